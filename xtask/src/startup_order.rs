@@ -1,7 +1,7 @@
 //! `cargo xtask startup-order`: lists the functions that a start of the server and its first requests run, for the
 //! linker (`crates/keelson/build.rs`).
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -126,6 +126,7 @@ fn faulting_functions() -> Result<String> {
     let mut script = Command::new("perf");
     script.args(["script", "--input", &faults, "--fields", "ip,sym,dso", "--no-demangle"]);
     let output = script.output().context("run perf script")?;
+    ensure!(output.status.success(), "perf script: {}", output.status);
     String::from_utf8(output.stdout).context("what perf script prints")
 }
 

@@ -2,8 +2,8 @@
 
 use crate::attributes::Notes;
 use crate::config::PlugInConfig;
-use crate::metrics::{Metrics, Phase, Step};
-use crate::plug_in::{Does, PlugIn};
+use crate::metrics::{Metrics, Phase, Share, Step};
+use crate::plug_in::PlugIn;
 use crate::plug_ins::{self, Awaited, PLUG_INS, image_policy};
 use crate::request::{Operation, Request};
 use keelson_auth::User;
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 pub struct Chain {
     /// Numbers in [`PLUG_INS`].
     on: Vec<usize>,
+    /// How many of them take part in each phase of each operation, of those that wait for nobody.
+    shares: [[u32; Operation::ALL.len()]; Phase::ALL.len()],
     config: Arc<PlugInConfig>,
     metrics: Arc<Metrics>,
 }
@@ -86,8 +88,19 @@ impl Chain {
 
     fn of(is_on: impl Fn(&PlugIn) -> bool) -> Chain {
         let on = (0..PLUG_INS.len()).filter(|number| is_on(&PLUG_INS[*number])).collect();
-        let metrics = Metrics::new(PLUG_INS.iter().map(|plug_in| plug_in.name));
-        Chain { on, config: Arc::default(), metrics: Arc::new(metrics) }
+        let share = |number: usize, phase, operation| {
+            let plug_in = &PLUG_INS[number];
+            is_on(plug_in).then(|| plug_in.share(phase, operation)).flatten()
+        };
+        let metrics = Metrics::new(PLUG_INS.iter().map(|plug_in| plug_in.name), share);
+        let (phases, operations) = (Phase::ALL, Operation::ALL);
+        let shares = phases.map(|phase| {
+            operations.map(|operation| {
+                let all = (0..PLUG_INS.len()).filter_map(|number| share(number, phase, operation));
+                all.filter(|share| matches!(share, Share::OfPass)).count() as u32
+            })
+        });
+        Chain { on, shares, config: Arc::default(), metrics: Arc::new(metrics) }
     }
 
     fn plug_ins(&self) -> impl Iterator<Item = (usize, &'static PlugIn)> {
@@ -101,13 +114,7 @@ impl Chain {
 
     /// Counts the dynamic plug-ins that had nothing to do in a phase.
     pub fn count_idle(&self, phase: Phase, operation: Operation) {
-        let step = Step { phase, operation, rejected: false };
-        let dynamic = self.plug_ins().filter(|(_, plug_in)| matches!(plug_in.does, Does::Dynamic));
-        for (number, plug_in) in dynamic {
-            if plug_in.is_counted(phase, operation) {
-                self.metrics.plug_in(number, step, Duration::ZERO);
-            }
-        }
+        self.metrics.idle(Step { phase, operation, rejected: false });
     }
 
     /// Counts a dynamic plug-in.
@@ -158,15 +165,12 @@ impl Chain {
         if req.operation == Operation::Connect {
             return Ok(());
         }
-        let mut timer = Timer::begin(self, req.operation);
-        for (number, plug_in) in self.plug_ins() {
-            if let Does::Steps { admit: Some(admit), .. } = plug_in.does {
-                let admitted = admit(req, obj, notes);
-                timer.count(number, Phase::Admit, admitted.is_err());
-                admitted?;
-            }
-        }
-        Ok(())
+        let begun = Instant::now();
+        let refused = self.plug_ins().find_map(|(number, plug_in)| {
+            let admit = plug_in.admit()?;
+            admit(req, obj, notes).err().map(|failure| (number, failure))
+        });
+        self.count_pass(Phase::Admit, req.operation, refused, begun.elapsed())
     }
 
     /// Asks every plug-in about the object as it would be stored, or as it is when it is deleted.
@@ -179,15 +183,42 @@ impl Chain {
         if req.operation == Operation::Connect {
             return Ok(());
         }
-        let mut timer = Timer::begin(self, req.operation);
-        for (number, plug_in) in self.plug_ins() {
-            if let Does::Steps { validate: Some(validate), .. } = plug_in.does {
-                let validated = validate(req, obj, notes);
-                timer.count(number, Phase::Validate, validated.is_err());
-                validated?;
+        let begun = Instant::now();
+        let refused = self.plug_ins().find_map(|(number, plug_in)| {
+            let validate = plug_in.validate()?;
+            validate(req, obj, notes).err().map(|failure| (number, failure))
+        });
+        self.count_pass(Phase::Validate, req.operation, refused, begun.elapsed())
+    }
+
+    /// Counts the plug-ins that were asked in a phase, of which the last may have refused.
+    fn count_pass(
+        &self,
+        phase: Phase,
+        operation: Operation,
+        refused: Option<(usize, Failure)>,
+        took: Duration,
+    ) -> Result<(), Failure> {
+        // Deletions have one phase here, where upstream has two.
+        let phases: &[Phase] = match operation {
+            Operation::Delete => &Phase::ALL,
+            _ => &[phase],
+        };
+        for &phase in phases {
+            let step = Step { phase, operation, rejected: false };
+            let share = took / self.shares[phase as usize][operation as usize].max(1);
+            let Some((last, _)) = refused else {
+                self.metrics.pass(step, share);
+                continue;
+            };
+            let asked = self.plug_ins().filter(|(number, _)| *number <= last);
+            for (number, _) in asked.filter(|(_, plug_in)| {
+                matches!(plug_in.share(phase, operation), Some(Share::OfPass))
+            }) {
+                self.metrics.plug_in(number, Step { rejected: number == last, ..step }, share);
             }
         }
-        Ok(())
+        refused.map_or(Ok(()), |(_, failure)| Err(failure))
     }
 
     /// Asks the one plug-in that has something to say of reviews.
@@ -211,36 +242,5 @@ impl Chain {
     /// it is not there.
     pub fn awaited(&self, req: &Request<'_>, obj: &Object) -> Option<Awaited> {
         plug_ins::awaited(req, obj).filter(|awaited| self.has(awaited.plug_in))
-    }
-}
-
-/// Takes the time of plug-ins, from the end of one to the end of the next.
-struct Timer<'a> {
-    chain: &'a Chain,
-    operation: Operation,
-    begun: Instant,
-}
-
-impl<'a> Timer<'a> {
-    fn begin(chain: &'a Chain, operation: Operation) -> Timer<'a> {
-        Timer { chain, operation, begun: Instant::now() }
-    }
-
-    fn count(&mut self, number: usize, phase: Phase, rejected: bool) {
-        let (plug_in, operation) = (&PLUG_INS[number], self.operation);
-        // Deletions have one phase here, where upstream has two.
-        let also = operation == Operation::Delete && plug_in.is_counted(Phase::Admit, operation);
-        let is_counted = plug_in.is_counted(phase, operation);
-        if !is_counted && !also {
-            return;
-        }
-        let now = Instant::now();
-        let took = now - self.begun;
-        self.begun = now;
-        for (phase, is_counted) in [(phase, is_counted), (Phase::Admit, also)] {
-            if is_counted {
-                self.chain.metrics.plug_in(number, Step { phase, operation, rejected }, took);
-            }
-        }
     }
 }

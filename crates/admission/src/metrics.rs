@@ -23,7 +23,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    const ALL: [Phase; 2] = [Phase::Admit, Phase::Validate];
+    pub(crate) const ALL: [Phase; 2] = [Phase::Admit, Phase::Validate];
 
     /// As metrics of plug-ins have it.
     fn name(self) -> &'static str {
@@ -90,15 +90,32 @@ pub(crate) enum WebhookEnd {
     Unusable,
 }
 
+/// What counts for a plug-in in a step, besides its own durations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Share {
+    /// An even share of the time of all plug-ins that take part in the step.
+    OfPass,
+    /// No time, whenever those that wait for others had nothing to do.
+    OfIdle,
+}
+
+/// Durations of a step, of which there may be none.
+type StepSeconds = [OnceLock<Histogram>; Step::NUMBER];
+
 /// Metrics of admission.
 #[derive(Debug)]
 pub struct Metrics {
     /// By plug-in and [`Step::index`].
-    plug_ins: Box<[OnceLock<Box<Histogram>>]>,
+    plug_ins: Box<[PlugInSeconds]>,
     /// The numbers and names of plug-ins, in the order of the names.
     names: Vec<(usize, &'static str)>,
+    /// Steps in which no plug-in refused, each with the share of one plug-in. They are timed together, as
+    /// the clock takes longer than most plug-ins.
+    passes: StepSeconds,
+    /// Steps in which no webhook and no policy was configured.
+    idle: StepSeconds,
     /// By [`Step::index`].
-    steps: [OnceLock<Histogram>; Step::NUMBER],
+    steps: StepSeconds,
     webhooks: SeriesMap<WebhookSeconds>,
     webhook_requests: SeriesMap<Counter>,
     webhook_rejections: SeriesMap<Counter>,
@@ -108,13 +125,24 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Nothing is counted yet of the plug-ins of these names, which are counted by their places.
-    pub(crate) fn new(plug_ins: impl Iterator<Item = &'static str>) -> Metrics {
+    /// Nothing is counted yet of the plug-ins of these names, which are counted by their places. `share` says
+    /// of each place what counts for it in a phase of an operation.
+    pub(crate) fn new(
+        plug_ins: impl Iterator<Item = &'static str>,
+        share: impl Fn(usize, Phase, Operation) -> Option<Share>,
+    ) -> Metrics {
         let mut names: Vec<_> = plug_ins.enumerate().collect();
         names.sort_by_key(|(_, name)| *name);
+        let steps = (0..names.len()).flat_map(|number| Step::all().map(move |step| (number, step)));
+        let of_step = |(number, step): (usize, Step)| PlugInSeconds {
+            own: OnceLock::new(),
+            share: share(number, step.phase, step.operation).filter(|_| !step.rejected),
+        };
         Metrics {
-            plug_ins: (0..names.len() * Step::NUMBER).map(|_| OnceLock::new()).collect(),
+            plug_ins: steps.map(of_step).collect(),
             names,
+            passes: Default::default(),
+            idle: Default::default(),
             steps: Default::default(),
             webhooks: SeriesMap::new(SERIES_MAX),
             webhook_requests: SeriesMap::new(SERIES_MAX),
@@ -127,16 +155,36 @@ impl Metrics {
 
     /// Counts a plug-in of this number.
     pub(crate) fn plug_in(&self, number: usize, step: Step, took: Duration) {
-        let seconds = self.plug_ins[number * Step::NUMBER + step.index()]
-            .get_or_init(|| Box::new(Histogram::new(&described::STEP_BOUNDS)));
-        seconds.observe_duration(took);
+        let seconds = &self.plug_ins[number * Step::NUMBER + step.index()].own;
+        seconds.get_or_init(|| Box::new(step_histogram())).observe_duration(took);
+    }
+
+    /// Counts all plug-ins that take part in a step, which took this long each.
+    pub(crate) fn pass(&self, step: Step, took: Duration) {
+        self.passes[step.index()].get_or_init(step_histogram).observe_duration(took);
+    }
+
+    /// Counts the webhooks and policies of a step, of which there are none.
+    pub(crate) fn idle(&self, step: Step) {
+        self.idle[step.index()].get_or_init(step_histogram).observe_duration(Duration::ZERO);
     }
 
     /// Counts a step: all plug-ins of a phase.
     pub fn step(&self, step: Step, begun: Instant) {
-        let seconds =
-            self.steps[step.index()].get_or_init(|| Histogram::new(&described::STEP_BOUNDS));
-        seconds.observe_duration(begun.elapsed());
+        self.steps[step.index()].get_or_init(step_histogram).observe_duration(begun.elapsed());
+    }
+
+    /// What a plug-in did in a step, when it did anything.
+    fn plug_in_seconds(&self, number: usize, step: Step) -> Option<Histogram> {
+        let PlugInSeconds { own, share } = &self.plug_ins[number * Step::NUMBER + step.index()];
+        let shared = share.and_then(|share| match share {
+            Share::OfPass => self.passes[step.index()].get(),
+            Share::OfIdle => self.idle[step.index()].get(),
+        });
+        let seen = [own.get().map(|own| &**own), shared];
+        seen.into_iter()
+            .flatten()
+            .fold(None, |sum, seen| Some(sum.unwrap_or_else(step_histogram).plus(seen)))
     }
 
     /// Counts a call of a webhook.
@@ -195,9 +243,9 @@ impl Metrics {
         let mut text = out.family(&described::PLUG_IN_SECONDS);
         for &(number, name) in &self.names {
             for step in Step::all() {
-                if let Some(seconds) = self.plug_ins[number * Step::NUMBER + step.index()].get() {
+                if let Some(seconds) = self.plug_in_seconds(number, step) {
                     let [operation, rejected, phase] = step.labels();
-                    text.histogram(&[name, operation, rejected, phase], seconds);
+                    text.histogram(&[name, operation, rejected, phase], &seconds);
                 }
             }
         }
@@ -242,6 +290,17 @@ impl Metrics {
             }
         }
     }
+}
+
+/// Durations of a plug-in in a step.
+#[derive(Debug)]
+struct PlugInSeconds {
+    own: OnceLock<Box<Histogram>>,
+    share: Option<Share>,
+}
+
+fn step_histogram() -> Histogram {
+    Histogram::new(&described::STEP_BOUNDS)
 }
 
 /// Durations of calls of a webhook.

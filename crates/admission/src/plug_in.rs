@@ -1,7 +1,7 @@
 //! [`PlugIn`]: a row of the table of plug-ins, and how such rows are made.
 
 use crate::attributes::Notes;
-use crate::metrics::Phase;
+use crate::metrics::{Phase, Share};
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object};
 
@@ -75,6 +75,37 @@ impl PlugIn {
     /// Counted as one that only changes objects.
     pub const fn counted_as_mutating(self) -> PlugIn {
         PlugIn { counted_validate: 0, ..self }
+    }
+
+    /// What it does in the mutating phase.
+    pub fn admit(&self) -> Option<Admit> {
+        match self.does {
+            Does::Steps { admit, .. } => admit,
+            Does::Dynamic | Does::Nothing => None,
+        }
+    }
+
+    /// What it does in the validating phase.
+    pub fn validate(&self) -> Option<Validate> {
+        match self.does {
+            Does::Steps { validate, .. } => validate,
+            Does::Dynamic | Does::Nothing => None,
+        }
+    }
+
+    /// What counts for it in a phase, besides what is counted of it alone.
+    pub fn share(&self, phase: Phase, operation: Operation) -> Option<Share> {
+        let is_done = match (phase, operation) {
+            // Deletions are only validated here.
+            (Phase::Admit, Operation::Create | Operation::Update) => self.admit().is_some(),
+            _ => self.validate().is_some(),
+        };
+        let share = match self.does {
+            Does::Steps { .. } if is_done => Share::OfPass,
+            Does::Dynamic => Share::OfIdle,
+            Does::Steps { .. } | Does::Nothing => return None,
+        };
+        self.is_counted(phase, operation).then_some(share)
     }
 
     /// Whether it is counted in this phase.

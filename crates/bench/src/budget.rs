@@ -3,7 +3,7 @@
 use crate::bodies::{Template, config_map, lease, lease_patch, padded, pod};
 use crate::client::{APPLY_PATCH, Ask, Client, MERGE_PATCH, STRATEGIC_PATCH};
 use crate::definitions;
-use crate::drive::{Load, clear, drive, fill};
+use crate::drive::{FILL, Load, clear, drive, fill};
 use crate::process::Processes;
 use crate::report::{Kind, Report};
 use crate::start::{quantile, starts};
@@ -23,8 +23,6 @@ const STARTS: usize = 5;
 /// Lists of one client, and of each of many.
 pub const LISTS: u64 = 11;
 const LISTS_EACH: u64 = 3;
-/// How long a store may take to be filled for one line.
-pub const FILL: Duration = Duration::from_secs(120);
 /// Pods of the line that says what one takes up, and bytes of those that are listed or kept.
 const STORED: usize = 100_000;
 pub const POD_BYTES: usize = 3_700;

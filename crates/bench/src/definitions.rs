@@ -3,14 +3,12 @@
 use crate::Bench;
 use crate::bodies::Template;
 use crate::client::{Ask, Client};
-use crate::drive::{each, fill};
+use crate::drive::{FILL, each, fill};
 use crate::process::Processes;
 use anyhow::{Result, ensure};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// How long the others may take to be made, or to go.
-const FILL: Duration = Duration::from_secs(120);
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// Definitions that are made before memory is looked at: what the first ones take is not what many take.
 const BEFORE: usize = 100;

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
+/// How long a store may take to be filled for one line.
+pub const FILL: Duration = Duration::from_secs(120);
 /// How long a worker waits before it connects again.
 const RECONNECT: Duration = Duration::from_millis(20);
 /// How long the last requests may take when the time is over.

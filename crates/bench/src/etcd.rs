@@ -1,9 +1,9 @@
 //! A server whose data is in etcd: what was agreed on for it, line by line, and what it takes.
 
 use crate::bodies::{config_map, padded, pod};
-use crate::budget::{FILL, FRAME_BYTES, LISTS, MANY, NO_PROGRAM, POD_BYTES, lists};
+use crate::budget::{FRAME_BYTES, LISTS, MANY, NO_PROGRAM, POD_BYTES, lists};
 use crate::client::{Ask, Client, JSON};
-use crate::drive::{Load, drive, each, fill};
+use crate::drive::{FILL, Load, drive, each, fill};
 use crate::process::Processes;
 use crate::report::{Kind, Report};
 use crate::server::{Ended, free_ports};

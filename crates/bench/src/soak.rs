@@ -4,7 +4,7 @@
 use crate::Bench;
 use crate::bodies::{lease_patch, pod};
 use crate::client::{Ask, Client, MERGE_PATCH};
-use crate::drive::{KEPT_BYTES_MAX, Load, drive, fill};
+use crate::drive::{FILL, KEPT_BYTES_MAX, Load, drive, fill};
 use crate::mixed::{Cluster, clean};
 use crate::report::Report;
 use crate::start::quantile;
@@ -20,7 +20,6 @@ const PART: Duration = Duration::from_secs(60);
 const PARTS_MIN: u32 = 5;
 /// Pods that are there all the time, unless `--objects` says how many.
 const STANDING: usize = 1_000;
-const FILL: Duration = Duration::from_secs(120);
 /// How much memory may grow after the first third of the run, in percent.
 const GROWTH_PERCENT_MAX: f64 = 5.0;
 /// How much slower the slowest requests may be in the last third of the run than in the first.

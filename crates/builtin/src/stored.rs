@@ -8,12 +8,11 @@
 mod custom;
 
 use bytes::Bytes;
-use keelson_cache::{Record, by_prefix};
+use keelson_cache::{PrefixMap, Record, by_prefix};
 use keelson_meta::{Features, GroupVersion, GroupVersionKind, Object};
 use keelson_registry::{Kind, built_in_kinds, stored_gvk};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Schema, decode, default, json, proto};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ impl std::error::Error for EncodeError {}
 pub struct StoredForm {
     catalogue: Arc<Catalogue>,
     /// By prefix of their keys. Invariant: no prefix is a prefix of another.
-    kinds: BTreeMap<Bytes, Stored>,
+    kinds: PrefixMap<Stored>,
     /// For objects of custom resources.
     any: Schema,
 }
@@ -64,7 +63,7 @@ impl StoredForm {
     /// The forms of the kinds that a server with this `--runtime-config` and these features has.
     pub fn new(runtime_config: &[(String, bool)], features: Features) -> StoredForm {
         let catalogue = Catalogue::shared().clone();
-        let mut kinds = BTreeMap::new();
+        let mut kinds = PrefixMap::default();
         for kind in built_in_kinds(runtime_config, features) {
             // Both resources of Events have the same objects.
             if kind.gvr.group != kind.storage.gvk.group {

@@ -1,13 +1,11 @@
 //! What a stored record must be, for those who look at a store that no server uses.
 
 use crate::services::{PORTS_KEY, check_ports};
-use bytes::Bytes;
-use keelson_cache::{Entry, by_prefix};
+use keelson_cache::{Entry, PrefixMap, by_prefix};
 use keelson_meta::Features;
 use keelson_registry::{Kind, built_in_kinds};
 use keelson_schema::{decode, json};
 use keelson_store::KeyValue;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Where the ports of nodes stand, as `keelson check` calls it.
@@ -15,7 +13,7 @@ const PORTS_NAME: &str = "ranges/servicenodeports";
 
 /// Every built-in kind, by the prefix of its keys.
 pub struct StoredKinds {
-    by_prefix: BTreeMap<Bytes, Arc<Kind>>,
+    by_prefix: PrefixMap<Arc<Kind>>,
 }
 
 impl StoredKinds {

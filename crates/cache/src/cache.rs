@@ -2,7 +2,8 @@
 
 use crate::follower::{Follower, Followers};
 use crate::resource::Loaded;
-use crate::{Entry, Resource, Snapshot, by_prefix, custom_prefix};
+use crate::wake::publish;
+use crate::{Entry, PrefixMap, Resource, Snapshot, by_prefix, custom_prefix};
 use bytes::Bytes;
 use keelson_store::{Batch, KeyValue, ReadError, Revision, Store, Watch, WatchError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,8 +76,7 @@ impl StartError {
     }
 }
 
-/// By prefix of their keys. Invariant: no prefix is a prefix of another.
-type Resources = BTreeMap<Bytes, Arc<Resource>>;
+type Resources = PrefixMap<Arc<Resource>>;
 
 struct Shared {
     resources: RwLock<Resources>,
@@ -478,25 +478,24 @@ async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, S
 fn apply(shared: &Shared, batch: &Batch, untold: &mut Untold) {
     let mut resources = shared.resources.read().expect("the cache state is not poisoned");
     for event in &batch.events {
-        if by_prefix(&resources, &event.key).is_none() && custom_prefix(ROOT, &event.key).is_some()
-        {
+        let mut resource = by_prefix(&resources, &event.key);
+        if resource.is_none() && custom_prefix(ROOT, &event.key).is_some() {
             drop(resources);
             let floor = *shared.applied.borrow();
             let mut all = shared.resources.write().expect("the cache state is not poisoned");
             find(&mut all, &event.key, floor);
             drop(all);
             resources = shared.resources.read().expect("the cache state is not poisoned");
+            resource = by_prefix(&resources, &event.key);
         }
-        let Some(resource) = by_prefix(&resources, &event.key) else {
-            continue;
-        };
+        let Some(resource) = resource else { continue };
         if let Err(error) = resource.apply(event) {
             tracing::error!(%error, "a stored object cannot be read");
         }
         untold.note(resource);
     }
     drop(resources);
-    shared.applied.send_replace(batch.through);
+    publish(&shared.applied, batch.through);
 }
 
 #[cfg(test)]

@@ -365,7 +365,7 @@ impl Entry {
         (small(at), small(text.len()))
     }
 
-    /// The text at such a place.
+    /// The bytes of the text at such a place.
     pub(crate) fn bytes_at(&self, at: u32, length: u32) -> &[u8] {
         &self.buffer()[at as usize..(at + length) as usize]
     }

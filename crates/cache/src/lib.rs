@@ -22,12 +22,13 @@ mod resource;
 mod selection;
 mod tree;
 mod varint;
+mod wake;
 
 pub use cache::{Cache, CacheError, StartError};
 pub use entry::{Entry, Record, RecordError, unreadable};
 pub use follower::Follower;
 pub use history::{Change, ChangeKind, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX};
-pub use prefix::{begins_with, by_prefix, custom_prefix};
+pub use prefix::{PrefixMap, begins_with, by_prefix, custom_prefix};
 pub use resource::{Cursor, CursorError, Resource, Snapshot};
 pub use selection::Term;
 pub use tree::{Place, Placed, Range, Tree};

@@ -1,14 +1,19 @@
 //! Keys of the store and the prefixes below which they lie.
 
 use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::HashMap;
 
-/// What is kept for the prefix of a key. No prefix may be a prefix of another.
-pub fn by_prefix<'m, T>(map: &'m BTreeMap<Bytes, T>, key: &[u8]) -> Option<&'m T> {
-    let up_to_key = (Bound::Unbounded, Bound::Included(key));
-    let (prefix, found) = map.range::<[u8], _>(up_to_key).next_back()?;
-    key.starts_with(prefix).then_some(found)
+/// What is kept for prefixes of keys. Each ends with a slash, has at most [`SLASHES_MAX`] of them, and is no prefix
+/// of another.
+pub type PrefixMap<T> = HashMap<Bytes, T, foldhash::fast::RandomState>;
+
+/// Slashes of a prefix: those of `/registry/GROUP/RESOURCE/`.
+const SLASHES_MAX: usize = 4;
+
+/// What is kept for the prefix of a key.
+pub fn by_prefix<'m, T>(map: &'m PrefixMap<T>, key: &[u8]) -> Option<&'m T> {
+    let slashes = key.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    slashes.take(SLASHES_MAX).find_map(|(at, _)| map.get(&key[..=at]))
 }
 
 /// The prefix of the keys of a custom resource, `/registry/GROUP/RESOURCE/`, when a key is one of those: their
@@ -48,15 +53,16 @@ mod tests {
 
     #[test]
     fn a_key_belongs_to_the_prefix_that_it_begins_with() {
-        let map = ["/r/apps/", "/r/pods/", "/r/secrets/"]
+        let map = ["/r/apps/", "/r/pods/", "/r/services/endpoints/", "/r/services/specs/"]
             .map(|prefix| (Bytes::from_static(prefix.as_bytes()), prefix));
-        let map = BTreeMap::from(map);
+        let map = PrefixMap::from_iter(map);
         let check = |key: &str, want: Option<&str>| {
             assert_eq!(by_prefix(&map, key.as_bytes()).copied(), want, "{key}");
         };
         check("/r/pods/", Some("/r/pods/"));
         check("/r/pods/default/a", Some("/r/pods/"));
-        check("/r/secrets/zz", Some("/r/secrets/"));
+        check("/r/services/specs/a/b/c", Some("/r/services/specs/"));
+        check("/r/services/a/b", None);
         check("/r/pods", None);
         check("/r/podsx/a", None);
         check("/a", None);

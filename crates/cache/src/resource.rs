@@ -5,6 +5,7 @@ use crate::entry::by_key;
 use crate::history::{Change, ChangeKind, History};
 use crate::selection::{INDEXES_MAX, Index, OBJECTS_MIN, Scans, Term};
 use crate::tree::Tree;
+use crate::wake::publish;
 use crate::{Entry, RecordError};
 use keelson_store::{Event, KeyValue, Revision};
 use std::collections::BTreeMap;
@@ -220,7 +221,7 @@ impl Resource {
     /// Wakes cursors for what has been applied.
     pub(crate) fn tell(&self) {
         let next = self.read().history.next();
-        self.next.send_replace(next);
+        publish(&self.next, next);
     }
 
     /// How many cursors may wait for changes.

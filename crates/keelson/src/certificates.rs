@@ -155,14 +155,18 @@ impl Pki {
         let pki = Pki::complete(found, names, now())?;
         let ca = Pair { certificate: pki.ca.clone(), key: pki.ca_key.clone() };
         let is = [("ca", &ca), ("serving", &pki.serving), ("admin", &pki.admin)];
+        let mut files = vec![];
         for ((name, pair), was) in is.into_iter().zip(&was) {
             if was.as_ref() != Some(pair) {
-                private_files::write(&dir.join(format!("{name}.key")), &pair.key)?;
-                private_files::write(&dir.join(format!("{name}.crt")), &pair.certificate)?;
+                files.push((dir.join(format!("{name}.key")), pair.key.as_str()));
+                files.push((dir.join(format!("{name}.crt")), pair.certificate.as_str()));
             }
         }
         if !same {
-            private_files::write(&names_path, &wanted)?;
+            files.push((names_path, wanted.as_str()));
+        }
+        if !files.is_empty() {
+            private_files::write_all(dir, &files)?;
         }
         Ok(pki)
     }

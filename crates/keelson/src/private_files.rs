@@ -31,17 +31,32 @@ impl FileError {
 /// Writes a file with mode 0600: whole or not at all, durably, and never through a link that somebody
 /// planted. The temporary file beside it has a random name and is made with O_EXCL.
 pub fn write(path: &Path, text: &str) -> Result<(), FileError> {
-    let fail = |source| FileError::new("write", path, source);
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(".keelson-")
-        .permissions(Permissions::from_mode(FILE_MODE))
-        .tempfile_in(dir)
-        .map_err(fail)?;
-    file.write_all(text.as_bytes()).map_err(fail)?;
-    file.as_file().sync_all().map_err(fail)?;
-    file.persist(path).map_err(|error| fail(error.error))?;
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail)
+    write_all(dir, &[(path.to_owned(), text)])
+}
+
+/// [`write`] for several files of one folder, in this order. The disk is waited for once for all of them, more
+/// or less: most file systems make durable what was written before, too.
+pub(crate) fn write_all(dir: &Path, files: &[(PathBuf, &str)]) -> Result<(), FileError> {
+    let mut written = vec![];
+    for (path, text) in files {
+        let fail = |source| FileError::new("write", path, source);
+        let mut file = tempfile::Builder::new()
+            .prefix(".keelson-")
+            .permissions(Permissions::from_mode(FILE_MODE))
+            .tempfile_in(dir)
+            .map_err(fail)?;
+        file.write_all(text.as_bytes()).map_err(fail)?;
+        written.push((file, path));
+    }
+    for (file, path) in &written {
+        file.as_file().sync_all().map_err(|source| FileError::new("write", path, source))?;
+    }
+    for (file, path) in written {
+        file.persist(path).map_err(|error| FileError::new("write", path, error.error))?;
+    }
+    let sync = File::open(dir).and_then(|dir| dir.sync_all());
+    sync.map_err(|source| FileError::new("write", dir, source))
 }
 
 /// Reads a file; `None` when there is none.

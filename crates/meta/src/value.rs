@@ -230,17 +230,20 @@ const LINEAR_ENTRIES_MAX: usize = 32;
 pub struct Map {
     /// Invariant: no key twice; sorted by key when there are more than [`LINEAR_ENTRIES_MAX`].
     entries: Vec<(Str, Value)>,
+    /// Invariant: has the [`key_bit`] of every key; of removed ones too, maybe. Most of the fields that
+    /// validation asks for are not set, and need no search.
+    key_bits: u64,
 }
 
 impl Map {
     /// An empty map.
     pub const fn new() -> Self {
-        Map { entries: Vec::new() }
+        Map { entries: Vec::new(), key_bits: 0 }
     }
 
     /// An empty map with room for `size` entries.
     pub fn with_capacity(size: usize) -> Self {
-        Map { entries: Vec::with_capacity(size) }
+        Map { entries: Vec::with_capacity(size), key_bits: 0 }
     }
 
     /// Takes entries in which a key may stand more than once: the last one wins, in the first one's
@@ -248,7 +251,7 @@ impl Map {
     pub fn from_entries(entries: Vec<(Str, Value)>, mut duplicate: impl FnMut(&Str)) -> Self {
         if entries.len() <= LINEAR_ENTRIES_MAX {
             if !has_duplicates(&entries) {
-                return Map { entries };
+                return Map::of(entries);
             }
             let mut map = Map::with_capacity(entries.len());
             for (key, value) in entries {
@@ -256,6 +259,7 @@ impl Map {
                     duplicate(&key);
                     *slot = value;
                 } else {
+                    map.key_bits |= key_bit(&key);
                     map.entries.push((key, value));
                 }
             }
@@ -274,7 +278,7 @@ impl Map {
         if sorted.len() < sorted.capacity() / 2 {
             sorted.shrink_to_fit();
         }
-        Map { entries: sorted }
+        Map::of(sorted)
     }
 
     /// Takes entries in which no key stands more than once. Costs nothing for a small map.
@@ -284,9 +288,22 @@ impl Map {
             return Map::from_entries(entries, |key| panic!("{key:?} stands twice"));
         }
         debug_assert!(!has_duplicates(&entries), "a key stands twice: {entries:?}");
-        Map { entries }
+        Map::of(entries)
     }
 
+    fn of(entries: Vec<(Str, Value)>) -> Self {
+        let key_bits = entries.iter().fold(0, |bits, (key, _)| bits | key_bit(key));
+        Map { entries, key_bits }
+    }
+
+    /// Where `key` is.
+    #[inline]
+    fn find(&self, key: &str) -> Option<usize> {
+        // The bit of a literal is known when the program is compiled.
+        if self.key_bits & key_bit(key) == 0 { None } else { self.position(key).ok() }
+    }
+
+    /// Where `key` is, or would be inserted.
     fn position(&self, key: &str) -> Result<usize, usize> {
         if self.entries.len() <= LINEAR_ENTRIES_MAX {
             return self.entries.iter().position(|(k, _)| k == key).ok_or(self.entries.len());
@@ -295,24 +312,30 @@ impl Map {
     }
 
     /// The value at `key`.
+    #[inline]
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.position(key).ok().map(|at| &self.entries[at].1)
+        self.find(key).map(|at| &self.entries[at].1)
     }
 
     /// The value at `key`, for change.
+    #[inline]
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
-        self.position(key).ok().map(|at| &mut self.entries[at].1)
+        self.find(key).map(|at| &mut self.entries[at].1)
     }
 
     /// Whether `key` is present (with any value, null included).
+    #[inline]
     pub fn contains_key(&self, key: &str) -> bool {
-        self.position(key).is_ok()
+        self.find(key).is_some()
     }
 
     /// Sets `key` to `value` and gives back what was there.
     pub fn insert(&mut self, key: impl Into<Str>, value: impl Into<Value>) -> Option<Value> {
         let (key, value) = (key.into(), value.into());
-        match self.position(&key) {
+        let bit = key_bit(&key);
+        let is_new = self.key_bits & bit == 0 && self.entries.len() < LINEAR_ENTRIES_MAX;
+        self.key_bits |= bit;
+        match if is_new { Err(self.entries.len()) } else { self.position(&key) } {
             Ok(at) => Some(std::mem::replace(&mut self.entries[at].1, value)),
             Err(at) => {
                 let length = self.entries.len();
@@ -366,7 +389,7 @@ impl Map {
 
     /// Takes `key` out.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
-        self.position(key).ok().map(|at| self.entries.remove(at).1)
+        self.find(key).map(|at| self.entries.remove(at).1)
     }
 
     /// Keeps the entries for which `keep` says true.
@@ -410,6 +433,19 @@ impl Map {
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
+}
+
+/// One bit of 64, by the length and three bytes of a key.
+#[inline]
+const fn key_bit(key: &str) -> u64 {
+    let key = key.as_bytes();
+    let length = key.len();
+    if length == 0 {
+        return 1;
+    }
+    let bytes = [key[0], key[length / 2], key[length - 1], length as u8];
+    // The upper bits of a product depend on all the bits below them.
+    1 << (u32::from_le_bytes(bytes).wrapping_mul(0x9e37_79b1) >> 26)
 }
 
 /// Whether a key stands more than once, for small maps.
@@ -479,6 +515,34 @@ mod tests {
     #[test]
     fn a_value_takes_no_more_room_than_its_string() {
         assert!(size_of::<Value>() <= 32, "{}", size_of::<Value>());
+    }
+
+    /// Every way to make or change a map must note its keys, or [`Map::get`] does not see them.
+    #[test]
+    fn every_key_is_found_however_it_came_in() {
+        let keys = |count: usize| (0..count).map(|i| (Str::new(format!("{i}é")), Value::from(1)));
+        let is_whole = |map: &Map, count| keys(count).all(|(key, _)| map.contains_key(&key));
+        for count in [0, 1, 5, LINEAR_ENTRIES_MAX, LINEAR_ENTRIES_MAX + 1, 200] {
+            let all: Vec<_> = keys(count).collect();
+            let twice = all.iter().chain(&all).cloned().collect();
+            let mut inserted = Map::new();
+            for (key, value) in all.clone() {
+                assert_eq!(inserted.insert(key, value), None);
+            }
+            let mut filled = Map::new();
+            filled.fill(all.clone());
+            let mut put_back = inserted.clone();
+            for (key, value) in &all {
+                assert_eq!(put_back.remove(key).as_ref(), Some(value));
+                assert!(!put_back.contains_key(key));
+                put_back.entry_or(key, || value.clone());
+            }
+            let made = [Map::from_entries(twice, |_| ()), Map::from_distinct(all)];
+            for map in made.iter().chain([&inserted, &filled, &put_back]) {
+                assert!(map.len() == count && is_whole(map, count), "{count}: {map:?}");
+            }
+        }
+        assert_eq!(Map::from_iter([(Str::new(""), Value::Null)]).get(""), Some(&Value::Null));
     }
 
     #[test]

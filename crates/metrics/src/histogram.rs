@@ -57,6 +57,21 @@ impl Histogram {
         self.sum.fetch_add(raw, Ordering::Relaxed);
     }
 
+    /// What this one and another of the same bounds have seen.
+    pub fn plus(&self, other: &Histogram) -> Histogram {
+        let sum = Histogram::new(self.bounds);
+        let add = |to: &AtomicU64, from: &AtomicU64| {
+            to.fetch_add(from.load(Ordering::Relaxed), Ordering::Relaxed)
+        };
+        for seen in [self, other] {
+            for (to, from) in sum.counts.iter().zip(&seen.counts) {
+                add(to, from);
+            }
+            add(&sum.sum, &seen.sum);
+        }
+        sum
+    }
+
     /// How many values it has seen.
     pub fn total(&self) -> u64 {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
@@ -96,5 +111,8 @@ mod tests {
         let counts: Vec<_> = histogram.cumulative().collect();
         assert_eq!(counts, [(0.005, 1), (1.0, 3), (f64::INFINITY, 4)]);
         assert_eq!((histogram.total(), histogram.sum()), (4, 2.012));
+        let twice = histogram.plus(&histogram);
+        assert_eq!(twice.cumulative().collect::<Vec<_>>()[1], (1.0, 6));
+        assert_eq!((twice.total(), twice.sum()), (8, 4.024));
     }
 }

@@ -15,12 +15,8 @@ const SUFFIX_LENGTH: usize = 5;
 pub trait Clock: Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Timestamp;
-    /// Sixteen random bytes.
+    /// Sixteen random bytes, which nobody can foretell.
     fn random(&self) -> [u8; 16];
-    /// The same for what is made for each request and not kept: they cost next to nothing.
-    fn random_for_request(&self) -> [u8; 16] {
-        self.random()
-    }
 }
 
 /// The machine's clock and its random number generator.
@@ -37,14 +33,8 @@ impl Clock for SystemClock {
     }
 
     fn random(&self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        // Without randomness there are no uids; the system has no way to fail here once it booted.
-        getrandom::fill(&mut bytes).expect("the system gives random bytes");
-        bytes
-    }
-
-    fn random_for_request(&self) -> [u8; 16] {
-        // ChaCha, of which each thread has one that the system seeded, and seeds again.
+        // ChaCha, of which each thread has one that the system seeded, and seeds again: a call of the system
+        // for each object would be 1 % of a create.
         rand::random()
     }
 }
@@ -56,7 +46,7 @@ pub fn uid(clock: &dyn Clock) -> Str {
 
 /// A new uid of a request.
 pub fn audit_id(clock: &dyn Clock) -> Str {
-    uuid(clock.random_for_request())
+    uuid(clock.random())
 }
 
 /// RFC 9562, version 4.

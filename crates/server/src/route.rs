@@ -46,11 +46,10 @@ impl Route {
         let Ok(path) = percent_decode_str(raw).decode_utf8() else {
             return Route::Refused;
         };
-        if path.split('/').any(|part| part == "." || part == "..") {
+        let parts: SmallVec<[&str; 8]> = path.trim_matches('/').split('/').collect();
+        if parts.iter().any(|part| matches!(*part, "." | "..")) {
             return Route::Refused;
         }
-        let named = path.trim_matches('/').split('/');
-        let parts: SmallVec<[&str; 8]> = named.collect();
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),

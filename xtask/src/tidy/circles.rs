@@ -178,6 +178,11 @@ impl Crate {
             };
             tokens.insert(name, tokens_of(&fs::read_to_string(&path)?));
         }
+        Ok(Crate::of(tokens))
+    }
+
+    /// A crate of these modules, with what they export.
+    fn of(tokens: BTreeMap<Name, Vec<String>>) -> Crate {
         let mut all = Crate { tokens, exports: BTreeMap::new() };
         for name in all.tokens.keys().cloned().collect::<Vec<_>>() {
             for (path, alias, is_public) in declared(&all.tokens[&name]) {
@@ -186,7 +191,7 @@ impl Crate {
                 }
             }
         }
-        Ok(all)
+        all
     }
 
     /// What modules below one parent use of each other, each with all that is below it.
@@ -458,18 +463,8 @@ mod tests {
     use super::*;
 
     fn levels(files: &[(&str, &str)]) -> Vec<String> {
-        let mut all = Crate { tokens: BTreeMap::new(), exports: BTreeMap::new() };
-        for (name, text) in files {
-            all.tokens.insert((*name).to_owned(), tokens_of(text));
-        }
-        for (name, text) in files {
-            for (path, alias, is_public) in declared(&tokens_of(text)) {
-                if is_public && let Some(path) = all.absolute(name, &path) {
-                    all.exports.insert(((*name).to_owned(), alias), path);
-                }
-            }
-        }
-        let mut uses = all.levels();
+        let tokens = files.iter().map(|(name, text)| ((*name).to_owned(), tokens_of(text)));
+        let mut uses = Crate::of(tokens.collect()).levels();
         retain_circles(&mut uses);
         uses.into_keys().collect()
     }

@@ -3,6 +3,7 @@
 mod declared_features;
 mod jobs;
 mod limits;
+mod metrics;
 mod pods;
 mod quotas;
 mod security;

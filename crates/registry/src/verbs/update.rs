@@ -233,7 +233,9 @@ impl Registry {
         }
         // In a box, as what is done seldom, so that the future of each write stays small.
         let step = Box::pin(self.store_several(ask, result)).await;
-        warnings.truncate(if is_refused_claim(&step) { told } else { warnings.len() });
+        if is_refused_claim(&step) {
+            warnings.truncate(told);
+        }
         step
     }
 

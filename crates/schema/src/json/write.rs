@@ -170,7 +170,11 @@ fn is_plain_halves<const N: usize>(bytes: &[u8]) -> bool {
 /// The same for at least [`LOOKED_AT_BYTES`].
 #[inline(always)]
 fn is_plain_long(bytes: &[u8]) -> bool {
-    let (chunks, rest) = bytes.as_chunks();
+    let (long, rest) = bytes.as_chunks::<LONG_BYTES>();
+    if long.iter().any(needs_look_long) {
+        return false;
+    }
+    let (chunks, rest) = rest.as_chunks::<LOOKED_AT_BYTES>();
     // The last ones overlap with those before.
     !chunks.iter().any(needs_look)
         && (rest.is_empty() || bytes.last_chunk().is_none_or(|last| !needs_look(last)))
@@ -178,17 +182,33 @@ fn is_plain_long(bytes: &[u8]) -> bool {
 
 /// Bytes that are looked at together.
 const LOOKED_AT_BYTES: usize = 16;
+/// Bytes of long text that are looked at together.
+const LONG_BYTES: usize = 8 * LOOKED_AT_BYTES;
 
 /// Whether one of the bytes needs a look; without a branch, so that all of them are compared at once.
 #[inline(always)]
 fn needs_look(bytes: &[u8; LOOKED_AT_BYTES]) -> bool {
-    let mut least = u8::MAX;
-    for byte in bytes {
-        // Zero where a byte is `<` or `>`, which differ in one bit; `"` or `&`, the same; and so on.
-        let signs = ((byte & !0x02) ^ b'<').min((byte & !0x04) ^ b'"').min(byte ^ b'\\');
-        least = least.min(signs).min(byte ^ 0xe2).min(byte & 0xe0);
+    bytes.iter().fold(u8::MAX, |least, byte| least.min(sign(*byte))) == 0
+}
+
+/// [`needs_look`] for more bytes, which are compared with each other once.
+#[inline(never)]
+fn needs_look_long(bytes: &[u8; LONG_BYTES]) -> bool {
+    let mut least = [u8::MAX; LOOKED_AT_BYTES];
+    for chunk in bytes.as_chunks::<LOOKED_AT_BYTES>().0 {
+        for (least, byte) in least.iter_mut().zip(chunk) {
+            *least = (*least).min(sign(*byte));
+        }
     }
-    least == 0
+    least.contains(&0)
+}
+
+/// Zero for a byte that needs a look.
+#[inline(always)]
+fn sign(byte: u8) -> u8 {
+    // `<` and `>` differ in one bit; `"` and `&`, the same; and so on.
+    let signs = ((byte & !0x02) ^ b'<').min((byte & !0x04) ^ b'"').min(byte ^ b'\\');
+    signs.min(byte ^ 0xe2).min(byte & 0xe0)
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -227,8 +247,9 @@ mod tests {
     #[test]
     fn every_byte_is_escaped_wherever_it_stands() {
         for c in (0..0x300).chain([0x2028, 0x2029, 0x2030]).filter_map(char::from_u32) {
-            for before in 0..17 {
-                let text = format!("{}{c}{}", "a".repeat(before), "b".repeat(16 - before));
+            let long = [0, 127, 128, 200, 255, 256, 299].map(|before| (before, 300));
+            for (before, bytes) in (0..17).map(|before| (before, 16)).chain(long) {
+                let text = format!("{}{c}{}", "a".repeat(before), "b".repeat(bytes - before));
                 let mut out = vec![];
                 write_string(&text, &mut out);
                 let is_plain = out.len() == text.len() + 2;

@@ -32,8 +32,10 @@ impl<'a> Group<'a> {
     /// Takes the transaction into the group, or finds its conflict. The outcome must not be told
     /// before the group is durable: it may rest on writes of the group.
     pub(super) fn add(&mut self, txn: Txn) -> Result<TxnOutcome, ReadError> {
+        let mut compared = None;
         for Compare { key, modified } in &txn.compare {
             let current = self.current(key);
+            compared.get_or_insert((key, current));
             if current.map_or(Revision(0), |version| version.modified()) != *modified {
                 let current = current.map(|version| self.key_value(key, version)).transpose()?;
                 return Ok(TxnOutcome::Conflict { key: key.clone(), current });
@@ -42,7 +44,11 @@ impl<'a> Group<'a> {
         let revision = self.newest.next();
         let mut index = 0;
         for op in txn.ops {
-            let current = self.current(op.key());
+            // Most transactions change the key that they compare first.
+            let current = match compared.take() {
+                Some((key, current)) if key == op.key() => current,
+                _ => self.current(op.key()),
+            };
             let created = current.map_or(revision, |version| version.created);
             let (key, value, is_delete, expires) = match op {
                 Op::Put { key, value, lease } => {

@@ -55,16 +55,21 @@ impl Version {
 impl Index {
     /// Adds a version above all others of its key.
     pub(super) fn add(&mut self, key: &[u8], version: Version) {
-        let Some(latest) = self.latest.get_mut(key) else {
-            self.latest.insert(key.into(), version);
+        // The key of an object that was just created is most often new: one search then.
+        let is_created = version.created == version.revision;
+        let latest = if is_created { None } else { self.latest.get_mut(key) };
+        let older = match latest {
+            Some(latest) => Some(std::mem::replace(latest, version)),
+            None => self.latest.insert(key.into(), version),
+        };
+        let Some(older) = older else {
             if version.is_delete {
                 self.history.insert(key.into(), Vec::new());
             }
             return;
         };
-        let last = latest.id();
-        assert!(last < version.id(), "a version went back: {:?} after {last:?}", version.id());
-        let older = std::mem::replace(latest, version);
+        let (last, id) = (older.id(), version.id());
+        assert!(last < id, "a version went back: {id:?} after {last:?}");
         match self.history.get_mut(key) {
             Some(history) => history.push(older),
             None => {

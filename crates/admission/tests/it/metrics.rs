@@ -1,0 +1,51 @@
+//! What is counted of plug-ins.
+
+use super::{World, asked, object};
+use keelson_admission::{Chain, Notes, Operation, Phase};
+use keelson_meta::{Value, value};
+use keelson_metrics::Exposition;
+
+/// How often a plug-in was asked, and how often of these it refused.
+fn counted(chain: &Chain, name: &str, phase: &str) -> (u64, u64) {
+    let mut out = Exposition::default();
+    chain.metrics().write(&mut out);
+    let text = out.finish();
+    let count = |rejected| {
+        let labels = format!(
+            "{{name=\"{name}\",operation=\"CREATE\",rejected=\"{rejected}\",type=\"{phase}\"}}"
+        );
+        let line =
+            format!("apiserver_admission_controller_admission_duration_seconds_count{labels} ");
+        let number = text.lines().find_map(|text| text.strip_prefix(&line));
+        number.map_or(0, |number| number.parse().expect("a number"))
+    };
+    (count(false), count(true))
+}
+
+#[test]
+fn each_plug_in_is_counted_until_one_refuses() {
+    let (chain, world) = (Chain::default(), World::new());
+    let pod = |account: &str| {
+        let spec =
+            value!({"serviceAccountName": (account), "containers": [{"name": "c", "image": "i"}]});
+        value!({"metadata": {"name": "p", "namespace": "n"}, "spec": (spec)})
+    };
+    let create = |pod: Value| {
+        let (mut pod, mut notes) = (object(pod), Notes::default());
+        asked(&world, "pods", None, |req| {
+            chain.admit(req, &mut pod, &mut notes)?;
+            chain.validate(req, &pod, &mut notes)
+        })
+    };
+    assert_eq!(counted(&chain, "ServiceAccount", "admit"), (0, 0));
+    assert!(create(pod("default")).is_ok());
+    assert!(create(pod("default")).is_ok());
+    assert!(create(pod("none")).is_err());
+    assert_eq!(counted(&chain, "NamespaceLifecycle", "admit"), (3, 0), "asked before it");
+    assert_eq!(counted(&chain, "ServiceAccount", "admit"), (2, 1));
+    assert_eq!(counted(&chain, "DefaultTolerationSeconds", "admit"), (2, 0), "asked after it");
+    assert_eq!(counted(&chain, "ServiceAccount", "validate"), (2, 0));
+    assert_eq!(counted(&chain, "MutatingAdmissionWebhook", "admit"), (0, 0));
+    chain.count_idle(Phase::Admit, Operation::Create);
+    assert_eq!(counted(&chain, "MutatingAdmissionWebhook", "admit"), (1, 0));
+}
