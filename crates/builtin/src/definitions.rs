@@ -1,15 +1,18 @@
 //! CustomResourceDefinitions: the producer of the API table that reads them from the store, accepts their
-//! names, and empties a resource whose definition is deleted (apiextensions `pkg/controller`).
+//! names, and empties a resource whose definition is deleted
+//! (apiextensions `pkg/controller`).
 
+mod changes;
+mod emptying;
 mod following;
 
 pub use following::run;
 
 use keelson_auth::Permit;
-use keelson_kinds::definitions::{CLEANUP_FINALIZER, has_condition, set_condition};
+use keelson_kinds::definitions::{has_condition, set_condition};
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status, Str, Value};
 use keelson_registry::api_table::by_priority;
-use keelson_registry::options::{DeleteOptions, ListOptions, WriteOptions};
+use keelson_registry::options::WriteOptions;
 use keelson_registry::producer::{DefinedVersion, Definition};
 use keelson_registry::{
     Entry, Part, Registry, ScalePaths, SchemaText, Target, Updated, path_members,
@@ -19,8 +22,7 @@ use keelson_schema::structural::{LazyStructural, Structural};
 use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
 use std::cmp::Ordering as Order;
-use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Names that one definition may not have in common with another of its group, with the reason when it has.
@@ -37,23 +39,48 @@ const NAMES: [(&str, &str); 5] = [
 struct Definitions {
     /// Names that definitions have.
     accepted: AcceptedNames,
+    /// The definitions that there are, by group: a look at one does not cost a look at all others.
+    groups: Mutex<HashMap<Str, BTreeSet<Str>>>,
 }
 
 impl Definitions {
-    /// Brings a definition further that was stored: its names are accepted and it is served, or it is
-    /// emptied and let go. Gives the definitions that should be followed again soon: itself, when there is more to
-    /// do, and the others of the group when names that it had are free.
+    /// All that are stored; [`Definitions::know`] adds to them.
+    fn stored(registry: &Registry) -> Definitions {
+        let definitions = Definitions::default();
+        if let Some(target) = target_of(registry, "") {
+            let all = registry.cached_all(&target.kind);
+            all.range("", "").for_each(|entry| definitions.know(entry.name()));
+        }
+        definitions
+    }
+
+    /// Takes a definition for one that there is.
+    fn know(&self, name: &str) {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.entry(group_of(name).into()).or_default().insert(name.into());
+    }
+
+    /// The other definitions of the group of one.
+    fn others_of_group(&self, registry: &Registry, target: &Target) -> Vec<Entry> {
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = groups.get(group_of(&target.name)).into_iter().flatten();
+        let others = names.filter(|other| **other != target.name);
+        others.filter_map(|other| registry.cached(&target.kind, "", other)).collect()
+    }
+
+    /// Accepts the names of a definition, as it is now, and serves it. Gives the names of the definitions that
+    /// should be followed again soon: the others of the group, when names that it had are free.
     async fn follow(
         &self,
         registry: &Registry,
         permit: &Permit,
-        entry: &Entry,
-    ) -> Result<Vec<Entry>, Failure> {
-        let Some(target) = definitions(registry, entry.name()) else { return Ok(vec![]) };
-        let definition = target.kind.decode(entry)?;
+        name: &str,
+    ) -> Result<Vec<Str>, Failure> {
+        let Some(target) = target_of(registry, name) else { return Ok(vec![]) };
+        let Some(entry) = registry.cached(&target.kind, "", name) else { return Ok(vec![]) };
+        let definition = target.kind.decode(&entry)?;
         if definition.deletion_timestamp().is_some() {
-            let is_left = empty_definition(registry, permit, &target, &definition).await?;
-            return Ok(is_left.then(|| entry.clone()).into_iter().collect());
+            return Ok(vec![]);
         }
         let names = |definition: &Object| {
             let names = definition.at(&["status", "acceptedNames"]).and_then(Value::as_object);
@@ -61,24 +88,31 @@ impl Definitions {
         };
         let before = names(&definition);
         let definition = self.accept_names(registry, permit, &target, definition).await?;
-        serve_definition(registry, entry, &definition, None);
+        serve_definition(registry, &entry, &definition, None);
         Ok(match gives_up_a_name(&before, &names(&definition)) {
-            true => others_of_group(registry, &target, entry.name()),
+            true => named(&self.others_of_group(registry, &target)),
             false => vec![],
         })
     }
 
-    /// Withdraws the resource of a definition that is gone. Its names are free: what other definitions of the
-    /// group there are is given back, to be followed again.
-    fn forget(&self, registry: &Registry, entry: &Entry) -> Vec<Entry> {
-        let Some(target) = definitions(registry, entry.name()) else { return vec![] };
-        let Some((resource, group)) = entry.name().split_once('.') else { return vec![] };
-        self.accepted.forget(entry.name());
+    /// Withdraws the resource of a definition that is gone. Its names are free: those of the other definitions of
+    /// the group are given back, to be followed again.
+    fn forget(&self, registry: &Registry, name: &str) -> Vec<Str> {
+        let Some(target) = target_of(registry, name) else { return vec![] };
+        let Some((resource, group)) = name.split_once('.') else { return vec![] };
+        self.accepted.forget(name);
         // One of the same name may have come meanwhile.
-        if registry.cached(&target.kind, "", entry.name()).is_none() {
+        if registry.cached(&target.kind, "", name).is_none() {
             registry.withdraw(group, resource);
+            let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(names) = groups.get_mut(group) {
+                names.remove(name);
+                if names.is_empty() {
+                    groups.remove(group);
+                }
+            }
         }
-        others_of_group(registry, &target, entry.name())
+        named(&self.others_of_group(registry, &target))
     }
 
     /// Sets which names are accepted and whether the resource is established.
@@ -89,7 +123,7 @@ impl Definitions {
         target: &Target,
         definition: Object,
     ) -> Result<Object, Failure> {
-        let others = self.other_names(registry, target, &definition)?;
+        let others = self.other_names(registry, target)?;
         let now = registry.clock.now().text();
         let accepted = |mut definition: Object| {
             accept(&mut definition, &others, &now);
@@ -111,29 +145,22 @@ impl Definitions {
         Ok(wanted)
     }
 
-    /// The accepted names of the other definitions of a group.
-    fn other_names(
-        &self,
-        registry: &Registry,
-        target: &Target,
-        definition: &Object,
-    ) -> Result<Vec<Arc<Map>>, Failure> {
-        let mut out = vec![];
-        for other in others_of_group(registry, target, definition.name()) {
-            out.extend(self.accepted.of(&other)?);
-        }
-        Ok(out)
+    /// The accepted names of the other definitions of the group of one.
+    fn other_names(&self, registry: &Registry, target: &Target) -> Result<Vec<Arc<Map>>, Failure> {
+        let others = self.others_of_group(registry, target);
+        let names = others.iter().map(|other| self.accepted.of(other));
+        names.filter_map(Result::transpose).collect()
     }
 }
 
-fn definitions(registry: &Registry, name: &str) -> Option<Target> {
+fn target_of(registry: &Registry, name: &str) -> Option<Target> {
     let kind = registry.kind("apiextensions.k8s.io", "customresourcedefinitions")?;
     Some(Target::of(&kind, "", name))
 }
 
 /// Serves what is established at the start of the server: clients find everything there.
 pub(crate) fn serve_stored(registry: &Registry) {
-    let Some(target) = definitions(registry, "") else { return };
+    let Some(target) = target_of(registry, "") else { return };
     for entry in registry.cached_all(&target.kind).range("", "") {
         match target.kind.decode(entry) {
             Ok(definition) => {
@@ -146,11 +173,8 @@ pub(crate) fn serve_stored(registry: &Registry) {
     }
 }
 
-/// The other definitions of the group of one.
-fn others_of_group(registry: &Registry, target: &Target, name: &str) -> Vec<Entry> {
-    let all = registry.cached_all(&target.kind);
-    let others = all.range("", "").filter(|other| other.name() != name);
-    others.filter(|other| group_of(other.name()) == group_of(name)).cloned().collect()
+fn named(entries: &[Entry]) -> Vec<Str> {
+    entries.iter().map(|entry| entry.name().into()).collect()
 }
 
 /// `entry` has the spec of the definition.
@@ -188,52 +212,6 @@ fn serve_definition(
     }
 }
 
-/// Deletes the objects of a definition, and then its finalizer.
-async fn empty_definition(
-    registry: &Registry,
-    permit: &Permit,
-    target: &Target,
-    definition: &Object,
-) -> Result<bool, Failure> {
-    if !definition.finalizers().any(|name| name == CLEANUP_FINALIZER) {
-        return Ok(false);
-    }
-    let text = |name: &str| definition.at(&["spec", name]).and_then(Value::as_str);
-    let plural = definition.at(&["spec", "names", "plural"]).and_then(Value::as_str);
-    let kind = registry.kind(text("group").unwrap_or_default(), plural.unwrap_or_default());
-    if let Some(kind) = kind {
-        kind.is_terminating.store(true, Ordering::Relaxed);
-        let all = Target::of(&kind, "", "");
-        let (every, options) = (ListOptions::default(), DeleteOptions::default());
-        registry.delete_collection(permit, &all, &every, &options, &mut vec![]).await?;
-        registry.caught_up().await?;
-        if !registry.objects(&kind).is_empty() {
-            return Ok(true);
-        }
-    }
-    let now = registry.clock.now().text();
-    let completed = |live: Option<&Object>| {
-        let mut object = live.cloned().ok_or_else(|| target.not_found())?;
-        let why = "removed all instances";
-        let reason = ("InstanceDeletionCompleted", why);
-        set_condition(&mut object, ("Terminating", false), reason, &now);
-        Ok(Updated { object, owned: false, warnings: vec![] })
-    };
-    let options = own_options();
-    registry.modify(permit, target, Part::Status, &completed, &options).await?;
-    let released = |live: Option<&Object>| {
-        let mut object = live.cloned().ok_or_else(|| target.not_found())?;
-        let finalizers = object.array_at(&["metadata", "finalizers"]).iter();
-        let left = finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned();
-        let left: Vec<Value> = left.collect();
-        object.metadata_mut().insert("finalizers", left);
-        Ok(Updated { object, owned: false, warnings: vec![] })
-    };
-    registry.modify(permit, target, Part::Main, &released, &options).await?;
-    registry.withdraw(text("group").unwrap_or_default(), plural.unwrap_or_default());
-    Ok(false)
-}
-
 /// The accepted names of definitions, as they were last read: most of a definition is its schemas, and a group may
 /// have hundreds of definitions.
 #[derive(Default)]
@@ -268,8 +246,8 @@ impl AcceptedNames {
 }
 
 /// The group of the definition of a name, which is `RESOURCE.GROUP`.
-fn group_of(name: &str) -> Option<&str> {
-    name.split_once('.').map(|(_, group)| group)
+fn group_of(name: &str) -> &str {
+    name.split_once('.').map(|(_, group)| group).unwrap_or_default()
 }
 
 fn own_options() -> WriteOptions {

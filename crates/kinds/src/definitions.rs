@@ -102,15 +102,12 @@ fn unknown_formats(schema: &Map, unknown: &mut BTreeSet<Str>) {
     }
 }
 
-/// Whether a format means anything for values of a type; without a type, any will do.
+/// Whether a format means anything for values of a type; without a type, those of texts do.
 fn is_known_format(kind: &str, format: &str) -> bool {
-    let is_integer = matches!(format, "int32" | "int64");
-    let is_number = matches!(format, "float" | "double");
     match kind {
-        "string" => is_format(format),
-        "integer" => is_integer,
-        "number" => is_number,
-        "" => is_integer || is_number || is_format(format),
+        "string" | "" => is_format(format),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
         _ => false,
     }
 }

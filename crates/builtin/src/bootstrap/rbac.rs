@@ -27,12 +27,24 @@ const GATED: &[(Feature, &str)] = &[(
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
 
+/// Tasks that make roles and bindings. The memory of a write under way is what a server keeps from its start.
+const TASKS: usize = 24;
+
 /// Makes and completes all default roles and bindings, side by side, so that their writes share syncs.
 pub(super) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
+    let mut shares: [Vec<(Target, Object)>; TASKS] = Default::default();
+    for (number, expected) in defaults(registry).into_iter().enumerate() {
+        shares[number % TASKS].push(expected);
+    }
     let mut tasks = JoinSet::new();
-    for (target, expected) in defaults(registry) {
+    for share in shares {
         let registry = registry.clone();
-        tasks.spawn(async move { ensure_one(&registry, &target, expected).await });
+        tasks.spawn(async move {
+            for (target, expected) in share {
+                ensure_one(&registry, &target, expected).await?;
+            }
+            Ok::<(), Failure>(())
+        });
     }
     while let Some(done) = tasks.join_next().await {
         done.map_err(keelson_meta::Status::internal)??;

@@ -1,69 +1,70 @@
-//! The loop that follows CustomResourceDefinitions: it accepts their names, has their resources served, and
-//! empties those that are deleted. It is part of every server, whatever `--controllers` says.
+//! The loop that follows CustomResourceDefinitions: it accepts their names and has their resources served. Beside
+//! it those that are deleted are emptied, which may take long and holds no other definition up. Both are part of
+//! every server, whatever `--controllers` says.
 
-use super::Definitions;
-use keelson_auth::Permit;
-use keelson_meta::Failure;
-use keelson_registry::options::WatchOptions;
-use keelson_registry::{Entry, EventKind, Registry, WatchEvent, WatchRefusal};
+use super::changes::{AFTER_FAILURE, own_permit, wait, watch};
+use super::{Definitions, emptying};
+use keelson_meta::{Failure, Str};
+use keelson_registry::{EventKind, Registry, WatchEvent};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Retry interval of a terminating definition whose objects are not all deleted.
+/// Retry interval of a watch that ended, and of definitions that want a name that was given up.
 const AGAIN: Duration = Duration::from_millis(200);
-
-/// Retry interval after a failure.
-const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 /// Runs until it is aborted.
 pub async fn run(registry: Arc<Registry>) {
+    if registry.kind("apiextensions.k8s.io", "customresourcedefinitions").is_none() {
+        std::future::pending::<()>().await;
+    }
     loop {
-        if let Err(error) = follow(&registry).await {
+        let ended = tokio::select! {
+            ended = follow(&registry) => ended,
+            ended = emptying::run(&registry) => ended,
+        };
+        if let Err(error) = ended {
             tracing::warn!(%error, "definition controller failed; watching anew");
         }
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-async fn follow(registry: &Arc<Registry>) -> Result<(), Failure> {
-    let permit = Permit::internal("system:apiserver");
-    let definitions = Definitions::default();
-    if registry.kind("apiextensions.k8s.io", "customresourcedefinitions").is_none() {
-        std::future::pending::<()>().await;
-    }
-    let all = registry.target("apiextensions.k8s.io", "customresourcedefinitions", "", "");
-    let session = registry.watch(&permit, &all, &WatchOptions::default()).await;
-    let mut session = session.map_err(WatchRefusal::into_failure)?;
-    let (mut events, mut left): (Vec<WatchEvent>, Vec<Entry>) = (vec![], vec![]);
+async fn follow(registry: &Registry) -> Result<(), Failure> {
+    let permit = own_permit();
+    let mut session = watch(registry).await?;
+    let definitions = Definitions::stored(registry);
+    let (mut events, mut left): (Vec<WatchEvent>, Vec<Str>) = (vec![], vec![]);
+    let mut pause = AGAIN;
     loop {
-        if session.take(&mut events).is_err() {
+        if left.is_empty() {
+            if !wait(&mut session, &mut events).await {
+                return Ok(());
+            }
+        } else if let Ok(false) = tokio::time::timeout(pause, wait(&mut session, &mut events)).await
+        {
             return Ok(());
         }
         let mut waiting = std::mem::take(&mut left);
+        let made = events.iter().filter(|event| event.kind != EventKind::Deleted);
+        made.for_each(|event| definitions.know(event.entry.name()));
         for event in events.drain(..) {
+            let name = event.entry.name();
             match event.kind {
-                EventKind::Deleted => waiting.extend(definitions.forget(registry, &event.entry)),
-                _ => waiting.push(event.entry),
+                EventKind::Deleted => waiting.extend(definitions.forget(registry, name)),
+                _ => waiting.push(name.into()),
             }
         }
-        let mut pause = AGAIN;
-        for entry in waiting {
-            match definitions.follow(registry, &permit, &entry).await {
+        pause = AGAIN;
+        for name in waiting {
+            match definitions.follow(registry, &permit, &name).await {
                 Ok(again) => left.extend(again),
                 Err(error) if error.code == 404 => {}
                 Err(error) => {
-                    tracing::warn!(%error, name = entry.name(), "definition not followed; trying again");
-                    left.push(entry);
+                    tracing::warn!(%error, %name, "definition not followed; trying again");
+                    left.push(name);
                     pause = AFTER_FAILURE;
                 }
             }
-        }
-        if left.is_empty() {
-            if session.changed().await.is_err() {
-                return Ok(());
-            }
-        } else {
-            let _ = tokio::time::timeout(pause, session.changed()).await;
         }
     }
 }

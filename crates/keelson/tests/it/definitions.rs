@@ -149,6 +149,46 @@ fn a_deleted_definition_takes_its_objects_with_it() {
 }
 
 #[test]
+fn a_definition_with_many_objects_that_is_deleted_holds_no_other_one_up() {
+    const MANY: usize = 600;
+    let server = serving();
+    let client = server.client();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let client = &client;
+            scope.spawn(move || {
+                for number in 0..MANY / 4 {
+                    let name = format!("g{writer}-{number}");
+                    let made = client.post(GADGETS, &gadget(&name, json!({"color": "red"})));
+                    assert_eq!(made.status, 201);
+                }
+            });
+        }
+    });
+    let since = client.get(DEFINITIONS).body["metadata"]["resourceVersion"].clone();
+    let since = since.as_str().expect("a revision").to_owned();
+    let watch = format!("{DEFINITIONS}?watch=true&resourceVersion={since}");
+    let mut watch = client.open_watch(&watch);
+    assert_eq!(client.delete(&format!("{DEFINITIONS}/gadgets.example.com")).status, 200);
+    let names = json!({"plural": "doodads", "kind": "Doodad"});
+    made_definition(&client, "other.example.com", &names);
+    // The first has to go, but the other one does not wait for that.
+    let is_established = |definition: &Value| {
+        let name = &definition["metadata"]["name"];
+        name == "doodads.other.example.com"
+            && reason_of(definition, "Established") == "InitialNamesAccepted"
+    };
+    loop {
+        let event = watch.next().expect("a further event");
+        assert_ne!(event["type"], "DELETED", "it was served after the other one had gone");
+        if is_established(&event["object"]) {
+            break;
+        }
+    }
+    while watch.next().expect("a further event")["type"] != "DELETED" {}
+}
+
+#[test]
 fn definitions_that_are_not_structural_are_refused() {
     let server = Server::start_plain(quiet());
     let client = server.client();
@@ -370,6 +410,20 @@ fn formats_are_warned_of_once() {
     let changed = client.call("PATCH", &path, merge, Some(&change));
     let wanted = Some("299 - \"unrecognized format \\\"strange\\\"\"");
     assert_eq!(changed.header("warning"), wanted);
+    let check = |schema: Value, wanted: Option<&str>| {
+        let made = definition(&json!({"type": "object", "properties": {"a": schema}}));
+        let mut change = json!({"spec": {"versions": made["spec"]["versions"]}});
+        let path = format!("{path}?dryRun=All");
+        change["spec"]["versions"][0]["selectableFields"] = Value::Null;
+        let changed = client.call("PATCH", &path, merge, Some(&change));
+        assert_eq!((changed.status, changed.header("warning")), (200, wanted), "{schema}");
+    };
+    // Where a type is not said, formats of numbers mean nothing.
+    let unknown = Some("299 - \"unrecognized format \\\"int64\\\"\"");
+    check(json!({"type": "integer", "format": "int64"}), None);
+    check(json!({"x-kubernetes-int-or-string": true, "format": "int64"}), unknown);
+    check(json!({"type": "integer", "anyOf": [{"format": "int64"}]}), unknown);
+    check(json!({"x-kubernetes-int-or-string": true, "format": "date-time"}), None);
 }
 
 /// As kube-apiserver 1.36 answers: what cannot be read as a type is a fault of the patch, and then the name is
@@ -515,6 +569,12 @@ fn a_time_of_deletion_can_be_applied_where_nothing_is_yet() {
     check("v2", "x".into(), 500, Value::Null, unread);
     let unread = "json: cannot unmarshal number into Go struct field ObjectMeta.deletionTimestamp of type string";
     check("v2", 5.into(), 500, Value::Null, unread);
+    let path = "/apis/example.com/v2/namespaces/default/gadgets/new?fieldManager=m";
+    let unnamed = json!({"apiVersion": "example.com/v2", "kind": "Gadget",
+        "metadata": {"deletionTimestamp": "x"}});
+    let answer = client.call("PATCH", path, "application/apply-patch+yaml", Some(&unnamed));
+    let why = "the name of the object (new based on URL) was undeterminable: name must be provided";
+    assert_eq!((answer.status, answer.body["message"].as_str()), (400, Some(why)));
     assert_eq!(client.post(GADGETS, &gadget("old", json!({"color": "red"}))).status, 201);
     let refused = apply("v1", "old", time.into());
     let words =

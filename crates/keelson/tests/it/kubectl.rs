@@ -1,8 +1,11 @@
 //! The real kubectl against the server: tables of commands, the exit code of each, and a part of
 //! what it says. Lines run in a shell, in which `k` is kubectl with the server's kubeconfig.
 
+mod custom;
+
 use crate::http::{Client, PATIENCE, Server, quiet};
 use keelson::Keelson;
+use keelson_testkit::prerequisites::prerequisite;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -25,13 +28,11 @@ struct Bench {
 }
 
 impl Bench {
-    /// Starts a server, unless there is no kubectl.
+    /// Starts a server; none: there is no kubectl, and there need be none.
     fn start(builder: keelson::Builder) -> Option<Bench> {
         let found = Command::new("kubectl").args(["version", "--client"]).output();
-        if !found.is_ok_and(|output| output.status.success()) {
-            println!("no kubectl on PATH: nothing is tested");
-            return None;
-        }
+        let found = found.ok().filter(|output| output.status.success());
+        prerequisite("kubectl", found, "install kubectl, as `cargo xtask ci` does")?;
         let server = Server::start(builder);
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("admin.kubeconfig");

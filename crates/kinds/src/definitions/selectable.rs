@@ -1,7 +1,7 @@
 //! Fields that field selectors may ask for (`selectableFields`).
 
 use super::field_path;
-use super::schema::{flag, text};
+use super::schema::{flag, named, text};
 use super::validate::at;
 use keelson_meta::{ErrorList, FieldError, Map, Path, Value};
 use std::collections::HashSet;
@@ -12,6 +12,8 @@ const FIELDS_MAX: usize = 8;
 /// The faults of the selectable fields of a version with this schema.
 pub(super) fn fields(fields: &[Value], schema: &Map, field: &str, errors: &mut ErrorList) {
     let mut seen = HashSet::new();
+    // Where any member may stand, `metadata` is one of them.
+    let has_metadata = named(schema, "properties").any(|(name, _)| name == "metadata");
     for (i, given) in fields.iter().enumerate() {
         let place = format!("{field}[{i}].jsonPath");
         let path = given.str_at(&["jsonPath"]).unwrap_or_default();
@@ -27,7 +29,7 @@ pub(super) fn fields(fields: &[Value], schema: &Map, field: &str, errors: &mut E
                 continue;
             }
         };
-        if names.first().is_some_and(|name| name == "metadata") {
+        if has_metadata && names.first().is_some_and(|name| name == "metadata") {
             errors.push(invalid("must not point to fields in metadata"));
         }
         let is_simple = matches!(text(found, "type"), "string" | "boolean" | "integer");

@@ -215,6 +215,9 @@ fn is_printable(c: char) -> bool {
     c == ' ' || !(c.is_control() || c.is_whitespace() || is_invisible)
 }
 
+/// Of selectable fields that all versions have in common, where they have no schema in common.
+const NO_SCHEMA: &str = "may only be set when validations.schema is included";
+
 fn of_selectable(version: &Value, field: &str, errors: &mut ErrorList) {
     let fields = version.array_at(&["selectableFields"]);
     if fields.is_empty() {
@@ -225,7 +228,7 @@ fn of_selectable(version: &Value, field: &str, errors: &mut ErrorList) {
     let has_validation = version.get("schema").is_some_and(|schema| !schema.is_null());
     let unsupported = schema.and_then(|schema| structural::unsupported(schema, 0));
     let why = match (place, schema) {
-        ("spec", None) if !has_validation => "may only be set when validations.schema is included",
+        ("spec", None) if !has_validation => NO_SCHEMA,
         (place, None) if place != "spec" => {
             "may only be set when `version.schema.openAPIV3Schema` is not included"
         }
@@ -281,6 +284,10 @@ fn members(versions: &[Value], version: &Value, place: &str, errors: &mut ErrorL
         if !is_top && in_common(versions, "schema") {
             let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
             return errors.push(invalid(&field, "", why));
+        }
+        let is_any = !version.array_at(&["selectableFields"]).is_empty();
+        if is_any && is_top && !in_common(versions, "schema") {
+            return errors.push(invalid(&field, "", NO_SCHEMA));
         }
         of_selectable(version, &field, errors);
     }

@@ -160,9 +160,11 @@ impl Walk<'_> {
         if depth > DEPTH_MAX {
             return;
         }
+        // The outermost one is told.
+        let here = place.apart.or(Some(place.field));
         let map = schema.get("x-kubernetes-map-type").and_then(Value::as_str);
         let is_known = map.is_none_or(|map| matches!(map, "granular" | "atomic"));
-        let apart = if is_known { place.apart } else { Some(place.field) };
+        let apart = if is_known { place.apart } else { here };
         self.repeated(schema, "additionalProperties", place, place.apart, depth);
         let properties = schema.get("properties").and_then(Value::as_object);
         for (name, member) in properties.into_iter().flat_map(Map::iter) {
@@ -173,7 +175,7 @@ impl Walk<'_> {
             }
         }
         let is_map = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
-        let apart = if is_map { place.apart } else { Some(place.field) };
+        let apart = if is_map { place.apart } else { here };
         self.repeated(schema, "items", place, apart, depth);
         if !self.refused.contains(place.field) {
             self.rules(schema, place);

@@ -139,10 +139,11 @@ impl Applied {
         let config = Value::Object(self.config);
         let about = about(&config, schema);
         let mut object = endpoint.apply(live, &config, options, now)?;
+        let mut deletion = Ok(());
         if schema.types.is_custom_resource() {
             // The server sets it, and upstream does not read it before.
             object.metadata_mut().remove("creationTimestamp");
-            check_deletion(endpoint, &mut object)?;
+            deletion = check_deletion(endpoint, &mut object);
         }
         let warnings = match (options.field_validation, self.strict.first()) {
             (FieldValidation::Strict, Some(why)) => {
@@ -171,6 +172,7 @@ impl Applied {
         }
         check_namespace(target, &mut object)?;
         check_name(target, &object)?;
+        deletion?;
         Ok((object, warnings))
     }
 }
@@ -198,11 +200,11 @@ fn check_deletion(endpoint: &Endpoint<'_>, object: &mut Object) -> Result<(), Fa
             other.type_name()
         ),
     };
-    if !endpoint.is_storage() {
-        return Err(Status::new(Reason::Unknown, why));
-    }
     object.metadata_mut().remove(name);
-    Ok(())
+    match endpoint.is_storage() {
+        true => Ok(()),
+        false => Err(Status::new(Reason::Unknown, why)),
+    }
 }
 
 /// An object that is to be made cannot have the uid of another.

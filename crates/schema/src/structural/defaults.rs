@@ -33,6 +33,7 @@ impl Structural {
     pub fn check_value(&self, value: &Value) -> ErrorList {
         let mut errors = ErrorList::new();
         self.root.value(value, None, &Path::ROOT, &mut errors);
+        errors.drop_repeated();
         errors
     }
 

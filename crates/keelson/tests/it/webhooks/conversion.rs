@@ -358,17 +358,22 @@ fn read_on(client: &Client, version: &str, stop: &AtomicBool) -> usize {
             continue;
         }
         for item in list.body["items"].as_array().expect("items") {
-            let name = item["metadata"]["name"].as_str().expect("a name");
-            let spec = match version {
-                "v1" => json!({"host": name, "port": "80"}),
-                _ => json!({"hostPort": format!("{name}:80")}),
-            };
-            let given = (item["apiVersion"].as_str(), &item["spec"]);
-            assert_eq!(given, (Some(format!("{GROUP}/{version}").as_str()), &spec));
+            assert_whole(item, version);
         }
         reads += 1;
     }
     reads
+}
+
+/// An object is of a version, and has all and only what that has.
+fn assert_whole(item: &Value, version: &str) {
+    let name = item["metadata"]["name"].as_str().expect("a name");
+    let spec = match version {
+        "v1" => json!({"host": name, "port": "80"}),
+        _ => json!({"hostPort": format!("{name}:80")}),
+    };
+    let given = (item["apiVersion"].as_str(), &item["spec"]);
+    assert_eq!(given, (Some(format!("{GROUP}/{version}").as_str()), &spec));
 }
 
 /// Makes objects in both versions in turn; the names of those that were acknowledged.
@@ -388,6 +393,30 @@ fn write_on(client: &Client, writer: usize, count: usize) -> Vec<String> {
     made
 }
 
+/// Changes of the storage version while there is load.
+const CHANGES_MAX: usize = 100;
+
+/// Watches a version until told to stop, as often as the watch ends: events are of that version, whole.
+fn watch_on(client: &Client, version: &str, stop: &AtomicBool) -> usize {
+    let mut events = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let url = format!("{}?watch=true&timeoutSeconds=1", path(GROUP, version));
+        let mut watch = client.open_watch(&url);
+        if watch.status != 200 {
+            assert!([404, 429, 500].contains(&watch.status), "{}", watch.status);
+            continue;
+        }
+        while let Ok(event) = watch.next() {
+            if event["type"] == "ERROR" {
+                break;
+            }
+            assert_whole(&event["object"], version);
+            events += 1;
+        }
+    }
+    events
+}
+
 #[test]
 fn the_storage_version_changes_under_load_and_nothing_is_lost_or_mixed() {
     let (server, hook) = serving("convert");
@@ -397,19 +426,26 @@ fn the_storage_version_changes_under_load_and_nothing_is_lost_or_mixed() {
         let stop = &stop;
         let readers = ["v1", "v1beta1"]
             .map(|version| scope.spawn(move || read_on(&Client { address }, version, stop)));
+        let watchers = ["v1", "v1beta1"]
+            .map(|version| scope.spawn(move || watch_on(&Client { address }, version, stop)));
         let writers =
             [0, 1].map(|writer| scope.spawn(move || write_on(&Client { address }, writer, 100)));
         let client = Client { address };
         let url = format!("{DEFINITIONS}/things.{GROUP}");
-        for storage in ["v1", "v1beta1"].into_iter().cycle().take(7) {
+        // Until the last write, and in both directions whatever happens.
+        let is_loaded = || !writers.iter().all(|writer| writer.is_finished());
+        let mut changes = 0;
+        while changes < 7 || is_loaded() && changes < CHANGES_MAX {
+            let storage = ["v1", "v1beta1"][changes % 2];
             let spec = definition(GROUP, storage, &hook.config("convert"))["spec"].clone();
             let changed = client.call("PATCH", &url, MERGE, Some(&json!({"spec": spec})));
             assert_eq!(changed.status, 200, "{}", changed.body);
+            changes += 1;
         }
         let made: Vec<String> =
             writers.into_iter().flat_map(|writer| writer.join().expect("a writer")).collect();
         stop.store(true, Ordering::Relaxed);
-        for reader in readers {
+        for reader in readers.into_iter().chain(watchers) {
             assert!(reader.join().expect("a reader") > 0);
         }
         made
