@@ -42,7 +42,9 @@ impl StoredKinds {
         let Some(kind) = self.kind(&kv.key) else { return Ok(()) };
         let entry = Entry::from_store(kind.prefix.len(), kv).map_err(|error| error.why)?;
         let parsed = json::parse(entry.json_slice()).map_err(|error| error.to_string())?;
-        if let Some(twice) = parsed.duplicates.first() {
+        // In what is kept as its author wrote it, a member may stand twice.
+        let mut twice = parsed.duplicates.iter().filter(|_| !kind.strategy.keeps_texts);
+        if let Some(twice) = twice.next() {
             return Err(format!("{twice} stands twice"));
         }
         // A server that does not serve the preferred version stores another one.

@@ -17,7 +17,6 @@ const INDEXED_PARALLELISM_MAX: i64 = 100_000;
 const LARGE_COMPLETIONS: i64 = 100_000;
 const LARGE_PARALLELISM_MAX: i64 = 10_000;
 const FAILED_INDEXES_MAX: i64 = 100_000;
-const LABEL_BYTES_MAX: usize = 63;
 const CRON_NAME_BYTES_MAX: usize = 52;
 
 /// Jobs.
@@ -37,8 +36,8 @@ pub(super) fn job(base: Strategy) -> Strategy {
         },
         prepare_create: |obj| {
             selector::generate(obj);
-            // A name that is too long for a label is a fault of the template, told once.
-            if obj.name().len() <= LABEL_BYTES_MAX {
+            // A name that is no label is a fault of the template, told once.
+            if names::is_valid_label_value(obj.name()).is_empty() {
                 labels_from_template(obj);
             }
         },

@@ -40,7 +40,7 @@ const USAGES: &[&str] = &[
 /// CertificateSigningRequests.
 pub(super) fn signing_request(base: Strategy) -> Strategy {
     Strategy {
-        name_rule: names::name_is_path_segment_unless_generated,
+        name_rule: names::name_is_anything,
         owners: FieldOwners::Approved,
         note_user: note_requester,
         prepare_update: |new, old| match old.get("spec").cloned() {

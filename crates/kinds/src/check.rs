@@ -10,6 +10,7 @@ use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Quantity, Str, Valu
 
 /// What an absent member counts as.
 static NULL: Value = Value::Null;
+static NO_TEXT: Value = Value::String(Str::new_static(""));
 
 /// A value and where it stands.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +132,9 @@ impl<'v, 'p> At<'v, 'p> {
 
     /// The value stands twice.
     pub fn duplicate(&self, errors: &mut ErrorList) {
-        errors.push_with(|| FieldError::duplicate(&self.path, self.value.clone()));
+        // What can be a duplicate and is not set is an empty text.
+        let shown = if self.value.is_null() { &NO_TEXT } else { self.value };
+        errors.push_with(|| FieldError::duplicate(&self.path, shown.clone()));
     }
 
     /// The value is outside a fixed set.

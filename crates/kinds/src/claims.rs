@@ -155,14 +155,16 @@ fn claim_status(new: &Object) -> ErrorList {
     }
     let allocated = status.field("allocatedResources");
     for (name, amount) in allocated.entries() {
-        resource_key(&allocated, name, &mut errors);
-        valid_amount(&amount, &mut errors);
+        if resource_key(&allocated, name, &mut errors) {
+            valid_amount(&amount, &mut errors);
+        }
     }
     errors
 }
 
 /// The name of what a claim is given: `storage`, or a name of somebody else's.
-fn resource_key(at: &At<'_, '_>, name: &str, errors: &mut ErrorList) {
+fn resource_key(at: &At<'_, '_>, name: &str, errors: &mut ErrorList) -> bool {
+    let before = errors.len();
     let faults = names::is_qualified_name(name);
     for why in &faults {
         at.invalid_as(errors, name, why);
@@ -171,6 +173,7 @@ fn resource_key(at: &At<'_, '_>, name: &str, errors: &mut ErrorList) {
     if faults.is_empty() && is_native && name != "storage" {
         errors.push(FieldError::not_supported(&at.path, name, &["storage"]));
     }
+    errors.len() == before
 }
 
 fn valid_amount(amount: &At<'_, '_>, errors: &mut ErrorList) {

@@ -27,6 +27,7 @@ const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
 /// DeviceClasses.
 pub(super) fn class(base: Strategy) -> Strategy {
     Strategy {
+        keeps_texts: true,
         name_rule: names::name_is_dns_subdomain_unless_generated,
         validate: validate_class,
         ..base
@@ -36,6 +37,7 @@ pub(super) fn class(base: Strategy) -> Strategy {
 /// ResourceClaims.
 pub(super) fn claim(base: Strategy) -> Strategy {
     Strategy {
+        keeps_texts: true,
         default: |claim| default_devices(claim.object_mut("spec")),
         validate: |new, old| match old {
             None => requests::validate(&At::of(new, "spec").field("devices"), NEW),
@@ -46,6 +48,7 @@ pub(super) fn claim(base: Strategy) -> Strategy {
         }),
         validate_change: |new, old| validate_same_spec(new, old, go::RESOURCE_CLAIM_SPEC),
         validate_status: allocation::validate,
+        status_namespace_rule: Some(requests::validate_admin_results),
         ..base
     }
 }
@@ -53,6 +56,7 @@ pub(super) fn claim(base: Strategy) -> Strategy {
 /// ResourceClaimTemplates.
 pub(super) fn claim_template(base: Strategy) -> Strategy {
     Strategy {
+        keeps_texts: true,
         default: |template| {
             if let Some(spec) = child(template.object_mut("spec"), "spec") {
                 default_devices(spec);
@@ -171,18 +175,12 @@ fn configuration(at: &At<'_, '_>, errors: &mut ErrorList) {
 fn parameters(at: &At<'_, '_>, bytes_max: usize, errors: &mut ErrorList) {
     match at.value {
         Value::Null => at.required(errors, ""),
-        value if json_len(value) > bytes_max => {
+        Value::Raw(text) if text.len() > bytes_max => {
             errors.push(FieldError::too_long(&at.path, bytes_max));
         }
-        Value::Object(_) => {}
+        value if value.is_map() => {}
         _ => at.invalid_as(errors, "<value omitted>", "must be a valid JSON object"),
     }
-}
-
-fn json_len(value: &Value) -> usize {
-    let mut text = vec![];
-    keelson_schema::json::write_value(value, &mut text);
-    text.len()
 }
 
 fn driver(at: &At<'_, '_>, errors: &mut ErrorList) {

@@ -47,7 +47,15 @@ pub fn metadata(new: &mut Object, old: &Object, rule: StatusMetadata) {
     let kept: &[&str] = match rule {
         StatusMetadata::Free => &[],
         StatusMetadata::KeepLabels => &["labels"],
-        StatusMetadata::Keep => &["labels", "annotations", "finalizers", "ownerReferences"],
+        StatusMetadata::Keep => &[
+            "labels",
+            "annotations",
+            "finalizers",
+            "ownerReferences",
+            "selfLink",
+            "generation",
+            "deletionTimestamp",
+        ],
         StatusMetadata::KeepAll => return all_metadata(new, old),
     };
     for name in kept {

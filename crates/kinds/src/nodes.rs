@@ -103,6 +103,14 @@ fn declared_features(list: &At<'_, '_>, errors: &mut ErrorList) {
     for at in list.items() {
         let name = at.text();
         let shown = quote(name);
+        match before {
+            Some(before) if before == name => at.duplicate(errors),
+            Some(before) if before > name => {
+                at.invalid_as(errors, name, "list must be sorted alphabetically");
+            }
+            _ => {}
+        }
+        before = Some(name);
         if name.len() > BYTES_MAX {
             let words = names::max_length_error(BYTES_MAX);
             at.invalid_as(errors, name, &format!("invalid feature name {shown}: {words}"));
@@ -116,14 +124,6 @@ fn declared_features(list: &At<'_, '_>, errors: &mut ErrorList) {
             );
             at.invalid_as(errors, name, &words);
         }
-        match before {
-            Some(before) if before == name => at.duplicate(errors),
-            Some(before) if before > name => {
-                at.invalid_as(errors, name, "list must be sorted alphabetically");
-            }
-            _ => {}
-        }
-        before = Some(name);
     }
 }
 

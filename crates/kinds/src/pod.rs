@@ -197,7 +197,7 @@ fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let metadata = At::of(new, "metadata");
     let annotations = metadata.field("annotations");
     annotations::validate(&annotations, &at, annotations::is_cost_of(old), &mut errors);
-    spec::pod_spec(&at, true, &mut errors);
+    spec::pod_spec(&at, Some(new.name()), &mut errors);
     containers::images(&at, &mut errors);
     if let Some(old) = old {
         annotations::validate_update(new, old, &mut errors);

@@ -57,7 +57,9 @@ fn validate_priority_class(new: &Object, old: Option<&Object>) -> ErrorList {
             format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}");
         number.forbidden(&mut errors, &words);
     }
-    policy.one_of_if_set(&mut errors, &["PreemptLowerPriority", "Never"]);
+    if policy.is_set() {
+        policy.required_one_of(&mut errors, &["PreemptLowerPriority", "Never"]);
+    }
     errors
 }
 

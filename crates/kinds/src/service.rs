@@ -8,7 +8,7 @@ mod warnings;
 
 pub use port_range::PortRange;
 
-use super::check::{At, children, default, default_empty};
+use super::check::{At, child, children, default, default_empty};
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Seen, Value, ip, names};
 
@@ -74,6 +74,12 @@ fn default_service(service: &mut Object) {
     }
     if text(spec, "type") == "LoadBalancer" {
         default(spec, "allocateLoadBalancerNodePorts", true);
+        let balancer = child(&mut service.root, "status").and_then(|s| child(s, "loadBalancer"));
+        for point in balancer.into_iter().flat_map(|balancer| children(balancer, "ingress")) {
+            if !text(point, "ip").is_empty() {
+                default(point, "ipMode", "VIP");
+            }
+        }
     }
 }
 
@@ -350,8 +356,10 @@ fn load_balancer_status(new: &Object, old: Option<&Object>, errors: &mut ErrorLi
 pub(super) fn ingress_points(list: &At<'_, '_>, has_modes: bool, errors: &mut ErrorList) {
     for point in list.items() {
         let address = point.field("ip");
-        if !address.text().is_empty() {
-            address.rule(errors, ip::is_valid_ip);
+        match address.text() {
+            "" => {}
+            text if has_modes => errors.extend(ip::validate_strict_ip(text, &address.path)),
+            _ => address.rule(errors, ip::is_valid_ip),
         }
         let mode = point.field("ipMode");
         if has_modes {

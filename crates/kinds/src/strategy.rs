@@ -118,6 +118,10 @@ pub type LastRules = fn(new: &Object, old: Option<&Object>, found: &mut ErrorLis
 /// The faults of a new object in a namespace with these labels.
 pub type NamespaceRule = fn(new: &Object, labels: &dyn Fn() -> Vec<(Str, Str)>) -> ErrorList;
 
+/// The faults of a status in a namespace with these labels.
+pub type StatusNamespaceRule =
+    fn(new: &Object, old: &Object, labels: &dyn Fn() -> Vec<(Str, Str)>) -> ErrorList;
+
 /// The rules of a subresource that writes a part of the object.
 #[derive(Clone, Copy)]
 pub struct PartRules {
@@ -174,6 +178,8 @@ pub struct Strategy {
     pub validate: Validate,
     /// What a new object may say depends on the labels of its namespace; told before all other faults.
     pub namespace_rule: Option<NamespaceRule>,
+    /// What a status may say depends on the labels of its namespace; told before all other faults of the kind.
+    pub status_namespace_rule: Option<StatusNamespaceRule>,
     /// What an update may change, where [`Strategy::validate`] does not say so.
     pub validate_change: Validate,
     /// The rules that are asked last; writes of a status do not ask them.
@@ -211,6 +217,8 @@ pub struct Strategy {
     pub shares_template_labels: bool,
     /// Owners of fields are noted in what conversion to the stored version and back leaves.
     pub owned_as_converted: bool,
+    /// Part of an object is kept as the text that its author wrote (`runtime.RawExtension`).
+    pub keeps_texts: bool,
     /// Names and places of the fields that field selectors may ask for.
     pub fields: &'static [SelectableField],
     /// The features that the rules see.
@@ -262,6 +270,7 @@ impl Strategy {
         note_time: |_, _, _| (),
         validate: |_, _| ErrorList::new(),
         namespace_rule: None,
+        status_namespace_rule: None,
         validate_change: |_, _| ErrorList::new(),
         validate_last: None,
         validate_status: |_, _| ErrorList::new(),
@@ -280,6 +289,7 @@ impl Strategy {
         grace: None,
         shares_template_labels: false,
         owned_as_converted: false,
+        keeps_texts: false,
         fields: &[],
         features: Features::DEFAULT,
         gated: &[],

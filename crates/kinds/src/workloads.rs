@@ -676,7 +676,7 @@ fn stateful_set_status(new: &Object, old: Option<&Object>) -> ErrorList {
 
 /// ControllerRevisions.
 pub(super) fn controller_revision(base: Strategy) -> Strategy {
-    Strategy { validate: validate_controller_revision, ..base }
+    Strategy { validate: validate_controller_revision, keeps_texts: true, ..base }
 }
 
 fn validate_controller_revision(new: &Object, old: Option<&Object>) -> ErrorList {
@@ -684,8 +684,7 @@ fn validate_controller_revision(new: &Object, old: Option<&Object>) -> ErrorList
     let (data, revision) = (At::of(new, "data"), At::of(new, "revision"));
     revision.not_negative(&mut errors);
     match data.value {
-        Value::Object(_) => {}
-        _ if old.is_some() => {}
+        _ if data.value.is_map() || old.is_some() => {}
         Value::Null => data.required(&mut errors, "data is mandatory"),
         _ => data.required(&mut errors, "data must be a valid JSON object"),
     }

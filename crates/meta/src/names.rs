@@ -329,9 +329,9 @@ pub fn name_is_path_segment(name: &str, prefix: bool) -> Vec<String> {
     if prefix { is_path_segment_prefix(name) } else { is_path_segment_name(name) }
 }
 
-/// [`NameRule`] of CertificateSigningRequests, whose generateName is not checked.
-pub fn name_is_path_segment_unless_generated(name: &str, prefix: bool) -> Vec<String> {
-    if prefix { vec![] } else { is_path_segment_name(name) }
+/// [`NameRule`] of CertificateSigningRequests, whose names are not checked with the rules of the kind.
+pub fn name_is_anything(_name: &str, _prefix: bool) -> Vec<String> {
+    vec![]
 }
 
 /// [`NameRule`] of DeviceClasses, whose generateName is not checked.

@@ -8,6 +8,15 @@ const LINEAR_REFERENCES_MAX: usize = 16;
 
 /// Drops owner references that equal an earlier one; the warning about it.
 pub fn dedup(obj: &mut Object) -> Vec<Str> {
+    dedup_when(obj, "")
+}
+
+/// The same for what a patch made, in the words for that.
+pub fn dedup_patched(obj: &mut Object) -> Vec<Str> {
+    dedup_when(obj, " after mutating admission happens")
+}
+
+fn dedup_when(obj: &mut Object, when: &str) -> Vec<Str> {
     if obj.array_at(&["metadata", "ownerReferences"]).len() < 2 {
         return vec![];
     }
@@ -32,7 +41,7 @@ pub fn dedup(obj: &mut Object) -> Vec<Str> {
         return vec![];
     }
     vec![Str::from(format!(
-        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in \
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in \
          1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate \
          UID(s) observed: {}",
         dropped.join(", ")

@@ -26,8 +26,9 @@ pub enum Value {
     Array(Vec<Value>),
     /// A map or a struct.
     Object(Map),
-    /// A map as compact JSON text. Only the fields of an owner are kept so, in objects that were stored or
-    /// are about to be: most writes take them from one to the other and never look inside.
+    /// A value as JSON text. Two things are kept so: the fields of an owner, as a compact map, in objects that
+    /// were stored or are about to be, since most writes never look inside; and what a client wrote where a
+    /// kind takes any object (`runtime.RawExtension`), which counts letter by letter.
     Raw(Str),
 }
 
@@ -116,6 +117,15 @@ impl Value {
     /// True for null.
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
+    }
+
+    /// Whether this is a map, also one that is kept as text.
+    pub fn is_map(&self) -> bool {
+        match self {
+            Value::Object(_) => true,
+            Value::Raw(text) => text.trim_start().starts_with('{'),
+            _ => false,
+        }
     }
 
     /// What Go's `omitempty` leaves out: null, false, 0, "", [] and {}.

@@ -9,13 +9,13 @@ mod scale;
 use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;
-use crate::stamp;
 use crate::write::{Options, OwnKind, Part, Write};
 use keelson_admission::{
     Attributes, Call, Configurations, NAMESPACE_AUTO_PROVISION, Notes, Operation, Phase,
     Reinvocation, Request, Step,
 };
 use keelson_auth::Permit;
+use keelson_meta::random_names::generated_name;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value, value};
 use std::time::{Duration, Instant};
 
@@ -418,7 +418,7 @@ impl Registry {
 
     /// Asks a built-in plug-in, or what it is made of, about a write.
     pub fn asked<T>(&self, write: &Write<'_>, ask: impl FnOnce(&Request<'_>) -> T) -> T {
-        let generate_name = |base: &str| stamp::generated_name(self.clock.as_ref(), base);
+        let generate_name = |base: &str| generated_name(self.clock.random(), base);
         let resource = write.own.and_then(|own| own.resource);
         let now = || self.clock.now();
         ask(&Request {

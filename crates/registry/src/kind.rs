@@ -239,7 +239,10 @@ impl Kind {
             return self.custom_object_in(entry, to);
         }
         let obj = if self.is_of_this_schema(entry) {
-            read_stored(&self.storage, entry)?
+            let mut obj = read_stored(&self.storage, entry)?;
+            let texts = if self.strategy.keeps_texts { entry.field(TEXTS) } else { None };
+            texts.into_iter().for_each(|texts| json::with_texts(&mut obj.root, texts));
+            obj
         } else {
             let mut obj = self.decode_foreign(entry.json_slice())?;
             obj.metadata_mut().insert("resourceVersion", entry.modified().to_string());
@@ -291,7 +294,10 @@ impl Kind {
         // In one order, as JSON has them: a write that changes nothing makes the same record.
         let mut labels: SmallVec<[(&str, &str); 8]> = obj.meta_map("labels").collect();
         labels.sort_unstable();
-        let fields = self.strategy.selectable(obj);
+        let mut fields = self.strategy.selectable(obj);
+        if self.strategy.keeps_texts {
+            fields.extend(json::texts_of(&obj.root).map(|texts| (TEXTS, Str::from(texts))));
+        }
         let record = Record {
             json: &text,
             resource_version_at: marks.resource_version_at,
@@ -372,6 +378,9 @@ impl Kind {
         }
     }
 }
+
+/// The field of a record with the texts that the object's JSON says in other letters. No selector can ask for it.
+const TEXTS: &str = "";
 
 /// Whether the first members of an object's text say that it is of a kind and version.
 fn is_of(gvk: &GroupVersionKind, text: &[u8]) -> bool {

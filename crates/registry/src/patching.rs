@@ -106,19 +106,20 @@ impl Difference {
         Ok(Difference { form, value, bytes: patch.body.len(), strict, escaped })
     }
 
-    /// The object that `live` becomes, of the kind of `schema`.
+    /// The object that `live` becomes, of the kind of `schema`; `keeps_texts` as its strategy says.
     pub fn apply(
         &self,
         schema: &Schema,
         live: &Object,
         validation: FieldValidation,
+        keeps_texts: bool,
     ) -> Result<Patched, Failure> {
         let is_custom = schema.types.is_custom_resource();
-        let after = self.changed(schema, live)?;
+        let after = self.changed(schema, live, keeps_texts)?;
         let other_type = if is_custom { other_custom_type(&after, schema) } else { None };
         let is_other_kind = other_type.is_some() && is_other_kind(&after, schema);
         // The text is needed for refusals alone; they make it anew.
-        let refused = |why: String| match self.changed(schema, live) {
+        let refused = |why: String| match self.changed(schema, live, keeps_texts) {
             Ok(after) => self.refused(&after, &why, is_custom),
             Err(failure) => failure,
         };
@@ -142,8 +143,19 @@ impl Difference {
         Ok(Patched { object: decoded.object, warnings, other_type })
     }
 
-    fn changed(&self, schema: &Schema, live: &Object) -> Result<Value, Failure> {
+    /// With `keeps_texts`, `live` may hold what counts letter by letter. A patch looks into it.
+    fn changed(&self, schema: &Schema, live: &Object, keeps_texts: bool) -> Result<Value, Failure> {
         let before = live.clone().into_value();
+        if !keeps_texts {
+            return self.patched(schema, before);
+        }
+        let after = self.patched(schema, json::expanded(before.clone()))?;
+        let opens = (self.form == PatchForm::Merge).then_some(&self.value);
+        let is_converted = self.form == PatchForm::Strategic;
+        Ok(if is_converted { after } else { json::untouched(&before, after, opens) })
+    }
+
+    fn patched(&self, schema: &Schema, before: Value) -> Result<Value, Failure> {
         let after = match self.form {
             // Only this form can look into what is kept as text.
             PatchForm::Json => json_patch::apply(json::expanded(before), &self.value),

@@ -147,7 +147,7 @@ impl Registry {
                 return applied.apply(target, &endpoint, Some(before), options, now);
             }
             ScaleChange::Patch(patch) => {
-                let patched = Difference::read(patch)?.apply(schema, before, validation)?;
+                let patched = Difference::read(patch)?.apply(schema, before, validation, false)?;
                 (patched.object, patched.warnings)
             }
             ScaleChange::Whole(body) => {

@@ -2,6 +2,7 @@
 //! of members that no field has, nulls and empty members dropped where Go would not see them.
 
 use crate::go_types;
+use crate::json;
 pub use crate::text::TypeError;
 use crate::types::{Field, ListShape, Presence, SchemaOr, Shape, Struct, Types};
 use keelson_meta::{Map, Path, Str, Value};
@@ -34,12 +35,25 @@ pub struct Conform<'t> {
     trail: Vec<(&'t Struct, usize)>,
     /// The first wrong type: Go reads on after it, and a text that its type cannot read counts more.
     first: Option<TypeError>,
+    /// Members are put in order where values are kept as text.
+    pub sorts_texts: bool,
+    /// A value was kept as text.
+    pub has_texts: bool,
 }
 
 impl<'t> Conform<'t> {
     /// A walk that has seen nothing yet.
     pub fn new(types: &'t Types, words: Words) -> Self {
-        Conform { types, words, unknown: vec![], unknown_bytes: 0, trail: vec![], first: None }
+        Conform {
+            types,
+            words,
+            unknown: vec![],
+            unknown_bytes: 0,
+            trail: vec![],
+            first: None,
+            sorts_texts: false,
+            has_texts: false,
+        }
     }
 
     /// Checks a value against a struct and makes it canonical.
@@ -101,7 +115,7 @@ impl<'t> Conform<'t> {
             // An empty list of `metadata.managedFields` resets them; elsewhere it means nothing.
             let resets =
                 || field.name == "managedFields" && self.trail.len() == 1 && slot.is_empty();
-            let is_kept = fault.is_none() && (!is_left_out(field, slot) || resets());
+            let is_kept = fault.is_none() && (!field.is_left_out(slot) || resets());
             if is_kept {
                 is_sorted &= last <= at;
                 last = at;
@@ -187,7 +201,8 @@ impl<'t> Conform<'t> {
                 }
                 Ok(Value::Object(map))
             }
-            (Shape::Json | Shape::RawExtension, value) => Ok(value),
+            (Shape::Json, value) => Ok(value),
+            (Shape::RawExtension, value) => Ok(self.kept(value)),
             // Whatever it is, Go keeps its text: entries that cannot be read are left out later.
             (Shape::FieldsV1, value) => Ok(value),
             (Shape::SchemaOr(second, id), value) => self.schema_or(*second, *id, value, of, path),
@@ -201,6 +216,18 @@ impl<'t> Conform<'t> {
                 Ok(value)
             }
             (shape, value) => self.text(shape, value, of),
+        }
+    }
+
+    /// A value that is kept as text. The text of what was converted, or came in another form, is Go's of a map.
+    fn kept(&mut self, value: Value) -> Value {
+        self.has_texts = true;
+        match value {
+            value if self.words == Words::Converter || self.sorts_texts => {
+                json::kept_value(json::expanded(value).sorted())
+            }
+            Value::Raw(text) => Value::Raw(text),
+            value => json::kept_value(value),
         }
     }
 
@@ -483,20 +510,6 @@ fn in_order(of: &Struct, map: Map) -> Map {
     let mut members: Vec<(Str, Value)> = map.into_iter().collect();
     members.sort_by_cached_key(|(key, _)| place(key));
     Map::from_distinct(members)
-}
-
-/// Whether Go would not write the member although the client gave it.
-#[inline]
-pub(crate) fn is_left_out(field: &Field, value: &Value) -> bool {
-    match field.presence {
-        Presence::Pointer | Presence::AlwaysNull => false,
-        Presence::OmitEmpty => match field.shape {
-            // An empty list or map is not the same as an absent one until the object is written.
-            Shape::Struct(_) | Shape::List(_) | Shape::Map(_) => value.is_null(),
-            _ => value.is_empty(),
-        },
-        Presence::Always => value.is_null() && !field.nullable,
-    }
 }
 
 fn is_whole(value: &Value) -> bool {

@@ -10,7 +10,7 @@ use crate::yaml;
 use keelson_meta::status::quote;
 use keelson_meta::{
     ErrorList, Failure, FieldError, GroupVersion, GroupVersionKind, Map, Object, Path, Status, Str,
-    Value,
+    Value, json_text,
 };
 
 /// The encoding of a body.
@@ -71,6 +71,7 @@ fn maps_in_value(value: &Value) -> usize {
     match value {
         Value::Object(map) => maps_in(map),
         Value::Array(items) => items.iter().map(maps_in_value).sum(),
+        Value::Raw(text) => json_text::maps_in(text),
         _ => 0,
     }
 }
@@ -117,7 +118,8 @@ fn decode_any(
         check_gvk(&given, schema, is_known).map_err(mismatched)?;
         check_version(&given.api_version(), schema)?;
     }
-    let mut decoded = conform(schema, value).map_err(mismatched)?;
+    let text = (format == Format::Json).then_some(body);
+    let mut decoded = conform_body(schema, value, text).map_err(mismatched)?;
     strict.append(&mut decoded.strict);
     Ok(Decoded { strict, ..decoded })
 }
@@ -200,8 +202,26 @@ pub fn conform(schema: &Schema, value: Value) -> Result<Decoded, String> {
 
 /// The same, with wrong types told in other words.
 pub fn conform_in(schema: &Schema, value: Value, words: Words) -> Result<Decoded, String> {
-    let mut walk = Conform::new(&schema.types, words);
+    conform_by(Conform::new(&schema.types, words), schema, value, None)
+}
+
+/// The same for a value that was read of a body; `text` is that, if it is JSON.
+fn conform_body(schema: &Schema, value: Value, text: Option<&[u8]>) -> Result<Decoded, String> {
+    let mut walk = Conform::new(&schema.types, Words::Json);
+    walk.sorts_texts = text.is_none();
+    conform_by(walk, schema, value, text)
+}
+
+fn conform_by<'s>(
+    mut walk: Conform<'s>,
+    schema: &'s Schema,
+    value: Value,
+    text: Option<&[u8]>,
+) -> Result<Decoded, String> {
     let mut root = walk.object(schema.root(), value).map_err(|e| e.0)?;
+    if let Some(text) = text.filter(|_| walk.has_texts) {
+        json::keep_texts(text, &mut root);
+    }
     root.remove("kind");
     root.remove("apiVersion");
     let mut object = Object { root };

@@ -1,6 +1,7 @@
 //! [`Value`] to JSON text without a schema: members in the order of the map.
 
 use keelson_meta::Value;
+use keelson_meta::json_text::compact;
 
 /// Appends `value` as compact JSON.
 pub fn write_value(value: &Value, out: &mut Vec<u8>) {
@@ -11,7 +12,7 @@ pub fn write_value(value: &Value, out: &mut Vec<u8>) {
         Value::Int(number) => write_int(*number, out),
         Value::Float(number) => write_float(*number, out),
         Value::String(text) => write_string(text, out),
-        Value::Raw(text) => out.extend_from_slice(text.as_bytes()),
+        Value::Raw(text) => out.extend_from_slice(compact(text).as_bytes()),
         Value::Array(items) => {
             out.push(b'[');
             for (i, item) in items.iter().enumerate() {

@@ -202,6 +202,11 @@ impl Struct {
         self.index.write_key(at, out);
     }
 
+    /// Whether it has fields that are written although they are not set.
+    pub fn writes_unset(&self) -> bool {
+        !self.always.is_empty()
+    }
+
     /// Places of the fields that are written although they are not set, in order.
     pub(crate) fn always(&self) -> &[u16] {
         &self.always
@@ -298,6 +303,20 @@ pub struct Field {
 }
 
 impl Field {
+    /// Whether Go would not write the member although the client gave it.
+    #[inline]
+    pub(crate) fn is_left_out(&self, value: &Value) -> bool {
+        match self.presence {
+            Presence::Pointer | Presence::AlwaysNull => false,
+            Presence::OmitEmpty => match self.shape {
+                // An empty list or map is not the same as an absent one until the object is written.
+                Shape::Struct(_) | Shape::List(_) | Shape::Map(_) => value.is_null(),
+                _ => value.is_empty(),
+            },
+            Presence::Always => value.is_null() && !self.nullable,
+        }
+    }
+
     /// A plain optional field, for building custom schemas and tests.
     pub fn new(name: impl Into<Str>, shape: Shape) -> Self {
         Field {

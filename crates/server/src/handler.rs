@@ -84,7 +84,7 @@ impl App {
         match headers.get(AUDIT_ID) {
             Some(given) if !given.is_empty() => given.clone(),
             _ => {
-                let made = stamp::audit_id(self.registry.clock.as_ref());
+                let made = stamp::uid(self.registry.clock.as_ref());
                 HeaderValue::from_str(&made).unwrap_or(HeaderValue::from_static(""))
             }
         }

@@ -123,10 +123,13 @@ impl<'a> Round<'a> {
             (written.or(object), self.convert(old, seen).await?)
         } else {
             let written = object.and_then(|object| self.written(object, seen));
-            match written {
-                Some(written) => (Some(written), old.cloned()),
-                None => return Ok(()),
+            // What is stored holds nothing empty: it is another one where the kind keeps texts.
+            let looks = written.is_some() || object.is_none();
+            let old_written = old.filter(|_| looks).and_then(|old| self.written(old, seen));
+            if written.is_none() && old_written.is_none() {
+                return Ok(());
             }
+            (written.or_else(|| object.cloned()), old_written.or_else(|| old.cloned()))
         };
         self.versions.push(Versioned { kind: seen.kind.clone(), object, old });
         Ok(())

@@ -75,7 +75,8 @@ impl<'t> Walk<'t> {
                     self.path.pop();
                 }
             }
-            (Shape::Struct(_) | Shape::Map(_), other) => {
+            (Shape::FieldsV1, Value::Object(_) | Value::Raw(_)) => {}
+            (Shape::Struct(_) | Shape::Map(_) | Shape::FieldsV1, other) => {
                 self.report(format!("expected map, got {}", wrapped(other)));
             }
             (Shape::List(list), Value::Array(items)) => self.items(list, items),

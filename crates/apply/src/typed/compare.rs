@@ -168,22 +168,30 @@ fn is_same(types: &Types, shape: &Shape, in_list: bool, old: &Value, new: &Value
             old.len() == new.len()
                 && pairs.all(|(old, new)| is_same(types, &list.item, true, old, new))
         }
+        // Its letters count.
+        (Shape::RawExtension, old, new) => old == new,
         _ => equal_values(old, new),
     }
 }
 
 impl<'t> Walk<'t> {
-    /// Whether atomic values differ only in structs that are always written out, and hold nothing. What a client
-    /// has applied is compared as it was written.
-    fn is_same_atomic(&self, kind: Kind<'t>, old: Option<&Value>, new: Option<&Value>) -> bool {
-        match (kind, old, new) {
-            (Kind::Atomic(shape), Some(old), Some(new))
-                if self.old == Form::Decoded && self.new == Form::Decoded =>
-            {
-                is_same(self.types, shape, false, old, new)
+    /// How an atomic value changed. Two that were decoded are the same if they differ only in structs that are
+    /// always written out, and hold nothing. What a client has applied is compared as it was written.
+    fn atomic(&self, shape: &'t Shape, old: Option<&Value>, new: Option<&Value>) -> Option<Mark> {
+        match (old, new) {
+            (Some(old), Some(new)) if self.old == Form::Decoded && self.new == Form::Decoded => {
+                let is_same = old == new || is_same(self.types, shape, false, old, new);
+                (!is_same).then_some(Mark::Modified)
             }
-            _ => false,
+            _ => mark_leaf(old, new),
         }
+    }
+
+    /// Whether an empty struct holds zero values that Go writes out.
+    fn holds_zeros(&self, kind: Kind<'t>, old: Option<&Map>, new: Option<&Map>) -> bool {
+        let holds = |map: Option<&Map>, form| map.is_some() && form != Form::Written;
+        matches!(kind, Kind::Struct(of) if of.writes_unset())
+            && (holds(old, self.old) || holds(new, self.new))
     }
 
     /// How the value itself changed, and what changed below it. Not both are absent.
@@ -195,13 +203,14 @@ impl<'t> Walk<'t> {
         nodes: &mut Nodes,
     ) -> (Option<Mark>, Comparison) {
         match kind {
-            Kind::Scalar(_) | Kind::Atomic(_) | Kind::Untyped => {
-                let mark = mark_leaf(old, new).filter(|_| !self.is_same_atomic(kind, old, new));
-                (mark, Comparison::default())
-            }
+            Kind::Atomic(shape) => (self.atomic(shape, old, new), Comparison::default()),
+            Kind::Scalar(_) | Kind::Untyped => (mark_leaf(old, new), Comparison::default()),
             Kind::Struct(_) | Kind::Map(_) => {
                 let (old_map, new_map) = (as_map(old), as_map(new));
-                if old_map.is_none_or(Map::is_empty) && new_map.is_none_or(Map::is_empty) {
+                if old_map.is_none_or(Map::is_empty)
+                    && new_map.is_none_or(Map::is_empty)
+                    && !self.holds_zeros(kind, old_map, new_map)
+                {
                     return (mark_leaf(old, new), Comparison::default());
                 }
                 let start = nodes.start();

@@ -1,10 +1,13 @@
-"""Records how a kube-apiserver refuses writes: python3 refusals.py URL TOKEN [--cases N] [--seed S] [--from FILE] [--keep FILE].
+"""Records how a kube-apiserver refuses writes: python3 refusals.py URL TOKEN [--cases N] [--seed S] [--from FILE] [--keep FILE]
+[--others].
 
 Makes requests by changing objects at random places, sends them, and appends to FILE (the fixture
 crates/registry/tests/it/files/refusals.jsonl unless told otherwise) one line for each rule that no line has
 yet: the request and the causes of the 422. The objects are those of the fixture itself and of accepted.jsonl
 beside it; the values are at the edges of what fields may be. With --from the requests come from a file of the
-same form, and every refusal is kept. The server needs the namespace `n` with a service account `default`; both are
+same form, and every refusal is kept. With --others the requests also have unknown fields, wrong types and a
+`fieldValidation`, and what is kept, in others.jsonl, is what has no causes: answers with another code, and those with
+warnings; one line for each way to say it. The server needs the namespace `n` with a service account `default`; both are
 made. Start kube-apiserver 1.36 without kube-controller-manager. The standard library is enough.
 """
 
@@ -38,15 +41,20 @@ class Server:
     def __init__(self, url, token):
         self.at = urllib.parse.urlsplit(url)
         self.token = token
+        self.warnings = self.told = []
 
     def send(self, method, path, body, media="application/json"):
         context = ssl._create_unverified_context()
         connection = http.client.HTTPSConnection(self.at.hostname, self.at.port, context=context, timeout=30)
         head = {"Authorization": "Bearer " + self.token, "Content-Type": media}
-        connection.request(method, path, None if body is None else json.dumps(body), head)
-        answer = connection.getresponse()
+        connection.request(method, path, None if body is None else json.dumps(body, separators=(",", ":")), head)
+        try:
+            answer = connection.getresponse()
+        except http.client.RemoteDisconnected:
+            return 0, {}  # It has met a nil pointer.
         text = answer.read()
         connection.close()
+        self.warnings = answer.headers.get_all("Warning") or []
         try:
             return answer.status, json.loads(text)
         except ValueError:
@@ -72,7 +80,9 @@ class Server:
             method = "PATCH" if row["do"] in MEDIA else row["do"]
             media = MEDIA.get(row["do"], "application/json")
             force = "&force=true" if row["do"] == "APPLY" else ""
-            return self.send(method, path + "?dryRun=All&fieldManager=m" + force, body, media)
+            answered = self.send(method, path + "?dryRun=All&fieldManager=m" + force + row.get("query", ""), body, media)
+            self.told = self.warnings
+            return answered
         finally:
             if "base" in row:
                 place = path.removesuffix("/status")
@@ -122,6 +132,25 @@ def is_stable(row, found):
     return len(set(fields)) == len(fields)
 
 
+def words_of(answer):
+    """The message of a refusal, without the objects that it shows."""
+    text = re.sub(r'Invalid value: "\{.*\}": ', "Invalid value: (object): ", answer.get("message", ""))
+    return "" if answer.get("kind") != "Status" else collapse(text)
+
+
+def other(row, status, answer, warnings):
+    """What is kept of an answer that has no causes or comes with warnings, and what is the same in two of a sort."""
+    words = words_of(answer)
+    shown = json.dumps([words, warnings])
+    if re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-|20[0-9][0-9]-[0-9][0-9]-[0-9][0-9]T|resourceVersion|errors:", shown):
+        return None, None
+    if not status or status < 300 and not warnings or status == 422 and "(object)" not in words:
+        return None, None
+    sort = re.sub(r'"(\\.|[^"])*"|-?\d+', "x", "\n".join([words, *warnings]))
+    sort = re.sub(r"\b[A-Z][a-z]\w*", "K", re.sub(r"[\w/]*\.[\w.\[\]/]+", "f", sort))
+    return dict(row, code=status, message=words, warnings=warnings), (row["do"], status, sort[:160])
+
+
 def places(node, at=()):
     yield at, node
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
@@ -165,6 +194,40 @@ def generated(rng, count):
         yield row
 
 
+def odd(rng, count):
+    """Requests with unknown fields, wrong types and a choice of field validation."""
+    for row in generated(rng, count):
+        row["query"] = rng.choice(["", "", "&fieldValidation=Strict", "&fieldValidation=Ignore"])
+        maps = [node for _, node in places(row["body"]) if isinstance(node, dict)]
+        if maps and rng.random() < 0.5:
+            rng.choice(maps)[rng.choice(["unknown", "Name", "metaData"])] = rng.choice([1, "a", None, {"a": 1}])
+        if rng.random() < 0.4:
+            spots = [at for at, _ in places(row["body"]) if len(at) > 1 and at != ("metadata", "name")]
+            node = row["body"]
+            at = rng.choice(spots) if spots else ("kind",)
+            for step in at[:-1]:
+                node = node[step]
+            node[at[-1]] = rng.choice(["x", 7, True, None, [], {}, 1.5])
+        yield row
+
+
+def keep_others(server, rng, count):
+    path = os.path.join(FILES, "others.jsonl")
+    known, kept = set(), 0
+    if os.path.exists(path):
+        known = {tuple(other(row, row["code"], dict(row, kind="Status"), row["warnings"])[1]) for row in lines("others.jsonl")}
+    with open(path, "a") as out:
+        for row in odd(rng, count):
+            answered = server.replay(row)
+            found, sort = other(row, *answered, server.told) if answered else (None, None)
+            # Which of several faults is told may be chance: Go's maps have no order.
+            if found and sort not in known and all(other(row, *server.replay(row), server.told)[0] == found for _ in range(4)):
+                known.add(sort)
+                kept += 1
+                out.write(json.dumps(found) + "\n")
+    print(f"{count} requests, {kept} answers kept", file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
@@ -172,12 +235,15 @@ def main():
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--from", dest="source")
+    parser.add_argument("--others", action="store_true")
     parser.add_argument("--keep", default=os.path.join(FILES, "refusals.jsonl"))
     args = parser.parse_args()
     server = Server(args.url, args.token)
     server.send("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
     account = {"metadata": {"name": "default"}, "automountServiceAccountToken": False}
     server.send("POST", "/api/v1/namespaces/n/serviceaccounts", account)
+    if args.others:
+        return keep_others(server, random.Random(args.seed), args.cases)
     known = {rule(row, cause) for row in lines("refusals.jsonl") for cause in row["causes"]}
     if args.source:
         with open(args.source) as file:

@@ -4,7 +4,7 @@ use super::{configuration, fully_qualified, named, not_too_many, selectors, tole
 use crate::check::At;
 use crate::gates;
 use keelson_cel::Version;
-use keelson_meta::{ErrorList, Feature, FieldError, Path, Str, Value, names};
+use keelson_meta::{ErrorList, Feature, FieldError, Object, Path, Str, Value, names};
 use std::collections::{HashMap, HashSet};
 
 const REQUESTS_MAX: usize = 32;
@@ -65,25 +65,58 @@ pub(super) fn validate_admin_access(
     spec: Option<&Value>,
     labels: &dyn Fn() -> Vec<(Str, Str)>,
 ) -> ErrorList {
-    const LABEL: &str = "resource.kubernetes.io/admin-access";
     let mut errors = ErrorList::new();
     let asks = |request: &Value| {
         request.at(&["exactly", "adminAccess"]).and_then(Value::as_bool) == Some(true)
     };
     let requests = spec.map(|spec| spec.array_at(&["devices", "requests"])).unwrap_or_default();
     let Some(first) = requests.iter().position(asks) else { return errors };
-    if labels().iter().any(|(key, value)| key == LABEL && value == "true") {
+    if allows_admin(labels) {
         return errors;
     }
-    let why = format!(
-        "admin access to devices requires the `{LABEL}: true` label on the containing namespace"
-    );
     // Upstream names the place so in templates, too.
     let spec = Path::new("spec");
-    let (devices, field) = (spec.field("devices"), "adminAccess");
+    let devices = spec.field("devices");
     let requests = devices.field("requests");
-    errors.push(FieldError::forbidden(&requests.index(first).field(field), &why));
+    let place = requests.index(first);
+    errors.push(FieldError::forbidden(&place.field("adminAccess"), NO_ADMIN));
     errors
+}
+
+/// The same for what a claim is given; a claim that was given such access keeps it.
+pub(super) fn validate_admin_results(
+    new: &Object,
+    old: &Object,
+    labels: &dyn Fn() -> Vec<(Str, Str)>,
+) -> ErrorList {
+    fn first(claim: &Object) -> Option<usize> {
+        let allocation = claim.at(&["status", "allocation"])?;
+        let results = allocation.array_at(&["devices", "results"]).iter();
+        let mut flags = results.map(|result| result.get("adminAccess"));
+        flags.position(|flag| flag.and_then(Value::as_bool) == Some(true))
+    }
+    let mut errors = ErrorList::new();
+    if let Some(at) = first(new)
+        && first(old).is_none()
+        && !allows_admin(labels)
+    {
+        let status = Path::new("status");
+        let allocation = status.field("allocation");
+        let devices = allocation.field("devices");
+        let results = devices.field("results");
+        let place = results.index(at);
+        errors.push(FieldError::forbidden(&place.field("adminAccess"), NO_ADMIN));
+    }
+    errors
+}
+
+const NO_ADMIN: &str = "admin access to devices requires the \
+                        `resource.kubernetes.io/admin-access: true` label on the containing namespace";
+
+fn allows_admin(labels: &dyn Fn() -> Vec<(Str, Str)>) -> bool {
+    let is_wanted =
+        |(key, value): &(Str, Str)| key == "resource.kubernetes.io/admin-access" && value == "true";
+    labels().iter().any(is_wanted)
 }
 
 fn validate_request(request: &At<'_, '_>, version: Version, errors: &mut ErrorList) {

@@ -115,12 +115,12 @@ pub(super) fn ephemeral(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut E
 
 fn names_of<'a>(spec: &At<'a, '_>, list: &str) -> impl Iterator<Item = &'a str> {
     let items = spec.get(list).as_array().unwrap_or_default();
-    items.iter().filter_map(|item| item.str_at(&["name"])).filter(|n| !n.is_empty())
+    items.iter().map(|item| item.str_at(&["name"]).unwrap_or_default())
 }
 
 fn unique_name<'a>(at: &At<'a, '_>, seen: &mut Seen<&'a str>, errors: &mut ErrorList) {
     let name = at.str("name");
-    if !name.is_empty() && !seen.insert(name) {
+    if !seen.insert(name) {
         at.field("name").duplicate(errors);
     }
 }

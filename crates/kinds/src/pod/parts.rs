@@ -74,7 +74,7 @@ fn keep_all_but_resources(new: &mut Object, old: &Object) {
 fn validate_ephemeral_containers(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let at = At::of(new, "spec");
-    spec::pod_spec(&at, true, &mut errors);
+    spec::pod_spec(&at, Some(new.name()), &mut errors);
     containers::images(&at, &mut errors);
     let Some(old) = old else { return errors };
     if is_mirror(old) {
@@ -126,7 +126,7 @@ fn validate_resize(new: &Object, old: Option<&Object>) -> ErrorList {
         errors.push(FieldError::forbidden(&Path::ROOT.key(""), words));
         return errors;
     }
-    spec::pod_spec(&at, true, &mut errors);
+    spec::pod_spec(&at, Some(new.name()), &mut errors);
     containers::images(&at, &mut errors);
     let before = At::of(old, "spec");
     let stored_class = old.str_at(&["status", "qosClass"]);

@@ -157,6 +157,7 @@ fn seccomp(at: &At<'_, '_>, errors: &mut ErrorList) {
     if !kind.not_empty(errors, "type is required when seccompProfile is set") {
         return;
     }
+    kind.one_of(errors, &["Localhost", "RuntimeDefault", "Unconfined"]);
     let profile = at.field("localhostProfile");
     if kind.text() == "Localhost" {
         if !profile.is_set() {
@@ -169,7 +170,6 @@ fn seccomp(at: &At<'_, '_>, errors: &mut ErrorList) {
         let shown = value!({"Type": (kind.text()), "LocalhostProfile": (profile.text())});
         profile.invalid_as(errors, shown, "can only be set when seccomp type is Localhost");
     }
-    kind.one_of(errors, &["Localhost", "RuntimeDefault", "Unconfined"]);
 }
 
 fn app_armor(at: &At<'_, '_>, errors: &mut ErrorList) {

@@ -28,7 +28,7 @@ pub(crate) fn template(at: &At<'_, '_>, errors: &mut ErrorList) {
     let metadata = at.field("metadata");
     let annotations = At { value: metadata.get("annotations"), path: at.path.field("annotations") };
     annotations::validate(&annotations, &spec, true, errors);
-    pod_spec(&spec, false, errors);
+    pod_spec(&spec, None, errors);
     annotations::match_fields(&annotations, &spec, errors);
     let ephemeral = spec.field("ephemeralContainers");
     if !ephemeral.array().is_empty() {
@@ -36,9 +36,10 @@ pub(crate) fn template(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// The spec of a pod or of a template.
-pub(crate) fn pod_spec(at: &At<'_, '_>, is_pod: bool, errors: &mut ErrorList) {
-    let valid_volumes = volumes::list(&at.field("volumes"), is_pod, errors);
+/// The spec of a pod or of a template; `pod`: the name of the pod.
+pub(crate) fn pod_spec(at: &At<'_, '_>, pod: Option<&str>, errors: &mut ErrorList) {
+    let is_pod = pod.is_some();
+    let valid_volumes = volumes::list(&at.field("volumes"), pod, errors);
     let claims = at.field("resourceClaims");
     let claim_names: Vec<&str> =
         claims.array().iter().filter_map(|c| c.str_at(&["name"])).collect();

@@ -131,6 +131,9 @@ fn tolerations(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
             errors,
             "existing toleration can not be modified except its tolerationSeconds",
         );
+    } else {
+        // Upstream looks at them a second time here.
+        super::scheduling::tolerations(at, errors);
     }
 }
 

@@ -5,6 +5,7 @@ use super::env;
 use super::paths::{descending, has_backsteps, no_backsteps};
 use crate::check::At;
 use keelson_meta::names;
+use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Path, Seen, Value};
 
 /// How a source of files is checked; the flag is true in a persistent volume.
@@ -44,18 +45,21 @@ const SOURCES: &[(&str, Check)] = &[
     ("image", image),
 ];
 
-/// Checks the volumes of a pod; answers the well-formed ones.
-pub(super) fn list<'a>(at: &At<'a, '_>, is_pod: bool, errors: &mut ErrorList) -> Volumes<'a> {
+/// Checks the volumes of a pod of this name, or of a template; answers the well-formed ones.
+pub(super) fn list<'a>(at: &At<'a, '_>, pod: Option<&str>, errors: &mut ErrorList) -> Volumes<'a> {
     let mut fine = Volumes::new();
     for volume in at.items() {
         let before = errors.len();
         // A template may leave the image to those who make pods of it.
         let image = volume.field("image");
-        if is_pod && image.is_set() {
+        if pod.is_some() && image.is_set() {
             image.field("reference").not_empty(errors, "");
         }
         source(&volume, errors);
         let name = volume.field("name");
+        if let Some(pod) = pod.filter(|_| volume.has("ephemeral")) {
+            claim_name(&name, pod, errors);
+        }
         name.required_rule(errors, names::is_dns1123_label);
         if fine.contains_key(name.text()) {
             name.duplicate(errors);
@@ -65,6 +69,17 @@ pub(super) fn list<'a>(at: &At<'a, '_>, is_pod: bool, errors: &mut ErrorList) ->
         }
     }
     fine
+}
+
+/// The claim that is made for a volume is called after the pod and the volume.
+fn claim_name(volume: &At<'_, '_>, pod: &str, errors: &mut ErrorList) {
+    if pod.is_empty() || volume.text().is_empty() {
+        return;
+    }
+    let claim = format!("{pod}-{}", volume.text());
+    for why in names::is_dns1123_subdomain(&claim) {
+        volume.invalid(errors, &format!("PVC name {}: {why}", quote(&claim)));
+    }
 }
 
 fn source(volume: &At<'_, '_>, errors: &mut ErrorList) {
@@ -603,10 +618,11 @@ pub(super) fn mounts(container: &At<'_, '_>, context: &Context<'_>, errors: &mut
             path.invalid_as(errors, path.text(), "must be unique");
         }
         if device_names.contains(&name.text()) {
-            name.invalid(errors, "must not already exist in volumeDevices");
+            name.invalid_as(errors, name.text(), "must not already exist in volumeDevices");
         }
         if device_paths.contains(&path.text()) {
-            path.invalid(errors, "must not already exist as a path in volumeDevices");
+            let words = "must not already exist as a path in volumeDevices";
+            path.invalid_as(errors, path.text(), words);
         }
         mount_options(&at, &list, container, errors);
     }
@@ -615,7 +631,7 @@ pub(super) fn mounts(container: &At<'_, '_>, context: &Context<'_>, errors: &mut
 /// The texts that the items of a list have at a member.
 fn texts_of<'v>(container: &At<'v, '_>, list: &str, member: &str) -> Seen<&'v str> {
     let items = container.get(list).as_array().unwrap_or_default();
-    items.iter().filter_map(|item| item.str_at(&[member])).collect()
+    items.iter().map(|item| item.str_at(&[member]).unwrap_or_default()).collect()
 }
 
 /// What a mount may ask for. Some faults are told at the list, as upstream does it.
@@ -675,8 +691,7 @@ pub(super) fn devices(container: &At<'_, '_>, context: &Context<'_>, errors: &mu
     let (mut names_seen, mut paths_seen): (Seen<&str>, Seen<&str>) = Default::default();
     for at in list.items() {
         let (name, path) = (at.field("name"), at.field("devicePath"));
-        name.not_empty(errors, "");
-        if !names_seen.insert(name.text()) {
+        if name.not_empty(errors, "") && !names_seen.insert(name.text()) {
             name.invalid(errors, "must be unique");
         }
         let volume = context.volumes.get(name.text());
@@ -694,16 +709,17 @@ pub(super) fn devices(container: &At<'_, '_>, context: &Context<'_>, errors: &mu
         }
         path.not_empty(errors, "");
         if !paths_seen.insert(path.text()) {
-            path.invalid(errors, "must be unique");
+            path.invalid_as(errors, path.text(), "must be unique");
         }
         if has_backsteps(path.text()) {
             path.invalid(errors, "can not contain backsteps ('..')");
         }
         if mount_names.contains(&name.text()) {
-            name.invalid(errors, "must not already exist in volumeMounts");
+            name.invalid_as(errors, name.text(), "must not already exist in volumeMounts");
         }
         if mount_paths.contains(&path.text()) {
-            path.invalid(errors, "must not already exist as a path in volumeMounts");
+            let words = "must not already exist as a path in volumeMounts";
+            path.invalid_as(errors, path.text(), words);
         }
     }
 }

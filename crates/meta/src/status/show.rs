@@ -1,5 +1,6 @@
 //! Values as messages show them, in the words of Go.
 
+use crate::json_text::compact;
 use crate::value::Value;
 
 /// A value as messages show it: strings quoted as Go's `%q`, scalars plain, the rest as JSON.
@@ -66,7 +67,7 @@ fn show_json_in(value: &Value, out: &mut String) {
             }
             out.push('}');
         }
-        Value::Raw(text) => out.push_str(text),
+        Value::Raw(text) => out.push_str(&compact(text)),
     }
 }
 

@@ -16,6 +16,7 @@ use keelson_admission::{Operation, Stored};
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, Check};
+use keelson_meta::random_names::generated_name;
 use keelson_meta::{
     ErrorList, Failure, Map, Object, Reason, Status, Str, Value, names, owner_references,
 };
@@ -182,7 +183,7 @@ impl Registry {
         let generates = new.given.is_empty() && obj.name().is_empty() && !base.is_empty();
         for _ in 0..GENERATE_TRIES_MAX {
             if generates {
-                let name = stamp::generated_name(self.clock.as_ref(), &base);
+                let name = generated_name(self.clock.random(), &base);
                 obj.set_meta("name", &name);
             }
             // Only the last try counts.
@@ -420,11 +421,12 @@ fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Fa
     kind.validate_last(obj, None, &mut errors);
     kind.validate_further(&target.version, obj, None, &mut errors);
     invalid(target, obj, errors)?;
-    if checks.contains(&Check::Metadata) {
+    let rule = names::name_is_path_segment;
+    let fits = rule(obj.name(), false).is_empty() && rule(obj.generate_name(), true).is_empty();
+    if checks.contains(&Check::Metadata) && fits {
         return Ok(());
     }
-    // What is asked of all kinds is less than a kind asks that looks at its metadata itself.
-    let rule = names::name_is_path_segment;
+    // What is asked of all kinds is less than a kind asks that looks at its metadata itself, but for names.
     invalid(target, obj, strategy::validate_metadata(obj, namespaced, rule))
 }
 

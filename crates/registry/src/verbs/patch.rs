@@ -12,7 +12,7 @@ use crate::verbs::update::check_name;
 use crate::write::Part;
 use keelson_apply::apply::are_readable_owners;
 use keelson_auth::Permit;
-use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value};
+use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value, owner_references};
 use keelson_schema::conform::Words;
 use keelson_schema::decode::{check_maps, conform_in, yaml_strict};
 use keelson_schema::{Schema, cbor, yaml};
@@ -62,8 +62,10 @@ fn patched(
     options: &WriteOptions,
 ) -> Result<Updated, Failure> {
     let difference = Difference::read(patch)?;
-    let Patched { mut object, warnings, other_type } =
-        difference.apply(target.schema(), live, options.field_validation)?;
+    let keeps_texts = target.kind.strategy.keeps_texts;
+    let Patched { mut object, mut warnings, other_type } =
+        difference.apply(target.schema(), live, options.field_validation, keeps_texts)?;
+    warnings.extend(owner_references::dedup_patched(&mut object));
     let checked = check_namespace(target, &mut object)
         .and_then(|()| check_name(target, &object))
         .and_then(|()| other_type.map_or(Ok(()), Err));
@@ -179,8 +181,7 @@ impl Applied {
 /// before.
 fn unreadable_owner(config: &Value) -> Option<String> {
     let times = config.array_at(&["metadata", "managedFields"]).iter();
-    let mut times =
-        times.filter_map(|entry| entry.str_at(&["time"])).filter(|time| !time.is_empty());
+    let mut times = times.filter_map(|entry| entry.str_at(&["time"]));
     times.find_map(|time| keelson_meta::Timestamp::parse(time).err().map(|why| why.to_string()))
 }
 
@@ -233,7 +234,9 @@ fn check_applied(schema: &Schema, config: &Map) -> Result<(), Failure> {
         return Err(Status::bad_request(format!("invalid object type: {shown}")));
     }
     let entries = config.get("metadata").and_then(|metadata| metadata.get("managedFields"));
-    if entries.is_some_and(|entries| !entries.is_null() && are_readable_owners(entries)) {
+    let is_readable =
+        |entries: &Value| entries.as_array().is_some() && are_readable_owners(entries);
+    if entries.is_some_and(is_readable) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
     Ok(())

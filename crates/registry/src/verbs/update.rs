@@ -11,7 +11,7 @@ use crate::verbs::bodies::{
 };
 use crate::verbs::{Tries, Written, check_body_fields};
 use crate::write::{Options, Part, Write};
-use keelson_admission::Operation;
+use keelson_admission::{Operation, Stored};
 use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_kinds::keep;
@@ -44,7 +44,10 @@ impl Registry {
         }
         let make = |live: Option<&Object>| {
             if live.is_some() || target.kind.strategy.create_on_update {
-                check_uid(target, &wished, live.map_or("", Object::uid), options.dry_run)?;
+                let checked =
+                    check_uid(target, &wished, live.map_or("", Object::uid), options.dry_run);
+                let twice = || owner_references::dedup(&mut wished.clone());
+                checked.map_err(|why| why.with_warnings([warnings.clone(), twice()].concat()))?;
             }
             Ok(Updated { object: wished.clone(), owned: false, warnings: warnings.clone() })
         };
@@ -178,9 +181,9 @@ impl Registry {
             }
         };
         warnings.extend(told);
+        warnings.extend(owner_references::dedup(&mut object));
         check_version(target, part, &object, entry)?;
         kind.fill_defaults(target.schema(), &mut object, self.clock.as_ref());
-        warnings.extend(owner_references::dedup(&mut object));
         match &kind.webhook {
             _ if owned => {}
             None => kind.note_owners(&mut object, target.schema(), |object| {
@@ -199,7 +202,7 @@ impl Registry {
         prepare(target, part, &mut new, &stored);
         (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().text());
         owners::keep_times(&stored, &mut new);
-        if let Err(invalid) = validate(target, part, &new, &stored) {
+        if let Err(invalid) = validate(self, target, part, &new, &stored) {
             if part != Part::Main {
                 return Err(invalid);
             }
@@ -475,7 +478,13 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
 
 /// Faults of metadata are found by the server at large and again by the rules of the kind: clients see
 /// them that often.
-fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(), Failure> {
+fn validate(
+    registry: &Registry,
+    target: &Target,
+    part: Part,
+    new: &Object,
+    old: &Object,
+) -> Result<(), Failure> {
     let kind = &target.kind;
     let strategy = &kind.strategy;
     let rule = names::name_is_path_segment;
@@ -494,6 +503,9 @@ fn validate(target: &Target, part: Part, new: &Object, old: &Object) -> Result<(
             }
         },
     };
+    if let (Part::Status, Some(rule)) = (part, strategy.status_namespace_rule) {
+        errors.extend(rule(new, old, &|| registry.labels_of(new.namespace())));
+    }
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
     if part == Part::Main {
         kind.validate_last(new, Some(old), &mut errors);

@@ -4,13 +4,14 @@ use bytes::Bytes;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit};
 use keelson_builtin::{Opened, Services};
 use keelson_meta::time::{GoDuration, Timestamp};
-use keelson_meta::{Failure, Features, Object, Value};
+use keelson_meta::{Failure, Features, GroupVersionKind, Object, Str, Value};
 use keelson_registry::options::{
-    DeleteOptions, Freshness, Patch, PatchForm, Propagation, WriteOptions,
+    DeleteOptions, FieldValidation, Freshness, Patch, PatchForm, Propagation, WriteOptions,
 };
 use keelson_registry::{
     Answer, Clock, Kind, Part, PortRange, Registry, RegistryOptions, SystemClock, Target,
 };
+use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
 use keelson_schema::json;
 use keelson_store::{Embedded, Op, Store, Txn};
@@ -127,6 +128,18 @@ impl Harness {
         media_type: &str,
         body: &[u8],
     ) -> Option<(u16, Value)> {
+        let asked = self.ask(method, path, media_type, body).await;
+        asked.map(|(code, answer, _)| (code, answer))
+    }
+
+    /// The same, with the warnings.
+    pub async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        media_type: &str,
+        body: &[u8],
+    ) -> Option<(u16, Value, Vec<Str>)> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let place = self.place(path)?;
         let part = match place.sub.as_str() {
@@ -139,7 +152,8 @@ impl Harness {
         let target = &place.target;
         let options = options(query);
         let format = if media_type.contains("yaml") { Format::Yaml } else { Format::Json };
-        let decode = || decode::decode(target.schema(), body, format, &|_| true);
+        let is_known = |gvk: &GroupVersionKind| Catalogue::shared().is_known(gvk);
+        let decode = || decode::decode(target.schema(), body, format, &is_known);
         let result = match method {
             "POST" if part == Part::Main => match decode() {
                 Ok(body) => {
@@ -156,15 +170,24 @@ impl Harness {
                 let patch = patch(media_type, body)?;
                 self.registry.patch(&self.permit, target, part, &patch, &options).await
             }
-            "DELETE" => return self.delete(target, body).await,
+            "DELETE" => {
+                let deleted = self.delete(target, body).await;
+                return deleted.map(|(code, answer)| (code, answer, vec![]));
+            }
             "GET" if !target.name.is_empty() => {
                 let read = self.registry.get(&self.permit, target, Freshness::Latest).await;
-                return Some(answer(target, 200, read));
+                let (code, answer) = answer(target, 200, read);
+                return Some((code, answer, vec![]));
             }
             _ => return None,
         };
         let code = result.as_ref().map_or(200, |written| if written.created { 201 } else { 200 });
-        Some(answer(target, code, result.map(|written| written.answer)))
+        let warnings = match &result {
+            Ok(written) => written.warnings.clone(),
+            Err(failure) => failure.warnings.clone(),
+        };
+        let (code, answer) = answer(target, code, result.map(|written| written.answer));
+        Some((code, answer, warnings))
     }
 
     /// What a client has who may do everything: what the server writes itself passes no quota.
@@ -240,6 +263,11 @@ fn options(query: &str) -> WriteOptions {
         dry_run: get("dryRun") == Some("All"),
         field_manager: get("fieldManager").unwrap_or("unknown").into(),
         force: get("force") == Some("true"),
+        field_validation: match get("fieldValidation") {
+            Some("Strict") => FieldValidation::Strict,
+            Some("Ignore") => FieldValidation::Ignore,
+            _ => FieldValidation::Warn,
+        },
         ..WriteOptions::default()
     }
 }

@@ -21,5 +21,6 @@ mod rules;
 mod several_keys;
 mod small_rules;
 mod stored;
+mod texts;
 mod unreadable;
 mod watching;

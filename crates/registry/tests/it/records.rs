@@ -180,7 +180,7 @@ async fn the_deepest_body_that_is_taken_can_be_read_back() {
         let Ok(written) = written else { continue };
         let Answer::Entry(entry) = written.answer else { panic!("not an entry") };
         let data = target.kind.decode(&entry).expect("it can be read");
-        assert!(matches!(data.get("data"), Some(Value::Object(_))));
+        assert!(data.get("data").is_some_and(Value::is_map));
         let deleted = harness
             .registry
             .delete(&harness.permit, &target, &Default::default(), &mut vec![])

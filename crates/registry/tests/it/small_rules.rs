@@ -1,6 +1,9 @@
 //! Rules that few requests meet, each with the words of a kube-apiserver that was asked.
 
 use crate::rules::Session;
+use keelson_registry::Part;
+use keelson_registry::options::WriteOptions;
+use keelson_schema::decode::{Format, decode};
 
 const PODS: &str = "POST /api/v1/namespaces/n/pods?dryRun=All";
 
@@ -224,4 +227,154 @@ async fn a_schedule_names_a_zone_that_exists() {
             .check("POST /apis/batch/v1/namespaces/n/cronjobs?dryRun=All", &body, 422, &causes)
             .await;
     }
+}
+
+/// Names that are missing twice, places that are told twice, and the order of two faults.
+#[tokio::test]
+async fn faults_are_told_as_often_and_in_the_order_as_upstream() {
+    let session = Session::open().await;
+    let pod = |spec: &str| format!(r#"{{"metadata":{{"name":"Bad"}},"spec":{{{spec}}}}}"#);
+    let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
+        '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
+        validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+    let name = format!("metadata.name: Invalid value: \"Bad\": {subdomain}");
+    let claim =
+        format!("spec.volumes[0].name: Invalid value: \"v\": PVC name \"Bad-v\": {subdomain}");
+    let ephemeral = r#""containers":[{"name":"c","image":"i"}],"volumes":[{"name":"v","ephemeral":{"volumeClaimTemplate":
+        {"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}}}]"#;
+    session.check(PODS, &pod(ephemeral), 422, &[&name, &claim]).await;
+    let causes = [
+        name.as_str(),
+        "spec.containers[0].name: Required value",
+        "spec.containers[0].image: Required value",
+        "spec.containers[1].name: Required value",
+        "spec.containers[1].image: Required value",
+        "spec.containers[1].name: Duplicate value: \"\"",
+    ];
+    session.check(PODS, &pod(r#""containers":[{},{}]"#), 422, &causes).await;
+    let seccomp = r#""securityContext":{"seccompProfile":{"type":"x","localhostProfile":"p"}},
+        "containers":[{"name":"c","image":"i"}]"#;
+    let place = "spec.securityContext.seccompProfile";
+    let (kind, profile) = (
+        format!(
+            "{place}.type: Unsupported value: \"x\": supported values: \"Localhost\", \"RuntimeDefault\", \
+             \"Unconfined\""
+        ),
+        format!(
+            "{place}.localhostProfile: Invalid value: {{\"Type\":\"x\",\"LocalhostProfile\":\"p\"}}: can only \
+             be set when seccomp type is Localhost"
+        ),
+    );
+    session.check(PODS, &pod(seccomp), 422, &[&name, &kind, &profile]).await;
+    let class = "POST /apis/scheduling.k8s.io/v1/priorityclasses?dryRun=All";
+    let body = r#"{"metadata":{"name":"c"},"value":1,"preemptionPolicy":""}"#;
+    session.check(class, body, 422, &["preemptionPolicy: Required value"]).await;
+    let classes = "POST /apis/resource.k8s.io/v1/deviceclasses?dryRun=All";
+    let body = r#"{"metadata":{"name":"x","generateName":"a/b"},"spec":{}}"#;
+    let causes = ["metadata.generateName: Invalid value: \"a/b\": may not contain '/'"];
+    session.check(classes, body, 422, &causes).await;
+}
+
+/// What may be written to a status.
+#[tokio::test]
+async fn rules_of_single_statuses() {
+    let session = Session::open().await;
+    let (nodes, claims) = ("/api/v1/nodes", "/api/v1/namespaces/n/persistentvolumeclaims");
+    let node = |status: &str| format!(r#"{{"metadata":{{"name":"o"}},"status":{status}}}"#);
+    session.send(&format!("POST {nodes}"), &node("{}")).await;
+    let feature = "invalid feature name \"a\": must start with an UpperCamelCase segment, with subsequent segments \
+        separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters \
+        and slashes";
+    let causes = [
+        format!("status.declaredFeatures[0]: Invalid value: \"a\": {feature}"),
+        "status.declaredFeatures[1]: Duplicate value: \"a\"".to_owned(),
+        format!("status.declaredFeatures[1]: Invalid value: \"a\": {feature}"),
+    ];
+    let put = format!("PUT {nodes}/o/status");
+    session
+        .check(
+            &put,
+            &node(r#"{"declaredFeatures":["a","a"]}"#),
+            422,
+            &causes.each_ref().map(String::as_str),
+        )
+        .await;
+    let claim = |status: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"c"}},"spec":{{"accessModes":["ReadWriteOnce"],
+                "resources":{{"requests":{{"storage":"1Gi"}}}}}},"status":{status}}}"#
+        )
+    };
+    session.send(&format!("POST {claims}"), &claim("{}")).await;
+    let causes =
+        ["status.allocatedResources: Unsupported value: \"cpu\": supported values: \"storage\""];
+    let body = claim(r#"{"allocatedResources":{"cpu":"-1"}}"#);
+    session.check(&format!("PUT {claims}/c/status"), &body, 422, &causes).await;
+    let services = "/api/v1/namespaces/n/services";
+    let service = |points: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"s"}},"spec":{{"type":"LoadBalancer","ports":[{{"port":80}}]}},
+                "status":{{"loadBalancer":{{"ingress":{points}}}}}}}"#
+        )
+    };
+    session.send(&format!("POST {services}"), &service("[]")).await;
+    let put = format!("PUT {services}/s/status?dryRun=All");
+    session.check(&put, &service(r#"[{"ip":"1.2.3.4"}]"#), 200, &[]).await;
+    let causes = [
+        "status.loadBalancer.ingress[0].ip: Invalid value: \"010.1.1.1\": must not have leading 0s",
+    ];
+    session.check(&put, &service(r#"[{"ip":"010.1.1.1"}]"#), 422, &causes).await;
+    let claims = "/apis/resource.k8s.io/v1/namespaces/n/resourceclaims";
+    let spec =
+        r#""spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"}}]}}"#;
+    session
+        .send(&format!("POST {claims}"), &format!(r#"{{"metadata":{{"name":"d"}},{spec}}}"#))
+        .await;
+    let body = r#"{"metadata":{"name":"d"},"status":{"allocation":{"devices":{"results":[
+        {"request":"r","driver":"a.com","pool":"a","device":"d","adminAccess":true}]}}}}"#;
+    let causes = [
+        "status.allocation.devices.results[0].adminAccess: Forbidden: admin access to devices requires the \
+        `resource.kubernetes.io/admin-access: true` label on the containing namespace",
+    ];
+    session.check(&format!("PUT {claims}/d/status"), body, 422, &causes).await;
+    let label = r#"{"metadata":{"labels":{"resource.kubernetes.io/admin-access":"true"}}}"#;
+    session.send("PATCH /api/v1/namespaces/n", label).await;
+    session.check(&format!("PUT {claims}/d/status"), body, 200, &[]).await;
+    // What a claim was given it keeps.
+    session.send("PATCH /api/v1/namespaces/n", &label.replace("\"true\"", "null")).await;
+    session.check(&format!("PUT {claims}/d/status"), body, 200, &[]).await;
+}
+
+/// A struct that holds nothing has the zero values that Go writes of it, and their owner.
+#[tokio::test]
+async fn an_empty_struct_has_owners_of_its_zero_values() {
+    let session = Session::open().await;
+    let body = r#"{"metadata":{"name":"s"},"spec":{"ordinals":{},"selector":{"matchLabels":{"a":"b"}},
+        "template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
+    let sets = "POST /apis/apps/v1/namespaces/n/statefulsets?dryRun=All";
+    let (_, answer) = session.send(sets, body).await;
+    let owners = &answer.array_at(&["metadata", "managedFields"])[0];
+    let ordinals = owners.at(&["fieldsV1", "f:spec", "f:ordinals"]).map(keelson_meta::status::show);
+    assert_eq!(ordinals.as_deref(), Some(r#"{".":{},"f:start":{}}"#));
+}
+
+/// Warnings of what a client sent come with a refusal too.
+#[tokio::test]
+async fn a_conflict_comes_with_its_warnings() {
+    let session = Session::open().await;
+    let owner = r#"{"apiVersion":"a/v1","kind":"K","name":"n","uid":"u"}"#;
+    let body = format!(
+        r#"{{"metadata":{{"name":"default","uid":"other","ownerReferences":[{owner},{owner}]}}}}"#
+    );
+    let registry = &session.harness.registry;
+    let target = registry.target("", "serviceaccounts", "n", "default");
+    let decoded =
+        decode(target.schema(), body.as_bytes(), Format::Json, &|_| true).expect("a body");
+    let (permit, options) = (&session.harness.permit, WriteOptions::default());
+    let updated = registry.update(permit, &target, Part::Main, decoded, &options).await;
+    let failure = updated.expect_err("the uid is another one");
+    assert_eq!(failure.code, 409);
+    let told =
+        failure.warnings.iter().filter(|told| told.contains("duplicate entries; API server"));
+    assert_eq!(told.count(), 1, "{:?}", failure.warnings);
 }

@@ -259,6 +259,8 @@ impl<'a> Encoder<'a> {
             // Null is a value of its own in custom resources.
             (Shape::Struct(id), Value::Null) if !self.types.get(*id).lenient => self.zero(shape),
             (_, Value::String(text)) => write_string(text, self.out),
+            // It is compact.
+            (Shape::FieldsV1, Value::Raw(text)) => self.out.extend_from_slice(text.as_bytes()),
             _ => write_value(value, self.out),
         }
     }

@@ -164,6 +164,15 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// Goes past the bracket that ends a list or map, if it comes next.
+    pub fn is_end(&mut self, close: u8) -> bool {
+        let is_end = self.peek() == Ok(close);
+        if is_end {
+            (self.at, self.depth) = (self.at + 1, self.depth - 1);
+        }
+        is_end
+    }
+
     fn word(&mut self, word: &'static str, value: Value) -> Result<Value, SyntaxError> {
         for (i, byte) in word.bytes().enumerate() {
             if self.text.get(self.at) != Some(&byte) {

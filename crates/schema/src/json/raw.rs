@@ -1,4 +1,4 @@
-//! Maps that are kept as text: [`Value::Raw`].
+//! Values that are kept as text: [`Value::Raw`].
 
 use super::parse::parse;
 use keelson_meta::Value;

@@ -5,7 +5,7 @@
 //! takes the long way for the words.
 
 use super::parse::{Reader, STR_INLINE_BYTES};
-use crate::conform::is_left_out;
+use super::texts::kept;
 use crate::text;
 use crate::types::{Field, MapShape, Presence, Schema, SchemaOr, Shape, Struct, Types};
 use keelson_meta::room::Kept;
@@ -204,7 +204,7 @@ impl<const ALL: bool> Typed<'_, ALL> {
             Value::Array(entries) if entries.is_empty() && field.name == "managedFields" => {
                 return None;
             }
-            value if is_left_out(field, &value) => {}
+            value if field.is_left_out(&value) => {}
             value => self.keep(field, value),
         }
         Some(())
@@ -245,12 +245,20 @@ impl<const ALL: bool> Typed<'_, ALL> {
                 Some(text) => Some(Value::Raw(Str::new(text))),
                 None => self.reader.value(&Path::ROOT).ok(),
             },
-            (Shape::Json | Shape::RawExtension, _) | (Shape::FieldsV1, b'{') => {
-                self.reader.value(&Path::ROOT).ok()
-            }
+            (Shape::Json, _) | (Shape::FieldsV1, b'{') => self.reader.value(&Path::ROOT).ok(),
+            (Shape::RawExtension, _) => self.kept(),
             (shape, b'"') => self.text(shape),
             _ => None,
         }
+    }
+
+    /// Reads a value that is kept as text. What stands twice in it is nobody's concern.
+    #[inline(never)]
+    fn kept(&mut self) -> Option<Value> {
+        let (start, duplicates) = (self.reader.at, self.reader.duplicates.len());
+        let value = self.reader.value(&Path::ROOT).ok()?;
+        self.reader.duplicates.truncate(duplicates);
+        Some(kept(&self.reader.text[start..self.reader.at], value))
     }
 
     /// Reads a number, which must be whole.

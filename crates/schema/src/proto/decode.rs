@@ -3,7 +3,6 @@
 
 use super::encode::ZERO_TIME_SECONDS;
 use super::wire::{DEPTH_MAX, ProtoError, Reader, Wire, packed};
-use crate::conform::is_left_out;
 use crate::types::{Field, Holds, SchemaOr, Shape, Slot, Struct, Types};
 use crate::{json, text};
 use base64::Engine;
@@ -60,7 +59,7 @@ impl<'t> Decoder<'t> {
                 Found::Items(items) => Value::Array(items),
                 Found::Entries(entries) => Value::Object(entries.into_iter().collect()),
             };
-            if !value.is_null() && !is_left_out(field, &value) {
+            if !value.is_null() && !field.is_left_out(&value) {
                 entries.push((field.name.clone(), value));
             }
         }
@@ -133,7 +132,7 @@ impl<'t> Decoder<'t> {
             // Most scalars are zero: they are written whether they are set or not.
             shape => {
                 let value = scalar(shape, wire, name)?;
-                let is_out = is_left_out(field, &value);
+                let is_out = field.is_left_out(&value);
                 *found = if is_out { Found::Nothing } else { Found::Value(value) };
             }
         }
@@ -368,6 +367,9 @@ fn special(shape: &Shape, pieces: &[&[u8]], name: &str) -> Result<Value, ProtoEr
         },
         _ if bytes.is_empty() => Ok(Value::Null),
         _ => match json::parse(bytes) {
+            Ok(parsed) if matches!(shape, Shape::RawExtension) => {
+                Ok(json::kept(bytes, parsed.value))
+            }
             Ok(parsed) => Ok(parsed.value),
             Err(error) => Err(content(name, error.to_string())),
         },

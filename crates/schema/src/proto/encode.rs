@@ -122,7 +122,10 @@ impl Encoder<'_> {
             (Shape::Map(shape), Value::Object(map)) => self.map(tag, &shape.value, map, name),
             (Shape::Json | Shape::RawExtension | Shape::FieldsV1, value) => {
                 let start = self.begin(tag);
-                put_nested(1, self.out, |out| write_value(value, out));
+                put_nested(1, self.out, |out| match value {
+                    Value::Raw(text) => out.extend_from_slice(text.as_bytes()),
+                    _ => write_value(value, out),
+                });
                 end(start, self.out);
             }
             (Shape::SchemaOr(second, id), value) => {

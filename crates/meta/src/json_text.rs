@@ -1,0 +1,81 @@
+//! Text of JSON that is kept as it came.
+
+use std::borrow::Cow;
+
+/// The text as Go writes it out: without white space between values, and with what it escapes for HTML escaped.
+/// Nothing else changes: not the order of members, nor the form of numbers. `text` must be JSON.
+pub fn compact(text: &str) -> Cow<'_, str> {
+    let bytes = text.as_bytes();
+    let mut out = String::new();
+    let (mut at, mut written) = (0, 0);
+    let mut in_string = false;
+    while let Some(byte) = bytes.get(at) {
+        let (length, instead) = match byte {
+            b' ' | b'\t' | b'\n' | b'\r' if !in_string => (1, ""),
+            b'<' => (1, "\\u003c"),
+            b'>' => (1, "\\u003e"),
+            b'&' => (1, "\\u0026"),
+            0xe2 if bytes[at..].starts_with("\u{2028}".as_bytes()) => (3, "\\u2028"),
+            0xe2 if bytes[at..].starts_with("\u{2029}".as_bytes()) => (3, "\\u2029"),
+            b'\\' => {
+                at += 2;
+                continue;
+            }
+            byte => {
+                in_string ^= *byte == b'"';
+                at += 1;
+                continue;
+            }
+        };
+        out.push_str(&text[written..at]);
+        out.push_str(instead);
+        at += length;
+        written = at;
+    }
+    if written == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(&text[written..]);
+    Cow::Owned(out)
+}
+
+/// Maps and structs in a text of JSON.
+pub fn maps_in(text: &str) -> usize {
+    let mut maps = 0;
+    let mut in_string = false;
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => drop(bytes.next()),
+            b'"' => in_string = !in_string,
+            b'{' if !in_string => maps += 1,
+            _ => {}
+        }
+    }
+    maps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_white_space_and_what_go_escapes_changes() {
+        for (text, written) in [
+            (r#"{"b":1,"a":[1.0,1e3,"a b"]}"#, r#"{"b":1,"a":[1.0,1e3,"a b"]}"#),
+            (" {\"b\" : 1 ,\n\t\"a\":[ 2.0 ]\r}", r#"{"b":1,"a":[2.0]}"#),
+            (r#"{"a\" ": "\\" }"#, r#"{"a\" ":"\\"}"#),
+            (r#"["<&>","\u0041\/"]"#, r#"["\u003c\u0026\u003e","\u0041\/"]"#),
+            ("\"\u{2028}\u{2029}\u{2027}é\"", "\"\\u2028\\u2029\u{2027}é\""),
+            ("", ""),
+        ] {
+            assert_eq!(compact(text), written, "{text}");
+            assert!(matches!(compact(written), Cow::Borrowed(_)), "{written}");
+        }
+    }
+
+    #[test]
+    fn braces_in_strings_are_no_maps() {
+        assert_eq!(maps_in(r#"{"a":[{},{"{":"\"{"}],"b":"{"}"#), 3);
+    }
+}
