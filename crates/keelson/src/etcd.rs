@@ -5,7 +5,7 @@ use bytes::Bytes;
 use keelson_builtin::StoredForm;
 use keelson_meta::Features;
 use keelson_store::DiskError;
-use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError, Values};
+use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError, ValueCodec};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::error::Error;
@@ -57,7 +57,7 @@ impl Etcd {
         let options = EtcdOptions {
             tls: self.tls()?,
             prefix: folder(&self.prefix)?,
-            values: Arc::new(StoredObjects(StoredForm::new(runtime_config, features))),
+            codec: Arc::new(StoredObjects(StoredForm::new(runtime_config, features))),
             ..EtcdOptions::new(self.servers.clone())
         };
         let began = Instant::now();
@@ -67,9 +67,9 @@ impl Etcd {
                 Ok(store) => return Ok(store),
                 Err(error) => error,
             };
-            let may_pass = matches!(&error, OpenError::Unreachable { may_pass: true, .. });
+            let is_retryable = matches!(&error, OpenError::Unreachable { is_retryable: true, .. });
             let line = self.line(&error);
-            if !may_pass || began.elapsed() >= self.patience {
+            if !is_retryable || began.elapsed() >= self.patience {
                 return Err(StartError::new(line));
             }
             if told.is_none_or(|at: Instant| at.elapsed() >= TELL_INTERVAL) {
@@ -120,7 +120,7 @@ impl Etcd {
 #[derive(Debug)]
 struct StoredObjects(StoredForm);
 
-impl Values for StoredObjects {
+impl ValueCodec for StoredObjects {
     fn encode(&self, key: &[u8], value: &Bytes) -> Result<Bytes, DiskError> {
         self.0.encode(key, value).map_err(|error| Arc::new(error) as DiskError)
     }
@@ -159,7 +159,7 @@ pub(crate) async fn compact(
 ) {
     let mut compactor = Compactor::new(store);
     loop {
-        match compactor.round().await {
+        match compactor.run_once().await {
             Ok(through) => through.into_iter().for_each(&forgotten),
             Err(error) => tracing::warn!(%error, source = error.source(), "compaction failed"),
         }

@@ -1,5 +1,4 @@
-//! Calls to the members of a cluster: which one, over which connection, how long, and what their
-//! errors mean.
+//! Calls to the members of an etcd cluster: choice of the member, connections, timeouts and retries.
 
 use std::error::Error;
 use std::fmt;
@@ -19,22 +18,22 @@ use tonic_prost::ProstCodec;
 
 use crate::options::{EtcdTls, OpenError};
 
-/// How long a call may take, with all its repetitions.
+/// Time limit of a call, including retries.
 const CALL_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long connecting to a member may take.
+/// Time limit of a connection attempt.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
-/// A connection is asked whether it is alive this often, and given up after as long.
+/// Interval of HTTP/2 keepalive pings, and how long to wait for their response.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// Between repetitions of a call when no member could be reached.
+/// Delay before the members are tried again, after none could be reached.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
-/// Largest answer: etcd bounds a value (1.5 MiB by default), and the store the values of a page.
-const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// Largest response. etcd limits a value (1.5 MiB by default), and the store the values of a page.
+const RESPONSE_BYTES_MAX: usize = 1 << 30;
 
-/// Bytes that a member may have sent and nobody has read yet: of one call, and of all together.
+/// HTTP/2 flow control windows: bytes sent but not yet read, of one call and of a connection.
 const CALL_UNREAD_BYTES_MAX: u32 = 1 << 20;
 const UNREAD_BYTES_MAX: u32 = 4 << 20;
 
-/// Paths of the calls.
+/// gRPC method paths.
 pub(crate) const RANGE: &str = "/etcdserverpb.KV/Range";
 pub(crate) const PUT: &str = "/etcdserverpb.KV/Put";
 pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -43,80 +42,80 @@ pub(crate) const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(crate) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
-/// The members of a cluster, and which one is asked at present.
+/// The members of a cluster, one of which is current.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     members: Arc<[Channel]>,
-    /// Index of the member that answered last. Any value is valid: it is taken modulo their number.
-    present: Arc<AtomicUsize>,
+    /// Number of the current member. Any value is valid: it is taken modulo the count of members.
+    current: Arc<AtomicUsize>,
 }
 
 impl Client {
-    /// Connects to nobody yet.
+    /// Creates a client. Connects on the first call.
     pub(crate) fn new(servers: &[String], tls: &EtcdTls) -> Result<Self, OpenError> {
         let members: Result<Vec<_>, _> = servers.iter().map(|url| channel(url, tls)).collect();
         let members: Arc<[Channel]> = members?.into();
         if members.is_empty() {
             return Err(OpenError::Server { url: String::new(), why: "no server is named".into() });
         }
-        Ok(Self { members, present: Arc::default() })
+        Ok(Self { members, current: Arc::default() })
     }
 
-    /// The member to ask now, and its number for [`Client::leave`].
+    /// Returns the current member, and its number for [`Client::leave`].
     pub(crate) fn member(&self) -> (usize, Grpc<Channel>) {
-        let number = self.present.load(Ordering::Relaxed);
+        let number = self.current.load(Ordering::Relaxed);
         let channel = self.members[number % self.members.len()].clone();
-        (number, Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX))
+        (number, Grpc::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX))
     }
 
-    /// Asks the next member from now on, unless somebody else said so already.
+    /// Switches to the next member, unless another call has already left member `number`.
     pub(crate) fn leave(&self, number: usize) {
         let next = number.wrapping_add(1);
-        let _ = self.present.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.current.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// A call that changes nothing, and may thus be repeated until it is answered.
-    pub(crate) async fn read<Q, A>(&self, path: &'static str, ask: Q) -> Result<A, Status>
+    /// Makes a read-only call, which is retried until it gets a response or the time is over.
+    pub(crate) async fn read<Q, A>(&self, path: &'static str, request: Q) -> Result<A, Status>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        self.call(path, ask, |error| error.code() == Code::Unavailable).await
+        self.call(path, request, |error| error.code() == Code::Unavailable).await
     }
 
-    /// A call that changes something: it is repeated only while it was certainly not sent.
-    pub(crate) async fn write<Q, A>(&self, path: &'static str, ask: Q) -> Result<A, Status>
+    /// Makes a call that writes. It is retried only if it was certainly not sent.
+    pub(crate) async fn write<Q, A>(&self, path: &'static str, request: Q) -> Result<A, Status>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        self.call(path, ask, was_not_sent).await
+        self.call(path, request, was_not_sent).await
     }
 
     async fn call<Q, A>(
         &self,
         path: &'static str,
-        ask: Q,
-        may_repeat: impl Fn(&Status) -> bool,
+        request: Q,
+        is_retryable: impl Fn(&Status) -> bool,
     ) -> Result<A, Status>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        let until = Instant::now() + CALL_TIME_MAX;
-        for tried in 1_usize.. {
+        let deadline = Instant::now() + CALL_TIME_MAX;
+        for attempt in 1_usize.. {
             let (number, mut member) = self.member();
-            let answer = timeout_at(until, unary(&mut member, path, ask.clone())).await;
-            let Ok(answer) = answer else {
+            let response = timeout_at(deadline, unary(&mut member, path, request.clone())).await;
+            let Ok(response) = response else {
                 self.leave(number);
                 break;
             };
-            match answer {
-                Err(error) if may_repeat(&error) => self.leave(number),
-                answer => return answer,
+            match response {
+                Err(error) if is_retryable(&error) => self.leave(number),
+                response => return response,
             }
-            if tried % self.members.len() == 0 {
-                if Instant::now() + RETRY_DELAY >= until {
+            if attempt % self.members.len() == 0 {
+                if Instant::now() + RETRY_DELAY >= deadline {
                     break;
                 }
                 sleep(RETRY_DELAY).await;
@@ -125,8 +124,8 @@ impl Client {
         Err(Status::deadline_exceeded(format!("no answer in {} s", CALL_TIME_MAX.as_secs())))
     }
 
-    /// Asks each member once; the first answer, or the last error.
-    pub(crate) async fn first<Q, A>(&self, path: &'static str, ask: Q) -> Result<A, Status>
+    /// Calls each member once, until one responds. Returns the last error if none does.
+    pub(crate) async fn try_each<Q, A>(&self, path: &'static str, request: Q) -> Result<A, Status>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
@@ -134,9 +133,9 @@ impl Client {
         let mut last = Status::unavailable("no server is named");
         for _ in 0..self.members.len() {
             let (number, mut member) = self.member();
-            let until = Instant::now() + CALL_TIME_MAX;
-            match timeout_at(until, unary(&mut member, path, ask.clone())).await {
-                Ok(Ok(answer)) => return Ok(answer),
+            let deadline = Instant::now() + CALL_TIME_MAX;
+            match timeout_at(deadline, unary(&mut member, path, request.clone())).await {
+                Ok(Ok(response)) => return Ok(response),
                 Ok(Err(error)) => last = error,
                 Err(_) => last = Status::deadline_exceeded("no answer"),
             }
@@ -146,11 +145,11 @@ impl Client {
     }
 }
 
-/// One call to one member.
+/// Makes one call to one member.
 pub(crate) async fn unary<Q, A>(
     member: &mut Grpc<Channel>,
     path: &'static str,
-    ask: Q,
+    request: Q,
 ) -> Result<A, Status>
 where
     Q: Message + 'static,
@@ -158,39 +157,40 @@ where
 {
     ready(member).await?;
     let codec = ProstCodec::<Q, A>::default();
-    let answer = member.unary(Request::new(ask), PathAndQuery::from_static(path), codec).await?;
-    Ok(answer.into_inner())
+    let response =
+        member.unary(Request::new(request), PathAndQuery::from_static(path), codec).await?;
+    Ok(response.into_inner())
 }
 
-/// Opens a stream of questions and answers that ends when the member has no leader.
+/// Opens a bidirectional stream, which ends if the member loses its leader.
 pub(crate) async fn stream<Q, A>(
     member: &mut Grpc<Channel>,
     path: &'static str,
-    asks: impl Stream<Item = Q> + Send + 'static,
+    requests: impl Stream<Item = Q> + Send + 'static,
 ) -> Result<Streaming<A>, Status>
 where
     Q: Message + 'static,
     A: Message + Default + 'static,
 {
     ready(member).await?;
-    let mut request = Request::new(asks);
+    let mut request = Request::new(requests);
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
     let codec = ProstCodec::<Q, A>::default();
-    let answer = member.streaming(request, PathAndQuery::from_static(path), codec).await?;
-    Ok(answer.into_inner())
+    let response = member.streaming(request, PathAndQuery::from_static(path), codec).await?;
+    Ok(response.into_inner())
 }
 
 async fn ready(member: &mut Grpc<Channel>) -> Result<(), Status> {
     member.ready().await.map_err(|error| Status::from_error(Box::new(error)))
 }
 
-/// Whether an error came before anything of the call was sent: no connection could be made.
+/// Returns whether the call failed before anything was sent, because no connection could be made.
 fn was_not_sent(error: &Status) -> bool {
     causes(error).any(|cause| cause.is::<tonic::ConnectError>())
 }
 
-/// Whether one side refused the certificate of the other.
-pub(crate) fn is_distrust(error: &Status) -> bool {
+/// Returns whether one side refused the certificate of the other.
+pub(crate) fn is_certificate_error(error: &Status) -> bool {
     let mut causes = causes(error).filter_map(|cause| cause.downcast_ref::<std::io::Error>());
     causes.any(|cause| cause.kind() == std::io::ErrorKind::InvalidData)
 }
@@ -199,8 +199,8 @@ fn causes(error: &Status) -> impl Iterator<Item = &(dyn Error + 'static)> {
     std::iter::successors(error.source(), |cause| (*cause).source())
 }
 
-/// An error of a call in one line: what etcd said, or the deepest cause when it said nothing.
-pub(crate) fn line(error: &Status) -> String {
+/// Describes an error in one line: its deepest cause, or etcd's message if it has no cause.
+pub(crate) fn error_line(error: &Status) -> String {
     let deepest = causes(error).last().map(ToString::to_string);
     deepest.unwrap_or_else(|| error.message().to_owned())
 }

@@ -1,5 +1,4 @@
-//! Compaction of a cluster that several servers share: each of them looks once an interval, and the
-//! one that is first compacts for all.
+//! Compaction of a cluster that several servers share: in each interval the first server compacts.
 
 use std::sync::Arc;
 
@@ -8,31 +7,32 @@ use keelson_store::{Revision, Store, WriteError};
 
 use crate::client::TXN;
 use crate::proto::{Compare, PutRequest, RangeRequest, Request, TxnRequest, TxnResponse};
-use crate::shared::{COMPACT_KEY, number, revision, stated};
+use crate::shared::{COMPACT_KEY, number, parse_revision, revision};
 use crate::store::EtcdStore;
 
-/// One server's part in the compaction. Its owner calls [`Compactor::round`] once an interval.
+/// Compacts on behalf of one server. Its owner calls [`Compactor::run_once`] once per interval.
 #[derive(Debug)]
 pub struct Compactor {
     store: Arc<EtcdStore>,
-    /// Writes of the key that this server knows of; whoever adds the next one compacts.
+    /// The version of [`COMPACT_KEY`] that this server last read. The server that writes the next version
+    /// compacts.
     version: i64,
-    /// The cluster's revision in the round before: what is older than an interval.
-    before: Option<Revision>,
+    /// The cluster's revision in the previous run: everything up to it is older than an interval.
+    previous: Option<Revision>,
 }
 
 impl Compactor {
-    /// Knows nothing yet: the first round only looks.
+    /// Creates a compactor. Its first run compacts nothing.
     #[must_use]
     pub fn new(store: Arc<EtcdStore>) -> Self {
-        Self { store, version: 0, before: None }
+        Self { store, version: 0, previous: None }
     }
 
-    /// Compacts through the revision that was the newest in the round before, unless another server
-    /// did so since. Answers with how far the history is gone, when that is known.
-    pub async fn round(&mut self) -> Result<Option<Revision>, WriteError> {
+    /// Compacts through the revision that was newest in the previous run, unless another server has
+    /// compacted since. Returns the compacted revision, if it is known.
+    pub async fn run_once(&mut self) -> Result<Option<Revision>, WriteError> {
         let key = Bytes::from_static(COMPACT_KEY.as_bytes());
-        let through = self.before;
+        let through = self.previous;
         let value = through.unwrap_or_default().to_string().into();
         let read = RangeRequest { key: key.clone(), ..RangeRequest::default() };
         let txn = TxnRequest {
@@ -40,20 +40,20 @@ impl Compactor {
             success: vec![Request::Put(PutRequest { key, value, lease: 0 }).into()],
             failure: vec![Request::Range(read).into()],
         };
-        let answer: TxnResponse = self.store.write(TXN, txn).await?;
-        self.before = answer.header.map(|header| revision(header.revision));
-        if answer.succeeded {
+        let response: TxnResponse = self.store.write(TXN, txn).await?;
+        self.previous = response.header.map(|header| revision(header.revision));
+        if response.succeeded {
             self.version += 1;
             if let Some(through) = through {
                 self.store.compact(through).await?;
             }
             return Ok(through);
         }
-        let current = answer.found().next().flatten();
+        let current = response.kvs().next().flatten();
         self.version = current.as_ref().map_or(0, |kv| kv.version);
-        let floor = current.as_ref().and_then(|kv| stated(&kv.value));
-        // How far another server has compacted can never lie ahead of what was read after it.
-        let floor = floor.filter(|floor| number(*floor) > 0 && Some(*floor) <= self.before);
+        let floor = current.as_ref().and_then(|kv| parse_revision(&kv.value));
+        // Ignore an invalid value: another server cannot have compacted beyond the revision just read.
+        let floor = floor.filter(|floor| number(*floor) > 0 && Some(*floor) <= self.previous);
         if let Some(floor) = floor {
             self.store.raise_floor(floor);
         }

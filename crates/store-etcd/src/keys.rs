@@ -1,13 +1,13 @@
-//! How keys of the contract and keys of the cluster map: one folder each, the rest is the same.
+//! Mapping between store keys and etcd keys: they differ in their prefix.
 
 use bytes::Bytes;
 use keelson_store::prefix_end;
 
-/// Rest of the key by whose writing a watch learns how far it has come, where etcd cannot tell (see
-/// `watch`). It is shown to nobody.
-const MARKER: &[u8] = b"keelson/progress";
+/// Rest of the key that a watch writes to learn its progress if etcd cannot report it (see `watch`).
+/// Reads and watches hide it.
+const PROGRESS_KEY: &[u8] = b"keelson/progress";
 
-/// A folder of the contract and the folder of the cluster that holds it.
+/// The prefix of store keys and the corresponding prefix of etcd keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     root: Bytes,
@@ -19,25 +19,25 @@ impl Keys {
         Self { root, prefix }
     }
 
-    /// The cluster's key. A key outside of the folder is the caller's fault.
-    pub(crate) fn to_cluster(&self, key: &[u8]) -> Bytes {
+    /// Returns the etcd key of a store key. Panics if the key does not begin with `root`.
+    pub(crate) fn to_etcd(&self, key: &[u8]) -> Bytes {
         let rest = key.strip_prefix(&self.root[..]);
         let rest = rest.expect("the keys of a store lie in the folder that it was opened with");
         [&self.prefix[..], rest].concat().into()
     }
 
-    /// The contract's key; `None` for what the contract does not show.
-    pub(crate) fn to_contract(&self, key: &Bytes) -> Option<Bytes> {
-        let rest = key.strip_prefix(&self.prefix[..]).filter(|rest| *rest != MARKER)?;
+    /// Returns the store key of an etcd key, or `None` if it is hidden or does not begin with `prefix`.
+    pub(crate) fn to_store(&self, key: &Bytes) -> Option<Bytes> {
+        let rest = key.strip_prefix(&self.prefix[..]).filter(|rest| *rest != PROGRESS_KEY)?;
         if self.root == self.prefix {
             return Some(key.clone());
         }
         Some([&self.root[..], rest].concat().into())
     }
 
-    /// The cluster's range for one of the contract (an empty end is none); `None` when it is empty.
+    /// Returns the etcd range of a store range (an empty end means no end), or `None` if it is empty.
     pub(crate) fn range(&self, start: &[u8], end: &[u8]) -> Option<(Bytes, Bytes)> {
-        let (first, last) = self.whole();
+        let (first, last) = self.full_range();
         let first = match start.strip_prefix(&self.root[..]) {
             Some(rest) => [&first[..], rest].concat().into(),
             None if start < &self.root[..] => first,
@@ -52,14 +52,14 @@ impl Keys {
         (first < last).then_some((first, last))
     }
 
-    /// The range of the whole folder in the cluster.
-    pub(crate) fn whole(&self) -> (Bytes, Bytes) {
+    /// Returns the range of all etcd keys of the store.
+    pub(crate) fn full_range(&self) -> (Bytes, Bytes) {
         (self.prefix.clone(), prefix_end(&self.prefix))
     }
 
-    /// The cluster's key for markers of progress.
-    pub(crate) fn marker(&self) -> Bytes {
-        [&self.prefix[..], MARKER].concat().into()
+    /// Returns the etcd key that watches write to learn their progress.
+    pub(crate) fn progress_key(&self) -> Bytes {
+        [&self.prefix[..], PROGRESS_KEY].concat().into()
     }
 }
 
@@ -72,17 +72,17 @@ mod tests {
     }
 
     #[test]
-    fn keys_keep_what_follows_the_folder() {
+    fn keys_keep_the_part_after_the_prefix() {
         let keys = keys("/registry/", "/other/");
-        let there = keys.to_cluster(b"/registry/pods/a/b");
-        assert_eq!(there, "/other/pods/a/b");
-        assert_eq!(keys.to_contract(&there).expect("in the folder"), "/registry/pods/a/b");
-        assert_eq!(keys.to_contract(&"/registry/pods/a/b".into()), None);
-        assert_eq!(keys.to_contract(&keys.marker()), None);
+        let etcd_key = keys.to_etcd(b"/registry/pods/a/b");
+        assert_eq!(etcd_key, "/other/pods/a/b");
+        assert_eq!(keys.to_store(&etcd_key).expect("in the folder"), "/registry/pods/a/b");
+        assert_eq!(keys.to_store(&"/registry/pods/a/b".into()), None);
+        assert_eq!(keys.to_store(&keys.progress_key()), None);
     }
 
     #[test]
-    fn ranges_are_cut_to_the_folder() {
+    fn ranges_are_limited_to_the_prefix() {
         let keys = keys("/registry/", "/other/");
         let checks = [
             ("/registry/pods/", "/registry/pods0", Some(("/other/pods/", "/other/pods0"))),

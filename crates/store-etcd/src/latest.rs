@@ -1,4 +1,4 @@
-//! How new the cluster is, asked once for all who want to know at the same time.
+//! Reads the latest revision of the cluster, with one request for all concurrent callers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 
 use crate::shared::Shared;
 
-type Answer = Result<Revision, ReadError>;
+type ReadResult = Result<Revision, ReadError>;
 
-/// Those who want to know. While one question is under way the next ones gather, as its answer may be
-/// older than they are; then one more serves them all. So there are at most as many as requests.
+/// Callers that wait for the latest revision. Callers that come during a request wait for the next one,
+/// because the response of the first may be too old for them; one more request then serves all.
 #[derive(Debug, Default)]
 pub(crate) struct Latest {
     state: Mutex<State>,
@@ -20,69 +20,70 @@ pub(crate) struct Latest {
 
 #[derive(Debug, Default)]
 struct State {
-    is_asking: bool,
-    waiting: Vec<oneshot::Sender<Answer>>,
+    is_running: bool,
+    waiting: Vec<oneshot::Sender<ReadResult>>,
 }
 
 impl Latest {
-    /// A revision at least as new as every write that was acknowledged before the call.
-    pub fn ask(
+    /// Reads a revision at least as new as every write that was acknowledged before the call.
+    pub fn read(
         self: &Arc<Self>,
         runtime: &Handle,
         shared: &Arc<Shared>,
-    ) -> oneshot::Receiver<Answer> {
+    ) -> oneshot::Receiver<ReadResult> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.lock();
         state.waiting.push(sender);
-        let was_asking = std::mem::replace(&mut state.is_asking, true);
-        // A runtime that ends drops the task at once, which takes the lock.
+        let was_running = std::mem::replace(&mut state.is_running, true);
+        // A runtime that shuts down drops the task at once, and the drop takes the lock.
         drop(state);
-        if !was_asking {
-            let asking = Asking { latest: self.clone(), ended: false };
-            runtime.spawn(asking.run(shared.clone()));
+        if !was_running {
+            let task = ReadTask { latest: self.clone(), is_finished: false };
+            runtime.spawn(task.run(shared.clone()));
         }
         receiver
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is whole after every step.
+        // Every critical section leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The one task that asks.
-struct Asking {
+/// The task that sends the requests.
+struct ReadTask {
     latest: Arc<Latest>,
-    /// Nobody waited any more: another task may have begun since.
-    ended: bool,
+    /// Whether the task has ended because no caller waited. Another task may run by now.
+    is_finished: bool,
 }
 
-impl Asking {
-    /// Asks until nobody waits. Each question has the deadline of every read.
+impl ReadTask {
+    /// Sends requests until no caller waits. Each has the deadline of every read.
     async fn run(mut self, shared: Arc<Shared>) {
         while let Some(waiting) = self.next() {
-            // Any key tells the revision; this one is small.
-            let range = (shared.keys.marker(), Bytes::new());
-            let answer = shared.fetch(range, 1, None).await.map(|(_, at)| at);
+            // The response to any key has the revision; this one has no value.
+            let range = (shared.keys.progress_key(), Bytes::new());
+            let result = shared.fetch(range, 1, None).await.map(|(_, at)| at);
             for sender in waiting {
-                // Who has gone away no longer wants to know.
-                let _ = sender.send(answer.clone());
+                // The caller may have dropped its receiver.
+                let _ = sender.send(result.clone());
             }
         }
     }
 
-    fn next(&mut self) -> Option<Vec<oneshot::Sender<Answer>>> {
+    fn next(&mut self) -> Option<Vec<oneshot::Sender<ReadResult>>> {
         let mut state = self.latest.lock();
-        state.is_asking = !state.waiting.is_empty();
-        self.ended = !state.is_asking;
-        state.is_asking.then(|| std::mem::take(&mut state.waiting))
+        state.is_running = !state.waiting.is_empty();
+        self.is_finished = !state.is_running;
+        state.is_running.then(|| std::mem::take(&mut state.waiting))
     }
 }
 
-impl Drop for Asking {
+impl Drop for ReadTask {
     fn drop(&mut self) {
-        // Cut off half-way: who waits is told so, and who comes next asks anew.
-        if !self.ended {
+        // The task was cancelled: drop the senders, so that their callers get an error, and let the next
+        // caller start a new task.
+        if !self.is_finished {
             *self.latest.lock() = State::default();
         }
     }
@@ -93,28 +94,28 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_is_cut_off_leaves_nobody_waiting() {
+    async fn a_cancelled_task_leaves_no_caller_waiting() {
         let latest = Arc::new(Latest::default());
         let (sender, receiver) = oneshot::channel();
-        *latest.lock() = State { is_asking: true, waiting: vec![sender] };
-        let mut asking = Asking { latest: latest.clone(), ended: false };
-        let taken = asking.next().expect("somebody waits");
+        *latest.lock() = State { is_running: true, waiting: vec![sender] };
+        let mut task = ReadTask { latest: latest.clone(), is_finished: false };
+        let taken = task.next().expect("a waiting caller");
         let (sender, later) = oneshot::channel();
         latest.lock().waiting.push(sender);
-        drop((taken, asking));
+        drop((taken, task));
         assert!(receiver.await.is_err() && later.await.is_err());
-        assert!(!latest.lock().is_asking);
+        assert!(!latest.lock().is_running);
     }
 
     #[test]
-    fn a_task_that_has_ended_leaves_the_next_one_alone() {
+    fn a_finished_task_does_not_reset_the_next_one() {
         let latest = Arc::new(Latest::default());
-        let mut asking = Asking { latest: latest.clone(), ended: false };
-        assert!(asking.next().is_none());
+        let mut task = ReadTask { latest: latest.clone(), is_finished: false };
+        assert!(task.next().is_none());
         let (sender, _receiver) = oneshot::channel();
-        *latest.lock() = State { is_asking: true, waiting: vec![sender] };
-        drop(asking);
+        *latest.lock() = State { is_running: true, waiting: vec![sender] };
+        drop(task);
         let state = latest.lock();
-        assert!(state.is_asking && state.waiting.len() == 1);
+        assert!(state.is_running && state.waiting.len() == 1);
     }
 }

@@ -1,4 +1,4 @@
-//! How to reach a cluster and use it, and why it cannot be used.
+//! Options of an etcd store, and why it cannot be opened.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use keelson_store::DiskError;
 
-use crate::values::{SameValues, Values};
+use crate::codec::{IdentityCodec, ValueCodec};
 
 /// Certificates for the connections to etcd, as PEM.
 #[derive(Clone, Default)]
 pub struct EtcdTls {
-    /// Authorities that may have signed the servers' certificates; `None`: those of this host.
+    /// The trusted authorities of the servers' certificates; `None` means those of the host.
     pub authorities: Option<Vec<u8>>,
     /// The client's certificate and key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
@@ -24,39 +24,39 @@ impl fmt::Debug for EtcdTls {
     }
 }
 
-/// How to reach a cluster, and which part of it to use.
+/// Addresses of a cluster, and how to use it.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
     /// Addresses of members, `http://` or `https://`.
     pub servers: Vec<String>,
     /// Certificates, for `https://`.
     pub tls: EtcdTls,
-    /// The folder that all keys of the contract lie in, with a slash at its end.
+    /// The prefix of all store keys, with a slash at its end.
     pub root: String,
-    /// The folder of the cluster that holds them, with a slash at its end; not empty.
+    /// The prefix of these keys in the cluster, with a slash at its end; not empty.
     pub prefix: String,
-    /// How values look in the cluster.
-    pub values: Arc<dyn Values>,
-    /// How long a watch may lie behind the newest known revision before it asks etcd how far it is.
+    /// The encoding of values in the cluster.
+    pub codec: Arc<dyn ValueCodec>,
+    /// How long a watch may be behind the newest known revision before it requests its progress.
     pub progress_after: Duration,
 }
 
 impl EtcdOptions {
-    /// A cluster that holds the contract's `/registry/` under the same name.
+    /// Creates options for store keys under `/registry/`, with the same prefix in the cluster.
     #[must_use]
     pub fn new(servers: Vec<String>) -> Self {
         let root = String::from("/registry/");
         let progress_after = Duration::from_millis(20);
-        let values = Arc::new(SameValues);
+        let codec = Arc::new(IdentityCodec);
         let (tls, prefix) = (EtcdTls::default(), root.clone());
-        Self { servers, tls, root, prefix, values, progress_after }
+        Self { servers, tls, root, prefix, codec, progress_after }
     }
 }
 
 /// Why a cluster cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// An address is none, or does not go with the certificates.
+    /// An address is invalid, or does not fit the certificates.
     #[error("{url:?}: {why}")]
     Server {
         /// The address.
@@ -64,12 +64,12 @@ pub enum OpenError {
         /// What is wrong with it.
         why: String,
     },
-    /// No member answered as etcd does.
+    /// No member responded.
     #[error("no etcd server answers")]
     Unreachable {
         /// The last error.
         source: DiskError,
-        /// Whether another try may help: not when certificates do not fit.
-        may_pass: bool,
+        /// Whether a retry may succeed; `false` if a certificate was refused.
+        is_retryable: bool,
     },
 }

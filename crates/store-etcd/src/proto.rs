@@ -1,10 +1,10 @@
-//! The messages of etcd's v3 API that the contract needs: numbers and types of fields as etcd's
-//! `rpc.proto` and `kv.proto` state them. A field that is never read is not decoded.
+//! The messages of etcd's v3 API that the store uses, with the field numbers and types of etcd's
+//! `rpc.proto` and `kv.proto`. Fields that are never used are left out.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
 
-/// Stands in every answer.
+/// The header of every response (`ResponseHeader`).
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Header {
     /// The cluster's revision when the request was applied.
@@ -20,7 +20,7 @@ pub(crate) struct KeyValue {
     pub create_revision: i64,
     #[prost(int64, tag = "3")]
     pub mod_revision: i64,
-    /// Number of writes of this incarnation.
+    /// Number of writes since the key was created.
     #[prost(int64, tag = "4")]
     pub version: i64,
     #[prost(bytes = "bytes", tag = "5")]
@@ -31,12 +31,12 @@ pub(crate) struct KeyValue {
 pub(crate) struct RangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
-    /// Empty: only `key`.
+    /// Empty means only `key`.
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: Bytes,
     #[prost(int64, tag = "3")]
     pub limit: i64,
-    /// 0: the newest.
+    /// 0 means the newest.
     #[prost(int64, tag = "4")]
     pub revision: i64,
 }
@@ -57,14 +57,14 @@ pub(crate) struct PutRequest {
     pub key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
-    /// 0: none. The key is deleted when the lease ends.
+    /// 0 means none. etcd deletes the key when the lease expires.
     #[prost(int64, tag = "3")]
     pub lease: i64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct LeaseGrantRequest {
-    /// Seconds.
+    /// TTL in seconds.
     #[prost(int64, tag = "1")]
     pub ttl: i64,
 }
@@ -75,7 +75,7 @@ pub(crate) struct LeaseGrantResponse {
     pub id: i64,
 }
 
-/// The answer to a put, a delete or a compaction, of which only the header counts.
+/// The response to a put, a delete or a compaction, of which only the header is used.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct HeaderResponse {
     #[prost(message, optional, tag = "1")]
@@ -116,7 +116,7 @@ pub(crate) struct ResponseOp {
     pub response: Option<Response>,
 }
 
-/// Answers to puts and deletes are left out: nothing in them is needed.
+/// Responses to puts and deletes are left out, because they are not used.
 #[derive(Clone, PartialEq, Oneof)]
 pub(crate) enum Response {
     #[prost(message, tag = "1")]
@@ -134,13 +134,13 @@ pub(crate) struct Compare {
 }
 
 impl Compare {
-    /// The newest write of the key was at `revision`; 0: it is absent.
+    /// Compares `mod_revision`; 0 means that the key is absent.
     pub(crate) fn modified(key: Bytes, revision: i64) -> Self {
         let expected = Some(Expected::Modified(revision));
         Self { target: CompareTarget::Modified.into(), key, expected }
     }
 
-    /// The key was written `version` times since it was created; 0: it is absent.
+    /// Compares the number of writes since the key was created; 0 means that it is absent.
     pub(crate) fn version(key: Bytes, version: i64) -> Self {
         let expected = Some(Expected::Version(version));
         Self { target: CompareTarget::Version.into(), key, expected }
@@ -183,8 +183,8 @@ pub(crate) struct TxnResponse {
 }
 
 impl TxnResponse {
-    /// What the ranges of the branch that was taken found, one after the other.
-    pub(crate) fn found(self) -> impl Iterator<Item = Option<KeyValue>> {
+    /// Returns the first key of each range response, in order.
+    pub(crate) fn kvs(self) -> impl Iterator<Item = Option<KeyValue>> {
         self.responses.into_iter().map(|op| match op.response {
             Some(Response::Range(range)) => range.kvs.into_iter().next(),
             None => None,
@@ -200,26 +200,26 @@ pub(crate) struct CompactionRequest {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WatchRequest {
-    #[prost(oneof = "WatchAsk", tags = "1, 3")]
-    pub ask: Option<WatchAsk>,
+    #[prost(oneof = "WatchRequestUnion", tags = "1, 3")]
+    pub request_union: Option<WatchRequestUnion>,
 }
 
-impl From<WatchAsk> for WatchRequest {
-    fn from(ask: WatchAsk) -> Self {
-        Self { ask: Some(ask) }
+impl From<WatchRequestUnion> for WatchRequest {
+    fn from(request_union: WatchRequestUnion) -> Self {
+        Self { request_union: Some(request_union) }
     }
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum WatchAsk {
+pub(crate) enum WatchRequestUnion {
     #[prost(message, tag = "1")]
-    Create(WatchCreate),
+    Create(WatchCreateRequest),
     #[prost(message, tag = "3")]
-    Progress(WatchProgress),
+    Progress(WatchProgressRequest),
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct WatchCreate {
+pub(crate) struct WatchCreateRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
@@ -235,7 +235,7 @@ pub(crate) struct WatchCreate {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct WatchProgress {}
+pub(crate) struct WatchProgressRequest {}
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WatchResponse {
@@ -245,12 +245,12 @@ pub(crate) struct WatchResponse {
     pub created: bool,
     #[prost(bool, tag = "4")]
     pub canceled: bool,
-    /// Above 0 when compaction is why the watch was cancelled.
+    /// Above 0 if the watch was cancelled because of compaction.
     #[prost(int64, tag = "5")]
     pub compact_revision: i64,
     #[prost(string, tag = "6")]
     pub cancel_reason: String,
-    /// More of the same response follows.
+    /// Whether more fragments of the same response follow.
     #[prost(bool, tag = "7")]
     pub fragment: bool,
     #[prost(message, repeated, tag = "11")]
@@ -259,7 +259,7 @@ pub(crate) struct WatchResponse {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Event {
-    /// 0: put, 1: delete.
+    /// 0 is put, 1 is delete.
     #[prost(int32, tag = "1")]
     pub kind: i32,
     #[prost(message, optional, tag = "2")]

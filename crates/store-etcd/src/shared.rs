@@ -1,52 +1,52 @@
-//! What the store, its watches and its compaction have in common: the connections, and what is known of the
-//! cluster.
+//! State shared by the store, its watches and its compactor: connections, and the newest known revision and
+//! floor of the cluster.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use keelson_store::{DiskError, ReadError, Revision, WatchPlaces};
+use keelson_store::{DiskError, ReadError, Revision, WatchSlots};
 use tonic::{Code, Status};
 
-use crate::client::{Client, RANGE, line};
+use crate::client::{Client, RANGE, error_line};
+use crate::codec::CachingCodec;
 use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::options::EtcdOptions;
 use crate::proto::{Header, RangeRequest, RangeResponse};
-use crate::values::OwnValues;
 
-/// Values that are decoded before other tasks of the thread get their turn.
+/// Most values decoded before the task yields to others.
 pub(crate) const DECODES_MAX: usize = 64;
 
-/// The key by which servers agree on who compacts, and on how far. kube-apiserver uses the same one
-/// in the same way, so that both can stand beside each other.
+/// The key by which servers agree which of them compacts, and through which revision. kube-apiserver uses
+/// the same key in the same way, so both can share a cluster.
 pub const COMPACT_KEY: &str = "compact_rev_key";
 
-/// What etcd or the connection to it said.
+/// An error of etcd or of the connection to it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Said(pub(crate) String);
+pub(crate) struct EtcdError(pub(crate) String);
 
-/// What the store and its watches have in common.
+/// State shared by the store and its watches.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) keys: Keys,
-    pub(crate) values: OwnValues,
+    pub(crate) codec: CachingCodec,
     pub(crate) leases: Leases,
     pub(crate) progress_after: Duration,
-    /// The newest revision that etcd has named. Only grows.
+    /// The newest revision in a response of etcd. Only grows.
     pub(crate) newest: tokio::sync::watch::Sender<u64>,
     /// Only grows. Never above `newest`.
     floor: AtomicU64,
-    pub(crate) watches: WatchPlaces,
-    /// What etcd said last, when that was no answer.
-    pub(crate) failed: Mutex<Option<DiskError>>,
+    pub(crate) watches: WatchSlots,
+    /// The error of the last call, if it last_error.
+    pub(crate) last_error: Mutex<Option<DiskError>>,
 }
 
 impl Shared {
-    /// What is known of a cluster at first.
+    /// Creates the state with what was read when the store was opened.
     pub(crate) fn new(
         client: Client,
         options: EtcdOptions,
@@ -56,17 +56,17 @@ impl Shared {
         Self {
             client,
             keys: Keys::new(options.root.into(), options.prefix.into()),
-            values: OwnValues::new(options.values),
+            codec: CachingCodec::new(options.codec),
             leases: Leases::default(),
             progress_after: options.progress_after,
             newest: tokio::sync::watch::Sender::new(newest.0),
             floor: AtomicU64::new(floor.0),
-            watches: WatchPlaces::default(),
-            failed: Mutex::new(None),
+            watches: WatchSlots::default(),
+            last_error: Mutex::new(None),
         }
     }
 
-    /// Keys of a range in the cluster, at an exact revision or the newest.
+    /// Reads a range of etcd keys, at an exact revision or the newest. Returns the revision too.
     pub(crate) async fn fetch(
         &self,
         (key, range_end): (Bytes, Bytes),
@@ -80,9 +80,9 @@ impl Shared {
             }
         }
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let ask = RangeRequest { key, range_end, limit, revision: at.map_or(0, number) };
-        let answer = self.client.read(RANGE, ask).await;
-        let answer: RangeResponse = self.heard(answer).map_err(|error| {
+        let request = RangeRequest { key, range_end, limit, revision: at.map_or(0, number) };
+        let response = self.client.read(RANGE, request).await;
+        let response: RangeResponse = self.record_outcome(response).map_err(|error| {
             let asked = at.unwrap_or_default();
             match error.code() {
                 Code::OutOfRange if error.message().contains("compacted") => {
@@ -90,11 +90,11 @@ impl Shared {
                     ReadError::Compacted { asked, floor: self.floor() }
                 }
                 Code::OutOfRange => ReadError::Future { asked, newest: self.revision() },
-                _ => ReadError::Backend { source: said(&error) },
+                _ => ReadError::Backend { source: etcd_error(&error) },
             }
         })?;
-        let read_at = at.unwrap_or(self.saw(answer.header));
-        Ok((answer, read_at))
+        let read_at = at.unwrap_or(self.observe(response.header));
+        Ok((response, read_at))
     }
 
     pub(crate) fn revision(&self) -> Revision {
@@ -110,29 +110,29 @@ impl Shared {
         self.floor.fetch_max(floor.0, Ordering::AcqRel);
     }
 
-    /// Notes the revision that an answer names.
-    pub(crate) fn saw(&self, header: Option<Header>) -> Revision {
-        let seen = revision(header.unwrap_or_default().revision);
-        self.newest.send_if_modified(|newest| raise(newest, seen));
-        seen
+    /// Updates `newest` from the header of a response, and returns its revision.
+    pub(crate) fn observe(&self, header: Option<Header>) -> Revision {
+        let observed = revision(header.unwrap_or_default().revision);
+        self.newest.send_if_modified(|newest| raise(newest, observed));
+        observed
     }
 
-    /// Notes whether etcd answered; that it refused is an answer too.
-    pub(crate) fn heard<T>(&self, answer: Result<T, Status>) -> Result<T, Status> {
-        let failed = match &answer {
+    /// Records for `health` whether a call succeeded. A request that etcd rejects counts as success.
+    pub(crate) fn record_outcome<T>(&self, response: Result<T, Status>) -> Result<T, Status> {
+        let last_error = match &response {
             Err(error) if !matches!(error.code(), Code::OutOfRange | Code::InvalidArgument) => {
-                Some(said(error))
+                Some(etcd_error(error))
             }
             _ => None,
         };
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
-        answer
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = last_error;
+        response
     }
 }
 
-fn raise(newest: &mut u64, seen: Revision) -> bool {
-    let is_newer = seen.0 > *newest;
-    *newest = seen.0.max(*newest);
+fn raise(newest: &mut u64, observed: Revision) -> bool {
+    let is_newer = observed.0 > *newest;
+    *newest = observed.0.max(*newest);
     is_newer
 }
 
@@ -144,11 +144,11 @@ pub(crate) fn number(revision: Revision) -> i64 {
     i64::try_from(revision.0).unwrap_or(i64::MAX)
 }
 
-/// The revision that a value of [`COMPACT_KEY`] states.
-pub(crate) fn stated(value: &[u8]) -> Option<Revision> {
+/// Parses a value of [`COMPACT_KEY`].
+pub(crate) fn parse_revision(value: &[u8]) -> Option<Revision> {
     std::str::from_utf8(value).ok()?.parse().ok().map(Revision)
 }
 
-pub(crate) fn said(error: &Status) -> DiskError {
-    Arc::new(Said(line(error)))
+pub(crate) fn etcd_error(error: &Status) -> DiskError {
+    Arc::new(EtcdError(error_line(error)))
 }

@@ -1,4 +1,4 @@
-//! [`EtcdStore`]: reads, transactions and compaction. Watches are in `watch`.
+//! [`EtcdStore`]: reads, transactions and compaction. Watches are in module `watch`.
 
 use std::sync::{Arc, PoisonError};
 
@@ -11,24 +11,26 @@ use prost::Message;
 use tokio::runtime::Handle;
 use tonic::{Code, Status};
 
-use crate::client::{COMPACT, Client, RANGE, TXN, is_distrust};
+use crate::client::{COMPACT, Client, RANGE, TXN, is_certificate_error};
 use crate::latest::Latest;
 use crate::options::{EtcdOptions, OpenError};
 use crate::proto::{
     CompactionRequest, Compare, DeleteRangeRequest, HeaderResponse, PutRequest, RangeRequest,
     RangeResponse, Request, RequestOp, TxnRequest, TxnResponse,
 };
-use crate::shared::{COMPACT_KEY, DECODES_MAX, Said, Shared, number, revision, said, stated};
+use crate::shared::{
+    COMPACT_KEY, DECODES_MAX, EtcdError, Shared, etcd_error, number, parse_revision, revision,
+};
 use crate::watch::EtcdWatch;
 
-/// Keys asked for at first; then as many as are likely to hold [`FETCH_BYTES`].
+/// Limit of the first range request; later ones are sized to return about [`FETCH_BYTES`].
 const FETCH_ITEMS_FIRST: usize = 256;
-/// Most keys asked for at once.
+/// Largest limit of a range request.
 const FETCH_ITEMS_MAX: usize = 4096;
-/// Bytes of values that one answer should hold.
+/// Bytes of values that one response should have.
 const FETCH_BYTES: usize = 4 << 20;
 
-/// The contract over an etcd cluster.
+/// A [`Store`] over an etcd cluster.
 #[derive(Debug)]
 pub struct EtcdStore {
     shared: Arc<Shared>,
@@ -37,22 +39,23 @@ pub struct EtcdStore {
 }
 
 impl EtcdStore {
-    /// Asks each member once for the cluster's revision and how far its history reaches back.
+    /// Opens a store. Tries each member once to read the cluster's revision and compacted revision.
     pub async fn open(options: EtcdOptions) -> Result<Arc<Self>, OpenError> {
         let client = Client::new(&options.servers, &options.tls)?;
         let key = Bytes::from_static(COMPACT_KEY.as_bytes());
-        let ask = RangeRequest { key, ..RangeRequest::default() };
+        let request = RangeRequest { key, ..RangeRequest::default() };
         let unreachable = |error: Status| OpenError::Unreachable {
-            source: said(&error),
-            may_pass: !is_distrust(&error),
+            source: etcd_error(&error),
+            is_retryable: !is_certificate_error(&error),
         };
-        let answer: RangeResponse = client.first(RANGE, ask.clone()).await.map_err(unreachable)?;
-        let newest = revision(answer.header.unwrap_or_default().revision);
+        let response: RangeResponse =
+            client.try_each(RANGE, request.clone()).await.map_err(unreachable)?;
+        let newest = revision(response.header.unwrap_or_default().revision);
         let mut floor = newest;
-        let compacted = answer.kvs.first().and_then(|kv| stated(&kv.value));
+        let compacted = response.kvs.first().and_then(|kv| parse_revision(&kv.value));
         if let Some(compacted) = compacted.filter(|at| *at > Revision(0) && *at <= newest) {
-            let ask = RangeRequest { revision: number(compacted), ..ask };
-            match client.read::<_, RangeResponse>(RANGE, ask).await {
+            let request = RangeRequest { revision: number(compacted), ..request };
+            match client.read::<_, RangeResponse>(RANGE, request).await {
                 Ok(_) => floor = compacted,
                 Err(error) if error.code() == Code::OutOfRange => {}
                 Err(error) => return Err(unreachable(error)),
@@ -63,57 +66,60 @@ impl EtcdStore {
         Ok(Arc::new(Self { shared: Arc::new(shared), latest, runtime }))
     }
 
-    /// Notes that the history before `floor` is gone.
+    /// Records that the history before `floor` was compacted.
     pub(crate) fn raise_floor(&self, floor: Revision) {
         self.shared.raise_floor(floor);
     }
 
-    /// A call that changes something; not repeated once it may have been sent.
-    pub(crate) async fn write<Q, A>(&self, path: &'static str, ask: Q) -> Result<A, WriteError>
+    /// Makes a call that writes. It is not retried once it may have been sent.
+    pub(crate) async fn write<Q, A>(&self, path: &'static str, request: Q) -> Result<A, WriteError>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        let answer = self.shared.client.write(path, ask).await;
-        self.shared.heard(answer).map_err(|error| WriteError::Unknown { source: said(&error) })
+        let response = self.shared.client.write(path, request).await;
+        self.shared
+            .record_outcome(response)
+            .map_err(|error| WriteError::Unknown { source: etcd_error(&error) })
     }
 
-    /// Gives the keys of a range to `take`, in order and all at one revision, until it says no.
-    /// Answers with that revision.
-    async fn walk(
+    /// Passes the keys of a range to `take`, in order and all at one revision, until it returns `false`.
+    /// Returns that revision.
+    async fn scan(
         &self,
         range: Option<(Bytes, Bytes)>,
         mut at: Option<Revision>,
         mut limit: usize,
         mut take: impl FnMut(KeyValue) -> bool,
     ) -> Result<Revision, ReadError> {
-        // An empty range still has to say whether it can be read at that revision.
-        let (mut first, last) = range.unwrap_or_else(|| (self.shared.keys.marker(), Bytes::new()));
+        // An empty range still needs a request, to check that the revision can be read.
+        let (mut first, last) =
+            range.unwrap_or_else(|| (self.shared.keys.progress_key(), Bytes::new()));
         loop {
-            let (answer, read_at) = self.shared.fetch((first, last.clone()), limit, at).await?;
+            let (response, read_at) = self.shared.fetch((first, last.clone()), limit, at).await?;
             at = Some(read_at);
-            let bytes: usize = answer.kvs.iter().map(|kv| kv.value.len()).sum();
-            let average = bytes / answer.kvs.len().max(1);
-            let after = answer.kvs.last().map(|kv| key_after(&kv.key));
-            for (number, kv) in answer.kvs.into_iter().enumerate() {
+            let bytes: usize = response.kvs.iter().map(|kv| kv.value.len()).sum();
+            let average = bytes / response.kvs.len().max(1);
+            let after = response.kvs.last().map(|kv| key_after(&kv.key));
+            for (number, kv) in response.kvs.into_iter().enumerate() {
                 if number % DECODES_MAX == DECODES_MAX - 1 {
                     tokio::task::yield_now().await;
                 }
-                if let Some(key) = self.shared.keys.to_contract(&kv.key)
-                    && !take(self.known(key, kv))
+                if let Some(key) = self.shared.keys.to_store(&kv.key)
+                    && !take(self.to_key_value(key, kv))
                 {
                     return Ok(read_at);
                 }
             }
-            let Some(after) = after.filter(|_| answer.more) else { return Ok(read_at) };
+            let Some(after) = after.filter(|_| response.more) else { return Ok(read_at) };
             first = after;
             limit = (FETCH_BYTES / average.max(1)).clamp(1, FETCH_ITEMS_MAX);
         }
     }
 
-    async fn page(&self, ask: Range) -> Result<Page, ReadError> {
-        let limit = ask.items_max();
-        let range = self.shared.keys.range(&ask.start, &ask.end);
+    async fn page(&self, query: Range) -> Result<Page, ReadError> {
+        let limit = query.items_max();
+        let range = self.shared.keys.range(&query.start, &query.end);
         let (mut items, mut more, mut bytes) = (Vec::new(), false, 0);
         let take = |kv: KeyValue| {
             more = items.len() == limit || bytes >= PAGE_BYTES_MAX;
@@ -123,52 +129,54 @@ impl EtcdStore {
             }
             !more
         };
-        // One more than the page holds says whether there is more.
-        let at = self.walk(range, ask.at, FETCH_ITEMS_FIRST.min(limit + 1), take).await?;
+        // Fetching one key more than the page holds shows whether there are more.
+        let at = self.scan(range, query.at, FETCH_ITEMS_FIRST.min(limit + 1), take).await?;
         Ok(Page { items, at, more })
     }
 
     async fn commit(&self, txn: Txn) -> Result<TxnOutcome, WriteError> {
         txn.check()?;
         let keys = &self.shared.keys;
-        let compare = txn.compare.iter().map(|compare| {
-            Compare::modified(keys.to_cluster(&compare.key), number(compare.modified))
-        });
+        let compare = txn
+            .compare
+            .iter()
+            .map(|compare| Compare::modified(keys.to_etcd(&compare.key), number(compare.modified)));
         let current = txn.compare.iter().map(|compare| {
-            let key = keys.to_cluster(&compare.key);
+            let key = keys.to_etcd(&compare.key);
             Request::Range(RangeRequest { key, ..RangeRequest::default() }).into()
         });
-        let lease = self.lease_of(&txn).await?;
+        let lease = self.acquire_lease(&txn).await?;
         let success: Result<_, _> = txn.ops.iter().map(|op| self.operation(op, lease)).collect();
-        let ask = TxnRequest {
+        let request = TxnRequest {
             compare: compare.collect(),
             success: success.map_err(|source| WriteError::Value { source })?,
             failure: current.collect(),
         };
-        let answer = self.shared.client.write(TXN, ask).await;
-        if lease != 0 && answer.as_ref().is_err_and(|error: &Status| error.code() == Code::NotFound)
+        let response = self.shared.client.write(TXN, request).await;
+        if lease != 0
+            && response.as_ref().is_err_and(|error: &Status| error.code() == Code::NotFound)
         {
-            // The lease is gone, with a cluster that was restored for example; the next write gets another.
-            self.shared.leases.forget(lease);
+            // The cluster does not have the lease, for example after a restore. The next write gets another.
+            self.shared.leases.remove(lease);
         }
-        let answer: TxnResponse =
-            self.shared.heard(answer).map_err(|error| refused(&txn, &error))?;
-        let at = self.shared.saw(answer.header);
-        if answer.succeeded {
+        let response: TxnResponse =
+            self.shared.record_outcome(response).map_err(|error| txn_error(&txn, &error))?;
+        let at = self.shared.observe(response.header);
+        if response.succeeded {
             return Ok(TxnOutcome::Committed(at));
         }
-        for (compare, found) in txn.compare.into_iter().zip(answer.found()) {
-            let current = found.map(|kv| self.known(compare.key.clone(), kv));
+        for (compare, found) in txn.compare.into_iter().zip(response.kvs()) {
+            let current = found.map(|kv| self.to_key_value(compare.key.clone(), kv));
             if current.as_ref().map_or(Revision(0), |kv| kv.modified) != compare.modified {
                 return Ok(TxnOutcome::Conflict { key: compare.key, current });
             }
         }
-        let source = Arc::new(Said("a conflict that no compare explains".into()));
+        let source = Arc::new(EtcdError("a conflict that no compare explains".into()));
         Err(WriteError::Unknown { source })
     }
 
-    /// The lease for the puts of a transaction that ask for one; 0 when none does.
-    async fn lease_of(&self, txn: &Txn) -> Result<i64, WriteError> {
+    /// Returns the lease for the puts of a transaction that need one; 0 if none does.
+    async fn acquire_lease(&self, txn: &Txn) -> Result<i64, WriteError> {
         let ttls = txn.ops.iter().filter_map(|op| match op {
             Op::Put { lease, .. } => lease.map(|lease| lease.ttl),
             Op::Delete { .. } => None,
@@ -176,16 +184,16 @@ impl EtcdStore {
         let Some(ttl) = ttls.max() else { return Ok(0) };
         let client = &self.shared.client;
         let lease = self.shared.leases.get(client, ttl).await;
-        lease.map_err(|error| WriteError::Refused { source: said(&error) })
+        lease.map_err(|error| WriteError::Refused { source: etcd_error(&error) })
     }
 
-    /// `lease` is for a put that asks for one.
+    /// Converts an operation. `lease` is used by puts that have a lease.
     fn operation(&self, op: &Op, lease: i64) -> Result<RequestOp, DiskError> {
-        let key = self.shared.keys.to_cluster(op.key());
+        let key = self.shared.keys.to_etcd(op.key());
         let request = match op {
-            Op::Put { value, lease: asked, .. } => {
-                let value = self.shared.values.encode(op.key(), value)?;
-                let lease = if asked.is_some() { lease } else { 0 };
+            Op::Put { value, lease: requested, .. } => {
+                let value = self.shared.codec.encode(op.key(), value)?;
+                let lease = if requested.is_some() { lease } else { 0 };
                 Request::Put(PutRequest { key, value, lease })
             }
             Op::Delete { .. } => Request::Delete(DeleteRangeRequest { key }),
@@ -193,10 +201,10 @@ impl EtcdStore {
         Ok(request.into())
     }
 
-    /// A key and value as the contract has them, under the contract's key.
-    fn known(&self, key: Bytes, kv: crate::proto::KeyValue) -> KeyValue {
+    /// Converts a key and value of etcd. `key` is its store key.
+    fn to_key_value(&self, key: Bytes, kv: crate::proto::KeyValue) -> KeyValue {
         let (created, modified) = (revision(kv.create_revision), revision(kv.mod_revision));
-        let value = self.shared.values.decode(&key, kv.value);
+        let value = self.shared.codec.decode(&key, kv.value);
         KeyValue { key, value, created, modified }
     }
 }
@@ -204,15 +212,15 @@ impl EtcdStore {
 impl Store for EtcdStore {
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyValue>, ReadError>> {
         Box::pin(async move {
-            let cluster_key = self.shared.keys.to_cluster(key);
-            let (answer, _) = self.shared.fetch((cluster_key, Bytes::new()), 1, None).await?;
-            let found = answer.kvs.into_iter().next();
-            Ok(found.map(|kv| self.known(Bytes::copy_from_slice(key), kv)))
+            let cluster_key = self.shared.keys.to_etcd(key);
+            let (response, _) = self.shared.fetch((cluster_key, Bytes::new()), 1, None).await?;
+            let found = response.kvs.into_iter().next();
+            Ok(found.map(|kv| self.to_key_value(Bytes::copy_from_slice(key), kv)))
         })
     }
 
-    fn range(&self, ask: Range) -> BoxFuture<'_, Result<Page, ReadError>> {
-        Box::pin(self.page(ask))
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, ReadError>> {
+        Box::pin(self.page(range))
     }
 
     fn load<'a>(
@@ -227,7 +235,7 @@ impl Store for EtcdStore {
             sink(kv);
             true
         };
-        Box::pin(self.walk(range, at, FETCH_ITEMS_FIRST, take))
+        Box::pin(self.scan(range, at, FETCH_ITEMS_FIRST, take))
     }
 
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnOutcome, WriteError>> {
@@ -239,8 +247,8 @@ impl Store for EtcdStore {
         if after < floor {
             return Err(WatchError::Compacted { asked: after, floor });
         }
-        let place = self.shared.watches.take()?;
-        Ok(Box::new(EtcdWatch::start(&self.runtime, &self.shared, prefix, after, place)))
+        let slot = self.shared.watches.acquire()?;
+        Ok(Box::new(EtcdWatch::start(&self.runtime, &self.shared, prefix, after, slot)))
     }
 
     fn revision(&self) -> Revision {
@@ -249,8 +257,8 @@ impl Store for EtcdStore {
 
     fn latest(&self) -> BoxFuture<'_, Result<Revision, ReadError>> {
         Box::pin(async move {
-            let answer = self.latest.ask(&self.runtime, &self.shared);
-            answer.await.unwrap_or_else(|_| Err(ReadError::Backend { source: ended() }))
+            let response = self.latest.read(&self.runtime, &self.shared);
+            response.await.unwrap_or_else(|_| Err(ReadError::Backend { source: ended() }))
         })
     }
 
@@ -263,18 +271,18 @@ impl Store for EtcdStore {
             if through <= self.floor() {
                 return Ok(());
             }
-            let ask = CompactionRequest { revision: number(through) };
-            let answer = self.shared.client.write(COMPACT, ask).await;
-            match self.shared.heard::<HeaderResponse>(answer) {
+            let request = CompactionRequest { revision: number(through) };
+            let response = self.shared.client.write(COMPACT, request).await;
+            match self.shared.record_outcome::<HeaderResponse>(response) {
                 Ok(_) => {}
                 Err(error) if error.code() == Code::OutOfRange => {
-                    // Too far ahead, or done already by somebody else.
+                    // Either a future revision, or already compacted by another server.
                     if !error.message().contains("compacted") {
                         let newest = self.revision();
                         return Err(WriteError::Future { asked: through, newest });
                     }
                 }
-                Err(error) => return Err(WriteError::Unknown { source: said(&error) }),
+                Err(error) => return Err(WriteError::Unknown { source: etcd_error(&error) }),
             }
             self.shared.raise_floor(through);
             Ok(())
@@ -282,18 +290,18 @@ impl Store for EtcdStore {
     }
 
     fn health(&self) -> Result<(), HealthError> {
-        let failed = self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        failed.map_or(Ok(()), |source| Err(HealthError::Unreachable { source }))
+        let last_error =
+            self.shared.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        last_error.map_or(Ok(()), |source| Err(HealthError::Unreachable { source }))
     }
 }
 
 fn ended() -> DiskError {
-    Arc::new(Said("the store was dropped".into()))
+    Arc::new(EtcdError("the store was dropped".into()))
 }
 
-/// What a failed transaction means: etcd's own maximums are those of the contract; what is left may
-/// have happened.
-fn refused(txn: &Txn, error: &Status) -> WriteError {
+/// Maps the error of a transaction. Unless etcd rejected it, it may have been applied.
+fn txn_error(txn: &Txn, error: &Status) -> WriteError {
     if error.code() == Code::InvalidArgument {
         if error.message().contains("too many operations") {
             return WriteError::TooManyOps { ops: txn.compare.len().max(txn.ops.len()) };
@@ -302,9 +310,9 @@ fn refused(txn: &Txn, error: &Status) -> WriteError {
             return WriteError::TooLarge { bytes: txn.ops.iter().map(Op::bytes).sum() };
         }
     }
-    let source = said(error);
+    let source = etcd_error(error);
     match error.code() {
-        // The lease is not known to the cluster, so that nothing was done.
+        // The cluster does not have the lease, so nothing was applied.
         Code::NotFound => WriteError::Refused { source },
         _ => WriteError::Unknown { source },
     }

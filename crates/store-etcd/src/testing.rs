@@ -1,5 +1,5 @@
-//! A real etcd for a test: one member or a few, on free ports, with data in temporary folders.
-// A test cannot go on without its etcd: what fails here fails the test.
+//! Real etcd processes for tests: one member or a few, on free ports, with data in temporary folders.
+// A failure here fails the test.
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used)]
 
 use std::net::TcpListener;
@@ -12,12 +12,12 @@ use tokio::time::sleep;
 
 use crate::{EtcdOptions, EtcdStore};
 
-/// How long etcd may take until it answers.
+/// Time limit for etcd to start.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
-/// Between two looks whether it answers.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval between checks whether etcd responds.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Files with which etcd speaks TLS and asks its clients for certificates.
+/// Certificate files for an etcd that requires client certificates.
 #[derive(Clone, Debug)]
 pub struct ServerFiles {
     /// The authority of both sides.
@@ -28,25 +28,25 @@ pub struct ServerFiles {
     pub key: PathBuf,
 }
 
-/// An etcd process, a member of its cluster. Dropping it kills it and takes its data away.
+/// An etcd process, a member of its cluster. Dropping it kills it and removes its data.
 #[derive(Debug)]
 pub struct EtcdProcess {
     dir: TempDir,
     files: Option<ServerFiles>,
-    /// For clients and for peers.
+    /// Ports for clients and for peers.
     ports: [u16; 2],
-    /// Names and addresses of all members, as etcd's flag takes them.
+    /// Value of etcd's flag `--initial-cluster`.
     cluster: String,
     running: Option<Child>,
 }
 
 impl EtcdProcess {
-    /// Starts etcd and waits until it answers; `None` when there is no etcd on this host.
+    /// Starts etcd and waits until it responds; `None` if etcd is not installed.
     pub async fn start() -> Option<Self> {
         Some(Self::start_cluster(1).await?.remove(0))
     }
 
-    /// Starts a cluster of so many members and waits until each of them answers.
+    /// Starts a cluster of `size` members and waits until each of them responds.
     pub async fn start_cluster(size: usize) -> Option<Vec<Self>> {
         let members: Option<Vec<_>> = (0..size).map(|_| Self::new(None)).collect();
         let mut members = members?;
@@ -56,12 +56,12 @@ impl EtcdProcess {
             member.spawn();
         }
         for member in &members {
-            member.answers().await;
+            member.wait_until_ready().await;
         }
         Some(members)
     }
 
-    /// Starts etcd with TLS. Whether it answers shows with the client's certificate only.
+    /// Starts etcd with TLS. Does not wait, because checking it needs the client's certificate.
     pub fn start_tls(files: ServerFiles) -> Option<Self> {
         let mut etcd = Self::new(Some(files))?;
         etcd.spawn();
@@ -72,20 +72,20 @@ impl EtcdProcess {
         let found = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
         found.ok()?;
         let dir = TempDir::new().unwrap();
-        // Held together, so that they differ.
+        // Both are open at the same time, so that the ports differ.
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
         let cluster = format!("{}=http://127.0.0.1:{}", ports[0], ports[1]);
         Some(Self { dir, files, ports, cluster, running: None })
     }
 
-    /// Where clients reach it.
+    /// Returns the URL for clients.
     pub fn url(&self) -> String {
         let scheme = if self.files.is_some() { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.ports[0])
     }
 
-    /// Ends it as a power cut would.
+    /// Kills the process, as a power cut would.
     pub fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.kill().unwrap();
@@ -93,21 +93,21 @@ impl EtcdProcess {
         }
     }
 
-    /// Starts it (again) on the same data and waits until it answers.
+    /// Restarts etcd on the same data and waits until it responds.
     pub async fn restart(&mut self) {
         self.kill();
         self.spawn();
-        self.answers().await;
+        self.wait_until_ready().await;
     }
 
-    async fn answers(&self) {
-        let began = Instant::now();
+    async fn wait_until_ready(&self) {
+        let start = Instant::now();
         loop {
             match EtcdStore::open(EtcdOptions::new(vec![self.url()])).await {
                 Ok(_) => return,
-                Err(error) => assert!(began.elapsed() < START_TIME_MAX, "etcd: {error}"),
+                Err(error) => assert!(start.elapsed() < START_TIME_MAX, "etcd: {error}"),
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -121,8 +121,7 @@ impl EtcdProcess {
             .args(["--listen-client-urls", &self.url(), "--advertise-client-urls", &self.url()])
             .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
             .args(["--initial-cluster", &self.cluster])
-            // A leader is elected soon, but not each time that the machine is busy; as many operations as the
-            // contract allows.
+            // Elects a leader fast, but not whenever the machine is busy.
             .args(["--heartbeat-interval", "50", "--election-timeout", "1000"])
             .args(["--max-txn-ops", &keelson_store::TXN_OPS_MAX.to_string()])
             .stdout(Stdio::null())

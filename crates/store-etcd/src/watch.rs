@@ -1,10 +1,10 @@
-//! A watch: one stream of etcd at a time, opened again after the last whole revision when it is lost.
+//! A watch: one etcd stream at a time, which is reopened after the last complete revision if it is lost.
 //!
-//! Every watch follows the whole folder, and picks its own keys out here: so a write anywhere in the
-//! folder tells each watch how far it has come. Only writes outside of it leave a watch behind; then
-//! it asks etcd for its progress. Members older than 3.4.25 or 3.5.8 may answer that question ahead
-//! of events that are still under way (etcd's issue 15220): there the watch writes a marker key
-//! instead, whose event comes after all others.
+//! Every watch streams all keys of the store and filters its own keys here, so any write under the
+//! store's prefix advances all watches. A watch falls behind only by writes under other prefixes; then it
+//! requests its progress. Members older than 3.4.25 or 3.5.8 may send the progress before events that
+//! precede it (etcd issue 15220): for these the watch writes a progress key instead, whose event comes
+//! after all earlier ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use keelson_store::{
     BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Batch, BoxFuture, Event, Revision, Watch, WatchError,
-    WatchPlace,
+    WatchSlot,
 };
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -22,26 +22,25 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tonic::{Status, Streaming};
 
-use crate::client::{PUT, STATUS, WATCH, line, stream, unary};
+use crate::client::{PUT, STATUS, WATCH, error_line, stream, unary};
+use crate::codec::CachingCodec;
 use crate::keys::Keys;
 use crate::proto::{
-    self, HeaderResponse, PutRequest, StatusRequest, StatusResponse, WatchAsk, WatchCreate,
-    WatchProgress, WatchRequest, WatchResponse,
+    self, HeaderResponse, PutRequest, StatusRequest, StatusResponse, WatchCreateRequest,
+    WatchProgressRequest, WatchRequest, WatchRequestUnion, WatchResponse,
 };
 use crate::shared::{DECODES_MAX, Shared, number, revision};
-use crate::values::OwnValues;
 
-/// Batches that wait for their reader, beside those that are made; then etcd has to wait, through
-/// HTTP/2's flow control.
+/// Most batches queued for the reader. Beyond this etcd has to wait, through HTTP/2 flow control.
 const BATCHES_MAX: usize = 1;
-/// Questions that wait to be sent on a stream.
-const ASKS_MAX: usize = 4;
-/// Between two attempts to open a stream, at first and at most.
+/// Most requests queued for sending on a stream.
+const REQUESTS_MAX: usize = 4;
+/// First and longest delay between two attempts to open a stream.
 const REOPEN_DELAY: Duration = Duration::from_millis(20);
 const REOPEN_DELAY_MAX: Duration = Duration::from_secs(1);
-/// How long opening a stream may take.
+/// Time limit for opening a stream.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long a stream that is behind may bring nothing at all, though it was asked how far it is.
+/// How long a stream that is behind may send nothing after its progress was requested.
 const SILENCE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A watch in progress.
@@ -49,8 +48,8 @@ pub(crate) struct EtcdWatch {
     shared: Arc<Shared>,
     batches: mpsc::Receiver<Result<Batch, WatchError>>,
     through: Revision,
-    feed: JoinHandle<()>,
-    _place: WatchPlace,
+    task: JoinHandle<()>,
+    _slot: WatchSlot,
 }
 
 impl EtcdWatch {
@@ -59,18 +58,18 @@ impl EtcdWatch {
         shared: &Arc<Shared>,
         prefix: Bytes,
         after: Revision,
-        place: WatchPlace,
+        slot: WatchSlot,
     ) -> Self {
         let (out, batches) = mpsc::channel(BATCHES_MAX);
-        let feed = Feed { shared: Arc::clone(shared), prefix, through: after, out };
-        let feed = runtime.spawn(feed.run());
-        Self { shared: Arc::clone(shared), batches, through: after, feed, _place: place }
+        let task = WatchTask { shared: Arc::clone(shared), prefix, through: after, out };
+        let task = runtime.spawn(task.run());
+        Self { shared: Arc::clone(shared), batches, through: after, task, _slot: slot }
     }
 }
 
 impl Drop for EtcdWatch {
     fn drop(&mut self) {
-        self.feed.abort();
+        self.task.abort();
     }
 }
 
@@ -79,7 +78,7 @@ impl Watch for EtcdWatch {
         Box::pin(async move {
             let batch = self.batches.recv().await.unwrap_or(Err(WatchError::Closed))?;
             let floor = self.shared.floor();
-            // What waited here while compaction passed it came from a reader too slow.
+            // The reader was too slow: the queued batch has been compacted meanwhile.
             if batch.events.first().is_some_and(|event| event.revision <= floor) {
                 self.batches.close();
                 return Err(WatchError::Compacted { asked: self.through, floor });
@@ -91,44 +90,44 @@ impl Watch for EtcdWatch {
 }
 
 /// Why a stream ended.
-enum End {
-    /// The connection, the member or its leader was lost: open another one.
+enum StreamEnd {
+    /// The connection, the member or its leader was lost; the watch opens another stream.
     Lost(Status),
-    /// The watch cannot go on.
+    /// The watch cannot continue.
     Final(WatchError),
-    /// Nobody reads any more.
+    /// The watch was dropped.
     Dropped,
 }
 
-impl From<Status> for End {
+impl From<Status> for StreamEnd {
     fn from(error: Status) -> Self {
         Self::Lost(error)
     }
 }
 
 /// The task behind a watch.
-struct Feed {
+struct WatchTask {
     shared: Arc<Shared>,
     prefix: Bytes,
-    /// Everything up to here has been handed over.
+    /// Everything up to this revision has been delivered.
     through: Revision,
     out: mpsc::Sender<Result<Batch, WatchError>>,
 }
 
-impl Feed {
+impl WatchTask {
     async fn run(mut self) {
         let mut delay = REOPEN_DELAY;
         loop {
             let (number, before) = (self.shared.client.member().0, self.through);
-            match self.follow().await {
-                End::Dropped => return,
-                End::Final(error) => {
+            match self.run_stream().await {
+                StreamEnd::Dropped => return,
+                StreamEnd::Final(error) => {
                     let _ = self.out.send(Err(error)).await;
                     return;
                 }
-                End::Lost(error) => {
-                    tracing::warn!(why = line(&error), through = %self.through, "a watch of etcd was lost and goes on");
-                    let _ = self.shared.heard::<()>(Err(error));
+                StreamEnd::Lost(error) => {
+                    tracing::warn!(why = error_line(&error), through = %self.through, "etcd watch lost; reopening");
+                    let _ = self.shared.record_outcome::<()>(Err(error));
                     self.shared.client.leave(number);
                     delay = if self.through > before { REOPEN_DELAY } else { delay * 2 };
                     delay = delay.min(REOPEN_DELAY_MAX);
@@ -138,49 +137,49 @@ impl Feed {
         }
     }
 
-    /// Follows one stream to its end.
-    async fn follow(&mut self) -> End {
+    /// Opens a stream and delivers its events until it ends.
+    async fn run_stream(&mut self) -> StreamEnd {
         let opening = tokio::time::timeout(OPEN_TIME_MAX, self.open());
         let opened = opening.await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
-        let (answers, progress) = match opened {
+        let (responses, progress) = match opened {
             Ok(opened) => opened,
             Err(error) => return error.into(),
         };
-        let _ = self.shared.heard(Ok(()));
-        self.hand_over(answers, progress).await
+        let _ = self.shared.record_outcome(Ok(()));
+        self.deliver(responses, progress).await
     }
 
-    /// Hands over what a stream brings, until it ends or is silent for too long.
-    async fn hand_over(
+    /// Delivers the events of a stream until it ends or is silent for too long.
+    async fn deliver(
         &mut self,
-        mut answers: impl Stream<Item = Result<WatchResponse, Status>> + Unpin,
+        mut responses: impl Stream<Item = Result<WatchResponse, Status>> + Unpin,
         mut progress: Progress,
-    ) -> End {
+    ) -> StreamEnd {
         let mut newest = self.shared.newest.subscribe();
-        // Events of a response that comes in fragments.
+        // Collects the events of a response with several fragments.
         let mut events = Vec::new();
         loop {
-            let (through, patience) = (self.through, self.shared.progress_after);
+            let (through, delay) = (self.through, self.shared.progress_after);
             let behind = async {
                 let _ = newest.wait_for(|newest| *newest > through.0).await;
-                sleep(patience).await;
+                sleep(delay).await;
             };
-            let answer = tokio::select! {
-                answer = answers.next() => answer,
+            let response = tokio::select! {
+                response = responses.next() => response,
                 () = behind => {
-                    if let Err(error) = progress.ask(&self.shared, through).await {
+                    if let Err(error) = progress.request(&self.shared, through).await {
                         return error.into();
                     }
                     continue;
                 }
             };
-            progress.asked = None;
-            let done = match answer {
-                Some(Ok(answer)) => self.take(answer, &mut events).await,
+            progress.requested_at = None;
+            let handled = match response {
+                Some(Ok(response)) => self.handle(response, &mut events).await,
                 Some(Err(error)) => Err(error.into()),
                 None => Err(Status::unavailable("etcd closed the watch").into()),
             };
-            if let Err(end) = done {
+            if let Err(end) = handled {
                 return end;
             }
         }
@@ -189,9 +188,9 @@ impl Feed {
     async fn open(&self) -> Result<(Streaming<WatchResponse>, Progress), Status> {
         let (_, mut member) = self.shared.client.member();
         let status: StatusResponse = unary(&mut member, STATUS, StatusRequest {}).await?;
-        let (key, range_end) = self.shared.keys.whole();
+        let (key, range_end) = self.shared.keys.full_range();
         let start_revision = number(self.through.next());
-        let create = WatchCreate {
+        let create = WatchCreateRequest {
             key,
             range_end,
             start_revision,
@@ -199,49 +198,49 @@ impl Feed {
             prev_kv: true,
             fragment: true,
         };
-        let (asks, queue) = mpsc::channel::<WatchRequest>(ASKS_MAX);
-        // The queue is empty and has a place.
-        let _ = asks.try_send(WatchAsk::Create(create).into());
-        let asked = unfold(queue, async |mut queue| queue.recv().await.map(|ask| (ask, queue)));
-        let answers = stream(&mut member, WATCH, Box::pin(asked)).await?;
-        let is_exact = tells_progress(&status.version);
-        Ok((answers, Progress { asks, is_exact, marked: Revision(0), asked: None }))
+        let (requests, queue) = mpsc::channel::<WatchRequest>(REQUESTS_MAX);
+        // Cannot fail: the queue is empty.
+        let _ = requests.try_send(WatchRequestUnion::Create(create).into());
+        let queued = unfold(queue, async |mut queue| queue.recv().await.map(|item| (item, queue)));
+        let responses = stream(&mut member, WATCH, Box::pin(queued)).await?;
+        let is_exact = has_exact_progress(&status.version);
+        Ok((responses, Progress { requests, is_exact, written: Revision(0), requested_at: None }))
     }
 
-    /// Hands over what a response brings, once it is whole.
-    async fn take(
+    /// Delivers the events of a response once all its fragments have arrived.
+    async fn handle(
         &mut self,
-        answer: WatchResponse,
+        response: WatchResponse,
         events: &mut Vec<proto::Event>,
-    ) -> Result<(), End> {
-        if answer.canceled {
-            let compacted = revision(answer.compact_revision);
+    ) -> Result<(), StreamEnd> {
+        if response.canceled {
+            let compacted = revision(response.compact_revision);
             if compacted == Revision(0) {
-                return Err(Status::unavailable(answer.cancel_reason).into());
+                return Err(Status::unavailable(response.cancel_reason).into());
             }
             self.shared.raise_floor(compacted);
-            return Err(End::Final(self.compacted()));
+            return Err(StreamEnd::Final(self.compacted()));
         }
-        events.extend(answer.events);
-        if answer.created || answer.fragment {
+        events.extend(response.events);
+        if response.created || response.fragment {
             return Ok(());
         }
         let batches = if events.is_empty() {
-            let through = revision(answer.header.unwrap_or_default().revision);
+            let through = revision(response.header.unwrap_or_default().revision);
             vec![Batch { events: vec![], through }]
         } else {
             let events = std::mem::take(events);
-            split(&self.shared.keys, &self.shared.values, &self.prefix, events)
+            split(&self.shared.keys, &self.shared.codec, &self.prefix, events)
                 .await
-                .ok_or_else(|| End::Final(self.compacted()))?
+                .ok_or_else(|| StreamEnd::Final(self.compacted()))?
         };
         for batch in batches {
             if batch.through <= self.through {
                 continue;
             }
             let header = proto::Header { revision: number(batch.through) };
-            self.through = self.shared.saw(Some(header));
-            self.out.send(Ok(batch)).await.map_err(|_| End::Dropped)?;
+            self.through = self.shared.observe(Some(header));
+            self.out.send(Ok(batch)).await.map_err(|_| StreamEnd::Dropped)?;
         }
         Ok(())
     }
@@ -251,37 +250,38 @@ impl Feed {
     }
 }
 
-/// How a stream learns that nothing is under way to it.
+/// Requests the progress of a stream: a revision up to which it has sent all events.
 struct Progress {
-    asks: mpsc::Sender<WatchRequest>,
-    /// Whether the member's answer is exact.
+    requests: mpsc::Sender<WatchRequest>,
+    /// Whether the member sends its progress only after all earlier events.
     is_exact: bool,
-    /// The revision of the last marker.
-    marked: Revision,
-    /// When the first question was asked since the stream brought something.
-    asked: Option<Instant>,
+    /// The revision of the last write of the progress key.
+    written: Revision,
+    /// When progress was first requested since the last response.
+    requested_at: Option<Instant>,
 }
 
 impl Progress {
-    async fn ask(&mut self, shared: &Shared, through: Revision) -> Result<(), Status> {
-        // A connection can be alive and a stream on it dead.
-        if self.asked.get_or_insert_with(Instant::now).elapsed() >= SILENCE_TIME_MAX {
+    async fn request(&mut self, shared: &Shared, through: Revision) -> Result<(), Status> {
+        // A stream may be dead although its connection is alive.
+        if self.requested_at.get_or_insert_with(Instant::now).elapsed() >= SILENCE_TIME_MAX {
             return Err(Status::deadline_exceeded("etcd does not go on with the watch"));
         }
         if self.is_exact {
-            // A full queue holds the same question.
-            let _ = self.asks.try_send(WatchAsk::Progress(WatchProgress {}).into());
-        } else if self.marked <= through {
-            let put = PutRequest { key: shared.keys.marker(), value: Bytes::new(), lease: 0 };
-            let answer: HeaderResponse = shared.client.write(PUT, put).await?;
-            self.marked = shared.saw(answer.header);
+            // If the queue is full, it has the same request already.
+            let _ =
+                self.requests.try_send(WatchRequestUnion::Progress(WatchProgressRequest {}).into());
+        } else if self.written <= through {
+            let put = PutRequest { key: shared.keys.progress_key(), value: Bytes::new(), lease: 0 };
+            let response: HeaderResponse = shared.client.write(PUT, put).await?;
+            self.written = shared.observe(response.header);
         }
         Ok(())
     }
 }
 
-/// Whether a member of this version answers a question for progress after all earlier events.
-fn tells_progress(version: &str) -> bool {
+/// Returns whether members of this version send their progress only after all earlier events.
+fn has_exact_progress(version: &str) -> bool {
     let numbers = version.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
     let numbers: Vec<_> = numbers.take(3).collect();
     match numbers[..] {
@@ -292,11 +292,11 @@ fn tells_progress(version: &str) -> bool {
     }
 }
 
-/// Events of whole revisions as batches for a watch of `prefix`; `None` when compaction has taken
-/// what a deletion deleted.
+/// Splits events of whole revisions into batches for a watch of `prefix`. Returns `None` if compaction has
+/// removed the previous value of a deleted key.
 async fn split(
     keys: &Keys,
-    values: &OwnValues,
+    codec: &CachingCodec,
     prefix: &[u8],
     events: Vec<proto::Event>,
 ) -> Option<Vec<Batch>> {
@@ -316,12 +316,12 @@ async fn split(
             bytes = 0;
         }
         batch.through = at;
-        let Some(key) = keys.to_contract(&kv.key).filter(|key| key.starts_with(prefix)) else {
+        let Some(key) = keys.to_store(&kv.key).filter(|key| key.starts_with(prefix)) else {
             continue;
         };
         let is_put = event.kind == 0;
         let created = if is_put { kv.create_revision } else { event.prev_kv?.create_revision };
-        let value = is_put.then(|| values.decode_event(&key, kv.value));
+        let value = is_put.then(|| codec.decode_event(&key, kv.value));
         bytes += value.as_ref().map_or(0, Bytes::len);
         batch.events.push(Event { key, value, revision: at, created: revision(created) });
     }
@@ -333,18 +333,18 @@ async fn split(
 mod tests {
     use super::*;
     use crate::client::Client;
+    use crate::codec::IdentityCodec;
     use crate::options::{EtcdOptions, EtcdTls};
-    use crate::values::SameValues;
     use futures_util::stream::{iter, pending};
     use tokio::time::timeout;
 
     #[test]
-    fn old_members_do_not_tell_progress() {
+    fn old_members_have_no_exact_progress() {
         let exact =
             ["3.4.25", "3.4.30", "3.5.8", "3.5.21", "3.6.0", "3.6.0-rc.1", "3.7.2", "4.0.0"];
         let old = ["3.4.23", "3.5.7", "3.3.99", "3.5", "", "not decided"];
-        assert!(exact.into_iter().all(tells_progress));
-        assert!(!old.into_iter().any(tells_progress));
+        assert!(exact.into_iter().all(has_exact_progress));
+        assert!(!old.into_iter().any(has_exact_progress));
     }
 
     fn put(key: &str, at: i64) -> proto::Event {
@@ -358,19 +358,19 @@ mod tests {
         proto::Event { kind: 0, kv: Some(kv), prev_kv: None }
     }
 
-    /// A watch after revision 5 of a cluster that nobody has to reach.
-    fn feed() -> (Feed, mpsc::Receiver<Result<Batch, WatchError>>) {
+    /// Creates a watch task after revision 5, for a cluster that is never contacted.
+    fn task() -> (WatchTask, mpsc::Receiver<Result<Batch, WatchError>>) {
         let url = "http://127.0.0.1:1".to_owned();
         let client = Client::new(std::slice::from_ref(&url), &EtcdTls::default()).expect("a URL");
         let shared = Shared::new(client, EtcdOptions::new(vec![url]), Revision(5), Revision(5));
         let (out, batches) = mpsc::channel(BATCHES_MAX);
         let prefix = Bytes::from_static(b"/registry/");
-        (Feed { shared: Arc::new(shared), prefix, through: Revision(5), out }, batches)
+        (WatchTask { shared: Arc::new(shared), prefix, through: Revision(5), out }, batches)
     }
 
     fn progress() -> (Progress, mpsc::Receiver<WatchRequest>) {
-        let (asks, asked) = mpsc::channel(ASKS_MAX);
-        (Progress { asks, is_exact: true, marked: Revision(0), asked: None }, asked)
+        let (requests, queue) = mpsc::channel(REQUESTS_MAX);
+        (Progress { requests, is_exact: true, written: Revision(0), requested_at: None }, queue)
     }
 
     fn at(revision: i64) -> WatchResponse {
@@ -379,30 +379,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_is_behind_and_says_nothing_is_given_up() {
-        let (mut feed, mut batches) = feed();
-        let (progress, mut asked) = progress();
-        feed.shared.saw(at(9).header);
-        let began = Instant::now();
-        // One answer on the way is no end of the waiting.
-        let answers = iter([Ok(at(7))]).chain(pending());
-        let end = feed.hand_over(answers, progress).await;
-        assert!(matches!(&end, End::Lost(why) if why.message().contains("does not go on")));
-        assert!((SILENCE_TIME_MAX..SILENCE_TIME_MAX * 2).contains(&began.elapsed()));
+    async fn a_silent_stream_that_is_behind_is_closed() {
+        let (mut task, mut batches) = task();
+        let (progress, mut requests) = progress();
+        task.shared.observe(at(9).header);
+        let started = Instant::now();
+        // One response that does not catch up does not stop the timeout.
+        let responses = iter([Ok(at(7))]).chain(pending());
+        let end = task.deliver(responses, progress).await;
+        assert!(matches!(&end, StreamEnd::Lost(why) if why.message().contains("does not go on")));
+        assert!((SILENCE_TIME_MAX..SILENCE_TIME_MAX * 2).contains(&started.elapsed()));
         assert_eq!(batches.recv().await.expect("a batch").expect("whole").through, Revision(7));
-        assert!(asked.recv().await.is_some());
+        assert!(requests.recv().await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_is_not_behind_may_say_nothing() {
-        let (mut feed, _batches) = feed();
-        let (progress, mut asked) = progress();
-        let waited = timeout(SILENCE_TIME_MAX * 10, feed.hand_over(pending(), progress)).await;
-        assert!(waited.is_err() && asked.try_recv().is_err());
+    async fn a_silent_stream_that_is_not_behind_stays_open() {
+        let (mut task, _batches) = task();
+        let (progress, mut requests) = progress();
+        let waited = timeout(SILENCE_TIME_MAX * 10, task.deliver(pending(), progress)).await;
+        assert!(waited.is_err() && requests.try_recv().is_err());
     }
 
-    fn values() -> OwnValues {
-        OwnValues::new(Arc::new(SameValues))
+    fn codec() -> CachingCodec {
+        CachingCodec::new(Arc::new(IdentityCodec))
     }
 
     fn keys() -> Keys {
@@ -410,11 +410,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn batches_end_with_whole_revisions() {
+    async fn batches_never_split_a_revision() {
         let events =
             (0..BATCH_EVENTS_MAX as i64 + 9).map(|n| put(&format!("/other/{n}"), 5 + n / 10));
         let batches =
-            split(&keys(), &values(), b"/registry/", events.collect()).await.expect("whole");
+            split(&keys(), &codec(), b"/registry/", events.collect()).await.expect("whole");
         let lens: Vec<_> = batches.iter().map(|batch| batch.events.len()).collect();
         let over = BATCH_EVENTS_MAX.next_multiple_of(10);
         assert_eq!(lens, [over, BATCH_EVENTS_MAX + 9 - over]);
@@ -423,17 +423,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_of_other_keys_only_tell_how_far_the_watch_is() {
+    async fn events_of_other_keys_only_advance_the_watch() {
         let events = vec![put("/other/pods/a", 5), put("/other/nodes/a", 6)];
-        let batches = split(&keys(), &values(), b"/registry/pods/", events).await.expect("whole");
+        let batches = split(&keys(), &codec(), b"/registry/pods/", events).await.expect("whole");
         assert_eq!((batches[0].events.len(), batches[0].through), (1, Revision(6)));
         assert_eq!(batches[0].events[0].key, "/registry/pods/a");
     }
 
     #[tokio::test]
-    async fn a_deletion_without_its_object_is_never_shown() {
+    async fn a_delete_without_its_previous_value_is_not_delivered() {
         let mut event = put("/other/pods/a", 5);
         event.kind = 1;
-        assert_eq!(split(&keys(), &values(), b"/registry/", vec![event]).await, None);
+        assert_eq!(split(&keys(), &codec(), b"/registry/", vec![event]).await, None);
     }
 }

@@ -1,7 +1,7 @@
-//! The format of a backup: every live key at one revision, in the order of their last writes, closed
+//! The format of a backup: every live key at one revision, in the order of their last writes, followed
 //! by their count and a checksum. `docs/storage.md` describes it.
 //!
-//! Writer and reader stream: neither holds more than one value.
+//! Writer and reader stream: neither holds more than one value in memory.
 
 use std::io::{self, Read, Write};
 
@@ -10,22 +10,22 @@ use sha2::{Digest, Sha256};
 
 use crate::{KEY_BYTES_MAX, KeyValue, ReadError, Revision, TXN_BYTES_MAX};
 
-/// Raised by every change that an older reader cannot read.
+/// Incremented by every change that older versions cannot read.
 const FORMAT_VERSION: u32 = 1;
 /// The first line, without the number.
 const MAGIC: &str = "keelson-backup ";
-/// Bytes in which the first line must end.
+/// Most bytes of the first line.
 const MAGIC_BYTES_MAX: usize = 32;
 const DIGEST_BYTES: usize = 32;
 
-/// What is in a backup.
+/// Revision, number of keys and size of a backup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BackupSummary {
-    /// The revision at which everything was read.
+    /// The revision of all keys.
     pub revision: Revision,
-    /// How many keys there are.
+    /// The number of keys.
     pub objects: u64,
-    /// The size of the backup.
+    /// The size of the backup in bytes.
     pub bytes: u64,
 }
 
@@ -35,47 +35,47 @@ pub enum BackupError {
     /// The store could not be read.
     #[error("read the store")]
     Read {
-        /// Why.
+        /// The cause.
         source: ReadError,
     },
     /// The backup could not be written.
     #[error("write the backup")]
     Write {
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Why bytes are not a whole backup.
+/// Why a backup could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupFileError {
-    /// They could not be read.
+    /// Reading failed.
     #[error("read the backup")]
     Read {
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
-    /// They are something else.
+    /// The file is not a backup.
     #[error("this is not a backup of Keelson")]
     Foreign,
-    /// A later Keelson wrote them.
+    /// A later version of Keelson wrote the backup.
     #[error("the backup has format {found}, this version reads {FORMAT_VERSION}")]
     Newer {
-        /// The format they have.
+        /// The format of the backup.
         found: u32,
     },
-    /// They end too early.
+    /// The backup ends too early.
     #[error("the backup is cut off after {objects} objects")]
     Truncated {
-        /// Keys before the end.
+        /// The number of keys before the end.
         objects: u64,
     },
-    /// They are not what was written.
+    /// The backup is not as it was written.
     #[error("the backup is damaged: {what}, after {objects} objects")]
     Damaged {
-        /// What does not fit.
+        /// What is wrong.
         what: &'static str,
-        /// Keys before that.
+        /// The number of keys before the damage.
         objects: u64,
     },
 }
@@ -107,8 +107,8 @@ impl<'a> BackupWriter<'a> {
         Ok(())
     }
 
-    /// Nothing is a backup before this.
-    pub(crate) fn end(mut self) -> io::Result<BackupSummary> {
+    /// Writes count and checksum. Without them the file is not a valid backup.
+    pub(crate) fn finish(mut self) -> io::Result<BackupSummary> {
         self.put(&length(0)?)?;
         self.put(&self.summary.objects.to_be_bytes())?;
         let digest = std::mem::take(&mut self.digest).finalize();
@@ -129,7 +129,7 @@ fn length(bytes: usize) -> io::Result<[u8; 4]> {
     u32::try_from(bytes).map(u32::to_be_bytes).map_err(io::Error::other)
 }
 
-/// Reads a backup and holds it to its checksum. What it gives is proven only at the end.
+/// Reads a backup and verifies its checksum. Its keys are verified only when the end is reached.
 pub struct BackupReader<R> {
     input: R,
     digest: Sha256,
@@ -138,7 +138,7 @@ pub struct BackupReader<R> {
 }
 
 impl<R: Read> BackupReader<R> {
-    /// Reads the beginning.
+    /// Reads the header.
     pub fn new(input: R) -> Result<Self, BackupFileError> {
         let summary = BackupSummary::default();
         let mut this = Self { input, digest: Sha256::new(), summary, last: Revision(0) };
@@ -149,7 +149,7 @@ impl<R: Read> BackupReader<R> {
             {
                 return Err(BackupFileError::Foreign);
             }
-            let [byte] = this.take()?;
+            let [byte] = this.read_array()?;
             line.push(byte);
         }
         let text = std::str::from_utf8(&line).ok().and_then(|line| line.strip_prefix(MAGIC));
@@ -158,24 +158,24 @@ impl<R: Read> BackupReader<R> {
             Some(found) => return Err(BackupFileError::Newer { found }),
             None => return Err(BackupFileError::Foreign),
         }
-        this.summary.revision = Revision(u64::from_be_bytes(this.take()?));
+        this.summary.revision = Revision(u64::from_be_bytes(this.read_array()?));
         Ok(this)
     }
 
-    /// What has been read so far; all of it after the last key.
+    /// Returns what has been read so far.
     pub fn summary(&self) -> BackupSummary {
         self.summary
     }
 
-    /// The next key; `None` says that all were there and are what was written.
+    /// Reads the next key. Returns `None` at the end, once count and checksum are verified.
     pub fn next_key(&mut self) -> Result<Option<KeyValue>, BackupFileError> {
-        let key_len = u32::from_be_bytes(self.take()?) as usize;
+        let key_len = u32::from_be_bytes(self.read_array()?) as usize;
         if key_len == 0 {
             return self.finish().map(|()| None);
         }
-        let value_len = u32::from_be_bytes(self.take()?) as usize;
-        let created = Revision(u64::from_be_bytes(self.take()?));
-        let modified = Revision(u64::from_be_bytes(self.take()?));
+        let value_len = u32::from_be_bytes(self.read_array()?) as usize;
+        let created = Revision(u64::from_be_bytes(self.read_array()?));
+        let modified = Revision(u64::from_be_bytes(self.read_array()?));
         if key_len > KEY_BYTES_MAX || value_len > TXN_BYTES_MAX {
             return Err(self.damaged("a length is out of bounds"));
         }
@@ -184,17 +184,17 @@ impl<R: Read> BackupReader<R> {
             return Err(self.damaged("revisions are out of order"));
         }
         self.last = modified;
-        let (key, value) = (self.take_vec(key_len)?, self.take_vec(value_len)?);
+        let (key, value) = (self.read_bytes(key_len)?, self.read_bytes(value_len)?);
         self.summary.objects += 1;
         Ok(Some(KeyValue { key, value, created, modified }))
     }
 
     fn finish(&mut self) -> Result<(), BackupFileError> {
-        if u64::from_be_bytes(self.take()?) != self.summary.objects {
+        if u64::from_be_bytes(self.read_array()?) != self.summary.objects {
             return Err(self.damaged("the count does not fit"));
         }
         let expected = std::mem::take(&mut self.digest).finalize();
-        if self.take::<DIGEST_BYTES>()? != expected[..] {
+        if self.read_array::<DIGEST_BYTES>()? != expected[..] {
             return Err(self.damaged("the checksum does not fit"));
         }
         match self.input.read(&mut [0]) {
@@ -204,13 +204,13 @@ impl<R: Read> BackupReader<R> {
         }
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], BackupFileError> {
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N], BackupFileError> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
-    fn take_vec(&mut self, count: usize) -> Result<Bytes, BackupFileError> {
+    fn read_bytes(&mut self, count: usize) -> Result<Bytes, BackupFileError> {
         let mut bytes = vec![0; count];
         self.fill(&mut bytes)?;
         Ok(bytes.into())
@@ -245,7 +245,7 @@ mod tests {
             let kv = KeyValue { key: key.into(), value: "value".into(), created, modified };
             writer.push(&kv).expect("push");
         }
-        let summary = writer.end().expect("end");
+        let summary = writer.finish().expect("finish");
         assert_eq!((summary.objects, summary.bytes), (3, out.len() as u64));
         out
     }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_written_backup_can_be_read() {
         let keys = read(&whole()).expect("a whole backup");
         let shown: Vec<_> = keys.iter().map(|kv| format!("{kv:?}")).collect();
         let expected = [
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_flipped_bit_is_found() {
+    fn every_truncation_and_every_flipped_bit_is_detected() {
         let whole = whole();
         for end in 0..whole.len() {
             assert!(read(&whole[..end]).is_err(), "cut at {end}");

@@ -1,7 +1,7 @@
-//! The contract: the words, and the trait every backend implements.
+//! The storage contract: its types, and the trait that every backend implements.
 //!
-//! Boxed futures keep the trait object-safe; one allocation beside a disk sync or a network round
-//! trip does not show in a profile.
+//! Boxed futures keep the trait object-safe. One allocation is negligible beside a disk sync or a
+//! network round trip.
 
 use std::fmt;
 use std::future::Future;
@@ -14,38 +14,38 @@ use crate::limits::{KEY_BYTES_MAX, PAGE_ITEMS_MAX, TXN_BYTES_MAX, TXN_OPS_MAX};
 use crate::revision::Revision;
 use crate::{HealthError, ReadError, WatchError, WriteError};
 
-/// The future a [`Store`] hands out.
+/// The future that a [`Store`] returns.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A live key: its value, when this incarnation was created, and when it was last written.
+/// A live key with its value and the revisions at which it was created and last written.
 ///
-/// `Debug` shows sizes instead of content: values hold Secrets, and logs must not.
+/// `Debug` shows sizes instead of content, because values hold Secrets and logs must not.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyValue {
     /// The key.
     pub key: Bytes,
     /// The value as it was written.
     pub value: Bytes,
-    /// Revision of the write that made the key exist; a delete and a new put give a new one.
+    /// Revision of the write that created the key. A delete and a new put give a new one.
     pub created: Revision,
     /// Revision of the newest write.
     pub modified: Revision,
 }
 
-/// Compares and operations that happen together or not at all, at one revision.
+/// Compares and operations that are applied atomically, at one revision.
 ///
-/// A key may stand in `ops` once. Without `ops` a transaction is a check: it commits at the present
-/// revision and takes none.
+/// A key may occur in `ops` once. A transaction without `ops` is a check: it commits at the current
+/// revision and uses no new one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Txn {
     /// All of these must hold.
     pub compare: Vec<Compare>,
-    /// Done in order, when they do.
+    /// Applied in order if all compares hold.
     pub ops: Vec<Op>,
 }
 
 impl Txn {
-    /// Refuses what is over a maximum or writes a key twice. Backends call this first.
+    /// Rejects a transaction that exceeds a maximum or writes a key twice. Backends call this first.
     pub fn check(&self) -> Result<(), WriteError> {
         let ops = self.compare.len().max(self.ops.len());
         if ops > TXN_OPS_MAX {
@@ -73,10 +73,10 @@ impl Txn {
     }
 }
 
-/// "The newest write of this key was at this revision"; `Revision(0)` says the key is absent.
+/// The condition that a key was last written at a revision; `Revision(0)` means that it is absent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Compare {
-    /// The key to look at.
+    /// The key to compare.
     pub key: Bytes,
     /// Its expected [`KeyValue::modified`].
     pub modified: Revision,
@@ -91,23 +91,23 @@ pub enum Op {
         key: Bytes,
         /// Its new value.
         value: Bytes,
-        /// When the key is deleted again; `None`: never. Each put states it anew.
+        /// When the key expires; `None` means never. Each put replaces the lease of the key.
         lease: Option<Lease>,
     },
-    /// Remove the key. When it is absent, nothing happens and no event is sent.
+    /// Delete the key. If it is absent, nothing happens and no event is sent.
     Delete {
-        /// The key to remove.
+        /// The key to delete.
         key: Bytes,
     },
 }
 
 impl Op {
-    /// A put without a lease.
+    /// Creates a put without a lease.
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         Self::Put { key: key.into(), value: value.into(), lease: None }
     }
 
-    /// The key this changes.
+    /// Returns the key that this operation changes.
     #[must_use]
     pub fn key(&self) -> &Bytes {
         match self {
@@ -115,7 +115,7 @@ impl Op {
         }
     }
 
-    /// Bytes of key and value.
+    /// Returns the size of key and value in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -125,22 +125,22 @@ impl Op {
     }
 }
 
-/// A moment, as milliseconds since 1970.
+/// A point in time, in milliseconds since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Timestamp(pub u64);
 
-/// How long a key lives. Says it twice, so that no backend needs a clock: one that keeps time itself
-/// (etcd) takes the duration, the others the end.
+/// How long a key lives. Holds both duration and end, so that no backend needs a clock: etcd, which
+/// measures time itself, uses the duration, the other backends use the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
-    /// From now on.
+    /// The duration of the lease, counted from the write.
     pub ttl: Duration,
-    /// From this moment on [`Store::expire`] deletes the key.
+    /// The time from which on [`Store::expire`] deletes the key.
     pub expires: Timestamp,
 }
 
 impl Lease {
-    /// One that begins now.
+    /// Creates a lease that begins at `now`.
     #[must_use]
     pub fn new(now: Timestamp, ttl: Duration) -> Self {
         let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
@@ -148,42 +148,42 @@ impl Lease {
     }
 }
 
-/// What became of a transaction.
+/// The result of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TxnOutcome {
     /// Durable and visible at this revision. A transaction that changed nothing (no ops, or only
-    /// deletes of absent keys) answers with the revision it was checked at and takes none.
+    /// deletes of absent keys) returns the revision at which it was checked and uses no new one.
     Committed(Revision),
     /// A compare did not hold; nothing happened.
     Conflict {
         /// The first key whose compare failed.
         key: Bytes,
-        /// The key as the compare saw it, so that a retry needs no further read.
+        /// The key as the compare found it, so that a retry needs no further read.
         current: Option<KeyValue>,
     },
 }
 
-/// Which keys to read, and when.
+/// A range of keys to read, and the revision to read at.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Range {
     /// First key.
     pub start: Bytes,
-    /// First key no longer in the range; empty means no end. See [`prefix_end`].
+    /// End of the range (exclusive); empty means no end. See [`prefix_end`].
     pub end: Bytes,
-    /// Most items in the page; 0 means [`PAGE_ITEMS_MAX`], and more is as much.
+    /// Most items in the page; 0 and values above [`PAGE_ITEMS_MAX`] mean [`PAGE_ITEMS_MAX`].
     pub limit: usize,
     /// The exact revision to read at; `None` reads the newest.
     pub at: Option<Revision>,
 }
 
 impl Range {
-    /// Most items in the page that answers this.
+    /// Returns the most items that a page of this range may have.
     #[must_use]
     pub fn items_max(&self) -> usize {
         if self.limit == 0 { PAGE_ITEMS_MAX } else { self.limit.min(PAGE_ITEMS_MAX) }
     }
 
-    /// All keys that start with `prefix`, at the newest revision, one page at a time.
+    /// Creates the range of all keys that start with `prefix`, at the newest revision.
     #[must_use]
     pub fn prefix(prefix: &[u8]) -> Self {
         let start = Bytes::copy_from_slice(prefix);
@@ -191,18 +191,18 @@ impl Range {
     }
 }
 
-/// Some of the keys of a range, ordered by key.
+/// The first keys of a range, ordered by key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Page {
     /// The live keys at `at`.
     pub items: Vec<KeyValue>,
-    /// The revision this was read at; ask for the rest at exactly this one.
+    /// The revision this was read at. Read the rest of the range at the same revision.
     pub at: Revision,
     /// Whether the range holds more keys after the last item.
     pub more: bool,
 }
 
-/// One change, as a watch sees it.
+/// One change of one key, as a watch delivers it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Event {
     /// The key that changed.
@@ -211,33 +211,33 @@ pub struct Event {
     pub value: Option<Bytes>,
     /// The revision of the change. A key changes at most once in a revision.
     pub revision: Revision,
-    /// When this incarnation of the key was created (also for a delete: the deleted one);
-    /// equal to `revision` when this event created it.
+    /// The revision at which the key was created (for a delete: the deleted key). Equal to
+    /// `revision` if this event created it.
     pub created: Revision,
 }
 
-/// The next stretch of a watch.
+/// The next events of a watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// Whole revisions, in order; within a revision in the order of the transaction. May be empty:
-    /// then the batch only says that nothing of interest happened up to `through`.
+    /// Events of whole revisions, in order; within a revision in the order of the transaction. If
+    /// empty, no key under the prefix has changed up to `through`.
     pub events: Vec<Event>,
-    /// Everything up to and including this revision has been delivered. Grows from batch to batch.
+    /// All events up to and including this revision have been delivered. Grows with each batch.
     pub through: Revision,
 }
 
-/// An ordered map with one growing revision. The rules stand in the crate's documentation and are
-/// checked by the `conformance` suite.
+/// An ordered map with one growing revision. The crate's documentation states the guarantees; the
+/// `conformance` suite checks them.
 pub trait Store: Send + Sync + 'static {
-    /// The newest value of one key, if it exists.
+    /// Returns the newest value of one key, or `None` if it does not exist.
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyValue>, ReadError>>;
 
-    /// One page of a range of keys, at an exact revision or at the newest.
-    fn range(&self, ask: Range) -> BoxFuture<'_, Result<Page, ReadError>>;
+    /// Returns one page of a range of keys, at an exact revision or at the newest.
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, ReadError>>;
 
-    /// Gives every live key under `prefix` at one revision to `sink`, in any order, and answers
-    /// with that revision. The fast path at start: no page is ever built. On an error the sink may
-    /// have seen some of the keys. The sink must not use the store.
+    /// Passes every live key under `prefix` at one revision to `sink`, in any order, and returns that
+    /// revision. Used at start, because it builds no pages. After an error the sink may have got
+    /// some of the keys. The sink must not use the store.
     fn load<'a>(
         &'a self,
         prefix: &'a [u8],
@@ -245,58 +245,58 @@ pub trait Store: Send + Sync + 'static {
         sink: &'a mut (dyn FnMut(KeyValue) + Send),
     ) -> BoxFuture<'a, Result<Revision, ReadError>>;
 
-    /// Compares and writes, atomically. When the answer is there, it is durable and visible.
+    /// Applies a transaction atomically. It is durable and visible when the future resolves.
     ///
-    /// Dropping the future does not take the transaction back. What became of it after an error
-    /// stands with the error.
+    /// Dropping the future does not cancel the transaction. Each variant of the error states
+    /// whether the transaction may have been applied.
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnOutcome, WriteError>>;
 
-    /// Events of keys under `prefix` with a revision above `after`. A revision that is yet to come
-    /// just waits. The error comes at once when the history is gone.
+    /// Watches keys under `prefix` for events with a revision above `after`. A future revision is
+    /// waited for. Fails at once if the history after `after` was compacted.
     fn watch(&self, prefix: Bytes, after: Revision) -> Result<Box<dyn Watch>, WatchError>;
 
-    /// The newest durable and visible revision that this process knows of. Costs an atomic load.
+    /// Returns the newest durable and visible revision known to this process. Costs an atomic load.
     fn revision(&self) -> Revision;
 
-    /// A revision at least as new as every write that anyone was told of before the call, also
-    /// through another process where the store is shared.
+    /// Returns a revision at least as new as every write acknowledged before the call, also by
+    /// another process if the store is shared.
     fn latest(&self) -> BoxFuture<'_, Result<Revision, ReadError>> {
         let newest = self.revision();
         Box::pin(async move { Ok(newest) })
     }
 
-    /// Reads at, and watches after, this revision and later ones still work.
+    /// Returns the oldest revision at which reads, and after which watches, still work.
     fn floor(&self) -> Revision;
 
-    /// Forgets what is not needed to read at `through` or later, and raises the floor to it. Does
-    /// nothing when the floor is there already. A revision that is yet to come is an error.
+    /// Removes what is not needed to read at `through` or later, and raises the floor to `through`.
+    /// Does nothing if the floor is there already. A future revision is an error.
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>>;
 
-    /// Deletes the keys whose lease has ended by `now`, in transactions of their own between those of
-    /// others, and tells how many. Asked again and again by whoever runs the store. A backend that
-    /// ends leases by itself does nothing.
+    /// Deletes the keys whose lease has expired at `now`, in separate transactions between other
+    /// writes, and returns their number. The owner of the store calls this periodically. A backend
+    /// that expires leases itself does nothing.
     fn expire(&self, _now: Timestamp) -> BoxFuture<'_, Result<usize, WriteError>> {
         Box::pin(async { Ok(0) })
     }
 
-    /// Whether writes can succeed at present. Reads go on in any case.
+    /// Returns an error while writes cannot succeed. Reads work in any case.
     fn health(&self) -> Result<(), HealthError>;
 }
 
 /// A watch in progress. Dropping it ends it.
 pub trait Watch: Send {
-    /// Waits until `through` can grow. Cancel-safe: a dropped future loses no event. An error is
-    /// final: start over from a fresh load.
+    /// Waits for the next batch. Cancel-safe: a dropped future loses no event. An error is final:
+    /// load the keys again and open a new watch.
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, WatchError>>;
 }
 
-/// The key right after this one: where the next page begins.
+/// Returns the key right after this one, where the next page begins.
 #[must_use]
 pub fn key_after(key: &[u8]) -> Bytes {
     [key, b"\0"].concat().into()
 }
 
-/// The first key after all keys that start with `prefix`; empty when there is none.
+/// Returns the first key after all keys that start with `prefix`; empty if there is none.
 #[must_use]
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
     let Some(last) = prefix.iter().rposition(|byte| *byte != 0xff) else { return Bytes::new() };

@@ -1,4 +1,4 @@
-//! One error enum per operation. `Display` names the step; the source is left to the chain.
+//! One error enum per operation. `Display` names the failed step; `source` has the cause.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use bytes::Bytes;
 
 use crate::revision::Revision;
 
-/// What a disk or a remote backend said. Shared, because one failed sync fails many writers.
+/// The error of a disk or a remote backend. Shared, because one failed sync fails many writers.
 pub type DiskError = Arc<dyn Error + Send + Sync>;
 
-/// Why a read has no answer.
+/// Why a read failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The revision asked for was compacted away.
+    /// The requested revision was compacted.
     #[error("revision {asked} was compacted, the oldest is {floor}")]
     Compacted {
-        /// What was asked for.
+        /// The requested revision.
         asked: Revision,
         /// The oldest revision that can still be read.
         floor: Revision,
     },
-    /// The revision asked for does not exist yet.
+    /// The requested revision does not exist yet.
     #[error("revision {asked} is yet to come, the newest is {newest}")]
     Future {
-        /// What was asked for.
+        /// The requested revision.
         asked: Revision,
         /// The newest revision.
         newest: Revision,
@@ -32,10 +32,10 @@ pub enum ReadError {
     /// The values could not be read.
     #[error("read values")]
     Backend {
-        /// What the disk or the remote backend said.
+        /// The error of the disk or the remote backend.
         source: DiskError,
     },
-    /// The value of this key is not on disk as it was written. Other keys can be read.
+    /// The stored value of this key is damaged. Other keys can be read.
     #[error("the stored value of {} cannot be read", key.escape_ascii())]
     Damaged {
         /// The key.
@@ -45,7 +45,7 @@ pub enum ReadError {
     },
 }
 
-/// Why a transaction or a compaction did not happen, or may not have.
+/// Why a transaction or a compaction failed. Each variant states whether it may have been applied.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WriteError {
     /// A key is empty or longer than [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX). Nothing happened.
@@ -66,7 +66,7 @@ pub enum WriteError {
         /// How many there were.
         bytes: usize,
     },
-    /// A key stands in the operations twice. Nothing happened.
+    /// A key occurs in the operations twice. Nothing happened.
     #[error("key {} twice in a transaction", key.escape_ascii())]
     DuplicateKey {
         /// The key.
@@ -75,44 +75,44 @@ pub enum WriteError {
     /// Compaction through a revision that does not exist yet. Nothing happened.
     #[error("revision {asked} is yet to come, the newest is {newest}")]
     Future {
-        /// What was asked for.
+        /// The requested revision.
         asked: Revision,
         /// The newest revision.
         newest: Revision,
     },
-    /// The disk failed this write or its sync. It is taken back when the disk works again; only
-    /// when the process ends before that, the next opening may find it done.
+    /// The disk failed this write or its sync. The write is undone when the disk works again. If
+    /// the process ends before that, the write may be applied after the next start.
     #[error("the disk failed the write")]
     Failed {
-        /// What the disk said.
+        /// The error of the disk.
         source: DiskError,
     },
     /// The disk has failed and does not work again yet. Nothing happened.
     #[error("the disk takes no writes")]
     Refused {
-        /// What the disk said last.
+        /// The last error of the disk.
         source: DiskError,
     },
     /// A stored value that the write needs cannot be read. Nothing happened.
     #[error("a stored value cannot be read")]
     Unreadable {
-        /// What the disk said.
+        /// The error of the disk.
         source: DiskError,
     },
-    /// The thread that writes is gone. Whether this write is durable shows when the store is
-    /// opened again.
+    /// The commit thread has stopped. Whether this write is durable is known only when the store
+    /// is opened again.
     #[error("the log stopped, no write is acknowledged")]
     Stopped {
         /// Why.
         source: DiskError,
     },
-    /// The store could not be asked, or its answer got lost: the write may have happened.
+    /// The request to the backend or its response got lost: the write may have been applied.
     #[error("the write may or may not have happened")]
     Unknown {
-        /// What the remote backend said.
+        /// The error of the remote backend.
         source: DiskError,
     },
-    /// A value cannot be brought into the form in which the backend keeps it. Nothing happened.
+    /// A value cannot be converted to the backend's storage format. Nothing happened.
     #[error("a value cannot be stored")]
     Value {
         /// Why not.
@@ -123,21 +123,21 @@ pub enum WriteError {
     Closed,
 }
 
-/// Why a watch did not start or ended. Load again and watch from there.
+/// Why a watch could not start, or ended. Load the keys again and watch from that revision.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WatchError {
-    /// Events after the revision asked for (or reached so far) were compacted away.
+    /// Events after the requested (or last delivered) revision were compacted.
     #[error("events after revision {asked} were compacted, the oldest is {floor}")]
     Compacted {
-        /// The revision the watch wanted to go on from.
+        /// The revision after which events were requested.
         asked: Revision,
-        /// The oldest revision a watch can go on from.
+        /// The oldest revision after which a watch can start.
         floor: Revision,
     },
-    /// The reader was too slow, and the backend gave up keeping its events.
+    /// The reader was too slow, and the backend dropped its events.
     #[error("the reader lags behind revision {through}")]
     Lagged {
-        /// Everything up to here was delivered.
+        /// All events up to this revision were delivered.
         through: Revision,
     },
     /// More than [`WATCHES_MAX`](crate::WATCHES_MAX) watches on this store.
@@ -146,7 +146,7 @@ pub enum WatchError {
     /// The history could not be read.
     #[error("read history")]
     Backend {
-        /// What the disk or the remote backend said.
+        /// The error of the disk or the remote backend.
         source: DiskError,
     },
     /// The store was closed.
@@ -157,22 +157,22 @@ pub enum WatchError {
 /// Why writes cannot succeed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HealthError {
-    /// The disk fails writes or syncs at present.
+    /// The disk currently fails writes or syncs.
     #[error("the disk takes no writes")]
     Failing {
-        /// What it said last.
+        /// The last error.
         source: DiskError,
     },
-    /// The remote backend does not answer at present.
+    /// The remote backend currently does not respond.
     #[error("the storage backend does not answer")]
     Unreachable {
-        /// What it said last.
+        /// The last error.
         source: DiskError,
     },
-    /// The thread that writes is gone for good, by a fault of the store.
+    /// The commit thread has stopped for good, because of a bug in the store.
     #[error("the commit thread stopped")]
     Stopped {
-        /// What it said last.
+        /// The last error.
         source: DiskError,
     },
     /// The store was closed.

@@ -1,16 +1,16 @@
 //! The storage contract of Keelson and its embedded engine.
 //!
-//! A store is an ordered map from keys to values with one growing [`Revision`]. It knows bytes
-//! and revisions and nothing of Kubernetes. What holds for every implementation of [`Store`]:
+//! A store is an ordered map from keys to values with one growing [`Revision`]. It handles bytes
+//! and revisions, and has no knowledge of Kubernetes. Every implementation of [`Store`] guarantees:
 //!
-//! - **One order.** A committed transaction gets the next revision; revisions never repeat, also
-//!   not over restarts and compactions. A conflict changes nothing and takes none.
+//! - **One order.** A committed transaction gets the next revision; revisions never repeat, not
+//!   even after restarts and compactions. A conflict changes nothing and uses no revision.
 //! - **Durable, then visible, then watched.** No answer, no read and no watch shows a revision
-//!   that a crash could take back (unless durability was given up on purpose).
-//! - **A read says how new it is.** A page names its revision; what is gone is
-//!   [`ReadError::Compacted`], what is not there yet is [`ReadError::Future`]; never a guess.
-//! - **A lease ends in a delete** like any other, at a revision of its own: watches see it.
-//! - **A watch gives each event once, in order**, or ends with an error; it never holds up
+//!   that a crash could undo (unless durability was switched off on purpose).
+//! - **A read states its revision.** A page names its revision. A read of a compacted revision is
+//!   [`ReadError::Compacted`], a read of a future revision is [`ReadError::Future`].
+//! - **An expired lease is a delete** like any other, at a revision of its own: watches see it.
+//! - **A watch delivers each event once, in order**, or ends with an error; it never blocks
 //!   a writer.
 //!
 //! ```
@@ -33,8 +33,8 @@ pub mod embedded;
 mod errors;
 mod limits;
 mod model;
-mod places;
 mod revision;
+mod watch_slots;
 mod window;
 
 #[cfg(feature = "conformance")]
@@ -44,13 +44,13 @@ pub use contract::{
     Batch, BoxFuture, Compare, Event, KeyValue, Lease, Op, Page, Range, Store, Timestamp, Txn,
     TxnOutcome, Watch, key_after, prefix_end,
 };
-pub use embedded::{Durability, Embedded, EmbeddedOptions, OpenError, StandIn};
+pub use embedded::{Durability, Embedded, EmbeddedOptions, MakePlaceholder, OpenError};
 pub use errors::{DiskError, HealthError, ReadError, WatchError, WriteError};
 pub use limits::{
     BATCH_BYTES_MAX, BATCH_EVENTS_MAX, KEY_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ITEMS_MAX,
     TXN_BYTES_MAX, TXN_OPS_MAX, WATCHES_MAX,
 };
 pub use model::Model;
-pub use places::{WatchPlace, WatchPlaces};
 pub use revision::Revision;
+pub use watch_slots::{WatchSlot, WatchSlots};
 pub use window::CompactionWindow;

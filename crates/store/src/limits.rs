@@ -1,4 +1,4 @@
-//! Every maximum of the contract, by name. Exceeding one is an error or a shorter answer.
+//! The maximums of the contract. Exceeding one is an error, or shortens the result.
 
 /// Longest key, in bytes. The longest key Kubernetes can form is below 1 KB.
 pub const KEY_BYTES_MAX: usize = 4096;
@@ -21,5 +21,5 @@ pub const BATCH_EVENTS_MAX: usize = 1024;
 /// A watch batch ends with the revision that brings its values to this many bytes.
 pub const BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Most watches open on one store. The cache opens a few; many watchers share them there.
+/// Most open watches on one store. The cache opens a few and shares them among many watchers.
 pub const WATCHES_MAX: usize = 4096;

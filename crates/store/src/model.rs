@@ -1,6 +1,6 @@
-//! The simplest thing that keeps the contract: every version of every key in one map, one lock.
+//! The simplest implementation of the contract: every version of every key in one map, one lock.
 //!
-//! Tests compare the engines with it, and a test that needs a store but no engine can use it.
+//! Tests compare the engines with it, or use it where they need a store but no engine.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,7 +17,7 @@ use crate::limits::{BATCH_BYTES_MAX, BATCH_EVENTS_MAX, PAGE_BYTES_MAX};
 use crate::revision::Revision;
 use crate::{HealthError, ReadError, WatchError, WriteError};
 
-/// A store in memory with no engine behind it. Use it in tests; it copies freely and forgets late.
+/// A simple in-memory store for tests. It copies a lot and frees memory late.
 #[derive(Debug, Default)]
 pub struct Model {
     shared: Arc<Shared>,
@@ -42,7 +42,7 @@ struct State {
 }
 
 struct ModelWatch {
-    // Keeps the sender alive: a dropped model just stops producing.
+    // Keeps the sender alive: watches of a dropped model wait instead of failing.
     shared: Arc<Shared>,
     newest: watch::Receiver<u64>,
     prefix: Bytes,
@@ -50,7 +50,7 @@ struct ModelWatch {
 }
 
 impl Model {
-    /// An empty store at revision 0.
+    /// Creates an empty store at revision 0.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -64,8 +64,8 @@ impl Store for Model {
         Box::pin(async move { Ok(found) })
     }
 
-    fn range(&self, ask: Range) -> BoxFuture<'_, Result<Page, ReadError>> {
-        let page = self.shared.lock().range(&ask);
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, ReadError>> {
+        let page = self.shared.lock().range(&range);
         Box::pin(async move { page })
     }
 
@@ -77,7 +77,7 @@ impl Store for Model {
     ) -> BoxFuture<'a, Result<Revision, ReadError>> {
         Box::pin(async move {
             let state = self.shared.lock();
-            let at = state.readable(at)?;
+            let at = state.resolve_revision(at)?;
             for key in state.versions.keys().filter(|key| key.starts_with(prefix)) {
                 state.live(key, at).into_iter().for_each(&mut *sink);
             }
@@ -137,8 +137,8 @@ impl Shared {
 }
 
 impl State {
-    /// The revision a read happens at, if it can.
-    fn readable(&self, at: Option<Revision>) -> Result<Revision, ReadError> {
+    /// Returns the revision to read at, or an error if it cannot be read.
+    fn resolve_revision(&self, at: Option<Revision>) -> Result<Revision, ReadError> {
         let (floor, newest) = (self.floor, self.newest);
         match at {
             None => Ok(newest),
@@ -155,16 +155,16 @@ impl State {
         value.map(|value| KeyValue { key, value, created, modified: revision })
     }
 
-    fn range(&self, ask: &Range) -> Result<Page, ReadError> {
-        let at = self.readable(ask.at)?;
+    fn range(&self, range: &Range) -> Result<Page, ReadError> {
+        let at = self.resolve_revision(range.at)?;
         let mut page = Page { items: Vec::new(), at, more: false };
-        if !ask.end.is_empty() && ask.end <= ask.start {
+        if !range.end.is_empty() && range.end <= range.start {
             return Ok(page);
         }
-        let limit = ask.items_max();
-        let end = if ask.end.is_empty() { Bound::Unbounded } else { Bound::Excluded(&ask.end) };
+        let limit = range.items_max();
+        let end = if range.end.is_empty() { Bound::Unbounded } else { Bound::Excluded(&range.end) };
         let mut bytes = 0;
-        for (key, _) in self.versions.range::<Bytes, _>((Bound::Included(&ask.start), end)) {
+        for (key, _) in self.versions.range::<Bytes, _>((Bound::Included(&range.start), end)) {
             let Some(item) = self.live(key, at) else { continue };
             if page.items.len() == limit || bytes >= PAGE_BYTES_MAX {
                 page.more = true;
@@ -231,7 +231,7 @@ impl State {
         Ok(())
     }
 
-    /// The next batch of a watch; `None` when there is nothing after `after` yet.
+    /// Returns the next batch of a watch, or `None` if there is no revision after `after` yet.
     fn batch(&self, prefix: &[u8], after: Revision) -> Result<Option<Batch>, WatchError> {
         if after < self.floor {
             return Err(WatchError::Compacted { asked: after, floor: self.floor });

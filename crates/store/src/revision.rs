@@ -1,13 +1,13 @@
-//! [`Revision`]: a number of the store.
+//! [`Revision`]: the number of a write.
 
 use std::fmt;
 
-/// A point in the one order of writes. `Revision(0)` is before everything; writes start above it.
+/// A position in the order of all writes. `Revision(0)` is before the first write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// The revision right after this one.
+    /// Returns the next revision.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)

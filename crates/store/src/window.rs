@@ -1,17 +1,17 @@
-//! When to compact: keeps a stretch of history by time. No clock inside: it runs in a simulation.
+//! When to compact: keeps the history of a period of time. Time is an argument, for simulations.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::Revision;
 
-/// History kept when nobody says otherwise; the reference compacts every five minutes too.
+/// The default period of history; kube-apiserver compacts every five minutes too.
 const WINDOW_DEFAULT: Duration = Duration::from_secs(300);
 
-/// Marks kept; they lie at least a `MARKS_MAX`-th of the window apart.
+/// Most marks. They are at least `window / MARKS_MAX` apart.
 const MARKS_MAX: u32 = 64;
 
-/// Says through which revision to compact so that the history of a window of time stays.
+/// Computes the revision to compact through, so that the history of a period of time is kept.
 ///
 /// ```
 /// # use {keelson_store::{CompactionWindow, Revision}, std::time::Duration};
@@ -35,14 +35,14 @@ impl Default for CompactionWindow {
 }
 
 impl CompactionWindow {
-    /// Keeps at least `window` of history, and at most little more when observed often enough.
+    /// Keeps at least `window` of history, and little more if observed often enough.
     #[must_use]
     pub fn new(window: Duration) -> Self {
         Self { window, marks: VecDeque::new() }
     }
 
-    /// Notes that `revision` is the newest at `now` (time since any fixed moment), and answers with
-    /// the newest revision noted at least a window ago, once.
+    /// Records that `revision` is the newest at `now` (time since any fixed moment). Returns the newest
+    /// revision recorded at least a window ago, the first time that it is that old.
     pub fn observe(&mut self, now: Duration, revision: Revision) -> Option<Revision> {
         let apart = self.window / MARKS_MAX;
         let is_new =
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn history_of_the_window_stays() {
+    fn history_of_the_window_is_kept() {
         let mut window = CompactionWindow::new(seconds(300));
         let mut through = Revision(0);
         for second in 0..2000 {

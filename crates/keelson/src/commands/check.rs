@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use keelson_builtin::StoredKinds;
 use keelson_meta::{Map, Value};
 use keelson_store::backup::BackupReader;
-use keelson_store::embedded::{Extent, Found, Offline, Removed, remove_damaged};
+use keelson_store::embedded::{CheckItem, CheckSummary, Offline, Removed, remove_damaged};
 use keelson_store::{KeyValue, OpenError};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ const UNKNOWN: &str = "(unknown)";
 struct Report {
     kinds: StoredKinds,
     resources: BTreeMap<String, Count>,
-    extent: Extent,
+    summary: CheckSummary,
     damages: Vec<String>,
     damage_count: usize,
 }
@@ -44,7 +44,7 @@ pub fn run(ask: &CheckAsk) -> Result<()> {
     let mut report = Report {
         kinds: StoredKinds::all(),
         resources: BTreeMap::new(),
-        extent: Extent::default(),
+        summary: CheckSummary::default(),
         damages: vec![],
         damage_count: 0,
     };
@@ -135,7 +135,7 @@ impl Report {
         }));
         std::panic::set_hook(silent);
         match checked {
-            Ok(Ok(extent)) => self.extent = extent,
+            Ok(Ok(summary)) => self.summary = summary,
             Ok(Err(error @ OpenError::Records { .. })) => {
                 self.damage(no_data(&error, "records").to_string());
             }
@@ -154,7 +154,7 @@ impl Report {
         let mut reader = BackupReader::new(super::input(file)?).with_context(|| file.to_owned())?;
         loop {
             match reader.next_key() {
-                Ok(Some(kv)) => self.take(Found::Live(kv)),
+                Ok(Some(kv)) => self.take(CheckItem::Live(kv)),
                 Ok(None) => break,
                 Err(error) => {
                     self.damage(error.to_string());
@@ -162,22 +162,22 @@ impl Report {
                 }
             }
         }
-        let made = reader.summary();
-        self.extent = Extent { newest: made.revision, floor: made.revision, records: made.objects };
+        let BackupSummary { revision, objects, .. } = reader.summary();
+        self.summary = CheckSummary { newest: revision, floor: revision, records: objects };
         Ok(())
     }
 
-    fn take(&mut self, found: Found) {
-        match found {
-            Found::Live(kv) => {
+    fn take(&mut self, item: CheckItem) {
+        match item {
+            CheckItem::Live(kv) => {
                 let name = self.kinds.name(&kv.key).unwrap_or_else(|| UNKNOWN.to_owned());
                 let count = self.resources.entry(name).or_default();
                 count.objects += 1;
                 count.bytes += kv.value.len() as u64;
                 self.check(&kv);
             }
-            Found::Past(kv) => self.check(&kv),
-            Found::Damage(line) => self.damage(line),
+            CheckItem::Past(kv) => self.check(&kv),
+            CheckItem::Damage(line) => self.damage(line),
         }
     }
 
@@ -218,7 +218,7 @@ impl Report {
             row(name, *count);
         }
         row("all", self.total());
-        let Extent { newest, floor, records } = self.extent;
+        let CheckSummary { newest, floor, records } = self.summary;
         let _ = write!(
             out,
             "revision {newest}, history since {floor}, {records} records, {} damages",
@@ -238,7 +238,7 @@ impl Report {
         for (name, found) in &self.resources {
             resources.insert(name.as_str(), count(found));
         }
-        let Extent { newest, floor, records } = self.extent;
+        let CheckSummary { newest, floor, records } = self.summary;
         let mut map = count(&self.total());
         map.insert("revision", output::number(newest.0));
         map.insert("historySince", output::number(floor.0));

@@ -148,7 +148,7 @@ fn check(server: &Server, panics: &AtomicBool, component: &str, why: &str) {
 fn a_commit_thread_that_panics_fails_health_and_says_why() {
     let panics: Arc<AtomicBool> = Arc::default();
     let disk = PanicDisk { panics: panics.clone(), ..PanicDisk::default() };
-    let store = Embedded::on(Arc::new(disk)).expect("a store");
+    let store = Embedded::with_disk(Arc::new(disk)).expect("a store");
     let server = Server::start_plain(Keelson::builder().no_controllers().store(store));
     let why = "the commit thread stopped: it panicked: a promise is broken, for a test";
     check(&server, &panics, "store-commit", why);

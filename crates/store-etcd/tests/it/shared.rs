@@ -46,11 +46,11 @@ async fn one_of_several_compactors_compacts_and_the_others_learn_of_it() {
     put(&*one, "a", "2").await;
     let mut first = Compactor::new(one.clone());
     let mut second = Compactor::new(other.clone());
-    assert_eq!(first.round().await.unwrap(), None);
-    assert_eq!(second.round().await.unwrap(), None);
-    let through = first.round().await.unwrap().unwrap();
+    assert_eq!(first.run_once().await.unwrap(), None);
+    assert_eq!(second.run_once().await.unwrap(), None);
+    let through = first.run_once().await.unwrap().unwrap();
     assert!(through > old);
-    assert_eq!(second.round().await.unwrap(), Some(through));
+    assert_eq!(second.run_once().await.unwrap(), Some(through));
     for store in [&one, &other] {
         assert_eq!(store.floor(), through);
         let ask = Range { at: Some(old), ..Range::prefix(b"") };

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use keelson_store::conformance::{Walk, cases, leases};
 use keelson_store::{DiskError, Store, Timestamp};
-use keelson_store_etcd::{EtcdOptions, EtcdStore, Values};
+use keelson_store_etcd::{EtcdOptions, EtcdStore, ValueCodec};
 
 use crate::{etcd, open};
 
@@ -14,7 +14,7 @@ use crate::{etcd, open};
 #[derive(Debug)]
 struct Inverted;
 
-impl Values for Inverted {
+impl ValueCodec for Inverted {
     fn encode(&self, key: &[u8], value: &Bytes) -> Result<Bytes, DiskError> {
         Ok(self.decode(key, value.clone()))
     }
@@ -41,10 +41,10 @@ async fn values_of_another_form_pass_the_suite() {
         ..EtcdOptions::new(vec![etcd.url()])
     };
     for case in cases() {
-        let options = EtcdOptions { values: Arc::new(Inverted), ..options(case.name) };
+        let options = EtcdOptions { codec: Arc::new(Inverted), ..options(case.name) };
         case.run(EtcdStore::open(options).await.unwrap()).await;
     }
-    let inverted = EtcdOptions { values: Arc::new(Inverted), ..options("both") };
+    let inverted = EtcdOptions { codec: Arc::new(Inverted), ..options("both") };
     let inverted = EtcdStore::open(inverted).await.unwrap();
     let plain = EtcdStore::open(options("both")).await.unwrap();
     keelson_store::conformance::put(&*inverted, "a", "v").await;

@@ -12,7 +12,7 @@ use redb::StorageBackend;
 
 use super::Rng;
 use crate::Revision;
-use crate::embedded::files::{Files, Place};
+use crate::embedded::files::{FileRole, Files};
 
 const SECTOR_BYTES: usize = 512;
 
@@ -24,7 +24,7 @@ struct Medium {
     current: usize,
     /// Which had it when the names were last synced.
     current_durable: usize,
-    beside: Option<usize>,
+    new_file: Option<usize>,
     promotions: usize,
     photos: Vec<Photo>,
     rng: Option<Rng>,
@@ -186,23 +186,23 @@ impl Content {
 }
 
 impl Files for PowerDisk {
-    fn open(&self, place: Place) -> io::Result<Arc<dyn StorageBackend>> {
+    fn open(&self, role: FileRole) -> io::Result<Arc<dyn StorageBackend>> {
         let mut medium = self.medium();
         if medium.files.is_empty() {
             medium.files.push(Content::default());
         }
-        let number = match place {
-            Place::Current => medium.current,
-            Place::Beside => medium.beside.ok_or(io::ErrorKind::NotFound)?,
+        let number = match role {
+            FileRole::Current => medium.current,
+            FileRole::New => medium.new_file.ok_or(io::ErrorKind::NotFound)?,
         };
         drop(medium);
         Ok(Arc::new(PowerFile { disk: self.clone(), number, is_spent: AtomicBool::default() }))
     }
 
-    fn make_beside(&self) -> io::Result<()> {
+    fn create_new(&self) -> io::Result<()> {
         let mut medium = self.medium();
         medium.fails(&[Fault::Names, Fault::All])?;
-        medium.beside = Some(medium.files.len());
+        medium.new_file = Some(medium.files.len());
         medium.files.push(Content::default());
         Ok(())
     }
@@ -210,12 +210,12 @@ impl Files for PowerDisk {
     fn promote(&self) -> io::Result<()> {
         let mut medium = self.medium();
         medium.fails(&[Fault::Names, Fault::All])?;
-        medium.current = medium.beside.take().ok_or(io::ErrorKind::NotFound)?;
+        medium.current = medium.new_file.take().ok_or(io::ErrorKind::NotFound)?;
         medium.promotions += 1;
         Ok(())
     }
 
-    fn sync_names(&self) -> io::Result<()> {
+    fn sync_directory(&self) -> io::Result<()> {
         let mut medium = self.medium();
         self.photo(&mut medium);
         medium.fails(&[Fault::Names, Fault::Syncs, Fault::All])?;
@@ -223,9 +223,9 @@ impl Files for PowerDisk {
         Ok(())
     }
 
-    fn discard_beside(&self) -> io::Result<()> {
+    fn remove_new(&self) -> io::Result<()> {
         // Whoever has it open still reads and writes it.
-        self.medium().beside = None;
+        self.medium().new_file = None;
         Ok(())
     }
 
@@ -234,12 +234,12 @@ impl Files for PowerDisk {
         Ok(medium.files.get(medium.current).map_or(0, |content| content.shown.len() as u64))
     }
 
-    fn room(&self) -> io::Result<Option<u64>> {
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
         Ok(None)
     }
 
     /// Tests write little.
-    fn spared(&self) -> u64 {
+    fn rewrite_bytes_min(&self) -> u64 {
         0
     }
 }

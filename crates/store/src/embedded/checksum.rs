@@ -1,27 +1,27 @@
-//! Checksums of what stands on disk: CRC-32 (IEEE 802.3), which finds every flipped bit and every burst
-//! of up to 32 bits.
+//! Checksums of stored data: CRC-32 (IEEE 802.3), which detects every flipped bit and every burst of up
+//! to 32 bits.
 //!
-//! Each covers the name of its record, so that records which have changed places do not fit either.
+//! Each covers the id of its record, so that swapped records are detected too.
 
 /// Bytes of a checksum.
 pub(super) const SUM_BYTES: usize = 4;
 
-/// What the checksum is of, so that no value passes for a head.
+/// Prefixes of the checksummed data, so that a value cannot pass for a head.
 const HEAD: &[u8] = b"head";
 const VALUE: &[u8] = b"value";
 const FLOOR: &[u8] = b"floor";
 
-/// The checksum of a row of the heads, without its last bytes, which hold it.
+/// Returns the checksum of a row of the heads table, without the checksum at its end.
 pub(super) fn of_head(id: &[u8], row: &[u8]) -> [u8; SUM_BYTES] {
     sum(&[HEAD, id, row])
 }
 
-/// The checksum of the value of a record.
+/// Returns the checksum of the value of a record.
 pub(super) fn of_value(id: &[u8], value: &[u8]) -> [u8; SUM_BYTES] {
     sum(&[VALUE, id, value])
 }
 
-/// The checksum of the floor.
+/// Returns the checksum of the floor.
 pub(super) fn of_floor(floor: u64) -> u64 {
     u64::from(u32::from_be_bytes(sum(&[FLOOR, &floor.to_be_bytes()])))
 }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flipped_bit_changes_the_sum() {
+    fn every_flipped_bit_changes_the_checksum() {
         let (id, value) = ([7; 12], b"a value".to_vec());
         let whole = of_value(&id, &value);
         for bit in 0..value.len() * 8 {
@@ -48,7 +48,7 @@ mod tests {
         for bit in 0..id.len() * 8 {
             let mut flipped = id;
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_ne!(of_value(&flipped, &value), whole, "bit {bit} of the name");
+            assert_ne!(of_value(&flipped, &value), whole, "bit {bit} of the id");
         }
         assert_ne!(of_head(&id, &value), whole);
     }

@@ -1,8 +1,9 @@
-//! The commit thread: the one writer. Takes what waits, decides it as a group, syncs once,
-//! publishes, answers; then forgets a little of what compaction left over.
+//! The commit thread, the only writer. It takes the waiting transactions, decides them as a group,
+//! syncs once, publishes and replies; then it removes a few of the records that are obsolete after
+//! compaction.
 //!
-//! When the disk fails, the group it failed is taken back, and every write is refused until the
-//! disk has recovered; it is asked for that again and again.
+//! When the disk fails, the failed group is undone, and every write is refused until the disk has
+//! recovered. Recovery is retried with backoff.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,106 +17,106 @@ use super::disk::RecordId;
 use super::group::Group;
 use super::index::PruneCursor;
 use super::leases::Leases;
-use super::panics::line_of;
+use super::redb_panics::panic_message;
+use super::rewrite::Rewrite;
 use super::shared::Shared;
-use super::space::Rewrite;
 use crate::{DiskError, Op, ReadError, Revision, Timestamp, Txn, TxnOutcome, WriteError};
 
 /// Most transactions that share a sync.
 const GROUP_TXNS_MAX: usize = 1024;
 /// A group ends with the transaction that brings it to this many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
-/// Keys whose lease has ended that are deleted between two groups.
+/// Most expired keys that are deleted between two groups.
 const EXPIRE_KEYS_MAX: usize = 256;
-/// Keys looked at between two groups while a prune finds what can be forgotten.
+/// Most keys that a prune visits between two groups.
 const PRUNE_KEYS_MAX: usize = 512;
-/// Records forgotten between two groups for each that the last one wrote: what this adds to a commit
-/// is in proportion to it, and yet comes to its end while the writes go on.
+/// Records removed between two groups for each record that the last group wrote: the extra work of a
+/// commit is proportional to it, and removal still keeps up with the writes.
 const FORGET_PER_WRITE: usize = 2;
-/// Records forgotten between two groups at least.
+/// Fewest records removed between two groups.
 const FORGET_MIN: usize = 32;
-/// How often it is asked whether a copy is made, while there are no writes.
+/// How often to check whether a rewrite is copied, while there are no writes.
 const REWRITE_POLL: Duration = Duration::from_millis(5);
-/// No write for so long, and the disk settles.
+/// Time without writes after which the disk settles.
 const SETTLE_AFTER: Duration = Duration::from_millis(200);
-/// From a failure of the disk to the first attempt to get it going again; doubles each time.
+/// Delay from a disk failure to the first attempt to recover; doubles with each attempt.
 const RECOVER_DELAY: Duration = Duration::from_millis(5);
 const RECOVER_DELAY_MAX: Duration = Duration::from_millis(500);
 
-/// What the commit thread is asked for.
-pub(super) enum Ask {
-    Txn(TxnAsk),
+/// A command to the commit thread.
+pub(super) enum Command {
+    Txn(TxnCommand),
     Compact {
         through: Revision,
-        answer: oneshot::Sender<Result<(), WriteError>>,
-        place: OwnedSemaphorePermit,
+        reply: oneshot::Sender<Result<(), WriteError>>,
+        permit: OwnedSemaphorePermit,
     },
-    /// Delete the keys whose lease has ended; how many these were.
+    /// Delete expired keys; replies with their number.
     Expire {
         now: Timestamp,
-        answer: oneshot::Sender<Result<usize, WriteError>>,
-        place: OwnedSemaphorePermit,
+        reply: oneshot::Sender<Result<usize, WriteError>>,
+        permit: OwnedSemaphorePermit,
     },
     /// Give a lease to the keys under a prefix that have none.
     LeaseOthers {
         prefix: Bytes,
         expires: Timestamp,
-        answer: oneshot::Sender<Result<(), WriteError>>,
-        place: OwnedSemaphorePermit,
+        reply: oneshot::Sender<Result<(), WriteError>>,
+        permit: OwnedSemaphorePermit,
     },
     Close,
 }
 
-pub(super) struct TxnAsk {
+pub(super) struct TxnCommand {
     pub(super) txn: Txn,
-    pub(super) answer: Answer,
-    /// The place in the queue, free again when the ask is answered.
-    pub(super) place: OwnedSemaphorePermit,
+    pub(super) reply: Reply,
+    /// The space in the queue, freed after the reply.
+    pub(super) permit: OwnedSemaphorePermit,
 }
 
-type Answer = oneshot::Sender<Result<TxnOutcome, WriteError>>;
+type Reply = oneshot::Sender<Result<TxnOutcome, WriteError>>;
 
 pub(super) struct Committer {
     shared: Arc<Shared>,
-    asks: Receiver<Ask>,
-    /// Taken from the queue, but not of this group.
-    held: Option<Ask>,
+    commands: Receiver<Command>,
+    /// Received while collecting a group, but not a transaction: handled next.
+    deferred: Option<Command>,
     prune: Option<PruneCursor>,
-    /// Found by prunes, and still on the disk; the newest first once the prune is through. The index
-    /// knows them no more.
-    gone: Vec<RecordId>,
-    /// Keys and values of all records on the disk.
+    /// Records that prunes took out of the index and that are still on the disk; sorted newest first
+    /// when the prune has finished.
+    obsolete: Vec<RecordId>,
+    /// Size of the keys and values of all records on the disk.
     bytes: u64,
     rewrite: Option<Rewrite>,
-    /// Whether one was given up because of the load, and shall begin when there is none.
+    /// Whether a rewrite was cancelled because of the load, and must be started when there is none.
     is_rewrite_due: bool,
-    /// Records of the last group.
+    /// Number of records in the last group.
     written: usize,
     is_settled: bool,
-    trouble: Option<Trouble>,
+    failure: Option<DiskFailure>,
     leases: Leases,
     expiry: Option<Expiry>,
 }
 
-/// Keys whose lease has ended are being deleted, some between two groups.
+/// A deletion of expired keys in progress: some are deleted after each group.
 struct Expiry {
     now: Timestamp,
-    /// How many are deleted.
+    /// Number of keys deleted so far.
     count: usize,
-    answer: oneshot::Sender<Result<usize, WriteError>>,
-    _place: OwnedSemaphorePermit,
+    reply: oneshot::Sender<Result<usize, WriteError>>,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// The disk has failed. `Shared::failure` says the same to everyone else.
-struct Trouble {
+/// A failure of the disk. `Shared::failure` reports it to other threads.
+struct DiskFailure {
     source: DiskError,
-    /// Records to be taken off the disk when it works again.
+    /// Records to remove from the disk when it works again.
     undo: Vec<RecordId>,
     delay: Duration,
     next_try: Instant,
 }
 
-/// Readiness must fail when the thread dies, whatever the reason.
+/// Makes readiness fail when the thread dies, whatever the reason.
 struct StopOnPanic(Arc<Shared>);
 
 impl Drop for StopOnPanic {
@@ -127,37 +128,37 @@ impl Drop for StopOnPanic {
 }
 
 impl Committer {
-    /// `bytes` are those of the keys and values of all records on the disk.
+    /// `bytes` is the size of the keys and values of all records on the disk.
     pub(super) fn new(
         shared: Arc<Shared>,
-        asks: Receiver<Ask>,
+        commands: Receiver<Command>,
         bytes: u64,
         leases: Leases,
     ) -> Self {
-        // A crash may have come between a compaction and its end.
+        // A crash may have interrupted the prune after a compaction.
         let prune = (shared.floor() > Revision(0)).then(PruneCursor::start);
         Self {
             shared,
-            asks,
-            held: None,
+            commands,
+            deferred: None,
             prune,
-            gone: vec![],
+            obsolete: vec![],
             bytes,
             rewrite: None,
             is_rewrite_due: false,
             written: 0,
             is_settled: true,
-            trouble: None,
+            failure: None,
             leases,
             expiry: None,
         }
     }
 
-    /// [`Committer::run`], whose panic stops the store for good and says why.
+    /// Calls [`Committer::run`]. A panic stops the store for good and is logged.
     pub(super) fn run_guarded(self) {
         let shared = Arc::clone(&self.shared);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run())) {
-            let line = line_of(&*panic);
+            let line = panic_message(&*panic);
             tracing::error!(
                 why = line,
                 "commit thread panicked; no write is acknowledged any more"
@@ -166,59 +167,60 @@ impl Committer {
         }
     }
 
-    /// Runs until the engine closes. Everything asked for before is done first.
+    /// Runs until the engine closes. Commands sent before that are done first.
     fn run(mut self) {
         let _guard = StopOnPanic(Arc::clone(&self.shared));
         loop {
             match self.next() {
-                Some(Ask::Txn(first)) => self.commit(first),
-                Some(Ask::Compact { through, answer, place }) => {
+                Some(Command::Txn(first)) => self.commit(first),
+                Some(Command::Compact { through, reply, permit }) => {
                     let result = self.compact(through);
-                    // A caller that went away asked for the compaction all the same.
-                    let _ = answer.send(result);
-                    drop(place);
+                    // The caller may have dropped its future; the compaction is done all the same.
+                    let _ = reply.send(result);
+                    drop(permit);
                 }
-                Some(Ask::Expire { now, answer, place: _place }) => {
-                    // Whoever asks again has given up the one before.
-                    self.expiry = Some(Expiry { now, count: 0, answer, _place });
+                Some(Command::Expire { now, reply, permit: _permit }) => {
+                    // Replaces the expiry in progress: its caller has given up.
+                    self.expiry = Some(Expiry { now, count: 0, reply, _permit });
                 }
-                Some(Ask::LeaseOthers { prefix, expires, answer, place }) => {
+                Some(Command::LeaseOthers { prefix, expires, reply, permit }) => {
                     for key in self.shared.live_keys(&prefix) {
-                        self.leases.adopt(&key, expires);
+                        self.leases.add_if_absent(&key, expires);
                     }
-                    let _ = answer.send(Ok(()));
-                    drop(place);
+                    let _ = reply.send(Ok(()));
+                    drop(permit);
                 }
-                Some(Ask::Close) => break,
+                Some(Command::Close) => break,
                 None => {}
             }
             self.expire_step();
             self.prune_step();
         }
         self.rewrite = None;
-        if let Some(trouble) = &mut self.trouble {
-            // The last chance to take back what failed; else the next opening may find it.
-            trouble.next_try = Instant::now();
-            let _ = self.recovered();
+        if let Some(failure) = &mut self.failure {
+            // The last chance to undo the failed writes; otherwise they may reappear when the store
+            // is opened again.
+            failure.next_try = Instant::now();
+            let _ = self.ensure_recovered();
         }
         self.settle();
     }
 
-    /// The next ask; `None` when there is other work to do first.
-    fn next(&mut self) -> Option<Ask> {
-        if let Some(held) = self.held.take() {
-            return Some(held);
+    /// Returns the next command, or `None` if there is other work to do first.
+    fn next(&mut self) -> Option<Command> {
+        if let Some(deferred) = self.deferred.take() {
+            return Some(deferred);
         }
-        if let Some(trouble) = &self.trouble {
-            let left = trouble.next_try.saturating_duration_since(Instant::now());
-            return match self.asks.recv_timeout(left) {
-                Ok(ask) => Some(ask),
+        if let Some(failure) = &self.failure {
+            let left = failure.next_try.saturating_duration_since(Instant::now());
+            return match self.commands.recv_timeout(left) {
+                Ok(command) => Some(command),
                 Err(RecvTimeoutError::Timeout) => {
-                    // The next ask hears of it when it did not help.
-                    let _ = self.recovered();
+                    // If it fails, the next write is refused with the error.
+                    let _ = self.ensure_recovered();
                     None
                 }
-                Err(RecvTimeoutError::Disconnected) => Some(Ask::Close),
+                Err(RecvTimeoutError::Disconnected) => Some(Command::Close),
             };
         }
         if let Some(rewrite) = self.rewrite.take_if(|rewrite| rewrite.is_copied()) {
@@ -226,24 +228,24 @@ impl Committer {
             self.is_settled = false;
         }
         if self.rewrite.is_some() {
-            return match self.asks.recv_timeout(REWRITE_POLL) {
-                Ok(ask) => Some(ask),
+            return match self.commands.recv_timeout(REWRITE_POLL) {
+                Ok(command) => Some(command),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => Some(Ask::Close),
+                Err(RecvTimeoutError::Disconnected) => Some(Command::Close),
             };
         }
-        if self.prune.is_some() || !self.gone.is_empty() || self.expiry.is_some() {
-            return match self.asks.try_recv() {
-                Ok(ask) => Some(ask),
+        if self.prune.is_some() || !self.obsolete.is_empty() || self.expiry.is_some() {
+            return match self.commands.try_recv() {
+                Ok(command) => Some(command),
                 Err(TryRecvError::Empty) => None,
-                Err(TryRecvError::Disconnected) => Some(Ask::Close),
+                Err(TryRecvError::Disconnected) => Some(Command::Close),
             };
         }
         if self.is_settled {
-            return Some(self.asks.recv().unwrap_or(Ask::Close));
+            return Some(self.commands.recv().unwrap_or(Command::Close));
         }
-        match self.asks.recv_timeout(SETTLE_AFTER) {
-            Ok(ask) => Some(ask),
+        match self.commands.recv_timeout(SETTLE_AFTER) {
+            Ok(command) => Some(command),
             Err(RecvTimeoutError::Timeout) => {
                 self.settle();
                 if self.is_rewrite_due {
@@ -251,85 +253,86 @@ impl Committer {
                 }
                 None
             }
-            Err(RecvTimeoutError::Disconnected) => Some(Ask::Close),
+            Err(RecvTimeoutError::Disconnected) => Some(Command::Close),
         }
     }
 
-    fn commit(&mut self, first: TxnAsk) {
-        if let Err(source) = self.recovered() {
-            // A caller that went away needs no answer.
-            let _ = first.answer.send(Err(WriteError::Refused { source }));
+    fn commit(&mut self, first: TxnCommand) {
+        if let Err(source) = self.ensure_recovered() {
+            // The caller may have dropped its future.
+            let _ = first.reply.send(Err(WriteError::Refused { source }));
             return;
         }
         let shared = Arc::clone(&self.shared);
         let mut group = Group::new(&shared);
         // Most groups have one transaction.
-        let mut answers = Vec::with_capacity(1);
-        // Dropped before the answers: no writer may take a panic for a refusal.
+        let mut replies = Vec::with_capacity(1);
+        // Dropped before the replies: no writer may mistake a panic for a refused write.
         let _guard = StopOnPanic(Arc::clone(&shared));
         let mut next = Some(first);
         let mut bytes = 0;
-        while let Some(TxnAsk { txn, answer, place }) = next.take() {
+        while let Some(TxnCommand { txn, reply, permit }) = next.take() {
             bytes += txn.ops.iter().map(Op::bytes).sum::<usize>();
             // Only a conflict reads, so a transaction that fails here has changed nothing.
-            let outcome = group.add(txn).map_err(unreadable);
-            answers.push((answer, outcome, place));
-            if answers.len() < GROUP_TXNS_MAX && bytes < GROUP_BYTES_MAX {
-                next = self.next_of_group();
+            let outcome = group.add(txn).map_err(unreadable_value);
+            replies.push((reply, outcome, permit));
+            if replies.len() < GROUP_TXNS_MAX && bytes < GROUP_BYTES_MAX {
+                next = self.next_txn();
             }
         }
         let result = self.write(&group, None);
         if result.is_ok() {
             self.publish(group);
         }
-        for (answer, outcome, place) in answers {
-            // Also a conflict may rest on what the group failed to write.
-            let told = match &result {
+        for (reply, outcome, permit) in replies {
+            // A conflict also fails: it may be with a write of the group.
+            let outcome = match &result {
                 Ok(()) => outcome,
                 Err(source) => Err(WriteError::Failed { source: source.clone() }),
             };
-            // A caller that went away does not take its transaction back.
-            let _ = answer.send(told);
-            drop(place);
+            // A caller that dropped its future does not cancel its transaction.
+            let _ = reply.send(outcome);
+            drop(permit);
         }
     }
 
-    /// Makes a group that is durable visible.
+    /// Makes a durable group visible.
     fn publish(&mut self, group: Group<'_>) {
-        group.records.iter().for_each(|record| self.leases.note(&record.head));
+        group.records.iter().for_each(|record| self.leases.update(&record.head));
         self.shared.publish(group.records);
     }
 
-    /// Deletes some of the keys whose lease has ended, as a transaction of its own.
+    /// Deletes some expired keys in a separate transaction.
     fn expire_step(&mut self) {
         let Some(expiry) = self.expiry.take() else { return };
-        let keys = self.leases.ended(expiry.now, EXPIRE_KEYS_MAX);
+        let keys = self.leases.expired(expiry.now, EXPIRE_KEYS_MAX);
         let result = if keys.is_empty() { Ok(0) } else { self.expire(&keys) };
         match result {
-            Ok(0) => drop(expiry.answer.send(Ok(expiry.count))),
+            Ok(0) => drop(expiry.reply.send(Ok(expiry.count))),
             Ok(count) => self.expiry = Some(Expiry { count: expiry.count + count, ..expiry }),
-            Err(error) => drop(expiry.answer.send(Err(error))),
+            Err(error) => drop(expiry.reply.send(Err(error))),
         }
     }
 
     fn expire(&mut self, keys: &[Bytes]) -> Result<usize, WriteError> {
-        self.recovered().map_err(|source| WriteError::Refused { source })?;
+        self.ensure_recovered().map_err(|source| WriteError::Refused { source })?;
         let shared = Arc::clone(&self.shared);
         let mut group = Group::new(&shared);
         let ops = keys.iter().map(|key| Op::Delete { key: key.clone() }).collect();
-        group.add(Txn { compare: vec![], ops }).map_err(unreadable)?;
+        group.add(Txn { compare: vec![], ops }).map_err(unreadable_value)?;
         self.write(&group, None).map_err(|source| WriteError::Failed { source })?;
         self.publish(group);
-        // Also of those that were not there any more.
+        // Also the leases of keys that were already deleted.
         keys.iter().for_each(|key| self.leases.remove(key));
         Ok(keys.len())
     }
 
-    fn next_of_group(&mut self) -> Option<TxnAsk> {
-        match self.asks.try_recv().ok()? {
-            Ask::Txn(ask) => Some(ask),
+    /// Returns the next command if it is a transaction; defers it otherwise.
+    fn next_txn(&mut self) -> Option<TxnCommand> {
+        match self.commands.try_recv().ok()? {
+            Command::Txn(txn) => Some(txn),
             other => {
-                self.held = Some(other);
+                self.deferred = Some(other);
                 None
             }
         }
@@ -345,7 +348,7 @@ impl Committer {
         if result.is_ok() {
             self.bytes += group.records.iter().map(|record| record.head.bytes()).sum::<u64>();
             if let Some(rewrite) = &self.rewrite {
-                rewrite.watch(self.bytes);
+                rewrite.cancel_if_outgrown(self.bytes);
             }
         }
         result.inspect_err(|source| {
@@ -364,54 +367,54 @@ impl Committer {
         if through <= shared.floor() {
             return Ok(());
         }
-        self.recovered().map_err(|source| WriteError::Refused { source })?;
+        self.ensure_recovered().map_err(|source| WriteError::Refused { source })?;
         self.write(&Group::new(&shared), Some(through))
             .map_err(|source| WriteError::Failed { source })?;
         shared.raise_floor(through);
-        // A prune on its way starts over: keys behind its cursor have new work.
+        // A prune in progress starts over: keys it has passed may have obsolete versions again.
         self.prune = Some(PruneCursor::start());
         Ok(())
     }
 
     fn prune_step(&mut self) {
-        if self.trouble.is_some() || self.rewrite.is_some() {
+        if self.failure.is_some() || self.rewrite.is_some() {
             return;
         }
         if let Some(cursor) = self.prune.take() {
-            self.prune = self.shared.prune(&cursor, PRUNE_KEYS_MAX, &mut self.gone);
+            self.prune = self.shared.prune(&cursor, PRUNE_KEYS_MAX, &mut self.obsolete);
             if self.prune.is_none() {
-                // What was written together stands together, and is forgotten with the fewest pages.
-                self.gone.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
+                // Neighbouring records share pages, so removing them in order touches the fewest.
+                self.obsolete.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
                 self.rewrite_when_pruned();
             }
             return;
         }
-        let count = FORGET_MIN.max(FORGET_PER_WRITE * self.written).min(self.gone.len());
+        let count = FORGET_MIN.max(FORGET_PER_WRITE * self.written).min(self.obsolete.len());
         if count == 0 {
             return;
         }
         self.is_settled = false;
-        let oldest = self.gone.split_off(self.gone.len() - count);
+        let oldest = self.obsolete.split_off(self.obsolete.len() - count);
         match self.shared.disk.forget(&oldest) {
             Ok(bytes) => self.bytes = self.bytes.saturating_sub(bytes),
-            // The index knows them no more, so they must go with the recovery.
+            // The index has them no more, so the recovery must remove them.
             Err(source) => self.fail("forget", source, oldest),
         }
         self.rewrite_when_pruned();
     }
 
-    /// Gives space back when all is forgotten that can be, and much of the file is empty.
+    /// Starts a rewrite if all obsolete records are removed and much of the file is empty.
     fn rewrite_when_pruned(&mut self) {
-        if self.gone.is_empty() && self.trouble.is_none() {
-            // A burst leaves no room behind.
-            self.gone = Vec::new();
+        if self.obsolete.is_empty() && self.failure.is_none() {
+            // Frees the memory that a burst has left allocated.
+            self.obsolete = Vec::new();
             self.is_rewrite_due = false;
             self.rewrite = Rewrite::begin(&self.shared, self.bytes);
         }
     }
 
     fn settle(&mut self) {
-        if self.is_settled || self.trouble.is_some() {
+        if self.is_settled || self.failure.is_some() {
             return;
         }
         self.is_settled = true;
@@ -421,28 +424,29 @@ impl Committer {
     }
 
     fn fail(&mut self, step: &str, source: DiskError, undo: Vec<RecordId>) {
-        // Much fails together; the log tells the beginning and the end.
+        // Many writes fail together; only the first failure and the recovery are logged.
         tracing::error!(step, %source, "the disk fails, writes are refused until it works again");
         self.shared.fail(source.clone());
-        // It may have taken the room that is missing.
+        // The copy may be what filled the disk.
         self.rewrite = None;
         let (delay, next_try) = (RECOVER_DELAY, Instant::now() + RECOVER_DELAY);
-        self.trouble = Some(Trouble { source, undo, delay, next_try });
+        self.failure = Some(DiskFailure { source, undo, delay, next_try });
     }
 
-    /// Gets a failed disk going again, when it is time to try. Nothing is written before that.
-    fn recovered(&mut self) -> Result<(), DiskError> {
-        let Some(trouble) = &mut self.trouble else { return Ok(()) };
-        if Instant::now() < trouble.next_try {
-            return Err(trouble.source.clone());
+    /// Recovers a failed disk if the next attempt is due. Returns an error while the disk is failed;
+    /// nothing may be written then.
+    fn ensure_recovered(&mut self) -> Result<(), DiskError> {
+        let Some(failure) = &mut self.failure else { return Ok(()) };
+        if Instant::now() < failure.next_try {
+            return Err(failure.source.clone());
         }
-        if let Err(source) = self.shared.disk.recover(&trouble.undo, self.shared.floor()) {
-            trouble.delay = RECOVER_DELAY_MAX.min(trouble.delay * 2);
-            trouble.next_try = Instant::now() + trouble.delay;
-            trouble.source = source.clone();
+        if let Err(source) = self.shared.disk.recover(&failure.undo, self.shared.floor()) {
+            failure.delay = RECOVER_DELAY_MAX.min(failure.delay * 2);
+            failure.next_try = Instant::now() + failure.delay;
+            failure.source = source.clone();
             return Err(self.shared.fail(source));
         }
-        self.trouble = None;
+        self.failure = None;
         self.is_settled = false;
         self.shared.recover();
         tracing::warn!("the disk works again");
@@ -450,7 +454,7 @@ impl Committer {
     }
 }
 
-fn unreadable(error: ReadError) -> WriteError {
+fn unreadable_value(error: ReadError) -> WriteError {
     let source = match error {
         ReadError::Backend { source } => source,
         error => Arc::new(error),

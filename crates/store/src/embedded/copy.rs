@@ -1,8 +1,7 @@
-//! A copy of the records in a file beside, that takes up no more room than they need.
+//! A compact copy of the records in a new file.
 //!
-//! The library uses the pages that it frees again, but what is live lies spread over the file, which
-//! does not get smaller. A copy that is written from the first record to the last is as small as
-//! the records allow.
+//! redb reuses freed pages, but live pages are spread over the file, so the file does not shrink. A copy
+//! that is written from the first record to the last has the smallest size.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -10,140 +9,141 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::{Database, ReadableDatabase, ReadableTableMetadata, WriteTransaction};
 
-use super::disk::{RecordId, damaged};
-use super::facts::set_floor;
-use super::files::{Files, Place};
-use super::library::{builder, plain, shared};
-use super::panics::Opened;
-use super::rows::{HEADS, Id, PARTS, Values, decode, decode_head, encode, insert_stored};
+use super::disk::{RecordId, damage_error};
+use super::files::{FileRole, Files};
+use super::meta_table::set_floor;
+use super::redb_panics::OpenDatabase;
+use super::redb_setup::{builder, io_error, redb_error};
+use super::rows::{HEADS, Id, PARTS, ValueReader, decode, decode_head, encode, insert_stored};
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
 
-/// Keys and values that are copied with one sync.
+/// Bytes of keys and values copied with one sync.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// The records so far, in the file beside. It is taken away with this, unless it has been promoted.
-pub(super) struct Copy {
+/// A copy in progress. Dropping it removes the new file, unless it has been promoted.
+pub(super) struct FileCopy {
     files: Arc<dyn Files>,
-    database: Arc<Opened>,
+    database: Arc<OpenDatabase>,
     file: WriteBehind,
-    /// Whether the file has the name of the one in use.
+    /// Whether the new file has replaced the one in use.
     is_current: Arc<AtomicBool>,
     bytes: u64,
 }
 
-impl Copy {
+impl FileCopy {
     pub(super) fn begin(files: &Arc<dyn Files>) -> Result<Self, DiskError> {
-        files.make_beside().map_err(plain)?;
+        files.create_new().map_err(io_error)?;
         let is_current = Arc::new(AtomicBool::new(false));
         let file = WriteBehind::new({
             let (files, is_current) = (Arc::clone(files), Arc::clone(&is_current));
             move || {
                 let is_current = is_current.load(Ordering::Acquire);
-                files.open(if is_current { Place::Current } else { Place::Beside })
+                files.open(if is_current { FileRole::Current } else { FileRole::New })
             }
         });
-        let file = file.map_err(plain)?;
-        let database = builder().create_with_backend(file.clone()).map_err(shared)?;
-        let (files, database) = (Arc::clone(files), Arc::new(Opened::new(database)));
+        let file = file.map_err(io_error)?;
+        let database = builder().create_with_backend(file.clone()).map_err(redb_error)?;
+        let (files, database) = (Arc::clone(files), Arc::new(OpenDatabase::new(database)));
         Ok(Self { files, database, file, is_current, bytes: 0 })
     }
 
-    /// Bytes of the keys and values in it.
+    /// Returns the size of the copied keys and values in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds a step's worth of records; where to go on, `None` when all up to `through` are there.
+    /// Copies up to [`STEP_BYTES`] of records. Returns where to continue, or `None` if all records up to
+    /// `through` are copied.
     pub(super) fn add(
         &mut self,
         from: &Database,
         start: RecordId,
         through: Revision,
     ) -> Result<Option<RecordId>, DiskError> {
-        let reading = from.begin_read().map_err(shared)?;
-        let from_heads = reading.open_table(HEADS).map_err(shared)?;
-        let from_parts = reading.open_table(PARTS).map_err(shared)?;
+        let txn = from.begin_read().map_err(redb_error)?;
+        let from_heads = txn.open_table(HEADS).map_err(redb_error)?;
+        let from_parts = txn.open_table(PARTS).map_err(redb_error)?;
         let end = Bound::Excluded(encode(RecordId::first(through.next())));
         let range = (Bound::Included(encode(start)), end);
-        let mut from_values = Values::new(&from_parts, encode(start))?;
-        self.step(|writing| {
+        let mut from_values = ValueReader::new(&from_parts, encode(start))?;
+        self.step(|txn| {
             let (mut step, mut next) = (0, None);
-            let mut heads = writing.open_table(HEADS).map_err(shared)?;
-            let mut parts = writing.open_table(PARTS).map_err(shared)?;
-            for row in from_heads.range::<Id>(range).map_err(shared)? {
-                let (id, row) = row.map_err(shared)?;
+            let mut heads = txn.open_table(HEADS).map_err(redb_error)?;
+            let mut parts = txn.open_table(PARTS).map_err(redb_error)?;
+            for row in from_heads.range::<Id>(range).map_err(redb_error)? {
+                let (id, row) = row.map_err(redb_error)?;
                 if step >= STEP_BYTES {
                     next = Some(decode(id.value()));
                     break;
                 }
-                let head = decode_head(id.value(), row.value()).map_err(damaged)?;
-                // A damaged value is copied as it is: it costs nothing but its record, and stays found.
+                let head = decode_head(id.value(), row.value()).map_err(damage_error)?;
+                // A damaged value is copied unchanged, so that its damage is still detected.
                 if !head.is_delete
-                    && let Some(stored) = from_values.of(id.value())?
+                    && let Some(stored) = from_values.read(id.value())?
                 {
                     insert_stored(&mut parts, id.value(), stored)?;
                 }
-                heads.insert(id.value(), row.value()).map_err(shared)?;
+                heads.insert(id.value(), row.value()).map_err(redb_error)?;
                 step += head.bytes();
             }
             Ok((step, next))
         })
     }
 
-    /// One transaction that adds records; it tells their bytes, and where to go on.
+    /// Runs one transaction that adds records. `add` returns their size and where to continue.
     pub(super) fn step(
         &mut self,
         add: impl FnOnce(&WriteTransaction) -> Result<(u64, Option<RecordId>), DiskError>,
     ) -> Result<Option<RecordId>, DiskError> {
-        let writing = self.database.begin_write().map_err(shared)?;
-        let (step, next) = add(&writing)?;
-        writing.commit().map_err(shared)?;
+        let txn = self.database.begin_write().map_err(redb_error)?;
+        let (step, next) = add(&txn)?;
+        txn.commit().map_err(redb_error)?;
         self.file.check()?;
         self.bytes += step;
         Ok(next)
     }
 
-    /// Makes everything durable, with this floor, and the next opening cheap.
+    /// Writes the floor and makes the copy durable, so that opening it needs no repair.
     pub(super) fn finish(&self, floor: Revision) -> Result<(), DiskError> {
-        let mut writing = self.database.begin_write().map_err(shared)?;
-        writing.set_quick_repair(true);
-        set_floor(&writing, floor)?;
-        writing.commit().map_err(shared)?;
+        let mut txn = self.database.begin_write().map_err(redb_error)?;
+        txn.set_quick_repair(true);
+        set_floor(&txn, floor)?;
+        txn.commit().map_err(redb_error)?;
         self.file.check()
     }
 
-    /// Whether it has as many records as what it was copied from.
-    pub(super) fn is_whole(&self, from: &Database) -> Result<bool, DiskError> {
-        Ok(counts(&self.database)? == counts(from)?)
+    /// Returns whether the copy has as many records as its source.
+    pub(super) fn is_complete(&self, from: &Database) -> Result<bool, DiskError> {
+        Ok(row_counts(&self.database)? == row_counts(from)?)
     }
 
-    /// Whether it has as many heads; its values may have other parts.
-    pub(super) fn has_heads_of(&self, from: &Database) -> Result<bool, DiskError> {
-        Ok(counts(&self.database)?.0 == counts(from)?.0)
+    /// Returns whether the copy has as many heads as its source; values may be divided differently.
+    pub(super) fn has_all_heads(&self, from: &Database) -> Result<bool, DiskError> {
+        Ok(row_counts(&self.database)?.0 == row_counts(from)?.0)
     }
 
-    /// Gives the file its new name. On an error it has the old one, and is gone.
-    pub(super) fn promote(self) -> Result<(Arc<Opened>, WriteBehind), DiskError> {
-        self.files.promote().map_err(plain)?;
+    /// Replaces the file in use by the copy. On an error the copy is removed.
+    pub(super) fn promote(self) -> Result<(Arc<OpenDatabase>, WriteBehind), DiskError> {
+        self.files.promote().map_err(io_error)?;
         self.is_current.store(true, Ordering::Release);
         Ok((Arc::clone(&self.database), self.file.clone()))
     }
 }
 
-impl Drop for Copy {
+impl Drop for FileCopy {
     fn drop(&mut self) {
         if !self.is_current.load(Ordering::Acquire) {
-            // What stays is taken away by the next copy or the next opening.
-            let _ = self.files.discard_beside();
+            // If this fails, the next copy or the next start removes the file.
+            let _ = self.files.remove_new();
         }
     }
 }
 
-/// How many heads and parts of values there are.
-fn counts(database: &Database) -> Result<(u64, u64), DiskError> {
-    let reading = database.begin_read().map_err(shared)?;
-    let heads = reading.open_table(HEADS).map_err(shared)?.len().map_err(shared)?;
-    let parts = reading.open_table(PARTS).map_err(shared)?.len().map_err(shared)?;
+/// Returns the number of heads and of parts of values.
+fn row_counts(database: &Database) -> Result<(u64, u64), DiskError> {
+    let txn = database.begin_read().map_err(redb_error)?;
+    let heads = txn.open_table(HEADS).map_err(redb_error)?.len().map_err(redb_error)?;
+    let parts = txn.open_table(PARTS).map_err(redb_error)?.len().map_err(redb_error)?;
     Ok((heads, parts))
 }

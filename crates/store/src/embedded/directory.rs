@@ -1,4 +1,4 @@
-//! The data directory: whose it is, which version it has, and who holds it.
+//! The data directory: ownership check, format version and lock.
 
 use std::error::Error;
 use std::fmt;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::DiskError;
 
-/// The version of the directory's format; raised by every change that an older one cannot read.
+/// The format version of the directory; incremented by every change that older versions cannot read.
 const FORMAT_VERSION: u32 = 4;
-/// An older version whose records an opening takes over.
-const FORMAT_VERSION_OLD: u32 = 3;
+/// An older format version, which is upgraded when the store is opened.
+const FORMAT_VERSION_UPGRADED: u32 = 3;
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_FILE_NEW: &str = "FORMAT.new";
 const FORMAT_NAME: &str = "keelson-store";
@@ -22,49 +22,49 @@ pub(super) const RECORDS_FILE: &str = "records.redb";
 /// Why a data directory could not be opened. `Display` is one line that names the directory.
 #[derive(Debug)]
 pub enum OpenError {
-    /// Another process holds it.
+    /// Another process holds the lock of the directory.
     Locked {
         /// The data directory.
         dir: PathBuf,
     },
-    /// It is not there, or nobody has claimed it yet.
+    /// The directory does not exist, or was never used by a store.
     Absent {
         /// The data directory.
         dir: PathBuf,
     },
-    /// It holds files, but not those of a Keelson store.
+    /// The directory has files that are not from a Keelson store.
     Foreign {
         /// The data directory.
         dir: PathBuf,
     },
-    /// Another version of Keelson wrote it.
+    /// Another version of Keelson wrote the directory.
     Format {
         /// The data directory.
         dir: PathBuf,
-        /// The version it has.
+        /// The format version of the directory.
         found: u32,
-        /// The version this one reads.
+        /// The format version that this program reads.
         known: u32,
     },
     /// A step on the directory failed.
     Directory {
         /// The data directory.
         dir: PathBuf,
-        /// What was being done.
+        /// The step that failed, as a verb.
         step: &'static str,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
     /// The records could not be read.
     Records {
         /// The data directory.
         dir: PathBuf,
-        /// What the disk said.
+        /// The cause.
         source: DiskError,
     },
     /// The commit thread could not be started.
     Thread {
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -82,7 +82,7 @@ impl fmt::Display for OpenError {
             Self::Format { dir, found, known } => {
                 let dir = dir.display();
                 write!(f, "data directory {dir} has format {found}, this version reads {known}")?;
-                if *found == FORMAT_VERSION_OLD {
+                if *found == FORMAT_VERSION_UPGRADED {
                     f.write_str(": a server that starts takes it over")?;
                 } else if found < known {
                     f.write_str(": restore a backup made by the version that wrote it")?;
@@ -111,31 +111,30 @@ impl Error for OpenError {
     }
 }
 
-/// Makes the directory when it is not there, takes its lock, and checks or writes its format. One of
-/// format 3 keeps it until [`write_format`].
-/// The lock lasts as long as the file.
+/// Creates the directory if it does not exist, locks it, and checks or writes its format. Format 3 is
+/// accepted and stays until [`write_format`]. The lock lasts as long as the returned file.
 pub(super) fn claim(dir: &Path) -> Result<File, OpenError> {
     let failed = |step| move |source| OpenError::Directory { dir: dir.to_owned(), step, source };
     create(dir).map_err(failed("create"))?;
-    if !is_ours(dir).map_err(failed("list"))? {
+    if !is_usable(dir).map_err(failed("list"))? {
         return Err(OpenError::Foreign { dir: dir.to_owned() });
     }
     let path = dir.join(LOCK_FILE);
     let options = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let lock = options.map_err(failed("lock"))?;
-    take(dir, &lock)?;
+    try_lock(dir, &lock)?;
     match check_format(dir) {
         Ok(true) => {}
         Ok(false) => write_format(dir).map_err(failed("write the format of"))?,
-        // The number changes when the records have been taken over.
-        Err(OpenError::Format { found: FORMAT_VERSION_OLD, .. }) => {}
+        // The format file is rewritten after the records are upgraded.
+        Err(OpenError::Format { found: FORMAT_VERSION_UPGRADED, .. }) => {}
         Err(error) => return Err(error),
     }
     Ok(lock)
 }
 
-/// Takes the lock of a directory that has been claimed, and writes nothing.
-pub(super) fn hold(dir: &Path) -> Result<File, OpenError> {
+/// Locks an existing data directory without writing to it.
+pub(super) fn lock_existing(dir: &Path) -> Result<File, OpenError> {
     if !check_format(dir)? {
         return Err(OpenError::Absent { dir: dir.to_owned() });
     }
@@ -143,11 +142,11 @@ pub(super) fn hold(dir: &Path) -> Result<File, OpenError> {
         let (dir, step) = (dir.to_owned(), "lock");
         OpenError::Directory { dir, step, source }
     })?;
-    take(dir, &lock)?;
+    try_lock(dir, &lock)?;
     Ok(lock)
 }
 
-fn take(dir: &Path, lock: &File) -> Result<(), OpenError> {
+fn try_lock(dir: &Path, lock: &File) -> Result<(), OpenError> {
     let dir = || dir.to_owned();
     match lock.try_lock() {
         Ok(()) => Ok(()),
@@ -158,7 +157,7 @@ fn take(dir: &Path, lock: &File) -> Result<(), OpenError> {
     }
 }
 
-/// Whether there is a format; the one that this version reads, if so.
+/// Returns whether the directory has a format. Fails if it is not the current one.
 fn check_format(dir: &Path) -> Result<bool, OpenError> {
     let dir = || dir.to_owned();
     match read_format(&dir()) {
@@ -178,7 +177,7 @@ enum Format {
     Other,
 }
 
-/// The directory holds Secrets: nobody else may look into it.
+/// Creates the directory with mode 0700, because it holds Secrets.
 fn create(dir: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -187,31 +186,31 @@ fn create(dir: &Path) -> io::Result<()> {
     let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
     let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
     builder.create(dir)?;
-    missing.into_iter().try_for_each(|made| sync(parent(made)))
+    missing.into_iter().try_for_each(|created| sync(parent(created)))
 }
 
-/// Where the directory itself is entered.
+/// Returns the parent directory; `.` for a relative path of one component.
 pub(super) fn parent(dir: &Path) -> &Path {
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new("."))
 }
 
-/// Makes durable which names the directory holds.
+/// Makes the entries of a directory durable.
 pub(super) fn sync(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Empty, claimed, or left by a crash in the middle of being claimed.
-fn is_ours(dir: &Path) -> io::Result<bool> {
-    let mut is_ours = true;
+/// Returns whether the directory is empty, is a data directory, or was left by a crash while it became one.
+fn is_usable(dir: &Path) -> io::Result<bool> {
+    let mut is_usable = true;
     for entry in dir.read_dir()? {
         let name = entry?.file_name();
         if name == FORMAT_FILE {
             return Ok(true);
         }
-        is_ours &= name == LOCK_FILE || name == FORMAT_FILE_NEW || name == "lost+found";
+        is_usable &= name == LOCK_FILE || name == FORMAT_FILE_NEW || name == "lost+found";
     }
-    Ok(is_ours)
+    Ok(is_usable)
 }
 
 fn read_format(dir: &Path) -> io::Result<Format> {
@@ -226,12 +225,12 @@ fn read_format(dir: &Path) -> io::Result<Format> {
     Ok(version.map_or(Format::Other, Format::Version))
 }
 
-/// Whole or not at all: written beside, synced, renamed, and the rename synced.
+/// Writes the format file atomically: writes a new file, syncs it, renames it and syncs the directory.
 pub(super) fn write_format(dir: &Path) -> io::Result<()> {
-    let beside = dir.join(FORMAT_FILE_NEW);
-    let mut file = File::create(&beside)?;
+    let new_file = dir.join(FORMAT_FILE_NEW);
+    let mut file = File::create(&new_file)?;
     writeln!(file, "{FORMAT_NAME} {FORMAT_VERSION}")?;
     file.sync_all()?;
-    std::fs::rename(beside, dir.join(FORMAT_FILE))?;
+    std::fs::rename(new_file, dir.join(FORMAT_FILE))?;
     sync(dir)
 }

@@ -1,7 +1,7 @@
-//! What the engine asks of a disk, and the disk that is only memory.
+//! The disk interface of the engine, and an in-memory implementation.
 //!
-//! The trait is narrow on purpose: order, grouping, history and watches are decided above it, so
-//! they run unchanged over a disk that fails, tears or stalls where a test wants it to.
+//! The trait is narrow on purpose: order, grouping, history and watches are implemented above it, so
+//! tests can run them over a disk that fails, tears writes or stalls.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,17 +12,17 @@ use bytes::Bytes;
 
 use crate::{DiskError, Revision, Timestamp};
 
-/// Names a record: the revision of its transaction, and its place in it.
+/// Identifies a record by the revision of its transaction and its index in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RecordId {
     /// The revision of the transaction.
     pub revision: Revision,
-    /// The place among the changes of the transaction.
+    /// The index among the changes of the transaction.
     pub index: u32,
 }
 
 impl RecordId {
-    /// The first record that can have this revision.
+    /// Returns the id of the first record of a revision.
     #[must_use]
     pub fn first(revision: Revision) -> Self {
         Self { revision, index: 0 }
@@ -32,29 +32,29 @@ impl RecordId {
 /// A record without its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Head {
-    /// Its name.
+    /// The id of the record.
     pub id: RecordId,
     /// The key it changes.
     pub key: Bytes,
-    /// When the incarnation of the key was created.
+    /// The revision at which the key was created.
     pub created: Revision,
     /// Whether the change is a delete; such a record has an empty value.
     pub is_delete: bool,
     /// The length of the value.
     pub value_bytes: u32,
-    /// When the key is deleted again, unless it is written before.
+    /// When the key expires, unless it is written before.
     pub expires: Option<Timestamp>,
 }
 
 impl Head {
-    /// Bytes of the key and the value.
+    /// Returns the size of key and value in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.key.len() as u64 + u64::from(self.value_bytes)
     }
 }
 
-/// One change as it stands on disk.
+/// One change, as it is written to disk.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
     /// Everything but the value.
@@ -63,20 +63,20 @@ pub struct Record {
     pub value: Bytes,
 }
 
-/// One change as it was read. Its head is whole.
+/// One change, as it was read from disk. Its head is intact; its value may be damaged.
 #[derive(Clone)]
 pub struct StoredRecord {
     /// Everything but the value.
     pub head: Head,
-    /// The value as it was written; empty for a delete.
+    /// The value, or its damage; empty for a delete.
     pub value: Result<Bytes, Damage>,
 }
 
-/// A record that is not on disk as it was written. Costs nothing but this record.
+/// Damage of one record on disk. Other records are not affected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("record {}.{} is damaged: {what}", id.revision, id.index)]
 pub struct Damage {
-    /// Which record.
+    /// The damaged record.
     pub id: RecordId,
     /// What is wrong with it.
     pub what: &'static str,
@@ -90,8 +90,8 @@ impl Damage {
     pub(super) const HEAD_ORDER: &'static str = "it is not in the order of revisions";
 }
 
-/// A damage as the error of a disk.
-pub(super) fn damaged(damage: Damage) -> DiskError {
+/// Converts damage to a [`DiskError`].
+pub(super) fn damage_error(damage: Damage) -> DiskError {
     Arc::new(damage)
 }
 
@@ -101,66 +101,65 @@ impl From<Record> for StoredRecord {
     }
 }
 
-/// A sink that says when it has enough.
+/// A callback that gets items and can stop the iteration.
 pub type Sink<'a, T> = &'a mut dyn FnMut(T) -> ControlFlow<()>;
 
-/// A place that keeps records in order. Writes come from one thread; reads from any, beside them.
+/// Stores records in order. One thread writes; other threads read at the same time.
 pub trait Disk: Send + Sync + 'static {
-    /// The floor of the last commit that carried one; 0 when none did.
+    /// Returns the floor of the last commit that had one; 0 if none had.
     fn floor(&self) -> Result<Revision, DiskError>;
 
-    /// Heads from `from` on, in order. One that is damaged is an error: which key it belongs to is
+    /// Passes heads from `from` on to `sink`, in order. A damaged head is an error, because its key is
     /// unknown.
     fn heads(&self, from: RecordId, sink: Sink<'_, Head>) -> Result<(), DiskError>;
 
-    /// Records from `from` on, in order. A damaged value is told with its record, a damaged head is
-    /// an error.
+    /// Passes records from `from` on to `sink`, in order. A damaged value is reported in its record; a
+    /// damaged head is an error.
     fn records(&self, from: RecordId, sink: Sink<'_, StoredRecord>) -> Result<(), DiskError>;
 
-    /// The value of one record. A [`Damage`] as the error costs only this record.
+    /// Reads the value of one record. If the error is a [`Damage`], only this record is affected.
     fn value(&self, id: RecordId) -> Result<Option<Bytes>, DiskError>;
 
-    /// Adds records, in order and above all others, and raises the floor. When this returns `Ok`
-    /// it survives a crash; a crash before leaves all of it or nothing. After an error nothing but
-    /// [`Disk::recover`] is asked of the writer; reads go on.
+    /// Appends records in order, and sets the floor if given. Atomic, and durable on `Ok`. After an
+    /// error the writer must call [`Disk::recover`] before anything else; reads continue.
     fn commit(&self, records: &[Record], floor: Option<Revision>) -> Result<(), DiskError>;
 
-    /// Forgets records, all or none of them. A crash may bring them back. Tells how many bytes
-    /// of keys and values they had.
+    /// Removes records atomically, but not durably: they may reappear after a crash. Returns the
+    /// size of their keys and values in bytes.
     fn forget(&self, ids: &[RecordId]) -> Result<u64, DiskError>;
 
-    /// Called once when nothing has been written for a moment, and at the end: makes what was
-    /// forgotten durable and the next opening cheap.
+    /// Makes removals durable, so that the next start needs no repair. Called after a pause in the
+    /// writes, and at the end.
     fn settle(&self) -> Result<(), DiskError>;
 
-    /// After a failed write: makes the disk hold durably what it held before, without the records
-    /// `undo` and with this floor, in one step. Asked again until it succeeds.
+    /// Recovers after a failed write: restores the state before it, without the records `undo` and with
+    /// this floor, atomically and durably. Called again until it succeeds.
     fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError>;
 
-    /// Whether a copy of what the disk holds, which are so many bytes of keys and values, would take
-    /// up much less room, and there is room to make it.
-    fn is_wasteful(&self, _bytes: u64) -> bool {
+    /// Returns whether a copy of the records, whose keys and values have `bytes` bytes, would be much
+    /// smaller than the file, and the disk has space for it.
+    fn should_rewrite(&self, _bytes: u64) -> bool {
         false
     }
 
-    /// One step of copying records from `from` on and up to the revision `through` to a place
-    /// beside; from the very first on it begins anew. Where to go on, `None` when all are copied.
-    /// Asked from any thread, while all else goes on but [`Disk::forget`] and [`Disk::recover`].
+    /// Copies some records from `from` on, up to the revision `through`, to a new file. Starts a new
+    /// copy if `from` is the first record id. Returns where to continue, or `None` if all are copied.
+    /// May run on any thread, parallel to everything but [`Disk::forget`] and [`Disk::recover`].
     fn copy(&self, _from: RecordId, _through: Revision) -> Result<Option<RecordId>, DiskError> {
         Err(Arc::new(io::Error::from(io::ErrorKind::Unsupported)))
     }
 
-    /// Puts the copy, which has all records, in the place of what was copied, with this floor. After
-    /// an error everything is as it was before.
-    fn change_over(&self, _floor: Revision) -> Result<(), DiskError> {
+    /// Switches to the copy, which must be complete, and sets the floor. After an error the old file is
+    /// still in use.
+    fn switch_to_copy(&self, _floor: Revision) -> Result<(), DiskError> {
         Err(Arc::new(io::Error::from(io::ErrorKind::Unsupported)))
     }
 
-    /// Gives up what was copied, if anything was.
+    /// Discards the copy, if there is one.
     fn discard_copy(&self) {}
 }
 
-/// Records in memory: what `--durability=memory` runs on, and the ground of simulated disks.
+/// Records in memory: used for `--durability=memory` and by simulated disks.
 #[derive(Default)]
 pub struct MemDisk {
     state: RwLock<MemState>,
@@ -173,19 +172,19 @@ struct MemState {
 }
 
 impl MemDisk {
-    /// An empty disk.
+    /// Creates an empty disk.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many records it holds.
+    /// Returns the number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.read().records.len()
     }
 
-    /// Whether it holds none.
+    /// Returns whether there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -230,8 +229,8 @@ impl Disk for MemDisk {
 
     fn forget(&self, ids: &[RecordId]) -> Result<u64, DiskError> {
         let mut state = self.write();
-        let gone = ids.iter().filter_map(|id| state.records.remove(id));
-        Ok(gone.map(|record| record.head.bytes()).sum())
+        let removed = ids.iter().filter_map(|id| state.records.remove(id));
+        Ok(removed.map(|record| record.head.bytes()).sum())
     }
 
     fn settle(&self) -> Result<(), DiskError> {

@@ -1,4 +1,4 @@
-//! The file of a disk, and the one beside it that may take its place.
+//! The file of a disk, and a new file that may replace it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,65 +10,65 @@ use redb::backends::FileBackend;
 
 use super::directory;
 
-/// What is added to the name of the file beside.
-const BESIDE: &str = ".new";
-/// A smaller file is not copied to give space back.
-const SPARED_BYTES: u64 = 4 << 20;
+/// Suffix of the name of the new file.
+const NEW_SUFFIX: &str = ".new";
+/// A smaller file is not rewritten to save space.
+const REWRITE_BYTES_MIN: u64 = 4 << 20;
 
-/// Which of the two is meant.
+/// Which of the two files to use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum FileRole {
     /// The file in use.
     Current,
-    /// The one that is being made beside it.
-    Beside,
+    /// The file that is being made to replace it.
+    New,
 }
 
-/// Where the file of a disk is. Another one can be made beside it and take its name.
+/// The file of a disk, which can be replaced by a new one.
 pub trait Files: Send + Sync + 'static {
-    /// Opens a file that is there.
-    fn open(&self, place: Place) -> io::Result<Arc<dyn StorageBackend>>;
+    /// Opens an existing file.
+    fn open(&self, role: FileRole) -> io::Result<Arc<dyn StorageBackend>>;
 
-    /// Makes an empty file beside, in the place of what an earlier attempt has left.
-    fn make_beside(&self) -> io::Result<()>;
+    /// Creates an empty new file. Replaces one that an earlier attempt has left.
+    fn create_new(&self) -> io::Result<()>;
 
-    /// Gives the file beside the name of the one in use, which is lost. A crash may take that back
-    /// until [`Files::sync_names`] has succeeded; one of the two is there in any case.
+    /// Renames the new file to the one in use and so replaces it. A crash may undo this until
+    /// [`Files::sync_directory`] has succeeded; one of the two files exists in any case.
     fn promote(&self) -> io::Result<()>;
 
-    /// Makes durable which file has which name.
-    fn sync_names(&self) -> io::Result<()>;
+    /// Makes renames durable by syncing the directory.
+    fn sync_directory(&self) -> io::Result<()>;
 
-    /// Takes the file beside away, if there is one.
-    fn discard_beside(&self) -> io::Result<()>;
+    /// Removes the new file, if there is one.
+    fn remove_new(&self) -> io::Result<()>;
 
-    /// Bytes that the file in use takes up.
+    /// Returns the disk space of the file in use, in bytes.
     fn size(&self) -> io::Result<u64>;
 
-    /// Bytes for which there is room; `None` when nobody knows.
-    fn room(&self) -> io::Result<Option<u64>>;
+    /// Returns the free disk space in bytes, or `None` if it is unknown.
+    fn free_bytes(&self) -> io::Result<Option<u64>>;
 
-    /// The size below which a file is left as it is.
-    fn spared(&self) -> u64 {
-        SPARED_BYTES
+    /// Returns the size below which a file is not rewritten to save space.
+    fn rewrite_bytes_min(&self) -> u64 {
+        REWRITE_BYTES_MIN
     }
 }
 
-/// Files of a directory.
+/// Files in a directory.
 pub(super) struct DirFiles {
     current: PathBuf,
-    beside: PathBuf,
+    new_file: PathBuf,
 }
 
 impl DirFiles {
     pub(super) fn new(current: PathBuf) -> Self {
         let mut name = current.file_name().unwrap_or_default().to_owned();
-        name.push(BESIDE);
-        let beside = current.with_file_name(name);
-        Self { current, beside }
+        name.push(NEW_SUFFIX);
+        let new_file = current.with_file_name(name);
+        Self { current, new_file }
     }
 
-    /// Makes the file when it is not there, and takes away what a crash has left beside it.
+    /// Creates the file if it does not exist, and removes a new file that a crash has left.
     pub(super) fn prepare(&self) -> io::Result<()> {
         let options = OpenOptions::new()
             .read(true)
@@ -77,36 +77,36 @@ impl DirFiles {
             .truncate(false)
             .open(&self.current);
         drop(options?);
-        self.discard_beside()?;
-        // Else a power cut may take the name away, and all that was synced with it.
-        self.sync_names()
+        self.remove_new()?;
+        // Otherwise a power cut may lose the file's name, and all synced data with it.
+        self.sync_directory()
     }
 }
 
 impl Files for DirFiles {
-    fn open(&self, place: Place) -> io::Result<Arc<dyn StorageBackend>> {
-        let path = match place {
-            Place::Current => &self.current,
-            Place::Beside => &self.beside,
+    fn open(&self, role: FileRole) -> io::Result<Arc<dyn StorageBackend>> {
+        let path = match role {
+            FileRole::Current => &self.current,
+            FileRole::New => &self.new_file,
         };
         backend(OpenOptions::new().read(true).write(true).open(path)?)
     }
 
-    fn make_beside(&self) -> io::Result<()> {
-        self.discard_beside()?;
-        OpenOptions::new().write(true).create_new(true).open(&self.beside).map(drop)
+    fn create_new(&self) -> io::Result<()> {
+        self.remove_new()?;
+        OpenOptions::new().write(true).create_new(true).open(&self.new_file).map(drop)
     }
 
     fn promote(&self) -> io::Result<()> {
-        std::fs::rename(&self.beside, &self.current)
+        std::fs::rename(&self.new_file, &self.current)
     }
 
-    fn sync_names(&self) -> io::Result<()> {
+    fn sync_directory(&self) -> io::Result<()> {
         directory::sync(directory::parent(&self.current))
     }
 
-    fn discard_beside(&self) -> io::Result<()> {
-        match std::fs::remove_file(&self.beside) {
+    fn remove_new(&self) -> io::Result<()> {
+        match std::fs::remove_file(&self.new_file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
         }
@@ -114,7 +114,7 @@ impl Files for DirFiles {
 
     #[cfg(unix)]
     fn size(&self) -> io::Result<u64> {
-        /// POSIX leaves it open; every system that Rust runs on counts these.
+        /// The unit of `st_blocks`. POSIX leaves it open, but every system that Rust supports uses 512.
         const BLOCK_BYTES: u64 = 512;
         let blocks = std::os::unix::fs::MetadataExt::blocks(&self.current.metadata()?);
         Ok(blocks * BLOCK_BYTES)
@@ -126,18 +126,18 @@ impl Files for DirFiles {
     }
 
     #[cfg(unix)]
-    fn room(&self) -> io::Result<Option<u64>> {
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
         let found = rustix::fs::statvfs(directory::parent(&self.current))?;
         Ok(Some(found.f_bavail.saturating_mul(found.f_frsize)))
     }
 
     #[cfg(not(unix))]
-    fn room(&self) -> io::Result<Option<u64>> {
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
         Ok(None)
     }
 }
 
-/// A file as the library takes it.
+/// Wraps a file for redb.
 pub(super) fn backend(file: File) -> io::Result<Arc<dyn StorageBackend>> {
     Ok(Arc::new(FileBackend::new(file).map_err(io::Error::other)?))
 }

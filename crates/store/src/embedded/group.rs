@@ -1,5 +1,5 @@
-//! A group of transactions that share one sync: decides each of them against what is durable and
-//! what the group itself is about to write. No disk is written here.
+//! A group of transactions that share one sync. Each transaction is decided against the durable state
+//! and the earlier writes of the group. Nothing is written to disk here.
 
 use std::collections::HashMap;
 
@@ -10,15 +10,15 @@ use super::index::Version;
 use super::shared::{Shared, key_value};
 use crate::{Compare, KeyValue, Op, ReadError, Revision, Txn, TxnOutcome};
 
-/// Up to this many records are searched in a row: most groups have one.
+/// Up to this many records are searched linearly: most groups have one.
 const LINEAR_RECORDS_MAX: usize = 8;
 
 pub(super) struct Group<'a> {
     shared: &'a Shared,
-    /// What the group writes, in order.
+    /// The records that the group writes, in order.
     pub(super) records: Vec<Record>,
-    /// The place in `records` of the newest change of a key in this group. Filled once there are more
-    /// than [`LINEAR_RECORDS_MAX`].
+    /// Position in `records` of the newest change of a key. Used only if there are more than
+    /// [`LINEAR_RECORDS_MAX`] records.
     changed: HashMap<Bytes, usize>,
     newest: Revision,
 }
@@ -29,8 +29,8 @@ impl<'a> Group<'a> {
         Self { shared, records: Vec::with_capacity(1), changed: HashMap::new(), newest }
     }
 
-    /// Takes the transaction into the group, or finds its conflict. The outcome must not be told
-    /// before the group is durable: it may rest on writes of the group.
+    /// Adds a transaction to the group, or returns its conflict. The outcome must not be sent before
+    /// the group is durable, because it may depend on other writes of the group.
     pub(super) fn add(&mut self, txn: Txn) -> Result<TxnOutcome, ReadError> {
         let mut compared = None;
         for Compare { key, modified } in &txn.compare {
@@ -60,27 +60,27 @@ impl<'a> Group<'a> {
             let id = RecordId { revision, index };
             index += 1;
             self.newest = revision;
-            // The contract's maximum of a value is far below.
+            // `TXN_BYTES_MAX` is far below `u32::MAX`.
             let value_bytes = value.len() as u32;
             let head = Head { id, key, created, is_delete, value_bytes, expires };
             self.records.push(Record { head, value });
-            self.note_last();
+            self.index_new_records();
         }
         Ok(TxnOutcome::Committed(self.newest))
     }
 
-    fn note_last(&mut self) {
+    fn index_new_records(&mut self) {
         let count = self.records.len();
         if count <= LINEAR_RECORDS_MAX {
             return;
         }
-        let noted = if self.changed.is_empty() { 0 } else { count - 1 };
-        for (place, record) in self.records.iter().enumerate().skip(noted) {
-            self.changed.insert(record.head.key.clone(), place);
+        let indexed = if self.changed.is_empty() { 0 } else { count - 1 };
+        for (position, record) in self.records.iter().enumerate().skip(indexed) {
+            self.changed.insert(record.head.key.clone(), position);
         }
     }
 
-    /// The place of the newest change of a key in this group.
+    /// Returns the position of the newest change of a key in this group.
     fn changed(&self, key: &Bytes) -> Option<usize> {
         if self.records.len() > LINEAR_RECORDS_MAX {
             return self.changed.get(key).copied();
@@ -90,8 +90,8 @@ impl<'a> Group<'a> {
 
     fn current(&self, key: &Bytes) -> Option<Version> {
         match self.changed(key) {
-            Some(place) => {
-                let version = Version::of(&self.records[place].head);
+            Some(position) => {
+                let version = Version::of(&self.records[position].head);
                 (!version.is_delete).then_some(version)
             }
             None => self.shared.current(key),
@@ -100,8 +100,8 @@ impl<'a> Group<'a> {
 
     fn key_value(&self, key: &Bytes, version: Version) -> Result<KeyValue, ReadError> {
         let value = match self.changed(key) {
-            Some(place) => self.records[place].value.clone(),
-            // Prunes happen on this thread, between groups: the record stands.
+            Some(position) => self.records[position].value.clone(),
+            // Prunes run on this thread between groups, so the record is still there.
             None => self.shared.recent_value(key, version.id())?,
         };
         Ok(key_value(key.clone(), value, version))

@@ -1,4 +1,4 @@
-//! Where each version of each key stands: the multi-version map, without values and without IO.
+//! The multi-version index: the record id of each version of each key. No values, no IO.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -6,7 +6,7 @@ use std::ops::Bound;
 use super::disk::{Head, RecordId};
 use crate::Revision;
 
-/// One version of a key. Packed, because there is one for every key there is.
+/// One version of a key. Packed, because every key has at least one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Version {
     revision: Revision,
@@ -17,17 +17,17 @@ pub(super) struct Version {
 
 /// The versions of every key that a read at the floor or later can need.
 ///
-/// Most keys have one version and no history: they cost a boxed key and a [`Version`]. What may
-/// be forgotten one day stands apart, so that a prune walks the history and not all keys.
+/// Most keys have one version and no history: they cost a boxed key and a [`Version`]. Older versions
+/// are kept in a separate map, so that a prune visits only keys with history.
 #[derive(Default)]
 pub(super) struct Index {
     latest: BTreeMap<Box<[u8]>, Version>,
-    /// Invariant: holds each key that has versions below its latest (oldest first here), and each
-    /// key whose latest is a delete.
+    /// Invariant: has each key with older versions (oldest first), and each key whose latest version
+    /// is a delete.
     history: BTreeMap<Box<[u8]>, Vec<Version>>,
 }
 
-/// Where a prune stands, between steps: everything up to this key is done.
+/// The position of a prune between steps: all keys up to this one are done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PruneCursor(Box<[u8]>);
 
@@ -53,9 +53,9 @@ impl Version {
 }
 
 impl Index {
-    /// Adds a version above all others of its key.
+    /// Adds a version, which must be newer than all others of its key.
     pub(super) fn add(&mut self, key: &[u8], version: Version) {
-        // The key of an object that was just created is most often new: one search then.
+        // A created key is usually new: then one search is enough.
         let is_created = version.created == version.revision;
         let latest = if is_created { None } else { self.latest.get_mut(key) };
         let older = match latest {
@@ -78,13 +78,13 @@ impl Index {
         }
     }
 
-    /// The key's version at a revision, unless it is absent then.
+    /// Returns the version of a key at a revision, or `None` if the key is absent then.
     pub(super) fn live(&self, key: &[u8], at: Revision) -> Option<Version> {
         let latest = self.latest.get(key)?;
         self.version(key, latest, at)
     }
 
-    /// Live keys in order; `end` empty means no end.
+    /// Iterates over the live keys of a range in order; an empty `end` means no end.
     pub(super) fn range<'a>(
         &'a self,
         start: &'a [u8],
@@ -96,14 +96,14 @@ impl Index {
         keys.filter_map(move |(key, latest)| Some((&key[..], self.version(key, latest, at)?)))
     }
 
-    /// Takes out what no read at `through` or later can need, for up to `keys_max` keys from the
-    /// cursor on. Answers with where to go on; `None` at the end.
+    /// Removes the versions that no read at `through` or later can need, for up to `keys_max` keys after
+    /// the cursor. Returns where to continue, or `None` at the end.
     pub(super) fn prune(
         &mut self,
         cursor: &PruneCursor,
         keys_max: usize,
         through: Revision,
-        gone: &mut Vec<RecordId>,
+        obsolete: &mut Vec<RecordId>,
     ) -> Option<PruneCursor> {
         let mut done = Vec::new();
         let mut last = None;
@@ -111,14 +111,14 @@ impl Index {
         let keys = self.history.range_mut::<Box<[u8]>, _>((from, Bound::Unbounded));
         for (place, (key, history)) in keys.take(keys_max).enumerate() {
             let latest = self.latest.get(key).copied();
-            prune_history(history, latest, through, gone);
+            prune_history(history, latest, through, obsolete);
             if history.is_empty() && latest.is_none_or(|latest| !latest.is_delete) {
                 done.push(key.clone());
             } else if history.is_empty()
                 && let Some(latest) = latest.filter(|latest| latest.revision <= through)
             {
-                // A delete that no later read can tell from nothing.
-                gone.push(latest.id());
+                // No later read can tell this delete from an absent key.
+                obsolete.push(latest.id());
                 self.latest.remove(key);
                 done.push(key.clone());
             }
@@ -143,21 +143,21 @@ impl Index {
     }
 }
 
-/// Of the versions at or below `through` only the newest is still needed, and not when it is a
-/// delete.
+/// Removes the versions at or below `through` except the newest; also the newest if it is a delete.
 fn prune_history(
     history: &mut Vec<Version>,
     latest: Option<Version>,
     through: Revision,
-    gone: &mut Vec<RecordId>,
+    obsolete: &mut Vec<RecordId>,
 ) {
     let old = history.iter().take_while(|version| version.revision <= through).count();
-    let is_superseded = latest.is_none_or(|latest| latest.revision <= through);
-    let mut needless = if is_superseded { old } else { old.saturating_sub(1) };
-    if history.get(needless).is_some_and(|version| version.is_delete && needless < old) {
-        needless += 1;
+    let is_latest_visible = latest.is_none_or(|latest| latest.revision <= through);
+    let mut obsolete_count = if is_latest_visible { old } else { old.saturating_sub(1) };
+    if history.get(obsolete_count).is_some_and(|version| version.is_delete && obsolete_count < old)
+    {
+        obsolete_count += 1;
     }
-    gone.extend(history.drain(..needless).map(|version| version.id()));
+    obsolete.extend(history.drain(..obsolete_count).map(|version| version.id()));
 }
 
 #[cfg(test)]
@@ -175,18 +175,18 @@ mod tests {
     }
 
     fn prune(index: &mut Index, keys_max: usize, through: u64) -> Vec<u64> {
-        let mut gone = Vec::new();
+        let mut obsolete = Vec::new();
         let mut cursor = Some(PruneCursor::start());
         while let Some(from) = cursor {
-            cursor = index.prune(&from, keys_max, Revision(through), &mut gone);
+            cursor = index.prune(&from, keys_max, Revision(through), &mut obsolete);
         }
-        let mut gone: Vec<_> = gone.into_iter().map(|id| id.revision.0).collect();
-        gone.sort_unstable();
-        gone
+        let mut obsolete: Vec<_> = obsolete.into_iter().map(|id| id.revision.0).collect();
+        obsolete.sort_unstable();
+        obsolete
     }
 
     #[test]
-    fn a_prune_takes_exactly_what_is_no_longer_needed() {
+    fn a_prune_removes_exactly_the_obsolete_versions() {
         let written = [
             ("a", 1, false),
             ("b", 2, false),
@@ -206,10 +206,10 @@ mod tests {
             (7, &[1, 2, 3, 4, 6]),
             (9, &[1, 2, 3, 4, 6]),
         ];
-        for (through, gone) in checks {
+        for (through, obsolete) in checks {
             for keys_max in [1, 2, 100] {
                 let mut index = index(&written);
-                assert_eq!(prune(&mut index, keys_max, through), gone, "through {through}");
+                assert_eq!(prune(&mut index, keys_max, through), obsolete, "through {through}");
                 assert_eq!(prune(&mut index, keys_max, through), [0; 0], "again");
             }
         }

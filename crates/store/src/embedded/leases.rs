@@ -1,4 +1,4 @@
-//! When which key expires: of the keys that were written with a lease, and of no others.
+//! When keys with a lease expire.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::disk::Head;
 use crate::Timestamp;
 
-/// The leases of live keys. Changed by the commit thread alone.
+/// The leases of live keys. Changed only by the commit thread.
 #[derive(Default)]
 pub(super) struct Leases {
     /// Invariant: the same pairs in both.
@@ -17,8 +17,8 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    /// Takes note of the newest record of a key. Costs nothing while no key has a lease.
-    pub(super) fn note(&mut self, head: &Head) {
+    /// Updates the lease of a key from its newest record. Costs nothing while no key has a lease.
+    pub(super) fn update(&mut self, head: &Head) {
         if head.expires.is_none() && self.by_key.is_empty() {
             return;
         }
@@ -29,23 +29,23 @@ impl Leases {
     }
 
     /// Gives a lease to a key that has none.
-    pub(super) fn adopt(&mut self, key: &[u8], expires: Timestamp) {
+    pub(super) fn add_if_absent(&mut self, key: &[u8], expires: Timestamp) {
         if !self.by_key.contains_key(key) {
             self.add(key, expires);
         }
     }
 
-    /// Forgets the lease of a key.
+    /// Removes the lease of a key.
     pub(super) fn remove(&mut self, key: &[u8]) {
         if let Some((key, expires)) = self.by_key.remove_entry(key) {
             self.by_time.remove(&(expires, key));
         }
     }
 
-    /// Keys whose lease has ended, those that ended first in front.
-    pub(super) fn ended(&self, now: Timestamp, keys_max: usize) -> Vec<Bytes> {
-        let ended = self.by_time.iter().take_while(|(expires, _)| *expires <= now);
-        ended.take(keys_max).map(|(_, key)| Bytes::copy_from_slice(key)).collect()
+    /// Returns up to `keys_max` expired keys, in the order of their expiry.
+    pub(super) fn expired(&self, now: Timestamp, keys_max: usize) -> Vec<Bytes> {
+        let expired = self.by_time.iter().take_while(|(expires, _)| *expires <= now);
+        expired.take(keys_max).map(|(_, key)| Bytes::copy_from_slice(key)).collect()
     }
 
     fn add(&mut self, key: &[u8], expires: Timestamp) {

@@ -1,32 +1,32 @@
 //! The embedded engine: the [`Store`] contract over records in one file, or in memory.
 //!
-//! Every change is a record under its revision. Keys and the places of their versions stand in
-//! memory, values on disk (and the newest few megabytes of them in a ring). One thread commits:
-//! it decides all transactions that wait as one group, writes and syncs them once, and only then
-//! makes them visible, wakes the watches and answers. Reads and watches never wait for it.
+//! Every change is a record, identified by its revision. Keys and the record ids of their versions
+//! are kept in memory, values on disk (the newest few megabytes also in a ring). One commit thread
+//! decides all waiting transactions as one group, writes and syncs them once, and only then makes
+//! them visible, wakes the watches and responds. Reads and watches never wait for it.
 //!
-//! Reads of values that are neither in the ring nor in the page cache block the calling task for
-//! the time of a disk read; the cache above the store serves what is hot.
+//! A read of a value that is neither in the ring nor in the page cache blocks the calling task for
+//! a disk read. Frequent reads are served by the cache crate instead.
 
 mod checksum;
 mod commit;
 mod copy;
 mod directory;
 pub mod disk;
-mod facts;
 pub mod files;
 mod group;
-mod history;
 mod index;
 mod leases;
-mod library;
+mod meta_table;
 mod offline;
-mod panics;
 mod redb_disk;
+mod redb_panics;
+mod redb_setup;
+mod rewrite;
+mod ring;
 mod rows;
 mod shared;
-mod space;
-mod takeover;
+mod upgrade;
 mod write_behind;
 
 use std::io::Write;
@@ -41,163 +41,167 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use crate::backup::{BackupError, BackupSummary};
 use crate::{
     Batch, BoxFuture, HealthError, KeyValue, Page, Range, ReadError, Revision, Store, Timestamp,
-    Txn, TxnOutcome, Watch, WatchError, WatchPlace, WriteError,
+    Txn, TxnOutcome, Watch, WatchError, WatchSlot, WriteError,
 };
 
-use commit::{Ask, Committer, TxnAsk};
+use commit::{Command, Committer, TxnCommand};
 use disk::{Disk, MemDisk};
 use shared::{Loaded, Shared};
 
 pub use directory::OpenError;
-pub use offline::{Extent, Found, Offline, Removed, RestoreError, remove_damaged, restore};
+pub use offline::{
+    CheckItem, CheckSummary, Offline, Removed, RestoreError, remove_damaged, restore,
+};
 pub use redb_disk::RedbDisk;
 
-/// Most kilobytes of transactions that wait for the commit thread; each counts at least one.
-/// Writers beyond wait their turn.
+/// Most kilobytes of transactions queued for the commit thread; each counts at least one. Further
+/// writers wait until the queue has space.
 const QUEUE_KILOBYTES_MAX: usize = 64 << 10;
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// `kill -9` and power loss: every answer comes after a sync.
+    /// `kill -9` and power loss: every reply comes after a sync.
     #[default]
     Sync,
-    /// Nothing: all is in memory, and the data directory is not touched. For tests.
+    /// Nothing: all data is in memory, and the data directory is not used. For tests.
     Memory,
 }
 
 /// How to open an [`Embedded`] store.
 #[derive(Clone, Debug)]
 pub struct EmbeddedOptions {
-    /// The data directory; made when it is not there.
+    /// The data directory; created if it does not exist.
     pub dir: PathBuf,
     /// What an acknowledged write survives.
     pub durability: Durability,
-    /// Makes what loads, ranges and watches give in the place of a value that fails its checksum, of
-    /// what is wrong, so that it costs nothing but itself. Without it, such a read is an error.
-    pub stand_in: Option<StandIn>,
+    /// Makes the value that reads and watches return in place of a damaged one, so that the damage
+    /// affects only its own key. Without it, such a read is an error.
+    pub make_placeholder: Option<MakePlaceholder>,
 }
 
-/// Makes a value that its reader takes for one that cannot be read.
-pub type StandIn = fn(&str) -> Bytes;
+/// Makes a placeholder for a damaged value from a description of the damage. The reader must be able
+/// to tell it from a real value.
+pub type MakePlaceholder = fn(&str) -> Bytes;
 
 impl EmbeddedOptions {
-    /// Durable, in this directory.
+    /// Creates options for a durable store in this directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), durability: Durability::Sync, stand_in: None }
+        Self { dir: dir.into(), durability: Durability::Sync, make_placeholder: None }
     }
 }
 
-/// A store in this process. Dropping it closes it: what was asked for is finished, the thread is
-/// joined, and the data directory is free again.
+/// A store in this process. Dropping it closes it: queued writes are finished, the commit thread is
+/// joined, and the lock of the data directory is released.
 pub struct Embedded {
     shared: Arc<Shared>,
-    asks: Sender<Ask>,
+    commands: Sender<Command>,
     queue: Arc<Semaphore>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct EmbeddedWatch {
-    /// Weak, so that a forgotten watch does not hold the data directory.
+    /// Weak, so that a leaked watch does not keep the data directory locked.
     shared: Weak<Shared>,
-    news: watch::Receiver<u64>,
+    newest_changed: watch::Receiver<u64>,
     prefix: Bytes,
     after: Revision,
-    _place: WatchPlace,
+    _slot: WatchSlot,
 }
 
 impl Embedded {
-    /// Opens or makes a store. Reads the keys of all records, but no values.
+    /// Opens a store, or creates it. Reads the keys of all records, but no values.
     pub fn open(options: EmbeddedOptions) -> Result<Arc<Self>, OpenError> {
-        let EmbeddedOptions { dir, durability, stand_in } = options;
+        let EmbeddedOptions { dir, durability, make_placeholder } = options;
         let disk: Arc<dyn Disk> = match durability {
             Durability::Memory => Arc::new(MemDisk::new()),
             Durability::Sync => {
                 let lock = directory::claim(&dir)?;
-                let known = || directory::write_format(&dir);
-                let disk = RedbDisk::open(&dir.join(directory::RECORDS_FILE), lock, &known);
+                let before_replace = || directory::write_format(&dir);
+                let disk =
+                    RedbDisk::open(&dir.join(directory::RECORDS_FILE), lock, &before_replace);
                 let failed = |source| OpenError::Records { dir: dir.clone(), source };
                 Arc::new(disk.map_err(failed)?)
             }
         };
-        Self::start(disk, dir, stand_in)
+        Self::start(disk, dir, make_placeholder)
     }
 
-    /// An empty store that lives and dies with this value.
+    /// Creates an empty store in memory.
     ///
     /// # Panics
     ///
-    /// When the system refuses a thread.
+    /// Panics if the commit thread cannot be started.
     #[must_use]
     pub fn in_memory() -> Arc<Self> {
-        match Self::on(Arc::new(MemDisk::new())) {
+        match Self::with_disk(Arc::new(MemDisk::new())) {
             Ok(store) => store,
             Err(error) => panic!("{error}"),
         }
     }
 
-    /// A store on any disk; for simulations.
-    pub fn on(disk: Arc<dyn Disk>) -> Result<Arc<Self>, OpenError> {
+    /// Opens a store on any disk; for simulations.
+    pub fn with_disk(disk: Arc<dyn Disk>) -> Result<Arc<Self>, OpenError> {
         Self::start(disk, PathBuf::new(), None)
     }
 
     fn start(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
-        stand_in: Option<StandIn>,
+        make_placeholder: Option<MakePlaceholder>,
     ) -> Result<Arc<Self>, OpenError> {
-        let loaded = Shared::load(disk, stand_in);
+        let loaded = Shared::load(disk, make_placeholder);
         let loaded = loaded.map_err(|source| OpenError::Records { dir, source })?;
         let Loaded { shared, bytes, leases } = loaded;
         let shared = Arc::new(shared);
-        let (asks, receiver) = mpsc::channel();
+        let (commands, receiver) = mpsc::channel();
         let committer = Committer::new(Arc::clone(&shared), receiver, bytes, leases);
         let thread = std::thread::Builder::new().name("store-commit".to_owned());
         let thread = thread.spawn(move || committer.run_guarded());
         let thread = thread.map_err(|source| OpenError::Thread { source })?;
         let queue = Arc::new(Semaphore::new(QUEUE_KILOBYTES_MAX));
-        Ok(Arc::new(Self { shared, asks, queue, thread: Mutex::new(Some(thread)) }))
+        Ok(Arc::new(Self { shared, commands, queue, thread: Mutex::new(Some(thread)) }))
     }
 
-    /// Writes a backup of every live key at the newest revision. Writers go on meanwhile. Blocks;
-    /// `out` should have a deadline of its own, as the disk holds old pages until the end.
+    /// Writes a backup of every live key at the newest revision, while writes continue. Blocks.
+    /// `out` should have a deadline of its own, because old pages cannot be freed until the end.
     pub fn backup(&self, out: &mut dyn Write) -> Result<BackupSummary, BackupError> {
         offline::backup(&self.shared, out)
     }
 
-    /// Gives this lease to the keys under a prefix that have none, until they are written again or the
-    /// store is closed: nothing is written. For keys from before there were leases, and from a backup,
-    /// which has none.
+    /// Gives a lease to the keys under a prefix that have none, in memory only: it lasts until the key is
+    /// written again or the store is closed. For keys written before leases existed or restored from a
+    /// backup, which has no leases.
     pub async fn lease_others(&self, prefix: Bytes, expires: Timestamp) -> Result<(), WriteError> {
-        self.ask(|answer, place| Ask::LeaseOthers { prefix, expires, answer, place }).await
+        self.send(|reply, permit| Command::LeaseOthers { prefix, expires, reply, permit }).await
     }
 
-    /// Asks the commit thread for something small.
-    async fn ask<T>(
+    /// Sends a small command to the commit thread and waits for its reply.
+    async fn send<T>(
         &self,
-        ask: impl FnOnce(oneshot::Sender<Result<T, WriteError>>, OwnedSemaphorePermit) -> Ask,
+        command: impl FnOnce(oneshot::Sender<Result<T, WriteError>>, OwnedSemaphorePermit) -> Command,
     ) -> Result<T, WriteError> {
-        let place = Arc::clone(&self.queue).acquire_owned().await;
-        let place = place.map_err(|_| WriteError::Closed)?;
-        let (answer, answered) = oneshot::channel();
-        self.asks.send(ask(answer, place)).map_err(|_| self.gone())?;
-        answered.await.map_err(|_| self.gone())?
+        let permit = Arc::clone(&self.queue).acquire_owned().await;
+        let permit = permit.map_err(|_| WriteError::Closed)?;
+        let (reply, replied) = oneshot::channel();
+        self.commands.send(command(reply, permit)).map_err(|_| self.commit_thread_error())?;
+        replied.await.map_err(|_| self.commit_thread_error())?
     }
 
-    /// Finishes what was asked for, flushes, and joins the commit thread; blocks meanwhile. Later
-    /// writes fail, watches end, reads go on. The data directory is free when the store is dropped.
+    /// Finishes queued writes, flushes, and joins the commit thread; blocks meanwhile. Later writes
+    /// fail, watches end, reads continue. The data directory stays locked until the store is dropped.
     pub fn close(&self) {
         self.queue.close();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
-        // Both fail only when the thread is gone already; `health` tells of a panic there.
-        let _ = self.asks.send(Ask::Close);
+        // Both fail only if the thread has ended already; `health` reports a panic there.
+        let _ = self.commands.send(Command::Close);
         let _ = thread.join();
         self.shared.close();
     }
 
-    /// The answer of a commit thread that is gone.
-    fn gone(&self) -> WriteError {
+    /// Returns the error of a write when the commit thread has ended.
+    fn commit_thread_error(&self) -> WriteError {
         if let Some(source) = self.shared.stopped() {
             return WriteError::Stopped { source };
         }
@@ -216,8 +220,8 @@ impl Store for Embedded {
         Box::pin(async move { self.shared.get(key) })
     }
 
-    fn range(&self, ask: Range) -> BoxFuture<'_, Result<Page, ReadError>> {
-        Box::pin(async move { self.shared.range(&ask) })
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, ReadError>> {
+        Box::pin(async move { self.shared.range(&range) })
     }
 
     fn load<'a>(
@@ -235,12 +239,12 @@ impl Store for Embedded {
             let bytes: usize = txn.ops.iter().map(crate::Op::bytes).sum();
             let kilobytes = 1 + (bytes >> 10) as u32;
             let queue = Arc::clone(&self.queue);
-            let place = queue.acquire_many_owned(kilobytes).await;
-            let place = place.map_err(|_| WriteError::Closed)?;
-            let (answer, answered) = oneshot::channel();
-            let ask = Ask::Txn(TxnAsk { txn, answer, place });
-            self.asks.send(ask).map_err(|_| self.gone())?;
-            answered.await.map_err(|_| self.gone())?
+            let permit = queue.acquire_many_owned(kilobytes).await;
+            let permit = permit.map_err(|_| WriteError::Closed)?;
+            let (reply, replied) = oneshot::channel();
+            let command = Command::Txn(TxnCommand { txn, reply, permit });
+            self.commands.send(command).map_err(|_| self.commit_thread_error())?;
+            replied.await.map_err(|_| self.commit_thread_error())?
         })
     }
 
@@ -252,9 +256,9 @@ impl Store for Embedded {
         if after < floor {
             return Err(WatchError::Compacted { asked: after, floor });
         }
-        let place = self.shared.watches.take()?;
-        let (shared, news) = (Arc::downgrade(&self.shared), self.shared.news());
-        Ok(Box::new(EmbeddedWatch { shared, news, prefix, after, _place: place }))
+        let slot = self.shared.watches.acquire()?;
+        let (shared, newest_changed) = (Arc::downgrade(&self.shared), self.shared.newest_changed());
+        Ok(Box::new(EmbeddedWatch { shared, newest_changed, prefix, after, _slot: slot }))
     }
 
     fn revision(&self) -> Revision {
@@ -266,11 +270,11 @@ impl Store for Embedded {
     }
 
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(self.ask(move |answer, place| Ask::Compact { through, answer, place }))
+        Box::pin(self.send(move |reply, permit| Command::Compact { through, reply, permit }))
     }
 
     fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<usize, WriteError>> {
-        Box::pin(self.ask(move |answer, place| Ask::Expire { now, answer, place }))
+        Box::pin(self.send(move |reply, permit| Command::Expire { now, reply, permit }))
     }
 
     fn health(&self) -> Result<(), HealthError> {
@@ -282,7 +286,7 @@ impl Watch for EmbeddedWatch {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, WatchError>> {
         Box::pin(async move {
             loop {
-                self.news.borrow_and_update();
+                self.newest_changed.borrow_and_update();
                 let shared = self.shared.upgrade().ok_or(WatchError::Closed)?;
                 if let Some(batch) = shared.batch(&self.prefix, self.after)? {
                     self.after = batch.through;
@@ -292,7 +296,7 @@ impl Watch for EmbeddedWatch {
                     return Err(WatchError::Closed);
                 }
                 drop(shared);
-                self.news.changed().await.map_err(|_| WatchError::Closed)?;
+                self.newest_changed.changed().await.map_err(|_| WatchError::Closed)?;
             }
         })
     }

@@ -1,4 +1,4 @@
-//! A data directory that no server uses: looked at without writing to it, and made from a backup.
+//! Offline work on a data directory: checks and backups without writing to it, repair, and restore.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,134 +13,139 @@ use super::directory::{self, OpenError, RECORDS_FILE};
 use super::disk::{Disk, Head, Record, RecordId};
 use super::index::Version;
 use super::redb_disk::RedbDisk;
-use super::rows::Finding;
+use super::rows::AuditItem;
 use super::shared::{Shared, key_value};
 use crate::backup::{BackupError, BackupFileError, BackupReader, BackupSummary, BackupWriter};
 use crate::{DiskError, KEY_BYTES_MAX, KeyValue, ReadError, Revision};
 
-/// Records that are restored with one sync.
+/// Bytes of records that are restored with one sync.
 const RESTORE_BYTES: usize = 4 << 20;
-/// Damaged records that are removed in one transaction.
+/// Most damaged records removed in one transaction.
 const REMOVED_MAX: usize = 1024;
-/// What is added to the name of a directory while it is being restored.
+/// Suffix of the name of a directory while it is being restored.
 const RESTORING: &str = ".restoring";
 
-/// A data directory under lock. What opening it repairs is repaired in memory.
+/// A locked data directory. Repairs done by the open are in memory only.
 pub struct Offline {
     dir: PathBuf,
     disk: RedbDisk,
 }
 
-/// What [`Offline::check`] finds.
+/// One item that [`Offline::check`] reports.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum CheckItem {
     /// The newest version of a key.
     Live(KeyValue),
-    /// An older version, kept for reads of the past.
+    /// An older version, kept for reads at past revisions.
     Past(KeyValue),
-    /// Something is not as it was written; one line.
+    /// A line that describes damage.
     Damage(String),
 }
 
-/// What a data directory holds, beside its keys.
+/// Revisions and number of records of a data directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Extent {
+pub struct CheckSummary {
     /// The newest revision.
     pub newest: Revision,
     /// The oldest revision that can be read.
     pub floor: Revision,
-    /// Records, deletes and older versions among them.
+    /// The number of records, including deletes and older versions.
     pub records: u64,
 }
 
-/// The last record of a key that the check has come by.
-struct Last {
+/// The last record of a key that the check has read.
+struct LastRecord {
     id: RecordId,
     created: Revision,
     is_delete: bool,
 }
 
 impl Offline {
-    /// Takes the lock of a data directory and opens what is there.
+    /// Locks an existing data directory and opens it.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        let lock = directory::hold(dir)?;
+        let lock = directory::lock_existing(dir)?;
         let disk = RedbDisk::open_read_only(&dir.join(RECORDS_FILE), lock);
         let disk = disk.map_err(|source| OpenError::Records { dir: dir.to_owned(), source })?;
         Ok(Self { dir: dir.to_owned(), disk })
     }
 
-    /// Writes every live key at the newest revision.
+    /// Writes a backup of every live key at the newest revision.
     pub fn backup(self, out: &mut dyn Write) -> Result<BackupSummary, BackupError> {
         let loaded = Shared::load(Arc::new(self.disk), None);
         let failed = |source| BackupError::Read { source: ReadError::Backend { source } };
         backup(&loaded.map_err(failed)?.shared, out)
     }
 
-    /// Reads everything: each page against its checksum, each record, and what records say of each
-    /// other. Costs the memory of the keys.
-    pub fn check(mut self, sink: &mut dyn FnMut(Found)) -> Result<Extent, OpenError> {
+    /// Verifies the checksum of each page, each record, and the consistency of the records of each key.
+    /// Keeps all keys in memory.
+    pub fn check(mut self, sink: &mut dyn FnMut(CheckItem)) -> Result<CheckSummary, OpenError> {
         match self.disk.check_pages() {
             Ok(true) => {}
-            Ok(false) => sink(Found::Damage(format!("{RECORDS_FILE}: pages do not fit together"))),
-            Err(error) => sink(Found::Damage(format!("{RECORDS_FILE}: {error}"))),
+            Ok(false) => {
+                sink(CheckItem::Damage(format!("{RECORDS_FILE}: pages do not fit together")))
+            }
+            Err(error) => sink(CheckItem::Damage(format!("{RECORDS_FILE}: {error}"))),
         }
-        let mut extent = Extent::default();
+        let mut summary = CheckSummary::default();
         let read = self.disk.floor().and_then(|floor| {
-            extent = Extent { newest: floor, floor, records: 0 };
-            self.check_records(&mut extent, sink)
+            summary = CheckSummary { newest: floor, floor, records: 0 };
+            self.check_records(&mut summary, sink)
         });
         read.map_err(|source| OpenError::Records { dir: self.dir, source })?;
-        Ok(extent)
+        Ok(summary)
     }
 
     fn check_records(
         &self,
-        extent: &mut Extent,
-        sink: &mut dyn FnMut(Found),
+        summary: &mut CheckSummary,
+        sink: &mut dyn FnMut(CheckItem),
     ) -> Result<(), DiskError> {
-        let mut last: HashMap<_, Last> = HashMap::new();
-        self.disk.audit(&mut |finding| {
-            let head = match finding {
-                Finding::Record(Record { head, .. }) => head,
-                Finding::Damage { .. } => return ControlFlow::Continue(()),
+        let mut last: HashMap<_, LastRecord> = HashMap::new();
+        self.disk.audit(&mut |item| {
+            let head = match item {
+                AuditItem::Record(Record { head, .. }) => head,
+                AuditItem::Damage { .. } => return ControlFlow::Continue(()),
             };
-            extent.newest = extent.newest.max(head.id.revision);
+            summary.newest = summary.newest.max(head.id.revision);
             let Head { id, created, is_delete, .. } = head;
-            last.insert(head.key, Last { id, created, is_delete });
+            last.insert(head.key, LastRecord { id, created, is_delete });
             ControlFlow::Continue(())
         })?;
-        let mut before: HashMap<_, Last> = HashMap::new();
-        self.disk.audit(&mut |finding| {
-            extent.records += 1;
-            let Record { head, value } = match finding {
-                Finding::Record(record) => record,
-                Finding::Damage { damage, key: None } => {
-                    sink(Found::Damage(damage.to_string()));
+        let mut before: HashMap<_, LastRecord> = HashMap::new();
+        self.disk.audit(&mut |item| {
+            summary.records += 1;
+            let Record { head, value } = match item {
+                AuditItem::Record(record) => record,
+                AuditItem::Damage { damage, key: None } => {
+                    sink(CheckItem::Damage(damage.to_string()));
                     return ControlFlow::Continue(());
                 }
-                Finding::Damage { damage, key: Some(key) } => {
-                    sink(Found::Damage(format!("{damage} ({})", key.escape_ascii())));
+                AuditItem::Damage { damage, key: Some(key) } => {
+                    sink(CheckItem::Damage(format!("{damage} ({})", key.escape_ascii())));
                     return ControlFlow::Continue(());
                 }
             };
             let Head { id, ref key, created, is_delete, .. } = head;
-            if let Some(what) = fault(&head, before.get(key)) {
+            if let Some(what) = inconsistency(&head, before.get(key)) {
                 let key = key.escape_ascii();
-                sink(Found::Damage(format!("record {}.{} ({key}): {what}", id.revision, id.index)));
+                sink(CheckItem::Damage(format!(
+                    "record {}.{} ({key}): {what}",
+                    id.revision, id.index
+                )));
             }
             if !is_delete {
                 let is_live = last.get(key).is_some_and(|last| last.id == id);
                 let kv = key_value(key.clone(), value, Version::of(&head));
-                sink(if is_live { Found::Live(kv) } else { Found::Past(kv) });
+                sink(if is_live { CheckItem::Live(kv) } else { CheckItem::Past(kv) });
             }
-            before.insert(head.key, Last { id, created, is_delete });
+            before.insert(head.key, LastRecord { id, created, is_delete });
             ControlFlow::Continue(())
         })
     }
 }
 
-/// What a record cannot be after the one before it of the same key.
-fn fault(head: &Head, before: Option<&Last>) -> Option<&'static str> {
+/// Returns what is inconsistent in a record, compared with the record before it of the same key.
+fn inconsistency(head: &Head, before: Option<&LastRecord>) -> Option<&'static str> {
     let Head { id, created, ref key, .. } = *head;
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         return Some("the length of the key is out of bounds");
@@ -152,43 +157,43 @@ fn fault(head: &Head, before: Option<&Last>) -> Option<&'static str> {
     if last.id.revision == id.revision {
         return Some("twice in a transaction");
     }
-    // Between the two some may have been forgotten, a deletion among them.
+    // Records between the two may have been removed, also a delete.
     let is_same = !last.is_delete && last.created == created;
     let is_follower = is_same || created > last.id.revision;
     (!is_follower).then_some("the revision of creation does not follow from the record before")
 }
 
-/// Writes every live key at one revision, while others write on.
+/// Writes a backup of every live key at one revision, while writes continue.
 pub(super) fn backup(shared: &Shared, out: &mut dyn Write) -> Result<BackupSummary, BackupError> {
     let failed = |source| BackupError::Write { source };
-    let held = shared.hold(None).map_err(|source| BackupError::Read { source })?;
-    let mut writer = BackupWriter::begin(out, held.at()).map_err(failed)?;
+    let pin = shared.pin_revision(None).map_err(|source| BackupError::Read { source })?;
+    let mut writer = BackupWriter::begin(out, pin.at()).map_err(failed)?;
     let mut broken = Ok(());
-    let loaded = shared.load_held(&held, b"", None, &mut |kv| {
+    let loaded = shared.load_pinned(&pin, b"", None, &mut |kv| {
         broken = writer.push(&kv);
         if broken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     broken.map_err(failed)?;
     loaded.map_err(|source| BackupError::Read { source })?;
-    writer.end().map_err(failed)
+    writer.finish().map_err(failed)
 }
 
 /// A record that was removed from a data directory.
 #[derive(Clone, Debug)]
 pub struct Removed {
-    /// Its key; `None` when that cannot be read.
+    /// Its key; `None` if it cannot be read.
     pub key: Option<Bytes>,
     /// Its revision.
     pub revision: Revision,
     /// What was wrong with it.
     pub why: String,
-    /// Its value, when it is what was written.
+    /// Its value, if it is intact.
     pub value: Option<Bytes>,
 }
 
-/// Removes the records of a data directory at rest that are damaged, or whose values `fault` finds fault
-/// with, and tells of each. What they said is lost: the version of the key before, where it is still
-/// kept, becomes its newest one. History before is no longer told, so that revisions go on growing.
+/// Removes the damaged records of an unused data directory, and those that `fault` rejects, and passes
+/// each to `sink`. Their changes are lost: the previous version of the key, if it is still kept, becomes
+/// its newest. Raises the floor to the newest revision, so that revisions still grow.
 pub fn remove_damaged(
     dir: &Path,
     fault: &dyn Fn(&KeyValue) -> Option<String>,
@@ -196,18 +201,18 @@ pub fn remove_damaged(
 ) -> Result<u64, OpenError> {
     let failed = |source| OpenError::Records { dir: dir.to_owned(), source };
     let lock = directory::claim(dir)?;
-    let known = || directory::write_format(dir);
-    let disk = RedbDisk::open(&dir.join(RECORDS_FILE), lock, &known).map_err(failed)?;
+    let before_replace = || directory::write_format(dir);
+    let disk = RedbDisk::open(&dir.join(RECORDS_FILE), lock, &before_replace).map_err(failed)?;
     let mut newest = disk.floor().map_err(failed)?;
     let mut ids = vec![];
-    let found = disk.audit(&mut |finding| {
-        let (id, removed) = match finding {
-            Finding::Damage { damage, key } => {
+    let found = disk.audit(&mut |item| {
+        let (id, removed) = match item {
+            AuditItem::Damage { damage, key } => {
                 let (revision, why) = (damage.id.revision, damage.to_string());
                 (damage.id, Some(Removed { key, revision, why, value: None }))
             }
-            Finding::Record(Record { head, .. }) if head.is_delete => (head.id, None),
-            Finding::Record(Record { head, value }) => {
+            AuditItem::Record(Record { head, .. }) if head.is_delete => (head.id, None),
+            AuditItem::Record(Record { head, value }) => {
                 let Head { id, key, created, .. } = head;
                 let kv = KeyValue { key, value, created, modified: id.revision };
                 (
@@ -229,8 +234,8 @@ pub fn remove_damaged(
         ControlFlow::Continue(())
     });
     found.map_err(failed)?;
-    for some in ids.chunks(REMOVED_MAX) {
-        disk.discard(some, newest).map_err(failed)?;
+    for chunk in ids.chunks(REMOVED_MAX) {
+        disk.discard(chunk, newest).map_err(failed)?;
     }
     disk.settle().map_err(failed)?;
     Ok(ids.len() as u64)
@@ -242,40 +247,40 @@ pub enum RestoreError {
     /// The data directory could not be made.
     #[error(transparent)]
     Open(OpenError),
-    /// The backup is not whole.
+    /// The backup cannot be read or is damaged.
     #[error(transparent)]
     Backup(BackupFileError),
     /// The records could not be written.
     #[error("write the records")]
     Write {
-        /// What the disk said.
+        /// The cause.
         source: DiskError,
     },
-    /// What was restored could not be put in its place.
+    /// The restored directory could not be moved to its final path.
     #[error("put the restored data in its place")]
     Place {
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Makes a data directory of a backup: beside its place, and moved there when all has been proven.
-/// `seen` hears of each key. What an earlier attempt left beside is taken away; one that is under
-/// way is an error.
+/// Creates a data directory from a backup. It is written to a temporary directory, which is renamed when
+/// the whole backup is verified. `progress` is called after each key. Removes the temporary directory of
+/// an earlier attempt; fails if another restore is in progress.
 pub fn restore<R: Read>(
     dir: &Path,
     backup: &mut BackupReader<R>,
-    seen: &mut dyn FnMut(BackupSummary),
+    progress: &mut dyn FnMut(BackupSummary),
 ) -> Result<BackupSummary, RestoreError> {
     let place = |source| RestoreError::Place { source };
     let mut name = dir.file_name().unwrap_or_default().to_owned();
     name.push(RESTORING);
-    let beside = dir.with_file_name(name);
-    let lock = directory::claim(&beside).map_err(RestoreError::Open)?;
-    let filled = fill(&beside, &lock, backup, seen);
-    if let Err(error) = filled.and_then(|()| std::fs::rename(&beside, dir).map_err(place)) {
-        // The first failure is the one to tell; the next attempt cleans up as well.
-        let _ = std::fs::remove_dir_all(&beside);
+    let temporary = dir.with_file_name(name);
+    let lock = directory::claim(&temporary).map_err(RestoreError::Open)?;
+    let filled = fill(&temporary, &lock, backup, progress);
+    if let Err(error) = filled.and_then(|()| std::fs::rename(&temporary, dir).map_err(place)) {
+        // The first error is returned; the next attempt cleans up as well.
+        let _ = std::fs::remove_dir_all(&temporary);
         return Err(error);
     }
     directory::sync(directory::parent(dir)).map_err(place)?;
@@ -287,7 +292,7 @@ fn fill<R: Read>(
     dir: &Path,
     lock: &File,
     backup: &mut BackupReader<R>,
-    seen: &mut dyn FnMut(BackupSummary),
+    progress: &mut dyn FnMut(BackupSummary),
 ) -> Result<(), RestoreError> {
     let failed = |source| RestoreError::Write { source };
     let path = dir.join(RECORDS_FILE);
@@ -302,7 +307,7 @@ fn fill<R: Read>(
     let (mut records, mut bytes) = (Vec::new(), 0);
     let mut next = RecordId::first(Revision(0));
     while let Some(kv) = backup.next_key().map_err(RestoreError::Backup)? {
-        // The place in the transaction is new; only the order counts.
+        // The index in the transaction is new; only the order matters.
         let is_first = kv.modified > next.revision;
         let id = if is_first { RecordId::first(kv.modified) } else { next };
         next = RecordId { index: id.index + 1, ..id };
@@ -316,7 +321,7 @@ fn fill<R: Read>(
             records.clear();
             bytes = 0;
         }
-        seen(backup.summary());
+        progress(backup.summary());
     }
     disk.commit(&records, Some(backup.summary().revision)).map_err(failed)?;
     disk.settle().map_err(failed)

@@ -1,7 +1,7 @@
-//! The disk proper: records in one redb file.
+//! The real disk: records in one redb file.
 //!
-//! Heads and values stand in two tables, so that opening reads no value. The layout is described,
-//! with its version, in `docs/storage.md`.
+//! Heads and values are in two tables, so that opening reads no values. `docs/storage.md` describes the
+//! format.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,87 +16,87 @@ use redb::{
     Database, Durability, ReadableDatabase, ReadableTableMetadata, StorageError, WriteTransaction,
 };
 
-use super::copy::Copy;
-use super::disk::{Disk, Head, Record, RecordId, Sink, StoredRecord, damaged};
-use super::facts::{Rows, floor_of, rows_of, set_floor};
-use super::files::{DirFiles, Files, Place, backend};
-use super::library::{builder, is_spoiling, plain, shared};
-use super::panics::{Opened, Panicked, caught};
+use super::copy::FileCopy;
+use super::disk::{Disk, Head, Record, RecordId, Sink, StoredRecord, damage_error};
+use super::files::{DirFiles, FileRole, Files, backend};
+use super::meta_table::{RowsFormat, floor_of, read_format_of, set_floor};
+use super::redb_panics::{OpenDatabase, RedbPanicked, catch_panic};
+use super::redb_setup::{builder, closes_database, io_error, redb_error};
 use super::rows::{
-    Finding, HEADS, Id, PARTS, Values, decode_head, decode_value, encode, encode_head,
+    AuditItem, HEADS, Id, PARTS, ValueReader, decode_head, decode_value, encode, encode_head,
     insert_value, remove_parts, remove_value, value_of,
 };
-use super::takeover::take_over;
+use super::upgrade::upgrade;
 use super::write_behind::WriteBehind;
 use crate::{DiskError, Revision};
 
-/// Thousandths: a file that takes up more for each byte in it is copied. A copy takes up some 1,300,
-/// so that each byte that is copied has let another one be written.
-const WASTE_MAX: u64 = 2500;
-/// What a copy may take up for each byte, and beside.
-const COPY_ROOM: u64 = 3;
-const COPY_ROOM_MIN: u64 = 64 << 20;
+/// File size per byte of data, in thousandths, above which the file is rewritten. A fresh copy has some
+/// 1,300, so that at least one byte has been written for each byte that is copied.
+const OVERHEAD_MAX: u64 = 2500;
+/// A copy requires `COPY_SPACE_FACTOR * bytes + COPY_SPACE_EXTRA` of free disk space.
+const COPY_SPACE_FACTOR: u64 = 3;
+const COPY_SPACE_EXTRA: u64 = 64 << 20;
 
 /// Records in a redb file.
 ///
-/// A failed write or sync is told once, by the commit that asked for it; the library sees none of
-/// them ([`WriteBehind`]). A failed read spoils the library's handle, so it is opened anew.
+/// A failed write or sync is reported once, by its commit, and hidden from redb ([`WriteBehind`]). A
+/// failed read closes redb's database for good, so it is opened again.
 pub struct RedbDisk {
     current: RwLock<Current>,
     files: Arc<dyn Files>,
-    copy: Mutex<Option<Copy>>,
-    /// The waste of the last copy when it was made: no other one can be expected to have less.
-    waste_min: AtomicU64,
-    /// Whether a crash may give the name of the file back to the one that had it before.
-    is_name_unsure: AtomicBool,
-    /// The library panicked in a write: nobody knows what it would do with the next one.
-    broken: OnceLock<DiskError>,
-    /// Held for as long as the file is open; dropped after it.
+    copy: Mutex<Option<FileCopy>>,
+    /// The overhead of the last copy when it was made: another copy would not have less.
+    overhead_min: AtomicU64,
+    /// Whether the rename of the current file is not durable yet.
+    is_rename_unsynced: AtomicBool,
+    /// The panic of redb in a write. Further writes are refused, because its state is unknown.
+    write_panic: OnceLock<DiskError>,
+    /// The lock of the data directory; dropped after the file is closed.
     _lock: Option<File>,
 }
 
-/// The file in use. What replaces it holds the same records.
+/// The file in use. Its replacement has the same records.
 struct Current {
-    /// `None` from a failed read, after which the handle answers nothing more, until it is
-    /// replaced. Readers keep theirs to their end. At most one that is not spoilt lives.
-    database: Option<Arc<Opened>>,
+    /// `None` after a failed read, which makes the handle unusable, until it is opened again. Reads in
+    /// progress keep the old handle. At most one usable handle exists.
+    database: Option<Arc<OpenDatabase>>,
     file: WriteBehind,
 }
 
 impl RedbDisk {
-    /// Opens or makes the file. `lock` is held until the disk is dropped. A file of format 3 is taken
-    /// over; `before` is done right before the new one takes its place.
+    /// Opens the file, or creates it. `lock` is held until the disk is dropped. A file of format 3 is
+    /// upgraded; `before_replace` is called right before the new file replaces it.
     pub(super) fn open(
         path: &Path,
         lock: File,
-        before: &dyn Fn() -> io::Result<()>,
+        before_replace: &dyn Fn() -> io::Result<()>,
     ) -> Result<Self, DiskError> {
         let files = DirFiles::new(path.to_owned());
-        files.prepare().map_err(plain)?;
-        caught(|| Self::prepare(Arc::new(files), Some(lock), before))
+        files.prepare().map_err(io_error)?;
+        catch_panic(|| Self::prepare(Arc::new(files), Some(lock), before_replace))
     }
 
-    /// Opens or makes it in something that is like files; for tests that cut the power.
-    pub fn over(files: impl Files) -> Result<Self, DiskError> {
-        caught(|| Self::prepare(Arc::new(files), None, &|| Ok(())))
+    /// Opens the file, or creates it, in any [`Files`]; for tests that simulate power loss.
+    pub fn with_files(files: impl Files) -> Result<Self, DiskError> {
+        catch_panic(|| Self::prepare(Arc::new(files), None, &|| Ok(())))
     }
 
-    /// Opens the file without ever writing to it; what has to be repaired is so in memory.
+    /// Opens the file without ever writing to it; repairs are done in memory.
     pub(super) fn open_read_only(path: &Path, lock: File) -> Result<Self, DiskError> {
         let path = path.to_owned();
         let open = {
             let path = path.clone();
             move || backend(OpenOptions::new().read(true).open(&path)?)
         };
-        let file = WriteBehind::read_only(open).map_err(plain)?;
-        caught(|| {
-            let database = builder().create_with_backend(file.clone()).map_err(shared)?;
-            if rows_of(&database)? == Rows::Old {
+        let file = WriteBehind::read_only(open).map_err(io_error)?;
+        catch_panic(|| {
+            let database = builder().create_with_backend(file.clone()).map_err(redb_error)?;
+            if read_format_of(&database)? == RowsFormat::V3 {
                 let why = "the records have format 3: a server that starts takes them over";
-                return Err(plain(io::Error::other(why)));
+                return Err(io_error(io::Error::other(why)));
             }
             Ok(Self::new(
-                Arc::new(Opened::new(database)),
+                Arc::new(OpenDatabase::new(database)),
                 file,
                 Arc::new(DirFiles::new(path)),
                 Some(lock),
@@ -105,7 +105,7 @@ impl RedbDisk {
     }
 
     fn new(
-        database: Arc<Opened>,
+        database: Arc<OpenDatabase>,
         file: WriteBehind,
         files: Arc<dyn Files>,
         lock: Option<File>,
@@ -114,42 +114,42 @@ impl RedbDisk {
             current: RwLock::new(Current { database: Some(database), file }),
             files,
             copy: Mutex::default(),
-            waste_min: AtomicU64::new(0),
-            is_name_unsure: AtomicBool::new(false),
-            broken: OnceLock::new(),
+            overhead_min: AtomicU64::new(0),
+            is_rename_unsynced: AtomicBool::new(false),
+            write_panic: OnceLock::new(),
             _lock: lock,
         }
     }
 
-    /// Reads every page against its checksum; `false` when some do not fit together.
+    /// Verifies the checksum of every page. Returns `false` if pages are inconsistent.
     pub(super) fn check_pages(&mut self) -> Result<bool, DiskError> {
         let current = self.current.get_mut().unwrap_or_else(PoisonError::into_inner);
         let database = current.database.as_mut().and_then(Arc::get_mut);
-        let database = database.ok_or_else(|| shared(StorageError::DatabaseClosed))?;
-        caught(|| database.check_integrity().map_err(shared))
+        let database = database.ok_or_else(|| redb_error(StorageError::DatabaseClosed))?;
+        catch_panic(|| database.check_integrity().map_err(redb_error))
     }
 
-    /// All records in order; where a row is damaged or has no counterpart, what is wrong.
-    pub(super) fn audit(&self, sink: Sink<'_, Finding>) -> Result<(), DiskError> {
+    /// Passes all records to `sink` in order, and the damage of rows that are damaged or incomplete.
+    pub(super) fn audit(&self, sink: Sink<'_, AuditItem>) -> Result<(), DiskError> {
         self.with(|database| {
-            let reading = database.begin_read().map_err(shared)?;
-            let heads = reading.open_table(HEADS).map_err(shared)?;
-            let parts = reading.open_table(PARTS).map_err(shared)?;
-            let mut values = Values::new(&parts, Id::default())?;
-            for row in heads.range::<Id>(..).map_err(shared)? {
-                let (id, row) = row.map_err(shared)?;
+            let txn = database.begin_read().map_err(redb_error)?;
+            let heads = txn.open_table(HEADS).map_err(redb_error)?;
+            let parts = txn.open_table(PARTS).map_err(redb_error)?;
+            let mut values = ValueReader::new(&parts, Id::default())?;
+            for row in heads.range::<Id>(..).map_err(redb_error)? {
+                let (id, row) = row.map_err(redb_error)?;
                 let id = id.value();
                 while let Some(orphan) = values.skip_before(id)? {
-                    if sink(Finding::orphan(orphan)).is_break() {
+                    if sink(AuditItem::orphan(orphan)).is_break() {
                         return Ok(());
                     }
                 }
-                if sink(Finding::of(id, row.value(), values.of(id)?)).is_break() {
+                if sink(AuditItem::of(id, row.value(), values.read(id)?)).is_break() {
                     return Ok(());
                 }
             }
             while let Some(orphan) = values.skip()? {
-                if sink(Finding::orphan(orphan)).is_break() {
+                if sink(AuditItem::orphan(orphan)).is_break() {
                     break;
                 }
             }
@@ -157,14 +157,14 @@ impl RedbDisk {
         })
     }
 
-    /// Removes all that stands under these names.
+    /// Removes the records with these ids, damaged or not, and sets the floor.
     pub(super) fn discard(&self, ids: &[RecordId], floor: Revision) -> Result<(), DiskError> {
-        self.write(Durability::Immediate, |writing| {
-            set_floor(writing, floor)?;
-            let mut heads = writing.open_table(HEADS).map_err(shared)?;
-            let mut parts = writing.open_table(PARTS).map_err(shared)?;
+        self.write(Durability::Immediate, |txn| {
+            set_floor(txn, floor)?;
+            let mut heads = txn.open_table(HEADS).map_err(redb_error)?;
+            let mut parts = txn.open_table(PARTS).map_err(redb_error)?;
             for id in ids {
-                heads.remove(encode(*id)).map_err(shared)?;
+                heads.remove(encode(*id)).map_err(redb_error)?;
                 remove_parts(&mut parts, encode(*id))?;
             }
             Ok(())
@@ -174,42 +174,43 @@ impl RedbDisk {
     fn prepare(
         files: Arc<dyn Files>,
         lock: Option<File>,
-        before: &dyn Fn() -> io::Result<()>,
+        before_replace: &dyn Fn() -> io::Result<()>,
     ) -> Result<Self, DiskError> {
         let file = WriteBehind::new({
             let files = Arc::clone(&files);
-            move || files.open(Place::Current)
+            move || files.open(FileRole::Current)
         });
-        let file = file.map_err(plain)?;
-        let database = builder().create_with_backend(file.clone()).map_err(shared)?;
-        // What an opening repairs must be on the disk before anything stands on it.
+        let file = file.map_err(io_error)?;
+        let database = builder().create_with_backend(file.clone()).map_err(redb_error)?;
+        // Repairs done by the open must be on the disk before anything depends on them.
         file.check()?;
-        match rows_of(&database)? {
-            Rows::Known => Ok(Self::new(Arc::new(Opened::new(database)), file, files, lock)),
-            Rows::None => {
-                let disk = Self::new(Arc::new(Opened::new(database)), file, files, lock);
+        match read_format_of(&database)? {
+            RowsFormat::Current => {
+                Ok(Self::new(Arc::new(OpenDatabase::new(database)), file, files, lock))
+            }
+            RowsFormat::Empty => {
+                let disk = Self::new(Arc::new(OpenDatabase::new(database)), file, files, lock);
                 disk.commit(&[], Some(Revision(0)))?;
                 Ok(disk)
             }
-            Rows::Old => {
-                let (database, file) = take_over(&files, database, before)?;
+            RowsFormat::V3 => {
+                let (database, file) = upgrade(&files, database, before_replace)?;
                 Ok(Self::new(database, file, files, lock))
             }
         }
     }
 
-    /// Does something with the database, opened anew when an earlier read has spoilt it. A panic of
-    /// the library is an error, which does not spoil it: reads share nothing that a panic leaves half
-    /// done.
+    /// Runs `work` with the database, which is opened again if an earlier read has closed it. A panic of
+    /// redb is an error that does not close it: reads share no state that a panic can leave inconsistent.
     fn with<T>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, DiskError>,
     ) -> Result<T, DiskError> {
         let database = self.database()?;
-        let result = caught(|| work(&database));
-        if result.as_ref().is_err_and(is_spoiling) {
+        let result = catch_panic(|| work(&database));
+        if result.as_ref().is_err_and(closes_database) {
             let mut current = self.write_current();
-            // A failure of one that has been replaced says nothing of the one that did.
+            // The failed handle may have been replaced already; leave its successor alone.
             if current.database.as_ref().is_some_and(|current| Arc::ptr_eq(current, &database)) {
                 current.database = None;
             }
@@ -217,7 +218,7 @@ impl RedbDisk {
         result
     }
 
-    fn database(&self) -> Result<Arc<Opened>, DiskError> {
+    fn database(&self) -> Result<Arc<OpenDatabase>, DiskError> {
         let current = self.read_current().database.clone();
         if let Some(database) = current {
             return Ok(database);
@@ -226,10 +227,10 @@ impl RedbDisk {
         if let Some(database) = &current.database {
             return Ok(Arc::clone(database));
         }
-        // One that is still read from writes nothing any more: it is spoilt.
+        // A handle that reads still use is closed, so it writes nothing any more.
         let file = current.file.clone();
-        let new = caught(|| builder().create_with_backend(file).map_err(shared))?;
-        Ok(Arc::clone(current.database.insert(Arc::new(Opened::new(new)))))
+        let new = catch_panic(|| builder().create_with_backend(file).map_err(redb_error))?;
+        Ok(Arc::clone(current.database.insert(Arc::new(OpenDatabase::new(new)))))
     }
 
     fn read_current(&self) -> RwLockReadGuard<'_, Current> {
@@ -244,37 +245,37 @@ impl RedbDisk {
         self.read_current().file.clone()
     }
 
-    /// One transaction; `Ok` when all of it is as durable as it should be.
+    /// Runs one write transaction. On `Ok` it is as durable as `durability` says.
     fn write<T>(
         &self,
         durability: Durability,
         work: impl FnOnce(&mut WriteTransaction) -> Result<T, DiskError>,
     ) -> Result<T, DiskError> {
-        if let Some(broken) = self.broken.get() {
-            return Err(broken.clone());
+        if let Some(write_panic) = self.write_panic.get() {
+            return Err(write_panic.clone());
         }
-        if self.is_name_unsure.load(Ordering::Acquire) {
-            self.files.sync_names().map_err(plain)?;
-            self.is_name_unsure.store(false, Ordering::Release);
+        if self.is_rename_unsynced.load(Ordering::Acquire) {
+            self.files.sync_directory().map_err(io_error)?;
+            self.is_rename_unsynced.store(false, Ordering::Release);
         }
         let done = self.with(|database| {
-            let mut writing = database.begin_write().map_err(shared)?;
-            writing.set_durability(durability).map_err(shared)?;
-            let done = work(&mut writing)?;
-            writing.commit().map_err(shared)?;
+            let mut txn = database.begin_write().map_err(redb_error)?;
+            txn.set_durability(durability).map_err(redb_error)?;
+            let done = work(&mut txn)?;
+            txn.commit().map_err(redb_error)?;
             Ok(done)
         });
         let done = done.inspect_err(|error| {
-            if error.is::<Panicked>() {
-                // The next opening reads every page before it trusts the file.
-                self.broken.get_or_init(|| error.clone());
+            if error.is::<RedbPanicked>() {
+                // The next start verifies every page.
+                self.write_panic.get_or_init(|| error.clone());
             }
         })?;
         self.file().check()?;
         Ok(done)
     }
 
-    fn copy_now(&self) -> MutexGuard<'_, Option<Copy>> {
+    fn lock_copy(&self) -> MutexGuard<'_, Option<FileCopy>> {
         self.copy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -286,21 +287,21 @@ impl Disk for RedbDisk {
 
     fn heads(&self, from: RecordId, sink: Sink<'_, Head>) -> Result<(), DiskError> {
         self.with(|database| {
-            let reading = database.begin_read().map_err(shared)?;
-            let heads = reading.open_table(HEADS).map_err(shared)?;
+            let txn = database.begin_read().map_err(redb_error)?;
+            let heads = txn.open_table(HEADS).map_err(redb_error)?;
             let mut count = 0;
-            for row in heads.range(encode(from)..).map_err(shared)? {
-                let (id, head) = row.map_err(shared)?;
+            for row in heads.range(encode(from)..).map_err(redb_error)? {
+                let (id, head) = row.map_err(redb_error)?;
                 count += 1;
-                if sink(decode_head(id.value(), head.value()).map_err(damaged)?).is_break() {
+                if sink(decode_head(id.value(), head.value()).map_err(damage_error)?).is_break() {
                     return Ok(());
                 }
             }
-            // A damaged branch of the tree may hide leaves, or show one twice.
-            let length = heads.len().map_err(shared)?;
+            // A damaged branch page may hide leaves, or show one twice.
+            let length = heads.len().map_err(redb_error)?;
             if from == RecordId::first(Revision(0)) && count != length {
                 let why = format!("{count} records are found, and not {length}");
-                return Err(plain(io::Error::other(why)));
+                return Err(io_error(io::Error::other(why)));
             }
             Ok(())
         })
@@ -308,17 +309,17 @@ impl Disk for RedbDisk {
 
     fn records(&self, from: RecordId, sink: Sink<'_, StoredRecord>) -> Result<(), DiskError> {
         self.with(|database| {
-            let reading = database.begin_read().map_err(shared)?;
-            let heads = reading.open_table(HEADS).map_err(shared)?;
-            let parts = reading.open_table(PARTS).map_err(shared)?;
-            let mut values = Values::new(&parts, encode(from))?;
-            for row in heads.range(encode(from)..).map_err(shared)? {
-                let (id, head) = row.map_err(shared)?;
-                let head = decode_head(id.value(), head.value()).map_err(damaged)?;
+            let txn = database.begin_read().map_err(redb_error)?;
+            let heads = txn.open_table(HEADS).map_err(redb_error)?;
+            let parts = txn.open_table(PARTS).map_err(redb_error)?;
+            let mut values = ValueReader::new(&parts, encode(from))?;
+            for row in heads.range(encode(from)..).map_err(redb_error)? {
+                let (id, head) = row.map_err(redb_error)?;
+                let head = decode_head(id.value(), head.value()).map_err(damage_error)?;
                 let value = if head.is_delete {
                     Ok(Bytes::new())
                 } else {
-                    value_of(&head, values.of(id.value())?)
+                    value_of(&head, values.read(id.value())?)
                 };
                 if sink(StoredRecord { head, value }).is_break() {
                     break;
@@ -331,137 +332,136 @@ impl Disk for RedbDisk {
     fn value(&self, id: RecordId) -> Result<Option<Bytes>, DiskError> {
         let read = || {
             self.with(|database| {
-                let reading = database.begin_read().map_err(shared)?;
-                let parts = reading.open_table(PARTS).map_err(shared)?;
-                let mut values = Values::new(&parts, encode(id))?;
-                let stored = values.of(encode(id))?;
+                let txn = database.begin_read().map_err(redb_error)?;
+                let parts = txn.open_table(PARTS).map_err(redb_error)?;
+                let mut values = ValueReader::new(&parts, encode(id))?;
+                let stored = values.read(encode(id))?;
                 let value = stored.map(|stored| decode_value(id, stored)).transpose();
-                Ok(value.map_err(damaged)?.map(Bytes::copy_from_slice))
+                Ok(value.map_err(damage_error)?.map(Bytes::copy_from_slice))
             })
         };
-        // Another read may have spoilt the handle under this one.
-        read().or_else(|error| if is_spoiling(&error) { read() } else { Err(error) })
+        // A concurrent read may have closed the handle; try once more.
+        read().or_else(|error| if closes_database(&error) { read() } else { Err(error) })
     }
 
     fn commit(&self, records: &[Record], floor: Option<Revision>) -> Result<(), DiskError> {
-        self.write(Durability::Immediate, |writing| {
-            let mut heads = writing.open_table(HEADS).map_err(shared)?;
-            let mut parts = writing.open_table(PARTS).map_err(shared)?;
+        self.write(Durability::Immediate, |txn| {
+            let mut heads = txn.open_table(HEADS).map_err(redb_error)?;
+            let mut parts = txn.open_table(PARTS).map_err(redb_error)?;
             let mut buffer = Vec::new();
             for Record { head, value } in records {
                 let id = encode(head.id);
                 encode_head(head, &mut buffer);
-                heads.insert(id, &buffer[..]).map_err(shared)?;
+                heads.insert(id, &buffer[..]).map_err(redb_error)?;
                 if !head.is_delete {
                     insert_value(&mut parts, id, value, &mut buffer)?;
                 }
             }
-            floor.map_or(Ok(()), |floor| set_floor(writing, floor))
+            floor.map_or(Ok(()), |floor| set_floor(txn, floor))
         })
     }
 
     fn forget(&self, ids: &[RecordId]) -> Result<u64, DiskError> {
-        self.write(Durability::None, |writing| remove(writing, ids))
+        self.write(Durability::None, |txn| remove(txn, ids))
     }
 
     fn settle(&self) -> Result<(), DiskError> {
-        // A commit with quick repair costs twice another, and spares the next opening after a
-        // crash a walk over the whole file.
-        self.write(Durability::Immediate, |writing| {
-            writing.set_quick_repair(true);
+        // A commit with quick repair costs twice as much as another, but the start after a crash need
+        // not read the whole file.
+        self.write(Durability::Immediate, |txn| {
+            txn.set_quick_repair(true);
             Ok(())
         })
     }
 
     fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError> {
         self.file().catch_up()?;
-        self.write(Durability::Immediate, |writing| {
-            remove(writing, undo)?;
-            set_floor(writing, floor)
+        self.write(Durability::Immediate, |txn| {
+            remove(txn, undo)?;
+            set_floor(txn, floor)
         })
     }
 
-    fn is_wasteful(&self, bytes: u64) -> bool {
-        // What cannot be found out now is asked again after the next compaction.
+    fn should_rewrite(&self, bytes: u64) -> bool {
+        // On an error try again after the next compaction.
         let Ok(size) = self.files.size() else { return false };
-        let waste_max = WASTE_MAX.max(self.waste_min.load(Ordering::Relaxed) * 5 / 4);
-        if size < self.files.spared() || waste(size, bytes) <= waste_max {
+        let overhead_max = OVERHEAD_MAX.max(self.overhead_min.load(Ordering::Relaxed) * 5 / 4);
+        if size < self.files.rewrite_bytes_min() || overhead(size, bytes) <= overhead_max {
             return false;
         }
-        let room = self.files.room().ok().flatten();
-        let needed = bytes.saturating_mul(COPY_ROOM) + COPY_ROOM_MIN;
-        let is_room = room.is_none_or(|room| room >= needed);
-        if !is_room {
-            tracing::warn!(size, bytes, room, needed, "no room to make the records file smaller");
+        let free = self.files.free_bytes().ok().flatten();
+        let needed = bytes.saturating_mul(COPY_SPACE_FACTOR) + COPY_SPACE_EXTRA;
+        let has_space = free.is_none_or(|free| free >= needed);
+        if !has_space {
+            tracing::warn!(size, bytes, free, needed, "no disk space to shrink the records file");
         }
-        is_room
+        has_space
     }
 
     fn copy(&self, from: RecordId, through: Revision) -> Result<Option<RecordId>, DiskError> {
-        let mut copy = self.copy_now();
+        let mut copy = self.lock_copy();
         if from == RecordId::first(Revision(0)) {
-            // The file of an earlier one must be gone before the new one is made.
+            // The file of an earlier copy must be removed before the new one is created.
             *copy = None;
-            *copy = Some(Copy::begin(&self.files)?);
+            *copy = Some(FileCopy::begin(&self.files)?);
         }
         let copy = copy.as_mut().ok_or_else(no_copy)?;
         self.with(|database| copy.add(database, from, through))
     }
 
-    fn change_over(&self, floor: Revision) -> Result<(), DiskError> {
-        let copy = self.copy_now().take().ok_or_else(no_copy)?;
+    fn switch_to_copy(&self, floor: Revision) -> Result<(), DiskError> {
+        let copy = self.lock_copy().take().ok_or_else(no_copy)?;
         copy.finish(floor)?;
-        if !self.with(|database| copy.is_whole(database))? {
-            return Err(plain(io::Error::other("the copy has not all records")));
+        if !self.with(|database| copy.is_complete(database))? {
+            return Err(io_error(io::Error::other("the copy has not all records")));
         }
         let (bytes, before) = (copy.bytes(), self.files.size().unwrap_or_default());
         let (database, file) = copy.promote()?;
-        // Until its name is durable nothing is written: either file holds all there is.
-        self.is_name_unsure.store(true, Ordering::Release);
+        // Nothing is written until the rename is durable: until then both files have all records.
+        self.is_rename_unsynced.store(true, Ordering::Release);
         let new = Current { database: Some(database), file };
         let old = std::mem::replace(&mut *self.write_current(), new);
         let size = self.files.size().unwrap_or_default();
-        self.waste_min.store(waste(size, bytes), Ordering::Relaxed);
-        tracing::info!(bytes, before, size, "the records file has been made smaller");
-        // To free the blocks of a large file takes the system a while; what no thread is given for
-        // is done here.
+        self.overhead_min.store(overhead(size, bytes), Ordering::Relaxed);
+        tracing::info!(bytes, before, size, "records file shrunk");
+        // Freeing the blocks of a large file takes long, so it is done on another thread if possible.
         let _ = std::thread::Builder::new().name("store-drop".to_owned()).spawn(|| drop(old));
         Ok(())
     }
 
     fn discard_copy(&self) {
-        *self.copy_now() = None;
+        *self.lock_copy() = None;
     }
 }
 
-/// Removes records; how many bytes of keys and values they had.
-fn remove(writing: &WriteTransaction, ids: &[RecordId]) -> Result<u64, DiskError> {
-    let mut heads = writing.open_table(HEADS).map_err(shared)?;
-    let mut parts = writing.open_table(PARTS).map_err(shared)?;
+/// Removes records. Returns the size of their keys and values in bytes.
+fn remove(txn: &WriteTransaction, ids: &[RecordId]) -> Result<u64, DiskError> {
+    let mut heads = txn.open_table(HEADS).map_err(redb_error)?;
+    let mut parts = txn.open_table(PARTS).map_err(redb_error)?;
     let mut bytes = 0;
     for id in ids {
         let id = encode(*id);
-        let Some(row) = heads.remove(id).map_err(shared)? else { continue };
+        let Some(row) = heads.remove(id).map_err(redb_error)? else { continue };
         match decode_head(id, row.value()) {
             Ok(head) if head.is_delete => bytes += head.bytes(),
             Ok(head) => {
                 bytes += head.bytes();
                 remove_value(&mut parts, id, head.value_bytes)?;
             }
-            // What is damaged must not stay because of that.
+            // Damaged records are removed too.
             Err(_) => remove_parts(&mut parts, id)?,
         }
     }
     Ok(bytes)
 }
 
-/// Thousandths of what a file takes up for each byte of the keys and values in it.
-fn waste(size: u64, bytes: u64) -> u64 {
+/// Returns the file size per byte of keys and values, in thousandths.
+fn overhead(size: u64, bytes: u64) -> u64 {
     size.saturating_mul(1000) / bytes.max(1)
 }
 
 fn no_copy() -> DiskError {
-    plain(io::Error::other("there is no copy"))
+    io_error(io::Error::other("there is no copy"))
 }
 
 #[cfg(test)]
@@ -473,72 +473,72 @@ mod tests {
 
     use redb::StorageBackend;
 
-    use super::super::library::CACHE_BYTES_MAX;
+    use super::super::redb_setup::CACHE_BYTES_MAX;
     use super::*;
     use crate::conformance::{Fault, PowerDisk};
 
-    /// Opening may leave one value of this size in memory, the last.
+    /// Larger than the page cache, so that only the last value can be in memory after opening.
     const VALUE_BYTES: usize = CACHE_BYTES_MAX + 1;
     const DEADLINE: Duration = Duration::from_secs(30);
 
-    /// Says that the read has begun, and hears when it may end.
-    type Hold = Arc<Mutex<Option<(Sender<()>, Receiver<()>)>>>;
+    /// Channels that report that the read has started, and that it may end.
+    type Gate = Arc<Mutex<Option<(Sender<()>, Receiver<()>)>>>;
 
-    /// Files of which one read is held back, and fails when it is let go.
+    /// Files that block one read, which then fails when it is released.
     #[derive(Clone)]
-    struct HoldsBack {
+    struct BlockingFiles {
         disk: PowerDisk,
-        hold: Hold,
+        gate: Gate,
     }
 
     #[derive(Debug)]
-    struct HeldBack {
+    struct BlockingFile {
         file: Arc<dyn StorageBackend>,
-        hold: Hold,
+        gate: Gate,
     }
 
-    impl Files for HoldsBack {
-        fn open(&self, place: Place) -> io::Result<Arc<dyn StorageBackend>> {
-            let (file, hold) = (self.disk.open(place)?, Arc::clone(&self.hold));
-            Ok(Arc::new(HeldBack { file, hold }))
+    impl Files for BlockingFiles {
+        fn open(&self, role: FileRole) -> io::Result<Arc<dyn StorageBackend>> {
+            let (file, gate) = (self.disk.open(role)?, Arc::clone(&self.gate));
+            Ok(Arc::new(BlockingFile { file, gate }))
         }
 
-        fn make_beside(&self) -> io::Result<()> {
-            self.disk.make_beside()
+        fn create_new(&self) -> io::Result<()> {
+            self.disk.create_new()
         }
 
         fn promote(&self) -> io::Result<()> {
             self.disk.promote()
         }
 
-        fn sync_names(&self) -> io::Result<()> {
-            self.disk.sync_names()
+        fn sync_directory(&self) -> io::Result<()> {
+            self.disk.sync_directory()
         }
 
-        fn discard_beside(&self) -> io::Result<()> {
-            self.disk.discard_beside()
+        fn remove_new(&self) -> io::Result<()> {
+            self.disk.remove_new()
         }
 
         fn size(&self) -> io::Result<u64> {
             self.disk.size()
         }
 
-        fn room(&self) -> io::Result<Option<u64>> {
-            self.disk.room()
+        fn free_bytes(&self) -> io::Result<Option<u64>> {
+            self.disk.free_bytes()
         }
     }
 
-    impl StorageBackend for HeldBack {
+    impl StorageBackend for BlockingFile {
         fn len(&self) -> io::Result<u64> {
             self.file.len()
         }
 
         fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-            let hold = self.hold.lock().expect("a lock").take();
-            let Some((begun, go)) = hold else { return self.file.read(offset, out) };
-            begun.send(()).expect("the test waits");
+            let gate = self.gate.lock().expect("a lock").take();
+            let Some((started, release)) = gate else { return self.file.read(offset, out) };
+            started.send(()).expect("the test waits");
             // The test may have failed.
-            let _ = go.recv();
+            let _ = release.recv();
             Err(io::Error::other("late"))
         }
 
@@ -567,25 +567,25 @@ mod tests {
     fn a_late_failure_of_a_replaced_handle_leaves_its_successor_alone() {
         let disk = PowerDisk::default();
         let records = [record(1), record(2), record(3)];
-        let hold = Hold::default();
-        let files = HoldsBack { disk: disk.clone(), hold: Arc::clone(&hold) };
-        let open = || RedbDisk::over(files.clone()).expect("open");
+        let gate = Gate::default();
+        let files = BlockingFiles { disk: disk.clone(), gate: Arc::clone(&gate) };
+        let open = || RedbDisk::with_files(files.clone()).expect("open");
         open().commit(&records, None).expect("commit");
         let store = open();
         let read = |n: usize| store.value(records[n].head.id);
-        let ((begun, has_begun), (go, may_go)) = (channel(), channel());
+        let ((started, has_started), (release, released)) = (channel(), channel());
         thread::scope(|scope| {
-            // Dropped by a failure too, which lets the read go.
-            let go = go;
-            *hold.lock().expect("a lock") = Some((begun, may_go));
+            // A failing test drops it too, which releases the read.
+            let release = release;
+            *gate.lock().expect("a lock") = Some((started, released));
             let late = scope.spawn(|| read(0));
-            has_begun.recv_timeout(DEADLINE).expect("the read begins");
+            has_started.recv_timeout(DEADLINE).expect("the read begins");
             disk.fail(Some(Fault::Reads));
             read(1).expect_err("reads fail");
             disk.fail(None);
             assert_eq!(read(1).expect("reads work"), Some(records[1].value.clone()));
             let successor = store.database().expect("it is open");
-            go.send(()).expect("the read waits");
+            release.send(()).expect("the read waits");
             let late = late.join().expect("no panic").expect("it is read again");
             assert_eq!(late, Some(records[0].value.clone()));
             assert!(Arc::ptr_eq(&successor, &store.database().expect("it is open")));

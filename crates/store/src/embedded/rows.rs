@@ -1,4 +1,4 @@
-//! How records stand in the tables of the file; described, with its version, in `docs/storage.md`.
+//! Encoding of records as rows of the tables of the file. `docs/storage.md` describes the format.
 
 use std::iter::Peekable;
 
@@ -7,12 +7,12 @@ use redb::{AccessGuard, Range, ReadableTable, Table, TableDefinition};
 
 use super::checksum::{self, SUM_BYTES};
 use super::disk::{Damage, Head, Record, RecordId};
-use super::library::shared;
+use super::redb_setup::redb_error;
 use crate::{DiskError, Revision, Timestamp};
 
-/// Record name to kind, revision of creation, length of the value, key and checksum.
+/// Maps a record id to kind, revision of creation, length of the value, key and checksum.
 pub(super) const HEADS: TableDefinition<'_, Id, &[u8]> = TableDefinition::new("heads");
-/// Record name and number of the part to that part of the value and its checksum; deletes have no row.
+/// Maps a record id and a part number to that part of the value and its checksum. Deletes have no row.
 pub(super) const PARTS: TableDefinition<'_, PartId, &[u8]> = TableDefinition::new("parts");
 const KIND_DELETE: u8 = 1;
 const KIND_PUT: u8 = 2;
@@ -20,33 +20,33 @@ const KIND_PUT_WITH_LEASE: u8 = 3;
 
 /// Bytes of the smallest page.
 const PAGE_BYTES: usize = 4096;
-/// What a page has beside the one part in it: its head, the key, and where the part ends.
+/// Bytes of a page that has one part, without the part: page header, key and end offset.
 const PAGE_EXTRA: usize = 4 + ROW_EXTRA;
 const ROW_EXTRA: usize = 14 + 4;
-/// Parts of values that are divided evenly, at most. Four of them fill the smallest page.
+/// Largest part of a value that is divided evenly. Four of them fill the smallest page.
 const EVEN_PART_BYTES: usize = (PAGE_BYTES - 4) / 4 - ROW_EXTRA;
-/// Hundredths of its pages that a value must fill to stay whole: parts are more work than one row.
+/// Percentage of its pages that a value must fill to be stored undivided, which is less work.
 const FILL_MIN: usize = 65;
-/// Times that the largest page with one part in it is larger than the smallest.
+/// Ratio of the largest page for one part to the smallest page.
 const PAGE_TIMES_MAX: usize = 16;
 
-/// Revision and index, big-endian, so that bytes order as records do.
+/// Revision and index, big-endian, so that the order of bytes is the order of records.
 pub(super) type Id = [u8; 12];
-/// The same, and the number of the part (2 bytes, big-endian).
+/// [`Id`] and the number of the part (2 bytes, big-endian).
 pub(super) type PartId = [u8; 14];
 
-/// What an audit comes by.
-pub(in crate::embedded) enum Finding {
+/// One item of an audit of the file.
+pub(in crate::embedded) enum AuditItem {
     Record(Record),
     Damage {
         damage: Damage,
-        /// The key, when the head is whole.
+        /// The key, if the head is intact.
         key: Option<Bytes>,
     },
 }
 
-impl Finding {
-    /// `stored` is what the parts of the value hold.
+impl AuditItem {
+    /// Checks a row of the heads table. `stored` is the concatenation of the parts of the value.
     pub(super) fn of(id: Id, row: &[u8], stored: Option<&[u8]>) -> Self {
         let head = match decode_head(id, row) {
             Ok(head) => head,
@@ -102,7 +102,7 @@ pub(super) fn encode_head(head: &Head, buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&checksum::of_head(&encode(head.id), buffer));
 }
 
-/// The head in a row, when it is as it was written.
+/// Decodes a row of the heads table and verifies its checksum.
 pub(super) fn decode_head(id: Id, row: &[u8]) -> Result<Head, Damage> {
     let damage = || Damage { id: decode(id), what: Damage::HEAD_SUM };
     let (row, sum) = row.split_last_chunk().ok_or_else(damage)?;
@@ -112,7 +112,7 @@ pub(super) fn decode_head(id: Id, row: &[u8]) -> Result<Head, Damage> {
     read_head(decode(id), row).ok_or_else(damage)
 }
 
-/// The head in a row without a checksum, as in format 3; `None` when it has not that form.
+/// Decodes a row without a checksum, as in format 3. Returns `None` if it is malformed.
 pub(super) fn read_head(id: RecordId, row: &[u8]) -> Option<Head> {
     let (kind, row) = row.split_first()?;
     let (created, row) = row.split_first_chunk()?;
@@ -136,7 +136,7 @@ pub(super) fn read_head(id: RecordId, row: &[u8]) -> Option<Head> {
     Some(Head { id, key, created, is_delete, value_bytes, expires })
 }
 
-/// The value of a put in what its parts hold, when it is as it was written.
+/// Decodes the value of a put from its joined parts and verifies checksum and length.
 pub(super) fn value_of(head: &Head, stored: Option<&[u8]>) -> Result<Bytes, Damage> {
     let damage = |what| Damage { id: head.id, what };
     let value = decode_value(head.id, stored.ok_or_else(|| damage(Damage::NO_VALUE))?)?;
@@ -146,7 +146,7 @@ pub(super) fn value_of(head: &Head, stored: Option<&[u8]>) -> Result<Bytes, Dama
     Ok(Bytes::copy_from_slice(value))
 }
 
-/// The value in what the parts of a record hold, when it is as it was written.
+/// Decodes a value from its joined parts and verifies its checksum.
 pub(super) fn decode_value(id: RecordId, stored: &[u8]) -> Result<&[u8], Damage> {
     let damage = || Damage { id, what: Damage::VALUE_SUM };
     let (value, sum) = stored.split_last_chunk().ok_or_else(damage)?;
@@ -165,8 +165,8 @@ fn record_of(part: PartId) -> Id {
     id
 }
 
-/// Writes a value and its checksum in parts that fill pages: the library gives each page a power of
-/// two, so that of values of 2 KB each would take one of 4 KB. `buffer` is there to be used again.
+/// Writes a value and its checksum in parts that fill pages. redb's page sizes are powers of two, so a
+/// row of 2 KB would take a whole page of 4 KB. `buffer` is reused between calls.
 pub(super) fn insert_value(
     table: &mut Table<'_, PartId, &'static [u8]>,
     id: Id,
@@ -179,7 +179,7 @@ pub(super) fn insert_value(
     insert_stored(table, id, buffer)
 }
 
-/// Writes what the parts of a value hold.
+/// Writes an encoded value in parts.
 pub(super) fn insert_stored(
     table: &mut Table<'_, PartId, &'static [u8]>,
     id: Id,
@@ -188,34 +188,34 @@ pub(super) fn insert_stored(
     let mut rest = stored;
     for (number, length) in (0..).zip(part_lengths(stored.len())) {
         let (part, after) = rest.split_at(length);
-        table.insert(encode_part(id, number), part).map_err(shared)?;
+        table.insert(encode_part(id, number), part).map_err(redb_error)?;
         rest = after;
     }
     Ok(())
 }
 
-/// Removes all parts of a value of this length and its checksum.
+/// Removes all parts of a value of `bytes` bytes.
 pub(super) fn remove_value(
     table: &mut Table<'_, PartId, &'static [u8]>,
     id: Id,
     bytes: u32,
 ) -> Result<(), DiskError> {
     for (number, _) in (0..).zip(part_lengths(bytes as usize + SUM_BYTES)) {
-        table.remove(encode_part(id, number)).map_err(shared)?;
+        table.remove(encode_part(id, number)).map_err(redb_error)?;
     }
     Ok(())
 }
 
-/// Removes all parts that a record has, when the length of its value is unknown.
+/// Removes all parts of a record whose value has an unknown length.
 pub(super) fn remove_parts(
     table: &mut Table<'_, PartId, &'static [u8]>,
     id: Id,
 ) -> Result<(), DiskError> {
     let all = encode_part(id, 0)..=encode_part(id, u16::MAX);
-    table.retain_in(all, |_, _| false).map_err(shared)
+    table.retain_in(all, |_, _| false).map_err(redb_error)
 }
 
-/// How long the parts of a value are; at least one.
+/// Returns the lengths of the parts of a value; at least one.
 fn part_lengths(bytes: usize) -> impl Iterator<Item = usize> {
     let (mut rest, mut even, mut is_first) = (bytes, None, true);
     std::iter::from_fn(move || {
@@ -235,7 +235,7 @@ fn part_lengths(bytes: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// How long the next part is when so many bytes are left; `None` when these are best divided evenly.
+/// Returns the length of the next part if `rest` bytes are left, or `None` to divide them evenly.
 fn page_part(rest: usize) -> Option<usize> {
     let of_page = |times: usize| times * PAGE_BYTES - PAGE_EXTRA;
     let mut times = 1;
@@ -253,41 +253,41 @@ fn page_part(rest: usize) -> Option<usize> {
     (times > 2).then(|| of_page(times / 2))
 }
 
-/// What the parts of values hold, in the order of records.
-pub(super) struct Values<'a> {
+/// Reads the parts of values in the order of records.
+pub(super) struct ValueReader<'a> {
     table: &'a dyn Parts,
     rows: Peekable<Range<'a, PartId, &'static [u8]>>,
-    /// The only part of the record asked for last; most values have one.
+    /// The part of the last record read, if it has only one, as most have.
     part: Option<AccessGuard<'a, &'static [u8]>>,
-    /// Its parts, when it has more.
+    /// The joined parts, if it has more than one.
     buffer: Vec<u8>,
 }
 
-/// The table of parts, in a reading or a writing transaction.
+/// The table of parts, in a read or a write transaction.
 pub(super) trait Parts {
-    /// The parts of a record and of all after it.
-    fn from(&self, id: Id) -> Result<Range<'_, PartId, &'static [u8]>, DiskError>;
+    /// Returns the parts of a record and of all records after it.
+    fn parts_from(&self, id: Id) -> Result<Range<'_, PartId, &'static [u8]>, DiskError>;
 }
 
 impl<T: ReadableTable<PartId, &'static [u8]>> Parts for T {
-    fn from(&self, id: Id) -> Result<Range<'_, PartId, &'static [u8]>, DiskError> {
-        self.range(encode_part(id, 0)..).map_err(shared)
+    fn parts_from(&self, id: Id) -> Result<Range<'_, PartId, &'static [u8]>, DiskError> {
+        self.range(encode_part(id, 0)..).map_err(redb_error)
     }
 }
 
-impl<'a> Values<'a> {
-    /// From a record on.
+impl<'a> ValueReader<'a> {
+    /// Creates a reader that begins at a record.
     pub(super) fn new(table: &'a dyn Parts, from: Id) -> Result<Self, DiskError> {
-        let rows = table.from(from)?.peekable();
+        let rows = table.parts_from(from)?.peekable();
         Ok(Self { table, rows, part: None, buffer: Vec::new() })
     }
 
-    /// What the parts of a record hold; `None` when it has none. Asked for in the order of records.
-    pub(super) fn of(&mut self, id: Id) -> Result<Option<&[u8]>, DiskError> {
+    /// Returns the joined parts of a record, or `None` if it has none. Call it in the order of records.
+    pub(super) fn read(&mut self, id: Id) -> Result<Option<&[u8]>, DiskError> {
         while self.skip_before(id)?.is_some() {}
         if self.peek()? != Some(id) {
-            // Its parts are not there, or the name of another part is damaged and hides them.
-            self.rows = self.table.from(id)?.peekable();
+            // The parts are missing, or hidden behind a part with a damaged id.
+            self.rows = self.table.parts_from(id)?.peekable();
             if self.peek()? != Some(id) {
                 return Ok(None);
             }
@@ -296,33 +296,33 @@ impl<'a> Values<'a> {
         Ok(Some(self.part.as_ref().map_or(&self.buffer, |part| part.value())))
     }
 
-    /// Passes by a record before this one, and names it.
+    /// Skips the next record if it is before `id`, and returns its id.
     pub(super) fn skip_before(&mut self, id: Id) -> Result<Option<Id>, DiskError> {
         let Some(first) = self.peek()?.filter(|first| *first < id) else { return Ok(None) };
         self.collect(first)?;
         Ok(Some(first))
     }
 
-    /// Passes by the next record, and names it.
+    /// Skips the next record and returns its id.
     pub(super) fn skip(&mut self) -> Result<Option<Id>, DiskError> {
         let Some(first) = self.peek()? else { return Ok(None) };
         self.collect(first)?;
         Ok(Some(first))
     }
 
-    /// The record of the next part.
+    /// Returns the record id of the next part.
     fn peek(&mut self) -> Result<Option<Id>, DiskError> {
         match self.rows.peek() {
             None => Ok(None),
             Some(Ok((id, _))) => Ok(Some(record_of(id.value()))),
             Some(Err(_)) => match self.rows.next() {
-                Some(Err(error)) => Err(shared(error)),
+                Some(Err(error)) => Err(redb_error(error)),
                 _ => Ok(None),
             },
         }
     }
 
-    /// Takes the parts of a record, which are next.
+    /// Reads the parts of the next record, which is `id`.
     fn collect(&mut self, id: Id) -> Result<(), DiskError> {
         self.part = self.next_part()?;
         if self.peek()? != Some(id) {
@@ -339,7 +339,7 @@ impl<'a> Values<'a> {
     }
 
     fn next_part(&mut self) -> Result<Option<AccessGuard<'a, &'static [u8]>>, DiskError> {
-        Ok(self.rows.next().transpose().map_err(shared)?.map(|(_, part)| part))
+        Ok(self.rows.next().transpose().map_err(redb_error)?.map(|(_, part)| part))
     }
 }
 
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_fill_pages_and_make_up_the_value() {
+    fn parts_fill_pages_and_add_up_to_the_value() {
         let parts = |bytes| part_lengths(bytes).collect::<Vec<_>>();
         assert_eq!(parts(0), [0]);
         assert_eq!(parts(300), [300]);

@@ -1,7 +1,8 @@
-//! What readers, watches and the commit thread of one engine share.
+//! The state that readers, watches and the commit thread of one engine share.
 //!
-//! The state changes in one place, [`Shared::publish`] and its neighbours, on the commit thread
-//! alone and only after the disk has answered. The lock is never held over the disk.
+//! Only the commit thread changes the state ([`Shared::publish`], [`Shared::raise_floor`] and
+//! [`Shared::prune`]), after the disk has confirmed the write. The lock is not held
+//! during disk IO.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,42 +12,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::StandIn;
-use super::disk::{Damage, Disk, Record, RecordId, Sink, StoredRecord, damaged};
-use super::history::{Filler, Ring};
+use super::MakePlaceholder;
+use super::disk::{Damage, Disk, Record, RecordId, Sink, StoredRecord, damage_error};
 use super::index::{Index, PruneCursor, Version};
 use super::leases::Leases;
+use super::ring::{BatchBuilder, Ring};
 use crate::{
     Batch, DiskError, Event, HealthError, KeyValue, PAGE_BYTES_MAX, Page, Range, ReadError,
-    Revision, WatchError, WatchPlaces, prefix_end,
+    Revision, WatchError, WatchSlots, prefix_end,
 };
 
-/// Records a watch looks at on disk before it answers, even when none of them is of interest.
+/// Most records that one batch of a watch reads from disk, whether they match its prefix or not.
 const SCAN_RECORDS_MAX: usize = 8192;
 
 pub(super) struct Shared {
     pub(super) disk: Arc<dyn Disk>,
-    stand_in: Option<StandIn>,
+    make_placeholder: Option<MakePlaceholder>,
     state: RwLock<State>,
-    /// Revisions being read, and by how many. What they need is not pruned.
+    /// The revisions being read, with the number of readers. Versions they need are not pruned.
     pins: Mutex<BTreeMap<Revision, usize>>,
-    /// `State::newest` and `State::floor`, to be read without the lock.
+    /// Copies of `State::newest` and `State::floor`, to be read without the lock.
     newest: AtomicU64,
     floor: AtomicU64,
-    /// Wakes the watches; carries the newest revision.
-    news: watch::Sender<u64>,
-    pub(super) watches: WatchPlaces,
-    /// Why writes fail at present. Only the commit thread changes it.
+    /// Sends the newest revision to wake the watches.
+    newest_changed: watch::Sender<u64>,
+    pub(super) watches: WatchSlots,
+    /// Why writes currently fail. Only the commit thread changes it.
     failure: Mutex<Option<DiskError>>,
-    /// Why the commit thread is gone, unless it was closed.
+    /// Why the commit thread has stopped, unless the store was closed.
     stopped: Mutex<Option<DiskError>>,
     is_closed: AtomicBool,
 }
 
-/// What an opening finds on the disk.
+/// The state loaded from the disk when the store is opened.
 pub(super) struct Loaded {
     pub(super) shared: Shared,
-    /// Those of the keys and values of all records.
+    /// Size of the keys and values of all records.
     pub(super) bytes: u64,
     pub(super) leases: Leases,
 }
@@ -54,12 +55,12 @@ pub(super) struct Loaded {
 struct State {
     index: Index,
     ring: Ring,
-    /// Invariant: `floor <= newest`, both only grow, and all up to `newest` is durable.
+    /// Invariant: `floor <= newest`, both only grow, and everything up to `newest` is durable.
     newest: Revision,
     floor: Revision,
 }
 
-/// Holds a revision against pruning while its values are being read.
+/// Protects a revision from pruning while its values are being read.
 pub(super) struct Pin<'a> {
     shared: &'a Shared,
     at: Revision,
@@ -84,11 +85,11 @@ impl Drop for Pin<'_> {
 }
 
 impl Shared {
-    /// Builds the index from the disk. Reads no values. A damaged head is an error: without it an older version of some key would be
-    /// taken for its newest one.
+    /// Builds the index from the disk. Reads no values. A damaged head is an error: if it were skipped,
+    /// an older version of some key would become its newest one.
     pub(super) fn load(
         disk: Arc<dyn Disk>,
-        stand_in: Option<StandIn>,
+        make_placeholder: Option<MakePlaceholder>,
     ) -> Result<Loaded, DiskError> {
         let floor = disk.floor()?;
         let (mut index, mut leases) = (Index::default(), Leases::default());
@@ -102,20 +103,20 @@ impl Shared {
             newest = newest.max(head.id.revision);
             bytes += head.bytes();
             index.add(&head.key, Version::of(&head));
-            leases.note(&head);
+            leases.update(&head);
             ControlFlow::Continue(())
         })?;
-        disorder.map_or(Ok(()), |damage| Err(damaged(damage)))?;
+        disorder.map_or(Ok(()), |damage| Err(damage_error(damage)))?;
         let state = State { index, ring: Ring::new(newest), newest, floor };
         let this = Self {
             disk,
-            stand_in,
+            make_placeholder,
             state: RwLock::new(state),
             pins: Mutex::default(),
             newest: AtomicU64::new(newest.0),
             floor: AtomicU64::new(floor.0),
-            news: watch::Sender::new(newest.0),
-            watches: WatchPlaces::default(),
+            newest_changed: watch::Sender::new(newest.0),
+            watches: WatchSlots::default(),
             failure: Mutex::default(),
             stopped: Mutex::default(),
             is_closed: AtomicBool::new(false),
@@ -131,16 +132,16 @@ impl Shared {
         Revision(self.floor.load(Ordering::Acquire))
     }
 
-    pub(super) fn news(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    pub(super) fn newest_changed(&self) -> watch::Receiver<u64> {
+        self.newest_changed.subscribe()
     }
 
-    /// The commit thread is gone: nothing is written any more.
+    /// Records that the commit thread has stopped, and why.
     pub(super) fn stop(&self, source: DiskError) {
         *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(source);
     }
 
-    /// Why the commit thread is gone, unless it was closed.
+    /// Returns why the commit thread has stopped, unless the store was closed.
     pub(super) fn stopped(&self) -> Option<DiskError> {
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -153,7 +154,7 @@ impl Shared {
         if let Some(source) = self.stopped() {
             return Err(HealthError::Stopped { source });
         }
-        match self.failure_now().clone() {
+        match self.lock_failure().clone() {
             Some(source) => Err(HealthError::Failing { source }),
             None if self.is_closed() => Err(HealthError::Closed),
             None => Ok(()),
@@ -174,13 +175,13 @@ impl Shared {
         Ok(Some(key_value(key, value, version)))
     }
 
-    pub(super) fn range(&self, ask: &Range) -> Result<Page, ReadError> {
-        let limit = ask.items_max();
+    pub(super) fn range(&self, range: &Range) -> Result<Page, ReadError> {
+        let limit = range.items_max();
         let state = self.read();
-        let at = state.readable(ask.at)?;
+        let at = state.resolve_revision(range.at)?;
         let mut found: Vec<_> = state
             .index
-            .range(&ask.start, &ask.end, at)
+            .range(&range.start, &range.end, at)
             .take(limit + 1)
             .map(|(key, version)| {
                 (Bytes::copy_from_slice(key), version, state.ring.value(version.id()))
@@ -204,10 +205,10 @@ impl Shared {
         Ok(Page { items, at, more })
     }
 
-    /// Holds a revision for a longer read.
-    pub(super) fn hold(&self, at: Option<Revision>) -> Result<Pin<'_>, ReadError> {
+    /// Pins a revision for a longer read.
+    pub(super) fn pin_revision(&self, at: Option<Revision>) -> Result<Pin<'_>, ReadError> {
         let state = self.read();
-        let at = state.readable(at)?;
+        let at = state.resolve_revision(at)?;
         Ok(self.pin(at))
     }
 
@@ -217,23 +218,24 @@ impl Shared {
         at: Option<Revision>,
         sink: &mut (dyn FnMut(KeyValue) + Send),
     ) -> Result<Revision, ReadError> {
-        let held = self.hold(at)?;
-        self.load_held(&held, prefix, self.stand_in, &mut |kv| {
+        let pin = self.pin_revision(at)?;
+        self.load_pinned(&pin, prefix, self.make_placeholder, &mut |kv| {
             sink(kv);
             ControlFlow::Continue(())
         })?;
-        Ok(held.at)
+        Ok(pin.at)
     }
 
-    /// One pass over the disk, in the order of writing.
-    pub(super) fn load_held(
+    /// Passes all live keys at a pinned revision to `sink`, in the order of their last writes. Reads
+    /// the disk once.
+    pub(super) fn load_pinned(
         &self,
-        held: &Pin<'_>,
+        pin: &Pin<'_>,
         prefix: &[u8],
-        stand_in: Option<StandIn>,
+        make_placeholder: Option<MakePlaceholder>,
         sink: Sink<'_, KeyValue>,
     ) -> Result<(), ReadError> {
-        let at = held.at;
+        let at = pin.at;
         let mut broken = Ok(());
         let result = self.disk.records(RecordId::first(Revision(0)), &mut |record| {
             let StoredRecord { head, value } = record;
@@ -243,7 +245,9 @@ impl Shared {
             if !head.is_delete && head.key.starts_with(prefix) {
                 let version = self.read().index.live(&head.key, at);
                 if let Some(version) = version.filter(|version| version.id() == head.id) {
-                    match value.or_else(|damage| replaced(stand_in, &head.key, damage)) {
+                    match value
+                        .or_else(|damage| placeholder_for(make_placeholder, &head.key, damage))
+                    {
                         Ok(value) => return sink(key_value(head.key, value, version)),
                         Err(error) => broken = Err(error),
                     }
@@ -255,7 +259,7 @@ impl Shared {
         result.map_err(|source| ReadError::Backend { source }).and(broken)
     }
 
-    /// What a watch gets next; `None` when there is nothing after `after` yet.
+    /// Returns the next batch of a watch, or `None` if there is no revision after `after` yet.
     pub(super) fn batch(
         &self,
         prefix: &[u8],
@@ -272,31 +276,33 @@ impl Shared {
         if state.ring.reaches(after) {
             return Ok(Some(state.ring.batch(prefix, after, newest)));
         }
-        // A pin keeps what lives at its revision and everything above.
+        // A pin protects the live versions at its revision and all later records.
         let _pin = self.pin(after);
         drop(state);
         let batch = self.scan(prefix, after, newest);
         batch.map(Some).map_err(|source| WatchError::Backend { source })
     }
 
-    /// The next stretch of history from the disk.
+    /// Reads the next batch of a watch from the disk.
     fn scan(&self, prefix: &[u8], after: Revision, newest: Revision) -> Result<Batch, DiskError> {
-        let mut filler = Filler::new(prefix);
-        let (mut seen, mut reached, mut broken) = (0, newest, Ok(()));
+        let mut builder = BatchBuilder::new(prefix);
+        let (mut scanned, mut reached, mut broken) = (0, newest, Ok(()));
         self.disk.records(RecordId::first(after.next()), &mut |record| {
             let StoredRecord { head, value } = record;
             let revision = head.id.revision;
-            if revision > newest || !filler.is_room_for(revision) {
+            if revision > newest || !builder.has_room_for(revision) {
                 return ControlFlow::Break(());
             }
-            if seen >= SCAN_RECORDS_MAX && head.id.index == 0 {
+            if scanned >= SCAN_RECORDS_MAX && head.id.index == 0 {
                 reached = Revision(revision.0 - 1);
                 return ControlFlow::Break(());
             }
-            seen += 1;
-            if filler.wants(&head.key) {
-                match value.or_else(|damage| replaced(self.stand_in, &head.key, damage)) {
-                    Ok(value) => filler.push(event(Record { head, value })),
+            scanned += 1;
+            if builder.matches(&head.key) {
+                match value
+                    .or_else(|damage| placeholder_for(self.make_placeholder, &head.key, damage))
+                {
+                    Ok(value) => builder.push(event(Record { head, value })),
                     Err(error) => {
                         broken = Err(error);
                         return ControlFlow::Break(());
@@ -306,22 +312,23 @@ impl Shared {
             ControlFlow::Continue(())
         })?;
         broken.map_err(|error| -> DiskError { Arc::new(error) })?;
-        Ok(filler.finish(reached))
+        Ok(builder.finish(reached))
     }
 
-    /// The value of a record that no prune can take: for the commit thread, where prunes happen.
+    /// Returns the value of a record. Only for the commit thread: it needs no pin, because the commit
+    /// thread itself does the pruning.
     pub(super) fn recent_value(&self, key: &[u8], id: RecordId) -> Result<Bytes, ReadError> {
         let value = self.read().ring.value(id);
         value.map_or_else(|| self.value(key, id), Ok)
     }
 
-    /// The newest version of a key, for the commit thread.
+    /// Returns the newest version of a key, for the commit thread.
     pub(super) fn current(&self, key: &[u8]) -> Option<Version> {
         let state = self.read();
         state.index.live(key, state.newest)
     }
 
-    /// The keys that live now under a prefix.
+    /// Returns the live keys under a prefix.
     pub(super) fn live_keys(&self, prefix: &[u8]) -> Vec<Bytes> {
         let (state, end) = (self.read(), prefix_end(prefix));
         let keys = state.index.range(prefix, &end, state.newest);
@@ -340,10 +347,10 @@ impl Shared {
         state.newest = newest;
         self.newest.store(newest.0, Ordering::Release);
         drop(state);
-        self.news.send_replace(newest.0);
+        self.newest_changed.send_replace(newest.0);
     }
 
-    /// Raises the floor, which must be durable.
+    /// Raises the floor, which must be durable already.
     pub(super) fn raise_floor(&self, floor: Revision) {
         let mut state = self.write();
         assert!(floor > state.floor && floor <= state.newest, "floor {floor}");
@@ -351,37 +358,37 @@ impl Shared {
         self.floor.store(floor.0, Ordering::Release);
     }
 
-    /// One step of finding the records that no read can need; where to go on.
+    /// Does one step of finding the records that no read can need; returns where to continue.
     pub(super) fn prune(
         &self,
         cursor: &PruneCursor,
         keys_max: usize,
-        gone: &mut Vec<RecordId>,
+        obsolete: &mut Vec<RecordId>,
     ) -> Option<PruneCursor> {
         let mut state = self.write();
         let pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let through = pins.keys().next().map_or(state.floor, |pin| state.floor.min(*pin));
         drop(pins);
-        state.index.prune(cursor, keys_max, through, gone)
+        state.index.prune(cursor, keys_max, through, obsolete)
     }
 
-    /// No write is acknowledged until the disk has recovered.
+    /// Reports a disk failure to readers of `health`; returns it.
     pub(super) fn fail(&self, source: DiskError) -> DiskError {
-        *self.failure_now() = Some(source.clone());
+        *self.lock_failure() = Some(source.clone());
         source
     }
 
-    /// Writes can succeed again.
+    /// Clears the disk failure.
     pub(super) fn recover(&self) {
-        *self.failure_now() = None;
+        *self.lock_failure() = None;
     }
 
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
-        self.news.send_modify(|_| ());
+        self.newest_changed.send_modify(|_| ());
     }
 
-    /// Must be called while the state is locked, so that no prune comes between.
+    /// Must be called while the state is locked, so that no prune runs in between.
     fn pin(&self, at: Revision) -> Pin<'_> {
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         *pins.entry(at).or_default() += 1;
@@ -397,10 +404,10 @@ impl Shared {
                 None => return Err(ReadError::Backend { source }),
             },
         };
-        replaced(self.stand_in, key, damage)
+        placeholder_for(self.make_placeholder, key, damage)
     }
 
-    fn failure_now(&self) -> MutexGuard<'_, Option<DiskError>> {
+    fn lock_failure(&self) -> MutexGuard<'_, Option<DiskError>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -414,7 +421,7 @@ impl Shared {
 }
 
 impl State {
-    fn readable(&self, at: Option<Revision>) -> Result<Revision, ReadError> {
+    fn resolve_revision(&self, at: Option<Revision>) -> Result<Revision, ReadError> {
         let (floor, newest) = (self.floor, self.newest);
         match at {
             None => Ok(newest),
@@ -425,9 +432,13 @@ impl State {
     }
 }
 
-/// What stands in the place of a damaged value; an error where nothing may.
-fn replaced(stand_in: Option<StandIn>, key: &[u8], damage: Damage) -> Result<Bytes, ReadError> {
-    let Some(make) = stand_in else {
+/// Returns the placeholder of a damaged value, or an error if there is none.
+fn placeholder_for(
+    make_placeholder: Option<MakePlaceholder>,
+    key: &[u8],
+    damage: Damage,
+) -> Result<Bytes, ReadError> {
+    let Some(make) = make_placeholder else {
         let key = Bytes::copy_from_slice(key);
         return Err(ReadError::Damaged { key, source: Arc::new(damage) });
     };

@@ -1,12 +1,11 @@
-//! A file that keeps what it could not write or sync, and does it later in the same order.
+//! A file that buffers operations that failed, and repeats them later in the same order.
 //!
-//! The library above gives up for good at the first error of a write. Here it never sees one: from
-//! the first failure on, writes stay in memory, reads see them, and [`WriteBehind::check`] tells of
-//! the failure. [`WriteBehind::catch_up`] repeats everything since the last sync that succeeded,
-//! syncs between included, so that a crash on the way leaves nothing that the library does not
-//! survive in any case. What a failed sync left behind is written again: the system may have
-//! forgotten that it was never on the disk. It goes to a file that is opened anew, since one that has
-//! told of a failed sync may call the next one good.
+//! redb gives up for good at the first write error, so this file hides them: after the first failure,
+//! writes stay in memory, reads see them, and [`WriteBehind::check`] reports the failure.
+//! [`WriteBehind::catch_up`] repeats everything since the last successful sync, including the syncs in
+//! between, so that a crash on the way leaves a state that redb can recover from. Data of a failed
+//! sync is written again, because the system may have marked its pages clean. The file is opened
+//! again first: after a failed sync, the next sync of the same handle may wrongly succeed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,17 +17,17 @@ use redb::StorageBackend;
 
 use crate::DiskError;
 
-/// Bytes kept between two syncs while the file is well; then it is synced early.
+/// Most bytes buffered between two syncs while the file works; beyond this it is synced early.
 const UNSYNCED_BYTES_MAX: usize = 4 << 20;
-/// Bytes kept while the file fails; far more than a group, and nothing else is begun meanwhile.
+/// Most bytes buffered while the file fails; far more than one group, and no other is started then.
 const BEHIND_BYTES_MAX: usize = 96 << 20;
-/// What a step counts beside its bytes.
+/// Size of a step without its bytes.
 const STEP_BYTES: usize = 32;
 
-/// Opens the file; asked again after each failure.
+/// Opens the file; called again after each failure.
 type Opener = Box<dyn Fn() -> io::Result<Arc<dyn StorageBackend>> + Send + Sync>;
 
-/// A handle; its clones are the same file.
+/// A handle to the file; clones refer to the same file.
 #[derive(Clone, Debug)]
 pub(super) struct WriteBehind {
     inner: Arc<Inner>,
@@ -36,18 +35,18 @@ pub(super) struct WriteBehind {
 
 struct Inner {
     open: Opener,
-    /// Replaced by [`WriteBehind::catch_up`] alone; a read that has begun keeps its own.
+    /// Replaced only by [`WriteBehind::catch_up`]; a read in progress keeps the old one.
     file: RwLock<Arc<dyn StorageBackend>>,
-    /// The length as the library sees it.
+    /// The length that redb sees.
     length: AtomicU64,
-    /// Whether `log` holds what the file does not show; changes with `Log::failure`.
+    /// Whether `log` has steps that the file lacks; changes together with `Log::failure`.
     is_behind: AtomicBool,
     log: Mutex<Log>,
 }
 
 #[derive(Debug, Default)]
 struct Log {
-    /// Invariant: all that was asked for since the last sync that succeeded, in order.
+    /// Invariant: all steps since the last successful sync, in order.
     steps: VecDeque<Step>,
     bytes: usize,
     failure: Option<DiskError>,
@@ -72,7 +71,7 @@ impl WriteBehind {
         Ok(Self { inner: Arc::new(Inner { open, file, length, is_behind, log }) })
     }
 
-    /// A file that is read and never written; what is written to it stays in memory.
+    /// Opens a file that is never written; writes to it stay in memory.
     pub(super) fn read_only(
         open: impl Fn() -> io::Result<Arc<dyn StorageBackend>> + Send + Sync + 'static,
     ) -> io::Result<Self> {
@@ -82,12 +81,12 @@ impl WriteBehind {
         Ok(this)
     }
 
-    /// Whether everything that was synced is on the disk.
+    /// Returns the failure if a sync has not reached the disk.
     pub(super) fn check(&self) -> Result<(), DiskError> {
         self.inner.log().failure.clone().map_or(Ok(()), Err)
     }
 
-    /// Does what could not be done. `Ok`: the file is well again.
+    /// Repeats the failed steps. After `Ok` the file is up to date.
     pub(super) fn catch_up(&self) -> Result<(), DiskError> {
         let inner = &*self.inner;
         let mut log = inner.log();
@@ -131,15 +130,15 @@ impl Inner {
         Arc::clone(&self.file.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Opens the file anew. The old one stays where that fails, to be read from.
+    /// Opens the file again. If that fails, the old handle is kept for reads.
     fn replace(&self) -> io::Result<Arc<dyn StorageBackend>> {
         let new = (self.open)()?;
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
         Ok(new)
     }
 
-    /// Does a step, or keeps it for later.
-    fn take(
+    /// Executes a step, or keeps it for later if the file fails.
+    fn execute(
         &self,
         step: Step,
         work: impl FnOnce(&dyn StorageBackend) -> io::Result<()>,
@@ -179,7 +178,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What the library wrote, whether the file has it or not.
+    /// Reads the file with all buffered steps applied.
     fn read_behind(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let log = self.log();
         let on_disk = self.file();
@@ -233,7 +232,7 @@ impl Step {
     }
 }
 
-/// Copies what `bytes`, which stand at `at`, have in common with `out`, which stands at `offset`.
+/// Copies the part of `bytes`, at file offset `at`, that overlaps with `out`, at file offset `offset`.
 fn overlay(out: &mut [u8], offset: u64, at: u64, bytes: &[u8]) {
     let start = offset.max(at);
     let end = (offset + out.len() as u64).min(at + bytes.len() as u64);
@@ -257,7 +256,7 @@ impl StorageBackend for WriteBehind {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.take(Step::Length(len), |file| file.set_len(len))?;
+        self.inner.execute(Step::Length(len), |file| file.set_len(len))?;
         self.inner.length.store(len, Ordering::Release);
         Ok(())
     }
@@ -268,7 +267,7 @@ impl StorageBackend for WriteBehind {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let step = Step::Write { offset, bytes: data.into() };
-        self.inner.take(step, |file| file.write(offset, data))
+        self.inner.execute(step, |file| file.write(offset, data))
     }
 }
 
@@ -276,14 +275,14 @@ impl StorageBackend for WriteBehind {
 mod tests {
     use super::*;
     use crate::conformance::{Fault, Photo, PowerDisk, Rng};
-    use crate::embedded::files::{Files, Place};
+    use crate::embedded::files::{FileRole, Files};
 
     const SECTOR: usize = 512;
     const SECTORS: usize = 150;
 
     fn over(disk: &PowerDisk) -> WriteBehind {
         let disk = disk.clone();
-        WriteBehind::new(move || disk.open(Place::Current)).expect("a file")
+        WriteBehind::new(move || disk.open(FileRole::Current)).expect("a file")
     }
 
     fn read(file: &WriteBehind) -> Vec<u8> {
@@ -292,13 +291,13 @@ mod tests {
         bytes
     }
 
-    /// What a power cut leaves may hold of what was written after a sync only when it holds all that
-    /// was written before it.
+    /// After a power cut, data written after a sync may be present only if all data written before that
+    /// sync is present.
     fn check_order(image: &[u8], epochs: &[usize]) {
-        let is_there = |place: &usize| image.get(*place * SECTOR).is_some_and(|byte| *byte != 0);
-        let last = (0..epochs.len()).rev().find(is_there).map_or(0, |place| epochs[place]);
-        let missing = (0..epochs.len()).find(|place| epochs[*place] < last && !is_there(place));
-        assert_eq!(missing, None, "of epoch {last} something is there");
+        let is_present = |place: &usize| image.get(*place * SECTOR).is_some_and(|byte| *byte != 0);
+        let last = (0..epochs.len()).rev().find(is_present).map_or(0, |place| epochs[place]);
+        let missing = (0..epochs.len()).find(|place| epochs[*place] < last && !is_present(place));
+        assert_eq!(missing, None, "data of epoch {last} is present");
     }
 
     #[test]
@@ -310,7 +309,7 @@ mod tests {
             disk.start_photos(Rng(seed));
             let file = over(&disk);
             let (mut shown, mut epoch) = (vec![], 0);
-            // For each sector, in the order of writing, how many syncs were asked for before.
+            // For each sector, in the order of writing, the number of syncs before it.
             let mut epochs = vec![];
             while epochs.len() < SECTORS {
                 match rng.below(12) {
@@ -329,7 +328,7 @@ mod tests {
                         epochs.push(epoch);
                     }
                 }
-                assert!(read(&file) == shown, "seed {seed}: a read does not see what was written");
+                assert!(read(&file) == shown, "seed {seed}: a read misses a write");
             }
             disk.fail(None);
             file.catch_up().expect("the disk works");
@@ -344,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_the_disk_has_a_maximum() {
+    fn buffered_writes_have_a_maximum() {
         let disk = PowerDisk::default();
         let file = over(&disk);
         disk.fail(Some(Fault::All));
@@ -358,11 +357,11 @@ mod tests {
     }
 
     #[test]
-    fn a_read_only_file_takes_writes_and_keeps_none() {
+    fn a_read_only_file_keeps_writes_in_memory() {
         let disk = PowerDisk::default();
         let file = WriteBehind::read_only({
             let disk = disk.clone();
-            move || disk.open(Place::Current)
+            move || disk.open(FileRole::Current)
         })
         .expect("a file");
         file.set_len(3).expect("a length");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use keelson_store::backup::BackupReader;
 use keelson_store::conformance::{Rng, drain, put};
-use keelson_store::embedded::{Found, Offline, remove_damaged, restore};
+use keelson_store::embedded::{CheckItem, Offline, remove_damaged, restore};
 use keelson_store::{
     Embedded, EmbeddedOptions, KeyValue, OpenError, Range, ReadError, Revision, Store, WatchError,
     WriteError,
@@ -71,7 +71,7 @@ fn places(records: &[u8], bytes: &[u8]) -> Vec<usize> {
 fn damages(dir: &Path) -> Vec<String> {
     let mut damages = vec![];
     let mut keep = |found| {
-        if let Found::Damage(line) = found {
+        if let CheckItem::Damage(line) = found {
             damages.push(line);
         }
     };
@@ -82,7 +82,7 @@ fn damages(dir: &Path) -> Vec<String> {
     damages
 }
 
-fn stand_in(why: &str) -> Bytes {
+fn make_placeholder(why: &str) -> Bytes {
     format!("cannot be read: {why}").into()
 }
 
@@ -189,12 +189,15 @@ async fn a_damaged_value_costs_only_itself() {
 }
 
 #[tokio::test]
-async fn a_stand_in_takes_the_place_of_a_damaged_value() {
+async fn a_placeholder_replaces_a_damaged_value() {
     let dir = TempDir::new().unwrap();
     let whole = grown(dir.path()).await;
     flip_value(dir.path(), &whole, 9);
-    let stand_in: keelson_store::StandIn = stand_in;
-    let options = EmbeddedOptions { stand_in: Some(stand_in), ..EmbeddedOptions::new(dir.path()) };
+    let make_placeholder: keelson_store::MakePlaceholder = make_placeholder;
+    let options = EmbeddedOptions {
+        make_placeholder: Some(make_placeholder),
+        ..EmbeddedOptions::new(dir.path())
+    };
     let store = Embedded::open(options).unwrap();
     let text = "cannot be read: record 10.0 is damaged: its value fails its checksum";
     let expected = |n| if n == 9 { text.to_owned() } else { value(n) };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use keelson_store::backup::BackupReader;
 use keelson_store::conformance::{delete, list, put};
-use keelson_store::embedded::{Found, Offline, RestoreError, restore};
+use keelson_store::embedded::{CheckItem, Offline, RestoreError, restore};
 use keelson_store::{Embedded, EmbeddedOptions, OpenError, Revision, Store};
 use redb::{Database, TableDefinition};
 use tempfile::TempDir;
@@ -27,9 +27,9 @@ fn check(dir: &Path) -> (Vec<String>, usize, Vec<String>) {
     let (mut live, mut past, mut damages) = (vec![], 0, vec![]);
     let offline = Offline::open(dir).unwrap();
     let extent = offline.check(&mut |found| match found {
-        Found::Live(kv) => live.push(format!("{kv:?}")),
-        Found::Past(_) => past += 1,
-        Found::Damage(line) => damages.push(line),
+        CheckItem::Live(kv) => live.push(format!("{kv:?}")),
+        CheckItem::Past(_) => past += 1,
+        CheckItem::Damage(line) => damages.push(line),
     });
     assert_eq!(extent.unwrap().newest, Revision(6));
     (live, past, damages)
@@ -98,11 +98,13 @@ async fn values_of_every_length_are_put_together_again() {
     drop(open());
     let mut found = vec![];
     Offline::open(dir.path()).unwrap().check(&mut |finding| found.push(finding)).unwrap();
-    let damage = found.iter().find(|finding| matches!(finding, Found::Damage(_)));
+    let damage = found.iter().find(|finding| matches!(finding, CheckItem::Damage(_)));
     assert!(damage.is_none(), "{damage:?}");
     let mut live: Vec<_> = found
         .iter()
-        .filter_map(|found| if let Found::Live(kv) = found { Some(kv.value.len()) } else { None })
+        .filter_map(
+            |found| if let CheckItem::Live(kv) = found { Some(kv.value.len()) } else { None },
+        )
         .collect();
     live.sort_unstable();
     assert_eq!(live, LENGTHS);

@@ -11,8 +11,8 @@ use keelson_store::{Embedded, Op, Revision, Store, Txn, WriteError};
 use crate::sim::recovered;
 
 fn open(disk: &PowerDisk) -> Arc<Embedded> {
-    let disk = RedbDisk::over(disk.clone()).expect("open");
-    Embedded::on(Arc::new(disk)).expect("start")
+    let disk = RedbDisk::with_files(disk.clone()).expect("open");
+    Embedded::with_disk(Arc::new(disk)).expect("start")
 }
 
 /// Takes the disk as each power cut would have left it, opens it and looks whether it holds the last
@@ -112,7 +112,7 @@ fn copy(disk: &RedbDisk, mut next: RecordId, through: u64) -> RecordId {
 async fn a_power_cut_around_a_change_of_files_loses_nothing() {
     for seed in 0..6 {
         let disk = PowerDisk::default();
-        let records = RedbDisk::over(disk.clone()).expect("open");
+        let records = RedbDisk::with_files(disk.clone()).expect("open");
         disk.start_photos(Rng(seed));
         for n in 1..=30 {
             records.commit(&[record(n)], None).expect("a commit");
@@ -122,7 +122,7 @@ async fn a_power_cut_around_a_change_of_files_loses_nothing() {
                 if n % 2 == 0 {
                     // Else the next one begins anew.
                     copy(&records, next, n);
-                    records.change_over(Revision(0)).expect("it is whole");
+                    records.switch_to_copy(Revision(0)).expect("it is whole");
                 }
             }
             if n % 7 == 0 {
@@ -139,7 +139,7 @@ async fn a_power_cut_around_a_change_of_files_loses_nothing() {
 async fn a_change_of_files_that_fails_loses_nothing_either() {
     for seed in 0..6 {
         let disk = PowerDisk::default();
-        let records = RedbDisk::over(disk.clone()).expect("open");
+        let records = RedbDisk::with_files(disk.clone()).expect("open");
         disk.start_photos(Rng(seed));
         let all_of = |through| copy(&records, RecordId::first(Revision(0)), through);
         for n in 1..=24 {
@@ -148,16 +148,16 @@ async fn a_change_of_files_that_fails_loses_nothing_either() {
             if n % 8 == 0 {
                 // Not whole: a record is missing.
                 all_of(n - 1);
-                records.change_over(Revision(0)).expect_err("a record is missing");
+                records.switch_to_copy(Revision(0)).expect_err("a record is missing");
                 for fault in [Fault::Names, Fault::Syncs, Fault::All] {
                     all_of(n);
                     disk.fail(Some(fault));
-                    records.change_over(Revision(0)).expect_err("the disk fails");
+                    records.switch_to_copy(Revision(0)).expect_err("the disk fails");
                     disk.fail(None);
                     records.settle().expect("all is as before");
                 }
                 all_of(n);
-                records.change_over(Revision(0)).expect("it is whole");
+                records.switch_to_copy(Revision(0)).expect("it is whole");
                 // A crash may bring the old file back, and the new one can be opened anew.
                 for fault in [Fault::Names, Fault::Writes] {
                     disk.fail(Some(fault));

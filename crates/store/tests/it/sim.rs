@@ -140,7 +140,7 @@ async fn a_failed_sync_stops_acknowledgements() {
     for fault in [Fault::Lost, Fault::Kept] {
         let records = Arc::new(MemDisk::new());
         let (disk, _entered) = SimDisk::new(&records, Some((3, fault)));
-        let store = Embedded::on(disk).unwrap();
+        let store = Embedded::with_disk(disk).unwrap();
         let mut watch = store.watch(Bytes::new(), Revision(0)).unwrap();
         put(&*store, "a", "1").await;
         let last = put(&*store, "b", "1").await;
@@ -157,7 +157,7 @@ async fn a_failed_sync_stops_acknowledgements() {
         assert_eq!(list(&*store, "", None).await, ["a=1", "b=1"], "{fault:?}");
         assert_eq!(drain(&mut *watch, last).await.len(), 2);
         drop(store);
-        let store = Embedded::on(records).unwrap();
+        let store = Embedded::with_disk(records).unwrap();
         assert!(store.health().is_ok());
         let is_kept = store.get(b"c").await.unwrap().is_some();
         assert_eq!(is_kept, fault == Fault::Kept);
@@ -169,7 +169,7 @@ async fn a_failed_write_is_taken_back_and_writes_go_on() {
     for fault in [Fault::Lost, Fault::Kept] {
         let records = Arc::new(MemDisk::new());
         let (disk, _entered) = SimDisk::new(&records, Some((2, fault)));
-        let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+        let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
         let mut watch = store.watch(Bytes::new(), Revision(0)).unwrap();
         let before = put(&*store, "a", "1").await;
         let error = store.txn(one_put("lost", "1")).await.unwrap_err();
@@ -180,7 +180,7 @@ async fn a_failed_write_is_taken_back_and_writes_go_on() {
         assert_eq!(after, before.next(), "nobody has seen the revision that failed");
         assert_eq!(drain(&mut *watch, after).await.len(), 2);
         drop(store);
-        let store = Embedded::on(records).unwrap();
+        let store = Embedded::with_disk(records).unwrap();
         assert_eq!(list(&*store, "", None).await, ["a=1", "b=1"], "{fault:?}");
     }
 }
@@ -190,7 +190,7 @@ async fn the_log_tells_once_what_met_the_failure_first() {
     log::start();
     for step in ["write", "compact", "forget", "settle"] {
         let (disk, _entered) = SimDisk::new(&Arc::new(MemDisk::new()), None);
-        let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+        let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
         let shall_break = || disk.plan.lock().unwrap().broken = Some(step);
         if step == "settle" {
             // That comes by itself.
@@ -222,12 +222,12 @@ async fn the_log_tells_once_what_met_the_failure_first() {
 #[tokio::test]
 async fn a_value_that_cannot_be_read_is_no_failure_of_writes() {
     let records = Arc::new(MemDisk::new());
-    let first = Embedded::on(Arc::clone(&records) as _).unwrap();
+    let first = Embedded::with_disk(Arc::clone(&records) as _).unwrap();
     let at = put(&*first, "a", "1").await;
     drop(first);
     // What was written before this one was opened stands on the disk alone.
     let (disk, _entered) = SimDisk::new(&records, None);
-    let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+    let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
     disk.plan.lock().unwrap().broken = Some("read");
     let compare = vec![Compare { key: "a".into(), modified: Revision(0) }];
     let create = Txn { compare, ..one_put("a", "2") };
@@ -246,7 +246,7 @@ async fn a_value_that_cannot_be_read_is_no_failure_of_writes() {
 #[tokio::test]
 async fn nothing_is_visible_before_its_sync() {
     let (disk, entered) = SimDisk::new(&Arc::new(MemDisk::new()), None);
-    let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+    let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
     let before = put(&*store, "a", "1").await;
     entered.recv_timeout(DEADLINE).unwrap();
     let mut watch = store.watch(Bytes::new(), before).unwrap();
@@ -267,13 +267,13 @@ async fn nothing_is_visible_before_its_sync() {
 #[tokio::test]
 async fn a_watch_on_disk_shows_nothing_before_its_answer() {
     let records = Arc::new(MemDisk::new());
-    let store = Embedded::on(Arc::clone(&records) as _).unwrap();
+    let store = Embedded::with_disk(Arc::clone(&records) as _).unwrap();
     for n in 0..3 {
         put(&*store, "a", &n.to_string()).await;
     }
     drop(store);
     let (disk, entered) = SimDisk::new(&records, None);
-    let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+    let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
     disk.plan.lock().unwrap().is_gate_late = true;
     disk.shut_gate(true);
     let mut writing = store.txn(one_put("a", "3"));
@@ -291,7 +291,7 @@ async fn a_watch_on_disk_shows_nothing_before_its_answer() {
 #[tokio::test]
 async fn many_writers_share_a_sync() {
     let (disk, entered) = SimDisk::new(&Arc::new(MemDisk::new()), None);
-    let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+    let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
     disk.shut_gate(true);
     let mut writers: Vec<_> = (0..100).map(|n| store.txn(one_put(&n.to_string(), ""))).collect();
     assert!(is_pending(&mut writers[0]).await);
@@ -310,7 +310,7 @@ async fn many_writers_share_a_sync() {
 #[tokio::test]
 async fn a_dropped_writer_does_not_take_its_write_back() {
     let (disk, entered) = SimDisk::new(&Arc::new(MemDisk::new()), None);
-    let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+    let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
     disk.shut_gate(true);
     let mut writing = store.txn(one_put("a", "1"));
     assert!(is_pending(&mut writing).await);
@@ -331,7 +331,7 @@ async fn what_was_acknowledged_survives_any_fault() {
         let records = Arc::new(MemDisk::new());
         let (disk, _entered) = SimDisk::new(&records, Some((at, fault)));
         let mended_at = (seed % 2 == 0).then(|| rng.below(40));
-        let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+        let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
         let mut acknowledged = vec![(String::new(), Revision(0)); 8];
         for round in 0..40 {
             let writers: Vec<_> = (0..1 + rng.below(8) as usize)
@@ -352,7 +352,7 @@ async fn what_was_acknowledged_survives_any_fault() {
         }
         let (newest, floor) = (store.revision(), store.floor());
         drop(store);
-        let store = Embedded::on(Arc::clone(&records) as _).unwrap();
+        let store = Embedded::with_disk(Arc::clone(&records) as _).unwrap();
         assert!(store.revision() >= newest && store.floor() >= floor, "seed {seed}");
         for (n, (value, at)) in acknowledged.into_iter().enumerate() {
             let found = store.get(format!("k{n}").as_bytes()).await.unwrap();
@@ -366,7 +366,7 @@ async fn what_was_acknowledged_survives_any_fault() {
 #[tokio::test]
 async fn compaction_gives_records_back() {
     let records = Arc::new(MemDisk::new());
-    let store = Embedded::on(Arc::clone(&records) as _).unwrap();
+    let store = Embedded::with_disk(Arc::clone(&records) as _).unwrap();
     for n in 0..5000 {
         put(&*store, &format!("k{}", n % 10), &n.to_string()).await;
     }
@@ -377,7 +377,7 @@ async fn compaction_gives_records_back() {
     store.close();
     drop(store);
     // What the closing cut short, the next opening finishes.
-    let store = Embedded::on(Arc::clone(&records) as _).unwrap();
+    let store = Embedded::with_disk(Arc::clone(&records) as _).unwrap();
     for n in 0..20 {
         put(&*store, "x", &n.to_string()).await;
     }

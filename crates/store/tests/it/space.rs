@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use keelson_store::conformance::{commit, drain, list, put};
 use keelson_store::embedded::disk::{Disk, Head, MemDisk, Record, RecordId, Sink, StoredRecord};
-use keelson_store::embedded::{Found, Offline};
+use keelson_store::embedded::{CheckItem, Offline};
 use keelson_store::{DiskError, Embedded, EmbeddedOptions, Op, Revision, Store, Txn, WriteError};
 use tempfile::TempDir;
 
@@ -75,7 +75,7 @@ async fn a_directory_takes_up_less_than_three_times_what_is_live() {
     drop((rest, store));
     let mut damages = vec![];
     let extent = Offline::open(dir.path()).unwrap().check(&mut |found| {
-        if let Found::Damage(line) = found {
+        if let CheckItem::Damage(line) = found {
             damages.push(line);
         }
     });
@@ -109,7 +109,7 @@ struct Copies {
 
 #[derive(Default)]
 struct Gate {
-    is_wasteful: bool,
+    should_rewrite: bool,
     is_shut: bool,
     failure: Option<&'static str>,
     refused: usize,
@@ -172,7 +172,7 @@ impl Disk for Copies {
         self.records.recover(undo, floor)
     }
 
-    fn is_wasteful(&self, bytes: u64) -> bool {
+    fn should_rewrite(&self, bytes: u64) -> bool {
         let (mut held, first) = (0, RecordId::first(Revision(0)));
         let mut add = |head: Head| {
             held += head.bytes();
@@ -180,7 +180,7 @@ impl Disk for Copies {
         };
         self.records.heads(first, &mut add).unwrap();
         assert_eq!(bytes, held, "the sum of what is on the disk");
-        self.gate.lock().unwrap().is_wasteful
+        self.gate.lock().unwrap().should_rewrite
     }
 
     fn copy(&self, from: RecordId, through: Revision) -> Result<Option<RecordId>, DiskError> {
@@ -200,9 +200,9 @@ impl Disk for Copies {
         Ok(is_first.then(|| RecordId::first(Revision(1))))
     }
 
-    fn change_over(&self, floor: Revision) -> Result<(), DiskError> {
+    fn switch_to_copy(&self, floor: Revision) -> Result<(), DiskError> {
         self.change(|gate| {
-            gate.is_wasteful = false;
+            gate.should_rewrite = false;
             gate.over.push((gate.copied.take(), floor));
         });
         Ok(())
@@ -220,8 +220,8 @@ fn broken(what: &str) -> DiskError {
 /// A store with something to give back, whose copy waits.
 async fn copying() -> (Arc<Copies>, Arc<Embedded>, Revision) {
     let disk = Arc::new(Copies::default());
-    disk.change(|gate| (gate.is_wasteful, gate.is_shut) = (true, true));
-    let store = Embedded::on(Arc::clone(&disk) as _).unwrap();
+    disk.change(|gate| (gate.should_rewrite, gate.is_shut) = (true, true));
+    let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
     for n in 0..100 {
         put(&*store, &format!("k{}", n % 10), &n.to_string()).await;
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use keelson_store::conformance::{PowerDisk, Rng, drain, list, put};
-use keelson_store::embedded::files::{Files, Place};
-use keelson_store::embedded::{Found, Offline, RedbDisk};
+use keelson_store::embedded::files::{FileRole, Files};
+use keelson_store::embedded::{CheckItem, Offline, RedbDisk};
 use keelson_store::{Embedded, EmbeddedOptions, OpenError, Revision, Store};
 use tempfile::TempDir;
 
@@ -65,7 +65,7 @@ async fn a_directory_of_format_3_is_taken_over_with_its_revisions_and_its_histor
     assert_eq!(std::fs::read(dir.path().join("FORMAT")).unwrap(), b"keelson-store 4\n");
     let mut damages = vec![];
     let mut keep = |found| {
-        if let Found::Damage(line) = found {
+        if let CheckItem::Damage(line) = found {
             damages.push(line);
         }
     };
@@ -89,18 +89,18 @@ async fn a_takeover_that_was_cut_after_its_number_is_done_again() {
 #[tokio::test]
 async fn a_power_cut_in_a_takeover_loses_nothing() {
     let disk = PowerDisk::default();
-    let file = disk.open(Place::Current).unwrap();
+    let file = disk.open(FileRole::Current).unwrap();
     file.set_len(records().len() as u64).unwrap();
     file.write(0, &records()).unwrap();
     file.sync_data().unwrap();
     drop(file);
     disk.start_photos(Rng(7));
-    drop(RedbDisk::over(disk.clone()).unwrap());
+    drop(RedbDisk::with_files(disk.clone()).unwrap());
     let photos = disk.take_photos();
     assert!(photos.len() > 10, "only {} moments", photos.len());
     for photo in photos {
-        let disk = Arc::new(RedbDisk::over(photo.disk).unwrap());
-        check(&Embedded::on(disk).unwrap()).await;
+        let disk = Arc::new(RedbDisk::with_files(photo.disk).unwrap());
+        check(&Embedded::with_disk(disk).unwrap()).await;
     }
 }
 

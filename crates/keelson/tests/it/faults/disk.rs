@@ -26,8 +26,8 @@ struct Server {
 
 impl Server {
     fn start(disk: &PowerDisk) -> Server {
-        let disk = RedbDisk::over(disk.clone()).expect("the disk opens");
-        let store = Embedded::on(Arc::new(disk)).expect("the store opens");
+        let disk = RedbDisk::with_files(disk.clone()).expect("the disk opens");
+        let store = Embedded::with_disk(Arc::new(disk)).expect("the store opens");
         let runtime = Runtime::new().expect("a runtime");
         let builder = Builder { tls: false, ..quiet().token("t", "admin").store(store) };
         let keelson = runtime.block_on(builder.start()).expect("the server starts");

@@ -1,5 +1,5 @@
-//! How values of the contract and values of the cluster map. What is an object and in which form is
-//! known to whoever opens the store.
+//! Conversion between store values and etcd values. The opener of the store supplies the codec, because
+//! this crate does not interpret values.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use keelson_store::DiskError;
 
-/// Both forms of a value. Keys are the contract's.
-pub trait Values: fmt::Debug + Send + Sync {
-    /// The cluster's form of a value of the contract. An error means that nothing is written.
+/// Converts between store values and etcd values. Keys are store keys.
+pub trait ValueCodec: fmt::Debug + Send + Sync {
+    /// Encodes a store value for etcd. After an error nothing is written.
     fn encode(&self, key: &[u8], value: &Bytes) -> Result<Bytes, DiskError>;
 
-    /// The contract's form of a value of the cluster, which anybody may have written. Of what cannot
-    /// be read it says so in a form that the contract's reader takes for that.
+    /// Decodes an etcd value, which any program may have written. Returns a placeholder that the reader
+    /// recognizes if the value cannot be decoded.
     fn decode(&self, key: &[u8], value: Bytes) -> Bytes;
 }
 
-/// Values are the same on both sides.
+/// Leaves values unchanged.
 #[derive(Clone, Copy, Debug)]
-pub struct SameValues;
+pub struct IdentityCodec;
 
-impl Values for SameValues {
+impl ValueCodec for IdentityCodec {
     fn encode(&self, _key: &[u8], value: &Bytes) -> Result<Bytes, DiskError> {
         Ok(value.clone())
     }
@@ -32,42 +32,41 @@ impl Values for SameValues {
     }
 }
 
-/// Writes of this process whose event is still to come that are remembered, by number and by bytes.
+/// Most own writes to cache until their event arrives, by count and by bytes.
 const OWN_WRITES_MAX: usize = 4096;
 const OWN_BYTES_MAX: usize = 4 << 20;
 
-/// Both forms of values, with those in mind that this process has written itself: when they come back
-/// in a watch, there is nothing to decode.
+/// A codec that caches the writes of this process, so that their events need not be decoded.
 #[derive(Debug)]
-pub(crate) struct OwnValues {
-    values: Arc<dyn Values>,
-    own: Mutex<Own>,
+pub(crate) struct CachingCodec {
+    values: Arc<dyn ValueCodec>,
+    own: Mutex<OwnWrites>,
 }
 
 #[derive(Debug, Default)]
-struct Own {
-    /// By key: the cluster's form and the contract's.
+struct OwnWrites {
+    /// Maps a store key to the etcd value and the store value.
     writes: HashMap<Bytes, (Bytes, Bytes)>,
-    /// At least the bytes of `writes`, at most [`OWN_BYTES_MAX`]: a write of the same key is counted
-    /// on top of the one that it takes the place of.
+    /// Upper bound of the bytes of `writes`, at most [`OWN_BYTES_MAX`]: a replaced write of the same key
+    /// is still counted.
     bytes: usize,
 }
 
-impl OwnValues {
-    pub fn new(values: Arc<dyn Values>) -> Self {
+impl CachingCodec {
+    pub fn new(values: Arc<dyn ValueCodec>) -> Self {
         Self { values, own: Mutex::default() }
     }
 
-    /// The cluster's form of a value that is about to be written.
+    /// Encodes a value that is about to be written.
     pub fn encode(&self, key: &Bytes, value: &Bytes) -> Result<Bytes, DiskError> {
         let encoded = self.values.encode(key, value)?;
         let is_same = encoded.as_ptr() == value.as_ptr();
         let bytes = encoded.len() + value.len();
         if !is_same && bytes <= OWN_BYTES_MAX {
             let mut own = self.lock();
-            // What failed is never taken out: now and then all is forgotten.
+            // Failed writes are never taken out, so the cache is cleared when it is full.
             if own.bytes + bytes > OWN_BYTES_MAX || own.writes.len() >= OWN_WRITES_MAX {
-                *own = Own::default();
+                *own = OwnWrites::default();
             }
             own.bytes += bytes;
             own.writes.insert(key.clone(), (encoded.clone(), value.clone()));
@@ -75,25 +74,25 @@ impl OwnValues {
         Ok(encoded)
     }
 
-    /// The contract's form of a value that was read.
+    /// Decodes a value that was read.
     pub fn decode(&self, key: &Bytes, value: Bytes) -> Bytes {
         self.values.decode(key, value)
     }
 
-    /// The contract's form of a value that an event brings.
+    /// Decodes the value of a watch event.
     pub fn decode_event(&self, key: &Bytes, value: Bytes) -> Bytes {
         let own = self.lock().take(key, &value);
         own.unwrap_or_else(|| self.decode(key, value))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Own> {
-        // What is remembered is right after every step.
+    fn lock(&self) -> MutexGuard<'_, OwnWrites> {
+        // Every critical section leaves the cache consistent.
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Own {
-    /// What was written as this value, if that was the last write of the key here.
+impl OwnWrites {
+    /// Removes and returns the store value of an etcd value, if it was the last own write of the key.
     fn take(&mut self, key: &Bytes, value: &Bytes) -> Option<Bytes> {
         let (encoded, _) = self.writes.get(key)?;
         if encoded != value {
@@ -109,26 +108,26 @@ impl Own {
 mod tests {
     use super::*;
 
-    /// Counts what it decodes.
+    /// Counts decoded values.
     #[derive(Debug, Default)]
-    struct Counting(Mutex<usize>);
+    struct CountingCodec(Mutex<usize>);
 
-    impl Values for Counting {
+    impl ValueCodec for CountingCodec {
         fn encode(&self, _key: &[u8], value: &Bytes) -> Result<Bytes, DiskError> {
             Ok([b"x", &value[..]].concat().into())
         }
 
         fn decode(&self, _key: &[u8], value: Bytes) -> Bytes {
-            *self.0.lock().expect("whole") += 1;
+            *self.0.lock().expect("a lock") += 1;
             value.slice(1..)
         }
     }
 
     #[test]
-    fn an_own_write_is_not_decoded_when_it_comes_back() {
-        let counting = Arc::new(Counting::default());
-        let values = OwnValues::new(counting.clone());
-        let decoded = || *counting.0.lock().expect("whole");
+    fn the_event_of_an_own_write_is_not_decoded() {
+        let counting = Arc::new(CountingCodec::default());
+        let values = CachingCodec::new(counting.clone());
+        let decoded = || *counting.0.lock().expect("a lock");
         let (key, other) = (Bytes::from_static(b"k"), Bytes::from_static(b"o"));
         let written = values.encode(&key, &"v".into()).expect("a value");
         assert_eq!((values.decode_event(&key, written.clone()), decoded()), ("v".into(), 0));
@@ -140,8 +139,8 @@ mod tests {
     }
 
     #[test]
-    fn writes_whose_event_never_comes_are_forgotten() {
-        let values = OwnValues::new(Arc::new(Counting::default()));
+    fn writes_without_an_event_are_dropped() {
+        let values = CachingCodec::new(Arc::new(CountingCodec::default()));
         let value = Bytes::from(vec![b'v'; 1 << 20]);
         for n in 0..40_u8 {
             values.encode(&Bytes::from(vec![n]), &value).expect("a value");

@@ -1,4 +1,4 @@
-//! Panics of the library that reads the records file: it takes damaged pages for mistakes of its own.
+//! Panics of redb, which panics on some damaged pages as if they were bugs.
 
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
@@ -10,59 +10,59 @@ use redb::Database;
 use super::directory::RECORDS_FILE;
 use crate::DiskError;
 
-/// The library panicked. `Display` names the file and what can be done.
+/// redb panicked. `Display` names the file and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{RECORDS_FILE} is damaged (redb panicked: {0}); `keelson check` says where, `keelson restore` \
      makes a new one of a backup"
 )]
-pub(super) struct Panicked(String);
+pub(super) struct RedbPanicked(String);
 
-/// Does some work of the library; its panic is an error.
-pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, DiskError>) -> Result<T, DiskError> {
-    // What the library shares between transactions it keeps behind locks, which a panic poisons: then
-    // the next call panics too, and that is an error again.
+/// Calls redb and turns a panic into an error.
+pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T, DiskError>) -> Result<T, DiskError> {
+    // redb keeps state that transactions share behind locks, which a panic poisons. The next call then
+    // panics too, and is an error again.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let error: DiskError = Arc::new(Panicked(line_of(&*panic)));
+        let error: DiskError = Arc::new(RedbPanicked(panic_message(&*panic)));
         Err(error)
     })
 }
 
-/// The first line of what a panic said.
-pub(crate) fn line_of(panic: &(dyn Any + Send)) -> String {
+/// Returns the first line of a panic message.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// An open database. Closing it writes, and so may panic as everything else; that costs no more than
-/// the next opening being slower.
-pub(super) struct Opened(Option<Database>);
+/// An open database. Dropping it writes, which may panic like other calls; the panic is logged. After
+/// that the next start is slower.
+pub(super) struct OpenDatabase(Option<Database>);
 
-impl Opened {
+impl OpenDatabase {
     pub(super) fn new(database: Database) -> Self {
         Self(Some(database))
     }
 }
 
-impl Deref for Opened {
+impl Deref for OpenDatabase {
     type Target = Database;
 
     fn deref(&self) -> &Database {
-        self.0.as_ref().expect("it is taken out when it is dropped")
+        self.0.as_ref().expect("present until the drop")
     }
 }
 
-impl DerefMut for Opened {
+impl DerefMut for OpenDatabase {
     fn deref_mut(&mut self) -> &mut Database {
-        self.0.as_mut().expect("it is taken out when it is dropped")
+        self.0.as_mut().expect("present until the drop")
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenDatabase {
     fn drop(&mut self) {
         let database = self.0.take();
-        if let Err(error) = caught(|| {
+        if let Err(error) = catch_panic(|| {
             drop(database);
             Ok(())
         }) {
