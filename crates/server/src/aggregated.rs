@@ -1,5 +1,5 @@
-//! Aggregated discovery: everything that is served in one document, with a tag. Its text is kept group by group, for
-//! clients ask for it often, and a definition changes one group.
+//! Aggregated discovery: all served resources in one document, with an ETag. Its text is cached per group, because
+//! clients request it often and a CustomResourceDefinition changes only one group.
 
 use crate::discovery::strings;
 use bytes::Bytes;
@@ -13,17 +13,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the document says before its groups, and after them.
+/// The document before and after its groups.
 const HEAD: &[u8] = br#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":["#;
 const TAIL: &[u8] = b"]}";
 
-/// `/api` or `/apis` in aggregated form, as it was last asked for.
+/// The cached aggregated document of `/api` or `/apis`.
 #[derive(Default)]
-pub(crate) struct Aggregated(Mutex<Option<Kept>>);
+pub(crate) struct Aggregated(Mutex<Option<CachedDocument>>);
 
-struct Kept {
-    /// Of the API table's changes.
-    number: u64,
+struct CachedDocument {
+    /// The number of the API table's last change.
+    change: u64,
     remote: Arc<Vec<RemoteGroup>>,
     /// Groups of the API table, as JSON.
     groups: HashMap<Str, Bytes>,
@@ -40,49 +40,55 @@ impl fmt::Debug for Aggregated {
 pub(crate) struct Document {
     /// JSON.
     pub text: Vec<u8>,
-    /// A name for the text, in hexadecimal digits.
+    /// Hash of the text in hexadecimal, used as ETag.
     pub hash: String,
 }
 
 impl Aggregated {
-    /// The document of the core group, or of all others. `is_known` is asked whether a hash is that of a text that the
-    /// client has: then there is no text.
+    /// Returns the document of the core group, or of all others. If `is_known` returns true for its hash, the client has
+    /// the document already, and the text is empty.
     pub fn document(
         &self,
         registry: &Registry,
         core: bool,
         is_known: impl Fn(&str) -> bool,
     ) -> Document {
-        // The table is at least as new as its number: what is newer is looked at again next time.
-        let number = registry.api_change();
+        // The table may be newer than the change number; then the next call rebuilds once more.
+        let change = registry.api_change();
         let (api, remote) = (registry.api(), registry.remote_groups());
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = place.take();
-        let is_new = |kept: &Kept| kept.number == number && Arc::ptr_eq(&kept.remote, &remote);
-        if let Some(kept) = before.as_ref().filter(|kept| is_new(kept)) {
-            let hash = kept.hash.clone();
-            let text = if is_known(&hash) { vec![] } else { kept.text(&api, core) };
-            *place = before;
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let previous = guard.take();
+        let is_new = |cached: &CachedDocument| {
+            cached.change == change && Arc::ptr_eq(&cached.remote, &remote)
+        };
+        if let Some(cached) = previous.as_ref().filter(|cached| is_new(cached)) {
+            let hash = cached.hash.clone();
+            let text = if is_known(&hash) { vec![] } else { cached.text(&api, core) };
+            *guard = previous;
             return Document { text, hash };
         }
-        let groups = before.and_then(|kept| {
-            let changed = registry.api_groups_since(kept.number)?;
-            Some(without(kept.groups, &changed))
+        let groups = previous.and_then(|cached| {
+            let changed = registry.api_groups_since(cached.change)?;
+            Some(without(cached.groups, &changed))
         });
-        let mut kept =
-            Kept { number, remote, groups: groups.unwrap_or_default(), hash: String::new() };
+        let mut cached = CachedDocument {
+            change,
+            remote,
+            groups: groups.unwrap_or_default(),
+            hash: String::new(),
+        };
         for group in groups_of(&api, core) {
-            kept.groups.entry(group.name.clone()).or_insert_with(|| text_of(&group_value(group)));
+            cached.groups.entry(group.name.clone()).or_insert_with(|| text_of(&group_value(group)));
         }
-        let text = kept.text(&api, core);
-        kept.hash = OpenApi::hash_of(&text);
-        let hash = kept.hash.clone();
-        *place = Some(kept);
+        let text = cached.text(&api, core);
+        cached.hash = OpenApi::hash_of(&text);
+        let hash = cached.hash.clone();
+        *guard = Some(cached);
         Document { text, hash }
     }
 }
 
-impl Kept {
+impl CachedDocument {
     fn text(&self, api: &ApiTable, core: bool) -> Vec<u8> {
         let remote = self.remote.iter().filter(|remote| !core && api.group(&remote.name).is_none());
         let remote = remote.map(|remote| text_of(&remote_value(remote)));
@@ -110,7 +116,7 @@ fn groups_of(api: &ApiTable, core: bool) -> impl Iterator<Item = &ApiGroup> {
     api.groups().filter(move |group| group.name.is_empty() == core)
 }
 
-/// A group of another server.
+/// A group that an APIService delegates to another server.
 fn remote_value(remote: &RemoteGroup) -> Value {
     let version = |version: &Str| value!({"version": (version.clone()), "freshness": "Stale"});
     let versions: Vec<Value> = remote.versions.iter().map(version).collect();
@@ -133,7 +139,7 @@ fn group_value(group: &ApiGroup) -> Value {
     value!({"metadata": (metadata), "versions": (versions)})
 }
 
-/// A kind in aggregated discovery: one of the same group version is named by its kind alone.
+/// A kind in aggregated discovery. Group and version are left out if they are those of the resource.
 fn response_kind(kind: &GroupVersionKind, of: &Resource) -> Value {
     let own = kind.group == of.kind.group && kind.version == of.kind.version;
     let (group, version) = if own {

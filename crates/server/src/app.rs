@@ -1,7 +1,7 @@
-//! [`App`]: what all answers are made of, for as long as the server runs.
+//! [`App`]: the state of the server that request handlers share.
 
 use crate::aggregated::Aggregated;
-use crate::bodies::Bodies;
+use crate::body_memory::BodyMemory;
 use crate::documents::Documents;
 use crate::health::Health;
 use crate::health_log::HealthLog;
@@ -16,9 +16,9 @@ use keelson_registry::Registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Everything that answers need.
+/// Everything that request handlers need.
 pub struct App {
-    /// The kinds.
+    /// The registry, which executes the verbs.
     pub registry: Arc<Registry>,
     /// Authenticates requests.
     pub authenticator: Arc<Authenticator>,
@@ -32,20 +32,20 @@ pub struct App {
     pub flags: Vec<(String, String)>,
     /// Limits on clients.
     pub limits: Limits,
-    /// Whether objects are read and written in CBOR too (`CBORServingAndStorage`).
+    /// Whether CBOR is served (feature `CBORServingAndStorage`).
     pub cbor: bool,
-    /// The health of what runs beside requests.
+    /// The health of background components.
     pub health: Arc<Health>,
-    /// Set when the server is going down: `/readyz` fails from then on.
+    /// Set when the server is shutting down: `/readyz` fails from then on.
     pub draining: AtomicBool,
     /// Counters and caches.
     pub state: State,
-    /// Ends watches when the server is going down.
+    /// Becomes true when the server is shutting down; ends watches.
     pub shutdown: tokio::sync::watch::Receiver<bool>,
 }
 
 impl App {
-    /// Whether the server is ready to serve, and if not, why.
+    /// Returns why the server is not ready, if it is not.
     pub fn ready(&self) -> Result<(), String> {
         if self.is_draining() {
             return Err("shutting down".to_owned());
@@ -53,12 +53,12 @@ impl App {
         self.live()
     }
 
-    /// Whether the server is going down.
+    /// Returns whether the server is shutting down.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// Whether the server works, and if not, why.
+    /// Returns why the server does not work, if it does not.
     pub(crate) fn live(&self) -> Result<(), String> {
         self.registry.store.health().map_err(|error| format!("store: {error}"))
     }
@@ -69,7 +69,7 @@ impl App {
 pub struct State {
     pub(crate) health: HealthLog,
     pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) bodies: Bodies,
+    pub(crate) bodies: BodyMemory,
     /// `/api` and `/apis` in aggregated form.
     pub(crate) core_discovery: Aggregated,
     pub(crate) discovery: Aggregated,
@@ -79,12 +79,12 @@ pub struct State {
 }
 
 impl State {
-    /// Nothing has happened yet.
+    /// Creates the state of a new server.
     pub fn new(limits: &Limits) -> State {
         State {
             health: HealthLog::default(),
             in_flight: Arc::new(InFlight::new(limits)),
-            bodies: Bodies::new(limits),
+            bodies: BodyMemory::new(limits),
             core_discovery: Aggregated::default(),
             discovery: Aggregated::default(),
             documents: Documents::default(),

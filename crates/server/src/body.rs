@@ -1,4 +1,4 @@
-//! The bodies of answers: whole, a list that is written while it is sent, a stream of watch events.
+//! Response bodies: complete, a list that is encoded while it is sent, or a stream of watch events.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use flate2::{Compression, write::GzEncoder};
@@ -10,75 +10,75 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-/// Bytes of a list that are put together at once. HTTP/1.1 takes up to 16 such chunks ahead of the socket.
+/// Size of the chunks of a list. hyper buffers up to 16 chunks of an HTTP/1.1 response.
 const CHUNK_BYTES: usize = 8 << 10;
-/// The gzip level of answers (upstream's `defaultGzipContentEncodingLevel`).
+/// The gzip level of responses (upstream's `defaultGzipContentEncodingLevel`).
 const GZIP_LEVEL: Compression = Compression::new(1);
 
-/// The next piece of a body.
+/// The result of producing the next chunk of a body.
 pub(crate) enum Step {
-    /// Something to send.
+    /// A chunk to send.
     Chunk(Bytes),
-    /// Nothing yet, because others have not had their turn.
-    Again,
-    /// Nothing any more.
+    /// No chunk yet: yields to other tasks before it continues.
+    Yield,
+    /// The end of the body.
     Done,
 }
 
-/// A body that is written piece by piece while it is sent, and waits for nobody.
-pub(crate) trait Pieces: Send {
-    /// The next piece. A failure can only close the connection: the answer has begun.
+/// Produces a body chunk by chunk while it is sent, without waiting for IO.
+pub(crate) trait ChunkSource: Send {
+    /// Produces the next chunk. A failure closes the connection, because the response has already started.
     fn next(&mut self) -> Result<Step, Failure>;
 
-    /// Whether all was written.
+    /// Returns whether all chunks were produced.
     fn is_done(&self) -> bool;
 
-    /// Bytes of what it is made from.
+    /// Returns the size of the source data in bytes.
     fn source_bytes(&self) -> u64;
 }
 
-/// A body.
+/// A response body.
 pub(crate) enum Body {
-    /// Nothing, or all of it.
+    /// A complete body; `None` is empty or already sent.
     Whole(Option<Bytes>),
-    /// A list of stored objects.
+    /// A list of objects in their stored encoding.
     List(ListBody),
-    /// A list in another form.
-    Listing(Box<dyn Pieces>),
-    /// Chunks as they come.
-    Stream(Chunks),
-    /// Any of the first three, compressed while it is sent.
+    /// A list in another encoding.
+    Listing(Box<dyn ChunkSource>),
+    /// A stream of chunks.
+    Stream(ChunkStream),
+    /// One of the first three, compressed while it is sent.
     Gzip(Box<GzipBody>),
 }
 
 impl Body {
-    /// Its length in bytes, estimated where it is not known, else 0.
-    pub fn bytes_about(&self) -> u64 {
+    /// Returns the size of the body in bytes, estimated for lists; 0 for streams.
+    pub fn estimated_bytes(&self) -> u64 {
         match self {
             Body::Listing(listing) => listing.source_bytes(),
             other => other.size_hint().exact().unwrap_or(0),
         }
     }
 
-    /// No body.
+    /// Creates an empty body.
     pub fn empty() -> Body {
         Body::Whole(None)
     }
 }
 
-/// Chunks that a future makes one after the other. It runs only while somebody asks for the next one: in
-/// the task of the connection, which so is woken once for an event and not by another task.
-pub(crate) struct Chunks {
+/// A stream of chunks that a future produces. The future is polled in the task of the connection, only when
+/// the next chunk is polled, so an event wakes only one task.
+pub(crate) struct ChunkStream {
     run: Pin<Box<dyn Future<Output = ()> + Send>>,
-    slot: Slot,
+    slot: ChunkSlot,
 }
 
-/// The slot into which the future puts a chunk.
+/// Passes chunks from the future to the stream.
 #[derive(Clone, Default)]
-pub(crate) struct Slot(Arc<Mutex<Option<Bytes>>>);
+pub(crate) struct ChunkSlot(Arc<Mutex<Option<Bytes>>>);
 
-impl Slot {
-    /// Hands a chunk over; goes on when it was taken and the next one is asked for.
+impl ChunkSlot {
+    /// Passes a chunk on. Returns when it was taken and the next one is polled.
     pub async fn put(&self, chunk: Bytes) {
         *self.lock() = Some(chunk);
         std::future::poll_fn(|_| match *self.lock() {
@@ -93,14 +93,16 @@ impl Slot {
     }
 }
 
-impl Chunks {
-    /// The chunks that `run` puts into the slot that it is given, until it ends.
-    pub fn new<F: Future<Output = ()> + Send + 'static>(run: impl FnOnce(Slot) -> F) -> Chunks {
-        let slot = Slot::default();
-        Chunks { run: Box::pin(run(slot.clone())), slot }
+impl ChunkStream {
+    /// Creates a stream of the chunks that `run` puts into its slot, until it ends.
+    pub fn new<F: Future<Output = ()> + Send + 'static>(
+        run: impl FnOnce(ChunkSlot) -> F,
+    ) -> ChunkStream {
+        let slot = ChunkSlot::default();
+        ChunkStream { run: Box::pin(run(slot.clone())), slot }
     }
 
-    /// The next chunk; `None` when there is none any more, after which nobody asks again.
+    /// Polls for the next chunk. Must not be called again after `None`.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let ended = self.run.as_mut().poll(cx);
         match self.slot.lock().take() {
@@ -118,18 +120,18 @@ impl Chunks {
 /// A body that is compressed while it is sent.
 pub(crate) struct GzipBody {
     plain: Body,
-    /// `None`: the end was written.
+    /// `None` after the end was written.
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
 impl GzipBody {
-    /// Compresses `plain`, which waits for nobody.
+    /// Compresses `plain`, which must not be a stream.
     pub fn new(plain: Body) -> GzipBody {
         let encoder = GzEncoder::new(Vec::with_capacity(CHUNK_BYTES), GZIP_LEVEL);
         GzipBody { plain, encoder: Some(encoder) }
     }
 
-    /// The next compressed piece.
+    /// Produces the next compressed chunk.
     fn next(&mut self) -> Result<Step, Failure> {
         loop {
             let Some(encoder) = self.encoder.as_mut() else { return Ok(Step::Done) };
@@ -138,7 +140,7 @@ impl GzipBody {
                 Body::List(list) => list.chunk(),
                 Body::Listing(listing) => match listing.next()? {
                     Step::Chunk(chunk) => Some(chunk),
-                    Step::Again => return Ok(Step::Again),
+                    Step::Yield => return Ok(Step::Yield),
                     Step::Done => None,
                 },
                 Body::Stream(_) | Body::Gzip(_) => None,
@@ -162,8 +164,8 @@ impl From<Vec<u8>> for Body {
     }
 }
 
-/// A list of stored objects: the head, each item with what stands between, the tail. Nothing is put
-/// together before it is sent.
+/// A list of objects in their stored encoding: head, items separated by commas, tail. Chunks are assembled
+/// when they are sent.
 pub(crate) struct ListBody {
     head: Bytes,
     items: std::vec::IntoIter<Entry>,
@@ -181,7 +183,7 @@ enum ListState {
 }
 
 impl ListBody {
-    /// A list whose text begins with `head` (up to `"items":[`).
+    /// Creates a list whose text begins with `head` (up to `"items":[`).
     pub fn new(head: Vec<u8>, items: Vec<Entry>) -> ListBody {
         const TAIL: &[u8] = b"]}\n";
         let size = |entry: &Entry| entry.item_tail().len() + 1;
@@ -197,13 +199,13 @@ impl ListBody {
         }
     }
 
-    /// The next piece of about [`CHUNK_BYTES`].
+    /// Returns the next chunk of about [`CHUNK_BYTES`].
     fn chunk(&mut self) -> Option<Bytes> {
         if self.state == ListState::Done {
             return None;
         }
-        let room = usize::try_from(self.left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES + 4096);
-        let mut out = BytesMut::with_capacity(room);
+        let capacity = usize::try_from(self.left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES + 4096);
+        let mut out = BytesMut::with_capacity(capacity);
         if self.state == ListState::Head {
             out.put_slice(&self.head);
             self.state = ListState::First;
@@ -247,12 +249,15 @@ impl HttpBody for Body {
         match step {
             Ok(Step::Chunk(chunk)) => Poll::Ready(Some(Ok(Frame::data(chunk)))),
             Ok(Step::Done) => Poll::Ready(None),
-            Ok(Step::Again) => {
+            Ok(Step::Yield) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
             Err(failure) => {
-                tracing::error!(why = failure.message.as_str(), "a list could not be written");
+                tracing::error!(
+                    why = failure.message.as_str(),
+                    "encoding a list failed; closing the connection"
+                );
                 Poll::Ready(Some(Err(io::Error::other(failure.message))))
             }
         }

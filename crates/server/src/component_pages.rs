@@ -1,9 +1,8 @@
-//! `/statusz` and `/flagz`: what this process is and how it was started, for people as text, for
-//! programs as `config.k8s.io` objects.
+//! `/statusz` and `/flagz`: version and flags of this process, as text or as `config.k8s.io` objects.
 
 use crate::app::App;
-use crate::ask::Ask;
 use crate::negotiate::{self, ComponentForm};
+use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 use http::{HeaderValue, header};
 use keelson_meta::{Failure, Feature, Map, Timestamp, Value, value};
@@ -13,17 +12,17 @@ const COMPONENT: &str = "apiserver";
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
      guarantees and is for debugging purposes only.\n";
 
-/// Answers a request for one of the pages; `None`: there is no such page, or its feature is off.
-pub(crate) fn answer(app: &App, ask: &Ask, path: &str) -> Option<Result<Reply, Failure>> {
+/// Responds to a request for one of the pages. Returns `None` for other paths, or if the feature is off.
+pub(crate) fn answer(app: &App, head: &RequestHead, path: &str) -> Option<Result<Reply, Failure>> {
     match path {
         "/statusz" | "/flagz" if !has_page(app, path) => None,
-        "/statusz" => Some(page(ask, "Statusz", || statusz_text(app), || statusz(app))),
-        "/flagz" => Some(page(ask, "Flagz", || flagz_text(app), || flagz(app))),
+        "/statusz" => Some(page(head, "Statusz", || statusz_text(app), || statusz(app))),
+        "/flagz" => Some(page(head, "Flagz", || flagz_text(app), || flagz(app))),
         _ => None,
     }
 }
 
-/// The pages whose features are on.
+/// Returns the paths of the pages whose features are on.
 pub(crate) fn paths(app: &App) -> impl Iterator<Item = &'static str> {
     ["/flagz", "/statusz"].into_iter().filter(|path| has_page(app, path))
 }
@@ -37,12 +36,13 @@ fn has_page(app: &App, path: &str) -> bool {
 }
 
 fn page(
-    ask: &Ask,
+    head: &RequestHead,
     kind: &str,
     text: impl Fn() -> String,
     object: impl Fn() -> Map,
 ) -> Result<Reply, Failure> {
-    let (encoding, version) = match negotiate::accept_component(ask.header(header::ACCEPT), kind)? {
+    let (encoding, version) = match negotiate::accept_component(head.header(header::ACCEPT), kind)?
+    {
         ComponentForm::Text => return Ok(respond::text(200, &text())),
         ComponentForm::Object { encoding, version } => (encoding, version),
     };
@@ -53,7 +53,7 @@ fn page(
     for (name, member) in object() {
         whole.insert(name, member);
     }
-    let mut reply = respond::value(ask, 200, encoding, &Value::Object(whole));
+    let mut reply = respond::value(head, 200, encoding, &Value::Object(whole));
     let media = encoding.media_type();
     if let Ok(media) =
         HeaderValue::from_str(&format!("{media};g=config.k8s.io;v={version};as={kind}"))
@@ -63,7 +63,7 @@ fn page(
     Ok(reply)
 }
 
-/// The paths that `/statusz` names, in their order.
+/// Returns the paths that `/statusz` lists, sorted.
 fn status_paths(app: &App) -> Vec<&'static str> {
     let mut all = vec!["/healthz", "/livez", "/metrics", "/readyz", "/version"];
     all.extend(paths(app));
@@ -71,7 +71,7 @@ fn status_paths(app: &App) -> Vec<&'static str> {
     all
 }
 
-/// `1.36.2` and `1.36`.
+/// Returns the binary and emulated versions: `1.36.2` and `1.36`.
 fn versions(app: &App) -> (&str, &str) {
     let binary = app.version.git_version.trim_start_matches('v');
     let patch = binary.rfind('.').filter(|_| binary.matches('.').count() > 1);
@@ -122,7 +122,7 @@ fn flagz_text(app: &App) -> String {
     format!("\n{COMPONENT} flagz\n{WARNING}{}", lines.collect::<String>())
 }
 
-/// A time as `date` prints it: `Mon Nov 23 07:36:35 UTC 2026`.
+/// Formats a time like `date`: `Mon Nov 23 07:36:35 UTC 2026`.
 fn unix_date(time: Timestamp) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =

@@ -1,8 +1,8 @@
-//! The connections that are open, and which of them has to go when there is no place for one more.
+//! Limits on open connections, and eviction when they are reached.
 //!
-//! A connection counts as authenticated from the first request, or certificate, that named a user. The
-//! others are bounded in number, for all clients and for each address: the oldest of them that is idle is
-//! closed when a new one comes. So whoever can authenticate always finds a place.
+//! A connection counts as authenticated after its first authenticated request or verified certificate. The
+//! number of unauthenticated connections is limited, in total and per address: at the limit, the oldest
+//! idle one is closed when a new one arrives. So clients with credentials can always connect.
 
 use crate::limits::Limits;
 use std::collections::{BTreeMap, HashMap};
@@ -14,32 +14,32 @@ use tokio::sync::Notify;
 
 /// All connections of a listener.
 pub(crate) struct Connections {
-    limits: Maximums,
+    limits: ConnectionLimits,
     table: Mutex<Table>,
-    /// A connection has ended.
-    left: Notify,
-    /// Bytes that clients sent which have not authenticated, and that belong to no request yet.
-    unasked_bytes: AtomicUsize,
+    /// Notified when a connection has closed.
+    closed: Notify,
+    /// Bytes received on unauthenticated connections that do not belong to a complete request head yet.
+    unauthenticated_bytes: AtomicUsize,
 }
 
 /// Connection limits.
 #[derive(Clone, Copy)]
-struct Maximums {
+struct ConnectionLimits {
     all: usize,
     per_address: usize,
     unauthenticated: usize,
     unauthenticated_per_address: usize,
-    unasked_bytes: usize,
-    unasked_bytes_each: usize,
+    unauthenticated_bytes: usize,
+    unauthenticated_bytes_each: usize,
 }
 
 #[derive(Default)]
 struct Table {
-    /// Connections that are open, also those that were told to go and have not yet.
+    /// Number of open connections, including those that are closing.
     open: usize,
-    /// Connections that are being closed.
-    leaving: usize,
-    /// Connections without an authenticated request, by age.
+    /// Number of evicted connections that are not closed yet.
+    closing: usize,
+    /// Unauthenticated connections, oldest first.
     unauthenticated: BTreeMap<u64, Arc<Member>>,
     addresses: HashMap<IpAddr, Count>,
     next: u64,
@@ -48,14 +48,14 @@ struct Table {
 #[derive(Clone, Copy, Default)]
 struct Count {
     open: usize,
-    leaving: usize,
+    closing: usize,
     unauthenticated: usize,
 }
 
-/// Why there is no place for a connection.
+/// Why a connection is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// Nobody may have one more before one has ended.
+    /// A connection must close first.
     Server,
     /// The client's address has too many connections.
     Address,
@@ -65,77 +65,77 @@ pub(crate) enum Full {
 struct Member {
     number: u64,
     address: IpAddr,
-    began: Instant,
+    opened_at: Instant,
     is_authenticated: AtomicBool,
-    /// Being closed.
-    is_leaving: AtomicBool,
-    /// Requests whose answer was not sent yet.
+    /// Evicted, but not closed yet.
+    is_closing: AtomicBool,
+    /// Number of requests whose response was not completely sent.
     requests: AtomicUsize,
-    /// When the last of them ended, in milliseconds since the beginning.
+    /// When the last of them ended, in milliseconds since the connection was opened.
     idle_since_ms: AtomicU64,
-    unasked_bytes: AtomicUsize,
+    unauthenticated_bytes: AtomicUsize,
     evicted: Notify,
-    ending: Notify,
+    goaway: Notify,
 }
 
 impl Connections {
     pub fn new(limits: &Limits) -> Arc<Connections> {
         let unauthenticated = limits.unauthenticated_connections();
-        Connections::within(Maximums {
+        Connections::with_limits(ConnectionLimits {
             all: limits.connections_max.max(1),
             per_address: (limits.connections_max * 3 / 4).max(1),
             unauthenticated,
             unauthenticated_per_address: (unauthenticated * 3 / 4).max(1),
-            unasked_bytes: limits.unasked_bytes_max,
-            unasked_bytes_each: limits.header_bytes_max * 2,
+            unauthenticated_bytes: limits.unauthenticated_bytes_max,
+            unauthenticated_bytes_each: limits.header_bytes_max * 2,
         })
     }
 
-    fn within(limits: Maximums) -> Arc<Connections> {
+    fn with_limits(limits: ConnectionLimits) -> Arc<Connections> {
         Arc::new(Connections {
             limits,
             table: Mutex::default(),
-            left: Notify::new(),
-            unasked_bytes: AtomicUsize::new(0),
+            closed: Notify::new(),
+            unauthenticated_bytes: AtomicUsize::new(0),
         })
     }
 
-    /// Connections that are open.
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.table().open
     }
 
-    /// Waits until a connection has ended, after this was asked for.
-    pub fn left(&self) -> impl Future<Output = ()> {
-        self.left.notified()
+    /// Waits until a connection has closed after this call.
+    pub fn closed(&self) -> impl Future<Output = ()> {
+        self.closed.notified()
     }
 
-    /// Counts a new connection, for which another one may be closed.
-    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Place, Full> {
+    /// Registers a new connection. May evict another one for it.
+    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionSlot, Full> {
         let mut table = self.table();
         let count = table.addresses.get(&address).copied().unwrap_or_default();
         let limits = self.limits;
-        // The file of a connection that was told to go is not free yet: it is waited for.
+        // The file descriptor of an evicted connection is not free yet, so wait for it.
         if count.open >= limits.per_address {
-            if count.leaving == 0 && !table.evict(|member| member.address == address) {
+            if count.closing == 0 && !table.evict(|member| member.address == address) {
                 return Err(Full::Address);
             }
             return Err(Full::Server);
         }
         if table.open >= limits.all {
-            if table.leaving == 0 {
-                table.evict_of_most();
+            if table.closing == 0 {
+                table.evict_from_busiest_addresses();
             }
             return Err(Full::Server);
         }
         if count.unauthenticated >= limits.unauthenticated_per_address {
             table.evict(|member| member.address == address);
         } else if table.unauthenticated.len() >= limits.unauthenticated {
-            table.evict_of_most();
+            table.evict_from_busiest_addresses();
         }
         let member = table.insert(address);
         drop(table);
-        Ok(Place(Arc::new(Held { member, connections: self.clone() })))
+        Ok(ConnectionSlot(Arc::new(SlotInner { member, connections: self.clone() })))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -148,14 +148,14 @@ impl Table {
         let member = Arc::new(Member {
             number: self.next,
             address,
-            began: Instant::now(),
+            opened_at: Instant::now(),
             is_authenticated: AtomicBool::new(false),
-            is_leaving: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
             idle_since_ms: AtomicU64::new(0),
-            unasked_bytes: AtomicUsize::new(0),
+            unauthenticated_bytes: AtomicUsize::new(0),
             evicted: Notify::new(),
-            ending: Notify::new(),
+            goaway: Notify::new(),
         });
         self.next += 1;
         self.open += 1;
@@ -166,32 +166,32 @@ impl Table {
         member
     }
 
-    /// Tells the oldest idle one to go, or the oldest one where none is idle; false when there is none.
-    fn evict(&mut self, is_meant: impl Fn(&Member) -> bool) -> bool {
-        let meant = || self.unauthenticated.values().filter(|member| is_meant(member));
-        let idle = meant().find(|member| member.requests.load(Ordering::Relaxed) == 0);
-        let Some(victim) = idle.or_else(|| meant().next()).cloned() else { return false };
-        self.is_no_longer_unauthenticated(&victim);
-        victim.is_leaving.store(true, Ordering::Relaxed);
-        self.leaving += 1;
+    /// Evicts the oldest idle candidate, or the oldest one if none is idle. Returns false if there is none.
+    fn evict(&mut self, is_candidate: impl Fn(&Member) -> bool) -> bool {
+        let candidates = || self.unauthenticated.values().filter(|member| is_candidate(member));
+        let idle = candidates().find(|member| member.requests.load(Ordering::Relaxed) == 0);
+        let Some(victim) = idle.or_else(|| candidates().next()).cloned() else { return false };
+        self.remove_unauthenticated(&victim);
+        victim.is_closing.store(true, Ordering::Relaxed);
+        self.closing += 1;
         if let Some(count) = self.addresses.get_mut(&victim.address) {
-            count.leaving += 1;
+            count.closing += 1;
         }
         victim.evicted.notify_one();
         tracing::debug!(address = %victim.address, "too many connections; closing the oldest idle");
         true
     }
 
-    /// The same for the addresses that have the most.
-    fn evict_of_most(&mut self) {
+    /// Evicts a connection of the addresses that have the most unauthenticated ones.
+    fn evict_from_busiest_addresses(&mut self) {
         let most = self.addresses.values().map(|count| count.unauthenticated).max();
-        let crowded = |(_, count): &(&IpAddr, &Count)| Some(count.unauthenticated) == most;
-        let crowded: Vec<IpAddr> =
-            self.addresses.iter().filter(crowded).map(|(address, _)| *address).collect();
-        self.evict(|member| crowded.contains(&member.address));
+        let busiest = |(_, count): &(&IpAddr, &Count)| Some(count.unauthenticated) == most;
+        let busiest: Vec<IpAddr> =
+            self.addresses.iter().filter(busiest).map(|(address, _)| *address).collect();
+        self.evict(|member| busiest.contains(&member.address));
     }
 
-    fn is_no_longer_unauthenticated(&mut self, member: &Member) {
+    fn remove_unauthenticated(&mut self, member: &Member) {
         if self.unauthenticated.remove(&member.number).is_none() {
             return;
         }
@@ -201,13 +201,13 @@ impl Table {
     }
 
     fn remove(&mut self, member: &Member) {
-        self.is_no_longer_unauthenticated(member);
-        let leaving = usize::from(member.is_leaving.load(Ordering::Relaxed));
+        self.remove_unauthenticated(member);
+        let closing = usize::from(member.is_closing.load(Ordering::Relaxed));
         self.open -= 1;
-        self.leaving -= leaving;
+        self.closing -= closing;
         if let Some(count) = self.addresses.get_mut(&member.address) {
             count.open -= 1;
-            count.leaving -= leaving;
+            count.closing -= closing;
             if count.open == 0 {
                 self.addresses.remove(&member.address);
             }
@@ -215,106 +215,106 @@ impl Table {
     }
 }
 
-/// The place of a connection among all, shared with streams that outlive its HTTP.
+/// The registration of a connection, shared with WebSockets that outlive its HTTP connection.
 #[derive(Clone)]
-pub(crate) struct Place(Arc<Held>);
+pub(crate) struct ConnectionSlot(Arc<SlotInner>);
 
-struct Held {
+struct SlotInner {
     member: Arc<Member>,
     connections: Arc<Connections>,
 }
 
-impl Place {
-    /// The client's address.
+impl ConnectionSlot {
+    /// Returns the client's address.
     pub fn address(&self) -> IpAddr {
         self.0.member.address
     }
 
-    /// Somebody has authenticated on this connection.
-    pub fn authenticated(&self) {
-        let Held { member, connections } = &*self.0;
-        // Nearly always it is known: then nothing is written that other threads read.
+    /// Marks the connection as authenticated.
+    pub fn mark_authenticated(&self) {
+        let SlotInner { member, connections } = &*self.0;
+        // Most calls find it set already, and then avoid writes to shared memory.
         if member.is_authenticated.load(Ordering::Relaxed) {
             return;
         }
         if !member.is_authenticated.swap(true, Ordering::Relaxed) {
-            connections.table().is_no_longer_unauthenticated(member);
-            self.forget_unasked();
+            connections.table().remove_unauthenticated(member);
+            self.reset_unauthenticated_bytes();
         }
     }
 
-    /// Counts bytes that came; false when there are too many for a client that has not authenticated and
-    /// asks nothing.
-    pub fn received(&self, bytes: usize) -> bool {
-        let Held { member, connections } = &*self.0;
+    /// Counts received bytes. Returns false if an unauthenticated client has sent too many without a
+    /// complete request head.
+    pub fn record_received(&self, bytes: usize) -> bool {
+        let SlotInner { member, connections } = &*self.0;
         if member.is_authenticated.load(Ordering::Relaxed)
             || member.requests.load(Ordering::Relaxed) > 0
         {
             return true;
         }
-        let own = member.unasked_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let all = connections.unasked_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let own = member.unauthenticated_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let all = connections.unauthenticated_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let limits = &connections.limits;
-        own <= limits.unasked_bytes_each && all <= limits.unasked_bytes
+        own <= limits.unauthenticated_bytes_each && all <= limits.unauthenticated_bytes
     }
 
-    fn forget_unasked(&self) {
-        let Held { member, connections } = &*self.0;
-        if member.unasked_bytes.load(Ordering::Relaxed) > 0 {
-            let bytes = member.unasked_bytes.swap(0, Ordering::Relaxed);
-            connections.unasked_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    fn reset_unauthenticated_bytes(&self) {
+        let SlotInner { member, connections } = &*self.0;
+        if member.unauthenticated_bytes.load(Ordering::Relaxed) > 0 {
+            let bytes = member.unauthenticated_bytes.swap(0, Ordering::Relaxed);
+            connections.unauthenticated_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Counts a request, until its answer was sent.
-    pub fn request(&self) -> Asked {
+    /// Counts a request until the returned guard is dropped.
+    pub fn request(&self) -> OpenRequest {
         self.0.member.requests.fetch_add(1, Ordering::Relaxed);
-        self.forget_unasked();
-        Asked(self.clone())
+        self.reset_unauthenticated_bytes();
+        OpenRequest(self.clone())
     }
 
-    /// For how long there was no request; nothing while there is one.
+    /// Returns how long the connection has been idle, or `None` if it has a request.
     pub fn idle_for(&self) -> Option<Duration> {
         let member = &self.0.member;
         if member.requests.load(Ordering::Relaxed) > 0 {
             return None;
         }
         let since = Duration::from_millis(member.idle_since_ms.load(Ordering::Relaxed));
-        Some(member.began.elapsed().saturating_sub(since))
+        Some(member.opened_at.elapsed().saturating_sub(since))
     }
 
-    /// Asks the connection to end in good order (GOAWAY), where its protocol has that.
-    pub fn end(&self) {
-        self.0.member.ending.notify_one();
+    /// Requests a graceful end (GOAWAY) of an HTTP/2 connection.
+    pub fn request_goaway(&self) {
+        self.0.member.goaway.notify_one();
     }
 
-    /// Waits until somebody asks for that.
-    pub async fn ending(&self) {
-        self.0.member.ending.notified().await;
+    /// Waits until a graceful end is requested.
+    pub async fn goaway_requested(&self) {
+        self.0.member.goaway.notified().await;
     }
 
-    /// Waits until the connection has to go for another one.
+    /// Waits until the connection is evicted.
     pub async fn evicted(&self) {
         self.0.member.evicted.notified().await;
     }
 }
 
-impl Drop for Held {
+impl Drop for SlotInner {
     fn drop(&mut self) {
         self.connections.table().remove(&self.member);
-        let bytes = self.member.unasked_bytes.load(Ordering::Relaxed);
-        self.connections.unasked_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.connections.left.notify_one();
+        let bytes = self.member.unauthenticated_bytes.load(Ordering::Relaxed);
+        self.connections.unauthenticated_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.connections.closed.notify_one();
     }
 }
 
-/// A request that is not answered to its end.
-pub(crate) struct Asked(Place);
+/// A request whose response is not completely sent. Dropping it ends the count.
+pub(crate) struct OpenRequest(ConnectionSlot);
 
-impl Drop for Asked {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         let member = &self.0.0.member;
-        let now = u64::try_from(member.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = u64::try_from(member.opened_at.elapsed().as_millis()).unwrap_or(u64::MAX);
         member.idle_since_ms.store(now, Ordering::Relaxed);
         member.requests.fetch_sub(1, Ordering::Relaxed);
     }
@@ -325,15 +325,15 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    /// Sixteen in all, twelve of one address; four unauthenticated, two of one address.
+    /// At most 16 connections, 12 per address; 4 unauthenticated, 2 per address.
     fn connections() -> Arc<Connections> {
-        Connections::within(Maximums {
+        Connections::with_limits(ConnectionLimits {
             all: 16,
             per_address: 12,
             unauthenticated: 4,
             unauthenticated_per_address: 2,
-            unasked_bytes: 100,
-            unasked_bytes_each: 100,
+            unauthenticated_bytes: 100,
+            unauthenticated_bytes_each: 100,
         })
     }
 
@@ -341,41 +341,42 @@ mod tests {
         [10, 0, 0, number].into()
     }
 
-    fn is_evicted(place: &Place) -> bool {
-        place.evicted().now_or_never().is_some()
+    fn is_evicted(slot: &ConnectionSlot) -> bool {
+        slot.evicted().now_or_never().is_some()
     }
 
     #[test]
-    fn the_oldest_idle_connection_of_the_address_makes_place() {
+    fn the_oldest_idle_connection_of_the_address_is_evicted() {
         let all = connections();
-        let first = all.enter(host(1)).expect("a place");
-        let second = all.enter(host(1)).expect("a place");
+        let first = all.enter(host(1)).expect("a slot");
+        let second = all.enter(host(1)).expect("a slot");
         let busy = first.request();
-        let third = all.enter(host(1)).expect("a place");
+        let third = all.enter(host(1)).expect("a slot");
         assert_eq!([&first, &second, &third].map(is_evicted), [false, true, false]);
-        let fourth = all.enter(host(1)).expect("a place");
+        let fourth = all.enter(host(1)).expect("a slot");
         assert_eq!([&first, &third, &fourth].map(is_evicted), [false, true, false]);
         drop(busy);
     }
 
     #[test]
-    fn the_address_with_the_most_connections_makes_place() {
+    fn the_address_with_the_most_connections_loses_one() {
         let all = connections();
-        let alone = all.enter(host(3)).expect("a place");
-        let crowd = [1, 1, 2].map(|number| all.enter(host(number)).expect("a place"));
-        let new = all.enter(host(4)).expect("a place");
+        let alone = all.enter(host(3)).expect("a slot");
+        let crowd = [1, 1, 2].map(|number| all.enter(host(number)).expect("a slot"));
+        let new = all.enter(host(4)).expect("a slot");
         assert!(is_evicted(&crowd[0]));
         assert_eq!([&alone, &crowd[1], &crowd[2], &new].map(is_evicted), [false; 4]);
     }
 
     #[test]
-    fn authenticated_connections_stay() {
+    fn authenticated_connections_are_not_evicted() {
         let all = connections();
-        let admin = all.enter(host(1)).expect("a place");
-        admin.authenticated();
-        let crowd: Vec<Place> = (0..10).map(|_| all.enter(host(1)).expect("a place")).collect();
+        let admin = all.enter(host(1)).expect("a slot");
+        admin.mark_authenticated();
+        let crowd: Vec<ConnectionSlot> =
+            (0..10).map(|_| all.enter(host(1)).expect("a slot")).collect();
         assert!(!is_evicted(&admin));
-        assert_eq!(crowd.iter().filter(|place| is_evicted(place)).count(), 8);
+        assert_eq!(crowd.iter().filter(|slot| is_evicted(slot)).count(), 8);
         assert_eq!(all.open(), 11);
         drop((admin, crowd));
         assert_eq!(all.open(), 0);
@@ -383,50 +384,50 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_part_of_all_places() {
+    fn an_address_gets_only_a_part_of_all_slots() {
         let all = connections();
         let known = |number| {
-            let place = all.enter(host(number)).expect("a place");
-            place.authenticated();
-            place
+            let slot = all.enter(host(number)).expect("a slot");
+            slot.mark_authenticated();
+            slot
         };
-        let own: Vec<Place> = (0..12).map(|_| known(1)).collect();
+        let own: Vec<ConnectionSlot> = (0..12).map(|_| known(1)).collect();
         assert_eq!(all.enter(host(1)).err(), Some(Full::Address));
-        let _others: Vec<Place> = (0..4).map(|_| known(2)).collect();
+        let _others: Vec<ConnectionSlot> = (0..4).map(|_| known(2)).collect();
         assert_eq!(all.enter(host(2)).err(), Some(Full::Server));
         drop(own);
         assert!(all.enter(host(1)).is_ok());
     }
 
-    /// Those that were told to go may take a while, and newcomers wait for them.
+    /// Evicted connections may take a while to close, and new ones wait for them.
     #[test]
-    fn a_connection_that_is_leaving_is_waited_for() {
+    fn a_closing_connection_is_waited_for() {
         let all = connections();
-        let crowd: Vec<Place> = (0..12).map(|_| all.enter(host(1)).expect("a place")).collect();
-        let gone =
-            || crowd.iter().filter(|place| place.0.member.is_leaving.load(Ordering::Relaxed));
-        assert_eq!(gone().count(), 10);
+        let crowd: Vec<ConnectionSlot> =
+            (0..12).map(|_| all.enter(host(1)).expect("a slot")).collect();
+        let closing =
+            || crowd.iter().filter(|slot| slot.0.member.is_closing.load(Ordering::Relaxed));
+        assert_eq!(closing().count(), 10);
         for _ in 0..5 {
             assert_eq!(all.enter(host(1)).err(), Some(Full::Server));
         }
-        assert_eq!(gone().count(), 10, "nobody else has to go for that");
+        assert_eq!(closing().count(), 10, "no further connection is evicted");
         drop(crowd);
         assert!(all.enter(host(1)).is_ok());
-        assert_eq!(all.table().leaving, 0);
+        assert_eq!(all.table().closing, 0);
     }
 
     #[test]
     fn bytes_without_a_request_are_bounded_for_all_together() {
         let all = connections();
-        let (one, two) =
-            (all.enter(host(1)).expect("a place"), all.enter(host(2)).expect("a place"));
-        assert!(one.received(60));
-        assert!(!two.received(60));
+        let (one, two) = (all.enter(host(1)).expect("a slot"), all.enter(host(2)).expect("a slot"));
+        assert!(one.record_received(60));
+        assert!(!two.record_received(60));
         drop(two);
         drop(one.request());
-        assert!(one.received(90));
-        one.authenticated();
-        assert!(one.received(1000));
-        assert_eq!(all.unasked_bytes.load(Ordering::Relaxed), 0);
+        assert!(one.record_received(90));
+        one.mark_authenticated();
+        assert!(one.record_received(1000));
+        assert_eq!(all.unauthenticated_bytes.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,9 +1,9 @@
-//! A request from before it is authenticated until the last byte of its answer was sent.
+//! The context of a request, from before its authentication until the last byte of its response is sent.
 
-use crate::ask::Ask;
-use crate::connections::{Asked as Counting, Place};
-use crate::in_flight::Counted;
-use crate::metrics::{Asked, Measured, Metrics};
+use crate::connections::{ConnectionSlot, OpenRequest};
+use crate::in_flight::InFlightGuard;
+use crate::metrics::{Metrics, RequestLabels, RequestObserver};
+use crate::request_head::RequestHead;
 use http::{HeaderValue, Request, StatusCode, Uri, header};
 use keelson_auth::{Annotations, Attributes, User};
 use keelson_meta::Str;
@@ -13,20 +13,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The context of a request, owned by the body of its answer until that ends.
+/// The context of a request, owned by the body of its response until that ends.
 #[derive(Default)]
 pub(crate) struct RequestContext {
-    /// Its place among the requests of its connection.
-    _asked: Option<Counting>,
-    /// Its place among the requests in flight, once it is authenticated.
-    counted: Option<Counted>,
+    /// Counts the request on its connection.
+    _open_request: Option<OpenRequest>,
+    /// Counts the request among those in flight, after authentication.
+    in_flight: Option<InFlightGuard>,
     /// A Warning header about the client's credentials.
     warning: Option<&'static str>,
-    /// When it began, on a connection.
-    begun: Option<Instant>,
-    /// What metrics count of it, once it is known what it asks for.
-    measured: Option<Measured>,
-    /// `None` unless debug lines are logged.
+    /// When the request started.
+    started: Option<Instant>,
+    /// Records the request in metrics, once its labels are known.
+    observer: Option<RequestObserver>,
+    /// `None` unless the debug level is logged.
     log: Option<Box<RequestLog>>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct RequestContext {
 /// of its audit event.
 struct RequestLog {
     audit_id: HeaderValue,
-    begun: Instant,
+    started: Instant,
     /// The API verb, or the HTTP method before it is known.
     verb: Str,
     uri: Uri,
@@ -46,21 +46,21 @@ struct RequestLog {
 }
 
 impl RequestContext {
-    /// The context of a request on a connection.
-    pub fn new(place: &Place) -> RequestContext {
+    /// Creates the context of a request on a connection.
+    pub fn new(slot: &ConnectionSlot) -> RequestContext {
         RequestContext {
-            _asked: Some(place.request()),
-            begun: Some(Instant::now()),
+            _open_request: Some(slot.request()),
+            started: Some(Instant::now()),
             ..RequestContext::default()
         }
     }
 
-    /// Begins what is logged of the request, if debug lines are wanted.
+    /// Starts the log line of the request, if the debug level is logged.
     pub fn log<B>(&mut self, request: &Request<B>, source: IpAddr, audit_id: &HeaderValue) {
         if tracing::enabled!(tracing::Level::DEBUG) {
             self.log = Some(Box::new(RequestLog {
                 audit_id: audit_id.clone(),
-                begun: Instant::now(),
+                started: Instant::now(),
                 verb: Str::new(request.method().as_str()),
                 uri: request.uri().clone(),
                 user_agent: request.headers().get(header::USER_AGENT).cloned(),
@@ -72,7 +72,7 @@ impl RequestContext {
         }
     }
 
-    /// A Warning header about the client's credentials.
+    /// Returns the Warning header about the client's credentials, to be set.
     pub fn warning(&mut self) -> &mut Option<&'static str> {
         &mut self.warning
     }
@@ -86,41 +86,46 @@ impl RequestContext {
     }
 
     /// Counts the request among those in flight until it ends.
-    pub fn count(&mut self, counted: Option<Counted>) {
-        self.counted = counted;
+    pub fn count(&mut self, in_flight: Option<InFlightGuard>) {
+        self.in_flight = in_flight;
     }
 
     /// Counts the request in metrics when it ends.
-    pub fn measure(&mut self, metrics: &Arc<Metrics>, asked: &Asked<'_>, ask: &Ask) {
-        let begun = self.begun.unwrap_or_else(Instant::now);
-        let dry_run: SmallVec<[&str; 1]> = ask.query.all("dryRun").collect();
-        let agent = ask.header(header::USER_AGENT).unwrap_or_default();
-        self.measured = Measured::begin(metrics, asked, begun, &dry_run, agent);
+    pub fn measure(
+        &mut self,
+        metrics: &Arc<Metrics>,
+        labels: &RequestLabels<'_>,
+        head: &RequestHead,
+    ) {
+        let started = self.started.unwrap_or_else(Instant::now);
+        let dry_run: SmallVec<[&str; 1]> = head.query.all("dryRun").collect();
+        let agent = head.header(header::USER_AGENT).unwrap_or_default();
+        self.observer = RequestObserver::begin(metrics, labels, started, &dry_run, agent);
     }
 
-    /// The request waited this long for webhooks of admission.
+    /// Records how long the request waited for admission webhooks.
     pub fn waited_for_webhooks(&mut self, took: Duration) {
-        if let Some(measured) = &mut self.measured {
-            measured.waited_for_webhooks(took);
+        if let Some(observer) = &mut self.observer {
+            observer.waited_for_webhooks(took);
         }
     }
 
-    /// Bytes of the answer were sent.
+    /// Counts bytes of the response that were sent.
     pub fn sent(&mut self, bytes: usize) {
-        if let Some(measured) = &mut self.measured {
-            measured.sent(bytes);
+        if let Some(observer) = &mut self.observer {
+            observer.sent(bytes);
         }
     }
 
-    /// The audit annotations of the request; `None` when nobody reads them.
+    /// Returns the audit annotations of the request, or `None` if they are not logged.
     pub fn annotations(&self) -> Option<Arc<Annotations>> {
         self.log.as_ref().map(|log| log.annotations.clone())
     }
 
-    /// Records the status of the answer.
+    /// Records the status of the response.
     pub fn answered(&mut self, status: StatusCode) {
-        if let Some(measured) = &mut self.measured {
-            measured.answered(status.as_u16());
+        if let Some(observer) = &mut self.observer {
+            observer.answered(status.as_u16());
         }
         if let Some(log) = &mut self.log {
             log.status = status;
@@ -134,7 +139,7 @@ impl Drop for RequestLog {
         tracing::debug!(
             verb = %self.verb,
             uri = %self.uri,
-            latency = ?self.begun.elapsed(),
+            latency = ?self.started.elapsed(),
             user_agent = self.user_agent.as_ref().map(text),
             audit_id = text(&self.audit_id),
             source = %self.source,

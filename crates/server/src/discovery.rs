@@ -1,5 +1,4 @@
-//! Discovery: which groups, versions and resources there are, in the legacy form (a document a level)
-//! and the aggregated one.
+//! Legacy discovery: one document each for the groups, a group, and a group version.
 
 use keelson_meta::{Map, Str, Value, value};
 use keelson_registry::api_table::{ApiGroup, ApiVersion, Endpoint};
@@ -42,14 +41,14 @@ fn written_group(name: &Str, versions: &[(&str, &str)], typed: bool) -> Value {
     Value::Object(out)
 }
 
-/// A group of another server.
+/// A group that an APIService delegates to another server.
 fn remote_group(group: &RemoteGroup, typed: bool) -> Value {
     let versions: Vec<(&str, &str)> =
         group.versions.iter().map(|version| (group.name.as_str(), version.as_str())).collect();
     written_group(&group.name, &versions, typed)
 }
 
-/// Whether an APIService leads to another server for a group version.
+/// Returns whether an APIService delegates a group version to another server.
 pub(crate) fn is_remote(registry: &Registry, group: &str, version: &str) -> bool {
     let remote = registry.remote_groups();
     let group = remote.iter().find(|remote| remote.name == group);

@@ -1,4 +1,4 @@
-//! Documents that are made when somebody asks for them: all who are being sent one share its text.
+//! Documents that are generated on request. Concurrent responses share the text.
 
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -6,13 +6,13 @@ use std::sync::{Arc, Weak};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-/// The documents that are being sent, by name.
+/// The documents that are being sent, by name. Weak, so that a text is freed after its last response.
 #[derive(Debug, Default)]
 pub(crate) struct Documents(Mutex<HashMap<String, Weak<Vec<u8>>>>);
 
 impl Documents {
-    /// The text of a document, which is made where nobody is being sent it, one at a time. `None`: there is
-    /// no such document.
+    /// Returns the text of a document. Generates it, one document at a time, unless it is being sent already.
+    /// Returns `None` if `make` does.
     pub async fn text(
         &self,
         name: &str,
@@ -24,7 +24,7 @@ impl Documents {
         }
         let made = spawn_blocking(make).await;
         let text = Arc::new(made.inspect_err(|error| tracing::error!(%error, name)).ok()??);
-        // Names change with what documents say.
+        // Names contain hashes, so old ones must be removed.
         documents.retain(|_, text| text.strong_count() > 0);
         documents.insert(name.to_owned(), Arc::downgrade(&text));
         Some(Bytes::from_owner(Text(text)))
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn all_who_are_sent_a_document_share_one_text() {
+    async fn concurrent_responses_share_one_text() {
         let documents = Documents::default();
         let first = documents.text("a", || Some(vec![1; 9])).await;
         let second = documents.text("a", || panic!("it is there")).await;
@@ -53,6 +53,10 @@ mod tests {
         assert_eq!(documents.text("a", || Some(vec![2])).await.as_deref(), Some(&[2][..]));
         assert_eq!(documents.text("b", || None).await, None);
         assert_eq!(documents.text("c", || Some(vec![3])).await.as_deref(), Some(&[3][..]));
-        assert_eq!(documents.0.lock().await.len(), 1, "those that nobody is sent are forgotten");
+        assert_eq!(
+            documents.0.lock().await.len(),
+            1,
+            "documents that are not being sent are removed"
+        );
     }
 }

@@ -1,22 +1,22 @@
 //! The steps of a request, in order: authentication, limits, impersonation, authorization, dispatch.
 
 use crate::app::App;
-use crate::ask::Ask;
 use crate::body::Body;
 use crate::context::RequestContext;
 use crate::discovery;
-use crate::found;
 use crate::impersonate;
 use crate::in_flight::TooMany;
-use crate::opening::Peer;
 use crate::paths;
+use crate::peer::Peer;
 use crate::peer_certificate::PeerCertificate;
 use crate::query::{self, Query};
 use crate::request_body::RequestBody;
+use crate::request_head::RequestHead;
+use crate::resolve;
 use crate::resource;
 use crate::respond::{self, Reply};
+use crate::response_body::ResponseBody;
 use crate::route::{ResourceRoute, Route};
-use crate::sending::Sending;
 use crate::websocket;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
@@ -31,42 +31,42 @@ use std::sync::Arc;
 use std::task::Poll;
 use tokio::time::Instant;
 
-/// By which a client and the server's log and audit events name a request.
+/// Identifies a request in responses, logs and audit events.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// Why a request is not admitted.
-enum Refused {
+/// Why a request is rejected before it is dispatched.
+enum Rejection {
     Failure(Failure),
-    /// Too many are in flight.
+    /// Too many requests are in flight.
     Busy,
 }
 
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Refused {
-        Refused::Failure(failure)
+impl From<Failure> for Rejection {
+    fn from(failure: Failure) -> Rejection {
+        Rejection::Failure(failure)
     }
 }
 
 impl App {
-    /// Answers one request. Never fails: every fault is an answer.
+    /// Handles one request. Every failure is a response.
     pub(crate) async fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
         peer: Arc<Peer>,
-    ) -> Response<Sending> {
-        let mut context = RequestContext::new(&peer.place);
+    ) -> Response<ResponseBody> {
+        let mut context = RequestContext::new(&peer.slot);
         let is_http2 = request.version() == Version::HTTP_2;
-        if is_http2 && self.is_goaway() {
-            peer.place.end();
+        if is_http2 && self.should_send_goaway() {
+            peer.slot.request_goaway();
         }
         let audit_id = self.audit_id(request.headers());
-        context.log(&request, peer.place.address(), &audit_id);
-        let answer = no_panic(pin!(self.answer(request, peer, &mut context))).await;
+        context.log(&request, peer.slot.address(), &audit_id);
+        let answer = catch_panic(pin!(self.answer(request, peer, &mut context))).await;
         let mut response = answer.unwrap_or_else(|| {
             tracing::error!(?audit_id, "a request panicked");
             let why = "This request caused apiserver to panic. Look in the logs for details.";
             let mut response = respond::text(500, why);
-            // Its body may be unread.
+            // The request body may be unread.
             respond::close(&mut response);
             response
         });
@@ -76,10 +76,10 @@ impl App {
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
         context.answered(response.status());
-        response.map(|body| Sending::new(body, is_http2, context))
+        response.map(|body| ResponseBody::new(body, is_http2, context))
     }
 
-    /// The client's `Audit-ID`, else a new one.
+    /// Returns the client's `Audit-ID`, or a new one.
     fn audit_id(&self, headers: &HeaderMap) -> HeaderValue {
         match headers.get(AUDIT_ID) {
             Some(given) if !given.is_empty() => given.clone(),
@@ -90,8 +90,8 @@ impl App {
         }
     }
 
-    /// Whether a request is one of those whose connection is told to end (`--goaway-chance`).
-    fn is_goaway(&self) -> bool {
+    /// Decides at random whether the request's connection gets a GOAWAY (`--goaway-chance`).
+    fn should_send_goaway(&self) -> bool {
         let chance = self.limits.goaway_chance;
         if chance <= 0.0 {
             return false;
@@ -115,7 +115,7 @@ impl App {
         let is_http2 = parts.version == Version::HTTP_2;
         let mut body = RequestBody::new(incoming, &parts.headers);
         let route = Route::parse(parts.uri.path());
-        let mut ask = Ask {
+        let mut head = RequestHead {
             query: Query::parse(parts.uri.query().unwrap_or_default()),
             method: parts.method,
             uri: parts.uri,
@@ -123,48 +123,48 @@ impl App {
             cbor: self.cbor,
             peer,
         };
-        let admitted = self.admit(&ask, &route, context).await;
-        self.drop_credentials(&mut ask.headers);
+        let admitted = self.admit(&head, &route, context).await;
+        self.drop_credentials(&mut head.headers);
         let reply = match admitted {
             Ok((permit, end)) => {
-                self.dispatch(&ask, &route, (permit, end), &mut body, context).await
+                self.dispatch(&head, &route, (permit, end), &mut body, context).await
             }
-            Err(Refused::Failure(failure)) => Err(failure),
-            Err(Refused::Busy) => Ok(respond::too_many_requests()),
+            Err(Rejection::Failure(failure)) => Err(failure),
+            Err(Rejection::Busy) => Ok(respond::too_many_requests()),
         };
-        let mut response = reply.unwrap_or_else(|failure| respond::failure(&ask, &failure));
+        let mut response = reply.unwrap_or_else(|failure| respond::failure(&head, &failure));
         if let Some(warning) = *context.warning() {
             respond::warn_first(&mut response, warning);
         }
-        if ask.method == Method::HEAD {
+        if head.method == Method::HEAD {
             *response.body_mut() = Body::empty();
         }
-        // HTTP/2 resets the stream whose body is unread, and goes on.
+        // HTTP/2 only resets the stream of an unread body.
         if !is_http2 && body.is_unread() && !body.discard(&self.limits).await {
             respond::close(&mut response);
-            ask.peer.body_is_left();
+            head.peer.linger();
         }
         match upgrade {
-            Some(upgrade) => upgrade.switch(&ask.headers, response, self.shutdown.clone()),
+            Some(upgrade) => upgrade.switch(&head.headers, response, self.shutdown.clone()),
             None => response,
         }
     }
 
-    /// When the request ends at the latest, and the permit for it.
+    /// Authorizes the request and computes its deadline.
     async fn admit(
         &self,
-        ask: &Ask,
+        head: &RequestHead,
         route: &Route,
         context: &mut RequestContext,
-    ) -> Result<(Permit, Instant), Refused> {
-        let is_long = matches!(route, Route::Resource(route) if ask.verb(route) == "watch");
+    ) -> Result<(Permit, Instant), Rejection> {
+        let is_long = matches!(route, Route::Resource(route) if head.verb(route) == "watch");
         let most = self.limits.request_timeout;
-        let timeout = if is_long { most } else { ask.query.request_timeout(most)? };
-        Ok((self.permit(ask, route, context).await?, Instant::now() + timeout))
+        let timeout = if is_long { most } else { head.query.request_timeout(most)? };
+        Ok((self.permit(head, route, context).await?, Instant::now() + timeout))
     }
 
-    /// Removes the headers that only authentication reads: whatever passes a request on must not pass on whose
-    /// it was.
+    /// Removes the headers that only authentication reads, so that proxied requests do not carry the client's
+    /// credentials.
     fn drop_credentials(&self, headers: &mut HeaderMap) {
         headers.remove(header::AUTHORIZATION);
         let proxy = self.authenticator.front_proxy();
@@ -177,72 +177,72 @@ impl App {
         }
     }
 
-    /// The user that a front proxy names in the headers of a request.
-    fn proxied_user(&self, ask: &Ask) -> Result<Option<User>, Failure> {
+    /// Returns the user that a front proxy names in the request headers.
+    fn proxied_user(&self, head: &RequestHead) -> Result<Option<User>, Failure> {
         let Some(proxy) = self.authenticator.front_proxy() else { return Ok(None) };
-        if !ask.peer.certificate.as_ref().is_some_and(PeerCertificate::is_front_proxy) {
+        if !head.peer.certificate.as_ref().is_some_and(PeerCertificate::is_front_proxy) {
             return Ok(None);
         }
-        let headers = ask.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         proxy.user(&headers.collect::<Vec<_>>())
     }
 
-    /// Authenticates and authorizes a request. Nothing of the body is read before this says yes.
+    /// Authenticates and authorizes a request. The body is not read before this succeeds.
     async fn permit(
         &self,
-        ask: &Ask,
+        head: &RequestHead,
         route: &Route,
         context: &mut RequestContext,
-    ) -> Result<Permit, Refused> {
-        let by_protocol = websocket::authorization(&ask.headers)?;
-        let by_header = ask.headers.get(header::AUTHORIZATION).map(|value| {
-            // One that cannot be read must not make its sender anonymous.
+    ) -> Result<Permit, Rejection> {
+        let by_protocol = websocket::authorization(&head.headers)?;
+        let by_header = head.headers.get(header::AUTHORIZATION).map(|value| {
+            // An unreadable header must not turn its sender into the anonymous user.
             std::str::from_utf8(value.as_bytes()).map_err(|_| Status::unauthorized())
         });
         let credentials = Credentials {
             authorization: by_header.transpose()?.or(by_protocol.as_deref()),
-            certificate: match &ask.peer.certificate {
+            certificate: match &head.peer.certificate {
                 None => Certificate::Absent,
                 Some(shown) => shown.verified().map_or(Certificate::Refused, Certificate::Verified),
             },
-            front_proxy: self.proxied_user(ask)?,
-            path: ask.uri.path(),
+            front_proxy: self.proxied_user(head)?,
+            path: head.uri.path(),
         };
         let now = self.registry.clock.now();
         let access = &self.state.metrics.access;
         let has_any =
             credentials.authorization.is_some() || credentials.certificate != Certificate::Absent;
-        let begun = Instant::now();
+        let started = Instant::now();
         let user = self.authenticator.authenticate(credentials, now, context.warning()).await;
-        access.authenticated(&user, has_any, begun.elapsed());
+        access.authenticated(&user, has_any, started.elapsed());
         match &user {
-            Ok(user) if user.name != ANONYMOUS => ask.peer.place.authenticated(),
-            // HTTP/2 costs much: who is not known has a connection for one request
-            // (UnauthenticatedHTTP2DOSMitigation). HTTP/1.1 has no such end.
-            Ok(_) | Err(_) => ask.peer.place.end(),
+            Ok(user) if user.name != ANONYMOUS => head.peer.slot.mark_authenticated(),
+            // Anonymous clients get an HTTP/2 connection for one request only
+            // (UnauthenticatedHTTP2DOSMitigation). HTTP/1.1 connections are not affected.
+            Ok(_) | Err(_) => head.peer.slot.request_goaway(),
         }
-        let attributes = attributes(ask, route);
-        let user = impersonate::impersonated(
+        let attributes = attributes(head, route);
+        let user = impersonate::impersonate(
             &self.authorizer,
             &self.state.last_modes,
-            &ask.headers,
+            &head.headers,
             user?,
             &attributes,
         )
         .await?;
         context.authenticated(&user, &attributes);
-        let counted = self.state.in_flight.enter(&user, &attributes);
-        context.count(counted.map_err(|TooMany| Refused::Busy)?);
+        let in_flight = self.state.in_flight.enter(&user, &attributes);
+        context.count(in_flight.map_err(|TooMany| Rejection::Busy)?);
         let annotations = context.annotations();
-        let begun = Instant::now();
+        let started = Instant::now();
         let permit = self.authorizer.authorize_noted(user, attributes, annotations).await;
-        access.authorized(&permit, begun.elapsed());
+        access.authorized(&permit, started.elapsed());
         Ok(permit?)
     }
 
     async fn dispatch(
         self: &Arc<Self>,
-        ask: &Ask,
+        head: &RequestHead,
         route: &Route,
         (permit, end): (Permit, Instant),
         body: &mut RequestBody,
@@ -250,15 +250,15 @@ impl App {
     ) -> Result<Reply, Failure> {
         let metrics = &self.state.metrics;
         match route {
-            Route::Refused => Err(Status::no_such_path()),
+            Route::Invalid => Err(Status::no_such_path()),
             Route::Path(path) => {
-                if let Some(asked) = paths::measured(ask, path) {
-                    context.measure(metrics, &asked, ask);
+                if let Some(labels) = paths::request_labels(head, path) {
+                    context.measure(metrics, &labels, head);
                 }
-                paths::answer(self, ask, path).await
+                paths::answer(self, head, path).await
             }
             Route::Resource(route) => {
-                let Some(found) = found::find(self, route)? else {
+                let Some(resolved) = resolve::resolve(self, route)? else {
                     let is_remote =
                         discovery::is_remote(&self.registry, &route.group, &route.version);
                     return Ok(match is_remote {
@@ -266,12 +266,12 @@ impl App {
                         false => respond::no_such_page(),
                     });
                 };
-                if resource::is_across_namespaces(ask, route, &found) {
+                if resource::is_across_namespaces(head, route, &resolved) {
                     return Ok(respond::no_such_page());
                 }
-                let verb = resource::verb(ask, route, &found)?;
-                context.measure(metrics, &resource::measured(ask, &found, verb), ask);
-                let mut work = pin!(self.resource(ask, &permit, &found, verb, body));
+                let verb = resource::verb(head, route, &resolved)?;
+                context.measure(metrics, &resource::request_labels(head, &resolved, verb), head);
+                let mut work = pin!(self.resource(head, &permit, &resolved, verb, body));
                 let reply = match verb {
                     "watch" => work.await,
                     _ => tokio::time::timeout_at(end, work.as_mut())
@@ -279,8 +279,8 @@ impl App {
                         .unwrap_or_else(|_| Err(Status::timed_out())),
                 };
                 context.waited_for_webhooks(permit.webhooks_took());
-                let Some(warning) = &found.endpoint.deprecation else { return reply };
-                let mut reply = reply.unwrap_or_else(|failure| respond::failure(ask, &failure));
+                let Some(warning) = &resolved.endpoint.deprecation else { return reply };
+                let mut reply = reply.unwrap_or_else(|failure| respond::failure(head, &failure));
                 respond::warn_first(&mut reply, warning);
                 Ok(reply)
             }
@@ -289,48 +289,48 @@ impl App {
 
     async fn resource(
         self: &Arc<Self>,
-        ask: &Ask,
+        head: &RequestHead,
         permit: &Permit,
-        found: &found::Found<'_>,
+        resolved: &resolve::ResolvedRoute<'_>,
         verb: &'static str,
         body: &mut RequestBody,
     ) -> Result<Reply, Failure> {
         if verb == "watch" {
-            return resource::watch(self, ask, permit, found).await;
+            return resource::watch(self, head, permit, resolved).await;
         }
-        // Held until the answer is there, which is made of it.
-        let (body, _held) = match ask.method {
+        // The memory of the body stays reserved until the response is complete.
+        let (body, _held) = match head.method {
             Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
                 body.read(self.limits.body_bytes_max, &self.state.bodies).await?
             }
             _ => (bytes::Bytes::new(), None),
         };
-        let reply = resource::answer(self, ask, permit, found, verb, body).await?;
-        Ok(respond::compress(ask, reply))
+        let reply = resource::answer(self, head, permit, resolved, verb, body).await?;
+        Ok(respond::compress(head, reply))
     }
 }
 
-/// The attributes for the authorizer.
-fn attributes(ask: &Ask, route: &Route) -> Attributes {
+/// Returns the attributes for the authorizer.
+fn attributes(head: &RequestHead, route: &Route) -> Attributes {
     match route {
-        Route::Resource(route) => resource_attributes(ask, route),
+        Route::Resource(route) => resource_attributes(head, route),
         Route::Path(path) => Attributes {
-            verb: Str::new_static(method_word(&ask.method)),
+            verb: Str::new_static(method_verb(&head.method)),
             non_resource: true,
             path: path.clone(),
             ..Attributes::default()
         },
-        Route::Refused => Attributes { non_resource: true, ..Attributes::default() },
+        Route::Invalid => Attributes { non_resource: true, ..Attributes::default() },
     }
 }
 
-fn resource_attributes(ask: &Ask, route: &ResourceRoute) -> Attributes {
-    let verb = ask.verb(route);
+fn resource_attributes(head: &RequestHead, route: &ResourceRoute) -> Attributes {
+    let verb = head.verb(route);
     let selectors = match verb {
-        "list" | "watch" | "deletecollection" => ask.query.asked_selectors(),
+        "list" | "watch" | "deletecollection" => head.query.requested_selectors(),
         _ => None,
     };
-    // The name in the URL, or the one that a field selector on a collection asks for.
+    // The name in the URL, or the one that the field selector of a collection requires.
     let name = match &selectors {
         Some(selectors) if route.name.is_empty() => selected_name(selectors),
         _ => route.name.clone(),
@@ -343,7 +343,7 @@ fn resource_attributes(ask: &Ask, route: &ResourceRoute) -> Attributes {
             route.resource.clone(),
         ),
         subresource: route.subresource.clone(),
-        // A namespace itself is looked at as if it were in itself.
+        // As upstream, a Namespace object counts as being in itself.
         namespace: match &route.namespace {
             Some(namespace) => namespace.clone(),
             None if route.resource == "namespaces" => route.name.clone(),
@@ -355,7 +355,7 @@ fn resource_attributes(ask: &Ask, route: &ResourceRoute) -> Attributes {
     }
 }
 
-/// The one name that a field selector leaves, or empty.
+/// Returns the name that a field selector requires, or an empty string.
 fn selected_name(selectors: &Selectors) -> Str {
     let fields = selectors.fields.as_ref();
     let name = fields.and_then(|fields| fields.required_value("metadata.name"));
@@ -364,7 +364,7 @@ fn selected_name(selectors: &Selectors) -> Str {
         .unwrap_or_default()
 }
 
-fn method_word(method: &Method) -> &'static str {
+fn method_verb(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "get",
         "HEAD" => "head",
@@ -377,8 +377,8 @@ fn method_word(method: &Method) -> &'static str {
     }
 }
 
-/// Runs a future to its end, or `None` when it panics.
-async fn no_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+/// Runs a future to its end. Returns `None` if it panics.
+async fn catch_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     std::future::poll_fn(|cx| {
         match std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
             Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
@@ -393,7 +393,7 @@ async fn no_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
 mod tests {
     use super::*;
 
-    /// Bytes of a request's future, which is moved several times before it is first polled.
+    /// Largest size of a request's future, which is moved several times before it is first polled.
     const FUTURE_BYTES_MAX: usize = 8 << 10;
 
     fn future_bytes<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {

@@ -1,19 +1,19 @@
-//! `/healthz`, `/livez` and `/readyz`: the whole and single checks, by kube-apiserver's names.
+//! `/healthz`, `/livez` and `/readyz`: all checks together and one by one, with kube-apiserver's names.
 
 use crate::app::App;
-use crate::ask::Ask;
+use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 
-/// A check and what it looks at.
+/// A health check.
 struct Check {
     name: &'static str,
     probe: Probe,
-    /// The paths that have it.
-    on: On,
+    /// The endpoints that include it.
+    on: CheckedBy,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum On {
+enum CheckedBy {
     All,
     Ready,
     /// `/livez` and `/healthz`.
@@ -22,30 +22,30 @@ enum On {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Probe {
-    /// True of a server that answers: what it names is done before the first request, or has no state of its
-    /// own here.
+    /// Always passes: what the check names is done before the first request, or has no state of its own
+    /// in Keelson.
     Started,
-    /// The store takes writes.
+    /// The store accepts writes.
     Store,
-    /// The server is not going down.
+    /// The server is not shutting down.
     Shutdown,
 }
 
-const fn check(on: On, name: &'static str, probe: Probe) -> Check {
+const fn check(on: CheckedBy, name: &'static str, probe: Probe) -> Check {
     Check { name, probe, on }
 }
 
 const fn started(name: &'static str) -> Check {
-    check(On::All, name, Probe::Started)
+    check(CheckedBy::All, name, Probe::Started)
 }
 
-/// In the order in which the verbose form lists them.
+/// All checks, in the order of the verbose output.
 const CHECKS: &[Check] = &[
     started("ping"),
     started("log"),
-    check(On::Live, "loopback-serving-certificate", Probe::Started),
-    check(On::Live, "etcd", Probe::Store),
-    check(On::Ready, "informer-sync", Probe::Started),
+    check(CheckedBy::Live, "loopback-serving-certificate", Probe::Started),
+    check(CheckedBy::Live, "etcd", Probe::Store),
+    check(CheckedBy::Ready, "informer-sync", Probe::Started),
     started("poststarthook/start-apiserver-admission-initializer"),
     started("poststarthook/generic-apiserver-start-informers"),
     started("poststarthook/priority-and-fairness-config-consumer"),
@@ -59,7 +59,7 @@ const CHECKS: &[Check] = &[
     started("poststarthook/start-cluster-authentication-info-controller"),
     started("poststarthook/start-kube-apiserver-identity-lease-controller"),
     started("poststarthook/start-kube-apiserver-identity-lease-garbage-collector"),
-    check(On::All, "poststarthook/storage-readiness", Probe::Store),
+    check(CheckedBy::All, "poststarthook/storage-readiness", Probe::Store),
     started("poststarthook/start-legacy-token-tracking-controller"),
     started("poststarthook/start-service-ip-repair-controllers"),
     started("poststarthook/rbac/bootstrap-roles"),
@@ -77,12 +77,12 @@ const CHECKS: &[Check] = &[
     started("autoregister-completion"),
     started("poststarthook/apiservice-openapi-controller"),
     started("poststarthook/apiservice-openapiv3-controller"),
-    check(On::Ready, "shutdown", Probe::Shutdown),
+    check(CheckedBy::Ready, "shutdown", Probe::Shutdown),
 ];
 
 const ROOTS: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// The paths of all checks, for the index.
+/// Returns the paths of all checks, for the index.
 pub(crate) fn paths() -> impl Iterator<Item = String> {
     ROOTS.into_iter().flat_map(|root| {
         let single = checks(root).map(move |check| format!("/{root}/{}", check.name));
@@ -91,12 +91,12 @@ pub(crate) fn paths() -> impl Iterator<Item = String> {
 }
 
 fn checks(root: &str) -> impl Iterator<Item = &'static Check> {
-    let other = if root == "readyz" { On::Live } else { On::Ready };
+    let other = if root == "readyz" { CheckedBy::Live } else { CheckedBy::Ready };
     CHECKS.iter().filter(move |check| check.on != other)
 }
 
-/// The answer at `path`, if it is one of a health check.
-pub(crate) fn answer(app: &App, ask: &Ask, path: &str) -> Option<Reply> {
+/// Responds to a request for a health check. Returns `None` for other paths.
+pub(crate) fn answer(app: &App, head: &RequestHead, path: &str) -> Option<Reply> {
     let path = path.strip_prefix('/')?;
     let (root, name) = match path.split_once('/') {
         Some((root, name)) => (root, Some(name)),
@@ -104,7 +104,7 @@ pub(crate) fn answer(app: &App, ask: &Ask, path: &str) -> Option<Reply> {
     };
     let root = ROOTS.into_iter().find(|known| *known == root)?;
     Some(match name {
-        None => whole(app, ask, root),
+        None => aggregate(app, head, root),
         Some(name) => single(app, root, name),
     })
 }
@@ -123,12 +123,12 @@ fn single(app: &App, root: &str, name: &str) -> Reply {
     }
 }
 
-fn whole(app: &App, ask: &Ask, root: &str) -> Reply {
+fn aggregate(app: &App, head: &RequestHead, root: &str) -> Reply {
     let state = if root == "readyz" { app.ready() } else { app.live() };
-    app.state.health.note(root == "readyz", &state);
-    let mut unmatched: Vec<&str> = ask.query.all("exclude").collect();
+    app.state.health.log_change(root == "readyz", &state);
+    let mut unmatched: Vec<&str> = head.query.all("exclude").collect();
     let excluded = unmatched.clone();
-    let (mut text, mut is_well) = (String::new(), true);
+    let (mut text, mut all_pass) = (String::new(), true);
     for check in checks(root) {
         unmatched.retain(|name| *name != check.name);
         let line = if excluded.contains(&check.name) {
@@ -136,16 +136,16 @@ fn whole(app: &App, ask: &Ask, root: &str) -> Reply {
         } else if app.probe(check.probe).is_ok() {
             format!("[+]{} ok\n", check.name)
         } else {
-            is_well = false;
+            all_pass = false;
             format!("[-]{} failed: reason withheld\n", check.name)
         };
         text.push_str(&line);
     }
-    // Components that upstream does not have; their owners have logged why they fail.
+    // Components that upstream does not have. Their owners have logged why they fail.
     for (component, why) in app.health.failures() {
         unmatched.retain(|name| *name != component);
         if !excluded.contains(&component) {
-            is_well = false;
+            all_pass = false;
             text.push_str(&format!("[-]{component} failed: {why}\n"));
         }
     }
@@ -155,11 +155,11 @@ fn whole(app: &App, ask: &Ask, root: &str) -> Reply {
         let words = "warn: some health checks cannot be excluded: no matches for";
         text.push_str(&format!("{words} {names}\n"));
     }
-    if !is_well {
+    if !all_pass {
         text.push_str(&format!("{root} check failed\n"));
         return respond::text(500, &text);
     }
-    if ask.query.get("verbose").is_none() {
+    if head.query.get("verbose").is_none() {
         return respond::text(200, "ok");
     }
     text.push_str(&format!("{root} check passed\n"));

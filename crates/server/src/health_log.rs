@@ -1,15 +1,15 @@
-//! The log of health checks. A check that fails is asked again each second or so: the log has a line for
-//! each change and none for each request.
+//! Logs changes of the health checks. Failing checks are polled about every second, so a line for each request
+//! would be too many.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The last answers of the health checks, so that changes are logged once.
+/// The last results of the health checks, so that each change is logged once.
 #[derive(Debug, Default)]
 pub(crate) struct HealthLog {
     last: Mutex<Last>,
 }
 
-/// Why a check failed, or nothing when it passed.
+/// Why each check failed; `None` if it passed.
 #[derive(Debug, Default)]
 struct Last {
     ready: Option<String>,
@@ -17,9 +17,9 @@ struct Last {
 }
 
 impl HealthLog {
-    /// Logs the state of `/readyz`, or of `/livez`, where it is not what it was.
-    pub fn note(&self, is_ready: bool, state: &Result<(), String>) {
-        if !self.changes(is_ready, state) {
+    /// Logs the state of `/readyz` or `/livez` if it has changed.
+    pub fn log_change(&self, is_ready: bool, state: &Result<(), String>) {
+        if !self.update(is_ready, state) {
             return;
         }
         let check = if is_ready { "readyz" } else { "livez" };
@@ -29,8 +29,8 @@ impl HealthLog {
         }
     }
 
-    /// Keeps the state; true where it is not what it was.
-    fn changes(&self, is_ready: bool, state: &Result<(), String>) -> bool {
+    /// Stores the state. Returns whether it has changed.
+    fn update(&self, is_ready: bool, state: &Result<(), String>) -> bool {
         let mut last = self.lock();
         let last = if is_ready { &mut last.ready } else { &mut last.live };
         let now = state.as_ref().err();
@@ -55,7 +55,7 @@ mod tests {
         let log = HealthLog::default();
         let bad = |why: &str| Err(why.to_owned());
         let check = |is_ready, state, want: bool| {
-            assert_eq!(log.changes(is_ready, &state), want, "{is_ready} {state:?}");
+            assert_eq!(log.update(is_ready, &state), want, "{is_ready} {state:?}");
         };
         check(true, Ok(()), false);
         check(true, bad("store: full"), true);

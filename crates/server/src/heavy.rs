@@ -1,5 +1,5 @@
-//! Requests with large bodies: their work is done beside the threads that serve all others, by a bounded
-//! number of them at once. One that waits for somebody else, a webhook for instance, lets others work.
+//! Requests with large bodies: a limited number of them is processed at once, without blocking the threads that
+//! serve other requests. A request that waits, for a webhook for instance, releases its permit.
 
 use keelson_meta::status::Details;
 use keelson_meta::{Failure, Reason, Status};
@@ -12,41 +12,40 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
-/// Bytes of a body up to which a request is served as it comes: the work for as many takes a few
-/// milliseconds at most.
+/// Largest body of a request that is processed without a limit: it takes a few milliseconds at most.
 const LIGHT_BYTES_MAX: usize = 128 << 10;
-/// Requests with larger bodies that are worked on at once, each on a thread of its own. Of the memory that
-/// their objects take there is as much as that many of them need.
+/// Most requests with larger bodies that are processed at once, each on its own thread. Also limits the memory
+/// of their objects.
 const HEAVY_AT_ONCE_MAX: u32 = 2;
-/// Bytes of a body from which on a request is worked on while no other of these is.
+/// Smallest body of a request that is processed alone.
 const ALONE_BYTES_MIN: usize = 1 << 20;
-/// How long a waiting request keeps its turn; longer than a commit takes.
+/// How long a waiting request keeps its permit; longer than a commit takes.
 const IDLE_TURN_MAX: Duration = Duration::from_millis(50);
-/// Such requests that wait for their first turn. More are told to come back.
+/// Most requests that wait for their first permit. Further ones get 429.
 const HEAVY_WAITING_MAX: usize = 64;
 
-/// The turns of this process, which has its processors and its memory once.
-static TURNS: Turns = Turns::new();
+/// The limiter of this process. Static, because processors and memory are shared by all servers in it.
+static LIMITER: HeavyLimiter = HeavyLimiter::new();
 
-/// Does the work of a request with a body of so many bytes. The work is lent: a future that is handed over
-/// by value is held twice by whoever awaits it, and each layer would double the size of a request.
+/// Runs the work of a request with a body of `bytes` bytes. The work is borrowed, because a future that is passed
+/// by value is stored twice by the caller, which would double the size of a request with each layer.
 pub(crate) async fn run<T>(
     bytes: usize,
     work: Pin<&mut (impl Future<Output = Result<T, Failure>> + Send)>,
 ) -> Result<T, Failure> {
-    if bytes <= LIGHT_BYTES_MAX { work.await } else { Box::pin(TURNS.run(bytes, work)).await }
+    if bytes <= LIGHT_BYTES_MAX { work.await } else { Box::pin(LIMITER.run(bytes, work)).await }
 }
 
-/// Running and waiting requests.
-struct Turns {
-    free: Semaphore,
+/// Limits running and waiting requests.
+struct HeavyLimiter {
+    permits: Semaphore,
     waiting: AtomicUsize,
 }
 
-impl Turns {
-    const fn new() -> Turns {
-        Turns {
-            free: Semaphore::const_new(HEAVY_AT_ONCE_MAX as usize),
+impl HeavyLimiter {
+    const fn new() -> HeavyLimiter {
+        HeavyLimiter {
+            permits: Semaphore::const_new(HEAVY_AT_ONCE_MAX as usize),
             waiting: AtomicUsize::new(0),
         }
     }
@@ -56,44 +55,44 @@ impl Turns {
         bytes: usize,
         work: Pin<&mut (impl Future<Output = Result<T, Failure>> + Send)>,
     ) -> Result<T, Failure> {
-        let waits = self.wait().ok_or_else(too_many)?;
-        let turns = if bytes < ALONE_BYTES_MIN { 1 } else { HEAVY_AT_ONCE_MAX };
-        let mut turn = self.free.acquire_many(turns).await.map_err(Status::internal)?;
-        drop(waits);
+        let waiting_guard = self.enqueue().ok_or_else(too_many)?;
+        let permits = if bytes < ALONE_BYTES_MIN { 1 } else { HEAVY_AT_ONCE_MAX };
+        let mut permit = self.permits.acquire_many(permits).await.map_err(Status::internal)?;
+        drop(waiting_guard);
         let mut work = work;
-        let woken = Arc::new(Woken(Notify::new()));
-        let waker = Waker::from(woken.clone());
+        let wake_flag = Arc::new(WakeFlag(Notify::new()));
+        let waker = Waker::from(wake_flag.clone());
         loop {
             if let Poll::Ready(done) = step(work.as_mut(), &mut Context::from_waker(&waker)) {
                 return done;
             }
-            if timeout(IDLE_TURN_MAX, woken.0.notified()).await.is_err() {
-                drop(turn);
-                woken.0.notified().await;
-                turn = self.free.acquire_many(turns).await.map_err(Status::internal)?;
+            if timeout(IDLE_TURN_MAX, wake_flag.0.notified()).await.is_err() {
+                drop(permit);
+                wake_flag.0.notified().await;
+                permit = self.permits.acquire_many(permits).await.map_err(Status::internal)?;
             }
         }
     }
 
-    /// A place among those that wait, if there is one.
-    fn wait(&self) -> Option<Waits<'_>> {
-        let waits = Waits { waiting: &self.waiting };
-        (self.waiting.fetch_add(1, Ordering::Relaxed) < HEAVY_WAITING_MAX).then_some(waits)
+    /// Counts a waiting request. Returns `None` if too many wait.
+    fn enqueue(&self) -> Option<WaitingGuard<'_>> {
+        let waiting_guard = WaitingGuard { waiting: &self.waiting };
+        (self.waiting.fetch_add(1, Ordering::Relaxed) < HEAVY_WAITING_MAX).then_some(waiting_guard)
     }
 }
 
-/// A waiting request.
-struct Waits<'t> {
+/// Counts a waiting request until it is dropped.
+struct WaitingGuard<'t> {
     waiting: &'t AtomicUsize,
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// 429, in the words of kube-apiserver's limit of requests in flight.
+/// Returns 429 with the message of kube-apiserver's limit of requests in flight.
 fn too_many() -> Failure {
     let why = "Too many requests, please try again later.";
     let mut status = Status::new(Reason::TooManyRequests, why);
@@ -101,20 +100,20 @@ fn too_many() -> Failure {
     status
 }
 
-/// Hears that a request may go on.
-struct Woken(Notify);
+/// A waker that notifies a waiting request.
+struct WakeFlag(Notify);
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }
 }
 
-/// Takes a step, after the other tasks of this thread were handed to another thread.
+/// Polls the work, after moving the other tasks of this thread to another thread.
 fn step<F: Future>(work: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| work.poll(cx)),
-        // There is one thread for all.
+        // A single-threaded runtime has no other thread.
         _ => work.poll(cx),
     }
 }
@@ -128,53 +127,53 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(20);
 
-    /// The heavy request holds its thread until another task of a runtime with one thread has run.
+    /// The heavy request blocks the only worker thread until another task has run.
     #[test]
-    fn others_are_served_while_a_large_body_is_worked_on() {
+    fn other_tasks_run_while_a_large_body_is_processed() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
         let runtime = runtime.expect("a runtime");
-        let (say, hear) = mpsc::channel();
-        let (began, begun) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
+        let (start_sender, start_receiver) = mpsc::channel();
         let work = Box::pin(async move {
-            began.send(()).expect("the test waits");
-            hear.recv_timeout(DEADLINE).map_err(Status::internal)
+            start_sender.send(()).expect("the test waiting_guard");
+            receiver.recv_timeout(DEADLINE).map_err(Status::internal)
         });
         let heavy = runtime.spawn(async { run(LIGHT_BYTES_MAX + 1, pin!(work)).await });
-        begun.recv_timeout(DEADLINE).expect("the work begins");
-        runtime.spawn(async move { say.send(7) });
-        let heard = runtime.block_on(heavy).expect("no panic");
-        assert_eq!(heard.ok(), Some(7));
+        start_receiver.recv_timeout(DEADLINE).expect("the work begins");
+        runtime.spawn(async move { sender.send(7) });
+        let received = runtime.block_on(heavy).expect("no panic");
+        assert_eq!(received.ok(), Some(7));
     }
 
     #[tokio::test]
-    async fn a_runtime_of_one_thread_works_on_large_bodies_too() {
+    async fn a_single_threaded_runtime_processes_large_bodies() {
         assert_eq!(run(LIGHT_BYTES_MAX + 1, pin!(async { Ok(7) })).await.ok(), Some(7));
         assert_eq!(run(0, pin!(async { Ok(7) })).await.ok(), Some(7));
     }
 
     #[tokio::test]
-    async fn who_waits_for_somebody_else_lets_others_work() {
-        static TURNS: Turns = Turns::new();
-        let (say, hear) = tokio::sync::oneshot::channel();
-        let waits = pin!(async { hear.await.map_err(Status::internal) });
-        let waits = TURNS.run(ALONE_BYTES_MIN, waits);
+    async fn a_waiting_request_releases_its_permit() {
+        static LIMITER: HeavyLimiter = HeavyLimiter::new();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let waiting_guard = pin!(async { receiver.await.map_err(Status::internal) });
+        let waiting_guard = LIMITER.run(ALONE_BYTES_MIN, waiting_guard);
         let other = async {
-            let worked = TURNS.run(ALONE_BYTES_MIN, pin!(async { Ok(7) })).await;
-            say.send(worked.ok()).expect("the first waits");
+            let worked = LIMITER.run(ALONE_BYTES_MIN, pin!(async { Ok(7) })).await;
+            sender.send(worked.ok()).expect("the first waiting_guard");
         };
-        let both = async { tokio::join!(waits, other) };
-        let (heard, ()) = timeout(DEADLINE, both).await.expect("nobody keeps a turn for ever");
-        assert_eq!(heard.ok(), Some(Some(7)));
+        let both = async { tokio::join!(waiting_guard, other) };
+        let (received, ()) = timeout(DEADLINE, both).await.expect("nobody keeps a permit for ever");
+        assert_eq!(received.ok(), Some(Some(7)));
     }
 
     #[test]
-    fn only_so_many_wait() {
-        let turns = Turns::new();
+    fn waiting_requests_have_a_maximum() {
+        let permits = HeavyLimiter::new();
         let waiting: Vec<_> =
-            std::iter::from_fn(|| turns.wait()).take(HEAVY_WAITING_MAX + 1).collect();
+            std::iter::from_fn(|| permits.enqueue()).take(HEAVY_WAITING_MAX + 1).collect();
         assert_eq!(waiting.len(), HEAVY_WAITING_MAX);
         assert_eq!(too_many().code, 429);
         drop(waiting);
-        assert!(turns.wait().is_some());
+        assert!(permits.enqueue().is_some());
     }
 }

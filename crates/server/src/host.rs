@@ -1,9 +1,9 @@
-//! The Host header of HTTP/1 requests, as Go's server asks for it.
+//! Validation of the Host header of HTTP/1 requests, as in Go's server.
 
 use crate::respond::{self, Reply};
 use http::{HeaderMap, Version, header};
 
-/// The refusal of a request whose Host header is missing, doubled or malformed.
+/// Returns the 400 of a request whose Host header is missing, repeated or malformed.
 pub(crate) fn refusal(version: Version, headers: &HeaderMap) -> Option<Reply> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let line = match (hosts.next(), hosts.next()) {
@@ -16,7 +16,7 @@ pub(crate) fn refusal(version: Version, headers: &HeaderMap) -> Option<Reply> {
     Some(respond::bad_request(line))
 }
 
-/// Characters of a Host header (RFC 3986, section 3.2.2, with ports and zones).
+/// Returns whether a byte is allowed in a Host header (RFC 3986, section 3.2.2, with ports and zones).
 fn is_host_byte(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!$%&()*+,-.:;=@[]'_~".contains(byte)
 }

@@ -1,15 +1,15 @@
-//! Connections that speak HTTP/1.1. A watch takes its connection over: for as long as it lasts there is
-//! nothing to read and one answer to write, so hyper's connection with its buffers and the future of the
-//! request are given back, and the events are framed here (RFC 9112, section 7.1). Afterwards the
-//! connection takes requests again.
+//! HTTP/1.1 connections. A watch takes over its connection: while it lasts there is nothing to read and one
+//! response to write, so hyper's connection with its buffers and the future of the request are freed, and
+//! the chunked body is encoded here (RFC 9112, section 7.1). Afterwards the connection accepts requests
+//! again.
 
 use crate::app::App;
-use crate::body::{Body, Chunks};
+use crate::body::{Body, ChunkStream};
 use crate::context::RequestContext;
 use crate::host;
-use crate::opening::{Opening, Peer};
-use crate::sending::Sending;
-use crate::socket::{Rewound, Signals};
+use crate::peer::{FirstRequest, Peer};
+use crate::response_body::ResponseBody;
+use crate::socket::{Http1State, PeekableStream};
 use crate::websocket;
 use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
@@ -29,19 +29,23 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 /// The last chunk of a chunked body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-/// Digits of the largest chunk's size, and the end of their line.
+/// Bytes of the longest chunk size line: hexadecimal digits and CRLF.
 const SIZE_LINE_BYTES: usize = 18;
 
 /// Serves a connection until its client or the server ends it.
-pub(crate) async fn serve<S>(app: Arc<App>, mut stream: Rewound<S>, peer: Peer, opening: Opening)
-where
+pub(crate) async fn serve<S>(
+    app: Arc<App>,
+    mut stream: PeekableStream<S>,
+    peer: Peer,
+    first_request: FirstRequest,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let peer = Arc::new(peer);
-    stream.bound_heads(app.limits.header_timeout);
+    stream.set_header_timeout(app.limits.header_timeout);
     loop {
-        // In a box of its own, whose memory a watch gives back.
-        let requests = Box::pin(requests(&app, stream, peer.clone(), &opening));
+        // Boxed, so that its memory is freed during a watch.
+        let requests = Box::pin(requests(&app, stream, peer.clone(), &first_request));
         let Some((back, watch)) = requests.await else { return };
         stream = back;
         match watch.send(&mut stream).await {
@@ -55,67 +59,75 @@ where
     }
 }
 
-/// Answers requests until the connection ends, or a watch takes it over.
+/// Serves requests until the connection ends, or a watch takes it over.
 async fn requests<S>(
     app: &Arc<App>,
-    stream: Rewound<S>,
+    stream: PeekableStream<S>,
     peer: Arc<Peer>,
-    opening: &Opening,
-) -> Option<(Rewound<S>, Watch)>
+    first_request: &FirstRequest,
+) -> Option<(PeekableStream<S>, WatchResponse)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let lent = Arc::new(Lent { signals: stream.signals(), watch: Mutex::default() });
+    let handover = Arc::new(Handover { state: stream.state(), watch: Mutex::default() });
     let service = service_fn({
-        let (app, lent, opening) = (app.clone(), lent.clone(), opening.clone());
+        let (app, handover, first_request) = (app.clone(), handover.clone(), first_request.clone());
         move |request: Request<Incoming>| {
-            opening.asked();
-            let (app, peer, lent) = (app.clone(), peer.clone(), lent.clone());
-            lent.signals.asked();
+            first_request.mark_arrived();
+            let (app, peer, handover) = (app.clone(), peer.clone(), handover.clone());
+            handover.state.request_received();
             async move {
                 if let Some(refused) = host::refusal(request.version(), request.headers()) {
-                    lent.signals.answered();
+                    handover.state.response_ready();
                     let context = RequestContext::default();
-                    return Ok(refused.map(|body| Sending::new(body, false, context)));
+                    return Ok(refused.map(|body| ResponseBody::new(body, false, context)));
                 }
-                // What is left of a body would be read as the next request.
-                let can_take =
+                // The rest of an unread body would be parsed as the next request.
+                let can_hand_over =
                     request.version() == Version::HTTP_11 && request.body().is_end_stream();
-                let stays = !websocket::has_word(request.headers(), header::CONNECTION, "close");
+                let keep_alive =
+                    !websocket::has_token(request.headers(), header::CONNECTION, "close");
                 let reply = app.handle(request, peer).await;
                 if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
-                    lent.signals.answered();
+                    handover.state.response_ready();
                 }
-                Ok::<_, Infallible>(if can_take { lent.take(reply, stays).await } else { reply })
+                Ok::<_, Infallible>(if can_hand_over {
+                    handover.offer(reply, keep_alive).await
+                } else {
+                    reply
+                })
             }
         }
     });
     let connection = Builder::new()
         .half_close(true)
         .timer(TokioTimer::new())
-        // From its first byte on, a head has less time: see `Rewound`.
+        // After its first byte a head has less time: see `PeekableStream`.
         .header_read_timeout(app.limits.idle_timeout)
         .max_buf_size(app.limits.header_bytes_max)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    let mut borrowing = std::pin::pin!(Borrowing { connection: Some(connection), lent });
-    let stop = |borrowing: Pin<&mut Borrowing<_, _>>| borrowing.graceful_shutdown();
-    opening.attend(&app.shutdown, borrowing.as_mut(), stop).await?
+    let mut connection_or_watch =
+        std::pin::pin!(Http1Connection { connection: Some(connection), handover });
+    let stop = |connection_or_watch: Pin<&mut Http1Connection<_, _>>| {
+        connection_or_watch.graceful_shutdown()
+    };
+    first_request.drive(&app.shutdown, connection_or_watch.as_mut(), stop).await?
 }
 
-/// hyper's connection, until a watch takes it over.
-struct Borrowing<S, F>
+/// hyper's connection. Resolves to the stream and the watch if a watch takes it over.
+struct Http1Connection<S, F>
 where
     F: HttpService<Incoming>,
 {
-    connection: Option<UpgradeableConnection<TokioIo<Rewound<S>>, F>>,
-    lent: Arc<Lent>,
+    connection: Option<UpgradeableConnection<TokioIo<PeekableStream<S>>, F>>,
+    handover: Arc<Handover>,
 }
 
-impl<S, F> Borrowing<S, F>
+impl<S, F> Http1Connection<S, F>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: HttpService<Incoming, ResBody = Sending, Error = Infallible> + Unpin,
+    F: HttpService<Incoming, ResBody = ResponseBody, Error = Infallible> + Unpin,
 {
     fn graceful_shutdown(self: Pin<&mut Self>) {
         if let Some(connection) = &mut self.get_mut().connection {
@@ -124,12 +136,12 @@ where
     }
 }
 
-impl<S, F> Future for Borrowing<S, F>
+impl<S, F> Future for Http1Connection<S, F>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: HttpService<Incoming, ResBody = Sending, Error = Infallible> + Unpin,
+    F: HttpService<Incoming, ResBody = ResponseBody, Error = Infallible> + Unpin,
 {
-    type Output = Option<(Rewound<S>, Watch)>;
+    type Output = Option<(PeekableStream<S>, WatchResponse)>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -140,63 +152,67 @@ where
             }
             return Poll::Ready(None);
         }
-        // What is left of the answers before is sent first; each step of that comes by here.
-        if this.lent.signals.is_unsent() {
+        // Earlier responses must be flushed first; their progress polls this future again.
+        if this.handover.state.has_unflushed() {
             return Poll::Pending;
         }
-        let Some(watch) = this.lent.watch().take() else { return Poll::Pending };
+        let Some(watch) = this.handover.watch().take() else { return Poll::Pending };
         let parts = this.connection.take().and_then(UpgradeableConnection::into_parts);
         Poll::Ready(parts.map(|parts| {
             let mut stream = parts.io.into_inner();
-            // A copy, for hyper's buffer has room for much more.
-            stream.read_again(Bytes::copy_from_slice(&parts.read_buf));
+            // Copied, because hyper's buffer has a much larger capacity.
+            stream.unread(Bytes::copy_from_slice(&parts.read_buf));
             (stream, watch)
         }))
     }
 }
 
-/// State shared by hyper's connection and its owner.
-struct Lent {
+/// State shared by the request service and the owner of hyper's connection.
+struct Handover {
     /// The watch that takes the connection over.
-    watch: Mutex<Option<Watch>>,
-    /// Whether hyper has something to send: it flushes when all is written.
-    signals: Arc<Signals>,
+    watch: Mutex<Option<WatchResponse>>,
+    /// Whether hyper has unflushed data.
+    state: Arc<Http1State>,
 }
 
-impl Lent {
-    /// Takes the connection over where the answer is a stream, and never ends then.
-    async fn take(&self, reply: Response<Sending>, stays: bool) -> Response<Sending> {
-        let (head, Sending { body, context, .. }) = reply.into_parts();
+impl Handover {
+    /// Offers the connection to a watch if the response is a stream, and never returns then.
+    async fn offer(
+        &self,
+        reply: Response<ResponseBody>,
+        keep_alive: bool,
+    ) -> Response<ResponseBody> {
+        let (head, ResponseBody { body, context, .. }) = reply.into_parts();
         match body {
             Body::Stream(events) => {
-                *self.watch() = Some(Watch { head, events, stays, context });
+                *self.watch() = Some(WatchResponse { head, events, keep_alive, context });
                 std::future::pending().await
             }
-            body => Response::from_parts(head, Sending::new(body, false, context)),
+            body => Response::from_parts(head, ResponseBody::new(body, false, context)),
         }
     }
 
-    fn watch(&self) -> MutexGuard<'_, Option<Watch>> {
+    fn watch(&self) -> MutexGuard<'_, Option<WatchResponse>> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An answer that has its connection for itself.
-struct Watch {
+/// The response of a watch, which owns its connection.
+struct WatchResponse {
     head: Parts,
-    events: Chunks,
-    /// Whether the client may ask again afterwards.
-    stays: bool,
-    /// Ends with it.
+    events: ChunkStream,
+    /// Whether the connection accepts requests afterwards.
+    keep_alive: bool,
+    /// Dropped at the end of the response.
     context: RequestContext,
 }
 
-impl Watch {
-    /// Sends it, to its end; true when the connection can go on.
+impl WatchResponse {
+    /// Sends the response. Returns whether the connection accepts further requests.
     async fn send(mut self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<bool> {
-        stream.write_all(&self.written_head()).await?;
+        stream.write_all(&self.encode_head()).await?;
         drop(self.head);
-        // Events that are there go out with the head.
+        // Events that are available are sent together with the head.
         let mut next = self.events.next().now_or_never();
         loop {
             let chunk = match next.take() {
@@ -207,7 +223,7 @@ impl Watch {
                 }
             };
             match chunk {
-                // One without bytes would be the last.
+                // An empty chunk would end the body.
                 Some(chunk) if chunk.is_empty() => {}
                 Some(chunk) => {
                     self.context.sent(chunk.len());
@@ -223,10 +239,10 @@ impl Watch {
         }
         stream.write_all(LAST_CHUNK).await?;
         stream.flush().await?;
-        Ok(self.stays)
+        Ok(self.keep_alive)
     }
 
-    fn written_head(&self) -> Vec<u8> {
+    fn encode_head(&self) -> Vec<u8> {
         let mut out = format!("HTTP/1.1 {}\r\n", self.head.status).into_bytes();
         let mut field = |name: &str, value: &[u8]| {
             for part in [name.as_bytes(), b": ", value, b"\r\n"] {
@@ -236,7 +252,7 @@ impl Watch {
         for (name, value) in &self.head.headers {
             field(name.as_str(), value.as_bytes());
         }
-        if !self.stays {
+        if !self.keep_alive {
             field("connection", b"close");
         }
         field("date", httpdate::fmt_http_date(SystemTime::now()).as_bytes());

@@ -1,9 +1,9 @@
-//! Connections that speak HTTP/2. A stream whose client takes nothing is reset after a while; a connection
-//! ends in good order (GOAWAY) when it is idle or old, when somebody asks it to, or when the server stops.
+//! HTTP/2 connections. A stream whose client reads nothing is reset after a timeout. A connection ends
+//! gracefully (GOAWAY) if it is idle or old, on request, or at shutdown.
 
 use crate::app::App;
-use crate::opening::{Opening, Peer, told};
-use crate::sending::{self, Said};
+use crate::peer::{FirstRequest, Peer, shutdown_requested};
+use crate::response_body::{self, PollOutcome};
 use http::Request;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -19,21 +19,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// Serves a connection until its client or the server ends it.
-pub(crate) async fn serve<S>(app: Arc<App>, stream: S, peer: Peer, opening: Opening)
+pub(crate) async fn serve<S>(app: Arc<App>, stream: S, peer: Peer, first_request: FirstRequest)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let peer = Arc::new(peer);
-    let place = peer.place.clone();
+    let slot = peer.slot.clone();
     let service = service_fn({
-        let (app, opening) = (app.clone(), opening.clone());
+        let (app, first_request) = (app.clone(), first_request.clone());
         move |request: Request<Incoming>| {
-            opening.asked();
+            first_request.mark_arrived();
             let (app, peer) = (app.clone(), peer.clone());
-            // In a box, whose memory is given back when the answer begins: a watch needs little of it.
+            // Boxed, so that its memory is freed when the response begins: a watch needs little of it.
             Box::pin(async move {
                 let answer = app.handle(request, peer).await;
-                sending::waits_for_the_client();
+                response_body::mark_waiting_for_client();
                 Ok::<_, Infallible>(answer)
             })
         }
@@ -47,70 +47,70 @@ where
         .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(limits.http2_resets_max)
         .max_local_error_reset_streams(limits.http2_resets_max)
-        .max_send_buf_size(sending::PIECE_BYTES)
+        .max_send_buf_size(response_body::PIECE_BYTES)
         .keep_alive_interval(limits.http2_ping_interval)
         .keep_alive_timeout(limits.http2_ping_timeout)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let mut shutdown = app.shutdown.clone();
-    let mut course = Course::begin(&app, opening);
+    let mut lifetime = Lifetime::begin(&app, first_request);
     loop {
-        let ends = tokio::select! {
+        let action = tokio::select! {
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "connection ended");
                 }
                 return;
             }
-            () = told(&mut shutdown), if !course.is_ending => Step::End,
-            () = place.ending(), if !course.is_ending => Step::End,
-            () = sleep_until(course.look_at) => course.look(place.idle_for(), Instant::now()),
+            () = shutdown_requested(&mut shutdown), if !lifetime.is_ending => Action::GoAway,
+            () = slot.goaway_requested(), if !lifetime.is_ending => Action::GoAway,
+            () = sleep_until(lifetime.check_at) => lifetime.check(slot.idle_for(), Instant::now()),
         };
-        match ends {
-            Step::Go => {}
-            Step::End => {
+        match action {
+            Action::Continue => {}
+            Action::GoAway => {
                 connection.as_mut().graceful_shutdown();
-                course.end(Instant::now());
+                lifetime.end(Instant::now());
             }
-            Step::Cut => return,
+            Action::Close => return,
         }
     }
 }
 
-/// The next step of a connection's life.
+/// What to do with a connection.
 #[derive(Debug, PartialEq)]
-enum Step {
+enum Action {
     /// Keep serving.
-    Go,
+    Continue,
     /// Send GOAWAY; close after the last stream.
-    End,
+    GoAway,
     /// Close now.
-    Cut,
+    Close,
 }
 
-/// State of a connection's life.
-struct Course {
-    opening: Opening,
+/// Tracks when a connection has to end.
+struct Lifetime {
+    first_request: FirstRequest,
     idle_max: Duration,
     drain_max: Duration,
-    /// When it is too old.
+    /// When the connection reaches its maximum age.
     ends_at: Instant,
-    /// When it has to be looked at next.
-    look_at: Instant,
+    /// When to check the connection next.
+    check_at: Instant,
     is_ending: bool,
 }
 
-impl Course {
-    fn begin(app: &App, opening: Opening) -> Course {
+impl Lifetime {
+    fn begin(app: &App, first_request: FirstRequest) -> Lifetime {
         let limits = &app.limits;
-        // Connections that came together must not all go together.
+        // Random, so that connections opened together do not all end together.
         let random = app.registry.clock.random();
         let share = u32::from(u16::from_le_bytes([random[0], random[1]]));
         let age = limits.connection_age_max;
         let ends_at = Instant::now() + age - age / 8 * share / u32::from(u16::MAX);
-        Course {
-            look_at: opening.by(),
-            opening,
+        Lifetime {
+            check_at: first_request.deadline(),
+            first_request,
             idle_max: limits.idle_timeout,
             drain_max: limits.drain_timeout,
             ends_at,
@@ -118,32 +118,32 @@ impl Course {
         }
     }
 
-    /// What to do with a connection that had no request for so long; nothing: it has one.
-    fn look(&mut self, idle: Option<Duration>, now: Instant) -> Step {
+    /// Decides what to do with a connection that has been idle this long; `None` if it has a request.
+    fn check(&mut self, idle: Option<Duration>, now: Instant) -> Action {
         if self.is_ending {
-            // Its last answers may wait for a client that takes nothing.
-            self.look_at = now + self.drain_max;
-            return if idle.is_some() { Step::Cut } else { Step::Go };
+            // The last responses may wait for a client that reads nothing.
+            self.check_at = now + self.drain_max;
+            return if idle.is_some() { Action::Close } else { Action::Continue };
         }
-        if !self.opening.is_asked() {
+        if !self.first_request.has_arrived() {
             tracing::debug!("no request came in time");
-            return Step::Cut;
+            return Action::Close;
         }
         let idle = idle.unwrap_or_default();
         if now >= self.ends_at || idle >= self.idle_max {
-            return Step::End;
+            return Action::GoAway;
         }
-        self.look_at = (now + self.idle_max.saturating_sub(idle)).min(self.ends_at);
-        Step::Go
+        self.check_at = (now + self.idle_max.saturating_sub(idle)).min(self.ends_at);
+        Action::Continue
     }
 
     fn end(&mut self, now: Instant) {
         self.is_ending = true;
-        self.look_at = now + self.drain_max;
+        self.check_at = now + self.drain_max;
     }
 }
 
-/// Spawns the streams of a connection, and resets those whose client takes nothing.
+/// Spawns the streams of a connection, and resets those whose client reads nothing.
 #[derive(Clone)]
 struct Streams {
     stall_max: Duration,
@@ -156,7 +156,7 @@ where
     fn execute(&self, stream: F) {
         let stall_max = self.stall_max;
         tokio::spawn(async move {
-            // To drop it is to reset it.
+            // Dropping the stream resets it.
             let mut stream = std::pin::pin!(stream);
             let mut stalled = None;
             std::future::poll_fn(|cx| poll(stream.as_mut(), &mut stalled, stall_max, cx)).await;
@@ -164,7 +164,7 @@ where
     }
 }
 
-/// Polls a stream; ready also when its client took nothing for too long. `stalled` is set while the stream
+/// Polls a stream. Also ready if its client has read nothing for too long. `stalled` is set while the stream
 /// waits for its client.
 fn poll(
     stream: Pin<&mut impl Future<Output = ()>>,
@@ -172,17 +172,17 @@ fn poll(
     stall_max: Duration,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
-    let (polled, said) = sending::observed(|| stream.poll(cx));
+    let (polled, outcome) = response_body::observe_poll(|| stream.poll(cx));
     if polled.is_ready() {
         return Poll::Ready(());
     }
-    match said {
-        Some(Said::WaitsForClient) => *stalled = Some(Box::pin(sleep(stall_max))),
-        Some(Said::WaitsForServer) => *stalled = None,
+    match outcome {
+        Some(PollOutcome::WaitingForClient) => *stalled = Some(Box::pin(sleep(stall_max))),
+        Some(PollOutcome::WaitingForServer) => *stalled = None,
         None => {}
     }
     let Some(stalled) = stalled else { return Poll::Pending };
     stalled.as_mut().poll(cx).map(|()| {
-        tracing::debug!("a client took nothing of an answer; resetting its stream");
+        tracing::debug!("client reads nothing; resetting its stream");
     })
 }

@@ -1,6 +1,6 @@
-//! Impersonation: requests in the name of another user by the `Impersonate-*` headers (apiserver
-//! `filters/impersonation`). It fails closed: a header that is empty, doubled, not UTF-8 or unknown is
-//! refused, where the reference takes some of these for absent and serves the request as its sender.
+//! Impersonation: requests as another user with the `Impersonate-*` headers (apiserver
+//! `filters/impersonation`). It fails closed: a header that is empty, repeated, not UTF-8 or unknown is an
+//! error. kube-apiserver ignores some of these and serves the request as its sender.
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
@@ -19,33 +19,33 @@ const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const NODES: &str = "system:nodes";
-/// Extra of service accounts whose token is bound to a pod on a node.
+/// The extra key that names the node of the pod to which a service account token is bound.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// From so many groups or extra values on, constrained impersonation first asks for all of them at once.
+/// From this number of groups or extra values on, constrained impersonation first checks `*`.
 const PARTS_MANY: usize = 4;
-/// Senders whose last mode is remembered, in each of two generations.
+/// Most senders whose last mode is cached, in each of two generations.
 const SENDERS_REMEMBERED_MAX: usize = 5_000;
 
-/// Ways to impersonate: the constrained ones, each for a kind of user and for requests that are allowed one by
-/// one, and the one with which all requests can be made.
+/// Modes of impersonation: the constrained ones, for one kind of user and one kind of request each, and the
+/// legacy one, which allows all requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// The node on which the pod of the sender runs.
     AssociatedNode,
     /// Any node.
     ArbitraryNode,
-    /// A service account, without anything else.
+    /// A service account, without uid, groups or extra.
     ServiceAccount,
-    /// A user that is neither node nor service account, with groups and other facts.
+    /// A user that is neither a node nor a service account, with uid, groups and extra.
     UserInfo,
-    /// Anybody, for all requests.
+    /// Any user, for all requests.
     Legacy,
 }
 
 impl Mode {
-    /// As the verbs of constrained impersonation call it.
-    fn word(self) -> &'static str {
+    /// Returns the name of the mode in the verbs of constrained impersonation.
+    fn verb_part(self) -> &'static str {
         match self {
             Mode::AssociatedNode => "associated-node",
             Mode::ArbitraryNode => "arbitrary-node",
@@ -56,8 +56,8 @@ impl Mode {
     }
 }
 
-/// The mode in which each sender impersonated last; it is tried first. Which is remembered changes only the order
-/// in which modes are tried, so that names may share a hash.
+/// The mode that last succeeded for each sender, which is tried first. It only affects the order of modes, so hash
+/// collisions of names are harmless.
 #[derive(Debug, Default)]
 pub(crate) struct LastModes {
     hasher: RandomState,
@@ -82,40 +82,40 @@ impl LastModes {
     }
 }
 
-/// Users and groups that constrained impersonation refuses.
-fn check_constrained(sender: &User, one: &Attributes) -> Result<(), Failure> {
-    let why = match one.gvr.resource.as_str() {
-        "groups" if one.name == MASTERS => {
+/// Rejects groups and extra keys that constrained impersonation does not allow.
+fn check_constrained(sender: &User, check: &Attributes) -> Result<(), Failure> {
+    let why = match check.gvr.resource.as_str() {
+        "groups" if check.name == MASTERS => {
             format!("impersonating the {MASTERS} group is not allowed")
         }
-        "userextras" if !is_domain_path(&one.subresource) => format!(
+        "userextras" if !is_domain_path(&check.subresource) => format!(
             "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {}: \
              must be a domain-prefixed path (such as \"acme.io/foo\")",
-            quote(&one.subresource)
+            quote(&check.subresource)
         ),
         _ => return Ok(()),
     };
-    let mut one = one.clone();
-    if one.gvr.resource == "userextras" {
-        (one.subresource, one.name) = Default::default();
+    let mut check = check.clone();
+    if check.gvr.resource == "userextras" {
+        (check.subresource, check.name) = Default::default();
     }
-    Err(forbidden(sender, &one, &AuthorizationReason::Text(why)))
+    Err(forbidden(sender, &check, &AuthorizationReason::Text(why)))
 }
 
-/// Whether a key is like `acme.io/foo`.
+/// Returns whether a key is a domain-prefixed path such as `acme.io/foo`.
 fn is_domain_path(key: &str) -> bool {
     key.split_once('/')
         .is_some_and(|(domain, path)| is_dns1123_subdomain(domain).is_empty() && !path.is_empty())
 }
 
-/// The node whose user name this is.
+/// Returns the node of a node's user name.
 fn node(name: &str) -> Option<&str> {
     name.strip_prefix("system:node:").filter(|node| is_dns1123_subdomain(node).is_empty())
 }
 
 /// The Impersonate-* headers of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct ImpersonationHeaders {
     name: Option<Str>,
     uid: Option<Str>,
     groups: Vec<Str>,
@@ -123,53 +123,53 @@ struct Asked {
     extra: Vec<(Str, Vec<Str>)>,
 }
 
-/// The user that the headers name, when the sender may impersonate all of it; the sender when there is no
-/// such header.
-pub(crate) async fn impersonated(
+/// Returns the impersonated user, or the sender if there are no impersonation headers. Fails with 403 if the
+/// sender may not impersonate that user.
+pub(crate) async fn impersonate(
     authorizer: &Authorizer,
     last_modes: &LastModes,
     headers: &HeaderMap,
     user: User,
-    wanted: &Attributes,
+    request: &Attributes,
 ) -> Result<User, Failure> {
-    let Some(asked) = Asked::read(headers)? else { return Ok(user) };
-    let Some(name) = asked.name.clone() else { return Err(asked.without_user()) };
-    // In a box, as what is done seldom, so that the future of each request stays small.
+    let Some(requested) = ImpersonationHeaders::read(headers)? else { return Ok(user) };
+    let Some(name) = requested.name.clone() else { return Err(requested.missing_user_error()) };
+    // Boxed, because it is rare and would enlarge the future of each request.
     let first = last_modes.get(&user.name);
-    let mode = Box::pin(asked.check(authorizer, first, &user, &name, wanted)).await?;
+    let mode = Box::pin(requested.check(authorizer, first, &user, &name, request)).await?;
     if first != Some(mode) {
         last_modes.set(&user.name, mode);
     }
-    Ok(asked.into_user(mode, name))
+    Ok(requested.into_user(mode, name))
 }
 
-impl Asked {
-    /// Reads the headers; `None` when none begins with `Impersonate-`.
-    fn read(headers: &HeaderMap) -> Result<Option<Asked>, Failure> {
-        let mut asked = Asked::default();
+impl ImpersonationHeaders {
+    /// Parses the headers. Returns `None` if none begins with `Impersonate-`.
+    fn read(headers: &HeaderMap) -> Result<Option<ImpersonationHeaders>, Failure> {
+        let mut requested = ImpersonationHeaders::default();
         let mut is_any = false;
-        // A header that comes several times comes here as often, one after the other.
+        // Repeated headers are yielded once for each value.
         for (header, value) in headers {
             let Some(what) = header.as_str().strip_prefix(PREFIX) else { continue };
             is_any = true;
             let value = text(header, value)?;
             match what {
-                "user" => set_once(&mut asked.name, header, value)?,
-                "uid" => set_once(&mut asked.uid, header, value)?,
-                "group" => asked.groups.push(value),
+                "user" => set_once(&mut requested.name, header, value)?,
+                "uid" => set_once(&mut requested.uid, header, value)?,
+                "group" => requested.groups.push(value),
                 _ => match what.strip_prefix("extra-") {
-                    Some(key) => asked.add_extra(header, key, value)?,
-                    None => return Err(refused(header, "is not known")),
+                    Some(key) => requested.add_extra(header, key, value)?,
+                    None => return Err(invalid_header(header, "is not known")),
                 },
             }
         }
-        Ok(is_any.then_some(asked))
+        Ok(is_any.then_some(requested))
     }
 
     fn add_extra(&mut self, header: &HeaderName, key: &str, value: Str) -> Result<(), Failure> {
-        let key = unescaped(key).ok_or_else(|| refused(header, "is not UTF-8"))?;
+        let key = unescape(key).ok_or_else(|| invalid_header(header, "is not UTF-8"))?;
         if key.is_empty() {
-            return Err(refused(header, "has no key"));
+            return Err(invalid_header(header, "has no key"));
         }
         match self.extra.iter_mut().find(|(known, _)| *known == key) {
             Some((_, values)) => values.push(value),
@@ -178,21 +178,21 @@ impl Asked {
         Ok(())
     }
 
-    /// A mode in which the sender may impersonate the user, or the 403 of the first that was tried. `first` is
-    /// tried before the others, if the user can be asked for in it.
+    /// Returns a mode in which the sender may impersonate the user, or the 403 of the first mode tried. `first`
+    /// is tried before the others, if it applies to the user.
     async fn check(
         &self,
         authorizer: &Authorizer,
         first: Option<Mode>,
         sender: &User,
         name: &Str,
-        wanted: &Attributes,
+        request: &Attributes,
     ) -> Result<Mode, Failure> {
         let mut refusal = None;
         let mut modes = self.modes(sender, name);
         modes.sort_by_key(|mode| first != Some(*mode));
         for mode in modes {
-            match self.check_mode(mode, authorizer, sender, name, wanted).await {
+            match self.check_mode(mode, authorizer, sender, name, request).await {
                 Ok(()) => return Ok(mode),
                 Err(error) => refusal = refusal.or(Some(error)),
             }
@@ -200,7 +200,7 @@ impl Asked {
         Err(refusal.unwrap_or_else(Status::unauthorized))
     }
 
-    /// The modes in which this user can be asked for, in the order in which they are tried.
+    /// Returns the modes that apply to the user, in the order in which they are tried.
     fn modes(&self, sender: &User, name: &str) -> Vec<Mode> {
         let is_bare = self.uid.is_none() && self.groups.is_empty() && self.extra.is_empty();
         let mut modes = vec![];
@@ -228,34 +228,36 @@ impl Asked {
         authorizer: &Authorizer,
         sender: &User,
         name: &Str,
-        wanted: &Attributes,
+        request: &Attributes,
     ) -> Result<(), Failure> {
         if mode != Mode::Legacy {
-            let verb = format!("impersonate-on:{}:{}", mode.word(), wanted.verb);
-            let wanted = Attributes { verb: verb.into(), ..wanted.clone() };
-            authorizer.authorize(sender.clone(), wanted).await?;
+            let verb = format!("impersonate-on:{}:{}", mode.verb_part(), request.verb);
+            let request = Attributes { verb: verb.into(), ..request.clone() };
+            authorizer.authorize(sender.clone(), request).await?;
         }
-        for alike in self.permissions(mode, name) {
+        for checks in self.permissions(mode, name) {
             if mode != Mode::Legacy {
-                alike.iter().try_for_each(|one| check_constrained(sender, one))?;
-                if alike.len() >= PARTS_MANY && may_all(authorizer, sender, &alike[0]).await {
+                checks.iter().try_for_each(|check| check_constrained(sender, check))?;
+                if checks.len() >= PARTS_MANY
+                    && is_allowed_all(authorizer, sender, &checks[0]).await
+                {
                     continue;
                 }
             }
-            for one in alike {
-                authorizer.authorize(sender.clone(), one).await?;
+            for check in checks {
+                authorizer.authorize(sender.clone(), check).await?;
             }
         }
         Ok(())
     }
 
-    /// The checks of the sender's rights: one for each part (name, uid, groups, extra).
+    /// Returns the authorization checks for each part of the user (name, uid, groups, extra).
     fn permissions(&self, mode: Mode, name: &Str) -> [Vec<Attributes>; 4] {
         let verb: Str = match mode {
             Mode::Legacy => Str::new_static("impersonate"),
-            mode => format!("impersonate:{}", mode.word()).into(),
+            mode => format!("impersonate:{}", mode.verb_part()).into(),
         };
-        let one = |group: &str, resource: &str, subresource: &str, name: &str| Attributes {
+        let check = |group: &str, resource: &str, subresource: &str, name: &str| Attributes {
             verb: verb.clone(),
             gvr: GroupVersionResource::new(group, "v1", resource),
             subresource: subresource.into(),
@@ -264,25 +266,25 @@ impl Asked {
         };
         let group = if mode == Mode::Legacy { "" } else { AUTHENTICATION };
         let user = match (mode, service_account(name)) {
-            (Mode::AssociatedNode, _) => one(group, service_account::NODES.1, "", "*"),
+            (Mode::AssociatedNode, _) => check(group, service_account::NODES.1, "", "*"),
             (Mode::ArbitraryNode, _) => {
-                one(group, service_account::NODES.1, "", node(name).unwrap_or_default())
+                check(group, service_account::NODES.1, "", node(name).unwrap_or_default())
             }
             (_, Some((namespace, name))) => Attributes {
                 namespace: namespace.into(),
-                ..one(group, service_account::ACCOUNTS.1, "", name)
+                ..check(group, service_account::ACCOUNTS.1, "", name)
             },
-            _ => one(group, "users", "", name),
+            _ => check(group, "users", "", name),
         };
-        let uid = self.uid.iter().map(|uid| one(AUTHENTICATION, "uids", "", uid));
-        let groups = self.groups.iter().map(|name| one(group, "groups", "", name));
+        let uid = self.uid.iter().map(|uid| check(AUTHENTICATION, "uids", "", uid));
+        let groups = self.groups.iter().map(|name| check(group, "groups", "", name));
         let extra = self.extra.iter().flat_map(|(key, values)| {
-            values.iter().map(|value| one(AUTHENTICATION, "userextras", key, value))
+            values.iter().map(|value| check(AUTHENTICATION, "userextras", key, value))
         });
         [vec![user], uid.collect(), groups.collect(), extra.collect()]
     }
 
-    /// The user, with the groups that everybody of its kind is in.
+    /// Returns the user, with the groups that all users of its kind have.
     fn into_user(self, mode: Mode, name: Str) -> User {
         let mut groups = self.groups;
         if matches!(mode, Mode::AssociatedNode | Mode::ArbitraryNode) {
@@ -303,8 +305,8 @@ impl Asked {
         })
     }
 
-    /// 400 for parts of a user without its name, as the reference words it.
-    fn without_user(&self) -> Failure {
+    /// Returns the 400 for headers without a user name, with kube-apiserver's message.
+    fn missing_user_error(&self) -> Failure {
         let mut extra: Vec<_> = self.extra.iter().collect();
         extra.sort();
         let extra = match extra.as_slice() {
@@ -324,52 +326,51 @@ impl Asked {
     }
 }
 
-/// Whether a sender may impersonate all groups, or all extra.
-async fn may_all(authorizer: &Authorizer, sender: &User, one: &Attributes) -> bool {
+/// Returns whether a sender may impersonate all groups, or all extra values.
+async fn is_allowed_all(authorizer: &Authorizer, sender: &User, check: &Attributes) -> bool {
     let any = Str::new_static("*");
-    let subresource = if one.subresource.is_empty() { Str::default() } else { any.clone() };
-    let all = Attributes { name: any, subresource, ..one.clone() };
+    let subresource = if check.subresource.is_empty() { Str::default() } else { any.clone() };
+    let all = Attributes { name: any, subresource, ..check.clone() };
     authorizer.allows(sender, &all).await
 }
 
-/// The text of a header, which must not be empty.
+/// Returns the text of a header, which must not be empty.
 fn text(header: &HeaderName, value: &HeaderValue) -> Result<Str, Failure> {
     match std::str::from_utf8(value.as_bytes()) {
-        Ok("") => Err(refused(header, "is empty")),
+        Ok("") => Err(invalid_header(header, "is empty")),
         Ok(text) => Ok(text.into()),
-        Err(_) => Err(refused(header, "is not UTF-8")),
+        Err(_) => Err(invalid_header(header, "is not UTF-8")),
     }
 }
 
-fn set_once(place: &mut Option<Str>, header: &HeaderName, value: Str) -> Result<(), Failure> {
-    if place.is_some() {
-        return Err(refused(header, "is given more than once"));
+fn set_once(slot: &mut Option<Str>, header: &HeaderName, value: Str) -> Result<(), Failure> {
+    if slot.is_some() {
+        return Err(invalid_header(header, "is given more than once"));
     }
-    *place = Some(value);
+    *slot = Some(value);
     Ok(())
 }
 
-fn refused(header: &HeaderName, why: &str) -> Failure {
+fn invalid_header(header: &HeaderName, why: &str) -> Failure {
     Status::bad_request(format!("impersonation header {} {why}", quote(header.as_str())))
 }
 
-/// A key with its escapes resolved; one that is not escaped well is taken as it stands. `None`: it is
-/// not UTF-8.
-fn unescaped(key: &str) -> Option<Str> {
+/// Percent-decodes a key. An invalid escape leaves it unchanged. Returns `None` if it is not UTF-8.
+fn unescape(key: &str) -> Option<Str> {
     if !crate::query::is_escaped_well(key) {
         return Some(key.into());
     }
     percent_decode_str(key).decode_utf8().ok().map(|key| Str::new(&*key))
 }
 
-/// Namespace and name of a service account's user.
+/// Returns namespace and name of a service account's user name.
 fn service_account(name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = name.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     let is_valid = is_dns1123_label(namespace).is_empty() && is_dns1123_subdomain(name).is_empty();
     is_valid.then_some((namespace, name))
 }
 
-/// As Go prints a list of strings with its type.
+/// Formats strings like Go's `%#v` of a `[]string`.
 fn go_strings(items: &[Str]) -> String {
     if items.is_empty() {
         return "[]string(nil)".to_owned();
@@ -391,9 +392,9 @@ mod tests {
         }
         let admin = User { name: "admin".into(), ..User::default() };
         let admin = admin.with_group(MASTERS);
-        let wanted = Attributes { verb: "get".into(), ..Attributes::default() };
+        let request = Attributes { verb: "get".into(), ..Attributes::default() };
         let got =
-            match impersonated(&Authorizer::default(), &LastModes::default(), &map, admin, &wanted)
+            match impersonate(&Authorizer::default(), &LastModes::default(), &map, admin, &request)
                 .await
             {
                 Ok(User { name, uid, groups, extra }) => {
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_headers_the_sender_asks() {
+    async fn without_headers_the_sender_is_the_user() {
         check(&[("x-impersonate-user", b"a")], "admin||system:masters|").await;
     }
 
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_that_cannot_be_read_is_never_taken_as_absent() {
+    async fn an_invalid_header_is_never_ignored() {
         let header = "400 impersonation header \"impersonate-";
         check(&[("impersonate-user", b"")], &format!("{header}user\" is empty")).await;
         check(&[("impersonate-user", b"\xff")], &format!("{header}user\" is not UTF-8")).await;
@@ -436,22 +437,22 @@ mod tests {
 
     #[tokio::test]
     async fn parts_of_a_user_without_its_name_are_refused() {
-        let said = |uid: &str, groups: &str, extra: &str| {
+        let message = |uid: &str, groups: &str, extra: &str| {
             format!(
                 "400 requested &user.DefaultInfo{{Name:\"\", UID:\"{uid}\", Groups:{groups}, \
                  Extra:{extra}}} without impersonating a user name"
             )
         };
         let (none, nil) = ("[]string(nil)", "map[string][]string(nil)");
-        check(&[("impersonate-uid", b"u")], &said("u", none, nil)).await;
-        check(&[("impersonate-group", b"g")], &said("", "[]string{\"g\"}", nil)).await;
+        check(&[("impersonate-uid", b"u")], &message("u", none, nil)).await;
+        check(&[("impersonate-group", b"g")], &message("", "[]string{\"g\"}", nil)).await;
         let extra = "map[string][]string{\"a\":[]string{\"x\", \"y\"}, \"b\":[]string{\"z\"}}";
         let headers: [(&str, &[u8]); 3] = [
             ("impersonate-extra-b", b"z"),
             ("impersonate-extra-a", b"x"),
             ("impersonate-extra-a", b"y"),
         ];
-        check(&headers, &said("", none, extra)).await;
+        check(&headers, &message("", none, extra)).await;
     }
 
     #[tokio::test]
@@ -486,23 +487,27 @@ mod tests {
     }
 
     #[test]
-    fn each_part_is_asked_for_by_itself() {
-        let asked = Asked {
+    fn each_part_is_checked_separately() {
+        let requested = ImpersonationHeaders {
             name: Some("a".into()),
             uid: Some("7".into()),
             groups: vec!["g".into(), "h".into()],
             extra: vec![("k".into(), vec!["x".into(), "y".into()])],
         };
-        let said = |one: &Attributes| {
+        let describe = |check: &Attributes| {
             format!(
                 "{} {} {}/{} {}",
-                one.verb, one.gvr.group, one.gvr.resource, one.subresource, one.name
+                check.verb, check.gvr.group, check.gvr.resource, check.subresource, check.name
             )
         };
-        let asked: Vec<String> =
-            asked.permissions(Mode::Legacy, &"a".into()).iter().flatten().map(said).collect();
+        let requested: Vec<String> = requested
+            .permissions(Mode::Legacy, &"a".into())
+            .iter()
+            .flatten()
+            .map(describe)
+            .collect();
         assert_eq!(
-            asked,
+            requested,
             [
                 "impersonate  users/ a",
                 "impersonate authentication.k8s.io uids/ 7",

@@ -1,4 +1,4 @@
-//! Requests at once: `--max-requests-inflight` and `--max-mutating-requests-inflight`, as in kube-apiserver
+//! Limits on concurrent requests: `--max-requests-inflight` and `--max-mutating-requests-inflight`, as in kube-apiserver
 //! without priority and fairness. Long-running requests and members of `system:masters` do not count.
 
 use crate::limits::Limits;
@@ -6,76 +6,76 @@ use keelson_auth::{Attributes, MASTERS, User};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Verbs and subresources whose requests last as long as the client wants.
-const LONG_VERBS: [&str; 2] = ["watch", "proxy"];
-const LONG_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
+/// Verbs and subresources of long-running requests.
+const LONG_RUNNING_VERBS: [&str; 2] = ["watch", "proxy"];
+const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 
-/// The requests that are being answered.
+/// Counts the requests in flight.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    reading: Lane,
-    mutating: Lane,
+    reading: Limit,
+    mutating: Limit,
 }
 
 #[derive(Debug)]
-struct Lane {
-    /// 0: any number.
+struct Limit {
+    /// 0 means no limit.
     max: usize,
     now: AtomicUsize,
 }
 
-/// There are as many as there may be.
+/// The limit of requests in flight is reached.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
 impl InFlight {
     pub fn new(limits: &Limits) -> InFlight {
-        let lane = |max| Lane { max, now: AtomicUsize::new(0) };
+        let limit = |max| Limit { max, now: AtomicUsize::new(0) };
         InFlight {
-            reading: lane(limits.requests_in_flight_max),
-            mutating: lane(limits.mutating_requests_in_flight_max),
+            reading: limit(limits.requests_in_flight_max),
+            mutating: limit(limits.mutating_requests_in_flight_max),
         }
     }
 
-    /// Counts a request, where it counts, until what is given is dropped.
+    /// Counts a request until the returned guard is dropped; `None` if it does not count.
     pub fn enter(
         self: &Arc<Self>,
         user: &User,
         attributes: &Attributes,
-    ) -> Result<Option<Counted>, TooMany> {
-        let is_long = LONG_VERBS.contains(&attributes.verb.as_str())
-            || LONG_SUBRESOURCES.contains(&attributes.subresource.as_str());
-        if is_long || user.is_in(MASTERS) {
+    ) -> Result<Option<InFlightGuard>, TooMany> {
+        let is_long_running = LONG_RUNNING_VERBS.contains(&attributes.verb.as_str())
+            || LONG_RUNNING_SUBRESOURCES.contains(&attributes.subresource.as_str());
+        if is_long_running || user.is_in(MASTERS) {
             return Ok(None);
         }
         let is_mutating = !matches!(attributes.verb.as_str(), "get" | "list" | "watch");
-        let lane = self.lane(is_mutating);
-        if lane.max == 0 {
+        let limit = self.limit(is_mutating);
+        if limit.max == 0 {
             return Ok(None);
         }
-        let counted = Counted { in_flight: self.clone(), is_mutating };
-        if lane.now.fetch_add(1, Ordering::Relaxed) >= lane.max {
+        let guard = InFlightGuard { in_flight: self.clone(), is_mutating };
+        if limit.now.fetch_add(1, Ordering::Relaxed) >= limit.max {
             Err(TooMany)
         } else {
-            Ok(Some(counted))
+            Ok(Some(guard))
         }
     }
 
-    fn lane(&self, is_mutating: bool) -> &Lane {
+    fn limit(&self, is_mutating: bool) -> &Limit {
         if is_mutating { &self.mutating } else { &self.reading }
     }
 }
 
-/// A request that counts.
+/// Counts a request until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct InFlightGuard {
     in_flight: Arc<InFlight>,
     is_mutating: bool,
 }
 
-impl Drop for Counted {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.in_flight.lane(self.is_mutating).now.fetch_sub(1, Ordering::Relaxed);
+        self.in_flight.limit(self.is_mutating).now.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
         all: &Arc<InFlight>,
         user: &User,
         verb: &'static str,
-    ) -> Result<Option<Counted>, TooMany> {
+    ) -> Result<Option<InFlightGuard>, TooMany> {
         let attributes = Attributes { verb: Str::new_static(verb), ..Attributes::default() };
         all.enter(user, &attributes)
     }
@@ -103,11 +103,11 @@ mod tests {
         let all = Arc::new(InFlight::new(&limits));
         let bob = User { name: "bob".into(), ..User::default() };
         let admin = User::default().with_group(MASTERS);
-        let reading = enter(&all, &bob, "list").expect("room");
+        let reading = enter(&all, &bob, "list").expect("below the limit");
         assert!(reading.is_some());
         assert_eq!(enter(&all, &bob, "get").err(), Some(TooMany));
-        let mutating = enter(&all, &bob, "patch").expect("room");
-        // As upstream, whatever does not read for sure counts as a change.
+        let mutating = enter(&all, &bob, "patch").expect("below the limit");
+        // As upstream, every verb but get, list and watch counts as mutating.
         assert_eq!(enter(&all, &bob, "head").err(), Some(TooMany));
         for verb in ["get", "create"] {
             assert!(matches!(enter(&all, &admin, verb), Ok(None)));

@@ -1,20 +1,18 @@
-//! HTTP: TLS, routes, content negotiation, watch framing, discovery, health. The only crate that knows
-//! HTTP.
+//! The HTTP server: TLS, routes, content negotiation, watch streams, discovery, health. No other crate
+//! handles incoming HTTP requests.
 //!
-//! A request goes one way: [`route`] (no body read) -> authentication -> a Permit -> the body is decoded
-//! -> the registry's verb -> the answer's bytes ([`handler`]).
+//! The steps of a request: [`route`] (no body read) -> authentication -> authorization (a Permit) -> the body
+//! is decoded -> the registry's verb -> the response is encoded ([`handler`]).
 
 mod aggregated;
 mod app;
-mod ask;
-mod bodies;
 mod body;
+mod body_memory;
 mod component_pages;
 mod connections;
 mod context;
 mod discovery;
 mod documents;
-mod found;
 mod handler;
 mod health;
 mod health_checks;
@@ -30,16 +28,18 @@ mod listen;
 mod listing;
 mod metrics;
 pub mod negotiate;
-mod opening;
 mod paths;
+mod peer;
 pub mod peer_certificate;
 mod query;
 mod request_body;
+mod request_head;
+mod resolve;
 mod resource;
 mod respond;
+mod response_body;
 mod reviews;
 pub mod route;
-mod sending;
 mod socket;
 mod tls;
 mod version;

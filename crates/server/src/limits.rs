@@ -1,76 +1,72 @@
-//! Every maximum that a connection or a request meets, in one place. The defaults are those of
-//! kube-apiserver, where it has one.
+//! All limits on connections and requests. The defaults are those of kube-apiserver, where it has one.
 
 use std::time::Duration;
 
-/// Connections without an authenticated user, whatever number there may be in all: some 60 MB while they are
-/// idle. A client that opens a thousand before its first request keeps them all.
+/// Most unauthenticated connections, independent of [`Limits::connections_max`]. Idle ones take some 60 MB. A
+/// client may open a thousand connections before its first request.
 pub const UNAUTHENTICATED_CONNECTIONS_MAX: usize = 4096;
-/// Files that are not for connections: those of the store, of outgoing connections, of the runtime.
+/// File descriptors reserved for the store, outgoing connections and the runtime.
 const FILES_RESERVED_MIN: u64 = 64;
 const FILES_RESERVED_MAX: u64 = 1024;
 
 /// Limits on connections, requests and bodies.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; more wait in the listener's backlog. Half of them, and at most
-    /// [`UNAUTHENTICATED_CONNECTIONS_MAX`], may be without an authenticated user. Of all, and of those, three
-    /// quarters may be of one address. Ours: kube-apiserver has none.
+    /// Most open connections; further ones wait in the listener's backlog. Half of them, and at most
+    /// [`UNAUTHENTICATED_CONNECTIONS_MAX`], may be unauthenticated. One address may have three quarters of each.
+    /// Specific to Keelson.
     pub connections_max: usize,
-    /// Requests at once that do not change anything (`--max-requests-inflight`); 0: any number.
+    /// Most concurrent read-only requests (`--max-requests-inflight`); 0 means no limit.
     pub requests_in_flight_max: usize,
-    /// Other requests at once (`--max-mutating-requests-inflight`); 0: any number.
+    /// Most other concurrent requests (`--max-mutating-requests-inflight`); 0 means no limit.
     pub mutating_requests_in_flight_max: usize,
-    /// The part of requests whose HTTP/2 connection is told to end (`--goaway-chance`).
+    /// Probability that a request's HTTP/2 connection gets a GOAWAY (`--goaway-chance`).
     pub goaway_chance: f64,
-    /// Maximum age of an HTTP/2 connection before GOAWAY. Ours: kube-apiserver has none.
+    /// Maximum age of an HTTP/2 connection before GOAWAY. Specific to Keelson.
     pub connection_age_max: Duration,
     /// Idle timeout of a connection (Go's `IdleTimeout`).
     pub idle_timeout: Duration,
-    /// Bytes of unfinished requests of all clients that have not authenticated. Ours.
-    pub unasked_bytes_max: usize,
-    /// Bytes of the bodies of all requests that are being read and answered. Ours.
+    /// Most bytes of incomplete request heads on all unauthenticated connections. Specific to Keelson.
+    pub unauthenticated_bytes_max: usize,
+    /// Most bytes of the bodies of all requests in progress. Specific to Keelson.
     pub bodies_bytes_max: usize,
-    /// How long a body waits for others before its request gets 429.
+    /// How long a body waits for memory before its request gets 429.
     pub bodies_wait_max: Duration,
-    /// How long a client may take for the TLS handshake. Ours: shorter than Go's header timeout, which
-    /// covers it there.
+    /// Timeout of the TLS handshake. In kube-apiserver, Go's longer header timeout covers it.
     pub handshake_timeout: Duration,
-    /// How long a client may take for a request's headers, and for the first one to begin (Go's
-    /// `ReadHeaderTimeout`, 32 s in kube-apiserver).
+    /// Timeout of a request's headers, and of the first request of a connection (Go's `ReadHeaderTimeout`,
+    /// 32 s in kube-apiserver).
     pub header_timeout: Duration,
-    /// Bytes of a request's line and headers (Go's `DefaultMaxHeaderBytes`).
+    /// Most bytes of a request's line and headers (Go's `DefaultMaxHeaderBytes`).
     pub header_bytes_max: usize,
-    /// Bytes of a request's body (kube-apiserver's `MaxRequestBodyBytes`).
+    /// Most bytes of a request's body (kube-apiserver's `MaxRequestBodyBytes`).
     pub body_bytes_max: usize,
-    /// Bytes of a request's body that are read after an answer that did not need them, so that the
-    /// connection can go on (Go's `maxPostHandlerReadBytes`); a longer rest closes it.
+    /// Most bytes of an unread request body that are discarded to keep the connection open (Go's
+    /// `maxPostHandlerReadBytes`); a longer rest closes it.
     pub unread_body_bytes_max: u64,
-    /// How long the rest of such a body is waited for. Ours: Go waits for ever.
+    /// Timeout for discarding such a body. Specific to Keelson: Go has no timeout.
     pub unread_body_timeout: Duration,
-    /// How long a request other than a watch may take, its body included
-    /// (`--request-timeout`).
+    /// Timeout of requests other than watches, including their body (`--request-timeout`).
     pub request_timeout: Duration,
-    /// Shortest life of a watch that names no timeout; the longest is twice that
-    /// (`--min-request-timeout`).
+    /// Shortest duration of a watch without a timeout; the longest is twice that (`--min-request-timeout`).
     pub watch_life_min: Duration,
-    /// Bookmark period of a quiet watch (the watch cache's).
+    /// Period of bookmarks on a watch without events (as in the watch cache).
     pub bookmark_period: Duration,
-    /// Streams of one HTTP/2 connection (kube-apiserver's `HTTP2MaxStreamsPerConnection`).
+    /// Most concurrent streams of one HTTP/2 connection (kube-apiserver's `HTTP2MaxStreamsPerConnection`).
     pub http2_streams_max: u32,
-    /// Bytes in flight of one HTTP/2 stream; a connection has four times that for all of them
-    /// (kube-apiserver's `MaxUploadBufferPerStream`; there a connection has it for each).
+    /// Receive window of one HTTP/2 stream; that of a connection is four times as large (kube-apiserver's
+    /// `MaxUploadBufferPerStream`; there a connection has it for each stream).
     pub http2_window_bytes: u32,
-    /// Streams that a client may reset before the server took them up, and that the server resets for
-    /// the client's faults, before the connection ends (the rapid reset attacks).
+    /// Most pending streams reset by the client, and most streams reset by the server because of client
+    /// errors, before the connection is closed (against rapid reset attacks).
     pub http2_resets_max: usize,
     /// Period of HTTP/2 pings to a silent client (Go's `ReadIdleTimeout`).
     pub http2_ping_interval: Duration,
     /// Timeout of such a ping (Go's `PingTimeout`).
     pub http2_ping_timeout: Duration,
-    /// Stall timeout: how long a client may accept no bytes of an answer. Ours: kube-apiserver has none.
+    /// How long a client may read no bytes of a response. Specific to Keelson.
     pub write_stall_timeout: Duration,
-    /// After how long a silent TCP connection is asked whether it is still there (Go's default).
+    /// Idle time before TCP keepalive probes are sent (Go's default).
     pub keepalive_time: Duration,
     /// Grace period for open requests at shutdown.
     pub drain_timeout: Duration,
@@ -85,7 +81,7 @@ impl Default for Limits {
             goaway_chance: 0.0,
             connection_age_max: Duration::from_secs(6 * 3600),
             idle_timeout: Duration::from_secs(90),
-            unasked_bytes_max: 32 << 20,
+            unauthenticated_bytes_max: 32 << 20,
             bodies_bytes_max: 64 << 20,
             bodies_wait_max: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
@@ -110,8 +106,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Lowers what opens files to what a process with so many files can have: an eighth of them, and at
-    /// least 64, is for the store and other needs. `None`: there are not enough files to serve.
+    /// Lowers the number of connections to what a process with this many file descriptors can have. An eighth
+    /// of them, and at least 64, is reserved for other uses. Returns `None` if too few remain.
     #[must_use]
     pub fn within_files(mut self, files: u64) -> Option<Limits> {
         let reserved = (files / 8).clamp(FILES_RESERVED_MIN, FILES_RESERVED_MAX);
@@ -121,7 +117,7 @@ impl Limits {
         Some(self)
     }
 
-    /// Connections that have not authenticated anybody.
+    /// Returns the maximum of unauthenticated connections.
     pub(crate) fn unauthenticated_connections(&self) -> usize {
         (self.connections_max / 2).clamp(1, UNAUTHENTICATED_CONNECTIONS_MAX)
     }
@@ -132,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_left_for_the_store() {
+    fn file_descriptors_are_reserved_for_the_store() {
         let check = |files, want| {
             let limits = Limits::default().within_files(files);
             assert_eq!(limits.map(|limits| limits.connections_max), want, "{files}");

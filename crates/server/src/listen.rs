@@ -1,12 +1,12 @@
-//! Connections: TCP, TLS, HTTP/1.1 and HTTP/2, and their orderly end. Each is a task that the listener
-//! owns: when the server stops they are told, and after a while ended.
+//! The listener: accepts connections, does TLS and serves HTTP/1.1 or HTTP/2. It owns the tasks of its
+//! connections: at shutdown they end gracefully, and are aborted after a timeout.
 
 use crate::app::App;
-use crate::connections::{Connections, Full, Place};
+use crate::connections::{ConnectionSlot, Connections, Full};
 use crate::limits::Limits;
-use crate::opening::{Opening, Peer, told};
-use crate::socket::{Rewound, Wire};
-use crate::tls::{Secured, Tls};
+use crate::peer::{FirstRequest, Peer, shutdown_requested};
+use crate::socket::{ClientStream, PeekableStream};
+use crate::tls::{Tls, TlsConnection};
 use crate::{http1, http2};
 use std::io;
 use std::net::SocketAddr;
@@ -20,14 +20,14 @@ use tokio::time::{Instant, sleep_until};
 
 /// Possible first bytes of a TLS connection: a handshake or an alert.
 const TLS_RECORDS: [u8; 2] = [0x16, 0x15];
-/// First bytes of plain HTTP requests that get an answer on a TLS port (Go's list).
+/// First bytes of plain HTTP requests that get a response on a TLS port (Go's list).
 const PLAIN_REQUESTS: [&[u8; 5]; 5] = [b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO"];
-/// Go's answer to them.
-const PLAIN_REFUSED: &[u8] =
+/// Go's response to them.
+const PLAIN_RESPONSE: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 /// First bytes of the HTTP/2 connection preface.
-const HTTP2_BEGINS: &[u8; 2] = b"PR";
+const HTTP2_PREFACE_START: &[u8; 2] = b"PR";
 
 /// A listening server.
 pub struct Listening {
@@ -38,21 +38,21 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Connections that are open.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.connections.open()
     }
 
-    /// Waits until the server has stopped, which it does when the app's `shutdown` says so.
+    /// Waits until the server has stopped. It stops when [`App::shutdown`] becomes true.
     pub async fn stopped(self) {
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "the listener ended badly");
+            tracing::error!(%error, "listener failed");
         }
     }
 }
 
-/// Serves the app on a listener. Without `tls` the connection is plain, for use behind a socket that
-/// is already protected (tests, in-process).
+/// Serves the app on a listener, without encryption if `tls` is `None` (for tests, or on a socket that is
+/// already protected).
 pub fn serve(app: Arc<App>, listener: TcpListener, tls: Option<Tls>) -> io::Result<Listening> {
     let address = listener.local_addr()?;
     let connections = Connections::new(&app.limits);
@@ -69,17 +69,17 @@ async fn accept(
     let mut tasks = JoinSet::new();
     let mut shutdown = app.shutdown.clone();
     loop {
-        let arrived = tokio::select! {
-            arrived = arrive(&listener, &connections) => arrived,
-            () = told(&mut shutdown) => break,
+        let accepted = tokio::select! {
+            accepted = accept_connection(&listener, &connections) => accepted,
+            () = shutdown_requested(&mut shutdown) => break,
             Some(_) = tasks.join_next() => continue,
         };
-        match arrived {
+        match accepted {
             Ok(connection) => {
                 tasks.spawn(connection.run(app.clone(), tls.clone()));
             }
             Err(error) => {
-                // Out of file descriptors, most likely: give the others time to end.
+                // Most likely out of file descriptors: wait until other connections close.
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -88,22 +88,25 @@ async fn accept(
     app.draining.store(true, Ordering::Relaxed);
     let ended = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(app.limits.drain_timeout, ended).await.is_err() {
-        tracing::warn!("some requests did not end in time");
+        tracing::warn!("shutdown timeout; aborting open connections");
         tasks.shutdown().await;
     }
 }
 
-/// The next connection for which there is a place. Those of an address that has too many are closed; when
-/// there are too many in all, the next one waits, and others behind it in the backlog.
-async fn arrive(listener: &TcpListener, connections: &Arc<Connections>) -> io::Result<Connection> {
+/// Accepts the next connection within the limits. Connections of an address that has too many are closed. If
+/// there are too many in total, waits until one closes, while others wait in the backlog.
+async fn accept_connection(
+    listener: &TcpListener,
+    connections: &Arc<Connections>,
+) -> io::Result<Connection> {
     loop {
         let (stream, address) = listener.accept().await?;
         let address = address.ip().to_canonical();
         loop {
-            let left = connections.left();
+            let closed = connections.closed();
             match connections.enter(address) {
-                Ok(place) => return Ok(Connection { stream, place }),
-                Err(Full::Server) => left.await,
+                Ok(slot) => return Ok(Connection { stream, slot }),
+                Err(Full::Server) => closed.await,
                 Err(Full::Address) => {
                     tracing::debug!(%address, "too many connections of an address; closing one");
                     break;
@@ -115,20 +118,20 @@ async fn arrive(listener: &TcpListener, connections: &Arc<Connections>) -> io::R
 
 struct Connection {
     stream: TcpStream,
-    place: Place,
+    slot: ConnectionSlot,
 }
 
 impl Connection {
     async fn run(self, app: Arc<App>, tls: Option<Tls>) {
-        let Connection { stream, place } = self;
-        // Small answers must not wait for more to come.
+        let Connection { stream, slot } = self;
+        // Small responses must not be delayed by Nagle's algorithm.
         let _ = stream.set_nodelay(true);
-        let opening = Opening::new(&app.limits);
-        let evicted = place.clone();
+        let first_request = FirstRequest::new(&app.limits);
+        let evicted = slot.clone();
         let serve = async {
             match tls {
-                Some(tls) => secured(app, stream, tls, place, opening).await,
-                None => plain(app, stream, place, opening).await,
+                Some(tls) => serve_tls(app, stream, tls, slot, first_request).await,
+                None => serve_plain(app, stream, slot, first_request).await,
             }
         };
         tokio::select! {
@@ -139,63 +142,79 @@ impl Connection {
 }
 
 /// Serves a connection without TLS.
-async fn plain(app: Arc<App>, stream: TcpStream, place: Place, opening: Opening) {
-    let wire = Wire::new(stream, &app.limits, place.clone());
+async fn serve_plain(
+    app: Arc<App>,
+    stream: TcpStream,
+    slot: ConnectionSlot,
+    first_request: FirstRequest,
+) {
+    let wire = ClientStream::new(stream, &app.limits, slot.clone());
     let socket = Some(wire.socket().clone());
-    let mut stream = Rewound::new(wire);
-    match beginning(&app, &mut stream, &opening).await {
+    let mut stream = PeekableStream::new(wire);
+    match peek_protocol(&app, &mut stream, &first_request).await {
         None => {}
-        Some(began) if began == *HTTP2_BEGINS => {
-            http2::serve(app, stream, Peer { certificate: None, socket: None, place }, opening)
-                .await;
+        Some(start) if start == *HTTP2_PREFACE_START => {
+            http2::serve(
+                app,
+                stream,
+                Peer { certificate: None, socket: None, slot },
+                first_request,
+            )
+            .await;
         }
         Some(_) => {
-            http1::serve(app, stream, Peer { certificate: None, socket, place }, opening).await;
+            http1::serve(app, stream, Peer { certificate: None, socket, slot }, first_request)
+                .await;
         }
     }
 }
 
 /// Serves a connection with TLS.
-async fn secured(app: Arc<App>, stream: TcpStream, tls: Tls, place: Place, opening: Opening) {
-    let by = Instant::now() + app.limits.handshake_timeout;
-    // In boxes, so that the task of a connection does not keep the room of its beginning.
-    let handshake = Box::pin(secure(stream, &tls, &app.limits, place.clone()));
-    let stream = match in_time(&app, by, handshake).await {
+async fn serve_tls(
+    app: Arc<App>,
+    stream: TcpStream,
+    tls: Tls,
+    slot: ConnectionSlot,
+    first_request: FirstRequest,
+) {
+    let deadline = Instant::now() + app.limits.handshake_timeout;
+    // Boxed, so that the task of a connection does not keep the memory of its handshake.
+    let handshake = Box::pin(tls_handshake(stream, &tls, &app.limits, slot.clone()));
+    let stream = match before_deadline(&app, deadline, handshake).await {
         None => return,
         Some(Err(error)) => {
             app.state.metrics.handshake_errors.increment();
             return tracing::debug!(%error, "TLS handshake failed");
         }
-        Some(Ok(stream)) => Secured::new(stream, opening.clone()),
+        Some(Ok(stream)) => TlsConnection::new(stream, first_request.clone()),
     };
     let (wire, session) = stream.get_ref();
     let certificate = tls.peer(session.peer_certificates());
     if certificate
         .as_ref()
-        .is_some_and(|shown| shown.verified().is_some() || shown.is_front_proxy())
+        .is_some_and(|certificate| certificate.verified().is_some() || certificate.is_front_proxy())
     {
-        place.authenticated();
+        slot.mark_authenticated();
     }
     if session.alpn_protocol() == Some(b"h2") {
-        let peer = Peer { certificate, socket: None, place };
-        return Box::pin(http2::serve(app, stream, peer, opening)).await;
+        let peer = Peer { certificate, socket: None, slot };
+        return Box::pin(http2::serve(app, stream, peer, first_request)).await;
     }
-    let peer = Peer { certificate, socket: Some(wire.socket().clone()), place };
-    let mut stream = Rewound::new(stream);
-    if beginning(&app, &mut stream, &opening).await.is_some() {
-        http1::serve(app, stream, peer, opening).await;
+    let peer = Peer { certificate, socket: Some(wire.socket().clone()), slot };
+    let mut stream = PeekableStream::new(stream);
+    if peek_protocol(&app, &mut stream, &first_request).await.is_some() {
+        http1::serve(app, stream, peer, first_request).await;
     }
 }
 
-/// What a connection begins with; `None` when it ends before. Who has not asked yet, or has nothing to ask,
-/// costs no buffers.
-async fn beginning<S: AsyncRead + Unpin>(
+/// Waits for the first bytes of a connection; `None` if it ends before. Until then it needs no buffers.
+async fn peek_protocol<S: AsyncRead + Unpin>(
     app: &App,
-    stream: &mut Rewound<S>,
-    opening: &Opening,
-) -> Option<[u8; HTTP2_BEGINS.len()]> {
-    match in_time(app, opening.by(), stream.peek()).await? {
-        Ok(began) => began,
+    stream: &mut PeekableStream<S>,
+    first_request: &FirstRequest,
+) -> Option<[u8; HTTP2_PREFACE_START.len()]> {
+    match before_deadline(app, first_request.deadline(), stream.peek()).await? {
+        Ok(start) => start,
         Err(error) => {
             tracing::debug!(%error, "connection ended");
             None
@@ -203,34 +222,38 @@ async fn beginning<S: AsyncRead + Unpin>(
     }
 }
 
-/// Does the handshake. Who speaks plain HTTP is told so.
-async fn secure(
+/// Does the TLS handshake. Plain HTTP requests get an error response.
+async fn tls_handshake(
     mut stream: TcpStream,
     tls: &Tls,
     limits: &Limits,
-    place: Place,
-) -> io::Result<tokio_rustls::server::TlsStream<Wire>> {
+    slot: ConnectionSlot,
+) -> io::Result<tokio_rustls::server::TlsStream<ClientStream>> {
     let mut first = [0; 1];
     if stream.peek(&mut first).await? == 1 && !TLS_RECORDS.contains(&first[0]) {
-        let mut began = [0; 5];
-        stream.read_exact(&mut began).await?;
-        if PLAIN_REQUESTS.contains(&&began) {
-            stream.write_all(PLAIN_REFUSED).await?;
+        let mut start = [0; 5];
+        stream.read_exact(&mut start).await?;
+        if PLAIN_REQUESTS.contains(&&start) {
+            stream.write_all(PLAIN_RESPONSE).await?;
             stream.shutdown().await?;
         }
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not TLS"));
     }
-    tls.acceptor.accept(Wire::new(stream, limits, place)).await
+    tls.acceptor.accept(ClientStream::new(stream, limits, slot)).await
 }
 
-/// What comes of `work`; `None` when it takes too long, or the server ends before it.
-async fn in_time<T>(app: &App, by: Instant, work: impl Future<Output = T>) -> Option<T> {
+/// Runs `work`. Returns `None` if it takes too long, or the server shuts down.
+async fn before_deadline<T>(
+    app: &App,
+    deadline: Instant,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     let mut shutdown = app.shutdown.clone();
     tokio::select! {
         done = work => Some(done),
-        () = told(&mut shutdown) => None,
-        () = sleep_until(by) => {
-            tracing::debug!("a connection took too long to begin");
+        () = shutdown_requested(&mut shutdown) => None,
+        () = sleep_until(deadline) => {
+            tracing::debug!("connection timed out before its first request");
             None
         }
     }

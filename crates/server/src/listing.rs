@@ -1,7 +1,7 @@
-//! Lists in other forms than the stored one, as a sequence of chunks: a long list is written while it is
-//! sent, and nothing but the entries and one chunk is held at a time.
+//! Lists in other encodings than the stored one, as a sequence of chunks. A long list is encoded while it is sent,
+//! so that only the entries and one chunk are in memory.
 
-use crate::body::{Body, ListBody, Pieces, Step};
+use crate::body::{Body, ChunkSource, ListBody, Step};
 use crate::negotiate::{Encoding, Shape};
 use crate::respond::{self, Reply};
 use crate::view::{self, View};
@@ -12,9 +12,9 @@ use keelson_registry::api_table::Source;
 use keelson_registry::{List, Target};
 use keelson_schema::{Schema, cbor, json, proto};
 
-/// Bytes that are put together at once.
+/// Size of the chunks.
 const CHUNK_BYTES: usize = 16 << 10;
-/// Items whose length is found out before other work has its turn.
+/// Most items measured before the task yields.
 const MEASURED_MAX: usize = 64;
 
 /// The encoding of a list's items.
@@ -34,14 +34,14 @@ enum Form {
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
-    /// The lengths of the messages are found out, which stand before them.
+    /// Measuring the messages, because protobuf has lengths before them.
     Measure,
     Head,
     Items,
     Done,
 }
 
-/// A list and how far it was written.
+/// A list that is being encoded.
 pub(crate) struct Listing {
     view: View,
     target: Target,
@@ -50,25 +50,25 @@ pub(crate) struct Listing {
     items: Vec<Entry>,
     /// The next item to measure or write.
     at: usize,
-    /// Bytes of the messages that were measured.
+    /// Lengths of the measured messages.
     sizes: Vec<u32>,
-    /// The message at hand.
+    /// Buffer for the current message.
     message: Vec<u8>,
     state: State,
 }
 
-/// Bytes of JSON from which on a list of another form is written while it is sent. A shorter one is made
-/// whole, so that its length is told, and a failure is an answer.
+/// Smallest list (in bytes of JSON) that is encoded while it is sent. A shorter one is encoded first, so that it
+/// has a Content-Length, and a failure becomes an error response.
 const LISTED_BYTES_MIN: u64 = 128 << 10;
 
 impl View {
-    /// An answer with a list.
+    /// Returns the response of a list.
     pub fn reply_list(&self, target: &Target, list: List) -> Result<Reply, Failure> {
         let mut metadata = Map::new();
         metadata.insert("resourceVersion", list.revision.to_string());
         match &list.continue_token {
             Some(token) => drop(metadata.insert("continue", token.as_str())),
-            // Written out for lists of custom resources.
+            // As upstream, lists of custom resources have an empty `continue`.
             None if self.accepted.shape == Shape::Object
                 && target.kind.source == Source::Custom =>
             {
@@ -107,7 +107,7 @@ impl View {
     }
 }
 
-impl Pieces for Listing {
+impl ChunkSource for Listing {
     fn is_done(&self) -> bool {
         self.state == State::Done
     }
@@ -117,7 +117,7 @@ impl Pieces for Listing {
         match self.state {
             State::Measure => {
                 self.measure()?;
-                return Ok(Step::Again);
+                return Ok(Step::Yield);
             }
             State::Head => {
                 self.head(&mut out)?;
@@ -157,13 +157,13 @@ impl Listing {
         Listing { view, target, form, metadata, items, at: 0, sizes, message, state }
     }
 
-    /// All of the list; text is without its last newline.
+    /// Encodes the whole list; text without its last newline.
     pub fn whole(mut self) -> Result<Bytes, Failure> {
         let mut out = vec![];
         loop {
             match self.next()? {
                 Step::Chunk(chunk) => out.extend_from_slice(&chunk),
-                Step::Again => {}
+                Step::Yield => {}
                 Step::Done => break,
             }
         }
@@ -189,15 +189,15 @@ impl Listing {
         Ok(())
     }
 
-    /// Whether messages are those of the stored objects, whose lengths the entries keep.
+    /// Returns whether messages have the stored version, whose lengths are cached in the entries.
     fn is_stored_kind(&self) -> bool {
         self.view.accepted.shape == Shape::Object
             && self.view.schema.gvk == self.target.kind.storage.gvk
     }
 
-    /// Encodes the message of an item; its length.
+    /// Encodes the message of an item into `message` and returns its length.
     fn encode(&mut self, entry: &Entry) -> Result<u32, Failure> {
-        let obj = self.shown(entry)?;
+        let obj = self.view_object(entry)?;
         self.message.clear();
         proto::encode_message(&self.item_schema()?, &obj, &mut self.message)
             .map_err(Status::internal)?;
@@ -208,14 +208,14 @@ impl Listing {
         Ok(size)
     }
 
-    /// The object as the list shows it.
-    fn shown(&self, entry: &Entry) -> Result<Object, Failure> {
+    /// Decodes an item in the version and shape of the list.
+    fn view_object(&self, entry: &Entry) -> Result<Object, Failure> {
         let obj = self.view.decoded(&self.target, entry)?;
         let is_partial = self.view.accepted.shape == Shape::PartialList;
         Ok(if is_partial { self.view.partial(obj) } else { obj })
     }
 
-    /// Whether each item tells its kind, as those of custom resources do.
+    /// Returns whether items have `kind` and `apiVersion`, as those of custom resources do.
     fn items_have_kinds(&self) -> bool {
         self.target.kind.source == Source::Custom
     }
@@ -231,7 +231,7 @@ impl Listing {
         match self.form {
             Form::Json | Form::Partial => *out = self.view.list_head(&self.metadata),
             Form::Rows => {
-                // One row stands for all to come. What follows it is the tail's.
+                // Written with one row as placeholder, which is cut off together with what follows.
                 let rows = if self.items.is_empty() { vec![] } else { vec![Value::Null] };
                 let end = if self.items.is_empty() { "}" } else { "null]}" };
                 json::write_value(&self.view.table(self.metadata.clone(), rows, true), out);
@@ -260,7 +260,7 @@ impl Listing {
             out.extend_from_slice(&self.message);
             return Ok(());
         }
-        let obj = self.shown(entry)?;
+        let obj = self.view_object(entry)?;
         if self.form == Form::Cbor {
             match self.view.accepted.shape {
                 Shape::PartialList => cbor::write_value(&obj.into(), out),
@@ -286,7 +286,7 @@ impl Listing {
 
     fn tail(&self, out: &mut Vec<u8>) {
         match self.form {
-            // The rows of a table without any may be nil, and are written with the head.
+            // The rows of an empty table, which may be null, are written with the head.
             Form::Rows if self.items.is_empty() => out.extend_from_slice(b"}\n"),
             Form::Json | Form::Partial | Form::Rows => out.extend_from_slice(b"]}\n"),
             Form::Protobuf => proto::end_list(out),

@@ -1,14 +1,14 @@
-//! `/metrics`: what the server counts, under the names, labels and buckets of kube-apiserver.
+//! `/metrics`: the server's metrics, with the names, labels and buckets of kube-apiserver.
 //!
-//! Labels come from closed sets: verbs, codes, and resources of the API table. What a client sends is never one.
+//! Label values come from closed sets: verbs, codes, and resources of the API table. Client input is never a label.
 
 mod access;
-mod facts;
 mod process;
+mod registry;
 mod requests;
 
 pub(crate) use access::Access;
-pub(crate) use requests::{Asked, Measured, Requests};
+pub(crate) use requests::{RequestLabels, RequestObserver, Requests};
 
 use crate::version::VersionInfo;
 use keelson_metrics::{
@@ -20,7 +20,7 @@ use keelson_registry::Registry;
 pub(crate) const MEDIA_TYPE: &str =
     "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
-/// Resources whose watches are counted apart.
+/// Most resources with their own watch metrics.
 const WATCHED_RESOURCES_MAX: usize = 4096;
 
 /// Metrics of a running server.
@@ -42,7 +42,7 @@ impl Metrics {
         }
     }
 
-    /// Metrics of the watches of a resource.
+    /// Returns the metrics of the watches of a resource.
     pub fn watches(&self, group: &str, resource: &str, version: &str) -> Option<WatchSeries> {
         self.watches.get(&[group, resource, version])
     }
@@ -79,12 +79,12 @@ impl Default for WatchMetrics {
     }
 }
 
-/// The text of all metrics.
+/// Returns the text of all metrics.
 pub(crate) fn text(metrics: &Metrics, registry: &Registry, version: &VersionInfo) -> String {
     let mut out = Exposition::default();
     metrics.write(&mut out);
     registry.options.admission.metrics().write(&mut out);
-    facts::write(registry, version, &mut out);
+    registry::write(registry, version, &mut out);
     process::write(&mut out);
     out.finish()
 }

@@ -1,4 +1,4 @@
-//! Content negotiation: which form of an answer a client accepts, which form its body has.
+//! Content negotiation: the encoding and shape of a response, and the format of a request body.
 
 use bytes::Bytes;
 use keelson_meta::status::Details;
@@ -6,7 +6,7 @@ use keelson_meta::{Failure, Object, Reason, Status};
 use keelson_schema::decode::Format;
 use keelson_schema::{Schema, cbor, json, proto};
 
-/// The encoding of an answer.
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
     /// `application/json`.
@@ -20,48 +20,47 @@ pub enum Encoding {
     Cbor,
 }
 
-/// The encodings of objects, in the order in which refusals name them. The last one only where it is
-/// switched on.
+/// The encodings of objects, in the order in which error messages list them. CBOR only if it is switched on.
 const ENCODINGS: [Encoding; 4] =
     [Encoding::Json, Encoding::Yaml, Encoding::Protobuf, Encoding::Cbor];
 
-/// The encodings that objects are read and written in.
-pub fn spoken(cbor: bool) -> &'static [Encoding] {
+/// Returns the encodings of objects.
+pub fn supported_encodings(cbor: bool) -> &'static [Encoding] {
     if cbor { &ENCODINGS } else { &ENCODINGS[..3] }
 }
 
-/// The encodings of documents that are no objects.
-pub fn of_documents() -> &'static [Encoding] {
+/// Returns the encodings of discovery documents.
+pub fn document_encodings() -> &'static [Encoding] {
     &ENCODINGS[..3]
 }
 
-/// The form of an object in an answer: whole, metadata only or a table row.
+/// The shape of objects in a response: complete, metadata only, or a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
-    /// All of it.
+    /// The complete object.
     #[default]
     Object,
-    /// A row of a table.
+    /// A table (`Table`).
     Table,
     /// `PartialObjectMetadata`.
     Partial,
-    /// The metadata of a list's objects.
+    /// `PartialObjectMetadataList`.
     PartialList,
 }
 
 /// A media type that the client accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// Encoding.
+    /// The encoding.
     pub encoding: Encoding,
-    /// The form of the object.
+    /// The shape.
     pub shape: Shape,
-    /// The version of meta.k8s.io in which tables and metadata are shown.
+    /// Whether tables and metadata have version v1beta1 of meta.k8s.io instead of v1.
     pub meta_v1beta1: bool,
 }
 
 impl Encoding {
-    /// The media type on the wire.
+    /// Returns the media type.
     pub fn media_type(self) -> &'static str {
         match self {
             Encoding::Json => "application/json",
@@ -71,20 +70,20 @@ impl Encoding {
         }
     }
 
-    /// The media type of a watch; none when events cannot be told apart in this encoding.
+    /// Returns the media type of a watch, or `None` if the encoding has no framing of events.
     pub fn stream_media_type(self) -> Option<&'static str> {
         match self {
             Encoding::Json => Some("application/json"),
             Encoding::Yaml => None,
             Encoding::Protobuf => Some("application/vnd.kubernetes.protobuf;stream=watch"),
-            // `application/cbor` would be one item only.
+            // `application/cbor` means a single item.
             Encoding::Cbor => Some("application/cbor-seq"),
         }
     }
 }
 
 impl Encoding {
-    /// An object as [`crate::respond::encoded`] takes it: JSON for the encodings of text.
+    /// Encodes an object for [`crate::respond::encoded`]: as JSON for JSON and YAML.
     pub(crate) fn object(self, schema: &Schema, obj: &Object) -> Result<Bytes, Failure> {
         let mut out = vec![];
         match self {
@@ -106,32 +105,34 @@ struct Entry<'a> {
     version: &'a str,
 }
 
-/// The form in which objects and lists are answered, out of the encodings that there are.
-pub fn accept(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Failure> {
-    choose(header, spoken, |_, _| true)
+/// Negotiates the encoding and shape of objects and lists.
+pub fn accept(header: Option<&str>, supported: &[Encoding]) -> Result<Accepted, Failure> {
+    choose(header, supported, |_, _| true)
 }
 
-/// The same for custom resources, of which protobuf can carry the metadata alone.
-pub fn accept_custom(header: Option<&str>, spoken: &[Encoding]) -> Result<Accepted, Failure> {
+/// Like [`accept`], for custom resources, which support protobuf only for metadata.
+pub fn accept_custom(header: Option<&str>, supported: &[Encoding]) -> Result<Accepted, Failure> {
     let is_metadata = |shape| matches!(shape, Shape::Partial | Shape::PartialList);
-    choose(header, spoken, |encoding, shape| encoding != Encoding::Protobuf || is_metadata(shape))
+    choose(header, supported, |encoding, shape| {
+        encoding != Encoding::Protobuf || is_metadata(shape)
+    })
 }
 
-/// The same for what is not printed as a table.
+/// Like [`accept`], for responses that cannot be tables.
 pub fn accept_without_tables(
     header: Option<&str>,
-    spoken: &[Encoding],
+    supported: &[Encoding],
 ) -> Result<Accepted, Failure> {
-    choose(header, spoken, |_, shape| shape != Shape::Table)
+    choose(header, supported, |_, shape| shape != Shape::Table)
 }
 
 fn choose(
     header: Option<&str>,
-    spoken: &[Encoding],
-    takes: impl Fn(Encoding, Shape) -> bool,
+    supported: &[Encoding],
+    allows: impl Fn(Encoding, Shape) -> bool,
 ) -> Result<Accepted, Failure> {
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
-    let mut is_spoken = false;
+    let mut is_supported = false;
     let (one, many);
     let entries: &[Entry<'_>] = if header.contains(',') {
         many = entries(header);
@@ -142,9 +143,9 @@ fn choose(
     };
     for entry in entries {
         let mut wanted =
-            spoken.iter().filter(|e| entry.media == "*/*" || entry.media == e.media_type());
+            supported.iter().filter(|e| entry.media == "*/*" || entry.media == e.media_type());
         let Some(&encoding) = wanted.next() else { continue };
-        is_spoken = true;
+        is_supported = true;
         let shape = match (entry.as_kind, entry.group, entry.version) {
             ("", ..) => Shape::Object,
             ("Table", "meta.k8s.io", "v1" | "v1beta1") => Shape::Table,
@@ -152,22 +153,22 @@ fn choose(
             ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => Shape::PartialList,
             _ => continue,
         };
-        // Tables are for people.
+        // As upstream, tables are JSON or YAML only.
         if shape == Shape::Table && !matches!(encoding, Encoding::Json | Encoding::Yaml) {
             continue;
         }
-        if !takes(encoding, shape) {
+        if !allows(encoding, shape) {
             continue;
         }
         return Ok(Accepted { encoding, shape, meta_v1beta1: entry.version == "v1beta1" });
     }
-    Err(if is_spoken { only_these(spoken) } else { not_acceptable(spoken) })
+    Err(if is_supported { unsupported_shape(supported) } else { not_acceptable(supported) })
 }
 
-/// The form of a page about a component.
+/// The form of `/statusz` and `/flagz`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComponentForm {
-    /// For people.
+    /// Plain text.
     Text,
     /// An object of `config.k8s.io`.
     Object {
@@ -178,10 +179,10 @@ pub enum ComponentForm {
     },
 }
 
-/// The versions of `config.k8s.io` in which pages about a component are shown.
+/// The versions of `config.k8s.io` for `/statusz` and `/flagz`.
 const COMPONENT_VERSIONS: [&str; 2] = ["v1alpha1", "v1beta1"];
 
-/// The form of a page about a component; objects of `kind` must be asked for with their group and version.
+/// Negotiates the form of `/statusz` and `/flagz`. Objects require `as`, `g` and `v` in the Accept header.
 pub fn accept_component(header: Option<&str>, kind: &str) -> Result<ComponentForm, Failure> {
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
     for entry in entries(header) {
@@ -204,29 +205,29 @@ pub fn accept_component(header: Option<&str>, kind: &str) -> Result<ComponentFor
     Err(Status::new(Reason::NotAcceptable, why))
 }
 
-/// The 406 of media types that nobody knows.
-fn not_acceptable(spoken: &[Encoding]) -> Failure {
+/// Returns the 406 for unknown media types.
+fn not_acceptable(supported: &[Encoding]) -> Failure {
     let mut status = Status::new(
         Reason::NotAcceptable,
-        format!("406: Not Acceptable\n\nAvailable representations: {}", names(spoken)),
+        format!("406: Not Acceptable\n\nAvailable representations: {}", names(supported)),
     );
     status.details = Some(Details::default());
     status
 }
 
-/// The 406 of media types that are known, but not in this shape.
-fn only_these(spoken: &[Encoding]) -> Failure {
-    let names = names(spoken);
+/// Returns the 406 for a known media type with an unsupported shape.
+fn unsupported_shape(supported: &[Encoding]) -> Failure {
+    let names = names(supported);
     Status::new(
         Reason::NotAcceptable,
         format!("only the following media types are accepted: {names}"),
     )
 }
 
-/// The media type of a watch, or 406.
-pub fn accept_stream(encoding: Encoding, spoken: &[Encoding]) -> Result<&'static str, Failure> {
+/// Returns the media type of a watch, or 406.
+pub fn accept_stream(encoding: Encoding, supported: &[Encoding]) -> Result<&'static str, Failure> {
     encoding.stream_media_type().ok_or_else(|| {
-        let streams = spoken.iter().filter_map(|encoding| match encoding {
+        let streams = supported.iter().filter_map(|encoding| match encoding {
             Encoding::Json => Some("application/json;stream=watch"),
             other => other.stream_media_type(),
         });
@@ -236,11 +237,11 @@ pub fn accept_stream(encoding: Encoding, spoken: &[Encoding]) -> Result<&'static
     })
 }
 
-fn names(spoken: &[Encoding]) -> String {
-    spoken.iter().map(|encoding| encoding.media_type()).collect::<Vec<_>>().join(", ")
+fn names(supported: &[Encoding]) -> String {
+    supported.iter().map(|encoding| encoding.media_type()).collect::<Vec<_>>().join(", ")
 }
 
-/// The entries of an Accept header, the most wanted first; equal ones in their order.
+/// Parses an Accept header into its entries, by descending quality; a stable sort.
 fn entries(header: &str) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = header.split(',').map(entry).collect();
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.quality));
@@ -271,29 +272,29 @@ fn entry(part: &str) -> Entry<'_> {
     entry
 }
 
-/// The 415 of a body whose form is not one of these.
-pub fn unsupported_body(spoken: &[Encoding]) -> Failure {
-    let names = names(spoken);
+/// Returns the 415 for a body in an unsupported format.
+pub fn unsupported_body(supported: &[Encoding]) -> Failure {
+    let names = names(supported);
     let why = format!(
         "the body of the request was in an unknown format - accepted media types include: {names}"
     );
     Status::new(Reason::UnsupportedMediaType, why)
 }
 
-/// The form of a request's body; absent is JSON.
-pub fn body_format(header: Option<&str>, spoken: &[Encoding]) -> Result<Format, Failure> {
+/// Returns the format of a request body; JSON without a Content-Type.
+pub fn body_format(header: Option<&str>, supported: &[Encoding]) -> Result<Format, Failure> {
     let header = header.unwrap_or("application/json");
-    // A header of nothing is none.
+    // An empty header counts as absent.
     if header.is_empty() {
         return Ok(Format::Json);
     }
     let media = header.split(';').next().unwrap_or_default().trim();
-    match spoken.iter().find(|encoding| encoding.media_type().eq_ignore_ascii_case(media)) {
+    match supported.iter().find(|encoding| encoding.media_type().eq_ignore_ascii_case(media)) {
         Some(Encoding::Json) => Ok(Format::Json),
         Some(Encoding::Yaml) => Ok(Format::Yaml),
         Some(Encoding::Protobuf) => Ok(Format::Protobuf),
         Some(Encoding::Cbor) => Ok(Format::Cbor),
-        None => Err(unsupported_body(spoken)),
+        None => Err(unsupported_body(supported)),
     }
 }
 
@@ -302,13 +303,13 @@ mod tests {
     use super::*;
 
     fn check(header: &str, want: Result<(Encoding, Shape), u16>) {
-        let got = accept(Some(header), spoken(false));
+        let got = accept(Some(header), supported_encodings(false));
         let got = got.map(|a| (a.encoding, a.shape)).map_err(|status| status.code);
         assert_eq!(got, want, "{header}");
     }
 
     #[test]
-    fn the_most_wanted_form_that_there_is_wins() {
+    fn the_supported_entry_with_the_highest_quality_wins() {
         check("", Ok((Encoding::Json, Shape::Object)));
         check("text/html,*/*;q=0.8", Ok((Encoding::Json, Shape::Object)));
         check("application/json;q=0.5,application/yaml;q=0.9", Ok((Encoding::Yaml, Shape::Object)));
@@ -328,7 +329,7 @@ mod tests {
     #[test]
     fn objects_of_custom_resources_are_not_protobuf() {
         let check = |header: &str, want: Result<(Encoding, Shape), u16>| {
-            let got = accept_custom(Some(header), spoken(false));
+            let got = accept_custom(Some(header), supported_encodings(false));
             let got = got.map(|a| (a.encoding, a.shape)).map_err(|status| status.code);
             assert_eq!(got, want, "{header}");
         };
@@ -350,9 +351,10 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_what_there_is() {
+    fn errors_list_the_supported_media_types() {
         let why = |header: &str, cbor: bool| {
-            accept(Some(header), spoken(cbor)).map_err(|status| status.message.to_string())
+            accept(Some(header), supported_encodings(cbor))
+                .map_err(|status| status.message.to_string())
         };
         let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
         let unknown = format!("406: Not Acceptable\n\nAvailable representations: {known}");
@@ -360,7 +362,8 @@ mod tests {
         let only =
             format!("only the following media types are accepted: {known}, application/cbor");
         assert_eq!(why("application/cbor;as=Table;v=v1;g=meta.k8s.io", true), Err(only));
-        let streams = accept_stream(Encoding::Yaml, spoken(true)).map_err(|status| status.message);
+        let streams = accept_stream(Encoding::Yaml, supported_encodings(true))
+            .map_err(|status| status.message);
         let want = "only the following media types are accepted: application/json;stream=watch, \
                     application/vnd.kubernetes.protobuf;stream=watch, application/cbor-seq";
         assert_eq!(streams.map_err(|text| text.to_string()), Err(want.to_owned()));

@@ -1,13 +1,13 @@
-//! Paths that are no resources: discovery, version, health, OpenAPI, the index.
+//! Non-resource paths: discovery, version, health, OpenAPI, the index.
 
 use crate::app::App;
-use crate::ask::Ask;
 use crate::body::Body;
 use crate::component_pages;
 use crate::discovery;
 use crate::health_checks;
-use crate::metrics::{self, Asked};
+use crate::metrics::{self, RequestLabels};
 use crate::negotiate::{self, Encoding};
+use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 use bytes::Bytes;
 use http::{Method, header};
@@ -16,12 +16,16 @@ use keelson_meta::{Failure, Reason, Status, Value, value};
 use keelson_schema::openapi::OpenApi;
 use std::sync::Arc;
 
-/// Answers a request for such a path.
-pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Reply, Failure> {
-    if let Some(reply) = health_checks::answer(app, ask, path) {
+/// Responds to a request for a non-resource path.
+pub(crate) async fn answer(
+    app: &Arc<App>,
+    head: &RequestHead,
+    path: &str,
+) -> Result<Reply, Failure> {
+    if let Some(reply) = health_checks::answer(app, head, path) {
         return Ok(reply);
     }
-    if let Some(reply) = component_pages::answer(app, ask, path) {
+    if let Some(reply) = component_pages::answer(app, head, path) {
         return reply;
     }
     let parts: Vec<&str> = path.split('/').skip(1).collect();
@@ -30,35 +34,35 @@ pub(crate) async fn answer(app: &Arc<App>, ask: &Ask, path: &str) -> Result<Repl
         all => all,
     };
     match parts {
-        ["" | "index.html"] => only_get(ask).map(|()| index(app, ask)),
-        ["api"] => discovery_root(app, ask, true),
-        ["apis"] => discovery_root(app, ask, false),
-        ["api", version] => resources(app, ask, "", version),
+        ["" | "index.html"] => only_get(head).map(|()| index(app, head)),
+        ["api"] => discovery_root(app, head, true),
+        ["apis"] => discovery_root(app, head, false),
+        ["api", version] => resources(app, head, "", version),
         ["apis", group] => match discovery::group(&app.registry, group) {
-            Some(found) => document(ask, &found),
+            Some(found) => document(head, &found),
             None => Ok(respond::no_such_page()),
         },
-        ["apis", group, version] => resources(app, ask, group, version),
-        ["version"] => only_get(ask).map(|()| version(app, ask)),
+        ["apis", group, version] => resources(app, head, group, version),
+        ["version"] => only_get(head).map(|()| version(app, head)),
         ["openapi", rest @ ..] => {
-            only_get(ask)?;
-            openapi(app, ask, rest).await
+            only_get(head)?;
+            openapi(app, head, rest).await
         }
-        [".well-known", "openid-configuration"] => openid_configuration(app, ask),
-        ["openid", "v1", "jwks"] => key_set(app, ask),
+        [".well-known", "openid-configuration"] => openid_configuration(app, head),
+        ["openid", "v1", "jwks"] => key_set(app, head),
         ["metrics"] => {
             let body = Body::Whole(Some(
                 metrics::text(&app.state.metrics, &app.registry, &app.version).into(),
             ));
-            Ok(respond::compress(ask, respond::with_body(200, metrics::MEDIA_TYPE, body)))
+            Ok(respond::compress(head, respond::with_body(200, metrics::MEDIA_TYPE, body)))
         }
         ["metrics", "slis"] => Ok(respond::text(200, "")),
         _ => Ok(respond::no_such_page()),
     }
 }
 
-/// The paths whose requests are counted: a few, by name.
-pub(crate) fn measured(ask: &Ask, path: &str) -> Option<Asked<'static>> {
+/// Returns the metric labels of a request, for the few paths that are counted.
+pub(crate) fn request_labels(head: &RequestHead, path: &str) -> Option<RequestLabels<'static>> {
     let path = match path {
         "/healthz" => "/healthz",
         "/livez" => "/livez",
@@ -67,7 +71,7 @@ pub(crate) fn measured(ask: &Ask, path: &str) -> Option<Asked<'static>> {
         path if path.starts_with("/openapi/v3/") => "openapi/v3/",
         _ => return None,
     };
-    let none = Asked {
+    let none = RequestLabels {
         component: "",
         group: "",
         resource: "",
@@ -76,12 +80,12 @@ pub(crate) fn measured(ask: &Ask, path: &str) -> Option<Asked<'static>> {
         verb: "GET",
         version: "",
     };
-    (ask.method == Method::GET).then_some(none)
+    (head.method == Method::GET).then_some(none)
 }
 
-/// Discovery document and public keys of the service account issuer.
-fn openid_configuration(app: &App, ask: &Ask) -> Result<Reply, Failure> {
-    only_get(ask)?;
+/// Responds with the OIDC discovery document of the service account issuer.
+fn openid_configuration(app: &App, head: &RequestHead) -> Result<Reply, Failure> {
+    only_get(head)?;
     let options = &app.registry.options;
     let address = format!("{}:{}", options.advertise_address, options.advertise_port);
     let tokens = app.authenticator.service_accounts();
@@ -92,11 +96,11 @@ fn openid_configuration(app: &App, ask: &Ask) -> Result<Reply, Failure> {
     }
 }
 
-/// The keys that verify tokens of service accounts.
-fn key_set(app: &App, ask: &Ask) -> Result<Reply, Failure> {
+/// Responds with the public keys that verify service account tokens.
+fn key_set(app: &App, head: &RequestHead) -> Result<Reply, Failure> {
     const JWKS: &str = "application/jwk-set+json";
-    only_get(ask)?;
-    let accept = ask.header(header::ACCEPT).unwrap_or("*/*");
+    only_get(head)?;
+    let accept = head.header(header::ACCEPT).unwrap_or("*/*");
     let is_accepted = accept.split(',').any(|entry| {
         let entry = entry.split(';').next().unwrap_or_default().trim();
         matches!(entry, JWKS | "application/*" | "*/*" | "")
@@ -126,26 +130,26 @@ fn public_json(
     reply
 }
 
-fn only_get(ask: &Ask) -> Result<(), Failure> {
-    match ask.method {
+fn only_get(head: &RequestHead) -> Result<(), Failure> {
+    match head.method {
         Method::GET | Method::HEAD => Ok(()),
         _ => Err(Status::method_not_allowed()),
     }
 }
 
-/// A discovery document in the form that the client accepts.
-fn document(ask: &Ask, value: &Value) -> Result<Reply, Failure> {
-    let accepted = negotiate::accept(ask.header(header::ACCEPT), negotiate::of_documents())?;
-    Ok(respond::document(ask, accepted.encoding, value))
+/// Responds with a discovery document in the negotiated encoding.
+fn document(head: &RequestHead, value: &Value) -> Result<Reply, Failure> {
+    let accepted = negotiate::accept(head.header(header::ACCEPT), negotiate::document_encodings())?;
+    Ok(respond::document(head, accepted.encoding, value))
 }
 
 /// The media type of aggregated discovery.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// `/api` and `/apis`, aggregated when the client asks for that.
-fn discovery_root(app: &App, ask: &Ask, core: bool) -> Result<Reply, Failure> {
-    only_get(ask)?;
-    let accept = ask.header(header::ACCEPT).unwrap_or_default();
+/// Responds with `/api` or `/apis`, aggregated if the client accepts that.
+fn discovery_root(app: &App, head: &RequestHead, core: bool) -> Result<Reply, Failure> {
+    only_get(head)?;
+    let accept = head.header(header::ACCEPT).unwrap_or_default();
     let is_aggregated = |entry: &str| {
         let entry = format!("{};", entry.replace(' ', ""));
         entry.starts_with("application/json;")
@@ -154,7 +158,7 @@ fn discovery_root(app: &App, ask: &Ask, core: bool) -> Result<Reply, Failure> {
                 .all(|word| entry.contains(word))
     };
     if accept.split(',').any(is_aggregated) {
-        return Ok(aggregated(app, ask, core));
+        return Ok(aggregated(app, head, core));
     }
     let value = if core {
         let options = &app.registry.options;
@@ -165,25 +169,25 @@ fn discovery_root(app: &App, ask: &Ask, core: bool) -> Result<Reply, Failure> {
     } else {
         discovery::groups(&app.registry)
     };
-    let mut reply = document(ask, &value)?;
+    let mut reply = document(head, &value)?;
     vary_accept(&mut reply);
     Ok(reply)
 }
 
-/// A document with its tag; 304 when that is the one that the client names.
-fn aggregated(app: &App, ask: &Ask, core: bool) -> Reply {
-    let kept = if core { &app.state.core_discovery } else { &app.state.discovery };
-    let named = ask.header(header::IF_NONE_MATCH).unwrap_or_default();
+/// Responds with the aggregated document, or 304 if the client has it.
+fn aggregated(app: &App, head: &RequestHead, core: bool) -> Reply {
+    let cache = if core { &app.state.core_discovery } else { &app.state.discovery };
+    let named = head.header(header::IF_NONE_MATCH).unwrap_or_default();
     let is_known =
         |hash: &str| named.strip_prefix('"').and_then(|n| n.strip_suffix('"')) == Some(hash);
-    let document = kept.document(&app.registry, core, is_known);
+    let document = cache.document(&app.registry, core, is_known);
     let mut reply = if is_known(&document.hash) {
         let mut reply = respond::no_content();
         *reply.status_mut() = http::StatusCode::NOT_MODIFIED;
         reply
     } else {
         let text = Bytes::from(document.text);
-        let mut reply = respond::encoded(ask.pretty(), 200, Encoding::Json, text);
+        let mut reply = respond::encoded(head.pretty(), 200, Encoding::Json, text);
         let value = http::HeaderValue::from_static(AGGREGATED);
         reply.headers_mut().insert(header::CONTENT_TYPE, value);
         reply
@@ -201,13 +205,13 @@ fn vary_accept(reply: &mut Reply) {
     reply.headers_mut().insert(header::VARY, http::HeaderValue::from_static("Accept"));
 }
 
-fn resources(app: &App, ask: &Ask, group: &str, version: &str) -> Result<Reply, Failure> {
+fn resources(app: &App, head: &RequestHead, group: &str, version: &str) -> Result<Reply, Failure> {
     match discovery::group_version_resources(&app.registry, group, version) {
         Some(found) => {
-            only_get(ask)?;
-            document(ask, &found)
+            only_get(head)?;
+            document(head, &found)
         }
-        // The group answers for its versions; nobody answers for a group that is not there.
+        // An unknown version of a known group gets a Status, an unknown group the plain 404 page.
         None if discovery::is_remote(&app.registry, group, version) => {
             Ok(respond::service_unavailable())
         }
@@ -216,7 +220,7 @@ fn resources(app: &App, ask: &Ask, group: &str, version: &str) -> Result<Reply, 
     }
 }
 
-fn version(app: &App, ask: &Ask) -> Reply {
+fn version(app: &App, head: &RequestHead) -> Reply {
     let git = &app.version.git_version;
     let mut numbers = git.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or("1"), numbers.next().unwrap_or("0"));
@@ -228,7 +232,7 @@ fn version(app: &App, ask: &Ask) -> Reply {
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": (app.version.build.as_str()),
         "platform": (format!("{}/{}", std::env::consts::OS, go_arch()))
     });
-    respond::value(ask, 200, Encoding::Json, &value)
+    respond::value(head, 200, Encoding::Json, &value)
 }
 
 fn previous(minor: &str) -> String {
@@ -243,8 +247,8 @@ fn go_arch() -> &'static str {
     }
 }
 
-/// `/`: the paths that there are.
-fn index(app: &App, ask: &Ask) -> Reply {
+/// Responds with the index (`/`): a list of paths.
+fn index(app: &App, head: &RequestHead) -> Reply {
     let rest =
         ["/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
     let first = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"];
@@ -263,38 +267,38 @@ fn index(app: &App, ask: &Ask) -> Reply {
     }
     paths.sort();
     let paths: Vec<Value> = paths.into_iter().map(Value::from).collect();
-    respond::value(ask, 200, Encoding::Json, &value!({"paths": (paths)}))
+    respond::value(head, 200, Encoding::Json, &value!({"paths": (paths)}))
 }
 
-/// Accepted, and answered in JSON.
+/// Accepted, but the response is JSON.
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// `/openapi/v2`, `/openapi/v3` and the documents below it. Made when asked for, and shared by all who are
-/// being sent the same one.
-async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Failure> {
-    let accept = ask.header(header::ACCEPT).unwrap_or_default();
+/// Responds with `/openapi/v2`, `/openapi/v3` and the documents below it. Documents are generated on request,
+/// and concurrent responses share them.
+async fn openapi(app: &Arc<App>, head: &RequestHead, rest: &[&str]) -> Result<Reply, Failure> {
+    let accept = head.header(header::ACCEPT).unwrap_or_default();
     match rest {
         ["v2"] => {
             let Some(is_protobuf) = accepts_v2(accept) else { return Ok(not_acceptable()) };
             let (name, media_type) =
                 if is_protobuf { ("v2 protobuf", V2_PROTOBUF) } else { ("v2", "application/json") };
-            // It changes when one of the others does.
+            // The v2 document changes if one of the v3 documents does.
             let hash = OpenApi::hash_of(app.registry.open_api_index().hash.as_bytes());
             let name = format!("{name} {hash}");
-            let made_for = app.clone();
+            let shared = app.clone();
             let make = move || {
-                Some(made_for.registry.documents(|documents| match is_protobuf {
+                Some(shared.registry.documents(|documents| match is_protobuf {
                     true => documents.v2_document_protobuf(),
                     false => documents.v2_document(),
                 }))
             };
             let text = app.state.documents.text(&name, make).await.unwrap_or_default();
-            Ok(tagged(ask, text, media_type, &hash, false))
+            Ok(tagged(head, text, media_type, &hash, false))
         }
         ["v3"] => {
             let index = app.registry.open_api_index();
-            Ok(tagged(ask, index.text, "text/plain; charset=utf-8", &index.hash, false))
+            Ok(tagged(head, index.text, "text/plain; charset=utf-8", &index.hash, false))
         }
         ["v3", path @ ..] => {
             if !accepts(accept, &["application/json", V3_PROTOBUF]) {
@@ -304,23 +308,23 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
             let group = path.get(1).copied().unwrap_or_default().to_owned();
             let path = path.join("/");
             let hash = app.registry.documents_of(&group, |documents| documents.v3_hash(&path));
-            let named = ask.query.get("hash");
+            let named = head.query.get("hash");
             if named.is_some_and(|named| named != hash) {
                 let mut reply = respond::with_body(301, "application/json", Body::empty());
-                let place = format!("/openapi/v3/{path}?hash={hash}");
-                if let Ok(place) = http::HeaderValue::from_str(&place) {
-                    reply.headers_mut().insert(header::LOCATION, place);
+                let location = format!("/openapi/v3/{path}?hash={hash}");
+                if let Ok(location) = http::HeaderValue::from_str(&location) {
+                    reply.headers_mut().insert(header::LOCATION, location);
                 }
                 return Ok(reply);
             }
             let name = format!("{path} {hash}");
-            let made_for = app.clone();
+            let shared = app.clone();
             let make = move || {
-                let registry = &made_for.registry;
+                let registry = &shared.registry;
                 registry.documents_of(&group, |documents| documents.v3_document(&path))
             };
             match app.state.documents.text(&name, make).await {
-                Some(text) => Ok(tagged(ask, text, "application/json", &hash, named.is_some())),
+                Some(text) => Ok(tagged(head, text, "application/json", &hash, named.is_some())),
                 None => {
                     let mut reply = respond::no_content();
                     *reply.status_mut() = http::StatusCode::NOT_FOUND;
@@ -332,7 +336,7 @@ async fn openapi(app: &Arc<App>, ask: &Ask, rest: &[&str]) -> Result<Reply, Fail
     }
 }
 
-/// Whether the v2 document is wanted in protobuf; nothing when it is wanted in no form that there is.
+/// Returns whether the v2 document is sent as protobuf, or `None` if no supported encoding is accepted.
 fn accepts_v2(accept: &str) -> Option<bool> {
     if accept.contains("com.github.proto-openapi.spec.v2") {
         return Some(true);
@@ -340,7 +344,7 @@ fn accepts_v2(accept: &str) -> Option<bool> {
     accepts(accept, &["application/json"]).then_some(false)
 }
 
-/// Whether an Accept header allows one of these media types; none allows all.
+/// Returns whether an Accept header allows one of these media types; an empty header allows all.
 fn accepts(accept: &str, media_types: &[&str]) -> bool {
     accept.trim().is_empty()
         || accept.split(',').any(|entry| {
@@ -349,7 +353,7 @@ fn accepts(accept: &str, media_types: &[&str]) -> bool {
         })
 }
 
-/// The 406 of documents that upstream does not write itself: without a body.
+/// Returns the 406 of OpenAPI documents, which has no body.
 fn not_acceptable() -> Reply {
     let mut reply = respond::no_content();
     *reply.status_mut() = http::StatusCode::NOT_ACCEPTABLE;
@@ -357,10 +361,16 @@ fn not_acceptable() -> Reply {
     reply
 }
 
-/// A document with its tag: 304 when the client has it, kept for long when the URL names its content.
-fn tagged(ask: &Ask, text: Bytes, media_type: &'static str, hash: &str, keep: bool) -> Reply {
+/// Responds with a document and its ETag, or 304 if the client has it. `keep` makes it cacheable for ever.
+fn tagged(
+    head: &RequestHead,
+    text: Bytes,
+    media_type: &'static str,
+    hash: &str,
+    keep: bool,
+) -> Reply {
     let tag = format!("\"{hash}\"");
-    let given = ask.header(header::IF_NONE_MATCH);
+    let given = head.header(header::IF_NONE_MATCH);
     let known = given.is_some_and(|given| given.trim() == "*" || given.contains(&tag));
     let mut reply = if known {
         let mut reply = respond::no_content();

@@ -1,5 +1,5 @@
-//! Client certificates. One is verified for each request, not once a connection: it expires, and the
-//! authorities that count may change, while a connection stays open.
+//! Client certificates. They are verified for each request instead of once per connection, because they may
+//! expire, and the trusted authorities may change, while a connection is open.
 
 use keelson_auth::x509;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -9,43 +9,45 @@ use rustls::{Error, RootCertStore};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// How long a refusal is cached, in seconds.
-const REFUSED_SECONDS: u64 = 1;
+/// How long a failed verification is cached, in seconds.
+const REJECTION_SECONDS: u64 = 1;
 
 /// Authorities of client certificates.
 #[derive(Clone, Debug)]
 pub struct ClientAuthorities {
-    /// Authorities whose certificates count.
+    /// Authorities of all client certificates.
     pub roots: RootCertStore,
-    /// Authorities of which only the certificates with one of these common names count.
+    /// Authorities whose certificates are accepted only with one of these common names.
     pub restricted: Option<(RootCertStore, Vec<String>)>,
-    /// Authorities of front proxies, whose headers name users, and the common names that count; no name: all
-    /// do.
+    /// Authorities of front proxies, and their allowed common names; if empty, all are allowed.
     pub front_proxy: Option<(RootCertStore, Vec<String>)>,
 }
 
-/// The authorities of client certificates, which may be replaced.
+/// The verifiers of client certificates, which can be replaced.
 #[derive(Debug)]
-pub(crate) struct Clients {
+pub(crate) struct ClientVerifiers {
     verifiers: RwLock<Arc<Verifiers>>,
-    /// Grows with each replacement.
+    /// Incremented by each replacement.
     generation: AtomicU64,
 }
 
-/// The authorities of client certificates as they are at one time.
+/// The verifiers of client certificates at one time.
 #[derive(Debug)]
 pub(crate) struct Verifiers {
     all: Option<Arc<dyn ClientCertVerifier>>,
-    restricted: Option<Named>,
-    front_proxy: Option<Named>,
+    restricted: Option<NamedVerifier>,
+    front_proxy: Option<NamedVerifier>,
 }
 
-/// Authorities, and the common names that count.
-type Named = (Arc<dyn ClientCertVerifier>, Vec<String>);
+/// A verifier, and the allowed common names.
+type NamedVerifier = (Arc<dyn ClientCertVerifier>, Vec<String>);
 
-impl Clients {
-    pub fn new(verifiers: Verifiers) -> Clients {
-        Clients { verifiers: RwLock::new(Arc::new(verifiers)), generation: AtomicU64::new(1) }
+impl ClientVerifiers {
+    pub fn new(verifiers: Verifiers) -> ClientVerifiers {
+        ClientVerifiers {
+            verifiers: RwLock::new(Arc::new(verifiers)),
+            generation: AtomicU64::new(1),
+        }
     }
 
     pub fn set(&self, verifiers: Verifiers) {
@@ -61,10 +63,11 @@ impl Clients {
 
 impl Verifiers {
     pub fn new(authorities: &ClientAuthorities) -> Result<Verifiers, Error> {
-        let named = |given: &Option<(RootCertStore, Vec<String>)>| -> Result<Option<Named>, Error> {
-            let Some((roots, names)) = given else { return Ok(None) };
-            Ok(verifier(roots)?.map(|verifier| (verifier, names.clone())))
-        };
+        let named =
+            |given: &Option<(RootCertStore, Vec<String>)>| -> Result<Option<NamedVerifier>, Error> {
+                let Some((roots, names)) = given else { return Ok(None) };
+                Ok(verifier(roots)?.map(|verifier| (verifier, names.clone())))
+            };
         Ok(Verifiers {
             all: verifier(&authorities.roots)?,
             restricted: named(&authorities.restricted)?,
@@ -72,24 +75,24 @@ impl Verifiers {
         })
     }
 
-    /// Whether a chain is that of a front proxy.
+    /// Returns whether a chain is that of a front proxy.
     fn is_front_proxy(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
-        let (Some((verifier, names)), Some((own, between))) =
+        let (Some((verifier, names)), Some((leaf, intermediates))) =
             (&self.front_proxy, chain.split_first())
         else {
             return false;
         };
         let is_allowed =
-            names.is_empty() || x509::common_name(own).is_some_and(|name| names.contains(&name));
-        is_allowed && verifier.verify_client_cert(own, between, now).is_ok()
+            names.is_empty() || x509::common_name(leaf).is_some_and(|name| names.contains(&name));
+        is_allowed && verifier.verify_client_cert(leaf, intermediates, now).is_ok()
     }
 
     fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
-        let Some((own, between)) = chain.split_first() else {
+        let Some((leaf, intermediates)) = chain.split_first() else {
             return Err(Error::NoCertificatesPresented);
         };
-        let refused = match &self.all {
-            Some(all) => match all.verify_client_cert(own, between, now) {
+        let error_of_all = match &self.all {
+            Some(all) => match all.verify_client_cert(leaf, intermediates, now) {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
             },
@@ -97,16 +100,16 @@ impl Verifiers {
         };
         match &self.restricted {
             Some((verifier, names))
-                if x509::common_name(own).is_some_and(|n| names.contains(&n)) =>
+                if x509::common_name(leaf).is_some_and(|n| names.contains(&n)) =>
             {
-                verifier.verify_client_cert(own, between, now).map(drop)
+                verifier.verify_client_cert(leaf, intermediates, now).map(drop)
             }
-            _ => Err(refused),
+            _ => Err(error_of_all),
         }
     }
 }
 
-/// `None` for no authorities.
+/// Creates a verifier; `None` if there are no authorities.
 fn verifier(roots: &RootCertStore) -> Result<Option<Arc<dyn ClientCertVerifier>>, Error> {
     if roots.is_empty() {
         return Ok(None);
@@ -119,12 +122,12 @@ fn verifier(roots: &RootCertStore) -> Result<Option<Arc<dyn ClientCertVerifier>>
         .map_err(|error| Error::General(error.to_string()))
 }
 
-/// The certificate that a client showed; it has its key.
+/// The certificate that a client presented; the handshake has proven that it has the key.
 #[derive(Debug)]
 pub struct PeerCertificate {
     /// The client's certificate, and intermediates.
     chain: Vec<CertificateDer<'static>>,
-    clients: Arc<Clients>,
+    clients: Arc<ClientVerifiers>,
     verdict: Mutex<Verdict>,
 }
 
@@ -133,26 +136,26 @@ pub struct PeerCertificate {
 struct Verdict {
     is_verified: bool,
     is_front_proxy: bool,
-    /// Of [`Clients`]; 0 for none.
+    /// The generation of [`ClientVerifiers`]; 0 for none.
     generation: u64,
     /// Seconds since 1970.
     until: u64,
 }
 
 impl PeerCertificate {
-    pub(crate) fn new(chain: Vec<CertificateDer<'static>>, clients: Arc<Clients>) -> Self {
+    pub(crate) fn new(chain: Vec<CertificateDer<'static>>, clients: Arc<ClientVerifiers>) -> Self {
         let verdict =
             Verdict { is_verified: false, is_front_proxy: false, generation: 0, until: 0 };
         PeerCertificate { chain, clients, verdict: Mutex::new(verdict) }
     }
 
-    /// The client's own certificate in DER, when an authority that counts vouches for it now.
+    /// Returns the client's certificate in DER, if it is currently valid.
     pub fn verified(&self) -> Option<&[u8]> {
         let is_verified = self.verdict().is_verified;
-        is_verified.then(|| self.chain.first().map(|own| own.as_ref())).flatten()
+        is_verified.then(|| self.chain.first().map(|leaf| leaf.as_ref())).flatten()
     }
 
-    /// Whether the client is a front proxy now, whose headers name users.
+    /// Returns whether the client is a front proxy, whose headers name users.
     pub fn is_front_proxy(&self) -> bool {
         self.verdict().is_front_proxy
     }
@@ -172,19 +175,19 @@ impl PeerCertificate {
         let is_front_proxy = verifiers.is_front_proxy(&self.chain, now);
         let verified = verifiers.verify(&self.chain, now);
         let until = match &verified {
-            Ok(()) => self.ends_at(),
-            Err(_) if is_front_proxy => self.ends_at(),
+            Ok(()) => self.valid_until(),
+            Err(_) if is_front_proxy => self.valid_until(),
             Err(error) => {
-                tracing::debug!(%error, "client certificate refused");
-                now.as_secs() + REFUSED_SECONDS
+                tracing::debug!(%error, "client certificate error_of_all");
+                now.as_secs() + REJECTION_SECONDS
             }
         };
         Verdict { is_verified: verified.is_ok(), is_front_proxy, generation, until }
     }
 
-    /// The last second in which every certificate of the chain counts.
-    fn ends_at(&self) -> u64 {
-        let ends = self.chain.iter().map(|one| x509::validity(one).map_or(0, |v| v.not_after));
-        ends.min().and_then(|end| u64::try_from(end).ok()).unwrap_or(0)
+    /// Returns the last second in which every certificate of the chain is valid.
+    fn valid_until(&self) -> u64 {
+        let expiries = self.chain.iter().map(|one| x509::validity(one).map_or(0, |v| v.not_after));
+        expiries.min().and_then(|end| u64::try_from(end).ok()).unwrap_or(0)
     }
 }

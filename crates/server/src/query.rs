@@ -1,4 +1,4 @@
-//! Query parameters to options, with upstream's errors.
+//! Parses query parameters into options, with upstream's errors.
 
 use keelson_auth::Selectors;
 use keelson_meta::field_selector::FieldSelector;
@@ -17,15 +17,15 @@ use keelson_store::Revision;
 use percent_encoding::percent_decode_str;
 use std::time::Duration;
 
-/// Characters of a field manager's name.
+/// Most bytes of a field manager's name.
 const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
-/// Name and value pairs of a URL, in order.
+/// The query parameters of a URL, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads the part after `?`. Pairs that are not well-formed are left out, as upstream leaves them.
+    /// Parses the part after `?`. Malformed pairs are left out, as in upstream.
     pub fn parse(text: &str) -> Query {
         let pairs = text.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
         let decode = |text: &str| {
@@ -43,12 +43,12 @@ impl Query {
         )
     }
 
-    /// The first value of a name.
+    /// Returns the first value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// All values of a name.
+    /// Returns all values of a parameter.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
     }
@@ -57,7 +57,7 @@ impl Query {
         self.get(name).unwrap_or_default()
     }
 
-    /// A boolean as upstream converts it: `false` and `0` are false, anything else is true.
+    /// Returns a boolean as upstream converts it: `false` and `0` are false, anything else is true.
     pub fn flag(&self, name: &str) -> Option<bool> {
         self.get(name).map(|text| !matches!(text.to_ascii_lowercase().as_str(), "false" | "0"))
     }
@@ -74,25 +74,25 @@ impl Query {
         })
     }
 
-    /// Whether the client asks for a watch.
+    /// Returns whether the request is a watch (`watch`).
     pub fn is_watch(&self) -> bool {
         self.flag("watch").unwrap_or(false)
     }
 
-    /// `pretty`, when the client says so.
+    /// Returns `pretty`, if given.
     pub fn pretty(&self) -> Option<bool> {
         self.flag("pretty")
     }
 
-    /// `timeoutSeconds` of a watch; nothing when that is 0. As in Go the nanoseconds wrap around at 64 bits,
-    /// and a negative time is over at once.
+    /// Returns `timeoutSeconds` of a watch; `None` for 0. As in Go the nanoseconds wrap around at 64 bits, and a
+    /// negative timeout ends at once.
     pub fn timeout(&self) -> Result<Option<Duration>, Failure> {
         let seconds = self.number("timeoutSeconds")?.unwrap_or(0);
         let nanos = GoDuration::wrapping_seconds(seconds).0;
         Ok((nanos != 0).then(|| Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))))
     }
 
-    /// The request timeout: the client's `timeout`, at most the server's limit.
+    /// Returns the request timeout: the client's `timeout`, at most the server's limit.
     pub fn request_timeout(&self, most: Duration) -> Result<Duration, Failure> {
         let Some(text) = self.get("timeout").filter(|text| !text.is_empty()) else {
             return Ok(most);
@@ -111,7 +111,7 @@ impl Query {
         Ok((labels.map_err(Status::bad_request)?, fields.map_err(Status::bad_request)?))
     }
 
-    /// Options of get.
+    /// Parses the options of get.
     pub fn get_options(&self) -> Result<Freshness, Failure> {
         if self.flag("export") == Some(true) {
             return Err(Status::bad_request(
@@ -125,7 +125,7 @@ impl Query {
         }
     }
 
-    /// Options of list and deletecollection.
+    /// Parses the options of list and deletecollection.
     pub fn list_options(&self) -> Result<ListOptions, Failure> {
         let (labels, fields) = self.selectors()?;
         let limit = self.number("limit")?.unwrap_or(0).max(0);
@@ -149,17 +149,17 @@ impl Query {
             ("", _) => Freshness::Latest,
             ("0", _) => Freshness::Any,
             (text, "Exact") => Freshness::Exact(revision(text)?),
-            // Without a rule a page at a known revision is a page of that revision.
+            // With a limit and without resourceVersionMatch, the revision is exact.
             (text, "") if limit > 0 => Freshness::Exact(revision(text)?),
             (text, _) => Freshness::NotOlderThan(revision(text)?),
         };
-        // The reference answers reads of any revision from its cache and sends all of it.
+        // kube-apiserver serves reads at revision 0 from its cache, without a limit.
         let limit = if freshness == Freshness::Any { 0 } else { limit };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         Ok(ListOptions { labels, fields, freshness, limit, continue_from })
     }
 
-    /// The rules between list parameters (apimachinery `internalversion/validation`).
+    /// Validates combinations of list parameters (apimachinery `internalversion/validation`).
     fn check_list(&self) -> Result<(), Failure> {
         let mut errors = ErrorList::new();
         let (matching, version) = (self.text("resourceVersionMatch"), self.text("resourceVersion"));
@@ -222,7 +222,7 @@ impl Query {
         }
     }
 
-    /// Options of watch.
+    /// Parses the options of watch.
     pub fn watch_options(&self) -> Result<WatchOptions, Failure> {
         let (labels, fields) = self.selectors()?;
         self.check_list()?;
@@ -240,8 +240,8 @@ impl Query {
         })
     }
 
-    /// The selectors of a collection; `None` when there are none.
-    pub fn asked_selectors(&self) -> Option<Selectors> {
+    /// Returns the selectors of a collection for the authorizer, or `None` if there are none.
+    pub fn requested_selectors(&self) -> Option<Selectors> {
         let (labels, fields) = (self.text("labelSelector"), self.text("fieldSelector"));
         if labels.is_empty() && fields.is_empty() {
             return None;
@@ -252,7 +252,7 @@ impl Query {
         })
     }
 
-    /// Options of `pods/NAME/log`.
+    /// Parses the options of `pods/NAME/log`.
     pub fn log_options(&self) -> Result<LogOptions, Failure> {
         let number = |name: &str| match self.text(name) {
             "" => Ok(None),
@@ -270,7 +270,7 @@ impl Query {
         })
     }
 
-    /// Options of create, update and patch. `kind` names the options in errors.
+    /// Parses the options of create, update and patch. `kind` names the options in errors.
     pub fn write_options(&self, kind: &str, user_agent: &str) -> Result<WriteOptions, Failure> {
         let mut errors = ErrorList::new();
         let force = self.flag("force").unwrap_or(false);
@@ -322,7 +322,7 @@ impl Query {
         }
     }
 
-    /// Options of delete, from the body when there is one, else from the URL.
+    /// Parses the options of delete, from the body if there is one, otherwise from the URL.
     pub fn delete_options(&self, body: &[u8], format: Format) -> Result<DeleteOptions, Failure> {
         let (options, orphan) =
             if body.is_empty() { self.delete_query()? } else { delete_body(body, format)? };
@@ -374,14 +374,14 @@ impl Query {
     }
 }
 
-/// Whether two digits follow every `%`.
+/// Returns whether every `%` is followed by two hexadecimal digits.
 pub(crate) fn is_escaped_well(text: &str) -> bool {
     text.split('%').skip(1).all(|rest| {
         rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     })
 }
 
-/// The option to delete objects that cannot be read.
+/// The option to delete unreadable objects.
 const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 /// DeleteOptions as the client gave them.
@@ -418,7 +418,7 @@ fn propagation(word: &str) -> Option<Propagation> {
     }
 }
 
-/// The value of a protobuf body, with the kind that it says it is of.
+/// Decodes a protobuf body, with `kind` and `apiVersion` of its envelope.
 fn read_protobuf(schema: &Schema, body: &[u8]) -> Result<Value, String> {
     let envelope = proto::decode_envelope(body).map_err(|error| error.to_string())?;
     let mut obj = proto::decode_message(schema, envelope.raw).map_err(|error| error.to_string())?;
@@ -430,7 +430,7 @@ fn read_protobuf(schema: &Schema, body: &[u8]) -> Result<Value, String> {
     Ok(obj.into_value())
 }
 
-/// DeleteOptions of a body: of any served group version, or of none.
+/// Parses DeleteOptions of a body, in any served group version, or without one.
 fn delete_body(body: &[u8], format: Format) -> Result<(GivenDelete, Option<bool>), Failure> {
     let catalogue = Catalogue::shared();
     let schema = catalogue
@@ -480,7 +480,7 @@ fn is_printable(c: char) -> bool {
     !c.is_control() && c != '\u{fffd}'
 }
 
-/// A resourceVersion that a read names.
+/// Parses the resourceVersion of a read.
 fn revision(text: &str) -> Result<Revision, Failure> {
     text.parse().map(Revision).map_err(|_| {
         let mut errors = ErrorList::new();
@@ -490,7 +490,7 @@ fn revision(text: &str) -> Result<Revision, Failure> {
     })
 }
 
-/// Upstream's answer to an error that is no Status: 500 without a reason.
+/// Returns upstream's response to an error that is not a Status: 500 without a reason.
 fn bare(errors: &ErrorList) -> Failure {
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     Status::new(Reason::Unknown, texts.join(", "))

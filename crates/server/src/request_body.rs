@@ -1,7 +1,7 @@
-//! The body of a request. Handlers read it whole or not at all; what they leave unread is read and thrown
-//! away where it is short, as Go's server does, so that an HTTP/1.1 connection can go on.
+//! The body of a request. Handlers read it completely or not at all. A short unread body is discarded, as in Go's
+//! server, so that an HTTP/1.1 connection can be reused.
 
-use crate::bodies::Bodies;
+use crate::body_memory::BodyMemory;
 use crate::limits::Limits;
 use bytes::{BufMut, Bytes};
 use http::{HeaderMap, header};
@@ -13,55 +13,55 @@ use keelson_meta::{Failure, Reason, Status};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-/// A body, and whether its client still waits for leave to send it.
+/// A request body.
 pub(crate) struct RequestBody {
     incoming: Incoming,
-    /// The client asked with `Expect: 100-continue`, which the first read answers.
-    awaits_leave: bool,
+    /// The client sent `Expect: 100-continue`; the first read sends 100.
+    awaits_continue: bool,
 }
 
 impl RequestBody {
     pub fn new(incoming: Incoming, headers: &HeaderMap) -> RequestBody {
         let is_there = !incoming.is_end_stream();
-        RequestBody { incoming, awaits_leave: is_there && headers.contains_key(header::EXPECT) }
+        RequestBody { incoming, awaits_continue: is_there && headers.contains_key(header::EXPECT) }
     }
 
-    /// Reads all of it, or 413 beyond `bytes_max`. Most come in one piece, which needs no second place to
-    /// stand in. What is read counts among `bodies` for as long as what is given beside it is there.
+    /// Reads the whole body. Fails with 413 beyond `bytes_max`. A body of one chunk, as most are, is not copied.
+    /// The memory stays reserved in `bodies` until the returned permit is dropped.
     pub async fn read(
         &mut self,
         bytes_max: usize,
-        bodies: &Bodies,
+        bodies: &BodyMemory,
     ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Failure> {
-        self.awaits_leave = false;
-        let (mut pieces, mut total, mut held) = (vec![], 0, None);
-        while let Some(piece) = self.piece().await? {
-            total += piece.len();
+        self.awaits_continue = false;
+        let (mut chunks, mut total, mut reserved) = (vec![], 0, None);
+        while let Some(chunk) = self.chunk().await? {
+            total += chunk.len();
             if total > bytes_max {
                 let why = format!("Request entity too large: limit is {bytes_max}");
                 return Err(Status::too_large(why));
             }
-            let more = bodies.hold(piece.len()).await?;
-            match &mut held {
-                None => held = Some(more),
-                Some(held) => held.merge(more),
+            let more = bodies.reserve(chunk.len()).await?;
+            match &mut reserved {
+                None => reserved = Some(more),
+                Some(reserved) => reserved.merge(more),
             }
-            if pieces.is_empty() && self.incoming.is_end_stream() {
-                return Ok((piece, held));
+            if chunks.is_empty() && self.incoming.is_end_stream() {
+                return Ok((chunk, reserved));
             }
-            pieces.push(piece);
+            chunks.push(chunk);
         }
         let mut whole = passing(total);
-        pieces.into_iter().for_each(|piece| whole.put(piece));
-        Ok((whole.into(), held))
+        chunks.into_iter().for_each(|chunk| whole.put(chunk));
+        Ok((whole.into(), reserved))
     }
 
-    /// The next piece.
-    async fn piece(&mut self) -> Result<Option<Bytes>, Failure> {
+    /// Reads the next chunk.
+    async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
         let frame = match self.incoming.frame().await {
             None => return Ok(None),
             Some(Ok(frame)) => frame,
-            // Upstream passes on what Go's reader says: 500 and no reason.
+            // As upstream: 500 without a reason, with the message of Go's reader.
             Some(Err(error)) => {
                 let is_cut = error.is_incomplete_message();
                 let why =
@@ -69,20 +69,20 @@ impl RequestBody {
                 return Err(Status::new(Reason::Unknown, why));
             }
         };
-        // What is no data comes behind all data.
+        // Trailers come after all data.
         Ok(frame.into_data().ok())
     }
 
-    /// Whether there may be something left to read.
+    /// Returns whether some of the body may be unread.
     pub fn is_unread(&self) -> bool {
         !self.incoming.is_end_stream()
     }
 
-    /// Reads what is left and throws it away. False when that is too much or takes too long: the
-    /// connection cannot take another request then.
+    /// Discards the rest of the body. Returns false if it is too long or takes too long; then the connection
+    /// cannot be reused.
     pub async fn discard(&mut self, limits: &Limits) -> bool {
         let bytes_max = limits.unread_body_bytes_max;
-        if self.awaits_leave || self.incoming.size_hint().lower() >= bytes_max {
+        if self.awaits_continue || self.incoming.size_hint().lower() >= bytes_max {
             return false;
         }
         let discarded = async {

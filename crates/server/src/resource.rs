@@ -1,11 +1,11 @@
-//! Requests about resources: which kind, which verb, the body, the registry's answer.
+//! Resource requests: verb, options and body, the call of the registry, and the response.
 
 use crate::app::App;
-use crate::ask::Ask;
-use crate::found::{Found, decoded, write_options};
 use crate::heavy;
-use crate::metrics::Asked;
+use crate::metrics::RequestLabels;
 use crate::negotiate;
+use crate::request_head::RequestHead;
+use crate::resolve::{ResolvedRoute, decoded, write_options};
 use crate::respond::{self, Reply};
 use crate::reviews;
 use crate::route::ResourceRoute;
@@ -26,12 +26,16 @@ use keelson_schema::decode::{Decoded, Format};
 use std::pin::pin;
 use std::sync::Arc;
 
-/// Subresources to which clients connect.
+/// Subresources with the metric verb CONNECT.
 const CONNECTED: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// What metrics say of a request.
-pub(crate) fn measured<'a>(ask: &Ask, found: &'a Found<'_>, verb: &str) -> Asked<'a> {
-    let route = found.route;
+/// Returns the metric labels of a request.
+pub(crate) fn request_labels<'a>(
+    head: &RequestHead,
+    resolved: &'a ResolvedRoute<'_>,
+    verb: &str,
+) -> RequestLabels<'a> {
+    let route = resolved.route;
     let scope = match (&route.namespace, verb) {
         _ if !route.name.is_empty() => "resource",
         (_, "create") => "resource",
@@ -39,11 +43,11 @@ pub(crate) fn measured<'a>(ask: &Ask, found: &'a Found<'_>, verb: &str) -> Asked
         (None, _) => "cluster",
     };
     let is_apply = || {
-        let media_type = ask.header(header::CONTENT_TYPE).unwrap_or_default();
+        let media_type = head.header(header::CONTENT_TYPE).unwrap_or_default();
         media_type.starts_with("application/apply-patch+")
     };
     let verb = match verb {
-        _ if CONNECTED.contains(&found.sub_name()) => "CONNECT",
+        _ if CONNECTED.contains(&resolved.sub_name()) => "CONNECT",
         "get" => "GET",
         "list" => "LIST",
         "watch" => "WATCH",
@@ -53,72 +57,79 @@ pub(crate) fn measured<'a>(ask: &Ask, found: &'a Found<'_>, verb: &str) -> Asked
         "patch" => "PATCH",
         _ => "DELETE",
     };
-    Asked {
+    RequestLabels {
         component: "apiserver",
         group: &route.group,
         resource: &route.resource,
         scope,
-        subresource: found.sub_name(),
+        subresource: resolved.sub_name(),
         verb,
         version: &route.version,
     }
 }
 
-/// The verb of a request, or 405.
+/// Returns the verb of a request, or 405.
 pub(crate) fn verb(
-    ask: &Ask,
+    head: &RequestHead,
     route: &ResourceRoute,
-    found: &Found<'_>,
+    resolved: &ResolvedRoute<'_>,
 ) -> Result<&'static str, Failure> {
-    let verb = ask.verb(route);
-    if route.is_watch && ask.method != Method::GET {
+    let verb = head.verb(route);
+    if route.is_watch && head.method != Method::GET {
         return Err(Status::method_not_allowed());
     }
     let on_object = !route.name.is_empty();
-    let is_custom = found.endpoint.source == Source::Custom;
-    if is_custom && !on_object && matches!(verb, "update" | "patch") && found.sub.is_none() {
+    let is_custom = resolved.endpoint.source == Source::Custom;
+    if is_custom && !on_object && matches!(verb, "update" | "patch") && resolved.sub.is_none() {
         return Err(Status::bad_request("name must be provided"));
     }
-    let allowed = match found.sub() {
+    let allowed = match resolved.sub() {
         Some(sub) => on_object && sub.has_verb(verb),
         None => {
             let fits = match verb {
-                // Upstream's handler of custom resources takes a name here, and that of the body counts.
+                // Upstream allows a name in the URL of custom resources, and uses that of the body.
                 "create" if is_custom => true,
-                "create" => !on_object && (route.namespace.is_some() == found.facts().namespaced),
+                "create" => {
+                    !on_object && (route.namespace.is_some() == resolved.facts().namespaced)
+                }
                 "update" | "patch" => on_object,
-                "deletecollection" => route.namespace.is_some() == found.facts().namespaced,
+                "deletecollection" => route.namespace.is_some() == resolved.facts().namespaced,
                 _ => true,
             };
-            fits && found.facts().has_verb(verb)
+            fits && resolved.facts().has_verb(verb)
         }
     };
     if allowed { Ok(verb) } else { Err(Status::method_not_allowed()) }
 }
 
-/// Whether a request asks for something of all namespaces that upstream's handler of custom resources does
-/// only in one: its page is not found.
-pub(crate) fn is_across_namespaces(ask: &Ask, route: &ResourceRoute, found: &Found<'_>) -> bool {
-    found.endpoint.source == Source::Custom
-        && found.facts().namespaced
+/// Returns whether a request for a custom resource lacks the namespace that its verb requires. Upstream responds
+/// with the plain 404 page.
+pub(crate) fn is_across_namespaces(
+    head: &RequestHead,
+    route: &ResourceRoute,
+    resolved: &ResolvedRoute<'_>,
+) -> bool {
+    resolved.endpoint.source == Source::Custom
+        && resolved.facts().namespaced
         && route.namespace.is_none()
-        && !matches!(ask.verb(route), "list" | "watch")
+        && !matches!(head.verb(route), "list" | "watch")
 }
 
 /// Starts a watch.
 pub(crate) async fn watch(
     app: &Arc<App>,
-    ask: &Ask,
+    head: &RequestHead,
     permit: &Permit,
-    found: &Found<'_>,
+    resolved: &ResolvedRoute<'_>,
 ) -> Result<Reply, Failure> {
-    let target = found.target()?;
-    let accepted = ask.accepted_of(found.endpoint.source)?;
-    let media_type = negotiate::accept_stream(accepted.encoding, negotiate::spoken(ask.cbor))?;
+    let target = resolved.target()?;
+    let accepted = head.accepted_of(resolved.endpoint.source)?;
+    let media_type =
+        negotiate::accept_stream(accepted.encoding, negotiate::supported_encodings(head.cbor))?;
     // Table options are checked before the stream begins.
-    let view = View::new(app, ask, accepted, target, None)?;
-    let options = ask.query.watch_options()?;
-    let timeout = ask.query.timeout()?;
+    let view = View::new(app, head, accepted, target, None)?;
+    let options = head.query.watch_options()?;
+    let timeout = head.query.timeout()?;
     let session = match app.registry.watch(permit, target, &options).await {
         Ok(session) => session,
         Err(WatchRefusal::Answer(failure)) => return Err(failure),
@@ -126,11 +137,11 @@ pub(crate) async fn watch(
             return Ok(watch::refusal(app, accepted.encoding, media_type, &failure));
         }
     };
-    let ResourceRoute { group, version, resource, .. } = found.route;
+    let ResourceRoute { group, version, resource, .. } = resolved.route;
     let stream = Stream {
         metrics: app.state.metrics.watches(group, resource, version),
         view,
-        peer: ask.peer.clone(),
+        peer: head.peer.clone(),
         target: target.clone(),
         session,
         bookmarks: options.bookmarks,
@@ -139,44 +150,44 @@ pub(crate) async fn watch(
     Ok(stream.reply(media_type))
 }
 
-/// Answers a request that is no watch.
+/// Handles a request that is not a watch.
 pub(crate) async fn answer(
     app: &Arc<App>,
-    ask: &Ask,
+    head: &RequestHead,
     permit: &Permit,
-    found: &Found<'_>,
+    resolved: &ResolvedRoute<'_>,
     verb: &'static str,
     body: Bytes,
 ) -> Result<Reply, Failure> {
-    heavy::run(body.len(), pin!(answer_body(app, ask, permit, found, verb, body))).await
+    heavy::run(body.len(), pin!(answer_body(app, head, permit, resolved, verb, body))).await
 }
 
 async fn answer_body(
     app: &Arc<App>,
-    ask: &Ask,
+    head: &RequestHead,
     permit: &Permit,
-    found: &Found<'_>,
+    resolved: &ResolvedRoute<'_>,
     verb: &'static str,
     body: Bytes,
 ) -> Result<Reply, Failure> {
-    if found.target.is_none() {
-        return Box::pin(reviews::answer(app, ask, permit, found, verb, &body)).await;
+    if resolved.target.is_none() {
+        return Box::pin(reviews::answer(app, head, permit, resolved, verb, &body)).await;
     }
     let is_connect = !matches!(
-        (found.sub_name(), verb),
+        (resolved.sub_name(), verb),
         ("" | "scale", _)
             | (_, "update" | "patch")
             | ("status" | "ephemeralcontainers" | "resize" | "approval", "get")
     );
     if is_connect {
-        return Box::pin(reviews::connect(app, ask, permit, found, verb, &body)).await;
+        return Box::pin(reviews::connect(app, head, permit, resolved, verb, &body)).await;
     }
-    let scale = match found.sub_name() {
+    let scale = match resolved.sub_name() {
         "scale" => Some(app.registry.catalogue.schema(&scale_kind()).ok_or_else(no_scale)?),
         _ => None,
     };
-    let call = Call::new(app, ask, permit, found, scale.as_ref())?;
-    match (found.sub_name(), verb) {
+    let call = Call::new(app, head, permit, resolved, scale.as_ref())?;
+    match (resolved.sub_name(), verb) {
         ("scale", _) => call.scale(verb, body).await,
         (_, "get") => call.get().await,
         ("", "list") => call.list().await,
@@ -192,19 +203,19 @@ fn no_scale() -> Failure {
     Status::internal("Scale has no schema")
 }
 
-/// A request about one kind, whose answer shows its objects.
+/// A request for stored objects of one kind.
 struct Call<'a> {
     app: &'a App,
-    ask: &'a Ask,
+    head: &'a RequestHead,
     permit: &'a Permit,
     target: &'a Target,
     part: Part,
     view: View,
 }
 
-/// The part of the object that a subresource writes.
-fn part(found: &Found<'_>) -> Part {
-    match found.sub_name() {
+/// Returns the part of the object that a subresource writes.
+fn part(resolved: &ResolvedRoute<'_>) -> Part {
+    match resolved.sub_name() {
         "" => Part::Main,
         "status" => Part::Status,
         "finalize" => Part::Other("finalize"),
@@ -215,54 +226,57 @@ fn part(found: &Found<'_>) -> Part {
 }
 
 impl<'a> Call<'a> {
-    /// `shown` is the type of the answer, where it is not that of the objects.
+    /// `schema_override` is the schema of the response, if it differs from that of the objects.
     fn new(
         app: &'a Arc<App>,
-        ask: &'a Ask,
+        head: &'a RequestHead,
         permit: &'a Permit,
-        found: &'a Found<'_>,
-        shown: Option<&Schema>,
+        resolved: &'a ResolvedRoute<'_>,
+        schema_override: Option<&Schema>,
     ) -> Result<Call<'a>, Failure> {
-        let target = found.target()?;
-        let accepted = if has_table(&found.route.group, &found.facts().name, found.sub_name()) {
-            ask.accepted_of(found.endpoint.source)?
-        } else {
-            ask.accepted_without_tables()?
-        };
-        let view = View::new(app, ask, accepted, target, shown)?;
-        Ok(Call { app, ask, permit, target, part: part(found), view })
+        let target = resolved.target()?;
+        let accepted =
+            if has_table(&resolved.route.group, &resolved.facts().name, resolved.sub_name()) {
+                head.accepted_of(resolved.endpoint.source)?
+            } else {
+                head.accepted_without_tables()?
+            };
+        let view = View::new(app, head, accepted, target, schema_override)?;
+        Ok(Call { app, head, permit, target, part: part(resolved), view })
     }
 
     async fn get(&self) -> Result<Reply, Failure> {
-        let options = self.ask.query.get_options()?;
+        let options = self.head.query.get_options()?;
         let answer = self.app.registry.get(self.permit, self.target, options).await?;
         self.view.reply(200, self.target, &answer)
     }
 
     async fn list(&self) -> Result<Reply, Failure> {
-        let options = self.ask.query.list_options()?;
+        let options = self.head.query.list_options()?;
         let list = self.app.registry.list(self.permit, self.target, &options).await?;
         self.view.reply_list(self.target, list)
     }
 
-    /// The body of a write. A custom resource has no protobuf.
+    /// Decodes the body of a write. Custom resources do not support protobuf.
     fn decoded(&self, body: &[u8]) -> Result<Decoded, Failure> {
         let is_custom = self.target.kind.source == Source::Custom;
-        if is_custom && self.ask.body_format()? == Format::Protobuf {
-            return Err(negotiate::unsupported_body(negotiate::spoken(self.ask.cbor)));
+        if is_custom && self.head.body_format()? == Format::Protobuf {
+            return Err(negotiate::unsupported_body(negotiate::supported_encodings(
+                self.head.cbor,
+            )));
         }
-        decoded(self.ask, self.target.schema(), body)
+        decoded(self.head, self.target.schema(), body)
     }
 
     async fn create(&self, body: Bytes) -> Result<Reply, Failure> {
-        let options = write_options(self.ask, "CreateOptions")?;
+        let options = write_options(self.head, "CreateOptions")?;
         let decoded = self.decoded(&body)?;
         let registry = &self.app.registry;
         self.written(registry.create(self.permit, self.target, decoded, &options).await?)
     }
 
     async fn update(&self, body: Bytes) -> Result<Reply, Failure> {
-        let options = write_options(self.ask, "UpdateOptions")?;
+        let options = write_options(self.head, "UpdateOptions")?;
         let decoded = self.decoded(&body)?;
         let registry = &self.app.registry;
         let update = registry.update(self.permit, self.target, self.part, decoded, &options);
@@ -271,7 +285,7 @@ impl<'a> Call<'a> {
 
     async fn patch(&self, body: Bytes) -> Result<Reply, Failure> {
         let is_custom = self.target.kind.source == Source::Custom;
-        let (patch, options) = match read_patch(self.ask, body) {
+        let (patch, options) = match read_patch(self.head, body) {
             Ok((patch, _)) if is_custom && patch.form == PatchForm::Strategic => {
                 return Err(no_strategic_patch());
             }
@@ -291,8 +305,8 @@ impl<'a> Call<'a> {
     }
 
     async fn delete(&self, body: Bytes) -> Result<Reply, Failure> {
-        let format = delete_format(self.ask, &body)?;
-        let options = self.ask.query.delete_options(&body, format)?;
+        let format = delete_format(self.head, &body)?;
+        let options = self.head.query.delete_options(&body, format)?;
         let target = self.target;
         if options.ignore_read_error {
             self.may_ignore_read_errors().await?;
@@ -306,7 +320,7 @@ impl<'a> Call<'a> {
                     "details": {"name": (target.name.clone()), "kind": (target.kind.name().clone())},
                     "code": 200
                 });
-                respond::status(self.ask, 200, self.view.accepted.encoding, status)
+                respond::status(self.head, 200, self.view.accepted.encoding, status)
             }
             Deleted::Gone(obj) if !target.kind.strategy.returns_deleted => {
                 let mut details = Map::new();
@@ -320,7 +334,7 @@ impl<'a> Call<'a> {
                     "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
                     "details": (details)
                 });
-                respond::status(self.ask, 200, self.view.accepted.encoding, status)
+                respond::status(self.head, 200, self.view.accepted.encoding, status)
             }
             Deleted::Gone(obj) | Deleted::Waiting(obj) => {
                 self.view.reply(200, target, &Answer::Object(obj))?
@@ -330,12 +344,13 @@ impl<'a> Call<'a> {
         Ok(reply)
     }
 
-    /// Deleting an object that cannot be read needs a verb of its own (`unsafe-delete-ignore-read-errors`).
+    /// Checks the verb `unsafe-delete-ignore-read-errors`, which deleting an unreadable object requires.
     async fn may_ignore_read_errors(&self) -> Result<(), Failure> {
         let verb = "unsafe-delete-ignore-read-errors";
-        let asked = self.permit.attributes().map(|attributes| attributes.with_verb(verb));
-        match asked {
-            Some(asked) if !self.app.authorizer.allows(self.permit.user(), &asked).await => {}
+        let attributes = self.permit.attributes().map(|attributes| attributes.with_verb(verb));
+        match attributes {
+            Some(attributes)
+                if !self.app.authorizer.allows(self.permit.user(), &attributes).await => {}
             _ => return Ok(()),
         }
         let why = format!("not permitted to do {}, reason: ", quote(verb));
@@ -343,15 +358,15 @@ impl<'a> Call<'a> {
     }
 
     async fn delete_collection(&self, body: Bytes) -> Result<Reply, Failure> {
-        let list = self.ask.query.list_options()?;
-        let format = delete_format(self.ask, &body)?;
-        let options = self.ask.query.delete_options(&body, format)?;
+        let list = self.head.query.list_options()?;
+        let format = delete_format(self.head, &body)?;
+        let options = self.head.query.delete_options(&body, format)?;
         let registry = &self.app.registry;
         let mut warnings = vec![];
-        let gone =
+        let deleted =
             registry.delete_collection(self.permit, self.target, &list, &options, &mut warnings);
-        let gone = gone.await.map_err(|failure| failure.with_warnings(warnings.clone()))?;
-        let mut reply = self.view.reply_list(self.target, gone)?;
+        let deleted = deleted.await.map_err(|failure| failure.with_warnings(warnings.clone()))?;
+        let mut reply = self.view.reply_list(self.target, deleted)?;
         respond::warn(&mut reply, &warnings);
         Ok(reply)
     }
@@ -359,52 +374,52 @@ impl<'a> Call<'a> {
     async fn scale(&self, verb: &str, body: Bytes) -> Result<Reply, Failure> {
         let registry = &self.app.registry;
         if verb == "get" {
-            let options = self.ask.query.get_options()?;
+            let options = self.head.query.get_options()?;
             let answer = registry.get_scale(self.permit, self.target, options).await?;
             return self.view.reply(200, self.target, &answer);
         }
-        let (change, options) = if self.ask.method == Method::PUT {
-            let options = write_options(self.ask, "UpdateOptions")?;
-            (ScaleChange::Whole(decoded(self.ask, &self.view.schema, &body)?), options)
+        let (change, options) = if self.head.method == Method::PUT {
+            let options = write_options(self.head, "UpdateOptions")?;
+            (ScaleChange::Whole(decoded(self.head, &self.view.schema, &body)?), options)
         } else {
-            let (patch, options) = read_patch(self.ask, body)?;
+            let (patch, options) = read_patch(self.head, body)?;
             (ScaleChange::Patch(patch), options)
         };
         self.written(registry.update_scale(self.permit, self.target, &change, &options).await?)
     }
 }
 
-/// The patch in a body, by its media type, and the options that go with it.
-fn read_patch(ask: &Ask, body: Bytes) -> Result<(Patch, WriteOptions), Failure> {
-    let media = ask.header(header::CONTENT_TYPE).unwrap_or_default();
+/// Parses the patch in a body, by its media type, and its options.
+fn read_patch(head: &RequestHead, body: Bytes) -> Result<(Patch, WriteOptions), Failure> {
+    let media = head.header(header::CONTENT_TYPE).unwrap_or_default();
     let form = match media.split(';').next().unwrap_or_default().trim() {
         "application/json-patch+json" => PatchForm::Json,
         "application/merge-patch+json" => PatchForm::Merge,
         "application/strategic-merge-patch+json" => PatchForm::Strategic,
         "application/apply-patch+yaml" => PatchForm::ApplyYaml,
-        "application/apply-patch+cbor" if ask.cbor => PatchForm::ApplyCbor,
+        "application/apply-patch+cbor" if head.cbor => PatchForm::ApplyCbor,
         _ => return Err(unsupported_patch()),
     };
-    check_patch_options(ask, form.is_apply())?;
-    Ok((Patch { form, body }, write_options(ask, "PatchOptions")?))
+    check_patch_options(head, form.is_apply())?;
+    Ok((Patch { form, body }, write_options(head, "PatchOptions")?))
 }
 
-/// Rules between the options of a patch and its media type.
-fn check_patch_options(ask: &Ask, is_apply: bool) -> Result<(), Failure> {
+/// Validates the options of a patch against its media type.
+fn check_patch_options(head: &RequestHead, is_apply: bool) -> Result<(), Failure> {
     use keelson_meta::{ErrorList, FieldError, Path};
     let mut errors = ErrorList::new();
-    if is_apply && ask.query.get("fieldManager").unwrap_or_default().is_empty() {
+    if is_apply && head.query.get("fieldManager").unwrap_or_default().is_empty() {
         let why = "is required for apply patch";
         errors.push(FieldError::required(&Path::new("fieldManager"), why));
     }
-    if !is_apply && ask.query.get("force").is_some() {
+    if !is_apply && head.query.get("force").is_some() {
         let why = "may not be specified for non-apply patch";
         errors.push(FieldError::forbidden(&Path::new("force"), why));
     }
     errors.into_result("meta.k8s.io", "PatchOptions", "")
 }
 
-/// Custom resources have no patch strategies.
+/// Returns the 415 for a strategic merge patch of a custom resource.
 fn no_strategic_patch() -> Failure {
     let why = "the body of the request was in an unknown format - accepted media types include: \
                application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
@@ -417,10 +432,10 @@ fn unsupported_patch() -> Failure {
     status
 }
 
-/// The form of a deletion's body; none needs no media type.
-fn delete_format(ask: &Ask, body: &[u8]) -> Result<Format, Failure> {
+/// Returns the format of the body of a delete. An empty body needs no media type.
+fn delete_format(head: &RequestHead, body: &[u8]) -> Result<Format, Failure> {
     if body.is_empty() {
         return Ok(Format::Json);
     }
-    ask.body_format()
+    head.body_format()
 }

@@ -1,8 +1,8 @@
-//! Answers: status line, headers and body.
+//! Builds responses: status, headers and body.
 
-use crate::ask::Ask;
 use crate::body::{Body, GzipBody};
 use crate::negotiate::Encoding;
+use crate::request_head::RequestHead;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::ext::ReasonPhrase;
@@ -11,17 +11,17 @@ use keelson_meta::{Failure, Seen, Str, Value};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{cbor, json, proto, yaml};
 
-/// An answer.
+/// A response.
 pub(crate) type Reply = Response<Body>;
 
-/// Characters of all warnings of an answer, and of each when all together are more.
+/// Most characters of all warnings of a response, and of each one if the total is exceeded.
 const ALL_WARNINGS_CHARACTERS_MAX: usize = 4096;
 const WARNING_CHARACTERS_MAX: usize = 256;
 
-/// Bytes of an answer from which on it is compressed (upstream's `defaultGzipThresholdBytes`).
+/// Smallest response that is compressed, in bytes (upstream's `defaultGzipThresholdBytes`).
 const GZIP_BYTES_MIN: u64 = 128 << 10;
 
-/// An answer with a body of a media type.
+/// Creates a response with a body of a media type.
 pub(crate) fn with_body(code: u16, media_type: &'static str, body: Body) -> Reply {
     let mut response = Response::new(body);
     *response.status_mut() =
@@ -30,10 +30,10 @@ pub(crate) fn with_body(code: u16, media_type: &'static str, body: Body) -> Repl
     response
 }
 
-/// Compresses an answer that is long enough, for a client that can read it.
-pub(crate) fn compress(ask: &Ask, reply: Reply) -> Reply {
-    let accepted = ask.header(header::ACCEPT_ENCODING).unwrap_or_default();
-    let size = reply.body().bytes_about();
+/// Compresses a response that is long enough, if the client accepts gzip.
+pub(crate) fn compress(head: &RequestHead, reply: Reply) -> Reply {
+    let accepted = head.header(header::ACCEPT_ENCODING).unwrap_or_default();
+    let size = reply.body().estimated_bytes();
     if size <= GZIP_BYTES_MIN || !accepted.split(',').any(|word| word.trim() == "gzip") {
         return reply;
     }
@@ -44,7 +44,7 @@ pub(crate) fn compress(ask: &Ask, reply: Reply) -> Reply {
     reply
 }
 
-/// Plain text.
+/// Creates a plain text response.
 pub(crate) fn text(code: u16, text: &str) -> Reply {
     let body = Body::from(text.as_bytes().to_vec());
     let mut response = with_body(code, "text/plain; charset=utf-8", body);
@@ -53,24 +53,24 @@ pub(crate) fn text(code: u16, text: &str) -> Reply {
     response
 }
 
-/// 204: there is nothing to send, not even its type.
+/// Creates a 204 response.
 pub(crate) fn no_content() -> Reply {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 
-/// The answer of upstream's mux to an unknown path.
+/// Creates upstream's plain 404 page for unknown paths.
 pub(crate) fn no_such_page() -> Reply {
     text(404, "404 page not found\n")
 }
 
-/// The answer of upstream's aggregator while the server behind an APIService is unavailable.
+/// Creates the response of upstream's aggregator while the server of an APIService is unavailable.
 pub(crate) fn service_unavailable() -> Reply {
     text(503, "service unavailable\n")
 }
 
-/// The answer of Go's server to a malformed request; the connection is closed.
+/// Creates the response of Go's server to a malformed request; the connection is closed.
 pub(crate) fn bad_request(line: &'static str) -> Reply {
     let mut reply = text(400, line);
     reply.headers_mut().remove(header::X_CONTENT_TYPE_OPTIONS);
@@ -81,22 +81,22 @@ pub(crate) fn bad_request(line: &'static str) -> Reply {
     reply
 }
 
-/// The 429 of upstream for too many requests in flight.
+/// Creates upstream's 429 for too many requests in flight.
 pub(crate) fn too_many_requests() -> Reply {
     let mut reply = text(429, "Too many requests, please try again later.\n");
     reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     reply
 }
 
-/// Says that the connection ends with this answer.
+/// Adds `Connection: close`.
 pub(crate) fn close(reply: &mut Reply) {
     reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// A `Status` of failure.
-pub(crate) fn failure(ask: &Ask, failure: &Failure) -> Reply {
-    let encoding = ask.accepted().map(|accepted| accepted.encoding).unwrap_or_default();
-    let mut response = status(ask, failure.code, encoding, failure.to_value());
+/// Creates the response of a failure.
+pub(crate) fn failure(head: &RequestHead, failure: &Failure) -> Reply {
+    let encoding = head.accepted().map(|accepted| accepted.encoding).unwrap_or_default();
+    let mut response = status(head, failure.code, encoding, failure.to_value());
     let retry = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if retry > 0 {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));
@@ -105,20 +105,20 @@ pub(crate) fn failure(ask: &Ask, failure: &Failure) -> Reply {
     response
 }
 
-/// A `Status` in the encoding that was asked for.
-pub(crate) fn status(ask: &Ask, code: u16, encoding: Encoding, body: Value) -> Reply {
-    typed_value(ask, code, encoding, &body)
+/// Creates a response with a `Status`.
+pub(crate) fn status(head: &RequestHead, code: u16, encoding: Encoding, body: Value) -> Reply {
+    typed_value(head, code, encoding, &body)
 }
 
-/// A document of discovery, whose kind it names.
-pub(crate) fn document(ask: &Ask, encoding: Encoding, body: &Value) -> Reply {
-    typed_value(ask, 200, encoding, body)
+/// Creates a response with a discovery document.
+pub(crate) fn document(head: &RequestHead, encoding: Encoding, body: &Value) -> Reply {
+    typed_value(head, 200, encoding, body)
 }
 
-/// A value of a kind of meta/v1, which protobuf needs to know.
-fn typed_value(ask: &Ask, code: u16, encoding: Encoding, body: &Value) -> Reply {
+/// Creates a response with a value of a meta/v1 kind, whose schema protobuf needs.
+fn typed_value(head: &RequestHead, code: u16, encoding: Encoding, body: &Value) -> Reply {
     if encoding != Encoding::Protobuf {
-        return value(ask, code, encoding, body);
+        return value(head, code, encoding, body);
     }
     let object = keelson_meta::Object::from_value(body.clone()).unwrap_or_default();
     let kind = keelson_meta::GroupVersionKind::new("", "v1", object.kind().to_owned());
@@ -128,24 +128,24 @@ fn typed_value(ask: &Ask, code: u16, encoding: Encoding, body: &Value) -> Reply 
     });
     let mut out = vec![];
     match schema.map(|schema| proto::encode(&schema, &object, &mut out)) {
-        Some(Ok(())) => encoded(ask.pretty(), code, encoding, Bytes::from(out)),
-        _ => value(ask, code, Encoding::Json, body),
+        Some(Ok(())) => encoded(head.pretty(), code, encoding, Bytes::from(out)),
+        _ => value(head, code, Encoding::Json, body),
     }
 }
 
-/// A value that was made for this answer.
-pub(crate) fn value(ask: &Ask, code: u16, encoding: Encoding, value: &Value) -> Reply {
+/// Creates a response with a JSON value; protobuf is not supported.
+pub(crate) fn value(head: &RequestHead, code: u16, encoding: Encoding, value: &Value) -> Reply {
     let mut text = vec![];
     if encoding == Encoding::Cbor {
         cbor::write_body(value, &mut text);
     } else {
         json::write_value(value, &mut text);
     }
-    encoded(ask.pretty(), code, encoding, Bytes::from(text))
+    encoded(head.pretty(), code, encoding, Bytes::from(text))
 }
 
-/// An object or a list, in the encoding that was asked for; `text` is JSON for the encodings of text, and
-/// what is sent for the others. Only JSON can be pretty.
+/// Creates a response with an encoded object or list. `text` is JSON if the encoding is JSON or YAML, otherwise
+/// the bytes to send. Only JSON can be pretty.
 pub(crate) fn encoded(is_pretty: bool, code: u16, encoding: Encoding, text: Bytes) -> Reply {
     let body = match encoding {
         Encoding::Yaml => {
@@ -167,7 +167,7 @@ pub(crate) fn encoded(is_pretty: bool, code: u16, encoding: Encoding, text: Byte
     with_body(code, encoding.media_type(), Body::Whole(Some(body)))
 }
 
-/// Two spaces of indent a level, as Go indents.
+/// Indents JSON by two spaces per level, like Go.
 fn pretty(text: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(text.len() * 2);
     let mut depth = 0usize;
@@ -216,9 +216,9 @@ fn pretty(text: &[u8]) -> Bytes {
     Bytes::from(out)
 }
 
-/// Adds Warning headers (RFC 7234 with the agent `-`), each text once. When all of them are too long
-/// together, each is cut, and those that still find no room are left out. Empty texts and those with
-/// control characters are left out, as upstream does.
+/// Adds Warning headers (RFC 7234 with the agent `-`), each text once. If the total is too long, each is
+/// truncated, and those beyond the total are left out. Texts that are empty or have control characters are
+/// left out, as in upstream.
 pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
     let mut seen: Seen<&str> = Seen::new();
     let is_header = |text: &&str| !text.is_empty() && !text.chars().any(char::is_control);
@@ -254,7 +254,7 @@ fn add_warning(reply: &mut Reply, text: &str) {
     }
 }
 
-/// Adds a Warning header before all others.
+/// Adds a Warning header in front of all others.
 pub(crate) fn warn_first(reply: &mut Reply, warning: &str) {
     let headers = reply.headers_mut();
     let others: Vec<HeaderValue> = headers.get_all(header::WARNING).iter().cloned().collect();
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_are_sent_once_each_and_cut_when_there_are_many() {
+    fn warnings_are_deduplicated_and_truncated() {
         let sent = |texts: &[String]| -> Vec<usize> {
             let texts: Vec<Str> = texts.iter().map(Str::new).collect();
             let mut reply = text(200, "");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn json_for_people_is_indented_as_go_indents_it() {
+    fn pretty_json_is_indented_like_go() {
         let text = br#"{"a":[1,{"b":"x, {y}: \"z\""}],"c":{},"d":[]}"#;
         let want = "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x, {y}: \\\"z\\\"\"\n    }\n  ],\n  \
                     \"c\": {},\n  \"d\": []\n}";

@@ -1,9 +1,9 @@
-//! Requests that store nothing: reviews, and the subresources that only act.
+//! Requests that store no object of their own: reviews, and subresources that act (binding, eviction, token).
 
 use crate::app::App;
-use crate::ask::Ask;
-use crate::found::{Found, decoded, write_options};
 use crate::negotiate;
+use crate::request_head::RequestHead;
+use crate::resolve::{ResolvedRoute, decoded, write_options};
 use crate::respond::{self, Reply};
 use keelson_auth::Permit;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str, Value, value};
@@ -11,73 +11,73 @@ use keelson_registry::Target;
 use keelson_registry::options::WriteOptions;
 use keelson_schema::Schema;
 
-/// Answers a request about a resource that keeps no objects.
+/// Handles a request for a resource without stored objects.
 pub(crate) async fn answer(
     app: &App,
-    ask: &Ask,
+    head: &RequestHead,
     permit: &Permit,
-    found: &Found<'_>,
+    resolved: &ResolvedRoute<'_>,
     verb: &str,
     body: &[u8],
 ) -> Result<Reply, Failure> {
     let schema = app
         .registry
         .catalogue
-        .schema(&found.facts().kind)
+        .schema(&resolved.facts().kind)
         .ok_or_else(|| Status::internal("the kind has no schema"))?;
-    let (registry, resource) = (&app.registry, found.resource());
+    let (registry, resource) = (&app.registry, resolved.resource());
     if let Some((of, action)) = registry.posted_to(&resource.group, &resource.resource) {
-        let options = write_options(ask, "CreateOptions")?;
-        let posted = checked(ask, &schema, found, &options, body)?;
-        let namespace = found.route.namespace.as_deref().unwrap_or_default();
+        let options = write_options(head, "CreateOptions")?;
+        let posted = checked(head, &schema, resolved, &options, body)?;
+        let namespace = resolved.route.namespace.as_deref().unwrap_or_default();
         let target = registry.target(&resource.group, of, namespace, posted.name());
         let acted = registry.act(permit, &target, action, posted, &options).await?;
-        return Ok(success(ask, 201, &acted.warnings));
+        return Ok(success(head, 201, &acted.warnings));
     }
     let computed = registry.computed(&resource.group, &resource.resource);
     let computed = computed.ok_or_else(Status::method_not_allowed)?;
     match verb {
-        "get" => reply_object(ask, 200, &schema, &computed.get(registry, &found.route.name)?),
-        "list" => Ok(list(ask, &schema, computed.list(registry)?)),
+        "get" => reply_object(head, 200, &schema, &computed.get(registry, &resolved.route.name)?),
+        "list" => Ok(list(head, &schema, computed.list(registry)?)),
         _ => {
-            let options = write_options(ask, "CreateOptions")?;
-            let mut review = checked(ask, &schema, found, &options, body)?;
+            let options = write_options(head, "CreateOptions")?;
+            let mut review = checked(head, &schema, resolved, &options, body)?;
             wipe_system_fields(&mut review);
             registry.note_manager(&schema, "", &mut review, &options);
-            let kind = &found.facts().kind;
+            let kind = &resolved.facts().kind;
             let warnings = registry.admit_review(permit, &resource, kind, &mut review, &options);
             let warnings = warnings.await?;
             let mut answer = computed.post(registry, permit, review).await?;
             answer.set_gvk(&schema.gvk);
-            let mut reply = reply_object(ask, 201, &schema, &answer)?;
+            let mut reply = reply_object(head, 201, &schema, &answer)?;
             respond::warn(&mut reply, &warnings);
             Ok(reply)
         }
     }
 }
 
-/// Objects that are not stored, as a list.
-fn list(ask: &Ask, schema: &Schema, objects: Vec<Object>) -> Reply {
+/// Responds with a list of objects that are not stored.
+fn list(head: &RequestHead, schema: &Schema, objects: Vec<Object>) -> Reply {
     let items: Vec<Value> = objects.into_iter().map(Object::into_value).collect();
     let list = value!({
         "kind": (format!("{}List", schema.gvk.kind)), "apiVersion": (schema.gvk.api_version()),
         "metadata": {}, "items": (items)
     });
-    respond::value(ask, 200, negotiate::Encoding::Json, &list)
+    respond::value(head, 200, negotiate::Encoding::Json, &list)
 }
 
-/// The body of a review or binding, in the namespace of the URL.
+/// Decodes and checks the body of a review or binding, and sets the namespace of the URL.
 fn checked(
-    ask: &Ask,
+    head: &RequestHead,
     schema: &Schema,
-    found: &Found<'_>,
+    resolved: &ResolvedRoute<'_>,
     options: &WriteOptions,
     body: &[u8],
 ) -> Result<Object, Failure> {
-    let decoded = decoded(ask, schema, body)?;
+    let decoded = decoded(head, schema, body)?;
     keelson_registry::check_body_fields(schema, &decoded, options.field_validation)?;
     let mut obj = decoded.object;
-    match found.route.namespace.as_deref() {
+    match resolved.route.namespace.as_deref() {
         None => obj.set_meta("namespace", ""),
         Some(namespace) if obj.namespace().is_empty() || obj.namespace() == namespace => {
             obj.set_meta("namespace", namespace);
@@ -91,7 +91,7 @@ fn checked(
     Ok(obj)
 }
 
-/// Takes out the metadata that only the server sets.
+/// Removes the metadata that only the server sets.
 fn wipe_system_fields(obj: &mut Object) {
     const SYSTEM: [&str; 5] =
         ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
@@ -101,61 +101,61 @@ fn wipe_system_fields(obj: &mut Object) {
     }
 }
 
-/// Acts on a stored object: POST to a subresource, or a stream to a node.
+/// Handles a request for a subresource that acts on a stored object: a POST, or a stream to a node.
 pub(crate) async fn connect(
     app: &App,
-    ask: &Ask,
+    head: &RequestHead,
     permit: &Permit,
-    found: &Found<'_>,
+    resolved: &ResolvedRoute<'_>,
     verb: &str,
     body: &[u8],
 ) -> Result<Reply, Failure> {
-    let (Some(target), Some(sub)) = (&found.target, found.sub()) else {
+    let (Some(target), Some(sub)) = (&resolved.target, resolved.sub()) else {
         return Err(Status::method_not_allowed());
     };
     let schema = app.registry.catalogue.schema(&sub.kind);
     match (sub.name.as_str(), verb, schema) {
         (name @ ("binding" | "eviction" | "token"), "create", Some(schema)) => {
-            let options = write_options(ask, "CreateOptions")?;
-            let posted = checked(ask, &schema, found, &options, body)?;
-            act(app, ask, (permit, target, name), (&schema, posted), &options).await
+            let options = write_options(head, "CreateOptions")?;
+            let posted = checked(head, &schema, resolved, &options, body)?;
+            act(app, head, (permit, target, name), (&schema, posted), &options).await
         }
         ("log", ..) => {
-            let options = ask.query.log_options()?;
+            let options = head.query.log_options()?;
             app.registry.read_log(permit, target, &options).await?;
             Ok(respond::no_content())
         }
         _ => {
-            // A WebSocket begins with a GET, and is a POST all the same.
+            // A WebSocket starts with a GET, but needs the permission of a POST.
             if verb == "get" && matches!(sub.name.as_str(), "exec" | "attach" | "portforward") {
                 Box::pin(check_create(app, permit, target)).await?;
             }
-            let mut options = connect_options(ask, &sub.kind, &found.route.rest);
+            let mut options = connect_options(head, &sub.kind, &resolved.route.rest);
             app.registry.admit_connection(permit, target, &sub.kind, &mut options).await?;
-            let container = ask.query.get("container").unwrap_or_default();
+            let container = head.query.get("container").unwrap_or_default();
             Err(app.registry.no_node(permit, target, container).await)
         }
     }
 }
 
-/// Answers what is posted to a subresource that acts.
+/// Executes the action of a subresource.
 async fn act(
     app: &App,
-    ask: &Ask,
+    head: &RequestHead,
     (permit, target, name): (&Permit, &Target, &str),
     (schema, posted): (&Schema, Object),
     options: &WriteOptions,
 ) -> Result<Reply, Failure> {
     let acted = app.registry.act(permit, target, name, posted, options).await?;
-    let Some(answer) = acted.object else { return Ok(success(ask, 201, &acted.warnings)) };
-    let mut reply = reply_object(ask, 201, schema, &answer)?;
+    let Some(answer) = acted.object else { return Ok(success(head, 201, &acted.warnings)) };
+    let mut reply = reply_object(head, 201, schema, &answer)?;
     respond::warn(&mut reply, &acted.warnings);
     Ok(reply)
 }
 
-/// What the URL of a stream or proxy asks of it, as an object of the subresource's kind (`PodExecOptions`,
+/// Converts the query of a stream or proxy to an object of the subresource's kind (`PodExecOptions`,
 /// `ServiceProxyOptions`, ...).
-fn connect_options(ask: &Ask, kind: &GroupVersionKind, path: &str) -> Object {
+fn connect_options(head: &RequestHead, kind: &GroupVersionKind, path: &str) -> Object {
     let mut options = Object::new();
     options.set_gvk(kind);
     if kind.kind.ends_with("ProxyOptions") {
@@ -165,18 +165,18 @@ fn connect_options(ask: &Ask, kind: &GroupVersionKind, path: &str) -> Object {
         return options;
     }
     for name in ["stdin", "stdout", "stderr", "tty"] {
-        if matches!(ask.query.get(name), Some("1" | "t" | "T" | "true" | "TRUE" | "True")) {
+        if matches!(head.query.get(name), Some("1" | "t" | "T" | "true" | "TRUE" | "True")) {
             options.root.insert(name, true);
         }
     }
-    if let Some(container) = ask.query.get("container").filter(|name| !name.is_empty()) {
+    if let Some(container) = head.query.get("container").filter(|name| !name.is_empty()) {
         options.root.insert("container", container);
     }
-    let command: Vec<Value> = ask.query.all("command").map(Value::from).collect();
+    let command: Vec<Value> = head.query.all("command").map(Value::from).collect();
     if !command.is_empty() {
         options.root.insert("command", command);
     }
-    let ports = ask.query.all("ports").flat_map(|list| list.split(','));
+    let ports = head.query.all("ports").flat_map(|list| list.split(','));
     let ports: Vec<Value> =
         ports.filter_map(|port| port.parse::<i64>().ok()).map(Value::from).collect();
     if !ports.is_empty() {
@@ -185,7 +185,7 @@ fn connect_options(ask: &Ask, kind: &GroupVersionKind, path: &str) -> Object {
     options
 }
 
-/// Opening a stream needs the right to create it, too (AuthorizePodWebsocketUpgradeCreatePermission).
+/// Checks that the user may also create the subresource (AuthorizePodWebsocketUpgradeCreatePermission).
 async fn check_create(app: &App, permit: &Permit, target: &Target) -> Result<(), Failure> {
     let Some(given) = permit.attributes() else { return Ok(()) };
     let decision = app.authorizer.decide(permit.user(), &given.with_verb("create")).await;
@@ -195,7 +195,7 @@ async fn check_create(app: &App, permit: &Permit, target: &Target) -> Result<(),
     Err(Status::forbidden(target.gvr(), &target.name, &decision.reason.to_string()))
 }
 
-fn success(ask: &Ask, code: u16, warnings: &[Str]) -> Reply {
+fn success(head: &RequestHead, code: u16, warnings: &[Str]) -> Reply {
     let status =
         value!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
     let status = match status {
@@ -205,13 +205,18 @@ fn success(ask: &Ask, code: u16, warnings: &[Str]) -> Reply {
         }
         other => other,
     };
-    let mut reply = respond::value(ask, code, negotiate::Encoding::Json, &status);
+    let mut reply = respond::value(head, code, negotiate::Encoding::Json, &status);
     respond::warn(&mut reply, warnings);
     reply
 }
 
-fn reply_object(ask: &Ask, code: u16, schema: &Schema, obj: &Object) -> Result<Reply, Failure> {
-    let accepted = ask.accepted()?;
+fn reply_object(
+    head: &RequestHead,
+    code: u16,
+    schema: &Schema,
+    obj: &Object,
+) -> Result<Reply, Failure> {
+    let accepted = head.accepted()?;
     let text = accepted.encoding.object(schema, obj)?;
-    Ok(respond::encoded(ask.pretty(), code, accepted.encoding, text))
+    Ok(respond::encoded(head.pretty(), code, accepted.encoding, text))
 }

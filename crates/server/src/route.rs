@@ -1,4 +1,4 @@
-//! The URL of a request: which resource, or which other path. No body is read for this.
+//! Parses the URL of a request into a resource or another path.
 
 use keelson_meta::Str;
 use percent_encoding::percent_decode_str;
@@ -11,44 +11,44 @@ pub enum Route {
     Resource(ResourceRoute),
     /// Anything else: discovery, health, OpenAPI, ...
     Path(String),
-    /// A URL that is refused as it stands.
-    Refused,
+    /// A URL that is rejected, because it could be interpreted as another path.
+    Invalid,
 }
 
 /// The parts of a resource URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceRoute {
-    /// API group, or empty.
+    /// API group; empty for the core group.
     pub group: Str,
-    /// Version.
+    /// API version.
     pub version: Str,
-    /// Resource.
+    /// Resource (plural).
     pub resource: Str,
-    /// Namespace, when the URL names one.
+    /// Namespace, if the URL has one.
     pub namespace: Option<Str>,
-    /// Name, or empty.
+    /// Name; empty for a collection.
     pub name: Str,
-    /// Subresource, or empty.
+    /// Subresource; empty if there is none.
     pub subresource: Str,
-    /// The path behind the subresource, for proxies.
+    /// The path after the subresource, for proxies.
     pub rest: String,
-    /// The deprecated `/watch/` form.
+    /// Whether the URL has the deprecated `/watch/` prefix.
     pub is_watch: bool,
 }
 
 impl Route {
-    /// Reads the path of a URL.
+    /// Parses the path of a URL.
     pub fn parse(raw: &str) -> Route {
         let mut escapes = raw.split('%').skip(1).filter_map(|rest| rest.get(..2));
         if escapes.any(|escape| matches!(escape, "2f" | "2F" | "00")) {
-            return Route::Refused;
+            return Route::Invalid;
         }
         let Ok(path) = percent_decode_str(raw).decode_utf8() else {
-            return Route::Refused;
+            return Route::Invalid;
         };
         let parts: SmallVec<[&str; 8]> = path.trim_matches('/').split('/').collect();
         if parts.iter().any(|part| matches!(*part, "." | "..")) {
-            return Route::Refused;
+            return Route::Invalid;
         }
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
@@ -67,16 +67,16 @@ impl Route {
             }
             rest => rest,
         };
-        route.place(rest);
+        route.parse_resource(rest);
         Route::Resource(route)
     }
 }
 
 impl ResourceRoute {
-    /// Takes what follows the version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE[/...]]]`.
-    fn place(&mut self, parts: &[&str]) {
+    /// Parses the path after the version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE[/...]]]`.
+    fn parse_resource(&mut self, parts: &[&str]) {
         let parts = match parts {
-            // The namespace itself and its subresources are objects of their own resource.
+            // A Namespace object and its subresources are not namespaced.
             ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => parts,
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
                 self.namespace = Some((*namespace).into());
@@ -110,13 +110,13 @@ mod tests {
                 if r.is_watch { "|watch" } else { "" }
             ),
             Route::Path(path) => path,
-            Route::Refused => "refused".to_owned(),
+            Route::Invalid => "invalid".to_owned(),
         };
         assert_eq!(got, want, "{path}");
     }
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         check("/api/v1/pods", "|v1|-|pods|||");
         check("/api/v1/namespaces/ns/pods/p/log", "|v1|ns|pods|p|log|");
         check("/api/v1/namespaces/ns", "|v1|-|namespaces|ns||");
@@ -131,11 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_could_lead_elsewhere_are_refused() {
+    fn ambiguous_paths_are_rejected() {
         for path in
             ["/api/v1/namespaces/a%2Fb/pods", "/api/v1/pods/..", "/api/v1/%2e%2e/x", "/a%00"]
         {
-            check(path, "refused");
+            check(path, "invalid");
         }
     }
 }

@@ -1,11 +1,10 @@
-//! A TCP socket that can be asked, while its connection is busy with an answer, whether the client is
-//! still there.
+//! TCP streams that can detect a closed client while a response is being sent.
 //!
-//! hyper would find that out by reading during each request, for which it makes itself a new buffer each
-//! time. It is told not to (`half_close`); only answers that last ask here. So the other requests of a client
-//! that went are done to their end, as a write is whose answer nobody waits for.
+//! hyper can detect this by reading during each request, but allocates a new buffer for it. This is switched
+//! off (`half_close`), and only long-running responses check it here. Other requests run to their end even if
+//! the client has gone.
 
-use crate::connections::Place;
+use crate::connections::ConnectionSlot;
 use crate::limits::Limits;
 use bytes::Bytes;
 use socket2::{SockRef, TcpKeepalive};
@@ -20,76 +19,76 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// Pause before the socket is looked at again while a client has unread bytes.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How long the connection is still read after the last answer (Go's `rstAvoidanceDelay`).
+/// Interval of the check for a closed client, while the client's bytes are unread.
+const CLOSED_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the connection is read after the last response (Go's `rstAvoidanceDelay`).
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A socket with several owners: the connection that reads and writes, and answers that last.
+/// A socket shared by the connection, which reads and writes, and long-running responses.
 #[derive(Clone, Debug)]
 pub(crate) struct Socket(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     stream: TcpStream,
-    /// Whether what the client still sends is read and thrown away before the end: to close a socket that
-    /// has unread bytes is to reset it, and the client may lose the answer to that.
+    /// Whether to read and discard further bytes before closing. Closing a socket with unread bytes resets it,
+    /// and the client may then lose the response.
     lingers: AtomicBool,
 }
 
 impl Socket {
-    /// Ends when the client has closed its side, or the connection broke.
+    /// Waits until the client has closed its side, or the connection has failed.
     pub async fn closed(&self) {
         while let Ok(ready) = self.0.stream.ready(Interest::READABLE).await {
             if ready.is_read_closed() {
                 return;
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(CLOSED_POLL_INTERVAL).await;
         }
     }
 
-    /// Writes what there is room for. Never waits, so that it can be the last thing that is done.
+    /// Writes without waiting. Returns the number of bytes written.
     pub fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
         self.0.stream.try_write(bytes)
     }
 
-    /// Reads and throws away what comes after the last answer, for a while.
+    /// Makes the shutdown read and discard further bytes for a while.
     pub fn linger(&self) {
         self.0.lingers.store(true, Ordering::Relaxed);
     }
 }
 
-/// What a connection reads from and writes to. A client that takes nothing for too long is cut off: what
-/// waits for it (a list with all its objects, the state that a watch begins with) would wait for ever.
-pub(crate) struct Wire {
+/// The TCP stream of a connection. A client that reads nothing for too long is disconnected, so that its
+/// responses do not stay in memory for ever.
+pub(crate) struct ClientStream {
     socket: Socket,
-    place: Place,
+    slot: ConnectionSlot,
     /// Write timeout.
     stall_max: Duration,
-    /// Set while a write waits.
-    stalled: Option<Pin<Box<Sleep>>>,
-    /// Set when the last was said to a client that has not finished.
-    lingering: Option<Pin<Box<Sleep>>>,
+    /// The write timeout, while a write waits.
+    stall_timer: Option<Pin<Box<Sleep>>>,
+    /// The linger timeout, during the shutdown.
+    linger_timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Wire {
-    pub fn new(stream: TcpStream, limits: &Limits, place: Place) -> Wire {
-        // A client whose host went away without a word is noticed too.
+impl ClientStream {
+    pub fn new(stream: TcpStream, limits: &Limits, slot: ConnectionSlot) -> ClientStream {
+        // Detects clients whose host has disappeared.
         let keepalive = TcpKeepalive::new().with_time(limits.keepalive_time);
         if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&keepalive) {
-            tracing::debug!(%error, "a socket without keep-alive");
+            tracing::debug!(%error, "cannot enable TCP keepalive");
         }
         let socket = Socket(Arc::new(Shared { stream, lingers: AtomicBool::new(false) }));
         let stall_max = limits.write_stall_timeout;
-        Wire { socket, place, stall_max, stalled: None, lingering: None }
+        ClientStream { socket, slot, stall_max, stall_timer: None, linger_timer: None }
     }
 
     pub fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Writes as soon as there is room.
-    fn poll_written(
+    /// Polls a write, with a timeout.
+    fn poll_write_with(
         &mut self,
         cx: &mut Context<'_>,
         write: impl Fn(&TcpStream) -> io::Result<usize>,
@@ -100,42 +99,42 @@ impl Wire {
                 match write(&self.socket.0.stream) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                     written => {
-                        self.stalled = None;
+                        self.stall_timer = None;
                         return Poll::Ready(written);
                     }
                 }
             }
             let stall_max = self.stall_max;
-            let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(stall_max)));
-            ready!(stalled.as_mut().poll(cx));
+            let stall_timer = self.stall_timer.get_or_insert_with(|| Box::pin(sleep(stall_max)));
+            ready!(stall_timer.as_mut().poll(cx));
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ClientStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let stream = &self.socket.0.stream;
-        let room = buf.remaining();
+        let capacity = buf.remaining();
         loop {
             ready!(stream.poll_read_ready(cx))?;
             let mut read = Ok(0);
-            // A read that leaves room has emptied the socket. To say so clears the readiness as of before
-            // the read, and saves the read that would find nothing.
+            // A read that does not fill the buffer has emptied the socket. `WouldBlock` clears the readiness,
+            // which saves another read.
             let _ = stream.try_io(Interest::READABLE, || {
                 read = stream.try_read_buf(buf);
                 match read {
-                    Ok(bytes) if bytes == 0 || bytes == room => Ok(()),
+                    Ok(bytes) if bytes == 0 || bytes == capacity => Ok(()),
                     _ => Err(io::ErrorKind::WouldBlock.into()),
                 }
             });
             match read {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Ok(bytes) if !self.place.received(bytes) => {
+                Ok(bytes) if !self.slot.record_received(bytes) => {
                     return Poll::Ready(Err(io::Error::other(
                         "too much was sent before a request",
                     )));
@@ -146,13 +145,13 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ClientStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_written(cx, |stream| stream.try_write(buf))
+        self.poll_write_with(cx, |stream| stream.try_write(buf))
     }
 
     fn poll_write_vectored(
@@ -160,7 +159,7 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_written(cx, |stream| stream.try_write_vectored(bufs))
+        self.poll_write_with(cx, |stream| stream.try_write_vectored(bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -174,13 +173,13 @@ impl AsyncWrite for Wire {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let shared = &this.socket.0;
-        if this.lingering.is_none() {
+        if this.linger_timer.is_none() {
             SockRef::from(&shared.stream).shutdown(Shutdown::Write)?;
             if !shared.lingers.load(Ordering::Relaxed) {
                 return Poll::Ready(Ok(()));
             }
         }
-        let until = this.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        let until = this.linger_timer.get_or_insert_with(|| Box::pin(sleep(LINGER)));
         let mut unread = [0; 4096];
         while until.as_mut().poll(cx).is_pending() {
             ready!(shared.stream.poll_read_ready(cx))?;
@@ -195,135 +194,135 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// A stream of which something was read already that is to be read again.
-pub(crate) struct Rewound<S> {
+/// A stream whose first bytes can be peeked at, with a timeout for HTTP/1 request heads.
+pub(crate) struct PeekableStream<S> {
     stream: S,
-    ahead: Bytes,
-    signals: Arc<Signals>,
+    peeked: Bytes,
+    state: Arc<Http1State>,
     /// Timeout for the rest of an HTTP/1 request head.
-    head_time_max: Option<Duration>,
-    /// Set while the rest of a head is waited for.
-    head_late: Option<Pin<Box<Sleep>>>,
+    head_timeout: Option<Duration>,
+    /// The timeout, while the rest of a head is awaited.
+    head_timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// State shared by a stream and the HTTP/1.1 connection on it.
 #[derive(Debug, Default)]
-pub(crate) struct Signals {
-    /// Something was written since the last flush that came to its end.
-    is_unsent: AtomicBool,
-    /// A request is being answered: what comes now is its body.
-    is_answering: AtomicBool,
-    /// Something of the next head has come.
-    has_begun: AtomicBool,
+pub(crate) struct Http1State {
+    /// Something was written since the last complete flush.
+    has_unflushed: AtomicBool,
+    /// A request is in progress: received bytes are its body.
+    is_responding: AtomicBool,
+    /// Some bytes of the next head have been received.
+    head_started: AtomicBool,
 }
 
-impl Signals {
-    /// Whether something was written since the last flush that came to its end.
-    pub fn is_unsent(&self) -> bool {
-        self.is_unsent.load(Ordering::Relaxed)
+impl Http1State {
+    /// Returns whether something was written since the last complete flush.
+    pub fn has_unflushed(&self) -> bool {
+        self.has_unflushed.load(Ordering::Relaxed)
     }
 
-    /// A head is complete.
-    pub fn asked(&self) {
-        self.is_answering.store(true, Ordering::Relaxed);
-        self.has_begun.store(false, Ordering::Relaxed);
+    /// Records that a request head is complete.
+    pub fn request_received(&self) {
+        self.is_responding.store(true, Ordering::Relaxed);
+        self.head_started.store(false, Ordering::Relaxed);
     }
 
-    /// Its body was read and its answer is there: what comes next is a head.
-    pub fn answered(&self) {
-        self.is_answering.store(false, Ordering::Relaxed);
+    /// Records that the response is ready and the body was read: further bytes are the next head.
+    pub fn response_ready(&self) {
+        self.is_responding.store(false, Ordering::Relaxed);
     }
 }
 
-impl<S> Rewound<S> {
-    /// Nothing was read of this one yet.
-    pub fn new(stream: S) -> Rewound<S> {
-        Rewound {
+impl<S> PeekableStream<S> {
+    /// Wraps a stream.
+    pub fn new(stream: S) -> PeekableStream<S> {
+        PeekableStream {
             stream,
-            ahead: Bytes::new(),
-            signals: Arc::default(),
-            head_time_max: None,
-            head_late: None,
+            peeked: Bytes::new(),
+            state: Arc::default(),
+            head_timeout: None,
+            head_timer: None,
         }
     }
 
-    /// Ends the stream when the head of a request takes longer, from its first byte on.
-    pub fn bound_heads(&mut self, time_max: Duration) {
-        self.head_time_max = Some(time_max);
+    /// Sets the timeout of a request head, counted from its first byte.
+    pub fn set_header_timeout(&mut self, time_max: Duration) {
+        self.head_timeout = Some(time_max);
     }
 
-    /// Shared with the HTTP/1.1 connection on this stream.
-    pub fn signals(&self) -> Arc<Signals> {
-        self.signals.clone()
+    /// Returns the state shared with the HTTP/1.1 connection on this stream.
+    pub fn state(&self) -> Arc<Http1State> {
+        self.state.clone()
     }
 
-    /// Waits for the next bytes and leaves them to be read; `None` when there will be less. Cancel-safe.
+    /// Waits for the next `N` bytes without consuming them; `None` if the stream ends before. Cancel-safe.
     pub async fn peek<const N: usize>(&mut self) -> io::Result<Option<[u8; N]>>
     where
         S: AsyncRead + Unpin,
     {
-        while self.ahead.len() < N {
+        while self.peeked.len() < N {
             let mut next = [0; N];
-            let count = self.stream.read(&mut next[self.ahead.len()..]).await?;
+            let count = self.stream.read(&mut next[self.peeked.len()..]).await?;
             if count == 0 {
                 return Ok(None);
             }
-            let next = &next[self.ahead.len()..][..count];
-            self.ahead = [&self.ahead, next].concat().into();
+            let next = &next[self.peeked.len()..][..count];
+            self.peeked = [&self.peeked, next].concat().into();
         }
-        Ok(self.ahead.first_chunk().copied())
+        Ok(self.peeked.first_chunk().copied())
     }
 
-    /// Gives back what was read last.
-    pub fn read_again(&mut self, bytes: Bytes) {
-        self.ahead = match self.ahead.is_empty() {
+    /// Puts back bytes that were read last.
+    pub fn unread(&mut self, bytes: Bytes) {
+        self.peeked = match self.peeked.is_empty() {
             true => bytes,
-            false => [bytes, self.ahead.clone()].concat().into(),
+            false => [bytes, self.peeked.clone()].concat().into(),
         };
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PeekableStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if !this.ahead.is_empty() {
-            let count = this.ahead.len().min(buf.remaining());
-            buf.put_slice(&this.ahead.split_to(count));
-            this.signals.has_begun.store(true, Ordering::Relaxed);
+        if !this.peeked.is_empty() {
+            let count = this.peeked.len().min(buf.remaining());
+            buf.put_slice(&this.peeked.split_to(count));
+            this.state.head_started.store(true, Ordering::Relaxed);
             return Poll::Ready(Ok(()));
         }
-        let signals = &this.signals;
+        let state = &this.state;
         match Pin::new(&mut this.stream).poll_read(cx, buf) {
             Poll::Ready(read) => {
-                let is_answering = signals.is_answering.load(Ordering::Relaxed);
-                signals.has_begun.store(!is_answering, Ordering::Relaxed);
+                let is_responding = state.is_responding.load(Ordering::Relaxed);
+                state.head_started.store(!is_responding, Ordering::Relaxed);
                 Poll::Ready(read)
             }
-            Poll::Pending if signals.has_begun.load(Ordering::Relaxed) => {
-                let Some(time_max) = this.head_time_max else { return Poll::Pending };
-                let late = this.head_late.get_or_insert_with(|| Box::pin(sleep(time_max)));
+            Poll::Pending if state.head_started.load(Ordering::Relaxed) => {
+                let Some(time_max) = this.head_timeout else { return Poll::Pending };
+                let late = this.head_timer.get_or_insert_with(|| Box::pin(sleep(time_max)));
                 ready!(late.as_mut().poll(cx));
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
             Poll::Pending => {
-                this.head_late = None;
+                this.head_timer = None;
                 Poll::Pending
             }
         }
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PeekableStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.signals.is_unsent.store(true, Ordering::Relaxed);
+        self.state.has_unflushed.store(true, Ordering::Relaxed);
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -332,7 +331,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.signals.is_unsent.store(true, Ordering::Relaxed);
+        self.state.has_unflushed.store(true, Ordering::Relaxed);
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
@@ -342,7 +341,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.signals.is_unsent.store(false, Ordering::Relaxed);
+        self.state.has_unflushed.store(false, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 
@@ -359,16 +358,16 @@ mod tests {
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
-    async fn pair() -> (std::net::TcpStream, Wire) {
+    async fn pair() -> (std::net::TcpStream, ClientStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let limits = Limits { write_stall_timeout: Duration::from_millis(30), ..Limits::default() };
-        let place = Connections::new(&limits).enter([127, 0, 0, 1].into()).unwrap();
-        (client, Wire::new(listener.accept().await.unwrap().0, &limits, place))
+        let slot = Connections::new(&limits).enter([127, 0, 0, 1].into()).unwrap();
+        (client, ClientStream::new(listener.accept().await.unwrap().0, &limits, slot))
     }
 
     #[tokio::test]
-    async fn what_comes_after_a_short_read_is_read_too() {
+    async fn bytes_after_a_short_read_are_read() {
         let (mut client, mut socket) = pair().await;
         let mut buffer = [0; 64];
         for turn in 0..100_u8 {
@@ -388,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_went_is_noticed_without_reading() {
+    async fn a_closed_connection_is_noticed_without_reading() {
         let (client, wire) = pair().await;
         let closed = wire.socket().closed();
         tokio::pin!(closed);
@@ -399,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_takes_nothing_is_cut_off() {
+    async fn a_client_that_reads_nothing_is_disconnected() {
         let (client, mut wire) = pair().await;
         let written = wire.write_all(&vec![0; 64 << 20]).await;
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -407,9 +406,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_peeked_at_is_read_all_the_same() {
+    async fn peeked_bytes_are_read_again() {
         let (mut client, wire) = pair().await;
-        let mut stream = Rewound::new(wire);
+        let mut stream = PeekableStream::new(wire);
         client.write_all(b"a").unwrap();
         assert_eq!(stream.peek().await.unwrap(), Some(*b"a"));
         let more = stream.peek::<2>();
@@ -418,7 +417,7 @@ mod tests {
         client.write_all(b"bc").unwrap();
         assert_eq!(stream.peek().await.unwrap(), Some(*b"ab"));
         assert_eq!(stream.peek().await.unwrap(), Some(*b"ab"), "twice");
-        stream.read_again(Bytes::from_static(b"01"));
+        stream.unread(Bytes::from_static(b"01"));
         drop(client);
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();

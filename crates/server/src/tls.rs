@@ -1,9 +1,9 @@
-//! TLS, and the client certificates that come with it. As in kube-apiserver a certificate of an unknown
-//! authority does not end the handshake: the client gets its 401 as an answer.
+//! TLS with client certificates. As in kube-apiserver, a certificate of an unknown authority does not fail the
+//! handshake: the client gets a 401 response.
 
-use crate::opening::Opening;
-use crate::peer_certificate::{ClientAuthorities, Clients, PeerCertificate, Verifiers};
-use crate::socket::Wire;
+use crate::peer::FirstRequest;
+use crate::peer_certificate::{ClientAuthorities, ClientVerifiers, PeerCertificate, Verifiers};
+use crate::socket::ClientStream;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -22,67 +22,65 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// The server's side of TLS. A clone is the same: what is set on one counts for all, from the next
-/// handshake or request on.
+/// The TLS configuration of the server. Clones share it; changes apply from the next handshake or request on.
 #[derive(Clone)]
 pub struct Tls {
     pub(crate) acceptor: TlsAcceptor,
-    serving: Arc<Serving>,
-    clients: Arc<Clients>,
+    serving: Arc<ServingCertificate>,
+    clients: Arc<ClientVerifiers>,
 }
 
-/// A connection after its handshake. When the server ends it before anything was asked, the client is told
-/// that this is the end, and that nobody cut it. An answer that breaks off must not look complete, and no
-/// such thing is said there.
-pub(crate) struct Secured {
-    // In a box, so that it is small wherever it goes.
-    stream: Box<TlsStream<Wire>>,
-    opening: Opening,
+/// A TLS connection after its handshake. If the server drops it before the first request, it sends
+/// `close_notify`. It does not do so later, because a truncated response must not look complete.
+pub(crate) struct TlsConnection {
+    // Boxed, so that it is cheap to move.
+    stream: Box<TlsStream<ClientStream>>,
+    first_request: FirstRequest,
 }
 
-impl Secured {
-    pub fn new(stream: TlsStream<Wire>, opening: Opening) -> Secured {
-        Secured { stream: Box::new(stream), opening }
+impl TlsConnection {
+    pub fn new(stream: TlsStream<ClientStream>, first_request: FirstRequest) -> TlsConnection {
+        TlsConnection { stream: Box::new(stream), first_request }
     }
 
-    pub fn get_ref(&self) -> (&Wire, &ServerConnection) {
+    pub fn get_ref(&self) -> (&ClientStream, &ServerConnection) {
         self.stream.get_ref()
     }
 }
 
-impl Drop for Secured {
+impl Drop for TlsConnection {
     fn drop(&mut self) {
-        if self.opening.is_asked() {
+        if self.first_request.has_arrived() {
             return;
         }
         let (wire, session) = self.stream.get_mut();
         session.send_close_notify();
         let mut last = vec![];
-        // A client that is gone, or takes nothing, need not be told.
+        // Ignored, because the client may be gone.
         let _ = session.write_tls(&mut last).and_then(|_| wire.socket().write_now(&last));
     }
 }
 
 impl Tls {
-    /// Shows `chain`, and takes clients that show a certificate of one of the authorities, or none.
+    /// Creates a configuration that presents `chain`, and verifies client certificates with `authorities`.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
         authorities: &ClientAuthorities,
     ) -> Result<Tls, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let serving = Arc::new(Serving::new(certified(chain, key)?));
-        let clients = Arc::new(Clients::new(Verifiers::new(authorities)?));
+        let serving = Arc::new(ServingCertificate::new(certified(chain, key)?));
+        let clients = Arc::new(ClientVerifiers::new(Verifiers::new(authorities)?));
         let schemes = provider.signature_verification_algorithms;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(Arc::new(Lenient(schemes)))
+            .with_client_cert_verifier(Arc::new(AcceptAnyCertificate(schemes)))
             .with_cert_resolver(serving.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), serving, clients })
     }
 
-    /// Shows another certificate from the next handshake on.
+    /// Replaces the serving certificate, from the next handshake on.
     pub fn set_serving(
         &self,
         chain: Vec<CertificateDer<'static>>,
@@ -93,14 +91,13 @@ impl Tls {
         Ok(())
     }
 
-    /// Takes the certificates of other authorities from the next request on, also on connections that are
-    /// open.
+    /// Replaces the authorities of client certificates, from the next request on, also on open connections.
     pub fn set_clients(&self, authorities: &ClientAuthorities) -> Result<(), Error> {
         self.clients.set(Verifiers::new(authorities)?);
         Ok(())
     }
 
-    /// The certificate that a client showed in its handshake.
+    /// Returns the certificate that a client presented in its handshake.
     pub(crate) fn peer(&self, shown: Option<&[CertificateDer<'_>]>) -> Option<PeerCertificate> {
         let shown = shown.filter(|chain| !chain.is_empty())?;
         let chain = shown.iter().map(|one| one.clone().into_owned()).collect();
@@ -116,28 +113,28 @@ fn certified(
     CertifiedKey::from_der(chain, key, &provider).map(Arc::new)
 }
 
-/// The certificate that the server shows.
+/// The certificate that the server presents.
 #[derive(Debug)]
-struct Serving(RwLock<Arc<CertifiedKey>>);
+struct ServingCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl Serving {
-    fn new(certified: Arc<CertifiedKey>) -> Serving {
-        Serving(RwLock::new(certified))
+impl ServingCertificate {
+    fn new(certified: Arc<CertifiedKey>) -> ServingCertificate {
+        ServingCertificate(RwLock::new(certified))
     }
 }
 
-impl ResolvesServerCert for Serving {
+impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }
 
-/// Lets every certificate through the handshake whose key the client has; [`PeerCertificate`] looks at
-/// the rest. Which authorities count is not told to clients: it may change.
+/// Accepts every certificate in the handshake if the client has its key; [`PeerCertificate`] verifies it later.
+/// The list of authorities is not sent to clients, because it may change.
 #[derive(Debug)]
-struct Lenient(WebPkiSupportedAlgorithms);
+struct AcceptAnyCertificate(WebPkiSupportedAlgorithms);
 
-impl ClientCertVerifier for Lenient {
+impl ClientCertVerifier for AcceptAnyCertificate {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -178,7 +175,7 @@ impl ClientCertVerifier for Lenient {
     }
 }
 
-impl AsyncRead for Secured {
+impl AsyncRead for TlsConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -188,7 +185,7 @@ impl AsyncRead for Secured {
     }
 }
 
-impl AsyncWrite for Secured {
+impl AsyncWrite for TlsConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! What the server says of its version.
+//! The version of the server.
 
 /// The document at `/version`.
 #[derive(Clone, Debug)]

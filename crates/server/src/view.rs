@@ -1,9 +1,9 @@
-//! Objects as a client wants to see them: whole, in another version, as metadata only, as table rows.
+//! Converts objects to what a client requested: another version, metadata only, or table rows.
 
 use crate::app::App;
-use crate::ask::Ask;
 use crate::body::Body;
 use crate::negotiate::{Accepted, Encoding, Shape};
+use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 use bytes::Bytes;
 use keelson_cache::Entry;
@@ -16,20 +16,20 @@ use keelson_registry::{
 use keelson_schema::{Schema, json, tables};
 use std::sync::Arc;
 
-/// The representation of an answer's objects.
+/// The representation of the objects in a response.
 #[derive(Clone)]
 pub(crate) struct View {
     pub app: Arc<App>,
     pub accepted: Accepted,
-    /// The type of the objects as the client sees them.
+    /// The schema of the objects in the response.
     pub schema: Schema,
-    /// `PodList`.
+    /// The kind of the list, such as `PodList`.
     list_kind: Str,
     /// Printer columns of a custom resource.
     columns: Option<Arc<tables::CustomColumns>>,
     /// The `includeObject` of a table.
     include: Include,
-    /// Whether JSON is laid out for people.
+    /// Whether JSON is indented.
     pub is_pretty: bool,
 }
 
@@ -41,16 +41,16 @@ enum Include {
 }
 
 impl View {
-    /// Takes what the client accepts, or 400 for table options that make no sense. `shown` is the type of the
-    /// answer, where it is not that of the objects.
+    /// Creates a view. Fails with 400 for invalid table options. `schema_override` is the schema of the response,
+    /// if it differs from that of the objects.
     pub fn new(
         app: &Arc<App>,
-        ask: &Ask,
+        head: &RequestHead,
         accepted: Accepted,
         target: &Target,
-        shown: Option<&Schema>,
+        schema_override: Option<&Schema>,
     ) -> Result<View, Failure> {
-        let include = match ask.query.get("includeObject").unwrap_or_default() {
+        let include = match head.query.get("includeObject").unwrap_or_default() {
             _ if accepted.shape != Shape::Table => Include::Metadata,
             "" | "Metadata" => Include::Metadata,
             "None" => Include::None,
@@ -64,10 +64,12 @@ impl View {
                 )));
             }
         };
-        let (app, schema) = (app.clone(), shown.unwrap_or_else(|| target.schema()).clone());
+        let (app, schema) =
+            (app.clone(), schema_override.unwrap_or_else(|| target.schema()).clone());
         let list_kind = target.kind.list_kind.clone();
-        let columns = if shown.is_none() { target.kind.columns(&target.version) } else { None };
-        Ok(View { app, accepted, schema, list_kind, columns, include, is_pretty: ask.pretty() })
+        let columns =
+            if schema_override.is_none() { target.kind.columns(&target.version) } else { None };
+        Ok(View { app, accepted, schema, list_kind, columns, include, is_pretty: head.pretty() })
     }
 
     fn meta_kind(&self, kind: &'static str) -> GroupVersionKind {
@@ -75,13 +77,13 @@ impl View {
         GroupVersionKind::new("meta.k8s.io", version, kind)
     }
 
-    /// The type of answers in a form of their own.
+    /// Returns the schema of a meta.k8s.io kind.
     pub fn meta_schema(&self, kind: &'static str) -> Result<Schema, Failure> {
         let schema = self.app.registry.catalogue.schema(&self.meta_kind(kind));
         schema.ok_or_else(|| Status::internal(format!("{kind} has no schema")))
     }
 
-    /// The object of an answer, in the version of the view.
+    /// Returns the object of an answer, in the version of the view.
     fn object(&self, target: &Target, answer: &Answer) -> Result<Object, Failure> {
         match answer {
             Answer::Entry(entry) => self.decoded(target, entry),
@@ -92,12 +94,12 @@ impl View {
         }
     }
 
-    /// A stored object, in the version of the view.
+    /// Decodes a stored object, in the version of the view.
     pub fn decoded(&self, target: &Target, entry: &Entry) -> Result<Object, Failure> {
         target.kind.object_in(entry, &self.schema)
     }
 
-    /// An object as the client sees it, as [`respond::encoded`] takes it.
+    /// Encodes an object for [`respond::encoded`].
     fn text(&self, target: &Target, answer: &Answer) -> Result<Bytes, Failure> {
         let is_text = matches!(self.accepted.encoding, Encoding::Json | Encoding::Yaml);
         match (self.accepted.shape, answer) {
@@ -124,7 +126,7 @@ impl View {
                 if !version.is_empty() {
                     metadata.insert("resourceVersion", version);
                 }
-                Ok(written(&self.table(metadata, rows, true)))
+                Ok(to_json(&self.table(metadata, rows, true)))
             }
             (Shape::PartialList, _) => Err(Status::new(
                 Reason::NotAcceptable,
@@ -137,19 +139,19 @@ impl View {
         }
     }
 
-    /// Whether the stored text, as it is, is what the client sees.
+    /// Returns whether the stored JSON can be sent unchanged.
     pub fn is_stored_text(&self, target: &Target) -> bool {
         self.accepted.shape == Shape::Object
             && self.accepted.encoding == Encoding::Json
             && self.is_storage(target)
     }
 
-    /// Whether objects are stored in the version that the client sees, or were converted to it by a webhook.
+    /// Returns whether objects are stored in the version of the view, or were converted to it by a webhook.
     fn is_storage(&self, target: &Target) -> bool {
         target.kind.webhook.is_some() || target.kind.storage.gvk == self.schema.gvk
     }
 
-    /// An answer with one object.
+    /// Creates the response with one object.
     pub fn reply(&self, code: u16, target: &Target, answer: &Answer) -> Result<Reply, Failure> {
         let encoding = self.accepted.encoding;
         if let Answer::Entry(entry) = answer
@@ -164,7 +166,7 @@ impl View {
         Ok(respond::encoded(self.is_pretty, code, encoding, text))
     }
 
-    /// The items in the order in which they are shown, which some tables have of their own.
+    /// Returns the items in the order of the response; some tables sort their rows.
     pub fn sorted(&self, target: &Target, items: Vec<Entry>) -> Result<Vec<Entry>, Failure> {
         let printer = self.printer();
         if self.accepted.shape != Shape::Table || !printer.sorts_rows() {
@@ -176,7 +178,7 @@ impl View {
         Ok(items.into_iter().map(|(_, entry)| entry).collect())
     }
 
-    /// The type of a list of the objects.
+    /// Returns the schema of a list of the objects.
     pub fn list_schema(&self) -> Result<Schema, Failure> {
         let list = self.app.registry.catalogue.schema(&self.list_kind());
         list.ok_or_else(|| Status::internal("no list type"))
@@ -190,12 +192,12 @@ impl View {
         gvk.group_version().kind(self.list_kind.clone())
     }
 
-    /// The type of a CBOR list, which needs nothing but its kind.
+    /// Returns a schema for a CBOR list, which needs only its kind.
     pub fn cbor_list_schema(&self) -> Schema {
         Schema { gvk: self.list_kind(), ..self.schema.clone() }
     }
 
-    /// A list up to its items.
+    /// Encodes a JSON list up to its items.
     pub fn list_head(&self, metadata: &Map) -> Vec<u8> {
         let kind = self.list_kind();
         let mut head = b"{\"kind\":".to_vec();
@@ -208,7 +210,7 @@ impl View {
         head
     }
 
-    /// An object's metadata.
+    /// Returns the `PartialObjectMetadata` of an object.
     pub fn partial(&self, mut obj: Object) -> Object {
         let metadata = obj.root.remove("metadata").unwrap_or_else(|| Map::new().into());
         let mut partial = Object::new();
@@ -217,7 +219,7 @@ impl View {
         partial
     }
 
-    /// An object's metadata, as [`respond::encoded`] takes it.
+    /// Encodes the `PartialObjectMetadata` of an object for [`respond::encoded`].
     pub fn partial_text(&self, obj: Object) -> Result<Bytes, Failure> {
         let schema = self.meta_schema("PartialObjectMetadata")?;
         self.accepted.encoding.object(&schema, &self.partial(obj))
@@ -227,13 +229,13 @@ impl View {
         tables::printer(&self.schema.gvk.group, &self.schema.gvk.kind)
     }
 
-    /// The form of a stored object of which [`View::row`] is to be made, when it is not that of the view.
+    /// Returns the version of a stored object from which [`View::row`] is printed, if it is not that of the view.
     pub fn printed(&self, target: &Target, entry: &Entry) -> Result<Option<Object>, Failure> {
         let is_printed_as_stored = has_printed_form(&self.schema.gvk);
         is_printed_as_stored.then(|| target.kind.decode(entry)).transpose()
     }
 
-    /// A row of a table; `printed` is the form of the object of which its cells are made, if another.
+    /// Creates a row of a table. Its cells are printed from `printed`, or from `obj` if it is `None`.
     pub fn row(&self, obj: &Object, printed: Option<&Object>) -> Value {
         let printer = self.printer();
         let now = self.app.registry.clock.now();
@@ -269,7 +271,7 @@ impl View {
         Value::Object(row)
     }
 
-    /// A Table; `columns` says whether it carries its columns (only the first of a watch does).
+    /// Creates a Table. `columns` says whether it has column definitions (in a watch, only the first has).
     pub fn table(&self, metadata: Map, rows: Vec<Value>, columns: bool) -> Value {
         let definitions = if columns {
             Value::Array(match &self.columns {
@@ -279,7 +281,7 @@ impl View {
         } else {
             Value::Null
         };
-        // Upstream's default table never makes the list of its rows when there are none.
+        // As upstream, the default table has null instead of an empty list of rows.
         let is_nil = rows.is_empty() && self.columns.is_none() && self.printer().is_default();
         let rows = if is_nil { Value::Null } else { Value::Array(rows) };
         value!({
@@ -289,7 +291,7 @@ impl View {
         })
     }
 
-    /// An object inside a watch event, in the encoding of the stream.
+    /// Encodes the object of a watch event, in the encoding of the stream.
     pub fn event_object(
         &self,
         target: &Target,
@@ -303,7 +305,7 @@ impl View {
                 metadata.insert("resourceVersion", obj.resource_version());
                 let printed = self.printed(target, entry)?;
                 let rows = vec![self.row(&obj, printed.as_ref())];
-                Ok(written(&self.table(metadata, rows, first)))
+                Ok(to_json(&self.table(metadata, rows, first)))
             }
             Shape::PartialList => self.partial_text(self.decoded(target, entry)?),
             Shape::Object | Shape::Partial => self.text(target, &Answer::Entry(entry.clone())),
@@ -311,13 +313,13 @@ impl View {
     }
 }
 
-pub(crate) fn written(value: &Value) -> Bytes {
+pub(crate) fn to_json(value: &Value) -> Bytes {
     let mut text = vec![];
     json::write_value(value, &mut text);
     Bytes::from(text)
 }
 
-/// Upstream's name for the internal type: `core.ConfigMapList`.
+/// Returns upstream's name of the internal type: `core.ConfigMapList`.
 pub(crate) fn go_type(schema: &Schema, suffix: &str) -> String {
     let group = schema.gvk.group.split('.').next().unwrap_or_default();
     let package = if group.is_empty() { "core" } else { group };

@@ -1,10 +1,10 @@
-//! Watch streams: events framed and sent, many to a write; bookmarks; the end.
+//! Watch streams: encodes and sends events in batches, and bookmarks.
 
 use crate::app::App;
-use crate::body::{Body, Chunks, Slot};
+use crate::body::{Body, ChunkSlot, ChunkStream};
 use crate::metrics::WatchSeries;
 use crate::negotiate::{Encoding, Shape};
-use crate::opening::Peer;
+use crate::peer::Peer;
 use crate::respond::{self, Reply};
 use crate::socket::Socket;
 use crate::view::{self, View};
@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Bytes of events that go to the socket at once.
+/// Size of the chunks of events.
 const CHUNK_BYTES: usize = 16 << 10;
-/// Room for what stands around an object of a JSON stream.
+/// Bytes around the object of a JSON event.
 const FRAME_BYTES: usize = 40;
 /// How long before its timeout a watch sends a bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-/// A running watch and how its events are shown.
+/// A running watch and the representation of its events.
 pub(crate) struct Stream {
     pub view: View,
     pub peer: Arc<Peer>,
@@ -33,11 +33,11 @@ pub(crate) struct Stream {
     pub session: WatchSession,
     pub bookmarks: bool,
     pub timeout: Option<Duration>,
-    /// What is counted of its events.
+    /// Metrics of its events.
     pub metrics: Option<WatchSeries>,
 }
 
-/// The stream of a watch that does not begin: one event that says why.
+/// Creates the response of a watch that fails to start: a stream with one error event.
 pub(crate) fn refusal(
     app: &App,
     encoding: Encoding,
@@ -45,51 +45,51 @@ pub(crate) fn refusal(
     failure: &Failure,
 ) -> Reply {
     let frame = error_frame(app, encoding, failure);
-    let chunks = Chunks::new(|slot| async move { slot.put(frame).await });
+    let chunks = ChunkStream::new(|slot| async move { slot.put(frame).await });
     respond::with_body(200, media_type, Body::Stream(chunks))
 }
 
 impl Stream {
-    /// The answer, whose body is what is sent.
+    /// Creates the response, whose body is the stream.
     pub fn reply(self, media_type: &'static str) -> Reply {
-        let chunks = Chunks::new(|slot| self.run(slot));
+        let chunks = ChunkStream::new(|slot| self.run(slot));
         respond::with_body(200, media_type, Body::Stream(chunks))
     }
 
-    async fn run(mut self, slot: Slot) {
+    async fn run(mut self, slot: ChunkSlot) {
         let life = self.timeout.unwrap_or_else(|| self.default_life());
         if life.is_zero() {
             return;
         }
         let end = Instant::now() + life;
         let bookmark_after = self.bookmark_times(end);
-        // What ends the watch is waited for once, and not anew with each event.
+        // Created once, so that it is not registered again for each event.
         let mut shutdown = self.view.app.shutdown.clone();
         let peer = self.peer.clone();
-        let over = async {
+        let cancelled = async {
             tokio::select! {
-                () = crate::opening::told(&mut shutdown) => {}
-                // Over HTTP/2 the connection notices itself that the client went.
+                () = crate::peer::shutdown_requested(&mut shutdown) => {}
+                // An HTTP/2 connection detects a closed client itself.
                 () = closed(peer.socket.as_ref()) => {}
             }
         };
-        tokio::pin!(over);
+        tokio::pin!(cancelled);
         let timer = sleep_until(bookmark_after(Instant::now()));
         tokio::pin!(timer);
-        let mut out = Sent {
+        let mut out = StreamState {
             forms: self.forms(),
             first: true,
             initial_end_due: self.session.marks_initial_end,
             through: self.session.began_at,
         };
         loop {
-            // Read before the events: all up to here have been applied when they are taken.
+            // Read before the events are taken, so that all events up to this revision are included.
             let applied = self.view.app.registry.cache.revision();
             if self.session.is_converting() {
                 let prepared = Box::pin(self.prepare());
                 let ended = tokio::select! {
                     ended = prepared => ended,
-                    () = over.as_mut() => return,
+                    () = cancelled.as_mut() => return,
                 };
                 if let Err(ended) = ended {
                     return self.end(&slot, ended).await;
@@ -108,7 +108,7 @@ impl Stream {
             }
             tokio::select! {
                 changed = self.session.changed() => if changed.is_err() { return },
-                () = over.as_mut() => return,
+                () = cancelled.as_mut() => return,
                 () = timer.as_mut() => {
                     let now = Instant::now();
                     if now >= end {
@@ -121,13 +121,13 @@ impl Stream {
         }
     }
 
-    async fn end(&self, slot: &Slot, ended: Ended) {
-        if let Ended::Failure(failure) = ended {
+    async fn end(&self, slot: &ChunkSlot, ended: StreamEnd) {
+        if let StreamEnd::Failure(failure) = ended {
             slot.put(self.error_frame(&failure)).await;
         }
     }
 
-    /// When the bookmark after a time is due; of a watch without bookmarks, its end.
+    /// Returns a function from a time to the time of the next bookmark; the end if there are no bookmarks.
     fn bookmark_times(&self, end: Instant) -> impl Fn(Instant) -> Instant + use<> {
         let (period, bookmarks) = (self.view.app.limits.bookmark_period, self.bookmarks);
         move |now| match now + period {
@@ -138,12 +138,14 @@ impl Stream {
         }
     }
 
-    /// Converts what is about to be sent.
-    async fn prepare(&mut self) -> Result<(), Ended> {
+    /// Converts the next events to the version of the watch.
+    async fn prepare(&mut self) -> Result<(), StreamEnd> {
         self.session.prepare().await.map_err(|error| match error {
-            // Its clients ask again, and are told why when they do.
-            WatchError::Conversion(_) | WatchError::Cursor(CursorError::Closed) => Ended::Quietly,
-            WatchError::Cursor(error) => Ended::from(error),
+            // The client starts a new watch, whose response has the error.
+            WatchError::Conversion(_) | WatchError::Cursor(CursorError::Closed) => {
+                StreamEnd::Quietly
+            }
+            WatchError::Cursor(error) => StreamEnd::from(error),
         })
     }
 
@@ -151,18 +153,17 @@ impl Stream {
         error_frame(&self.view.app, self.view.accepted.encoding, failure)
     }
 
-    /// What tells the events of a change apart as different watchers see them; nothing where all of them are
-    /// sent the stored text.
+    /// Returns the cache keys of encoded events, by [`EventKind`]; empty if the stored JSON is sent unchanged.
     fn forms(&self) -> [String; 3] {
         let (view, generation) = (&self.view, self.target.kind.generation);
         let has_none = view.is_stored_text(&self.target) && generation == 0;
-        ["ADDED", "MODIFIED", "DELETED"].map(|word| match has_none {
+        ["ADDED", "MODIFIED", "DELETED"].map(|event_type| match has_none {
             true => String::new(),
-            false => format!("{word} {:?} {} {generation}", view.accepted, view.schema.gvk),
+            false => format!("{event_type} {:?} {} {generation}", view.accepted, view.schema.gvk),
         })
     }
 
-    /// The timeout of a watch without `timeoutSeconds`.
+    /// Returns the timeout of a watch without `timeoutSeconds`.
     fn default_life(&self) -> Duration {
         let random = self.view.app.registry.clock.random();
         let share = u32::from(u16::from_le_bytes([random[0], random[1]]));
@@ -170,8 +171,12 @@ impl Stream {
         least + least * share / u32::from(u16::MAX)
     }
 
-    /// The frames of the events at hand.
-    fn chunk(&mut self, out: &mut Sent, applied: Revision) -> Result<Option<Bytes>, Ended> {
+    /// Encodes the available events; `None` if there are none.
+    fn chunk(
+        &mut self,
+        out: &mut StreamState,
+        applied: Revision,
+    ) -> Result<Option<Bytes>, StreamEnd> {
         let mut events: Vec<WatchEvent> = vec![];
         let mut frames = BytesMut::new();
         loop {
@@ -199,11 +204,11 @@ impl Stream {
     fn frame(
         &self,
         event: &WatchEvent,
-        out: &mut Sent,
+        out: &mut StreamState,
         frames: &mut BytesMut,
     ) -> Result<(), Failure> {
         out.through = out.through.max(event.entry.modified());
-        let word = match event.kind {
+        let event_type = match event.kind {
             EventKind::Added => "ADDED",
             EventKind::Modified => "MODIFIED",
             EventKind::Deleted => "DELETED",
@@ -211,16 +216,16 @@ impl Stream {
         if self.view.is_stored_text(&self.target) && self.is_current(event) {
             let object = event.entry.json_slice();
             frames.reserve(object.len() + FRAME_BYTES);
-            put_json(word, object, frames);
+            put_json(event_type, object, frames);
             return Ok(());
         }
         let first = std::mem::take(&mut out.first);
         let make = || -> Result<Bytes, Failure> {
             let object = self.view.event_object(&self.target, &event.entry, first)?;
-            Ok(framed(self.view.accepted.encoding, word, &object))
+            Ok(encode_frame(self.view.accepted.encoding, event_type, &object))
         };
         frames.put(match &event.change {
-            // Ages in tables are those of now.
+            // Tables have ages relative to now, so their frames are not cached.
             Some(change) if self.view.accepted.shape != Shape::Table => {
                 change.frame(&out.forms[event.kind as usize], make)?
             }
@@ -233,7 +238,7 @@ impl Stream {
         self.target.kind.is_current(&event.entry, &self.view.schema)
     }
 
-    /// `BOOKMARK`: everything up to `revision` has been sent.
+    /// Encodes a bookmark: all events up to `revision` have been sent.
     fn bookmark(&self, revision: Revision, initial_end: bool) -> Bytes {
         let schema = self.target.schema();
         let mut metadata = Map::new();
@@ -243,16 +248,17 @@ impl Stream {
         }
         let mut obj = keelson_meta::Object::new();
         obj.root.insert("metadata", metadata);
-        // An object of metadata only fits every kind.
+        // An object with only metadata is valid for every kind.
         let text = match self.view.accepted.shape {
             Shape::Object => self.view.accepted.encoding.object(schema, &obj),
             Shape::Table => {
                 let metadata = obj.metadata().cloned().unwrap_or_default();
-                Ok(view::written(&self.view.table(metadata, vec![], false)))
+                Ok(view::to_json(&self.view.table(metadata, vec![], false)))
             }
             Shape::Partial | Shape::PartialList => self.view.partial_text(obj),
         };
-        let frame = framed(self.view.accepted.encoding, "BOOKMARK", &text.unwrap_or_default());
+        let frame =
+            encode_frame(self.view.accepted.encoding, "BOOKMARK", &text.unwrap_or_default());
         self.count(frame.len());
         frame
     }
@@ -265,27 +271,27 @@ impl Stream {
     }
 }
 
-/// A watch event in the encoding of the stream; `object` is encoded already.
-fn framed(encoding: Encoding, word: &str, object: &[u8]) -> Bytes {
+/// Encodes a watch event in the encoding of the stream. `object` is encoded already.
+fn encode_frame(encoding: Encoding, event_type: &str, object: &[u8]) -> Bytes {
     let mut out = vec![];
     match encoding {
-        Encoding::Json | Encoding::Yaml => put_json(word, object, &mut out),
-        Encoding::Protobuf => proto::encode_watch_frame(word, object, &mut out),
-        Encoding::Cbor => cbor::encode_watch_event(word, object, &mut out),
+        Encoding::Json | Encoding::Yaml => put_json(event_type, object, &mut out),
+        Encoding::Protobuf => proto::encode_watch_frame(event_type, object, &mut out),
+        Encoding::Cbor => cbor::encode_watch_event(event_type, object, &mut out),
     }
     Bytes::from(out)
 }
 
-/// The event that ends a stream that cannot go on.
+/// Encodes the error event that ends a stream.
 fn error_frame(app: &App, encoding: Encoding, failure: &Failure) -> Bytes {
     let kind = keelson_meta::GroupVersionKind::new("", "v1", "Status");
     let object = keelson_meta::Object::from_value(failure.to_value()).unwrap_or_default();
     let schema = app.registry.catalogue.schema(&kind);
     let body = schema.map(|schema| encoding.object(&schema, &object));
-    framed(encoding, "ERROR", &body.and_then(Result::ok).unwrap_or_default())
+    encode_frame(encoding, "ERROR", &body.and_then(Result::ok).unwrap_or_default())
 }
 
-/// Waits until the client has closed a socket that nobody reads.
+/// Waits until the client has closed the socket; for ever without a socket.
 async fn closed(socket: Option<&Socket>) {
     match socket {
         Some(socket) => socket.closed().await,
@@ -294,47 +300,46 @@ async fn closed(socket: Option<&Socket>) {
 }
 
 /// Why a stream has no more events.
-enum Ended {
-    /// The resource changed or is served no longer: the client is to ask again.
+enum StreamEnd {
+    /// The resource changed or is no longer served. The client has to start a new watch.
     Quietly,
     Failure(Failure),
 }
 
-impl From<CursorError> for Ended {
-    fn from(error: CursorError) -> Ended {
+impl From<CursorError> for StreamEnd {
+    fn from(error: CursorError) -> StreamEnd {
         match error {
-            CursorError::Closed => Ended::Quietly,
+            CursorError::Closed => StreamEnd::Quietly,
             CursorError::Lagged => {
                 let why = "too old resource version: the watch fell behind";
-                Ended::Failure(Status::expired(why))
+                StreamEnd::Failure(Status::expired(why))
             }
         }
     }
 }
 
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Ended {
-        Ended::Failure(failure)
+impl From<Failure> for StreamEnd {
+    fn from(failure: Failure) -> StreamEnd {
+        StreamEnd::Failure(failure)
     }
 }
 
-/// State of a stream: what was sent so far.
-struct Sent {
-    /// What tells the events of a change apart as different watchers see them, by [`EventKind`]; nothing
-    /// where the stored text is sent.
+/// State of a stream.
+struct StreamState {
+    /// Cache keys of encoded events, by [`EventKind`]; empty if the stored JSON is sent unchanged.
     forms: [String; 3],
-    /// No event was sent yet.
+    /// Whether no event was sent yet.
     first: bool,
-    /// The bookmark that ends the initial events is still to come.
+    /// Whether the bookmark that ends the initial events must still be sent.
     initial_end_due: bool,
-    /// The newest of what was sent, which may be newer than what all resources have applied.
+    /// The newest revision sent, which may be newer than the revision applied to all resources.
     through: Revision,
 }
 
-/// A watch event of a JSON stream.
-fn put_json(word: &str, object: &[u8], out: &mut impl BufMut) {
+/// Appends a watch event of a JSON stream.
+fn put_json(event_type: &str, object: &[u8], out: &mut impl BufMut) {
     out.put_slice(b"{\"type\":\"");
-    out.put_slice(word.as_bytes());
+    out.put_slice(event_type.as_bytes());
     out.put_slice(b"\",\"object\":");
     out.put_slice(object);
     out.put_slice(b"}\n");

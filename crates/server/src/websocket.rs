@@ -1,9 +1,9 @@
 //! Watches over WebSocket (RFC 6455): each event is a message, text for JSON and binary for protobuf
 //! (apiserver `endpoints/handlers/watch.go`).
 
-use crate::body::{Body, Chunks};
-use crate::connections::Place;
-use crate::opening::{Peer, told};
+use crate::body::{Body, ChunkStream};
+use crate::connections::ConnectionSlot;
+use crate::peer::{Peer, shutdown_requested};
 use crate::respond::{self, Reply};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -19,33 +19,33 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
-/// Bytes of a message, and of each of its frames, from a client, who has nothing to say but that it goes.
+/// Most bytes of a message or frame from a client, which only sends the close.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
-/// The version of the protocol, as its header has it.
+/// The protocol version in `Sec-WebSocket-Version`.
 const VERSION: &str = "13";
 /// Prefix of a subprotocol that carries a bearer token (apiserver `authentication/request/websocket`).
 const TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// A request that wants to go on as a WebSocket.
+/// A request to upgrade to a WebSocket.
 pub(crate) struct Upgrade {
     on: OnUpgrade,
-    /// The connection counts until the socket is closed.
-    place: Place,
+    /// Counts the connection until the socket is closed.
+    slot: ConnectionSlot,
 }
 
 impl Upgrade {
-    /// Takes what is needed for the upgrade out of a request that asks for one.
+    /// Takes the upgrade out of a request; `None` if it does not request a WebSocket.
     pub fn of(request: &mut Request<Incoming>, peer: &Peer) -> Option<Upgrade> {
         if *request.method() != Method::GET
-            || !has_word(request.headers(), header::UPGRADE, "websocket")
-            || !has_word(request.headers(), header::CONNECTION, "upgrade")
+            || !has_token(request.headers(), header::UPGRADE, "websocket")
+            || !has_token(request.headers(), header::CONNECTION, "upgrade")
         {
             return None;
         }
-        Some(Upgrade { on: hyper::upgrade::on(request), place: peer.place.clone() })
+        Some(Upgrade { on: hyper::upgrade::on(request), slot: peer.slot.clone() })
     }
 
-    /// Goes on as a WebSocket where the answer is a stream of events; other answers stay what they are.
+    /// Switches to a WebSocket if the response is a stream of events; returns other responses unchanged.
     pub fn switch(
         self,
         headers: &HeaderMap,
@@ -55,7 +55,7 @@ impl Upgrade {
         let media_type = reply.headers().get(header::CONTENT_TYPE);
         let events = match media_type.and_then(|value| value.to_str().ok()) {
             Some("application/json") => Events::Lines,
-            Some("application/vnd.kubernetes.protobuf;stream=watch") => Events::Counted,
+            Some("application/vnd.kubernetes.protobuf;stream=watch") => Events::LengthPrefixed,
             _ => return reply,
         };
         let (parts, body) = reply.into_parts();
@@ -69,7 +69,12 @@ impl Upgrade {
         switched
     }
 
-    async fn run(self, mut chunks: Chunks, events: Events, mut shutdown: watch::Receiver<bool>) {
+    async fn run(
+        self,
+        mut chunks: ChunkStream,
+        events: Events,
+        mut shutdown: watch::Receiver<bool>,
+    ) {
         let Ok(upgraded) = self.on.await else { return };
         let config = WebSocketConfig::default()
             .max_message_size(Some(MESSAGE_BYTES_MAX))
@@ -91,12 +96,12 @@ impl Upgrade {
         tokio::select! {
             sent = pump => {
                 if let Err(error) = sent {
-                    tracing::debug!(%error, "a WebSocket ended");
+                    tracing::debug!(%error, "WebSocket ended");
                 }
             }
             () = listen => {}
-            () = told(&mut shutdown) => {}
-            () = self.place.evicted() => {}
+            () = shutdown_requested(&mut shutdown) => {}
+            () = self.slot.evicted() => {}
         }
     }
 }
@@ -104,14 +109,14 @@ impl Upgrade {
 /// The framing of events in a stream.
 #[derive(Clone, Copy)]
 enum Events {
-    /// JSON, a line each.
+    /// JSON, one line per event.
     Lines,
-    /// Four bytes of length before each.
-    Counted,
+    /// Each event has a length prefix of four bytes.
+    LengthPrefixed,
 }
 
 impl Events {
-    /// Takes the next event off a chunk.
+    /// Splits the next event off a chunk.
     fn next(self, chunk: &mut Bytes) -> Option<Message> {
         if chunk.is_empty() {
             return None;
@@ -122,7 +127,7 @@ impl Events {
                 let line = chunk.split_to(end.map_or(chunk.len(), |end| end + 1));
                 Some(Message::Text(line.try_into().ok()?))
             }
-            Events::Counted => {
+            Events::LengthPrefixed => {
                 let length = usize::try_from(chunk.try_get_u32().ok()?).ok()?;
                 Some(Message::Binary(chunk.split_to(length.min(chunk.len()))))
             }
@@ -130,30 +135,30 @@ impl Events {
     }
 }
 
-fn words(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
+fn header_tokens(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty())
 }
 
-pub(crate) fn has_word(headers: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
-    words(headers, name).any(|given| given.eq_ignore_ascii_case(word))
+pub(crate) fn has_token(headers: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
+    header_tokens(headers, name).any(|given| given.eq_ignore_ascii_case(word))
 }
 
-/// The answer to a handshake: 101, or its refusal.
+/// Returns the response to a handshake: 101, or an error.
 fn handshake(headers: &HeaderMap) -> Result<Reply, Box<Reply>> {
     let refused = |code| Box::new(respond::text(code, ""));
-    if !has_word(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {
+    if !has_token(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {
         let mut reply = refused(400);
         let version = HeaderValue::from_static(VERSION);
         reply.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, version);
         return Err(reply);
     }
-    // Browsers say where they come from; the reference wants that of everybody.
+    // kube-apiserver requires an Origin header, which browsers send.
     if !headers.contains_key(header::ORIGIN) {
         return Err(refused(403));
     }
     let key = headers.get(header::SEC_WEBSOCKET_KEY).ok_or_else(|| refused(400))?;
-    let mut protocols = words(headers, header::SEC_WEBSOCKET_PROTOCOL)
+    let mut protocols = header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL)
         .filter(|protocol| !protocol.starts_with(TOKEN_PREFIX));
     let (protocol, more) = (protocols.next(), protocols.next());
     if more.is_some() {
@@ -171,10 +176,10 @@ fn handshake(headers: &HeaderMap) -> Result<Reply, Box<Reply>> {
     Ok(reply)
 }
 
-/// The `Authorization` header that a WebSocket's subprotocols stand for: browsers cannot send the header
-/// itself. 401 for one that cannot be read.
+/// Returns the value of the `Authorization` header given as a WebSocket subprotocol, because browsers cannot
+/// send the header itself. Fails with 401 if it is invalid.
 pub(crate) fn authorization(headers: &HeaderMap) -> Result<Option<String>, Failure> {
-    let mut tokens = words(headers, header::SEC_WEBSOCKET_PROTOCOL)
+    let mut tokens = header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL)
         .filter_map(|protocol| protocol.strip_prefix(TOKEN_PREFIX));
     let Some(token) = tokens.next() else { return Ok(None) };
     let token = URL_SAFE_NO_PAD.decode(token).ok().and_then(|token| String::from_utf8(token).ok());
@@ -186,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_taken_apart() {
+    fn chunks_are_split_into_events() {
         let mut chunk = Bytes::from_static(b"{\"a\":1}\n{}\n");
         let first = Events::Lines.next(&mut chunk);
         assert_eq!(first, Some(Message::Text("{\"a\":1}\n".into())));
@@ -194,9 +199,9 @@ mod tests {
         assert_eq!(Events::Lines.next(&mut chunk), None);
         let mut chunk = Bytes::from_static(b"\0\0\0\x02ab\0\0\0\x01c");
         let binary = |bytes: &'static [u8]| Some(Message::Binary(Bytes::from_static(bytes)));
-        assert_eq!(Events::Counted.next(&mut chunk), binary(b"ab"));
-        assert_eq!(Events::Counted.next(&mut chunk), binary(b"c"));
-        assert_eq!(Events::Counted.next(&mut chunk), None);
+        assert_eq!(Events::LengthPrefixed.next(&mut chunk), binary(b"ab"));
+        assert_eq!(Events::LengthPrefixed.next(&mut chunk), binary(b"c"));
+        assert_eq!(Events::LengthPrefixed.next(&mut chunk), None);
     }
 
     #[test]

@@ -258,7 +258,7 @@ fn bodies_in_memory_are_bounded_together() {
 /// Answers from a server that is told to wait are not unlimited either: heads that do not end.
 #[test]
 fn unfinished_heads_of_strangers_are_bounded_together() {
-    let server = start(Limits { unasked_bytes_max: 100_000, ..Limits::default() });
+    let server = start(Limits { unauthenticated_bytes_max: 100_000, ..Limits::default() });
     let begin = format!("GET /version HTTP/1.1\r\nHost: h\r\nA: {}", "a".repeat(60_000));
     let first = server.client().write(begin.as_bytes());
     let mut second = server.client().write(begin.as_bytes());

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The values of the label `result`, for authentication and authorization.
 const AUTHENTICATION: [&str; 3] = ["success", "failure", "error"];
 const AUTHORIZATION: [&str; 3] = ["allowed", "no-opinion", "error"];
-/// The values of the label `username`; the last two are for addresses of mail, and everybody else.
+/// The values of the label `username`; the last two are for email addresses and for all other users.
 const USERS: [&str; 7] = [
     "admin",
     "client",
@@ -37,7 +37,7 @@ impl Access {
         }
     }
 
-    /// Counts an authentication. Where nothing was shown that could be wrong, it failed without an error.
+    /// Counts an authentication. A failure without credentials counts as `failure`, with credentials as `error`.
     pub fn authenticated(
         &self,
         result: &Result<User, Failure>,
@@ -85,7 +85,7 @@ impl Access {
     }
 }
 
-/// Who is not one of a few known users counts among the others.
+/// Returns the index of a user's label.
 fn user_label(name: &str) -> usize {
     let known = &USERS[..USERS.len() - 2];
     match known.iter().position(|known| *known == name) {

@@ -1,23 +1,23 @@
-//! Metrics of the process, as Linux tells them; nothing where it does not.
+//! Metrics of the process from `/proc`; left out on other systems.
 
 use keelson_metrics::{Description, Exposition, MetricType};
 use std::fs;
 
 /// The kernel counts processor time in hundredths of a second, on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Bytes of a page, as `/proc/self/auxv` says where it can be read.
+/// Default page size, if `/proc/self/auxv` cannot be read.
 const PAGE_BYTES: f64 = 4096.0;
 /// `AT_PAGESZ` of `getauxval(3)`.
 const AUXV_PAGE_BYTES: u64 = 6;
 
 pub(super) fn write(out: &mut Exposition) {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the program, in parentheses, may have spaces.
+    // The program name, in parentheses, may contain spaces.
     let fields: Vec<f64> = stat
         .rsplit_once(')')
         .map(|(_, rest)| rest.split_whitespace().map(|word| word.parse().unwrap_or(0.0)).collect())
         .unwrap_or_default();
-    // Counted from the third, as `proc(5)` does from 1.
+    // Field numbers as in `proc(5)`, which start at 1; the first two are cut off.
     let field = |number: usize| fields.get(number - 3).copied();
     let mut put = |described: &'static Description, value: Option<f64>| {
         if let Some(value) = value {
@@ -44,14 +44,14 @@ fn page_bytes() -> f64 {
     found.map_or(PAGE_BYTES, |entry| word(&entry[8..]) as f64)
 }
 
-/// When the machine was started, in seconds of the epoch.
+/// Returns the boot time in seconds since 1970.
 fn boot_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let line = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
     line.trim().parse().ok()
 }
 
-/// The soft limit of this name.
+/// Returns a soft limit by name.
 fn limit(limits: &str, name: &str) -> Option<f64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match line.split_whitespace().next()? {

@@ -1,4 +1,4 @@
-//! Metrics of requests: how many, how long, how large, by resource, verb and code.
+//! Metrics of requests: count, duration and size, by resource, verb and code.
 
 use keelson_metrics::{
     Bounds, Counter, Description, Exposition, FamilyText, Gauge, Histogram, MetricType, Series,
@@ -8,10 +8,10 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Combinations of resource, scope and verb that are counted apart.
+/// Most combinations of resource, scope and verb with their own series.
 const SERIES_MAX: usize = 16_384;
 
-/// The clients of the control plane that are counted apart, by the beginning of their User-Agent.
+/// The clients of the control plane with their own label, by the start of their User-Agent.
 const SYSTEM_CLIENTS: [&str; 4] =
     ["", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 /// The values of the label `dry_run`.
@@ -19,32 +19,32 @@ const DRY_RUNS: [&str; 3] = ["", "All", "invalid"];
 /// The values of the label `request_kind`.
 const REQUEST_KINDS: [&str; 2] = ["mutating", "readOnly"];
 
-/// Requests so far.
+/// Request metrics of all resources.
 #[derive(Debug)]
 pub(crate) struct Requests {
     series: SeriesMap<RequestMetrics>,
-    /// Those that are being answered, by `REQUEST_KINDS`.
+    /// Requests in flight, by `REQUEST_KINDS`.
     in_flight: [Gauge; 2],
 }
 
 /// Requests of one verb for one resource.
 #[derive(Debug, Default)]
 struct RequestMetrics {
-    /// By `DRY_RUNS`.
+    /// Durations, by `DRY_RUNS`.
     seconds: [OnceLock<Histogram>; 3],
-    /// The same in other buckets, for all of them.
+    /// Durations without webhooks.
     sli_seconds: OnceLock<Histogram>,
-    /// Bytes of the answers.
+    /// Response sizes.
     sizes: OnceLock<Histogram>,
-    /// Few, so that they are searched one by one.
-    answers: RwLock<Vec<(Answer, Counter)>>,
-    /// Long-running ones that are being answered.
+    /// Few, so a linear search is enough.
+    answers: RwLock<Vec<(ResultLabels, Counter)>>,
+    /// Long-running requests in progress.
     running: Gauge,
 }
 
 /// The labels of `apiserver_request_total` that differ between requests of one verb for one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Answer {
+struct ResultLabels {
     code: u16,
     /// Index into `DRY_RUNS`.
     dry_run: usize,
@@ -52,10 +52,10 @@ struct Answer {
     client: usize,
 }
 
-/// What a request asks for, as labels say it.
+/// The labels of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
-    /// `apiserver`; empty for paths that are no resources.
+pub(crate) struct RequestLabels<'a> {
+    /// `apiserver`; empty for non-resource paths.
     pub component: &'static str,
     pub group: &'a str,
     pub resource: &'a str,
@@ -66,30 +66,31 @@ pub(crate) struct Asked<'a> {
     pub version: &'a str,
 }
 
-/// A request that is counted when it is dropped.
+/// Observes a request, and records it in the metrics when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Measured {
+pub(crate) struct RequestObserver {
     metrics: Arc<super::Metrics>,
     series: Arc<Series<RequestMetrics>>,
     verb: &'static str,
-    begun: Instant,
-    /// How long it waited for webhooks of admission.
+    started: Instant,
+    /// How long it waited for admission webhooks.
     webhooks_took: Duration,
-    answer: Answer,
+    answer: ResultLabels,
     /// Bytes sent so far.
     bytes: u64,
 }
 
-impl Measured {
-    /// Begins to measure a request. `None`: there are too many series for another one.
+impl RequestObserver {
+    /// Starts to observe a request. Returns `None` if there are too many series.
     pub fn begin(
         metrics: &Arc<super::Metrics>,
-        asked: &Asked<'_>,
-        begun: Instant,
+        labels_of: &RequestLabels<'_>,
+        started: Instant,
         dry_run: &[&str],
         user_agent: &str,
-    ) -> Option<Measured> {
-        let Asked { component, group, resource, scope, subresource, verb, version } = *asked;
+    ) -> Option<RequestObserver> {
+        let RequestLabels { component, group, resource, scope, subresource, verb, version } =
+            *labels_of;
         let values = [component, group, resource, scope, subresource, verb, version];
         let series = metrics.requests.series.get(&values)?;
         if is_long_running(verb) {
@@ -97,39 +98,42 @@ impl Measured {
         } else {
             metrics.requests.in_flight[request_kind(verb)].add(1);
         }
-        let answer =
-            Answer { code: 0, dry_run: dry_run_label(dry_run), client: client_label(user_agent) };
-        Some(Measured {
+        let answer = ResultLabels {
+            code: 0,
+            dry_run: dry_run_label(dry_run),
+            client: client_label(user_agent),
+        };
+        Some(RequestObserver {
             metrics: metrics.clone(),
             series,
             verb,
-            begun,
+            started,
             webhooks_took: Duration::ZERO,
             answer,
             bytes: 0,
         })
     }
 
-    /// The status of the answer.
+    /// Records the status of the response.
     pub fn answered(&mut self, code: u16) {
         self.answer.code = code;
     }
 
-    /// Webhooks of admission took this long.
+    /// Records how long admission webhooks took.
     pub fn waited_for_webhooks(&mut self, took: Duration) {
         self.webhooks_took = took;
     }
 
-    /// Bytes of the answer went out.
+    /// Counts bytes of the response that were sent.
     pub fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
 }
 
-impl Drop for Measured {
+impl Drop for RequestObserver {
     fn drop(&mut self) {
         let metrics = &self.series.metrics;
-        let took = self.begun.elapsed();
+        let took = self.started.elapsed();
         let seconds = &metrics.seconds[self.answer.dry_run];
         seconds.get_or_init(|| Histogram::new(&SECONDS)).observe_duration(took);
         if self.verb != "WATCH" {
@@ -149,7 +153,7 @@ impl Drop for Measured {
 }
 
 impl RequestMetrics {
-    fn count(&self, answer: Answer) {
+    fn count(&self, answer: ResultLabels) {
         let known = self.answers.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, count)) = known.iter().find(|(known, _)| *known == answer) {
             return count.increment();
@@ -356,9 +360,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_webhooks_is_no_part_of_the_service_level() {
+    fn the_sli_duration_excludes_webhooks() {
         let metrics = Arc::new(super::super::Metrics::new());
-        let asked = Asked {
+        let labels_of = RequestLabels {
             component: "apiserver",
             group: "",
             resource: "pods",
@@ -367,12 +371,12 @@ mod tests {
             verb: "POST",
             version: "v1",
         };
-        let begun = Instant::now() - Duration::from_secs(50);
-        let mut measured =
-            Measured::begin(&metrics, &asked, begun, &[], "kubectl/v1").expect("there is room");
-        measured.waited_for_webhooks(Duration::from_secs(50 - 10));
-        measured.answered(201);
-        drop(measured);
+        let started = Instant::now() - Duration::from_secs(50);
+        let mut observer = RequestObserver::begin(&metrics, &labels_of, started, &[], "kubectl/v1")
+            .expect("below the maximum of series");
+        observer.waited_for_webhooks(Duration::from_secs(50 - 10));
+        observer.answered(201);
+        drop(observer);
         let mut out = Exposition::default();
         metrics.requests.write(&mut out);
         let text = out.finish();
@@ -397,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_the_control_plane_are_known_by_their_user_agent() {
+    fn control_plane_clients_are_recognized_by_their_user_agent() {
         let label = |agent: &str| SYSTEM_CLIENTS[client_label(agent)];
         assert_eq!(label("kube-scheduler/v1.36.2 (linux/amd64)/leader-election"), "kube-scheduler");
         assert_eq!(label("kube-controller-manager"), "kube-controller-manager");

@@ -1,7 +1,7 @@
-//! [`Ask`]: a request without its body.
+//! [`RequestHead`]: a request without its body.
 
 use crate::negotiate::{self, Accepted};
-use crate::opening::Peer;
+use crate::peer::Peer;
 use crate::query::Query;
 use crate::route::ResourceRoute;
 use http::{HeaderMap, HeaderName, Method, Uri, header};
@@ -11,53 +11,58 @@ use keelson_schema::decode::Format;
 use std::sync::Arc;
 
 /// A request without its body.
-pub struct Ask {
+pub struct RequestHead {
     /// HTTP method.
     pub method: Method,
-    /// The URL, for its path as it was sent.
+    /// The URL as it was sent.
     pub uri: Uri,
     /// Headers.
     pub headers: HeaderMap,
     /// Query parameters.
     pub query: Query,
-    /// Whether objects are read and written in CBOR too.
+    /// Whether CBOR is served.
     pub cbor: bool,
-    /// The client's address.
+    /// The client's connection.
     pub(crate) peer: Arc<Peer>,
 }
 
-impl Ask {
-    /// A header as text.
+impl RequestHead {
+    /// Returns a header as text.
     pub fn header(&self, name: HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The form in which objects are answered.
+    /// Negotiates the encoding and shape of objects in the response.
     pub fn accepted(&self) -> Result<Accepted, Failure> {
-        negotiate::accept(self.header(header::ACCEPT), negotiate::spoken(self.cbor))
+        negotiate::accept(self.header(header::ACCEPT), negotiate::supported_encodings(self.cbor))
     }
 
-    /// The form in which a subresource is answered that has no tables.
+    /// Negotiates the encoding and shape of a subresource that has no tables.
     pub fn accepted_without_tables(&self) -> Result<Accepted, Failure> {
-        let (header, spoken) = (self.header(header::ACCEPT), negotiate::spoken(self.cbor));
-        negotiate::accept_without_tables(header, spoken)
+        let (header, supported) =
+            (self.header(header::ACCEPT), negotiate::supported_encodings(self.cbor));
+        negotiate::accept_without_tables(header, supported)
     }
 
-    /// The form in which objects of a resource are answered.
+    /// Negotiates the encoding and shape of objects of a built-in or custom resource.
     pub fn accepted_of(&self, source: Source) -> Result<Accepted, Failure> {
-        let (header, spoken) = (self.header(header::ACCEPT), negotiate::spoken(self.cbor));
+        let (header, supported) =
+            (self.header(header::ACCEPT), negotiate::supported_encodings(self.cbor));
         match source {
-            Source::BuiltIn => negotiate::accept(header, spoken),
-            Source::Custom => negotiate::accept_custom(header, spoken),
+            Source::BuiltIn => negotiate::accept(header, supported),
+            Source::Custom => negotiate::accept_custom(header, supported),
         }
     }
 
-    /// The form of the body.
+    /// Returns the format of the request body.
     pub fn body_format(&self) -> Result<Format, Failure> {
-        negotiate::body_format(self.header(header::CONTENT_TYPE), negotiate::spoken(self.cbor))
+        negotiate::body_format(
+            self.header(header::CONTENT_TYPE),
+            negotiate::supported_encodings(self.cbor),
+        )
     }
 
-    /// Whether the answer is laid out for people.
+    /// Returns whether the response is indented (`pretty`, or a browser or curl).
     pub fn pretty(&self) -> bool {
         self.query.pretty().unwrap_or_else(|| {
             let agent = self.header(header::USER_AGENT).unwrap_or_default();
@@ -67,11 +72,11 @@ impl Ask {
         })
     }
 
-    /// The verb of a resource request, before anybody checked whether the resource has it.
+    /// Returns the verb of a resource request. The resource may not support it.
     pub fn verb(&self, route: &ResourceRoute) -> &'static str {
         let collection = route.name.is_empty();
         match self.method {
-            // Whatever the method: the path is what asks for it.
+            // The deprecated `/watch/` path means a watch with any method.
             _ if route.is_watch => "watch",
             Method::GET if collection && self.query.is_watch() => "watch",
             Method::GET if collection => "list",

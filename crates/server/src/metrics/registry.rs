@@ -1,4 +1,4 @@
-//! Metrics that are read when somebody asks: versions, features, stored objects.
+//! Metrics that are computed on request: version, features, stored objects.
 
 use crate::version::VersionInfo;
 use keelson_meta::{Feature, Stage};
@@ -21,7 +21,7 @@ pub(super) fn write(registry: &Registry, built: &VersionInfo, out: &mut Expositi
     objects(registry, out);
 }
 
-/// The numbers of stored objects, of each kind once.
+/// Writes the number of stored objects of each kind.
 fn objects(registry: &Registry, out: &mut Exposition) {
     let api = registry.api();
     let mut counts: Vec<(&str, &str, f64)> = api
@@ -53,7 +53,7 @@ fn objects(registry: &Registry, out: &mut Exposition) {
     }
 }
 
-/// The architecture as Go names it.
+/// Returns Go's name of the architecture.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,4 +1,4 @@
-//! The bodies of requests that are in memory: bounded together, so that many long ones wait for each other.
+//! Limits the memory of all request bodies together. Further bodies wait until others are freed.
 
 use crate::limits::Limits;
 use keelson_meta::status::Details;
@@ -8,31 +8,31 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// After how long a client that was refused may ask again.
+/// `Retry-After` of a refused request.
 const RETRY_SECONDS: u32 = 1;
 
-/// Memory for request bodies, in bytes.
+/// The memory available for request bodies, in bytes.
 #[derive(Debug)]
-pub(crate) struct Bodies {
+pub(crate) struct BodyMemory {
     bytes: Arc<Semaphore>,
     wait_max: Duration,
 }
 
-impl Bodies {
-    pub fn new(limits: &Limits) -> Bodies {
+impl BodyMemory {
+    pub fn new(limits: &Limits) -> BodyMemory {
         let bytes = limits.bodies_bytes_max.min(Semaphore::MAX_PERMITS);
-        Bodies { bytes: Arc::new(Semaphore::new(bytes)), wait_max: limits.bodies_wait_max }
+        BodyMemory { bytes: Arc::new(Semaphore::new(bytes)), wait_max: limits.bodies_wait_max }
     }
 
-    /// Makes room for so many bytes until what is given is dropped: at once, or after others have gone, or
-    /// 429.
-    pub async fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Failure> {
+    /// Reserves memory for a body until the returned permit is dropped. Waits if there is not enough, and
+    /// fails with 429 after `wait_max`.
+    pub async fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Failure> {
         let count = u32::try_from(bytes).map_err(Status::internal)?;
-        if let Ok(held) = self.bytes.clone().try_acquire_many_owned(count) {
-            return Ok(held);
+        if let Ok(reserved) = self.bytes.clone().try_acquire_many_owned(count) {
+            return Ok(reserved);
         }
         match timeout(self.wait_max, self.bytes.clone().acquire_many_owned(count)).await {
-            Ok(Ok(held)) => Ok(held),
+            Ok(Ok(reserved)) => Ok(reserved),
             Ok(Err(_)) | Err(_) => Err(too_many()),
         }
     }
@@ -54,12 +54,12 @@ mod tests {
         let wait_max = Duration::from_millis(20);
         let limits =
             Limits { bodies_bytes_max: 100, bodies_wait_max: wait_max, ..Limits::default() };
-        let bodies = Bodies::new(&limits);
-        let long = bodies.hold(90).await.expect("room");
-        let refused = bodies.hold(20).await.expect_err("no room");
+        let bodies = BodyMemory::new(&limits);
+        let long = bodies.reserve(90).await.expect("enough memory");
+        let refused = bodies.reserve(20).await.expect_err("not enough memory");
         assert_eq!((refused.code, refused.reason), (429, Reason::TooManyRequests));
-        assert!(bodies.hold(10).await.is_ok());
+        assert!(bodies.reserve(10).await.is_ok());
         drop(long);
-        assert!(bodies.hold(100).await.is_ok());
+        assert!(bodies.reserve(100).await.is_ok());
     }
 }

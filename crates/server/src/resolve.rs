@@ -1,7 +1,7 @@
-//! [`Found`]: what the URL of a resource leads to. What a request about it carries.
+//! Resolves the URL of a resource to its endpoint and target, and decodes the body and write options.
 
 use crate::app::App;
-use crate::ask::Ask;
+use crate::request_head::RequestHead;
 use crate::route::ResourceRoute;
 use http::header;
 use keelson_meta::{Failure, GroupVersionResource, Status};
@@ -13,74 +13,74 @@ use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
 use keelson_schema::decode::{self, Decoded};
 use std::sync::Arc;
 
-/// The endpoint and object of a resource URL.
-pub(crate) struct Found<'a> {
+/// The endpoint and target of a resource URL.
+pub(crate) struct ResolvedRoute<'a> {
     /// The resource in the version of the URL.
     pub endpoint: Arc<Endpoint>,
-    /// The place of the subresource in the endpoint's facts, when the URL names one.
+    /// The index of the subresource in the endpoint's facts, if the URL has one.
     pub sub: Option<usize>,
-    /// The kind and object, for resources that keep objects.
+    /// The kind and object, for resources with stored objects.
     pub target: Option<Target>,
     /// The URL's parts.
     pub route: &'a ResourceRoute,
 }
 
-impl Found<'_> {
-    /// The facts of the resource.
+impl ResolvedRoute<'_> {
+    /// Returns the discovery facts of the resource.
     pub fn facts(&self) -> &Resource {
         &self.endpoint.facts
     }
 
-    /// Group, version and resource of the URL.
+    /// Returns group, version and resource of the URL.
     pub fn resource(&self) -> GroupVersionResource {
         let ResourceRoute { group, version, resource, .. } = self.route;
         GroupVersionResource::new(group.clone(), version.clone(), resource.clone())
     }
 
-    /// The subresource, when the URL names one.
+    /// Returns the subresource, if the URL has one.
     pub fn sub(&self) -> Option<&Subresource> {
-        self.sub.map(|place| &self.facts().subresources[place])
+        self.sub.map(|position| &self.facts().subresources[position])
     }
 
-    /// The name of the subresource, or empty.
+    /// Returns the name of the subresource, or an empty string.
     pub fn sub_name(&self) -> &str {
         self.sub().map_or("", |sub| &sub.name)
     }
 
-    /// Where the objects are, or 404 for a resource that keeps none.
+    /// Returns the target, or 404 for a resource without stored objects.
     pub fn target(&self) -> Result<&Target, Failure> {
         self.target.as_ref().ok_or_else(Status::no_such_path)
     }
 }
 
-/// Finds what the URL leads to, or 404. `None`: not even the group is known.
-pub(crate) fn find<'a>(
+/// Resolves a URL, or fails with 404. Returns `None` if the plain 404 page is to be sent instead of a Status.
+pub(crate) fn resolve<'a>(
     app: &'a App,
     route: &'a ResourceRoute,
-) -> Result<Option<Found<'a>>, Failure> {
+) -> Result<Option<ResolvedRoute<'a>>, Failure> {
     let api = app.registry.api();
     let Some(endpoint) = api.endpoint(&route.group, &route.version, &route.resource) else {
-        // Of a group that only has custom resources, nobody answers for what is not there.
+        // Only groups with built-in resources respond with a Status.
         let is_known = app.registry.has_group(&route.group);
         return if is_known { Err(Status::no_such_path()) } else { Ok(None) };
     };
     let facts = &endpoint.facts;
-    // The scope is part of the route: what lives in namespaces is not reached without one, by name.
+    // A namespaced object cannot be reached without a namespace, nor a cluster-scoped one with one.
     let has_namespace = route.namespace.is_some();
     if has_namespace != facts.namespaced && (has_namespace || !route.name.is_empty()) {
         let is_custom = endpoint.source == Source::Custom;
         return if is_custom { Ok(None) } else { Err(Status::no_such_path()) };
     }
-    // Reviews keep nothing: there is no collection of all namespaces, and there are no names.
-    let answers_only = !facts.has_verb("list") && !facts.has_verb("get");
-    if answers_only && (has_namespace != facts.namespaced || !route.name.is_empty()) {
+    // Reviews are not stored, so they have no names and no collection across namespaces.
+    let is_review = !facts.has_verb("list") && !facts.has_verb("get");
+    if is_review && (has_namespace != facts.namespaced || !route.name.is_empty()) {
         return Err(Status::no_such_path());
     }
     let sub = match route.subresource.as_str() {
         "" => None,
         name => {
-            let place = facts.subresources.iter().position(|sub| sub.name == name);
-            Some(place.ok_or_else(|| no_subresource(endpoint, route))?)
+            let position = facts.subresources.iter().position(|sub| sub.name == name);
+            Some(position.ok_or_else(|| no_subresource(endpoint, route))?)
         }
     };
     if !route.rest.is_empty() && !matches!(route.subresource.as_str(), "proxy") {
@@ -92,10 +92,10 @@ pub(crate) fn find<'a>(
         namespace: route.namespace.clone().unwrap_or_default(),
         name: route.name.clone(),
     });
-    Ok(Some(Found { endpoint: endpoint.clone(), sub, target, route }))
+    Ok(Some(ResolvedRoute { endpoint: endpoint.clone(), sub, target, route }))
 }
 
-/// 404 for a subresource that a resource has not: of a custom one, the object is said not to be there.
+/// Returns the 404 for an unknown subresource. For a custom resource it says that the object is not found.
 fn no_subresource(endpoint: &Endpoint, route: &ResourceRoute) -> Failure {
     match &endpoint.kind {
         Some(kind) if kind.source == Source::Custom => {
@@ -106,13 +106,17 @@ fn no_subresource(endpoint: &Endpoint, route: &ResourceRoute) -> Failure {
     }
 }
 
-/// The body of a write, as an object of the kind that `schema` describes.
-pub(crate) fn decoded(ask: &Ask, schema: &Schema, body: &[u8]) -> Result<Decoded, Failure> {
-    let format = ask.body_format()?;
+/// Decodes the body of a write as an object of the kind that `schema` describes.
+pub(crate) fn decoded(
+    head: &RequestHead,
+    schema: &Schema,
+    body: &[u8],
+) -> Result<Decoded, Failure> {
+    let format = head.body_format()?;
     let catalogue = Catalogue::shared();
     decode::decode(schema, body, format, &|gvk| catalogue.is_known(gvk))
 }
 
-pub(crate) fn write_options(ask: &Ask, kind: &str) -> Result<WriteOptions, Failure> {
-    ask.query.write_options(kind, ask.header(header::USER_AGENT).unwrap_or_default())
+pub(crate) fn write_options(head: &RequestHead, kind: &str) -> Result<WriteOptions, Failure> {
+    head.query.write_options(kind, head.header(header::USER_AGENT).unwrap_or_default())
 }
