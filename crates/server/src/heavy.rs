@@ -135,7 +135,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let (start_sender, start_receiver) = mpsc::channel();
         let work = Box::pin(async move {
-            start_sender.send(()).expect("the test waiting_guard");
+            start_sender.send(()).expect("the test waits");
             receiver.recv_timeout(DEADLINE).map_err(Status::internal)
         });
         let heavy = runtime.spawn(async { run(LIGHT_BYTES_MAX + 1, pin!(work)).await });
@@ -159,7 +159,7 @@ mod tests {
         let waiting_guard = LIMITER.run(ALONE_BYTES_MIN, waiting_guard);
         let other = async {
             let worked = LIMITER.run(ALONE_BYTES_MIN, pin!(async { Ok(7) })).await;
-            sender.send(worked.ok()).expect("the first waiting_guard");
+            sender.send(worked.ok()).expect("the first waits");
         };
         let both = async { tokio::join!(waiting_guard, other) };
         let (received, ()) = timeout(DEADLINE, both).await.expect("nobody keeps a permit for ever");

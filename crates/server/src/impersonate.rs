@@ -343,11 +343,11 @@ fn text(header: &HeaderName, value: &HeaderValue) -> Result<Str, Failure> {
     }
 }
 
-fn set_once(slot: &mut Option<Str>, header: &HeaderName, value: Str) -> Result<(), Failure> {
-    if slot.is_some() {
+fn set_once(target: &mut Option<Str>, header: &HeaderName, value: Str) -> Result<(), Failure> {
+    if target.is_some() {
         return Err(invalid_header(header, "is given more than once"));
     }
-    *slot = Some(value);
+    *target = Some(value);
     Ok(())
 }
 

@@ -148,9 +148,9 @@ async fn serve_plain(
     slot: ConnectionSlot,
     first_request: FirstRequest,
 ) {
-    let wire = ClientStream::new(stream, &app.limits, slot.clone());
-    let socket = Some(wire.socket().clone());
-    let mut stream = PeekableStream::new(wire);
+    let stream = ClientStream::new(stream, &app.limits, slot.clone());
+    let socket = Some(stream.socket().clone());
+    let mut stream = PeekableStream::new(stream);
     match peek_protocol(&app, &mut stream, &first_request).await {
         None => {}
         Some(start) if start == *HTTP2_PREFACE_START => {

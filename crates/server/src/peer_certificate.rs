@@ -178,7 +178,7 @@ impl PeerCertificate {
             Ok(()) => self.valid_until(),
             Err(_) if is_front_proxy => self.valid_until(),
             Err(error) => {
-                tracing::debug!(%error, "client certificate error_of_all");
+                tracing::debug!(%error, "client certificate refused");
                 now.as_secs() + REJECTION_SECONDS
             }
         };

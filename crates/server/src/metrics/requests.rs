@@ -37,7 +37,7 @@ struct RequestMetrics {
     /// Response sizes.
     sizes: OnceLock<Histogram>,
     /// Few, so a linear search is enough.
-    answers: RwLock<Vec<(ResultLabels, Counter)>>,
+    results: RwLock<Vec<(ResultLabels, Counter)>>,
     /// Long-running requests in progress.
     running: Gauge,
 }
@@ -75,7 +75,7 @@ pub(crate) struct RequestObserver {
     started: Instant,
     /// How long it waited for admission webhooks.
     webhooks_took: Duration,
-    answer: ResultLabels,
+    result: ResultLabels,
     /// Bytes sent so far.
     bytes: u64,
 }
@@ -84,13 +84,13 @@ impl RequestObserver {
     /// Starts to observe a request. Returns `None` if there are too many series.
     pub fn begin(
         metrics: &Arc<super::Metrics>,
-        labels_of: &RequestLabels<'_>,
+        labels: &RequestLabels<'_>,
         started: Instant,
         dry_run: &[&str],
         user_agent: &str,
     ) -> Option<RequestObserver> {
         let RequestLabels { component, group, resource, scope, subresource, verb, version } =
-            *labels_of;
+            *labels;
         let values = [component, group, resource, scope, subresource, verb, version];
         let series = metrics.requests.series.get(&values)?;
         if is_long_running(verb) {
@@ -98,7 +98,7 @@ impl RequestObserver {
         } else {
             metrics.requests.in_flight[request_kind(verb)].add(1);
         }
-        let answer = ResultLabels {
+        let result = ResultLabels {
             code: 0,
             dry_run: dry_run_label(dry_run),
             client: client_label(user_agent),
@@ -109,14 +109,14 @@ impl RequestObserver {
             verb,
             started,
             webhooks_took: Duration::ZERO,
-            answer,
+            result,
             bytes: 0,
         })
     }
 
     /// Records the status of the response.
     pub fn answered(&mut self, code: u16) {
-        self.answer.code = code;
+        self.result.code = code;
     }
 
     /// Records how long admission webhooks took.
@@ -134,7 +134,7 @@ impl Drop for RequestObserver {
     fn drop(&mut self) {
         let metrics = &self.series.metrics;
         let took = self.started.elapsed();
-        let seconds = &metrics.seconds[self.answer.dry_run];
+        let seconds = &metrics.seconds[self.result.dry_run];
         seconds.get_or_init(|| Histogram::new(&SECONDS)).observe_duration(took);
         if self.verb != "WATCH" {
             let sli = metrics.sli_seconds.get_or_init(|| Histogram::new(&SLI_SECONDS));
@@ -148,20 +148,20 @@ impl Drop for RequestObserver {
         } else {
             self.metrics.requests.in_flight[request_kind(self.verb)].add(-1);
         }
-        metrics.count(self.answer);
+        metrics.count(self.result);
     }
 }
 
 impl RequestMetrics {
-    fn count(&self, answer: ResultLabels) {
-        let known = self.answers.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, count)) = known.iter().find(|(known, _)| *known == answer) {
+    fn count(&self, result: ResultLabels) {
+        let known = self.results.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, count)) = known.iter().find(|(known, _)| *known == result) {
             return count.increment();
         }
         drop(known);
-        let mut known = self.answers.write().unwrap_or_else(PoisonError::into_inner);
-        let at = known.iter().position(|(known, _)| *known == answer).unwrap_or_else(|| {
-            known.push((answer, Counter::default()));
+        let mut known = self.results.write().unwrap_or_else(PoisonError::into_inner);
+        let at = known.iter().position(|(known, _)| *known == result).unwrap_or_else(|| {
+            known.push((result, Counter::default()));
             known.len() - 1
         });
         known[at].1.increment();
@@ -215,18 +215,18 @@ impl Requests {
 
 fn write_totals(all: &[Arc<Series<RequestMetrics>>], text: &mut FamilyText<'_>) {
     for series in all {
-        let answers = series.metrics.answers.read().unwrap_or_else(PoisonError::into_inner);
+        let results = series.metrics.results.read().unwrap_or_else(PoisonError::into_inner);
         let mut counts: Vec<_> =
-            answers.iter().map(|(answer, count)| (*answer, count.get())).collect();
-        drop(answers);
+            results.iter().map(|(result, count)| (*answer, count.get())).collect();
+        drop(results);
         counts.sort_unstable();
-        for (answer, count) in counts {
-            let code = answer.code.to_string();
+        for (result, count) in counts {
+            let code = result.code.to_string();
             let values = series.values();
             let [component, group, resource, scope, subresource, verb, version] = values[..] else {
                 continue;
             };
-            let (dry_run, client) = (DRY_RUNS[answer.dry_run], SYSTEM_CLIENTS[answer.client]);
+            let (dry_run, client) = (DRY_RUNS[result.dry_run], SYSTEM_CLIENTS[result.client]);
             let labels = [
                 &code,
                 component,
@@ -336,7 +336,7 @@ static SLI_DURATION: Description = Description {
 
 static SIZES: Description = Description {
     name: "apiserver_response_sizes",
-    help: "[STABLE] Bytes of the answers to reads, by resource, scope and verb.",
+    help: "[STABLE] Bytes of the results to reads, by resource, scope and verb.",
     metric_type: MetricType::Histogram,
     labels: LABELS,
 };
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn the_sli_duration_excludes_webhooks() {
         let metrics = Arc::new(super::super::Metrics::new());
-        let labels_of = RequestLabels {
+        let labels = RequestLabels {
             component: "apiserver",
             group: "",
             resource: "pods",
@@ -372,7 +372,7 @@ mod tests {
             version: "v1",
         };
         let started = Instant::now() - Duration::from_secs(50);
-        let mut observer = RequestObserver::begin(&metrics, &labels_of, started, &[], "kubectl/v1")
+        let mut observer = RequestObserver::begin(&metrics, &labels, started, &[], "kubectl/v1")
             .expect("below the maximum of series");
         observer.waited_for_webhooks(Duration::from_secs(50 - 10));
         observer.answered(201);
