@@ -68,12 +68,16 @@ async fn accept(
 ) {
     let mut tasks = JoinSet::new();
     let mut shutdown = app.shutdown.clone();
+    // One future for all iterations: dropping it would reset a connection that it has accepted and that
+    // waits for a slot.
+    let mut accepting = std::pin::pin!(accept_connection(&listener, &connections));
     loop {
         let accepted = tokio::select! {
-            accepted = accept_connection(&listener, &connections) => accepted,
+            accepted = accepting.as_mut() => accepted,
             () = shutdown_requested(&mut shutdown) => break,
             Some(_) = tasks.join_next() => continue,
         };
+        accepting.set(accept_connection(&listener, &connections));
         match accepted {
             Ok(connection) => {
                 tasks.spawn(connection.run(app.clone(), tls.clone()));
