@@ -152,7 +152,7 @@ pub struct BackupAsk {
     pub file: String,
     /// The data folder.
     #[command(flatten)]
-    pub role: FileRole,
+    pub place: Place,
     /// Output format of the closing line [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<SummaryFormat>,
@@ -166,7 +166,7 @@ pub struct RestoreAsk {
     pub file: String,
     /// The data folder to make; absent or empty.
     #[command(flatten)]
-    pub role: FileRole,
+    pub place: Place,
     /// Output format of the closing line [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<SummaryFormat>,
@@ -180,7 +180,7 @@ pub struct CheckAsk {
     pub file: Option<String>,
     /// The data folder.
     #[command(flatten)]
-    pub role: FileRole,
+    pub place: Place,
     /// Remove records that cannot be read from the data folder. Those whose bytes are still what was
     /// written are saved beside it; of the others nothing is left. An object whose newest record is
     /// removed is again what it was before, if that is still kept, else it is gone.

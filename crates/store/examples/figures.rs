@@ -13,7 +13,7 @@ use keelson_store::{
     CompactionWindow, Embedded, EmbeddedOptions, Op, Revision, Store, Txn, TxnOutcome,
 };
 
-/// That of the server.
+/// The allocator of the server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -30,11 +30,11 @@ const PARTS: [&str; 10] = [
     "churn",
     "empty-out",
 ];
-/// What a million updates are spread over.
+/// Number of objects that a million updates are spread over.
 const UPDATED: u64 = 10_000;
 const UPDATES: u64 = 1_000_000;
-/// A directory whose size does not change for so long has given back what it will.
-const CALM: Duration = Duration::from_secs(5);
+/// The size of a directory is stable if it does not change for this long.
+const STABLE_TIME: Duration = Duration::from_secs(5);
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -67,7 +67,7 @@ async fn run(part: &str, objects: u64, dir: &Path) -> Result<(), Failure> {
             rate(&large, objects, 2048).await?;
             let store = open(&large)?;
             write_all(&store, WRITERS, 2048).await?;
-            // Dies in the middle of work, as `kill -9` would have it.
+            // Dies without closing the store, as with `kill -9`.
             std::process::abort();
         }
         "killed" | "clean" => load(part, &large).await,
@@ -86,7 +86,7 @@ async fn empty(dir: &Path) -> Result<(), Failure> {
         let start = Instant::now();
         let store = open(&dir.join(round.to_string()))?;
         let (opened, again) = (millis(opened), millis(start.elapsed()));
-        tell(format_args!("open empty {opened:.1} ms, again {again:.1} ms, {}", memory()?))?;
+        print_line(format_args!("open empty {opened:.1} ms, again {again:.1} ms, {}", memory()?))?;
         drop(store);
     }
     Ok(())
@@ -102,7 +102,7 @@ async fn latency(dir: &Path) -> Result<(), Failure> {
     }
     times.sort_by(f64::total_cmp);
     let (half, most, last) = (times[2000], times[3960], times[3999]);
-    tell(format_args!("1 writer, 1 KB: p50 {half:.3} p99 {most:.3} worst {last:.3} ms"))
+    print_line(format_args!("1 writer, 1 KB: p50 {half:.3} p99 {most:.3} worst {last:.3} ms"))
 }
 
 async fn rate(dir: &Path, objects: u64, bytes: usize) -> Result<(), Failure> {
@@ -111,7 +111,7 @@ async fn rate(dir: &Path, objects: u64, bytes: usize) -> Result<(), Failure> {
     write_all(&store, objects, bytes).await?;
     let rate = objects as f64 / start.elapsed().as_secs_f64();
     let size = size(dir)?;
-    tell(format_args!(
+    print_line(format_args!(
         "{WRITERS} writers, {objects} objects of {bytes} bytes: {rate:.0}/s, disk {size:.0} MB, {}",
         memory()?
     ))
@@ -130,18 +130,18 @@ async fn load(part: &str, dir: &Path) -> Result<(), Failure> {
     };
     store.load(b"", None, &mut count).await?;
     let loaded = millis(start.elapsed());
-    tell(format_args!(
+    print_line(format_args!(
         "{part}: open {opened:.0} ms ({indexed}), load {keys} keys {} MB in {loaded:.0} ms, {}",
         bytes >> 20,
         memory()?
     ))
 }
 
-/// Updates the same objects again and again, while compaction follows a second behind.
+/// Updates the same objects repeatedly, while compaction follows a second behind.
 async fn updates(dir: &Path) -> Result<(), Failure> {
     let store = open(dir)?;
     write_all(&store, UPDATED, 2048).await?;
-    tell(format_args!("{UPDATED} objects of 2048 bytes: disk {:.0} MB", size(dir)?))?;
+    print_line(format_args!("{UPDATED} objects of 2048 bytes: disk {:.0} MB", size(dir)?))?;
     let start = Instant::now();
     let mut window = CompactionWindow::new(Duration::from_secs(1));
     let mut largest: f64 = 0.0;
@@ -153,30 +153,35 @@ async fn updates(dir: &Path) -> Result<(), Failure> {
         largest = largest.max(size(dir)?);
     }
     let rate = UPDATES as f64 / start.elapsed().as_secs_f64();
-    tell(format_args!("{UPDATES} updates of them: {rate:.0}/s, disk {largest:.0} MB at most"))?;
+    print_line(format_args!(
+        "{UPDATES} updates of them: {rate:.0}/s, disk {largest:.0} MB at most"
+    ))?;
     store.compact(store.revision()).await?;
-    let (size, after) = calm(dir).await?;
-    tell(format_args!("history forgotten: disk {size:.0} MB, {after:.0} ms later, {}", memory()?))
+    let (size, after) = stable_size(dir).await?;
+    print_line(format_args!(
+        "history forgotten: disk {size:.0} MB, {after:.0} ms later, {}",
+        memory()?
+    ))
 }
 
-/// The size that the directory has come to, and milliseconds until then.
-async fn calm(dir: &Path) -> Result<(f64, f64), Failure> {
+/// Waits until the size of the directory is stable. Returns it and the milliseconds until then.
+async fn stable_size(dir: &Path) -> Result<(f64, f64), Failure> {
     let start = Instant::now();
-    let (mut seen, mut since) = (size(dir)?, start);
-    while since.elapsed() < CALM {
+    let (mut last, mut since) = (size(dir)?, start);
+    while since.elapsed() < STABLE_TIME {
         tokio::time::sleep(Duration::from_millis(5)).await;
         let now = size(dir)?;
-        if now != seen {
-            (seen, since) = (now, Instant::now());
+        if now != last {
+            (last, since) = (now, Instant::now());
         }
     }
-    Ok((seen, millis(since - start)))
+    Ok((last, millis(since - start)))
 }
 
 /// Writes every object again, twice, while compaction follows.
 async fn churn(objects: u64, dir: &Path) -> Result<(), Failure> {
     let store = open(dir)?;
-    tell(format_args!("churn: disk {:.0} MB before", size(dir)?))?;
+    print_line(format_args!("churn: disk {:.0} MB before", size(dir)?))?;
     let start = Instant::now();
     let mut window = CompactionWindow::new(Duration::from_secs(1));
     for quarter in 1..=8 {
@@ -184,13 +189,13 @@ async fn churn(objects: u64, dir: &Path) -> Result<(), Failure> {
         if let Some(through) = window.observe(start.elapsed(), store.revision()) {
             store.compact(through).await?;
         }
-        tell(format_args!("  after {quarter}/4: disk {:.0} MB", size(dir)?))?;
+        print_line(format_args!("  after {quarter}/4: disk {:.0} MB", size(dir)?))?;
     }
     let rate = objects as f64 * 2.0 / start.elapsed().as_secs_f64();
-    tell(format_args!("churn: {rate:.0}/s, disk {:.0} MB, {}", size(dir)?, memory()?))?;
+    print_line(format_args!("churn: {rate:.0}/s, disk {:.0} MB, {}", size(dir)?, memory()?))?;
     store.compact(store.revision()).await?;
-    let (size, after) = calm(dir).await?;
-    tell(format_args!("history forgotten: disk {size:.0} MB, {after:.0} ms later"))
+    let (size, after) = stable_size(dir).await?;
+    print_line(format_args!("history forgotten: disk {size:.0} MB, {after:.0} ms later"))
 }
 
 async fn empty_out(objects: u64, dir: &Path) -> Result<(), Failure> {
@@ -201,13 +206,13 @@ async fn empty_out(objects: u64, dir: &Path) -> Result<(), Failure> {
         store.txn(Txn { compare: vec![], ops }).await?;
     }
     store.compact(store.revision()).await?;
-    let (rest, after) = calm(dir).await?;
-    tell(format_args!("all deleted and compacted: disk {rest:.0} MB, {after:.0} ms later"))?;
+    let (rest, after) = stable_size(dir).await?;
+    print_line(format_args!("all deleted and compacted: disk {rest:.0} MB, {after:.0} ms later"))?;
     drop(store);
     let start = Instant::now();
     let store = open(dir)?;
     let opened = millis(start.elapsed());
-    tell(format_args!("opened again in {opened:.1} ms: disk {:.0} MB", size(dir)?))?;
+    print_line(format_args!("opened again in {opened:.1} ms: disk {:.0} MB", size(dir)?))?;
     drop(store);
     Ok(())
 }
@@ -242,7 +247,7 @@ fn key(n: u64) -> String {
     format!("/registry/pods/namespace-{:04}/deployment-0123456789-{n:010}", n % 1000)
 }
 
-/// Bytes that no compression shrinks.
+/// Returns incompressible bytes.
 fn value(n: u64, bytes: usize) -> Vec<u8> {
     let mut mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let words = std::iter::repeat_with(|| {
@@ -277,6 +282,6 @@ fn memory() -> Result<String, Failure> {
     Ok(format!("resident {:.1} MB", kilobytes / 1024.0))
 }
 
-fn tell(line: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+fn print_line(line: std::fmt::Arguments<'_>) -> Result<(), Failure> {
     Ok(writeln!(io::stdout(), "{line}")?)
 }

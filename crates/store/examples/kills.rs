@@ -22,21 +22,21 @@ use keelson_store::{Embedded, EmbeddedOptions, Op, Revision, Store, Txn, TxnOutc
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Says to the child that it is one, and where the data is.
+/// Environment variable of the child: the data directory.
 const DIR: &str = "KEELSON_KILLS_DIR";
 const WRITERS: usize = 8;
 /// The most acknowledgements before a kill.
 const ACKNOWLEDGED_MAX: u64 = 60;
-/// One in so many is killed while it opens the store.
+/// One in this many is killed while it opens the store.
 const OPENING_PART: u64 = 8;
-/// The longest that an opening is let live.
+/// Longest time until a kill during opening.
 const OPENING_MICROS_MAX: u64 = 4000;
-/// A writer's every so many-th write is a delete.
+/// Every `DELETE_EACH`-th write of a writer is a delete.
 const DELETE_EACH: u64 = 7;
-/// Revisions with small values, and then with large ones.
+/// Number of revisions after which values change between small and large.
 const TURN: u64 = 400;
 const LARGE_REPEATS: usize = 8000;
-/// A progress line so often.
+/// Interval of progress lines.
 const PROGRESS: Duration = Duration::from_secs(5);
 
 fn main() {
@@ -56,32 +56,32 @@ fn main() {
     }
     let totals = Arc::new(Totals { count, ..Totals::default() });
     end_on_interrupt(Arc::clone(&totals));
-    let began = Instant::now();
+    let start = Instant::now();
     std::thread::scope(|scope| {
         for job in 0..jobs {
             let totals = &totals;
             scope.spawn(move || run(totals, Rng(seed * 1000 + job)));
         }
-        let mut told = Instant::now();
+        let mut last_progress = Instant::now();
         while !totals.is_over() {
             std::thread::sleep(Duration::from_millis(50));
-            if told.elapsed() >= PROGRESS {
-                told = Instant::now();
-                println!("{}", totals.line(began));
+            if last_progress.elapsed() >= PROGRESS {
+                last_progress = Instant::now();
+                println!("{}", totals.line(start));
             }
         }
     });
-    println!("{}", totals.line(began));
+    println!("{}", totals.line(start));
     if totals.lost.load(Relaxed) > 0 {
         std::process::exit(1);
     }
 }
 
-/// What all jobs have done.
+/// Counters of all jobs.
 #[derive(Default)]
 struct Totals {
     count: u64,
-    begun: AtomicU64,
+    started: AtomicU64,
     kills: AtomicU64,
     openings: AtomicU64,
     acknowledged: AtomicU64,
@@ -94,8 +94,8 @@ impl Totals {
         self.is_interrupted.load(Relaxed) || self.kills.load(Relaxed) >= self.count
     }
 
-    fn line(&self, began: Instant) -> String {
-        let (kills, time) = (self.kills.load(Relaxed), began.elapsed().as_secs_f64());
+    fn line(&self, start: Instant) -> String {
+        let (kills, time) = (self.kills.load(Relaxed), start.elapsed().as_secs_f64());
         format!(
             "{kills} kills ({} while opening), {} writes acknowledged, {} lost, {time:.0} s, {:.0} kills/s",
             self.openings.load(Relaxed),
@@ -115,7 +115,7 @@ fn end_on_interrupt(totals: Arc<Totals>) {
     });
 }
 
-/// What is known of a writer's key: the newest write that is surely there.
+/// The newest write of a writer that must be there.
 #[derive(Clone, Copy, Default, Debug)]
 struct Known {
     /// Number of the write; 0 before the first.
@@ -127,7 +127,8 @@ struct Known {
 fn run(totals: &Totals, mut rng: Rng) {
     let dir = tempfile::tempdir().unwrap();
     let mut known = [Known::default(); WRITERS];
-    while totals.begun.fetch_add(1, Relaxed) < totals.count && !totals.is_interrupted.load(Relaxed)
+    while totals.started.fetch_add(1, Relaxed) < totals.count
+        && !totals.is_interrupted.load(Relaxed)
     {
         let mut child = start(dir.path(), &known);
         let mut lines = BufReader::new(child.stdout.take().unwrap());
@@ -138,7 +139,7 @@ fn run(totals: &Totals, mut rng: Rng) {
         }
         let killed_after = 1 + rng.below(ACKNOWLEDGED_MAX);
         let acknowledged = follow(&mut lines, &mut child, &mut known, killed_after);
-        // Also when it has been found that something is lost.
+        // Also after an error.
         child.kill().unwrap();
         child.wait().unwrap();
         totals.kills.fetch_add(1, Relaxed);
@@ -167,7 +168,7 @@ fn start(dir: &Path, known: &[Known]) -> Child {
         .unwrap()
 }
 
-/// Reads what the child tells, kills it in time, and checks. How many writes were acknowledged.
+/// Reads and checks the lines of the child, and kills it. Returns the number of acknowledged writes.
 fn follow(
     lines: &mut BufReader<ChildStdout>,
     child: &mut Child,
@@ -214,18 +215,18 @@ fn follow(
     }
 }
 
-/// The child: tells what is there, then writes and tells what is acknowledged.
+/// The child: prints what it finds, then writes and prints what is acknowledged.
 fn write_until_killed(dir: &Path) {
     let known: Vec<u64> = std::env::args().skip(1).map(|text| text.parse().unwrap()).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let store = Embedded::open(EmbeddedOptions::new(dir)).unwrap();
-        tell(&format!("opened {}\n", store.revision()));
+        print_line(&format!("opened {}\n", store.revision()));
         let mut writers = vec![];
         for (writer, known) in known.into_iter().enumerate() {
             let kv = store.get(key(writer).as_bytes()).await.unwrap();
             let (number, revision) = match &kv {
-                // A delete has no number: it is the one that may be here.
+                // A delete has no number: it must be the one expected here.
                 None => (if is_delete(known) { known } else { known + 1 }, 0),
                 Some(kv) => {
                     let text = std::str::from_utf8(&kv.value).unwrap();
@@ -235,10 +236,10 @@ fn write_until_killed(dir: &Path) {
                 }
             };
             if kv.is_some() == is_delete(number) {
-                tell(&format!("wrong {writer} {number} {revision}\n"));
+                print_line(&format!("wrong {writer} {number} {revision}\n"));
                 return;
             }
-            tell(&format!("has {writer} {number} {revision}\n"));
+            print_line(&format!("has {writer} {number} {revision}\n"));
             writers.push(tokio::spawn(write(Arc::clone(&store), writer, number)));
         }
         for writer in writers {
@@ -260,7 +261,7 @@ async fn write(store: Arc<Embedded>, writer: usize, mut number: u64) {
         };
         let done = store.txn(Txn { compare: vec![], ops: vec![op] }).await.unwrap();
         let TxnOutcome::Committed(at) = done else { panic!("{done:?}") };
-        tell(&format!("ack {writer} {number} {at}\n"));
+        print_line(&format!("ack {writer} {number} {at}\n"));
         if at.0 % 50 == 0 {
             store.compact(Revision(at.0 - 40)).await.unwrap();
         }
@@ -276,8 +277,8 @@ fn is_delete(number: u64) -> bool {
     number.is_multiple_of(DELETE_EACH)
 }
 
-fn tell(line: &str) {
-    // The parent is gone: nobody is left to write for.
+fn print_line(line: &str) {
+    // The parent has exited.
     if std::io::stdout().lock().write_all(line.as_bytes()).is_err() {
         std::process::exit(1);
     }

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_builtin::StoredKinds;
 use keelson_meta::{Map, Value};
-use keelson_store::backup::BackupReader;
+use keelson_store::backup::{BackupReader, BackupSummary};
 use keelson_store::embedded::{CheckItem, CheckSummary, Offline, Removed, remove_damaged};
 use keelson_store::{KeyValue, OpenError};
 use std::collections::BTreeMap;

@@ -217,7 +217,7 @@ fn write_totals(all: &[Arc<Series<RequestMetrics>>], text: &mut FamilyText<'_>) 
     for series in all {
         let results = series.metrics.results.read().unwrap_or_else(PoisonError::into_inner);
         let mut counts: Vec<_> =
-            results.iter().map(|(result, count)| (*answer, count.get())).collect();
+            results.iter().map(|(result, count)| (*result, count.get())).collect();
         drop(results);
         counts.sort_unstable();
         for (result, count) in counts {

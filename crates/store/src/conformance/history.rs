@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-fn shown(events: &[crate::Event]) -> Vec<String> {
+fn describe(events: &[crate::Event]) -> Vec<String> {
     events.iter().map(show_event).collect()
 }
 
@@ -44,11 +44,11 @@ async fn a_watch_gives_each_event_once_in_order(store: Arc<dyn Store>) {
     commit(&*store, Txn { compare: vec![], ops }).await;
     let until = put(&*store, "p/a", "2").await;
     let events = drain(&mut *watch, until).await;
-    assert_eq!(shown(&events), ["p/a=1", "+p/c=1", "+p/b=1", "-p/a", "+p/a=2"]);
+    assert_eq!(describe(&events), ["p/a=1", "+p/c=1", "+p/b=1", "-p/a", "+p/a=2"]);
     assert_eq!((events[0].created, events[3].created), (start, start));
     assert_eq!(events[1].revision, events[3].revision);
     let until = put(&*store, "q/b", "1").await;
-    assert_eq!(shown(&drain(&mut *watch, until).await), [""; 0]);
+    assert_eq!(describe(&drain(&mut *watch, until).await), [""; 0]);
 }
 
 async fn a_watch_waits_for_the_future(store: Arc<dyn Store>) {
@@ -59,7 +59,7 @@ async fn a_watch_waits_for_the_future(store: Arc<dyn Store>) {
         put(&*store, "a", &n.to_string()).await;
     }
     let events = drain(&mut *watch, store.revision()).await;
-    assert_eq!(shown(&events), ["a=3"]);
+    assert_eq!(describe(&events), ["a=3"]);
 }
 
 async fn a_watch_resumes_from_the_past(store: Arc<dyn Store>) {
@@ -116,7 +116,7 @@ async fn compaction_keeps_what_lives(store: Arc<dyn Store>) {
     assert_eq!(list(&*store, "", Some(through)).await, ["a=1", "c=1"]);
     assert_eq!(store.get(b"a").await.unwrap().unwrap().modified, first);
     let mut watch = watch(&*store, "", through);
-    assert_eq!(shown(&drain(&mut *watch, store.revision()).await), ["c=2"]);
+    assert_eq!(describe(&drain(&mut *watch, store.revision()).await), ["c=2"]);
     // A second compaction at or below the floor does nothing.
     store.compact(first).await.unwrap();
     assert_eq!(store.floor(), through);
@@ -127,13 +127,13 @@ async fn compaction_cuts_reads_and_watches(store: Arc<dyn Store>) {
     let floor = put(&*store, "a", "2").await;
     store.compact(floor).await.unwrap();
     let error = store.range(Range { at: Some(old), ..Range::prefix(b"") }).await.unwrap_err();
-    let ReadError::Compacted { asked, floor: told } = error else { panic!("{error}") };
-    assert_eq!((asked, told), (old, floor));
+    let ReadError::Compacted { asked, floor: reported_floor } = error else { panic!("{error}") };
+    assert_eq!((asked, reported_floor), (old, floor));
     let error = store.load(b"", Some(old), &mut |_| ()).await.unwrap_err();
     assert!(matches!(error, ReadError::Compacted { .. }), "{error}");
     let Err(error) = store.watch(Bytes::new(), old) else { panic!("watch from {old}") };
-    let WatchError::Compacted { asked, floor: told } = error else { panic!("{error}") };
-    assert_eq!((asked, told), (old, floor));
+    let WatchError::Compacted { asked, floor: reported_floor } = error else { panic!("{error}") };
+    assert_eq!((asked, reported_floor), (old, floor));
 }
 
 async fn a_slow_watch_is_cut(store: Arc<dyn Store>) {

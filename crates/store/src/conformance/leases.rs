@@ -1,14 +1,14 @@
-//! Keys that expire. A case of its own, because time must pass: how, the backend's tests say.
+//! Keys that expire. A separate case, because each backend lets time pass in its own way.
 
 use bytes::Bytes;
 
 use super::{commit, compare, delete_op, drain, put, show_event};
 use crate::{KeyValue, Lease, Op, Revision, Store, Timestamp, Txn, TxnOutcome};
 
-/// Seconds that the short leases of the case last: etcd knows none much shorter.
+/// Seconds of the short leases. etcd does not support much shorter ones.
 const SHORT: u64 = 3;
 const LONG: u64 = 10_000;
-/// Times that a little time passes before a key that should be gone is missed.
+/// Most calls of `pass` until a key must have expired.
 const PASSES_MAX: usize = 600;
 
 fn put_leased(key: &str, value: &str, now: Timestamp, seconds: u64) -> Op {
@@ -24,8 +24,8 @@ async fn live(store: &dyn Store, key: &str) -> Option<KeyValue> {
     store.get(key.as_bytes()).await.expect("get")
 }
 
-/// A store deletes what has expired, as events at revisions of their own, and nothing else. `pass` lets
-/// some time pass, lets the store [expire](Store::expire) keys, and says what time it is then.
+/// Checks that a store deletes expired keys, at revisions of their own, and no others. `pass` lets some time
+/// pass, calls [`Store::expire`], and returns the current time.
 pub async fn leases(store: &dyn Store, mut pass: impl AsyncFnMut() -> Timestamp) {
     let now = pass().await;
     let first = ["short", "renewed", "freed", "deleted", "made-anew"];
@@ -34,7 +34,7 @@ pub async fn leases(store: &dyn Store, mut pass: impl AsyncFnMut() -> Timestamp)
     let start = put(store, "without", "1").await;
     let created = live(store, "short").await.expect("it is there").created;
     let mut watch = store.watch(Bytes::new(), start).expect("watch");
-    // Each write states anew how long the key lives.
+    // Each write replaces the lease.
     put(store, "freed", "2").await;
     write(store, vec![delete_op("deleted")]).await;
     write(store, vec![delete_op("made-anew")]).await;

@@ -1,8 +1,7 @@
-//! One suite for everything that implements [`Store`], and a random walk beside a model.
+//! The conformance suite for implementations of [`Store`], and a random comparison with a model.
 //!
-//! A backend's tests run every case on a fresh store. "Fresh" means without keys: the revision may
-//! stand anywhere, so that the suite also fits a shared cluster with a prefix of its own, as long
-//! as nobody else writes to it.
+//! A backend's tests run every case on a store without keys. Its revision may have any value, so the suite can
+//! also run on a shared cluster under a separate prefix, as long as nothing else writes to it.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -15,7 +14,7 @@
 //! conformance::Walk::new(7).steps(&Model::new(), 200).await;
 //! # });
 //! ```
-// A case fails by panicking, like a test; it runs in nothing but tests.
+// Like a test, a case fails by panicking.
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used)]
 
 mod history;
@@ -39,12 +38,12 @@ use crate::{
 };
 
 pub use leases::leases;
-pub use power_disk::{Fault, Photo, PowerDisk};
+pub use power_disk::{Fault, PowerDisk, Snapshot};
 pub use walk::{Rng, Walk};
 
-/// One behaviour every store has. The name is a fact.
+/// A test of one behaviour that every store must have.
 pub struct Case {
-    /// What holds, as an identifier.
+    /// The behaviour, as an identifier.
     pub name: &'static str,
     run: Box<dyn Fn(Arc<dyn Store>) -> BoxFuture<'static, ()> + Send + Sync>,
 }
@@ -57,7 +56,7 @@ impl Case {
         Self { name, run: Box::new(move |store| Box::pin(run(store))) }
     }
 
-    /// Runs it on a store without keys; panics with its name when the store does not behave.
+    /// Runs the case on a store without keys. Panics with its name if it fails.
     pub async fn run(&self, store: Arc<dyn Store>) {
         let mut run = (self.run)(store);
         let step = |ctx: &mut Context<'_>| {
@@ -68,26 +67,26 @@ impl Case {
     }
 }
 
-/// All cases.
+/// Returns all cases.
 #[must_use]
 pub fn cases() -> Vec<Case> {
     let groups = [writes::cases(), reads::cases(), history::cases(), order::cases()];
     groups.into_iter().flatten().collect()
 }
 
-/// A put without a compare; the revision it got.
+/// Puts a key without a compare. Returns the revision.
 pub async fn put(store: &dyn Store, key: &str, value: &str) -> Revision {
     let op = Op::Put { key: key.to_owned().into(), value: value.to_owned().into(), lease: None };
     commit(store, Txn { compare: vec![], ops: vec![op] }).await
 }
 
-/// A delete without a compare.
+/// Deletes a key without a compare. Returns the revision.
 pub async fn delete(store: &dyn Store, key: &str) -> Revision {
     let op = Op::Delete { key: key.to_owned().into() };
     commit(store, Txn { compare: vec![], ops: vec![op] }).await
 }
 
-/// A transaction that must commit.
+/// Runs a transaction that must commit. Returns the revision.
 pub async fn commit(store: &dyn Store, txn: Txn) -> Revision {
     match store.txn(txn).await.expect("txn") {
         TxnOutcome::Committed(revision) => revision,
@@ -95,20 +94,20 @@ pub async fn commit(store: &dyn Store, txn: Txn) -> Revision {
     }
 }
 
-/// Every live key under a prefix, page by page at one revision, as `key=value` in order.
+/// Lists every live key under a prefix, page by page at one revision, as `key=value` in order.
 pub async fn list(store: &dyn Store, prefix: &str, at: Option<Revision>) -> Vec<String> {
-    let mut ask = Range { at, limit: 3, ..Range::prefix(prefix.as_bytes()) };
+    let mut query = Range { at, limit: 3, ..Range::prefix(prefix.as_bytes()) };
     let mut shown = Vec::new();
     loop {
-        let page = store.range(ask.clone()).await.expect("range");
+        let page = store.range(query.clone()).await.expect("range");
         shown.extend(page.items.iter().map(show));
         let Some(last) = page.items.last().filter(|_| page.more) else { return shown };
-        ask.start = key_after(&last.key);
-        ask.at = Some(page.at);
+        query.start = key_after(&last.key);
+        query.at = Some(page.at);
     }
 }
 
-/// The events of a watch until it has delivered everything through `until`.
+/// Returns the events of a watch until it has delivered everything through `until`.
 pub async fn drain(watch: &mut dyn Watch, until: Revision) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     let mut through = Revision(0);
@@ -130,7 +129,7 @@ fn show(kv: &KeyValue) -> String {
     format!("{}={}", kv.key.escape_ascii(), kv.value.escape_ascii())
 }
 
-/// `key=value` or `key deleted`, with whether the event created the key.
+/// Formats an event: `+key=value` (created), `key=value` (updated) or `-key` (deleted).
 fn show_event(event: &Event) -> String {
     let key = event.key.escape_ascii();
     match &event.value {

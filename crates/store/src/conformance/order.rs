@@ -1,4 +1,4 @@
-//! Many writers at once: one order, nothing lost, nothing twice.
+//! Concurrent writers: one order, nothing lost, nothing duplicated.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -40,10 +40,10 @@ async fn a_contended_counter(store: Arc<dyn Store>) {
     let increment = |store: Arc<dyn Store>| async move {
         let mut current = store.get(b"n").await.unwrap();
         loop {
-            let (seen, modified) = current.as_ref().map_or((0, Revision(0)), |kv| {
+            let (value, modified) = current.as_ref().map_or((0, Revision(0)), |kv| {
                 (std::str::from_utf8(&kv.value).unwrap().parse::<u64>().unwrap(), kv.modified)
             });
-            let ops = vec![put_op("n", &(seen + 1).to_string())];
+            let ops = vec![put_op("n", &(value + 1).to_string())];
             let txn = Txn { compare: vec![compare("n", modified)], ops };
             match store.txn(txn).await.unwrap() {
                 TxnOutcome::Committed(_) => return,
@@ -82,7 +82,7 @@ async fn an_answer_is_visible_at_once(store: Arc<dyn Store>) {
     all(writers.collect()).await;
 }
 
-/// Drives futures together on one task: the suite asks for no runtime features.
+/// Polls futures together on one task, so that the suite needs no runtime features.
 async fn all<T>(futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
     let mut slots: Vec<_> = futures.into_iter().map(|future| (Some(future), None)).collect();
     poll_fn(|ctx| {

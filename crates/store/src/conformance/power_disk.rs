@@ -1,8 +1,7 @@
-//! A disk in memory, below the library, that fails where a test wants it to and whose power can be
-//! cut: of what was written since the last sync any part may then be there, sector by sector.
+//! An in-memory disk below redb that can fail, and whose power can be cut: any subset of the sectors written
+//! since the last sync may then be on the disk.
 //!
-//! It holds the file in use and one that is made beside it; which of them has the name of the one in
-//! use is as unsure before a sync as what is written.
+//! It has the file in use and a new file. A rename may also be lost before a sync.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,20 +17,20 @@ const SECTOR_BYTES: usize = 512;
 
 #[derive(Debug, Default)]
 struct Medium {
-    /// The file in use, and what comes after it; one that has been replaced keeps its place.
+    /// All files, including replaced ones.
     files: Vec<Content>,
-    /// Which of them has the name of the one in use, as the system shows it.
+    /// Index of the file in use, as the system shows it.
     current: usize,
-    /// Which had it when the names were last synced.
+    /// Index of the file in use at the last sync of the directory.
     current_durable: usize,
     new_file: Option<usize>,
     promotions: usize,
-    photos: Vec<Photo>,
+    snapshots: Vec<Snapshot>,
     rng: Option<Rng>,
     fault: Option<Fault>,
 }
 
-/// What the disk holds of a file for sure, what the system shows, and what lies between.
+/// A file: its durable content, its visible content, and the changes in between.
 #[derive(Debug, Default)]
 struct Content {
     durable: Vec<u8>,
@@ -39,22 +38,22 @@ struct Content {
     since: Vec<Change>,
 }
 
-/// What fails at present.
+/// What currently fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Syncs; what they should have written is forgotten, though reads still show it.
+    /// Syncs; their data is lost, although reads still show it.
     Syncs,
     /// Writes, as on a full disk.
     Writes,
-    /// What has to do with names of files: making, renaming and syncing them.
+    /// Creating and renaming files, and syncing the directory.
     Names,
-    /// Making the file longer, and writes.
+    /// Growing the file, and writes.
     Growth,
     /// Everything that writes, as on a disk that became read-only.
     All,
     /// Reads.
     Reads,
-    /// Everything, as when the power is gone.
+    /// Everything, as after a power loss.
     Power,
 }
 
@@ -66,14 +65,14 @@ enum Change {
 
 /// The disk as a power cut may leave it, and the newest revision acknowledged before.
 #[derive(Debug)]
-pub struct Photo {
+pub struct Snapshot {
     /// The disk.
     pub disk: PowerDisk,
-    /// What [`PowerDisk::acknowledge`] was told last.
+    /// The last revision passed to [`PowerDisk::acknowledge`].
     pub acknowledged: Revision,
 }
 
-/// A handle; its clones are the same disk.
+/// A handle to the disk; clones refer to the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct PowerDisk {
     medium: Arc<Mutex<Medium>>,
@@ -85,45 +84,45 @@ pub struct PowerDisk {
 struct PowerFile {
     disk: PowerDisk,
     number: usize,
-    /// Whether a write or a sync has failed on this one. It writes no more: on a real one the
-    /// next sync may say that all is well when it is not.
-    is_spent: AtomicBool,
+    /// Whether a write or a sync has failed on this handle. It refuses further writes, because on a real
+    /// disk the next sync could wrongly succeed.
+    has_failed: AtomicBool,
 }
 
 impl PowerDisk {
-    /// Lets something fail from now on, or nothing any more.
+    /// Sets what fails from now on; `None` means nothing.
     pub fn fail(&self, fault: Option<Fault>) {
         self.medium().fault = fault;
     }
 
-    /// How often a file beside has taken the place of the one in use.
+    /// Returns how often a new file has replaced the one in use.
     #[must_use]
     pub fn promotions(&self) -> usize {
         self.medium().promotions
     }
 
-    /// From now on takes a photo at each sync.
-    pub fn start_photos(&self, rng: Rng) {
+    /// Takes a snapshot at each sync from now on.
+    pub fn start_snapshots(&self, rng: Rng) {
         self.medium().rng = Some(rng);
     }
 
-    /// The photos since the last call.
+    /// Returns the snapshots since the last call.
     #[must_use]
-    pub fn take_photos(&self) -> Vec<Photo> {
-        std::mem::take(&mut self.medium().photos)
+    pub fn take_snapshots(&self) -> Vec<Snapshot> {
+        std::mem::take(&mut self.medium().snapshots)
     }
 
-    /// Says that this revision has been acknowledged to a writer.
+    /// Records that this revision has been acknowledged to a writer.
     pub fn acknowledge(&self, at: Revision) {
         self.acknowledged.store(at.0, Ordering::Release);
     }
 
-    /// Cuts the power for good; the disk as it is found afterwards.
+    /// Cuts the power for good. Returns the disk as it is found afterwards.
     #[must_use]
     pub fn cut(&self, rng: &mut Rng) -> PowerDisk {
         let mut medium = self.medium();
         medium.fault = Some(Fault::Power);
-        PowerDisk::holding(medium.photo(rng))
+        PowerDisk::holding(medium.snapshot(rng))
     }
 
     fn holding(image: Vec<u8>) -> PowerDisk {
@@ -132,12 +131,12 @@ impl PowerDisk {
         PowerDisk { medium, ..PowerDisk::default() }
     }
 
-    /// Takes a photo before what follows has begun.
-    fn photo(&self, medium: &mut Medium) {
+    /// Takes a snapshot before the next operation.
+    fn snapshot(&self, medium: &mut Medium) {
         let acknowledged = Revision(self.acknowledged.load(Ordering::Acquire));
         if let Some(mut rng) = medium.rng.take() {
-            let disk = PowerDisk::holding(medium.photo(&mut rng));
-            medium.photos.push(Photo { disk, acknowledged });
+            let disk = PowerDisk::holding(medium.snapshot(&mut rng));
+            medium.snapshots.push(Snapshot { disk, acknowledged });
             medium.rng = Some(rng);
         }
     }
@@ -153,22 +152,22 @@ impl Medium {
         if is_failing { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
-    /// The file in use after a power cut.
-    fn photo(&self, rng: &mut Rng) -> Vec<u8> {
-        let keep = percent_kept(rng);
+    /// Returns the file in use after a power cut.
+    fn snapshot(&self, rng: &mut Rng) -> Vec<u8> {
+        let keep = keep_percentage(rng);
         let named = if rng.below(100) < keep { self.current } else { self.current_durable };
         let content = self.files.get(named);
         content.map(|content| content.image(|| rng.below(100) < keep)).unwrap_or_default()
     }
 }
 
-/// With which probability a change that was not synced is kept: all, none and half occur.
-fn percent_kept(rng: &mut Rng) -> u64 {
+/// Returns the random percentage of unsynced changes to keep, including all and none.
+fn keep_percentage(rng: &mut Rng) -> u64 {
     [0, 20, 50, 80, 100][rng.below(5) as usize]
 }
 
 impl Content {
-    /// What is on the disk when of what was not synced only this is kept.
+    /// Returns the content with the unsynced changes that `keeps` selects.
     fn image(&self, mut keeps: impl FnMut() -> bool) -> Vec<u8> {
         let mut image = self.durable.clone();
         for change in self.since.iter().filter(|_| keeps()) {
@@ -196,7 +195,7 @@ impl Files for PowerDisk {
             FileRole::New => medium.new_file.ok_or(io::ErrorKind::NotFound)?,
         };
         drop(medium);
-        Ok(Arc::new(PowerFile { disk: self.clone(), number, is_spent: AtomicBool::default() }))
+        Ok(Arc::new(PowerFile { disk: self.clone(), number, has_failed: AtomicBool::default() }))
     }
 
     fn create_new(&self) -> io::Result<()> {
@@ -217,14 +216,14 @@ impl Files for PowerDisk {
 
     fn sync_directory(&self) -> io::Result<()> {
         let mut medium = self.medium();
-        self.photo(&mut medium);
+        self.snapshot(&mut medium);
         medium.fails(&[Fault::Names, Fault::Syncs, Fault::All])?;
         medium.current_durable = medium.current;
         Ok(())
     }
 
     fn remove_new(&self) -> io::Result<()> {
-        // Whoever has it open still reads and writes it.
+        // Open handles can still read and write it.
         self.medium().new_file = None;
         Ok(())
     }
@@ -245,12 +244,12 @@ impl Files for PowerDisk {
 }
 
 impl PowerFile {
-    /// Whether a step that writes fails, now or because one before it did.
-    fn spend(&self, medium: &Medium, of: &[Fault]) -> io::Result<()> {
-        if self.is_spent.load(Ordering::Acquire) {
+    /// Returns an error if a write fails now, or an earlier one has failed.
+    fn check_write(&self, medium: &Medium, of: &[Fault]) -> io::Result<()> {
+        if self.has_failed.load(Ordering::Acquire) {
             return Err(io::Error::other("an earlier failure has spent the handle"));
         }
-        medium.fails(of).inspect_err(|_| self.is_spent.store(true, Ordering::Release))
+        medium.fails(of).inspect_err(|_| self.has_failed.store(true, Ordering::Release))
     }
 }
 
@@ -270,7 +269,7 @@ impl StorageBackend for PowerFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut medium = self.disk.medium();
-        self.spend(&medium, &[Fault::Growth, Fault::All])?;
+        self.check_write(&medium, &[Fault::Growth, Fault::All])?;
         let content = &mut medium.files[self.number];
         content.shown.resize(len as usize, 0);
         content.since.push(Change::Length(len as usize));
@@ -282,15 +281,15 @@ impl StorageBackend for PowerFile {
         if medium.fault == Some(Fault::Syncs)
             && let Some(mut rng) = medium.rng.take()
         {
-            // Reads go on to show what a power cut would now show to be lost.
-            let keep = percent_kept(&mut rng);
+            // Reads still show the data that is lost now.
+            let keep = keep_percentage(&mut rng);
             let content = &mut medium.files[self.number];
             content.durable = content.image(|| rng.below(100) < keep);
             content.since.clear();
             medium.rng = Some(rng);
         }
-        self.disk.photo(&mut medium);
-        self.spend(&medium, &[Fault::Syncs, Fault::All])?;
+        self.disk.snapshot(&mut medium);
+        self.check_write(&medium, &[Fault::Syncs, Fault::All])?;
         let content = &mut medium.files[self.number];
         content.durable = content.image(|| true);
         content.since.clear();
@@ -299,7 +298,7 @@ impl StorageBackend for PowerFile {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut medium = self.disk.medium();
-        self.spend(&medium, &[Fault::Writes, Fault::Growth, Fault::All])?;
+        self.check_write(&medium, &[Fault::Writes, Fault::Growth, Fault::All])?;
         let start = offset as usize;
         let content = &mut medium.files[self.number];
         content.shown[start..start + data.len()].copy_from_slice(data);

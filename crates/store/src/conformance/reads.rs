@@ -1,4 +1,4 @@
-//! What reads show, and at which revision.
+//! Results of reads at the newest and at past revisions.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ async fn a_range_is_ordered_and_half_open(store: Arc<dyn Store>) {
     ];
     for (start, end, limit, keys, more) in checks {
         let (first, last) = (start.to_owned().into(), end.to_owned().into());
-        let ask = Range { start: first, end: last, limit, at: None };
-        let page = store.range(ask).await.unwrap();
+        let query = Range { start: first, end: last, limit, at: None };
+        let page = store.range(query).await.unwrap();
         let shown: Vec<_> = page.items.iter().map(show).collect();
         assert_eq!((&shown[..], page.more), (&keys.map_string()[..], more), "{start}..{end}");
     }
@@ -52,14 +52,14 @@ async fn pages_continue_at_one_revision(store: Arc<dyn Store>) {
     for key in ["a", "b", "c", "d"] {
         put(&*store, key, "1").await;
     }
-    let ask = Range { limit: 2, ..Range::prefix(b"") };
-    let first = store.range(ask).await.unwrap();
+    let query = Range { limit: 2, ..Range::prefix(b"") };
+    let first = store.range(query).await.unwrap();
     assert!(first.more);
     put(&*store, "c", "2").await;
     delete(&*store, "d").await;
     put(&*store, "e", "1").await;
-    let ask = Range { start: "b\0".into(), at: Some(first.at), ..Range::prefix(b"") };
-    let rest = store.range(ask).await.unwrap();
+    let query = Range { start: "b\0".into(), at: Some(first.at), ..Range::prefix(b"") };
+    let rest = store.range(query).await.unwrap();
     assert_eq!(rest.items.iter().map(show).collect::<Vec<_>>(), ["c=1", "d=1"]);
     assert_eq!((rest.at, rest.more), (first.at, false));
 }
@@ -86,8 +86,8 @@ async fn old_revisions_stay_readable(store: Arc<dyn Store>) {
 
 async fn a_future_revision_is_an_error(store: Arc<dyn Store>) {
     let newest = put(&*store, "a", "1").await;
-    let ask = Range { at: Some(newest.next()), ..Range::prefix(b"") };
-    let error = store.range(ask).await.unwrap_err();
+    let query = Range { at: Some(newest.next()), ..Range::prefix(b"") };
+    let error = store.range(query).await.unwrap_err();
     assert!(matches!(error, ReadError::Future { asked, .. } if asked == newest.next()), "{error}");
     let error = store.load(b"", Some(newest.next()), &mut |_| ()).await.unwrap_err();
     assert!(matches!(error, ReadError::Future { .. }), "{error}");

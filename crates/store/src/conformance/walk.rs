@@ -1,4 +1,4 @@
-//! A seeded random walk: the same steps on a store and on the [`Model`], compared after each.
+//! A seeded random walk: runs the same steps on a store and on the [`Model`], and compares the results.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::{
     prefix_end,
 };
 
-/// SplitMix64: a walk needs a seed that repeats, not quality.
+/// SplitMix64. The walk needs reproducibility, not quality.
 #[derive(Clone, Debug)]
 pub struct Rng(pub u64);
 
 impl Rng {
-    /// The next number.
+    /// Returns the next random number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -24,32 +24,32 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`.
+    /// Returns a random number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.draw() % end
     }
 }
 
-/// A walk in progress. Between calls of [`steps`](Walk::steps) the store may be closed and opened.
+/// A walk in progress. The store may be reopened between calls of [`steps`](Walk::steps).
 #[derive(Debug)]
 pub struct Walk {
     seed: u64,
     rng: Rng,
     model: Model,
-    /// The model's revisions and the store's; a shared backend may skip some.
+    /// Maps the model's revisions to the store's; a shared backend may skip some.
     pairs: BTreeMap<Revision, Revision>,
     step: usize,
 }
 
 impl Walk {
-    /// A walk that repeats for the same seed. The store must be without keys.
+    /// Creates a walk, reproducible by its seed. The store must have no keys.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let (rng, model) = (Rng(seed), Model::new());
         Self { seed, rng, model, pairs: BTreeMap::new(), step: 0 }
     }
 
-    /// Takes some steps; panics where the store and the model part.
+    /// Takes some steps. Panics if the store and the model differ.
     pub async fn steps(&mut self, store: &dyn Store, steps: usize) {
         if self.pairs.is_empty() {
             self.pairs.insert(Revision(0), store.revision());
@@ -87,7 +87,7 @@ impl Walk {
         prefixes[self.rng.below(prefixes.len() as u64) as usize].into()
     }
 
-    /// A revision of the model, anywhere from below the floor to the newest.
+    /// Returns a random revision of the model, possibly below the floor.
     fn past(&mut self) -> Revision {
         let newest = self.model.revision().0;
         let back = if self.rng.below(4) == 0 { newest + 1 } else { newest.min(20) + 1 };
@@ -150,14 +150,14 @@ impl Walk {
         let at = if self.rng.below(2) == 0 { None } else { Some(self.past()) };
         let ours = Range { start, end, limit, at };
         let theirs = Range { at: at.map(|at| self.paired(at)), ..ours.clone() };
-        let ask = format!("{} {ours:?}", self.at());
+        let query = format!("{} {ours:?}", self.at());
         match (self.model.range(ours).await, store.range(theirs).await) {
             (Ok(Page { items, at, more }), Ok(got)) => {
                 let items = items.into_iter().map(|kv| self.translate(kv)).collect();
-                assert_eq!(got, Page { items, at: self.paired(at), more }, "{ask}");
+                assert_eq!(got, Page { items, at: self.paired(at), more }, "{query}");
             }
             (Err(ReadError::Compacted { .. }), Err(ReadError::Compacted { .. })) => {}
-            (expected, got) => panic!("{ask}: {got:?} instead of {expected:?}"),
+            (expected, got) => panic!("{query}: {got:?} instead of {expected:?}"),
         }
     }
 

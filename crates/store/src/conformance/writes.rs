@@ -1,4 +1,4 @@
-//! What a transaction does, and what it does not.
+//! Effects of transactions.
 
 use std::sync::Arc;
 

@@ -84,7 +84,7 @@ impl Rewrite {
         });
         done.unwrap_or_else(|source| {
             // The old file stays in use, and the next compaction tries again.
-            tracing::warn!(%source, "records file not shrunk");
+            tracing::warn!(%source, "the records file did not get smaller");
             true
         })
     }

@@ -274,7 +274,7 @@ impl StorageBackend for WriteBehind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::{Fault, Photo, PowerDisk, Rng};
+    use crate::conformance::{Fault, PowerDisk, Rng, Snapshot};
     use crate::embedded::files::{FileRole, Files};
 
     const SECTOR: usize = 512;
@@ -306,7 +306,7 @@ mod tests {
         for seed in 0..40 {
             let mut rng = Rng(seed);
             let disk = PowerDisk::default();
-            disk.start_photos(Rng(seed));
+            disk.start_snapshots(Rng(seed));
             let file = over(&disk);
             let (mut shown, mut epoch) = (vec![], 0);
             // For each sector, in the order of writing, the number of syncs before it.
@@ -334,7 +334,7 @@ mod tests {
             file.catch_up().expect("the disk works");
             file.sync_data().expect("a sync");
             file.check().expect("all is there");
-            for Photo { disk, .. } in disk.take_photos() {
+            for Snapshot { disk, .. } in disk.take_snapshots() {
                 check_order(&read(&over(&disk)), &epochs);
             }
             let durable = disk.cut(&mut Rng(0));

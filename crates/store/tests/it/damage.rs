@@ -1,4 +1,4 @@
-//! Bit rot: what has changed on the disk is found, never served, and costs only itself.
+//! Bit rot: damage on disk is detected, never served, and affects only its own key.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -23,13 +23,13 @@ fn key(n: usize) -> String {
     format!("registry/pods/{n:03}")
 }
 
-/// Of many lengths, so that some values stand in several parts; like no other one's.
+/// Values of many lengths, so that some have several parts; all are different.
 fn value(n: usize) -> String {
     format!("<{n:03}>").repeat(1 + n * n * 2)
 }
 
-/// Makes a data directory at rest, with its history; gives its records file.
-async fn grown(dir: &Path) -> Vec<u8> {
+/// Makes a data directory with history; returns the content of its records file.
+async fn make_with_history(dir: &Path) -> Vec<u8> {
     let store = Embedded::open(EmbeddedOptions::new(dir)).unwrap();
     put_all(&store).await;
     store.close();
@@ -43,8 +43,8 @@ async fn put_all(store: &Embedded) {
     }
 }
 
-/// Makes a data directory at rest, in whose file little is left over; gives its records file.
-async fn filled(dir: &Path) -> Vec<u8> {
+/// Makes a data directory with few unused pages; returns the content of its records file.
+async fn make_compact(dir: &Path) -> Vec<u8> {
     let store = Embedded::in_memory();
     put_all(&store).await;
     let mut backup = vec![];
@@ -62,10 +62,10 @@ fn write(dir: &Path, records: &[u8]) {
     std::fs::write(dir.join("records.redb"), records).unwrap();
 }
 
-/// Where bytes stand in the file, first to last.
-fn places(records: &[u8], bytes: &[u8]) -> Vec<usize> {
+/// Returns the offsets of `bytes` in the file.
+fn offsets(records: &[u8], bytes: &[u8]) -> Vec<usize> {
     let windows = records.windows(bytes.len()).enumerate();
-    windows.filter(|(_, window)| *window == bytes).map(|(place, _)| place).collect()
+    windows.filter(|(_, window)| *window == bytes).map(|(offset, _)| offset).collect()
 }
 
 fn damages(dir: &Path) -> Vec<String> {
@@ -86,45 +86,45 @@ fn make_placeholder(why: &str) -> Bytes {
     format!("cannot be read: {why}").into()
 }
 
-/// The places in the file of what belongs to records: rows of heads, names of rows, and values.
-fn record_places(records: &[u8]) -> [Vec<usize>; 3] {
+/// Returns the offsets of record data: rows of heads, ids, and values.
+fn record_offsets(records: &[u8]) -> [Vec<usize>; 3] {
     let [mut heads, mut names, mut values] = [vec![], vec![], vec![]];
     for n in 0..KEYS {
         let revision = (n as u64 + 1).to_be_bytes();
-        // Each key stands in its head alone, before it the kind and two numbers.
-        for place in places(records, key(n).as_bytes()) {
-            heads.extend(place - 13..place + key(n).len() + 4);
+        // A key occurs only in its head, after the kind and two numbers.
+        for offset in offsets(records, key(n).as_bytes()) {
+            heads.extend(offset - 13..offset + key(n).len() + 4);
         }
-        for place in places(records, format!("<{n:03}>").as_bytes()) {
-            values.extend(place..place + 5);
+        for offset in offsets(records, format!("<{n:03}>").as_bytes()) {
+            values.extend(offset..offset + 5);
         }
-        // The names of the head and of the parts.
-        for place in places(records, &[&revision[..], &[0; 4]].concat()) {
-            names.extend(place..place + 12);
+        // The ids of the head and of the parts.
+        for offset in offsets(records, &[&revision[..], &[0; 4]].concat()) {
+            names.extend(offset..offset + 12);
         }
     }
     [heads, names, values]
 }
 
 #[tokio::test]
-async fn a_check_finds_every_flipped_bit_and_no_read_gives_one_back() {
+async fn a_check_finds_every_flipped_bit_and_no_read_returns_one() {
     let dir = TempDir::new().unwrap();
-    let whole = filled(dir.path()).await;
-    let places = record_places(&whole);
+    let whole = make_compact(dir.path()).await;
+    let offsets = record_offsets(&whole);
     let mut rng = Rng(20_261_122);
     let (mut found, mut refused, mut unreadable, mut unused) = (0, 0, 0, 0);
     while found < FLIPS {
-        let some = &places[found % places.len()];
-        let place = some[rng.below(some.len() as u64) as usize];
+        let some = &offsets[found % offsets.len()];
+        let offset = some[rng.below(some.len() as u64) as usize];
         let bit = rng.below(8);
         let mut flipped = whole.clone();
-        flipped[place] ^= 1 << bit;
+        flipped[offset] ^= 1 << bit;
         write(dir.path(), &flipped);
         let damages = damages(dir.path());
         let (read, is_open) = read_all(dir.path()).await;
         if damages.is_empty() {
-            // A page that is no longer in use: nothing reads it.
-            assert!(is_open && read.iter().all(|ok| *ok), "bit {bit} of {place} is not found");
+            // An unused page, which is never read.
+            assert!(is_open && read.iter().all(|ok| *ok), "bit {bit} of {offset} is not found");
             unused += 1;
             continue;
         }
@@ -136,7 +136,7 @@ async fn a_check_finds_every_flipped_bit_and_no_read_gives_one_back() {
     assert!(refused > 300 && unreadable > 300, "{refused} {unreadable}");
 }
 
-/// Which keys can be read, and whether the store opens at all. Panics when a value is another one.
+/// Returns which keys can be read, and whether the store opens. Panics if a value is wrong.
 async fn read_all(dir: &Path) -> (Vec<bool>, bool) {
     let Ok(store) = Embedded::open(EmbeddedOptions::new(dir)) else { return (vec![], false) };
     let mut read = vec![];
@@ -152,19 +152,19 @@ async fn read_all(dir: &Path) -> (Vec<bool>, bool) {
     (read, true)
 }
 
-/// Flips a bit in the value of one key; on the disk it is nowhere else.
+/// Flips a bit in the value of one key, which is on disk only once.
 fn flip_value(dir: &Path, whole: &[u8], n: usize) {
     let mut flipped = whole.to_vec();
-    for place in places(whole, format!("<{n:03}>").as_bytes()) {
-        flipped[place + 2] ^= 1;
+    for offset in offsets(whole, format!("<{n:03}>").as_bytes()) {
+        flipped[offset + 2] ^= 1;
     }
     write(dir, &flipped);
 }
 
 #[tokio::test]
-async fn a_damaged_value_costs_only_itself() {
+async fn a_damaged_value_affects_only_its_key() {
     let dir = TempDir::new().unwrap();
-    let whole = grown(dir.path()).await;
+    let whole = make_with_history(dir.path()).await;
     flip_value(dir.path(), &whole, 9);
     let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
     let error = store.get(key(9).as_bytes()).await.unwrap_err();
@@ -182,7 +182,7 @@ async fn a_damaged_value_costs_only_itself() {
     let error = store.backup(&mut vec![]).unwrap_err();
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(source, format!("the stored value of {} cannot be read", key(9)));
-    // It can be written anew, and then all can be read.
+    // After the key is written again, everything can be read.
     put(&*store, &key(9), "anew").await;
     assert_eq!(store.range(Range::prefix(b"registry/")).await.unwrap().items.len(), KEYS);
     store.backup(&mut vec![]).unwrap();
@@ -191,7 +191,7 @@ async fn a_damaged_value_costs_only_itself() {
 #[tokio::test]
 async fn a_placeholder_replaces_a_damaged_value() {
     let dir = TempDir::new().unwrap();
-    let whole = grown(dir.path()).await;
+    let whole = make_with_history(dir.path()).await;
     flip_value(dir.path(), &whole, 9);
     let make_placeholder: keelson_store::MakePlaceholder = make_placeholder;
     let options = EmbeddedOptions {
@@ -218,10 +218,10 @@ async fn a_placeholder_replaces_a_damaged_value() {
 #[tokio::test]
 async fn a_damaged_head_is_refused_and_can_be_removed() {
     let dir = TempDir::new().unwrap();
-    let whole = filled(dir.path()).await;
+    let whole = make_compact(dir.path()).await;
     let mut flipped = whole.clone();
-    for place in places(&whole, key(9).as_bytes()) {
-        flipped[place + 3] ^= 16;
+    for offset in offsets(&whole, key(9).as_bytes()) {
+        flipped[offset + 3] ^= 16;
     }
     write(dir.path(), &flipped);
     let error = Embedded::open(EmbeddedOptions::new(dir.path())).err().unwrap();
@@ -237,9 +237,9 @@ async fn a_damaged_head_is_refused_and_can_be_removed() {
 }
 
 #[tokio::test]
-async fn values_that_have_changed_places_are_found() {
+async fn swapped_values_are_detected() {
     let dir = TempDir::new().unwrap();
-    drop(filled(dir.path()).await);
+    drop(make_compact(dir.path()).await);
     let parts: redb::TableDefinition<'_, [u8; 14], &[u8]> = redb::TableDefinition::new("parts");
     let name = |revision: u8, part: u8| {
         let mut name = [0; 14];
@@ -268,9 +268,9 @@ async fn values_that_have_changed_places_are_found() {
 }
 
 #[tokio::test]
-async fn a_page_of_zeros_is_an_error_and_no_panic() {
+async fn a_zeroed_page_is_an_error_and_no_panic() {
     let dir = TempDir::new().unwrap();
-    let whole = filled(dir.path()).await;
+    let whole = make_compact(dir.path()).await;
     let (mut refused, mut errors) = (0, 0);
     for page in 1..whole.len() / 4096 {
         let mut damaged = whole.clone();
@@ -287,7 +287,7 @@ async fn a_page_of_zeros_is_an_error_and_no_panic() {
 }
 
 #[tokio::test]
-async fn a_write_that_meets_a_page_of_zeros_is_refused_with_what_can_be_done() {
+async fn a_write_to_a_zeroed_page_is_refused_with_the_remedy() {
     let dir = TempDir::new().unwrap();
     let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
     for n in 0..KEYS {
@@ -295,7 +295,7 @@ async fn a_write_that_meets_a_page_of_zeros_is_refused_with_what_can_be_done() {
     }
     drop(store);
     let store: Arc<Embedded> = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
-    // What is read takes the place of the last pages in memory, which the write needs.
+    // These reads evict the last pages from the cache, which the write needs.
     for n in 0..KEYS - 5 {
         store.get(key(n).as_bytes()).await.unwrap();
     }
@@ -315,6 +315,6 @@ async fn a_write_that_meets_a_page_of_zeros_is_refused_with_what_can_be_done() {
         assert!(line.contains("`keelson check`") && line.contains("`keelson restore`"), "{line}");
         assert!(store.health().is_err());
     }
-    // What is in memory is still served, and closing ends.
+    // Closing must not hang.
     store.close();
 }

@@ -1,4 +1,4 @@
-//! `kill -9` under load: a process writes and tells what was acknowledged, dies, and none is lost.
+//! `kill -9` under load: a process writes, prints what was acknowledged, and is killed; nothing is lost.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
@@ -10,15 +10,15 @@ use keelson_store::conformance::put;
 use keelson_store::{Embedded, EmbeddedOptions, Revision, Store};
 use tempfile::TempDir;
 
-/// Tells the test binary that it is the process to be killed, and where to write.
+/// Environment variable of the process to be killed: the data directory.
 const DIR: &str = "KEELSON_STORE_KILL_DIR";
 const WRITERS: usize = 16;
 const ACKNOWLEDGEMENTS: usize = 400;
 const ROUNDS: usize = 6;
-/// Large and small values take turns, so that the file has space to give back again and again.
+/// Number of revisions after which values change between small and large, so that the file is rewritten.
 const TURN: u64 = 90;
 
-/// Runs in the child alone; in a plain test run there is nothing to do.
+/// Does something only in the child process.
 #[tokio::test]
 async fn the_process_that_is_killed() {
     let Ok(dir) = std::env::var(DIR) else { return };
@@ -65,7 +65,7 @@ async fn kill_loses_no_acknowledged_write() {
     assert!(files.len() > 1, "the file has never been replaced");
 }
 
-/// The newest acknowledged revision of each writer.
+/// Returns the newest acknowledged revision of each writer.
 fn write_and_kill(dir: &TempDir, acknowledgements: usize) -> BTreeMap<usize, Revision> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::the_process_that_is_killed", "--nocapture"])
@@ -78,7 +78,7 @@ fn write_and_kill(dir: &TempDir, acknowledgements: usize) -> BTreeMap<usize, Rev
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let (mut line, mut count) = (String::new(), 0);
     while lines.read_line(&mut line).unwrap() > 0 {
-        // A line cut short by the kill has no end; the test harness writes lines of its own.
+        // The kill may truncate the last line; the test harness prints other lines too.
         if let Some((_, ack)) = line.strip_suffix('\n').and_then(|line| line.split_once("ack ")) {
             let (writer, at) = ack.split_once(' ').unwrap();
             acknowledged.insert(writer.parse().unwrap(), Revision(at.parse().unwrap()));

@@ -95,7 +95,7 @@ async fn writers_go_on_while_many_keys_expire() {
     }
     assert_eq!(expiring.await.unwrap(), KEYS);
     assert_eq!(list(&*store, "e/", None).await, [""; 0]);
-    // Each write came between two stretches of deletes.
+    // Writes ran between the transactions that delete keys.
     let stretches = store.revision().0 - before.0 - seen;
     assert!(stretches > 20 && between > 3, "{stretches} stretches, {between} writes between them");
 }

@@ -1,4 +1,4 @@
-//! What the store writes to the log, kept for tests to look at.
+//! Captures log lines for tests.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Mutex, Once};
@@ -9,13 +9,13 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Begins to keep what all threads say from here on.
+/// Starts to capture the log lines of all threads.
 pub fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| tracing::subscriber::set_global_default(Log).unwrap());
 }
 
-/// The lines with these words in them, which no other test says.
+/// Returns the captured lines that contain `words`, which must be unique to the test.
 pub fn lines(words: &str) -> Vec<String> {
     LINES.lock().unwrap().iter().filter(|line| line.contains(words)).cloned().collect()
 }

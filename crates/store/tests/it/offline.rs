@@ -1,4 +1,4 @@
-//! A data directory at rest: backups, restores, and what a check finds.
+//! Offline work on a data directory: backups, restores and checks.
 
 use std::path::Path;
 
@@ -22,16 +22,16 @@ async fn fill(dir: &Path) {
     put(&*store, "c", "1").await;
 }
 
-/// What a check finds: live keys, older versions, damages.
+/// Runs a check. Returns live keys, the number of older versions, and damages.
 fn check(dir: &Path) -> (Vec<String>, usize, Vec<String>) {
     let (mut live, mut past, mut damages) = (vec![], 0, vec![]);
     let offline = Offline::open(dir).unwrap();
-    let extent = offline.check(&mut |found| match found {
+    let summary = offline.check(&mut |found| match found {
         CheckItem::Live(kv) => live.push(format!("{kv:?}")),
         CheckItem::Past(_) => past += 1,
         CheckItem::Damage(line) => damages.push(line),
     });
-    assert_eq!(extent.unwrap().newest, Revision(6));
+    assert_eq!(summary.unwrap().newest, Revision(6));
     (live, past, damages)
 }
 
@@ -56,7 +56,7 @@ fn part(revision: u64) -> [u8; 14] {
 }
 
 #[tokio::test]
-async fn a_whole_directory_has_no_damages() {
+async fn an_intact_directory_has_no_damages() {
     let dir = TempDir::new().unwrap();
     fill(dir.path()).await;
     let (live, past, damages) = check(dir.path());
@@ -70,7 +70,7 @@ async fn a_whole_directory_has_no_damages() {
 }
 
 #[tokio::test]
-async fn values_of_every_length_are_put_together_again() {
+async fn values_of_every_length_are_read_back() {
     const LENGTHS: [usize; 12] =
         [0, 1, 1005, 1006, 2048, 4096, 16_361, 16_362, 32_746, 65_514, 65_515, 1_500_000];
     let dir = TempDir::new().unwrap();
@@ -93,7 +93,7 @@ async fn values_of_every_length_are_put_together_again() {
         assert!(list(&*store, "", at).await == expected, "{at:?}");
     }
     store.compact(store.revision()).await.unwrap();
-    // At rest the records that went are gone with all their parts.
+    // After the restart, all parts of the compacted records are removed.
     drop(store);
     drop(open());
     let mut found = vec![];
@@ -111,7 +111,7 @@ async fn values_of_every_length_are_put_together_again() {
 }
 
 #[tokio::test]
-async fn records_that_do_not_fit_are_named() {
+async fn inconsistent_records_are_reported() {
     type Change = fn(&redb::WriteTransaction);
     let checks: [(&str, Change); 7] = [
         ("record 3.0 is damaged: its value fails its checksum (a)", |txn| {
@@ -182,7 +182,7 @@ async fn one_restore_at_a_time_makes_a_directory() {
     fill(&from).await;
     let mut bytes = vec![];
     Offline::open(&from).unwrap().backup(&mut bytes).unwrap();
-    // Of something else, whose name is like that of an unfinished restore.
+    // Another directory with a name like that of an unfinished restore.
     let other = dir.path().join("a.restoring");
     std::fs::create_dir(&other).unwrap();
     // Left by an attempt that was cut short.
@@ -200,7 +200,7 @@ async fn one_restore_at_a_time_makes_a_directory() {
 }
 
 #[tokio::test]
-async fn what_is_not_at_rest_or_no_data_is_refused() {
+async fn a_directory_in_use_or_without_data_is_refused() {
     let dir = TempDir::new().unwrap();
     let refusal = || Offline::open(dir.path()).err().unwrap();
     assert!(matches!(refusal(), OpenError::Absent { .. }));

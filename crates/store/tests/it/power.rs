@@ -1,9 +1,9 @@
-//! Power cuts, below the library: at a sync, any part of what was written since the last one may
-//! have reached the disk, sector by sector, in any order. What was acknowledged must stand.
+//! Simulated power loss below redb: at a sync, any subset of the sectors written since the last sync may have
+//! reached the disk. Acknowledged writes must survive.
 
 use std::sync::Arc;
 
-use keelson_store::conformance::{Fault, Photo, PowerDisk, Rng, list, put};
+use keelson_store::conformance::{Fault, PowerDisk, Rng, Snapshot, list, put};
 use keelson_store::embedded::RedbDisk;
 use keelson_store::embedded::disk::{Disk, Head, Record, RecordId};
 use keelson_store::{Embedded, Op, Revision, Store, Txn, WriteError};
@@ -15,16 +15,16 @@ fn open(disk: &PowerDisk) -> Arc<Embedded> {
     Embedded::with_disk(Arc::new(disk)).expect("start")
 }
 
-/// Takes the disk as each power cut would have left it, opens it and looks whether it holds the last
-/// of five keys, written in turn, up to what was acknowledged or one revision more.
-async fn check_photos(disk: &PowerDisk, context: &str) {
-    let photos = disk.take_photos();
-    assert!(photos.len() >= 25);
-    for (n, Photo { disk, acknowledged }) in photos.into_iter().enumerate() {
+/// Opens the disk as each power cut would have left it. Checks that it holds the latest writes of five keys,
+/// written in turn, up to the acknowledged revision or one more.
+async fn check_snapshots(disk: &PowerDisk, context: &str) {
+    let snapshots = disk.take_snapshots();
+    assert!(snapshots.len() >= 25);
+    for (n, Snapshot { disk, acknowledged }) in snapshots.into_iter().enumerate() {
         let store = open(&disk);
         let newest = store.revision();
         let is_next = newest == acknowledged || newest == acknowledged.next();
-        assert!(is_next, "{context} photo {n}: {newest} after {acknowledged}");
+        assert!(is_next, "{context} snapshot {n}: {newest} after {acknowledged}");
         let expected: Vec<_> = (newest.0.saturating_sub(4).max(1)..=newest.0).collect();
         let mut values: Vec<u64> = list(&*store, "", None)
             .await
@@ -32,17 +32,17 @@ async fn check_photos(disk: &PowerDisk, context: &str) {
             .map(|line| line[3..].split(' ').next().unwrap().parse().unwrap())
             .collect();
         values.sort_unstable();
-        assert_eq!(values, expected, "{context} photo {n}");
+        assert_eq!(values, expected, "{context} snapshot {n}");
         put(&*store, "more", "").await;
     }
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_a_power_cut() {
+async fn acknowledged_writes_survive_a_power_cut() {
     for seed in 0..6 {
         let disk = PowerDisk::default();
         let store = open(&disk);
-        disk.start_photos(Rng(seed));
+        disk.start_snapshots(Rng(seed));
         let large = "x".repeat(3000);
         for n in 1..=25_u64 {
             let at = put(&*store, &format!("k{}", n % 5), &format!("{n} {large}")).await;
@@ -53,17 +53,17 @@ async fn what_was_acknowledged_survives_a_power_cut() {
             }
         }
         drop(store);
-        check_photos(&disk, &format!("seed {seed}")).await;
+        check_snapshots(&disk, &format!("seed {seed}")).await;
     }
 }
 
 #[tokio::test]
-async fn a_power_cut_after_failures_and_recoveries_loses_nothing_either() {
+async fn a_power_cut_after_failures_and_recoveries_loses_nothing() {
     let faults = [Fault::Syncs, Fault::Writes, Fault::Growth, Fault::All, Fault::Reads];
     for (seed, fault) in (0..).zip(faults) {
         let disk = PowerDisk::default();
         let store = open(&disk);
-        disk.start_photos(Rng(seed));
+        disk.start_snapshots(Rng(seed));
         let large = "x".repeat(30_000);
         for n in 1..=25_u64 {
             let (key, value) = (format!("k{}", n % 5), format!("{n} {large}"));
@@ -71,7 +71,7 @@ async fn a_power_cut_after_failures_and_recoveries_loses_nothing_either() {
                 disk.fail(Some(fault));
                 let op =
                     Op::Put { key: key.clone().into(), value: value.clone().into(), lease: None };
-                // The pages may be in memory, and a growing file may have room.
+                // May succeed: the pages may be cached, and the file may not need to grow.
                 if store.txn(Txn { compare: vec![], ops: vec![op] }).await.is_ok() {
                     disk.acknowledge(Revision(n));
                 }
@@ -86,11 +86,11 @@ async fn a_power_cut_after_failures_and_recoveries_loses_nothing_either() {
             disk.acknowledge(Revision(n));
         }
         drop(store);
-        check_photos(&disk, &format!("{fault:?}")).await;
+        check_snapshots(&disk, &format!("{fault:?}")).await;
     }
 }
 
-/// The one record of a revision: a put of one of five keys, in turn.
+/// Returns the only record of a revision: a put of one of five keys, in turn.
 fn record(n: u64) -> Record {
     let (id, value) = (RecordId::first(Revision(n)), format!("{n} {}", "x".repeat(3000)));
     let created = Revision(if n > 5 { (n - 1) % 5 + 1 } else { n });
@@ -100,7 +100,7 @@ fn record(n: u64) -> Record {
     Record { head: Head { id, key, created, is_delete, value_bytes, expires }, value: value.into() }
 }
 
-/// Copies all up to this revision; where to go on.
+/// Copies all records up to this revision. Returns where to continue.
 fn copy(disk: &RedbDisk, mut next: RecordId, through: u64) -> RecordId {
     while let Some(more) = disk.copy(next, Revision(through)).expect("a copy") {
         next = more;
@@ -109,18 +109,18 @@ fn copy(disk: &RedbDisk, mut next: RecordId, through: u64) -> RecordId {
 }
 
 #[tokio::test]
-async fn a_power_cut_around_a_change_of_files_loses_nothing() {
+async fn a_power_cut_around_a_rewrite_loses_nothing() {
     for seed in 0..6 {
         let disk = PowerDisk::default();
         let records = RedbDisk::with_files(disk.clone()).expect("open");
-        disk.start_photos(Rng(seed));
+        disk.start_snapshots(Rng(seed));
         for n in 1..=30 {
             records.commit(&[record(n)], None).expect("a commit");
             disk.acknowledge(Revision(n));
             if n % 3 == 0 {
                 let next = copy(&records, RecordId::first(Revision(0)), n / 2);
                 if n % 2 == 0 {
-                    // Else the next one begins anew.
+                    // Otherwise the next copy starts again.
                     copy(&records, next, n);
                     records.switch_to_copy(Revision(0)).expect("it is whole");
                 }
@@ -131,22 +131,22 @@ async fn a_power_cut_around_a_change_of_files_loses_nothing() {
         }
         assert_eq!(disk.promotions(), 5);
         drop(records);
-        check_photos(&disk, &format!("seed {seed}")).await;
+        check_snapshots(&disk, &format!("seed {seed}")).await;
     }
 }
 
 #[tokio::test]
-async fn a_change_of_files_that_fails_loses_nothing_either() {
+async fn a_failed_rewrite_loses_nothing() {
     for seed in 0..6 {
         let disk = PowerDisk::default();
         let records = RedbDisk::with_files(disk.clone()).expect("open");
-        disk.start_photos(Rng(seed));
+        disk.start_snapshots(Rng(seed));
         let all_of = |through| copy(&records, RecordId::first(Revision(0)), through);
         for n in 1..=24 {
             records.commit(&[record(n)], None).expect("a commit");
             disk.acknowledge(Revision(n));
             if n % 8 == 0 {
-                // Not whole: a record is missing.
+                // Incomplete: a record is missing.
                 all_of(n - 1);
                 records.switch_to_copy(Revision(0)).expect_err("a record is missing");
                 for fault in [Fault::Names, Fault::Syncs, Fault::All] {
@@ -158,7 +158,7 @@ async fn a_change_of_files_that_fails_loses_nothing_either() {
                 }
                 all_of(n);
                 records.switch_to_copy(Revision(0)).expect("it is whole");
-                // A crash may bring the old file back, and the new one can be opened anew.
+                // The rename is not durable yet, and the new file can be opened again.
                 for fault in [Fault::Names, Fault::Writes] {
                     disk.fail(Some(fault));
                     records.commit(&[record(n + 1)], None).expect_err("the disk fails");
@@ -170,12 +170,12 @@ async fn a_change_of_files_that_fails_loses_nothing_either() {
         }
         assert_eq!(disk.promotions(), 3);
         drop(records);
-        check_photos(&disk, &format!("seed {seed}")).await;
+        check_snapshots(&disk, &format!("seed {seed}")).await;
     }
 }
 
 #[tokio::test]
-async fn a_failing_disk_below_the_library_stops_writes_and_nothing_else() {
+async fn a_failing_disk_below_redb_stops_only_writes() {
     for fault in [Fault::Syncs, Fault::Writes, Fault::All] {
         let disk = PowerDisk::default();
         let store = open(&disk);
@@ -198,7 +198,7 @@ async fn a_failing_disk_below_the_library_stops_writes_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_compaction_that_failed_is_taken_back() {
+async fn a_failed_compaction_is_undone() {
     for fault in [Fault::Syncs, Fault::Writes, Fault::All] {
         let disk = PowerDisk::default();
         let store = open(&disk);
@@ -218,7 +218,7 @@ async fn a_compaction_that_failed_is_taken_back() {
 }
 
 #[tokio::test]
-async fn a_store_that_was_closed_says_so_also_over_a_failing_disk() {
+async fn a_closed_store_returns_closed_also_on_a_failing_disk() {
     let disk = PowerDisk::default();
     let store = open(&disk);
     let last = put(&*store, "a", "1").await;

@@ -1,4 +1,4 @@
-//! What survives closing and opening, and what an opening refuses.
+//! Closing and opening a store, and directories that cannot be opened.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ async fn revisions_grow_over_restarts_even_when_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_from_before_the_restart() {
+async fn a_watch_continues_from_before_the_restart() {
     let dir = TempDir::new().unwrap();
     let store = open(&dir);
     for n in 0..30 {
@@ -91,7 +91,7 @@ async fn a_watch_behind_the_ring_reads_from_disk_and_catches_up() {
 }
 
 #[tokio::test]
-async fn a_load_is_one_revision_while_compaction_goes_on() {
+async fn a_load_reads_one_revision_during_compaction() {
     let dir = TempDir::new().unwrap();
     let store = open(&dir);
     for n in 0..10 {
@@ -111,14 +111,14 @@ async fn a_load_is_one_revision_while_compaction_goes_on() {
     assert_eq!(list(&*store, "", None).await.len(), 10);
 }
 
-/// On a thread of its own, and done with it when this returns.
+/// Runs on another thread and waits for it.
 fn overwrite_and_compact(store: Arc<Embedded>) {
     let work = async move {
         for n in 0..10 {
             put(&*store, &format!("k{n}"), "new").await;
         }
         store.compact(store.revision()).await.unwrap();
-        // Prunes happen between commits.
+        // Prunes run between commits.
         put(&*store, "k0", "newer").await;
         put(&*store, "k0", "newest").await;
     };
@@ -127,7 +127,7 @@ fn overwrite_and_compact(store: Arc<Embedded>) {
 }
 
 #[tokio::test]
-async fn a_closed_store_reads_and_no_longer_writes() {
+async fn a_closed_store_serves_reads_and_refuses_writes() {
     let store = Embedded::in_memory();
     let at = put(&*store, "a", "1").await;
     let mut watch = store.watch(Bytes::new(), at).unwrap();
@@ -141,7 +141,7 @@ async fn a_closed_store_reads_and_no_longer_writes() {
 }
 
 #[tokio::test]
-async fn a_forgotten_watch_does_not_hold_the_directory() {
+async fn a_leaked_watch_does_not_lock_the_directory() {
     let dir = TempDir::new().unwrap();
     let store = open(&dir);
     let mut watch = store.watch(Bytes::new(), Revision(0)).unwrap();
@@ -151,7 +151,7 @@ async fn a_forgotten_watch_does_not_hold_the_directory() {
 }
 
 #[test]
-fn a_directory_is_held_by_one() {
+fn a_directory_is_locked_by_one_store() {
     let dir = TempDir::new().unwrap();
     let store = open(&dir);
     let error = refusal(&dir);
@@ -188,7 +188,7 @@ fn a_directory_of_something_else_is_left_alone() {
 }
 
 #[test]
-fn a_claim_cut_short_is_taken_up() {
+fn an_interrupted_creation_is_finished() {
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("LOCK"), "").unwrap();
     std::fs::write(dir.path().join("FORMAT.new"), "keel").unwrap();

@@ -1,4 +1,4 @@
-//! The engine over a disk that fails, tears and stalls where the test wants it to.
+//! The engine over a simulated disk that fails or stalls where the test wants it to.
 
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ use crate::log;
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// What becomes of the commit that fails: a sync that fails says nothing of the data.
+/// What happens to the data of the failed commit: after a failed sync it may be lost or kept.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Fault {
     Lost,
@@ -39,10 +39,10 @@ struct Plan {
     fault: Option<(usize, Fault)>,
     is_gate_shut: bool,
     /// Whether the disk works again after its fault.
-    is_mended: bool,
-    /// Whether commits wait at the gate after they reached the records, and not before.
+    is_repaired: bool,
+    /// Whether commits wait at the gate after writing the records instead of before.
     is_gate_late: bool,
-    /// What fails for now, beside the commit of `fault`.
+    /// The step that currently fails, in addition to the commit of `fault`.
     broken: Option<&'static str>,
 }
 
@@ -61,14 +61,14 @@ impl SimDisk {
 
     fn try_step(&self, step: &str) -> Result<(), DiskError> {
         match self.plan.lock().unwrap().broken {
-            Some(broken) if broken == step => Err(broken_at(step)),
+            Some(broken) if broken == step => Err(step_error(step)),
             _ => Ok(()),
         }
     }
 }
 
-/// What a disk says that cannot do this.
-fn broken_at(step: &str) -> DiskError {
+/// Returns the error of a failing step.
+fn step_error(step: &str) -> DiskError {
     Arc::new(std::io::Error::other(format!("to {step} fails here")))
 }
 
@@ -98,7 +98,7 @@ impl Disk for SimDisk {
         }
         let _ = self.entered.lock().unwrap().send(());
         let shut = |plan: &mut Plan| plan.is_gate_shut;
-        // A test that fails with the gate shut must end too.
+        // With a timeout, so that a failing test ends too.
         let (mut plan, _) = self.opened.wait_timeout_while(plan, DEADLINE, shut).unwrap();
         plan.commits += 1;
         if plan.is_gate_late {
@@ -123,7 +123,7 @@ impl Disk for SimDisk {
     }
 
     fn recover(&self, undo: &[RecordId], floor: Revision) -> Result<(), DiskError> {
-        if self.plan.lock().unwrap().is_mended {
+        if self.plan.lock().unwrap().is_repaired {
             return self.records.recover(undo, floor);
         }
         Err(Arc::new(std::io::Error::other("still failing")))
@@ -165,7 +165,7 @@ async fn a_failed_sync_stops_acknowledgements() {
 }
 
 #[tokio::test]
-async fn a_failed_write_is_taken_back_and_writes_go_on() {
+async fn a_failed_write_is_undone_and_writes_continue() {
     for fault in [Fault::Lost, Fault::Kept] {
         let records = Arc::new(MemDisk::new());
         let (disk, _entered) = SimDisk::new(&records, Some((2, fault)));
@@ -174,7 +174,7 @@ async fn a_failed_write_is_taken_back_and_writes_go_on() {
         let before = put(&*store, "a", "1").await;
         let error = store.txn(one_put("lost", "1")).await.unwrap_err();
         assert!(matches!(error, WriteError::Failed { .. }), "{fault:?}: {error}");
-        disk.plan.lock().unwrap().is_mended = true;
+        disk.plan.lock().unwrap().is_repaired = true;
         recovered(&*store).await;
         let after = put(&*store, "b", "1").await;
         assert_eq!(after, before.next(), "nobody has seen the revision that failed");
@@ -186,19 +186,19 @@ async fn a_failed_write_is_taken_back_and_writes_go_on() {
 }
 
 #[tokio::test]
-async fn the_log_tells_once_what_met_the_failure_first() {
+async fn the_first_failure_is_logged_once() {
     log::start();
     for step in ["write", "compact", "forget", "settle"] {
         let (disk, _entered) = SimDisk::new(&Arc::new(MemDisk::new()), None);
         let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
-        let shall_break = || disk.plan.lock().unwrap().broken = Some(step);
+        let break_disk = || disk.plan.lock().unwrap().broken = Some(step);
         if step == "settle" {
-            // That comes by itself.
-            shall_break();
+            // The disk settles without a request.
+            break_disk();
         }
         put(&*store, "a", "1").await;
         let last = put(&*store, "a", "2").await;
-        shall_break();
+        break_disk();
         match step {
             "write" => drop(store.txn(one_put("a", "3")).await),
             "compact" | "forget" => drop(store.compact(last).await),
@@ -209,23 +209,23 @@ async fn the_log_tells_once_what_met_the_failure_first() {
             let error = store.txn(one_put("a", "4")).await.unwrap_err();
             assert!(matches!(error, WriteError::Refused { .. }), "{step}: {error}");
         }
-        let told = log::lines(&broken_at(step).to_string());
+        let logged = log::lines(&step_error(step).to_string());
         let want = format!(
             "ERROR message=the disk fails, writes are refused until it works again \
              step={step:?} source={}",
-            broken_at(step)
+            step_error(step)
         );
-        assert_eq!(told, [want]);
+        assert_eq!(logged, [want]);
     }
 }
 
 #[tokio::test]
-async fn a_value_that_cannot_be_read_is_no_failure_of_writes() {
+async fn an_unreadable_value_does_not_fail_other_writes() {
     let records = Arc::new(MemDisk::new());
     let first = Embedded::with_disk(Arc::clone(&records) as _).unwrap();
     let at = put(&*first, "a", "1").await;
     drop(first);
-    // What was written before this one was opened stands on the disk alone.
+    // The value is not in the ring, because it was written before the store was opened.
     let (disk, _entered) = SimDisk::new(&records, None);
     let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
     disk.plan.lock().unwrap().broken = Some("read");
@@ -233,9 +233,9 @@ async fn a_value_that_cannot_be_read_is_no_failure_of_writes() {
     let create = Txn { compare, ..one_put("a", "2") };
     let error = store.txn(create.clone()).await.unwrap_err();
     let WriteError::Unreadable { source } = &error else { panic!("{error}") };
-    let said = (error.to_string(), source.to_string());
-    let cause = broken_at("read").to_string();
-    assert_eq!(said, ("a stored value cannot be read".to_owned(), cause));
+    let messages = (error.to_string(), source.to_string());
+    let cause = step_error("read").to_string();
+    assert_eq!(messages, ("a stored value cannot be read".to_owned(), cause));
     assert!(store.health().is_ok());
     assert_eq!(put(&*store, "b", "1").await, at.next(), "other writes go on");
     disk.plan.lock().unwrap().broken = None;
@@ -265,7 +265,7 @@ async fn nothing_is_visible_before_its_sync() {
 }
 
 #[tokio::test]
-async fn a_watch_on_disk_shows_nothing_before_its_answer() {
+async fn a_watch_that_reads_the_disk_shows_no_unsynced_write() {
     let records = Arc::new(MemDisk::new());
     let store = Embedded::with_disk(Arc::clone(&records) as _).unwrap();
     for n in 0..3 {
@@ -279,7 +279,7 @@ async fn a_watch_on_disk_shows_nothing_before_its_answer() {
     let mut writing = store.txn(one_put("a", "3"));
     assert!(is_pending(&mut writing).await);
     entered.recv_timeout(DEADLINE).unwrap();
-    // The record is there, its sync has not come back. A new ring knows none: the disk is read.
+    // The record is written, but its sync has not returned. The new ring is empty, so the disk is read.
     let mut watch = store.watch(Bytes::new(), Revision(0)).unwrap();
     let batch = watch.next().await.unwrap();
     assert_eq!((batch.events.len(), batch.through), (3, Revision(3)));
@@ -308,7 +308,7 @@ async fn many_writers_share_a_sync() {
 }
 
 #[tokio::test]
-async fn a_dropped_writer_does_not_take_its_write_back() {
+async fn dropping_a_write_future_does_not_cancel_the_write() {
     let (disk, entered) = SimDisk::new(&Arc::new(MemDisk::new()), None);
     let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
     disk.shut_gate(true);
@@ -321,16 +321,16 @@ async fn a_dropped_writer_does_not_take_its_write_back() {
     assert_eq!(list(&*store, "", None).await, ["a=1", "b=1"]);
 }
 
-/// Writers, compactions and a fault at a random commit; what was acknowledged stands after.
+/// Writers, compactions and a fault at a random commit. Acknowledged writes must survive.
 #[tokio::test]
-async fn what_was_acknowledged_survives_any_fault() {
+async fn acknowledged_writes_survive_any_fault() {
     for seed in 0..200 {
         let mut rng = Rng(seed);
         let fault = if rng.below(2) == 0 { Fault::Lost } else { Fault::Kept };
         let at = 1 + rng.below(30) as usize;
         let records = Arc::new(MemDisk::new());
         let (disk, _entered) = SimDisk::new(&records, Some((at, fault)));
-        let mended_at = (seed % 2 == 0).then(|| rng.below(40));
+        let repaired_at = (seed % 2 == 0).then(|| rng.below(40));
         let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
         let mut acknowledged = vec![(String::new(), Revision(0)); 8];
         for round in 0..40 {
@@ -342,8 +342,8 @@ async fn what_was_acknowledged_survives_any_fault() {
                     acknowledged[n] = (round.to_string(), at);
                 }
             }
-            if mended_at == Some(round) {
-                disk.plan.lock().unwrap().is_mended = true;
+            if repaired_at == Some(round) {
+                disk.plan.lock().unwrap().is_repaired = true;
                 recovered(&*store).await;
             }
             if rng.below(5) == 0 {
@@ -364,7 +364,7 @@ async fn what_was_acknowledged_survives_any_fault() {
 }
 
 #[tokio::test]
-async fn compaction_gives_records_back() {
+async fn compaction_removes_records() {
     let records = Arc::new(MemDisk::new());
     let store = Embedded::with_disk(Arc::clone(&records) as _).unwrap();
     for n in 0..5000 {
@@ -376,7 +376,7 @@ async fn compaction_gives_records_back() {
     store.compact(last).await.unwrap();
     store.close();
     drop(store);
-    // What the closing cut short, the next opening finishes.
+    // The next open finishes what the close has interrupted.
     let store = Embedded::with_disk(Arc::clone(&records) as _).unwrap();
     for n in 0..20 {
         put(&*store, "x", &n.to_string()).await;
@@ -391,7 +391,7 @@ async fn compaction_gives_records_back() {
     assert_eq!(keys, 5 + 20);
 }
 
-/// Waits until a disk that works again has been found to do so.
+/// Waits until the store has recovered from a disk failure.
 pub async fn recovered(store: &dyn Store) {
     until(|| store.health().is_ok(), "recover");
 }

@@ -1,4 +1,4 @@
-//! Space that is given back: the records file gets smaller while it is used, and nothing else changes.
+//! Rewrites: the records file shrinks while it is in use, and nothing else changes.
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
@@ -18,14 +18,14 @@ use crate::sim::{one_put, recovered, until};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A value that is like no other one's.
+/// Returns a value that is unique to `n`.
 fn value(n: usize, bytes: usize) -> String {
     let mut value = format!("{n:08}-").repeat(bytes / 9 + 1);
     value.truncate(bytes);
     value
 }
 
-/// Puts `k0` to `k{keys}`, in transactions of 50, with values that tell the round.
+/// Puts `k0` to `k{keys}`, in transactions of 50, with values unique to the round.
 async fn put_all(store: &dyn Store, keys: usize, round: usize, bytes: usize) -> Revision {
     let mut last = Revision(0);
     for first in (0..keys).step_by(50) {
@@ -40,14 +40,14 @@ fn inode(dir: &Path) -> u64 {
     dir.join("records.redb").metadata().unwrap().ino()
 }
 
-/// Bytes that the directory takes up.
+/// Returns the disk space of the directory in bytes.
 fn disk_usage(dir: &Path) -> u64 {
     let entries = dir.read_dir().unwrap().map(|entry| entry.unwrap().metadata().unwrap());
     entries.map(|entry| entry.blocks() * 512).sum()
 }
 
 #[tokio::test]
-async fn a_directory_takes_up_less_than_three_times_what_is_live() {
+async fn a_directory_shrinks_below_three_times_its_live_data() {
     const KEYS: usize = 2000;
     const BYTES: usize = 2048;
     let dir = TempDir::new().unwrap();
@@ -65,7 +65,7 @@ async fn a_directory_takes_up_less_than_three_times_what_is_live() {
     let now = list(&*store, "", None).await;
     assert_eq!(now.len(), KEYS);
     assert_eq!(now[7], format!("k00007={}", value(900_007, BYTES)));
-    // History above the floor is there, and a watch from there goes on.
+    // History above the floor is kept, and a watch can start there.
     let past = list(&*store, "k01999", Some(Revision(last.0 - 1))).await;
     assert_eq!(past, [format!("k01999={}", value(801_999, BYTES))]);
     let next = put(&*store, "k00007", "new").await;
@@ -74,13 +74,13 @@ async fn a_directory_takes_up_less_than_three_times_what_is_live() {
     assert_eq!(drain(&mut *rest, next).await.len(), 51);
     drop((rest, store));
     let mut damages = vec![];
-    let extent = Offline::open(dir.path()).unwrap().check(&mut |found| {
+    let summary = Offline::open(dir.path()).unwrap().check(&mut |found| {
         if let CheckItem::Damage(line) = found {
             damages.push(line);
         }
     });
-    let extent = extent.unwrap();
-    assert_eq!((extent.newest, extent.floor, damages), (next, Revision(last.0 - 1), vec![]));
+    let summary = summary.unwrap();
+    assert_eq!((summary.newest, summary.floor, damages), (next, Revision(last.0 - 1), vec![]));
     let store = Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
     let mut expected = now;
     expected[7] = "k00007=new".to_owned();
@@ -88,20 +88,20 @@ async fn a_directory_takes_up_less_than_three_times_what_is_live() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_beside_is_taken_away() {
+async fn a_new_file_left_by_a_crash_is_removed() {
     let dir = TempDir::new().unwrap();
     let open = || Embedded::open(EmbeddedOptions::new(dir.path())).unwrap();
     put(&*open(), "a", "1").await;
-    let beside = dir.path().join("records.redb.new");
-    std::fs::write(&beside, "half of it").unwrap();
+    let new_file = dir.path().join("records.redb.new");
+    std::fs::write(&new_file, "half of it").unwrap();
     let store = open();
-    assert!(!beside.exists());
+    assert!(!new_file.exists());
     assert_eq!(list(&*store, "", None).await, ["a=1"]);
 }
 
-/// A disk in memory whose copies wait until the test lets them go on.
+/// An in-memory disk whose copies wait until the test lets them continue.
 #[derive(Default)]
-struct Copies {
+struct GatedDisk {
     records: MemDisk,
     gate: Mutex<Gate>,
     changed: Condvar,
@@ -113,15 +113,15 @@ struct Gate {
     is_shut: bool,
     failure: Option<&'static str>,
     refused: usize,
-    begun: usize,
-    /// Through which revision it is copied.
+    started: usize,
+    /// The revision through which records are copied.
     copied: Option<Revision>,
     discarded: usize,
-    /// At which revision and floor it was changed over.
-    over: Vec<(Option<Revision>, Revision)>,
+    /// The copied revision and the floor of each switch to a copy.
+    switches: Vec<(Option<Revision>, Revision)>,
 }
 
-impl Copies {
+impl GatedDisk {
     fn change(&self, change: impl FnOnce(&mut Gate)) {
         change(&mut self.gate.lock().unwrap());
         self.changed.notify_all();
@@ -134,7 +134,7 @@ impl Copies {
     }
 }
 
-impl Disk for Copies {
+impl Disk for GatedDisk {
     fn floor(&self) -> Result<Revision, DiskError> {
         self.records.floor()
     }
@@ -154,7 +154,7 @@ impl Disk for Copies {
     fn commit(&self, records: &[Record], floor: Option<Revision>) -> Result<(), DiskError> {
         if self.gate.lock().unwrap().failure == Some("commit") {
             self.change(|gate| gate.refused += 1);
-            return Err(broken("commit"));
+            return Err(step_error("commit"));
         }
         self.records.commit(records, floor)
     }
@@ -186,24 +186,24 @@ impl Disk for Copies {
     fn copy(&self, from: RecordId, through: Revision) -> Result<Option<RecordId>, DiskError> {
         let is_first = from == RecordId::first(Revision(0));
         self.change(|gate| {
-            gate.begun += usize::from(is_first);
+            gate.started += usize::from(is_first);
             gate.copied = gate.copied.or(Some(Revision(0)));
         });
         let gate = self.gate.lock().unwrap();
         let shut = |gate: &mut Gate| gate.is_shut;
         let (mut gate, _) = self.changed.wait_timeout_while(gate, DEADLINE, shut).unwrap();
         if gate.failure == Some("copy") {
-            return Err(broken("copy"));
+            return Err(step_error("copy"));
         }
         gate.copied = Some(through);
-        // The first step has not everything.
+        // The first step is incomplete.
         Ok(is_first.then(|| RecordId::first(Revision(1))))
     }
 
     fn switch_to_copy(&self, floor: Revision) -> Result<(), DiskError> {
         self.change(|gate| {
             gate.should_rewrite = false;
-            gate.over.push((gate.copied.take(), floor));
+            gate.switches.push((gate.copied.take(), floor));
         });
         Ok(())
     }
@@ -213,26 +213,26 @@ impl Disk for Copies {
     }
 }
 
-fn broken(what: &str) -> DiskError {
+fn step_error(what: &str) -> DiskError {
     Arc::new(std::io::Error::other(format!("to {what} here fails")))
 }
 
-/// A store with something to give back, whose copy waits.
-async fn copying() -> (Arc<Copies>, Arc<Embedded>, Revision) {
-    let disk = Arc::new(Copies::default());
+/// Returns a store whose rewrite waits at the gate.
+async fn copying() -> (Arc<GatedDisk>, Arc<Embedded>, Revision) {
+    let disk = Arc::new(GatedDisk::default());
     disk.change(|gate| (gate.should_rewrite, gate.is_shut) = (true, true));
     let store = Embedded::with_disk(Arc::clone(&disk) as _).unwrap();
     for n in 0..100 {
         put(&*store, &format!("k{}", n % 10), &n.to_string()).await;
     }
     store.compact(Revision(100)).await.unwrap();
-    disk.until(|gate| gate.begun == 1, "a copy begins");
+    disk.until(|gate| gate.started == 1, "a copy begins");
     assert_eq!(disk.records.len(), 10, "all is forgotten before");
     (disk, store, Revision(100))
 }
 
 #[tokio::test]
-async fn writes_go_on_beside_a_copy_which_has_them_all() {
+async fn writes_during_a_copy_are_in_the_copy() {
     let (disk, store, last) = copying().await;
     for n in 0..10 {
         put(&*store, "k0", &n.to_string()).await;
@@ -241,32 +241,32 @@ async fn writes_go_on_beside_a_copy_which_has_them_all() {
     store.compact(floor).await.unwrap();
     assert_eq!(disk.records.len(), 20, "nothing is forgotten beside a copy");
     disk.change(|gate| gate.is_shut = false);
-    disk.until(|gate| gate.over == [(Some(Revision(110)), floor)], "the file is replaced");
+    disk.until(|gate| gate.switches == [(Some(Revision(110)), floor)], "the file is replaced");
     until(|| disk.records.len() == 15, "forgotten afterwards");
     assert_eq!(list(&*store, "k0", None).await, ["k0=9"]);
 }
 
 #[tokio::test]
-async fn a_copy_gives_way_to_load_and_comes_back_at_rest() {
+async fn a_rewrite_is_cancelled_under_load_and_repeated_at_rest() {
     let (disk, store, last) = copying().await;
     let large = value(1, 1 << 20);
     for n in 1..=6 {
         assert_eq!(put(&*store, "large", &large).await, Revision(last.0 + n));
     }
     disk.change(|gate| gate.is_shut = false);
-    disk.until(|gate| gate.discarded == 1 && gate.begun == 2, "it begins again");
-    disk.until(|gate| !gate.over.is_empty(), "the file is replaced");
+    disk.until(|gate| gate.discarded == 1 && gate.started == 2, "it begins again");
+    disk.until(|gate| !gate.switches.is_empty(), "the file is replaced");
     let gate = disk.gate.lock().unwrap();
-    assert_eq!((gate.begun, &gate.over[..]), (2, &[(Some(Revision(106)), last)][..]));
+    assert_eq!((gate.started, &gate.switches[..]), (2, &[(Some(Revision(106)), last)][..]));
 }
 
 #[tokio::test]
-async fn a_copy_that_fails_is_told_and_nothing_else_is_different() {
+async fn a_failed_copy_is_logged_and_changes_nothing_else() {
     log::start();
     let (disk, store, last) = copying().await;
     disk.change(|gate| (gate.is_shut, gate.failure) = (false, Some("copy")));
     disk.until(|gate| gate.discarded == 1, "it is given up");
-    let words = broken("copy").to_string();
+    let words = step_error("copy").to_string();
     until(|| !log::lines(&words).is_empty(), "a line in the log");
     let line = format!("WARN message=the records file did not get smaller source={words}");
     assert_eq!(log::lines(&words), [line]);
@@ -274,11 +274,11 @@ async fn a_copy_that_fails_is_told_and_nothing_else_is_different() {
     assert!(store.health().is_ok());
     assert_eq!(put(&*store, "k0", "new").await, last.next());
     store.compact(last.next()).await.unwrap();
-    disk.until(|gate| gate.over.len() == 1, "the next compaction asks for it again");
+    disk.until(|gate| gate.switches.len() == 1, "the next compaction asks for it again");
 }
 
 #[tokio::test]
-async fn a_disk_that_fails_gives_the_copy_up() {
+async fn a_disk_failure_cancels_the_copy() {
     let (disk, store, last) = copying().await;
     disk.change(|gate| gate.failure = Some("commit"));
     let writing = tokio::spawn({
@@ -294,5 +294,5 @@ async fn a_disk_that_fails_gives_the_copy_up() {
     recovered(&*store).await;
     assert_eq!(put(&*store, "k0", "1").await, last.next());
     let gate = disk.gate.lock().unwrap();
-    assert_eq!((gate.discarded, &gate.over[..]), (1, &[][..]));
+    assert_eq!((gate.discarded, &gate.switches[..]), (1, &[][..]));
 }

@@ -1,4 +1,4 @@
-//! Data directories of format 3, as an older version wrote them, are taken over.
+//! Upgrades of data directories of format 3, as an older version wrote them.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -12,7 +12,7 @@ use keelson_store::embedded::{CheckItem, Offline, RedbDisk};
 use keelson_store::{Embedded, EmbeddedOptions, OpenError, Revision, Store};
 use tempfile::TempDir;
 
-/// What the version before checksums made of: 30 puts of ten keys `pods/NN`, of `empty` and of `large`,
+/// A records file of format 3, written by an older version from: 30 puts of ten keys `pods/NN`, of `empty` and of `large`,
 /// the delete of `pods/03`, a compaction through revision 12 and a last put of `pods/04`.
 const RECORDS: &[u8] = include_bytes!("files/format3.redb.gz");
 const LAST: Revision = Revision(34);
@@ -29,7 +29,7 @@ fn write(dir: &Path) {
     std::fs::write(dir.join("records.redb"), records()).unwrap();
 }
 
-/// What the newest version of each key is.
+/// Returns the newest version of each key.
 fn expected() -> Vec<String> {
     let mut keys: BTreeMap<String, String> = (20..30)
         .map(|n| (format!("pods/{:02}", n % 10), format!("value {n} ").repeat(1 + n * 7)))
@@ -53,7 +53,7 @@ async fn check(store: &Embedded) {
 }
 
 #[tokio::test]
-async fn a_directory_of_format_3_is_taken_over_with_its_revisions_and_its_history() {
+async fn an_upgrade_keeps_revisions_and_history() {
     let dir = TempDir::new().unwrap();
     write(dir.path());
     let refused = Offline::open(dir.path()).err().unwrap();
@@ -76,7 +76,7 @@ async fn a_directory_of_format_3_is_taken_over_with_its_revisions_and_its_histor
 }
 
 #[tokio::test]
-async fn a_takeover_that_was_cut_after_its_number_is_done_again() {
+async fn an_upgrade_interrupted_after_writing_the_format_is_repeated() {
     let dir = TempDir::new().unwrap();
     write(dir.path());
     std::fs::write(dir.path().join("FORMAT"), "keelson-store 4\n").unwrap();
@@ -87,25 +87,25 @@ async fn a_takeover_that_was_cut_after_its_number_is_done_again() {
 }
 
 #[tokio::test]
-async fn a_power_cut_in_a_takeover_loses_nothing() {
+async fn a_power_cut_during_an_upgrade_loses_nothing() {
     let disk = PowerDisk::default();
     let file = disk.open(FileRole::Current).unwrap();
     file.set_len(records().len() as u64).unwrap();
     file.write(0, &records()).unwrap();
     file.sync_data().unwrap();
     drop(file);
-    disk.start_photos(Rng(7));
+    disk.start_snapshots(Rng(7));
     drop(RedbDisk::with_files(disk.clone()).unwrap());
-    let photos = disk.take_photos();
-    assert!(photos.len() > 10, "only {} moments", photos.len());
-    for photo in photos {
-        let disk = Arc::new(RedbDisk::with_files(photo.disk).unwrap());
+    let snapshots = disk.take_snapshots();
+    assert!(snapshots.len() > 10, "only {} moments", snapshots.len());
+    for snapshot in snapshots {
+        let disk = Arc::new(RedbDisk::with_files(snapshot.disk).unwrap());
         check(&Embedded::with_disk(disk).unwrap()).await;
     }
 }
 
 #[test]
-fn damaged_pages_of_format_3_are_not_taken_over() {
+fn damaged_pages_of_format_3_are_not_upgraded() {
     let dir = TempDir::new().unwrap();
     write(dir.path());
     let mut bytes = records();
