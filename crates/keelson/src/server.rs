@@ -26,9 +26,7 @@ use keelson_meta::Feature;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
-use keelson_store::{
-    CompactionWindow, Embedded, EmbeddedOptions, Lease, MakePlaceholder, OpenError, Store,
-};
+use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, Store};
 use keelson_store_etcd::EtcdStore;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -263,11 +261,8 @@ impl Builder {
                 private_files::own_folder(&store).map_err(|error| {
                     StartError(format!("--data-dir: {error}: {}", error.source))
                 })?;
-                let make_placeholder: MakePlaceholder = keelson_registry::unreadable_record;
-                let options = EmbeddedOptions {
-                    make_placeholder: Some(make_placeholder),
-                    ..EmbeddedOptions::new(store)
-                };
+                let mut options = EmbeddedOptions::new(store);
+                options.make_placeholder = Some(keelson_registry::unreadable_record);
                 let opened = Embedded::open(options).map_err(|error| unopened(&error))?;
                 Ok(Backend::Embedded(opened))
             }
