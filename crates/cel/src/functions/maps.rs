@@ -1,9 +1,9 @@
-//! Maps that are made while evaluating.
+//! Maps that are created at evaluation.
 
 use super::convert::display;
 use crate::value::{EvalError, Key, OwnedMap, Val};
 
-/// Adds an entry to a map literal.
+/// Adds an entry to a map. A duplicate key and a key of an unsupported type are errors.
 pub(crate) fn insert<'a>(
     map: &mut OwnedMap<'a>,
     key: Val<'a>,
