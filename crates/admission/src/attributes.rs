@@ -88,7 +88,7 @@ pub trait Api: Stored + Send + Sync {
 
     /// Decodes what a webhook or policy made of an object, drops what its kind does not know, and gives
     /// defaults. The error is text that says what does not fit.
-    fn conform(&self, kind: &GroupVersionKind, value: Value) -> Result<Object, String>;
+    fn canonicalize(&self, kind: &GroupVersionKind, value: Value) -> Result<Object, String>;
 
     /// Decides on what expressions ask of `authorizer`.
     fn authorizer(&self) -> &Authorizer;

@@ -132,14 +132,20 @@ impl Expr {
     pub(crate) fn selects(&self, variable: &str, field: &str) -> bool {
         let is_variable =
             |expr: &Expr| matches!(&expr.kind, ExprKind::Ident(name) if name == variable);
+        let is_field = |expr: &Expr| match &expr.kind {
+            ExprKind::Literal(Literal::String(text)) => **text == *field,
+            _ => false,
+        };
         let mut pending = vec![self];
         while let Some(expr) = pending.pop() {
             let is_selection = match &expr.kind {
-                ExprKind::Select { operand, field: of, .. } => is_variable(operand) && of == field,
+                ExprKind::Select { operand, field: name, .. } => {
+                    is_variable(operand) && name == field
+                }
                 ExprKind::Call { function, target: None, args } => {
                     function == operator::OPTIONAL_SELECT
-                        && matches!(args.as_slice(), [operand, name] if is_variable(operand)
-                            && matches!(&name.kind, ExprKind::Literal(Literal::String(text)) if **text == *field))
+                        && matches!(args.as_slice(), [operand, name]
+                            if is_variable(operand) && is_field(name))
                 }
                 _ => false,
             };

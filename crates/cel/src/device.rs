@@ -81,7 +81,7 @@ fn device() -> Arc<DeclType> {
 mod tests {
     use super::*;
 
-    /// The answers are those of kube-apiserver 1.36.
+    /// Expected errors are those of kube-apiserver 1.36.
     #[test]
     fn selector_errors_match_kube_apiserver() {
         let check = |text: &str, want: &str| {

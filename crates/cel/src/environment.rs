@@ -52,7 +52,7 @@ impl Version {
     /// For stored expressions. They may use every library.
     pub const STORED_EXPRESSIONS: Version = Version { minor: u32::MAX };
 
-    /// Kubernetes 1.`minor`.
+    /// Returns Kubernetes 1.`minor`.
     pub const fn minor(minor: u32) -> Version {
         Version { minor }
     }

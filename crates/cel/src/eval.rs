@@ -643,8 +643,8 @@ fn find<'a>(target: &Val<'a>, key: &Val<'a>) -> Result<Option<Val<'a>>, EvalErro
                     Some(*at as i64)
                 }
                 Val::Double(_) => {
-                    let shown = crate::functions::convert::display(key);
-                    let message = format!("unsupported index value {shown} in list");
+                    let key_text = crate::functions::convert::display(key);
+                    let message = format!("unsupported index value {key_text} in list");
                     return Err(EvalError::new(message));
                 }
                 _ => return Err(unsupported_index(key)),
@@ -664,9 +664,9 @@ fn unsupported_index(key: &Val<'_>) -> EvalError {
 
 #[cold]
 fn no_such_element(target: &Val<'_>, key: &Val<'_>) -> EvalError {
-    let shown = crate::functions::convert::display(key);
+    let key_text = crate::functions::convert::display(key);
     match target {
-        Val::List(_) => EvalError::new(format!("index out of bounds: {shown}")),
-        _ => no_such_key(&shown),
+        Val::List(_) => EvalError::new(format!("index out of bounds: {key_text}")),
+        _ => no_such_key(&key_text),
     }
 }

@@ -141,8 +141,8 @@ mod tests {
     fn reported_errors_are_limited() {
         let mut issues = Issues::default();
         (0..103).for_each(|_| issues.report(0, "bad"));
-        let shown = issues.finish("x").unwrap_err().to_string();
-        assert!(shown.ends_with("\n3 more errors were truncated"), "{shown}");
-        assert_eq!(shown.matches("ERROR").count(), REPORTED_ERRORS_MAX);
+        let message = issues.finish("x").unwrap_err().to_string();
+        assert!(message.ends_with("\n3 more errors were truncated"), "{message}");
+        assert_eq!(message.matches("ERROR").count(), REPORTED_ERRORS_MAX);
     }
 }

@@ -7,19 +7,19 @@
 //! them in `Status`.
 //!
 //! ```
-//! use keelson_cel::{Declared, DeclaredField, Environment, Limits, ObjectType, Shape, Version, adapt};
+//! use keelson_cel::{DeclType, DeclField, Environment, Limits, ObjectType, Shape, Version, adapt};
 //! use keelson_meta::value;
 //! use std::sync::Arc;
 //!
-//! let int = || Arc::new(Declared::new(Shape::Int));
-//! let field = |name: &str| DeclaredField {
+//! let int = || Arc::new(DeclType::new(Shape::Int));
+//! let field = |name: &str| DeclField {
 //!     name: name.into(),
 //!     property: name.into(),
-//!     declared: int(),
+//!     decl_type: int(),
 //! };
 //! let object = ObjectType::new("spec", vec![field("minReplicas"), field("replicas")]);
-//! let schema = Arc::new(Declared::new(Shape::Object(Arc::new(object))));
-//! let env = Environment::kubernetes(Version::NEW_EXPRESSIONS).with_declared("self", schema.clone());
+//! let schema = Arc::new(DeclType::new(Shape::Object(Arc::new(object))));
+//! let env = Environment::kubernetes(Version::NEW_EXPRESSIONS).with_decl_type("self", schema.clone());
 //! let rule = env.compile("self.minReplicas <= self.replicas").unwrap();
 //!
 //! let spec = value!({"minReplicas": 1, "replicas": 3});

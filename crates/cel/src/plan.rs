@@ -291,11 +291,11 @@ impl Planner<'_> {
         self.scopes.truncate(mark + 1);
         let result = self.plan(&comprehension.result)?;
         self.scopes.truncate(mark);
-        let two = comprehension.second.is_some();
+        let two_variables = comprehension.second.is_some();
         Ok(Node::Comprehension(Box::new(ComprehensionNode {
             range,
             slot,
-            two,
+            two_variables,
             init,
             condition,
             step,

@@ -161,7 +161,7 @@ pub(crate) struct ComprehensionNode {
     pub(crate) range: Node,
     /// The slot of the accumulator; the iteration variables have the next slots.
     pub(crate) slot: usize,
-    pub(crate) two: bool,
+    pub(crate) two_variables: bool,
     pub(crate) init: Node,
     pub(crate) condition: Node,
     pub(crate) step: Node,

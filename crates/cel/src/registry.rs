@@ -182,14 +182,14 @@ mod tests {
 
     #[test]
     fn signatures_are_parsed() {
-        let shown = |function: &str| {
+        let signature = |function: &str| {
             let all = overloads(function).unwrap();
             let one = all.last().unwrap();
             let params: Vec<String> = one.params.iter().map(Type::to_string).collect();
             format!("({}) {} {}", params.join(", "), one.result, one.variables)
         };
-        assert_eq!(shown("_?_:_"), "(bool, _var0, _var0) _var0 1");
-        assert_eq!(shown("@in"), "(_var0, map(_var0, _var1)) bool 2");
-        assert_eq!(shown("isQuantity"), "(string) bool 0");
+        assert_eq!(signature("_?_:_"), "(bool, _var0, _var0) _var0 1");
+        assert_eq!(signature("@in"), "(_var0, map(_var0, _var1)) bool 2");
+        assert_eq!(signature("isQuantity"), "(string) bool 0");
     }
 }

@@ -179,17 +179,17 @@ impl ObjectType {
         ObjectType { name: name.into(), fields }
     }
 
-    /// The name in messages.
+    /// Returns the name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The fields, sorted by name.
+    /// Returns the fields, sorted by name.
     pub fn fields(&self) -> &[DeclField] {
         &self.fields
     }
 
-    /// The field that expressions call `name`.
+    /// Returns the field with this name in expressions.
     pub fn field(&self, name: &str) -> Option<&DeclField> {
         let at = self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok()?;
         self.fields.get(at)
@@ -227,7 +227,7 @@ pub enum Shape {
     /// Any JSON value.
     Dyn,
     /// Any JSON value; expressions are checked as if it had this type.
-    CompositedVariable(Type),
+    CheckedAs(Type),
     /// An integer or a string.
     IntOrString,
     /// A boolean.

@@ -169,10 +169,10 @@ mod tests {
     fn urls_parse_as_in_go() {
         let check = |text: &str, expected: Result<(&str, &str, &str, &str), &str>| {
             let found = Url::parse(text);
-            let shown = found.as_ref().map(|url| {
+            let parts = found.as_ref().map(|url| {
                 (url.scheme.as_str(), url.hostname(), url.port(), url.escaped_path.as_str())
             });
-            assert_eq!(shown.map_err(String::as_str), expected, "{text}");
+            assert_eq!(parts.map_err(String::as_str), expected, "{text}");
         };
         check("https://a:80/p%20q?x=1", Ok(("https", "a", "80", "/p%20q")));
         check("https://user@[::1]:80/", Ok(("https", "::1", "80", "/")));

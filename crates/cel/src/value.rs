@@ -83,7 +83,7 @@ pub enum List<'a> {
     /// A list created at evaluation.
     Owned(Arc<Vec<Val<'a>>>),
     /// A concatenation. It copies nothing, because its cost does not depend on the size.
-    ConcatList(Arc<ConcatList<'a>>),
+    Concat(Arc<ConcatList<'a>>),
 }
 
 /// The concatenation of two lists.

@@ -14,7 +14,7 @@ use keelson_cel::{
 };
 use keelson_meta::{ErrorList, FieldError, Map, Path, Str, Value};
 use keelson_schema::json;
-use keelson_schema::structural::key_of;
+use keelson_schema::structural::list_map_key;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -177,10 +177,12 @@ impl Tree {
                 let Some(tree) = &self.items else { return };
                 let before = old.and_then(Value::as_array).filter(|_| !self.keys.is_empty());
                 let before = before.unwrap_or_default().iter();
-                let before = before.filter_map(|item| Some((key_of(&self.keys, item)?, item)));
+                let before =
+                    before.filter_map(|item| Some((list_map_key(&self.keys, item)?, item)));
                 let before: HashMap<Vec<u8>, &Value> = before.collect();
                 for (i, item) in items.iter().enumerate() {
-                    let old = key_of(&self.keys, item).and_then(|key| before.get(&key).copied());
+                    let old =
+                        list_map_key(&self.keys, item).and_then(|key| before.get(&key).copied());
                     tree.check(item, old, &path.index(i), budget, errors);
                 }
             }

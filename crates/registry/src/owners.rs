@@ -92,13 +92,13 @@ impl<'a> Endpoint<'a> {
     /// An object of a custom resource in another version. One with fields that the version does not have is
     /// a fault: upstream does not prune what it compares.
     fn conforming(&self, to: &Schema, object: Object) -> Option<Object> {
-        let conformed = decode::conform(to, object.into_value()).ok()?;
-        if let Some(unknown) = conformed.strict.first() {
+        let canonical = decode::canonicalize(to, object.into_value()).ok()?;
+        if let Some(unknown) = canonical.strict_errors.first() {
             let field = unknown.trim_start_matches("unknown field ").trim_matches('"');
             let why = format!(".{field}: field not declared in schema");
             self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         }
-        Some(conformed.object)
+        Some(canonical.object)
     }
 
     fn take_fault(&self) -> Option<String> {

@@ -167,8 +167,8 @@ impl Change {
                 Value::Object(merged(&schema, object, config).map_err(why)?)
             }
         };
-        let conformed = api.conform(kind, changed).map_err(Status::internal)?;
-        Ok(Some(conformed))
+        let canonical = api.canonicalize(kind, changed).map_err(Status::internal)?;
+        Ok(Some(canonical))
     }
 }
 
@@ -178,8 +178,8 @@ fn patched(schema: &Schema, object: &Object, patch: &Value) -> Result<Option<Val
         Err(JsonPatchError::TestFailed(_)) => return Ok(None),
         Err(error) => return Err(PatchError::Refused(format!("JSON Patch: {error}"))),
     };
-    let decoded = keelson_schema::decode::conform(schema, patched.clone());
-    let strict = decoded.map_err(Status::internal)?.strict;
+    let decoded = keelson_schema::decode::canonicalize(schema, patched.clone());
+    let strict = decoded.map_err(Status::internal)?.strict_errors;
     if !strict.is_empty() {
         let why = format!("strict decoding error: {}", strict.join(", "));
         return Err(Status::internal(why).into());

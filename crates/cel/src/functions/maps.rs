@@ -14,8 +14,8 @@ pub(crate) fn insert<'a>(
         return Err(EvalError::new(format!("unsupported key type: {}", ty.runtime_name())));
     };
     if !map.insert(place, key.clone(), value) {
-        let shown = display(&key);
-        return Err(EvalError::new(format!("insert failed: key {shown} already exists")));
+        let key_text = display(&key);
+        return Err(EvalError::new(format!("insert failed: key {key_text} already exists")));
     }
     Ok(())
 }

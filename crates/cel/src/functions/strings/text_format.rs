@@ -163,7 +163,7 @@ fn write_list(out: &mut String, list: &List<'_>) -> Result<(), String> {
 }
 
 fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), String> {
-    let mut shown = vec![];
+    let mut entries = vec![];
     for (key, value) in map.entries().map_err(|error| error.to_string())? {
         let is_key = matches!(key, Val::String(_) | Val::Bool(_) | Val::Int(_) | Val::Uint(_));
         if !is_key {
@@ -172,10 +172,10 @@ fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), String> {
         let (mut name, mut text) = (String::new(), String::new());
         write_element(&mut name, &key)?;
         write_element(&mut text, &value)?;
-        shown.push(format!("{name}:{text}"));
+        entries.push(format!("{name}:{text}"));
     }
-    shown.sort();
-    let _ = write!(out, "{{{}}}", shown.join(", "));
+    entries.sort();
+    let _ = write!(out, "{{{}}}", entries.join(", "));
     Ok(())
 }
 
