@@ -177,7 +177,7 @@ fn results_convert_to_json() {
     check("optional.of(self.ls)", value!(["a", "b"]));
     assert_eq!(
         answer("quantity('1')"),
-        "Err(EvalError(Fault { message: \"type conversion error from 'kubernetes.Quantity' to \
+        "Err(EvalError(ErrorInner { message: \"type conversion error from 'kubernetes.Quantity' to \
          'google.protobuf.Value'\", cause: Value }))"
     );
 }
