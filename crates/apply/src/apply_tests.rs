@@ -1,4 +1,4 @@
-//! What an apply does, case by case; the answers are those of a kube-apiserver 1.36.
+//! Server-side apply. The expected results are those of kube-apiserver 1.36.
 
 use super::*;
 use crate::testing::{Server, config_map, deployment, endpoint_slice, json, pod, service};
@@ -198,7 +198,7 @@ fn an_item_goes_with_the_defaults_in_it() {
     server
         .apply("m1", &deploy(r#"[{"name":"a","image":"a:1"},{"name":"b","image":"b:1"}]"#))
         .unwrap();
-    // What the server defaults, nobody owns.
+    // No manager owns a default.
     if let Some(Value::Array(items)) = server
         .object
         .object_mut("spec")
@@ -497,19 +497,19 @@ fn misfits_of_custom_resources() {
     let gvk = GroupVersionKind::new("x.com", "v1", "W");
     let schema = structural.schema(gvk);
     let check = |config: Value, expected: &str| {
-        let found = typed::check(&schema, &config).err();
+        let found = typed::validate(&schema, &config).err();
         assert_eq!(
             found.map(|found| found.to_string()).unwrap_or_default(),
             expected,
             "{config:?}"
         );
     };
-    // What a text with a format is, the validation says.
+    // The format of a string is left to the validation of the object.
     check(value!({"b": 5}), "");
     check(value!({"b": []}), ".b: expected any scalar, got &{[]}");
     let words = ".bytes: expected string, got &value.valueUnstructured{Value:5}";
     check(value!({"bytes": 5}), words);
-    // Whatever is within an open object is open too.
+    // `x-kubernetes-preserve-unknown-fields` holds for nested objects too.
     check(value!({"open": {"x": {"x": "a", "y": 1}}}), "");
     let words = ".open.x.x: expected string, got &value.valueUnstructured{Value:5}";
     check(value!({"open": {"x": {"x": 5, "y": 1}}}), words);

@@ -1,4 +1,4 @@
-//! What JSON Patch does, case by case.
+//! JSON Patch.
 
 use super::*;
 use crate::testing::{json, show};
@@ -193,7 +193,7 @@ fn many_shallow_moves_are_not_taken_for_depth() {
     assert_eq!(apply(doc.clone(), &json(&patch)).unwrap(), doc);
 }
 
-/// The texts of a kube-apiserver 1.36 to patches of webhooks, which it shows.
+/// The messages of kube-apiserver 1.36, which it shows for the patches of webhooks.
 #[test]
 fn operations_that_do_not_apply_are_told_in_upstream_words() {
     let check = |operation: Value, want: &str| {

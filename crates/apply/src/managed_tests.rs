@@ -1,4 +1,4 @@
-//! What owners do, case by case; the answers are those of a kube-apiserver 1.36.
+//! Field managers and `managedFields`. The expected results are those of kube-apiserver 1.36.
 
 use super::*;
 use crate::testing::{Server, config_map, deployment, endpoint_slice, json, schema, show};
@@ -113,7 +113,7 @@ fn times_go_back_when_they_are_all_that_changed() {
     ));
     let check = |new: &str, expected: Expect| {
         let mut new = Object::from_value(json(new)).unwrap();
-        keep_times(old.as_ref().unwrap(), &mut new);
+        restore_times(old.as_ref().unwrap(), &mut new);
         expected.assert_eq(&show(new.at(&["metadata", "managedFields"]).unwrap()));
     };
     check(

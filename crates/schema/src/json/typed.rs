@@ -8,7 +8,7 @@ use super::parse::{Reader, STR_INLINE_BYTES};
 use super::texts::kept;
 use crate::text;
 use crate::types::{Field, MapShape, Presence, Schema, SchemaOr, Shape, Struct, Types};
-use keelson_meta::room::Kept;
+use keelson_meta::scratch::Scratch;
 use keelson_meta::{Map, Path, Str, Value};
 use smallvec::SmallVec;
 
@@ -23,7 +23,7 @@ type Members = Vec<(Str, Value)>;
 thread_local! {
     /// Room for members and items at hand: to make it anew for each text costs a twentieth of the reading,
     /// and as much memory as the half of an object.
-    static ROOM: Kept<(Members, Vec<Value>)> = const { Kept::new(ROOM_MAX) };
+    static ROOM: Scratch<(Members, Vec<Value>)> = const { Scratch::new(ROOM_MAX) };
 }
 
 /// Reads the whole text as a struct.
@@ -38,10 +38,10 @@ pub fn read_stored(schema: &Schema, text: &[u8]) -> Option<Map> {
 }
 
 fn read_whole<const ALL: bool>(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
-    let (members, items) = Kept::take(&ROOM);
+    let (members, items) = Scratch::take(&ROOM);
     let mut typed = Typed::<'_, ALL> { types, reader: Reader::new(text), members, items };
     let root = typed.whole(of);
-    Kept::give_back(&ROOM, (typed.members, typed.items));
+    Scratch::put_back(&ROOM, (typed.members, typed.items));
     root
 }
 
