@@ -36,7 +36,7 @@ pub struct Request<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
     /// The merged object with its new `managedFields`. It may hold the nulls of the configuration:
-    /// the caller still conforms it to its schema and sets defaults.
+    /// the caller still canonicalizes it and sets defaults.
     pub object: Object,
     /// Whether anything but `managedFields` changed.
     pub changed: bool,

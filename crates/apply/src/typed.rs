@@ -158,7 +158,7 @@ impl<'t> MergeKind<'t> {
 /// Returns whether a struct allows undeclared members: one without fields does, and everything inside one that
 /// preserves unknown fields.
 pub(crate) fn allows_unknown(of: &Struct) -> bool {
-    of.preserve_unknown || of.within_open || of.fields.is_empty()
+    of.preserve_unknown || of.inside_preserve_unknown || of.fields.is_empty()
 }
 
 static EMPTY: Value = Value::Object(Map::new());

@@ -1,6 +1,6 @@
 //! The merge keys of list items, and the errors for items without one.
 
-use crate::{PatchError, gofmt};
+use crate::{PatchError, go_fmt};
 use keelson_meta::{Map, Value};
 
 /// Returns the merge key of an item: its member `key`, or the item itself when `key` is `None`.
@@ -17,12 +17,12 @@ pub(super) fn object(item: &Value) -> Result<&Map, PatchError> {
 pub(super) fn bad_type(expected: &str, value: &Value) -> PatchError {
     let got = match value {
         Value::Null => "%!s(<nil>)",
-        other => gofmt::type_name(other),
+        other => go_fmt::type_name(other),
     };
     PatchError::Internal(format!("expected a {expected}, but received a {got}"))
 }
 
 pub(super) fn no_merge_key(map: &Map, key: &str) -> PatchError {
-    let shown = gofmt::plain(&Value::Object(map.clone()));
+    let shown = go_fmt::plain(&Value::Object(map.clone()));
     PatchError::Internal(format!("map: {shown} does not contain declared merge key: {key}"))
 }

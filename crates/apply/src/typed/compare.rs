@@ -193,7 +193,7 @@ impl<'t> Walk<'t> {
     /// Returns whether an empty struct holds zero values that Go writes.
     fn holds_zeros(&self, kind: MergeKind<'t>, old: Option<&Map>, new: Option<&Map>) -> bool {
         let holds = |map: Option<&Map>, form| map.is_some() && form != Form::Written;
-        matches!(kind, MergeKind::Struct(of) if of.writes_unset())
+        matches!(kind, MergeKind::Struct(of) if of.has_always_fields())
             && (holds(old, self.old) || holds(new, self.new))
     }
 
