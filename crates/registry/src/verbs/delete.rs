@@ -335,12 +335,8 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
         obj.set_meta("deletionTimestamp", &now.text());
         return Plan::Mark { then_delete: false };
     }
-    let graceful = match mark_graceful(
-        target.kind.strategy.grace_period,
-        options.grace_period_seconds,
-        obj,
-        now,
-    ) {
+    let grace_period = target.kind.strategy.grace_period;
+    let graceful = match mark_graceful(grace_period, options.grace_period_seconds, obj, now) {
         Grace::Pending => return Plan::Leave,
         Grace::Marked(seconds) => Some(seconds),
         Grace::None => None,
