@@ -25,7 +25,7 @@ fn a_tree_is_written_in_upstreams_order() {
 }
 
 #[test]
-fn unknown_kinds_of_elements_are_dropped_and_broken_ones_refused() {
+fn unknown_elements_are_dropped_and_malformed_ones_rejected() {
     check(&set(r#"{"x:y":{},"f:a":{"z:1":{}}}"#), expect![[r#"{"f:a":{}}"#]]);
     for (text, expected) in [
         (r#"{"f":{}}"#, expect!["key must be 2 characters long:"]),
@@ -79,7 +79,7 @@ fn sets_are_added_subtracted_and_intersected() {
 }
 
 #[test]
-fn whole_and_other_numbers_are_one_key() {
+fn integers_and_floats_are_one_key() {
     let mut a = set(r#"{"k:{\"p\":80}":{}}"#);
     assert!(a.contains(&[Element::key(vec![(Str::new("p"), Value::Float(80.0))])]));
     assert!(a.subtract(&set(r#"{"k:{\"p\":80.0}":{}}"#)));
@@ -114,7 +114,7 @@ fn filters_exclude_trees_and_include_patterns() {
 }
 
 #[test]
-fn a_text_is_read_like_the_tree_it_says() {
+fn a_text_decodes_like_its_tree() {
     let check = |text: &str, is_as_written: bool| {
         let (set, is_same) = FieldSet::decode_canonical(&Value::Raw(text.into())).unwrap();
         assert_eq!(set, FieldSet::decode(&json(text)).unwrap(), "{text}");
@@ -137,7 +137,7 @@ fn a_text_is_read_like_the_tree_it_says() {
 
 /// A small set is looked up in a large one by bisection.
 #[test]
-fn a_small_set_meets_a_large_one() {
+fn small_and_large_sets_are_combined() {
     let set = |numbers: &mut dyn Iterator<Item = i64>| {
         let node =
             |at| Node { element: Element::Index(at), is_member: true, children: FieldSet::new() };

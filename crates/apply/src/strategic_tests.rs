@@ -165,7 +165,7 @@ fn two_items_of_the_patch_with_one_key_are_one_item() {
 }
 
 #[test]
-fn ports_are_told_apart_by_the_patch_merge_key_alone() {
+fn ports_are_matched_by_the_patch_merge_key_alone() {
     check_at(
         &service(),
         &["spec"],

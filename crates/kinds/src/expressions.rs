@@ -386,7 +386,7 @@ mod tests {
 
     /// The messages are those of kube-apiserver 1.36.
     #[test]
-    fn a_rule_that_cannot_be_evaluated_is_named_without_saying_that_it_failed() {
+    fn a_rule_that_cannot_be_evaluated_is_reported() {
         let why = "division by zero evaluating rule";
         check(value!({"rule": " 1 / 0 == 1 "}), &format!("\"array\": {why}: 1 / 0 == 1"));
         let rule = value!({"rule": "1 / 0 == 1", "message": " m ", "reason": "FieldValueRequired"});

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_versions_have_stands_once() {
+    fn shared_fields_are_stored_once() {
         let names = value!({"kind": "A", "plural": "as", "singular": "a", "listKind": "AList"});
         let schema = value!({"openAPIV3Schema": {"type": "object"}});
         let subresources = value!({"status": {}});
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_versions_differ_in_stays_with_them() {
+    fn different_fields_stay_in_their_versions() {
         let names = value!({"kind": "A", "plural": "as", "singular": "a", "listKind": "AList"});
         let versions = value!([
             {"name": "v1", "schema": {"openAPIV3Schema": {"type": "object"}},

@@ -59,7 +59,7 @@ mod tests {
 
     /// The order of kube-apiserver's errors for a definition with two versions whose schemas differ.
     #[test]
-    fn faults_of_rules_stand_behind_those_of_their_schema() {
+    fn rule_errors_follow_those_of_their_schema() {
         let fields = [
             "metadata.name",
             "spec.group",

@@ -340,7 +340,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn metadata_of_a_root_says_nothing_but_of_names() {
+    fn root_metadata_restricts_only_names() {
         let check = |member: Value, expected: bool| {
             let schema = member.as_object().expect("a schema");
             assert_eq!(restricts_more_of_metadata(schema), expected, "{member:?}");

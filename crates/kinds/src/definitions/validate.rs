@@ -1,5 +1,5 @@
-//! Validation of CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Faults name
-//! fields of upstream's internal type: what all versions have in common stands at the top there.
+//! Validates CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Errors have the paths of
+//! upstream's internal type, where fields that all versions share are top-level fields.
 
 use super::members::at;
 use super::{defaults, internal_types, schema, selectable, structural};
@@ -8,14 +8,14 @@ use crate::check::Field;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
 use std::collections::HashSet;
 
-/// Approves a group that belongs to Kubernetes.
+/// The annotation that approves a group of Kubernetes.
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_PAGE: &str = "https://github.com/kubernetes/enhancements/pull/1111";
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] =
     ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
-/// Bytes of the warning of a deprecated version.
+/// Bytes of a `deprecationWarning`.
 const WARNING_BYTES_MAX: usize = 256;
 
 fn required(field: &str, why: &str) -> FieldError {
@@ -30,7 +30,7 @@ fn text<'m>(map: &'m Map, name: &str) -> &'m str {
     map.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The faults of a definition; `old` is what an update changes.
+/// Validates a definition, or an update of `old`.
 pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let empty = Map::new();
@@ -127,7 +127,7 @@ fn validate_group(group: &str, errors: &mut ErrorList) {
     }
 }
 
-/// Whether all versions say the same of something; upstream lifts it to the top of the spec then.
+/// Returns whether all versions have the same value of a field, which upstream then makes a top-level field.
 pub(super) fn is_common(versions: &[Value], name: &str) -> bool {
     let mut all = versions.iter().map(|version| version.get(name));
     let first = all.next().flatten();
@@ -179,7 +179,7 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
     let first = versions.first().and_then(|version| version.str_at(&["name"])).unwrap_or_default();
     let messages = names::is_dns1035_label(first);
     if !first.is_empty() && !messages.is_empty() {
-        // Upstream's internal type has the first version in a place of its own.
+        // Upstream's internal type has a field of its own for the first version.
         errors.push(invalid("spec.version", first, &messages.join(",")));
     }
 }
@@ -208,7 +208,7 @@ fn validate_deprecation_warning(
     }
 }
 
-/// Whether Go's `unicode.IsPrint` says so: of white space only the space, nothing invisible.
+/// Returns whether a character is printable, as Go's `unicode.IsPrint`: no white space except the space.
 fn is_printable(c: char) -> bool {
     let is_invisible = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e000}'..='\u{f8ff}' | '\u{fff9}'..='\u{fffb}'
@@ -216,7 +216,7 @@ fn is_printable(c: char) -> bool {
     c == ' ' || !(c.is_control() || c.is_whitespace() || is_invisible)
 }
 
-/// Of selectable fields that all versions have in common, where they have no schema in common.
+/// The error of selectable fields that all versions share without a shared schema.
 const NO_SCHEMA: &str = "may only be set when validations.schema is included";
 
 fn validate_selectable_fields(version: &Value, field: &str, errors: &mut ErrorList) {
@@ -240,7 +240,7 @@ fn validate_selectable_fields(version: &Value, field: &str, errors: &mut ErrorLi
             if let Some(why) = unsupported {
                 errors.push(invalid(&format!("{place}.schema.openAPIV3Schema"), "", &why));
             }
-            // No path leads into what no structural schema can be made of: kube-apiserver panics there.
+            // Skip schemas that cannot be structural: kube-apiserver panics there.
             let mut found = ErrorList::new();
             selectable::fields(fields, &Map::new(), field, &mut found);
             let told =
@@ -251,7 +251,7 @@ fn validate_selectable_fields(version: &Value, field: &str, errors: &mut ErrorLi
     errors.push(invalid(field, "", why));
 }
 
-/// What all versions have in common stands at the top in upstream's internal type.
+/// Validates the fields that all versions share, at the top-level paths of upstream's internal type.
 fn validate_common(spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
     if let Some(first) = versions.first() {
@@ -259,7 +259,7 @@ fn validate_common(spec: &Map, errors: &mut ErrorList) {
     }
 }
 
-/// What a version has beside its name; at the top, in the field `spec`, what all have in common.
+/// Validates the fields of a version; for `spec`, those that all versions share.
 fn members(versions: &[Value], version: &Value, place: &str, errors: &mut ErrorList) {
     let is_top = place == "spec";
     let stands_here = |name: &str| is_common(versions, name) == is_top;
@@ -294,7 +294,8 @@ fn members(versions: &[Value], version: &Value, place: &str, errors: &mut ErrorL
     }
 }
 
-/// Versions as upstream's messages show them: its internal type, with what they have in common lifted off.
+/// Formats versions as upstream's messages show them: in its internal type, without the fields that all versions
+/// share.
 fn internal_versions(versions: &[Value]) -> Value {
     let shown = versions.iter().map(|version| {
         let mut out = Map::new();
@@ -476,7 +477,7 @@ fn review_versions(reviews: Option<&Value>, field: &str, errors: &mut ErrorList)
     }
 }
 
-/// What was a storage version must stay one of the versions.
+/// Checks that every stored version is still one of the versions.
 fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
     let name = |version: &Value| version.str_at(&["name"]).unwrap_or_default().to_owned();
@@ -489,7 +490,7 @@ fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     let mut missing: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
     for version in versions {
         let name = version.str_at(&["name"]).unwrap_or_default();
-        // One that stands twice is not found again.
+        // Like upstream, a duplicate version is not found a second time.
         let is_stored = missing.remove(name);
         if version.get("storage") == Some(&true.into()) && !is_stored {
             let why = format!("must have the storage version {name}");
@@ -508,7 +509,7 @@ fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     }
 }
 
-/// What may not change: the group and the plural never, the rest once the definition is established.
+/// Checks immutable fields: the group and plural always, the others once the definition is established.
 fn immutable(new: &Object, old: &Object, errors: &mut ErrorList) {
     let is_established = super::has_condition(old, "Established");
     for (path, always) in [

@@ -214,7 +214,7 @@ mod tests {
 
     /// The expected factors are those in the errors of kube-apiserver 1.36.
     #[test]
-    fn sizes_that_no_schema_names_are_those_of_kube_apiserver() {
+    fn default_sizes_are_those_of_kube_apiserver() {
         let ones = |count: usize| vec!["1"; count].join(", ");
         let check = |item: Value, of_list: (usize, u64), of_map: u64| {
             let list = value!({"type": "array", "items": (item.clone())});
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_two_places_are_of_two_types() {
+    fn objects_at_two_paths_have_two_types() {
         let part = value!({"type": "object", "properties": {"x": {"type": "integer"}}});
         let schema =
             value!({"type": "object", "properties": {"a": (part.clone()), "b": (part.clone())}});

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_lacks_is_refused() {
+    fn families_that_the_cluster_lacks_are_rejected() {
         check(
             value!({"ipFamilyPolicy": "RequireDualStack"}),
             &["IPv4"],

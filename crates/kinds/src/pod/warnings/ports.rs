@@ -165,7 +165,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn names_of_ports_that_stand_twice_and_addresses_for_nothing_are_told() {
+    fn duplicate_ports_and_unused_host_ips_are_warned_of() {
         let port = |name: &str, address: &str| value!([{"containerPort": 2, "protocol": "TCP", "name": name, "hostIP": address}]);
         let spec = value!({
             "initContainers": [{"name": "i", "ports": (port("x", ""))}],
@@ -192,7 +192,7 @@ mod tests {
 
     /// Conflicts must not depend on whether ports are compared pairwise or by index.
     #[test]
-    fn many_ports_clash_as_few_do() {
+    fn many_ports_conflict_as_few_do() {
         let values: Vec<Value> = (0..60i64)
             .map(|at| {
                 let address = ["", "10.0.0.1", "10.0.0.2"][(at / 3 % 3) as usize];
