@@ -1,5 +1,5 @@
-//! Server-side apply: merges a client's configuration into an object, field by field as they are
-//! owned.
+//! Server-side apply: merges a client's configuration into an object and records the applier as the
+//! manager of the fields that the configuration sets.
 
 mod conflict;
 mod last_applied;
@@ -9,35 +9,36 @@ pub use conflict::{Conflict, Conflicts};
 
 use crate::fields::equal_values;
 use crate::managed::{
-    Manager, Managers, Operation, Scope, UNOWNED, disown, new_manager, reconcile_all,
-    track_before_apply,
+    Manager, Managers, Operation, Scope, UNMANAGED, new_manager, reconcile_all,
+    remove_changed_fields, track_before_apply,
 };
 use crate::typed::{self, Form};
 use keelson_meta::status::Failure;
 use keelson_meta::{GroupVersion, GroupVersionKind, Map, Object, Reason, Status, Value};
 use std::fmt;
 
-/// The manager whose configurations `kubectl apply` keeps in an annotation too.
+/// The field manager of `kubectl apply --server-side`. Client-side `kubectl apply` keeps its
+/// configuration in an annotation, which an apply by this manager updates.
 const KUBECTL: &str = "kubectl";
 
-/// Who applies, and how.
+/// The options of an apply request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The owner's name.
+    /// The name of the field manager.
     pub manager: &'a str,
-    /// Takes fields from other owners.
+    /// Whether to take fields from other managers instead of failing with a conflict.
     pub force: bool,
-    /// RFC 3339 to the second.
+    /// The time of the request: RFC 3339 with seconds.
     pub now: &'a str,
 }
 
-/// An object after an apply, its owners written into it.
+/// The result of an apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
-    /// The object. Members that the configuration sets to null may be null; the object is still to
-    /// be brought into the form of its schema and defaulted.
+    /// The merged object with its new `managedFields`. It may hold the nulls of the configuration:
+    /// the caller still canonicalizes it and sets defaults.
     pub object: Object,
-    /// Whether anything but the owners changed.
+    /// Whether anything but `managedFields` changed.
     pub changed: bool,
 }
 
@@ -46,16 +47,16 @@ pub struct Applied {
 pub enum ApplyError {
     /// The configuration cannot be applied: 400.
     BadRequest(String),
-    /// Others own what the configuration changes: 409.
+    /// The configuration changes fields that other managers own: 409.
     Conflict(Conflicts),
-    /// What upstream answers with a bare error: 500 with the text.
-    Bare(String),
+    /// An error that upstream returns without a Status of its own: 500 with the text.
+    Internal(String),
 }
 
 impl fmt::Display for ApplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ApplyError::BadRequest(text) | ApplyError::Bare(text) => f.write_str(text),
+            ApplyError::BadRequest(text) | ApplyError::Internal(text) => f.write_str(text),
             ApplyError::Conflict(conflicts) => conflicts.fmt(f),
         }
     }
@@ -68,12 +69,12 @@ impl From<ApplyError> for Failure {
         match error {
             ApplyError::BadRequest(text) => Status::bad_request(text),
             ApplyError::Conflict(conflicts) => conflicts.into_status(),
-            ApplyError::Bare(text) => Status::new(Reason::Unknown, text),
+            ApplyError::Internal(text) => Status::new(Reason::Unknown, text),
         }
     }
 }
 
-/// Applies `config` to `live`; an object that does not exist yet is [`Object::new`].
+/// Applies `config` to `live`. Pass [`Object::new`] as `live` when the object does not exist.
 pub fn apply(
     scope: &Scope<'_>,
     request: &Request<'_>,
@@ -84,41 +85,41 @@ pub fn apply(
     if kind != scope.schema.gvk {
         return Err(ApplyError::BadRequest(format!("invalid object type: {kind}")));
     }
-    let owners = config.at(&["metadata", "managedFields"]);
-    if owners.is_some_and(|owners| owners.as_array().is_some() && are_readable_owners(owners)) {
+    let entries = config.at(&["metadata", "managedFields"]);
+    if entries.is_some_and(|it| it.as_array().is_some() && is_well_typed_managed_fields(it)) {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
     let Value::Object(config_root) = config else {
         return Err(ApplyError::BadRequest(format!("invalid object type: {kind}")));
     };
-    typed::check(scope.schema, config).map_err(|misfits| {
-        let about = about(config, &kind);
-        ApplyError::Bare(format!("failed to create typed patch object ({about}): {misfits}"))
+    typed::validate(scope.schema, config).map_err(|errors| {
+        let id = object_id(config, &kind);
+        ApplyError::Internal(format!("failed to create typed patch object ({id}): {errors}"))
     })?;
     let mut managers = managers_of(scope, request, live)?;
     reconcile_all(scope, &mut managers, live);
     let merged = typed::merge(scope.schema, &live.root, config_root)
-        .map_err(|misfits| ApplyError::Bare(format!("failed to merge config: {misfits}")))?;
-    let mut work = Work { scope, request, managers, object: Object { root: merged } };
-    let applier = work.own(config_root);
-    work.settle(live, &applier)?;
-    let changed = !equal_maps(live, &work.object);
-    let mut object = if changed { work.object } else { live.clone() };
-    let mut managers = work.managers;
+        .map_err(|errors| ApplyError::Internal(format!("failed to merge config: {errors}")))?;
+    let mut state = ApplyState { scope, request, managers, object: Object { root: merged } };
+    let applier = state.record_applier(config_root);
+    state.remove_other_managers(live, &applier)?;
+    let changed = !equal_objects(live, &state.object);
+    let mut object = if changed { state.object } else { live.clone() };
+    let mut managers = state.managers;
     if changed {
-        managers.stamp(&applier, request.now);
+        managers.set_time(&applier, request.now);
     }
     if request.manager == KUBECTL {
-        last_applied::refresh(&mut object, config);
+        last_applied::update_annotation(&mut object, config);
     }
     managers.store(&mut object);
     Ok(Applied { object, changed })
 }
 
-/// Whether entries of managedFields have the types that they should have. Upstream does not see those that it
-/// cannot read: they are refused with the rest of the object.
-pub fn are_readable_owners(entries: &Value) -> bool {
-    let is_readable = |entry: &Value| {
+/// Returns whether the members of all `managedFields` entries have the right types. Entries that are
+/// not well typed fail later, when the whole object is decoded, as they do upstream.
+pub fn is_well_typed_managed_fields(entries: &Value) -> bool {
+    let is_well_typed = |entry: &Value| {
         let Value::Object(members) = entry else { return entry.is_null() };
         members.iter().all(|(name, value)| match (name.as_str(), value) {
             (_, Value::Null) | ("fieldsV1", _) => true,
@@ -126,41 +127,43 @@ pub fn are_readable_owners(entries: &Value) -> bool {
             (_, value) => value.as_str().is_some(),
         })
     };
-    entries.as_array().is_none_or(|entries| entries.iter().all(is_readable))
+    entries.as_array().is_none_or(|entries| entries.iter().all(is_well_typed))
 }
 
-/// The owners of the live object. Their entries stay in it, as they stay in what is merged: nobody owns
-/// them, and they are written anew at the end.
+/// Decodes the managers of the live object. The entries also stay in the object and in the merged one:
+/// `managedFields` itself is unmanaged, and it is replaced at the end.
 fn managers_of(
     scope: &Scope<'_>,
     request: &Request<'_>,
     live: &Object,
 ) -> Result<Managers, ApplyError> {
-    let managers = Managers::decode(live.array_at(&["metadata", "managedFields"]))
-        .map_err(|error| ApplyError::Bare(format!("failed to decode managed fields: {error}")))?;
+    let managers =
+        Managers::decode(live.array_at(&["metadata", "managedFields"])).map_err(|error| {
+            ApplyError::Internal(format!("failed to decode managed fields: {error}"))
+        })?;
     if !managers.is_empty() {
         return Ok(managers);
     }
     Ok(track_before_apply(scope, request.now, live))
 }
 
-/// An apply under way.
-struct Work<'a> {
+/// The managers and the merged object during an apply.
+struct ApplyState<'a> {
     scope: &'a Scope<'a>,
     request: &'a Request<'a>,
     managers: Managers,
     object: Object,
 }
 
-impl Work<'_> {
-    /// Makes the applier own what the configuration sets, and takes out of the merged object what
-    /// it owned before, does not set any more, and nobody else owns. Gives back the applier.
-    fn own(&mut self, config: &Map) -> Manager {
-        let mut fields = typed::owned(self.scope.schema, Form::Written, config);
+impl ApplyState<'_> {
+    /// Records the applier as the manager of the fields that the configuration sets. Removes from the
+    /// merged object the fields that only its previous configuration set. Returns the applier.
+    fn record_applier(&mut self, config: &Map) -> Manager {
+        let mut fields = typed::field_set(self.scope.schema, Form::Written, config);
         if let Some(filter) = self.scope.filter {
-            filter.run(&mut fields);
+            filter.apply(&mut fields);
         }
-        fields.subtract(&UNOWNED);
+        fields.subtract(&UNMANAGED);
         let applier = new_manager(self.scope, self.request.manager, Operation::Apply);
         let last = self.managers.replace(&applier, fields);
         if let Some((version, last)) = last {
@@ -169,38 +172,54 @@ impl Work<'_> {
         applier
     }
 
-    /// Takes what changed from the other owners.
-    fn settle(&mut self, live: &Object, applier: &Manager) -> Result<(), ApplyError> {
+    /// Removes the changed fields from the other managers, or fails with the conflicts.
+    fn remove_other_managers(
+        &mut self,
+        live: &Object,
+        applier: &Manager,
+    ) -> Result<(), ApplyError> {
         let is_forced = self.request.force;
         let objects = (live, &self.object);
-        let taken = disown(self.scope, &mut self.managers, objects, Some(applier), is_forced);
-        let Err(mut lost) = taken else { return Ok(()) };
+        let result = remove_changed_fields(
+            self.scope,
+            &mut self.managers,
+            objects,
+            Some(applier),
+            is_forced,
+        );
+        let Err(mut conflicts) = result else { return Ok(()) };
         if self.request.manager == KUBECTL
-            && let Some(allowed) = last_applied::agreed_fields(self.scope, live)
+            && let Some(allowed) = last_applied::unchanged_fields(self.scope, live)
         {
-            lost.retain_mut(|(_, fields)| {
+            conflicts.retain_mut(|(_, fields)| {
                 fields.subtract(&allowed);
                 !fields.is_empty()
             });
-            if lost.is_empty() {
+            if conflicts.is_empty() {
                 let objects = (live, &self.object);
-                let forced = disown(self.scope, &mut self.managers, objects, Some(applier), true);
+                let forced = remove_changed_fields(
+                    self.scope,
+                    &mut self.managers,
+                    objects,
+                    Some(applier),
+                    true,
+                );
                 debug_assert!(forced.is_ok(), "a forced change has no conflicts");
                 return Ok(());
             }
         }
-        Err(ApplyError::Conflict(Conflicts::new(&lost)))
+        Err(ApplyError::Conflict(Conflicts::new(&conflicts)))
     }
 }
 
-fn equal_maps(live: &Object, merged: &Object) -> bool {
+fn equal_objects(live: &Object, merged: &Object) -> bool {
     live.root.len() == merged.root.len()
         && live.root.iter().all(|(key, value)| {
             merged.root.get(key).is_some_and(|other| equal_values(value, other))
         })
 }
 
-/// What an object says it is; a version that cannot be read makes all of it unknown.
+/// Returns the `apiVersion` and `kind` of an object; empty when `apiVersion` is malformed.
 fn gvk(object: &Value) -> GroupVersionKind {
     let kind = object.str_at(&["kind"]).unwrap_or_default();
     let api_version = object.str_at(&["apiVersion"]).unwrap_or_default();
@@ -210,8 +229,8 @@ fn gvk(object: &Value) -> GroupVersionKind {
     }
 }
 
-/// Which object a message is about: `namespace/name; group/version, Kind=kind`.
-fn about(object: &Value, kind: &GroupVersionKind) -> String {
+/// Identifies an object in a message: `namespace/name; group/version, Kind=kind`.
+fn object_id(object: &Value, kind: &GroupVersionKind) -> String {
     let text = |name: &str| object.str_at(&["metadata", name]).unwrap_or_default();
     format!("{}/{}; {kind}", text("namespace"), text("name"))
 }

@@ -1,4 +1,4 @@
-//! What an apply does, case by case; the answers are those of a kube-apiserver 1.36.
+//! Server-side apply. The expected results are those of kube-apiserver 1.36.
 
 use super::*;
 use crate::testing::{Server, config_map, deployment, endpoint_slice, json, pod, service};
@@ -28,7 +28,7 @@ fn a_first_apply_creates_and_a_second_one_changes_nothing() {
 }
 
 #[test]
-fn what_is_not_applied_any_more_goes() {
+fn fields_that_are_no_longer_applied_are_removed() {
     let mut server = config_maps();
     server.apply("m1", r#"{"data":{"k":"v2","n":"1"}}"#).unwrap();
     server.apply("m1", r#"{"data":{"n":"1"}}"#).unwrap();
@@ -39,7 +39,7 @@ fn what_is_not_applied_any_more_goes() {
 }
 
 #[test]
-fn another_manager_that_applies_the_same_owns_it_too_without_a_time() {
+fn a_second_manager_that_applies_the_same_value_shares_the_field() {
     let mut server = config_maps();
     server.apply("m1", r#"{"data":{"k":"v"}}"#).unwrap();
     server.apply("m2", r#"{"data":{"k":"v"}}"#).unwrap();
@@ -116,7 +116,7 @@ fn conflicts_are_grouped_by_manager() {
 }
 
 #[test]
-fn updaters_keep_what_an_applier_gives_up() {
+fn fields_of_updaters_stay_when_an_applier_drops_them() {
     let mut server = config_maps();
     server.put("creator", r#"{"data":{"j":"1","k":"v"}}"#);
     server.apply("m1", r#"{"data":{"k":"v"}}"#).unwrap();
@@ -137,7 +137,7 @@ fn updaters_keep_what_an_applier_gives_up() {
 }
 
 #[test]
-fn shared_fields_stay_until_the_last_owner_gives_them_up() {
+fn shared_fields_stay_until_the_last_manager_drops_them() {
     let mut server = config_maps();
     server.apply("m1", r#"{"data":{"k":"v","one":"1"}}"#).unwrap();
     server.apply("m2", r#"{"data":{"k":"v","two":"2"}}"#).unwrap();
@@ -193,12 +193,12 @@ fn items_of_lists_are_merged_by_key_in_the_order_of_the_configuration() {
 }
 
 #[test]
-fn an_item_goes_with_the_defaults_in_it() {
+fn a_removed_item_takes_its_defaults_with_it() {
     let mut server = Server::new(deployment());
     server
         .apply("m1", &deploy(r#"[{"name":"a","image":"a:1"},{"name":"b","image":"b:1"}]"#))
         .unwrap();
-    // What the server defaults, nobody owns.
+    // No manager owns a default.
     if let Some(Value::Array(items)) = server
         .object
         .object_mut("spec")
@@ -273,7 +273,7 @@ fn null_owns_a_field_and_clears_it() {
 
 /// As recorded of a kube-apiserver 1.36.
 #[test]
-fn a_map_whose_members_are_given_up_stays_when_it_is_still_applied() {
+fn an_applied_map_stays_when_its_members_are_dropped() {
     let check = |first: &str, second: &str, left: Expect| {
         let mut server = Server::new(deployment());
         server.apply("m1", &format!(r#"{{"spec":{first}}}"#)).unwrap();
@@ -294,7 +294,7 @@ fn a_map_whose_members_are_given_up_stays_when_it_is_still_applied() {
 }
 
 #[test]
-fn a_configuration_that_does_not_fit_is_refused() {
+fn an_invalid_configuration_is_rejected() {
     let mut server = Server::new(deployment());
     let mut refuse = |config: &str, expected: Expect| check(server.apply("m", config), expected);
     refuse(
@@ -341,7 +341,7 @@ fn a_configuration_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn an_object_without_owners_gets_one_for_what_was_there() {
+fn an_object_without_managers_gets_before_first_apply() {
     let mut server = config_maps();
     server.put("creator", r#"{"data":{"k":"v"}}"#);
     server.object.metadata_mut().remove("managedFields");
@@ -369,7 +369,7 @@ fn annotated(data: &str) -> String {
 }
 
 #[test]
-fn kubectl_takes_over_what_client_side_apply_set_and_keeps_its_annotation() {
+fn kubectl_takes_over_client_side_fields_and_updates_its_annotation() {
     let mut server = config_maps();
     server.put("kubectl-client-side-apply", &annotated(r#"{"k":"v","own":"1"}"#));
     check(
@@ -423,7 +423,7 @@ fn status_belongs_to_the_status_endpoint() {
 }
 
 #[test]
-fn a_pods_items_in_items() {
+fn nested_list_items_of_a_pod() {
     let mut server = Server::new(pod());
     let env = |value: &str| {
         format!(
@@ -444,7 +444,7 @@ fn a_pods_items_in_items() {
 }
 
 #[test]
-fn entries_that_cannot_be_read_are_refused() {
+fn invalid_managed_fields_are_rejected() {
     let mut server = config_maps();
     server.put("m", r#"{"data":{"k":"v"}}"#);
     server.object.metadata_mut().insert("managedFields", json(r#"[{"operation":"X"}]"#));
@@ -487,7 +487,7 @@ fn an_atomic_list_that_is_applied_is_compared_as_it_was_written() {
 
 /// As kube-apiserver 1.36 answers.
 #[test]
-fn misfits_of_custom_resources() {
+fn validation_errors_of_custom_resources() {
     let x = value!({"type": "object", "properties": {"x": {"type": "string"}}});
     let schema = value!({"type": "object", "properties": {
         "b": {"type": "string", "format": "date-time"}, "bytes": {"type": "string", "format": "byte"},
@@ -497,19 +497,19 @@ fn misfits_of_custom_resources() {
     let gvk = GroupVersionKind::new("x.com", "v1", "W");
     let schema = structural.schema(gvk);
     let check = |config: Value, expected: &str| {
-        let found = typed::check(&schema, &config).err();
+        let found = typed::validate(&schema, &config).err();
         assert_eq!(
             found.map(|found| found.to_string()).unwrap_or_default(),
             expected,
             "{config:?}"
         );
     };
-    // What a text with a format is, the validation says.
+    // The format of a string is left to the validation of the object.
     check(value!({"b": 5}), "");
     check(value!({"b": []}), ".b: expected any scalar, got &{[]}");
     let words = ".bytes: expected string, got &value.valueUnstructured{Value:5}";
     check(value!({"bytes": 5}), words);
-    // Whatever is within an open object is open too.
+    // `x-kubernetes-preserve-unknown-fields` holds for nested objects too.
     check(value!({"open": {"x": {"x": "a", "y": 1}}}), "");
     let words = ".open.x.x: expected string, got &value.valueUnstructured{Value:5}";
     check(value!({"open": {"x": {"x": 5, "y": 1}}}), words);

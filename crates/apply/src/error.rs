@@ -1,25 +1,25 @@
-//! [`PatchError`]: why a patch was refused, and the Status that a kube-apiserver answers with.
+//! [`PatchError`]: why a patch failed, and the Status that kube-apiserver returns for it.
 
 use keelson_meta::status::{Details, Failure};
 use keelson_meta::{Reason, Status};
 use std::fmt;
 
-/// Operations in one patch.
+/// Operations in one JSON Patch.
 pub const OPERATIONS_MAX: usize = 10_000;
 
-/// Why a patch was refused.
+/// Why a patch failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatchError {
-    /// The body is not a patch of its kind: 400 with the text.
+    /// The body is not a patch of the requested type: 400 with the text.
     Malformed(String),
-    /// A JSON Patch of this many operations: 413.
+    /// A JSON Patch has this many operations, more than [`OPERATIONS_MAX`]: 413.
     TooManyOperations(usize),
-    /// The patch does not fit the object: 422. Upstream hides the text from the client.
+    /// The patch cannot be applied to the object: 422. Like upstream, the Status does not show the text.
     Unprocessable(String),
-    /// A `test` operation found another value: 422 too.
+    /// A `test` operation of a JSON Patch failed: 422.
     TestFailed(String),
-    /// What upstream answers with a bare error: 500 with the text.
-    Bare(String),
+    /// An error that upstream returns without a Status of its own: 500 with the text.
+    Internal(String),
 }
 
 impl fmt::Display for PatchError {
@@ -28,7 +28,7 @@ impl fmt::Display for PatchError {
             PatchError::Malformed(text)
             | PatchError::Unprocessable(text)
             | PatchError::TestFailed(text)
-            | PatchError::Bare(text) => f.write_str(text),
+            | PatchError::Internal(text) => f.write_str(text),
             PatchError::TooManyOperations(count) => write!(
                 f,
                 "The allowed maximum operations in a JSON patch is {}, got {count}",
@@ -48,12 +48,12 @@ impl From<PatchError> for Failure {
                 Status::too_large(format!("Request entity too large: {error}"))
             }
             PatchError::Unprocessable(_) | PatchError::TestFailed(_) => {
-                let hidden = "the server rejected our request due to an error in our request";
-                let mut status = Status::new(Reason::Invalid, hidden);
+                let message = "the server rejected our request due to an error in our request";
+                let mut status = Status::new(Reason::Invalid, message);
                 status.details = Some(Details::default());
                 status
             }
-            PatchError::Bare(text) => Status::new(Reason::Unknown, text),
+            PatchError::Internal(text) => Status::new(Reason::Unknown, text),
         }
     }
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_many_operations_are_an_entity_too_large() {
+    fn too_many_operations_return_413() {
         let status = Failure::from(PatchError::TooManyOperations(10_001));
         let want = "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got \
                     10001";

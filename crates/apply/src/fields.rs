@@ -1,7 +1,7 @@
-//! [`FieldSet`]: which fields of an object someone owns, as a tree of path elements.
+//! [`FieldSet`]: a set of field paths, as a tree of path elements.
 //!
-//! A set of one object holds some hundred nodes: names of up to 23 bytes live inside the node, and
-//! all operations are one merge of sorted lists per level.
+//! The set of an object has about a hundred nodes. Names of up to 23 bytes are stored inside the node, and
+//! every set operation merges two sorted lists at each level.
 
 mod codec;
 mod element;
@@ -16,29 +16,29 @@ pub use key::DecodeError;
 use std::cmp::Ordering;
 use std::fmt::Write;
 
-/// A set of paths. A path's parents are not in the set unless they were put there.
+/// A set of field paths. The parents of a path are not in the set unless they were inserted too.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldSet {
-    /// Invariant: sorted by element, none twice; each is a member or has nodes below.
+    /// Invariant: sorted by element, without duplicates; each node is a member or has children.
     nodes: Box<[Node]>,
 }
 
-/// One step of the tree.
+/// One node of the tree: a path element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub(crate) element: Element,
-    /// Whether the path that ends here is in the set.
+    /// Whether the path that ends at this node is in the set.
     pub(crate) is_member: bool,
     pub(crate) children: FieldSet,
 }
 
 impl FieldSet {
-    /// The empty set.
+    /// Creates an empty set.
     pub fn new() -> Self {
         FieldSet::default()
     }
 
-    /// A set of plain field paths: `&[&["metadata", "name"]]`.
+    /// Creates a set of paths that consist of field names only: `&[&["metadata", "name"]]`.
     pub fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = FieldSet::new();
         for path in paths {
@@ -48,57 +48,57 @@ impl FieldSet {
         set
     }
 
-    /// Takes nodes in any order; an element that stands more than once is merged.
+    /// Creates a set of nodes in any order; nodes of the same element are merged.
     pub(crate) fn from_nodes(mut nodes: Vec<Node>) -> Self {
         nodes.retain(|node| node.is_member || !node.children.is_empty());
         if !nodes.is_sorted_by(|a, b| a.element < b.element) {
             nodes.sort_by(|a, b| a.element.cmp(&b.element));
-            nodes.dedup_by(|later, kept| {
-                if later.element != kept.element {
+            nodes.dedup_by(|next, node| {
+                if next.element != node.element {
                     return false;
                 }
-                kept.is_member |= later.is_member;
-                kept.children.add(std::mem::take(&mut later.children));
+                node.is_member |= next.is_member;
+                node.children.add(std::mem::take(&mut next.children));
                 true
             });
         }
         FieldSet { nodes: nodes.into() }
     }
 
-    /// True when no path is in the set.
+    /// Returns whether the set has no path.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Number of paths.
+    /// Returns the number of paths.
     pub fn len(&self) -> usize {
         self.nodes.iter().map(|node| usize::from(node.is_member) + node.children.len()).sum()
     }
 
-    /// The node of `element` at the top level.
+    /// Returns the node of `element` at the top level.
     pub(crate) fn node(&self, element: &Element) -> Option<&Node> {
         let found = self.nodes.binary_search_by(|node| node.element.cmp(element));
         found.ok().map(|at| &self.nodes[at])
     }
 
-    /// The node of the field `name` at the top level.
+    /// Returns the node of the field `name` at the top level.
     pub(crate) fn field(&self, name: &str) -> Option<&Node> {
         let found = self.nodes.binary_search_by(|node| node.element.compare_field(name));
         found.ok().map(|at| &self.nodes[at])
     }
 
-    /// The nodes of the top level for change; elements must stay, and nodes that become empty must
-    /// be taken out with [`FieldSet::sweep`].
+    /// Returns the top-level nodes. The caller must not change the elements, and must call
+    /// [`FieldSet::remove_empty_nodes`] after it has emptied a node.
     pub(crate) fn nodes_mut(&mut self) -> &mut [Node] {
         &mut self.nodes
     }
 
-    /// Takes out top-level nodes that hold nothing.
-    pub(crate) fn sweep(&mut self) {
+    /// Removes the top-level nodes that are neither a member nor have children.
+    pub(crate) fn remove_empty_nodes(&mut self) {
         *self = FieldSet::from_nodes(std::mem::take(&mut self.nodes).into_vec());
     }
 
-    /// Puts a path into the set. The empty path is nobody's.
+    /// Inserts a path. The empty path is ignored.
     pub fn insert(&mut self, path: &[Element]) {
         let Some((first, rest)) = path.split_first() else { return };
         let at = match self.nodes.binary_search_by(|node| node.element.cmp(first)) {
@@ -119,7 +119,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether a path is in the set.
+    /// Returns whether a path is in the set.
     pub fn contains(&self, path: &[Element]) -> bool {
         let Some((first, rest)) = path.split_first() else { return false };
         match self.node(first) {
@@ -129,7 +129,7 @@ impl FieldSet {
         }
     }
 
-    /// Puts all paths of `other` into this set.
+    /// Inserts all paths of `other`.
     pub fn add(&mut self, other: FieldSet) {
         if self.nodes.is_empty() {
             *self = other;
@@ -138,9 +138,9 @@ impl FieldSet {
         if other.nodes.is_empty() {
             return;
         }
-        let mine = std::mem::take(&mut self.nodes);
-        let mut nodes = Vec::with_capacity(mine.len() + other.nodes.len());
-        let mut left = mine.into_iter().peekable();
+        let own = std::mem::take(&mut self.nodes);
+        let mut nodes = Vec::with_capacity(own.len() + other.nodes.len());
+        let mut left = own.into_iter().peekable();
         let mut right = other.nodes.into_iter().peekable();
         loop {
             let order = match (left.peek(), right.peek()) {
@@ -163,8 +163,7 @@ impl FieldSet {
         self.nodes = nodes.into();
     }
 
-    /// All paths of all sets. Neighbours are joined first, so that no set is copied more often than the
-    /// logarithm of their number.
+    /// Returns the union of all sets. Joins pairs first, so that a path is copied O(log n) times for n sets.
     pub(crate) fn union(mut sets: Vec<FieldSet>) -> FieldSet {
         while sets.len() > 1 {
             let mut joined = Vec::with_capacity(sets.len().div_ceil(2));
@@ -178,48 +177,48 @@ impl FieldSet {
         sets.pop().unwrap_or_default()
     }
 
-    /// Takes the paths of `other` out of this set. Says whether anything went.
+    /// Removes the paths of `other`. Returns whether the set changed.
     pub fn subtract(&mut self, other: &FieldSet) -> bool {
         self.subtract_with(other, false)
     }
 
-    /// Takes the paths of `other`, and all below them, out of this set.
-    pub fn subtract_trees(&mut self, other: &FieldSet) -> bool {
+    /// Removes the paths of `other` and all paths below them. Returns whether the set changed.
+    pub fn subtract_recursive(&mut self, other: &FieldSet) -> bool {
         self.subtract_with(other, true)
     }
 
-    fn subtract_with(&mut self, other: &FieldSet, with_trees: bool) -> bool {
+    fn subtract_with(&mut self, other: &FieldSet, is_recursive: bool) -> bool {
         if other.is_empty() {
             return false;
         }
         let mut is_changed = false;
-        let mut theirs = Finder::new(&self.nodes, &other.nodes);
+        let mut finder = Finder::new(&self.nodes, &other.nodes);
         for node in &mut self.nodes {
-            let Some(their) = theirs.find(&node.element) else { continue };
-            if their.is_member && with_trees {
+            let Some(found) = finder.find(&node.element) else { continue };
+            if found.is_member && is_recursive {
                 node.is_member = false;
                 node.children = FieldSet::new();
                 is_changed = true;
                 continue;
             }
-            is_changed |= their.is_member && node.is_member;
-            node.is_member &= !their.is_member;
-            is_changed |= node.children.subtract_with(&their.children, with_trees);
+            is_changed |= found.is_member && node.is_member;
+            node.is_member &= !found.is_member;
+            is_changed |= node.children.subtract_with(&found.children, is_recursive);
         }
         if is_changed {
-            self.sweep();
+            self.remove_empty_nodes();
         }
         is_changed
     }
 
-    /// The paths that are in both sets.
+    /// Returns the paths that are in both sets.
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         let mut nodes = vec![];
-        let mut theirs = Finder::new(&self.nodes, &other.nodes);
+        let mut finder = Finder::new(&self.nodes, &other.nodes);
         for node in &self.nodes {
-            let Some(their) = theirs.find(&node.element) else { continue };
-            let is_member = node.is_member && their.is_member;
-            let children = node.children.intersection(&their.children);
+            let Some(found) = finder.find(&node.element) else { continue };
+            let is_member = node.is_member && found.is_member;
+            let children = node.children.intersection(&found.children);
             if is_member || !children.is_empty() {
                 nodes.push(Node { element: node.element.clone(), is_member, children });
             }
@@ -227,22 +226,26 @@ impl FieldSet {
         FieldSet { nodes: nodes.into() }
     }
 
-    /// Whether all paths of this set are in `other`.
-    pub fn is_within(&self, other: &FieldSet) -> bool {
-        let mut theirs = Finder::new(&self.nodes, &other.nodes);
+    /// Returns whether all paths of this set are in `other`.
+    pub fn is_subset(&self, other: &FieldSet) -> bool {
+        let mut finder = Finder::new(&self.nodes, &other.nodes);
         self.nodes.iter().all(|node| {
-            theirs.find(&node.element).is_some_and(|their| {
-                (their.is_member || !node.is_member) && node.children.is_within(&their.children)
+            finder.find(&node.element).is_some_and(|found| {
+                (found.is_member || !node.is_member) && node.children.is_subset(&found.children)
             })
         })
     }
 
-    /// Calls `visit` for each path, those of a level before those below it.
-    pub fn each(&self, visit: &mut dyn FnMut(&[&Element])) {
-        self.each_below(&mut vec![], visit);
+    /// Calls `visit` for each path. The members of a node come before the paths below them.
+    pub fn for_each_path(&self, visit: &mut dyn FnMut(&[&Element])) {
+        self.for_each_below(&mut vec![], visit);
     }
 
-    fn each_below<'s>(&'s self, prefix: &mut Vec<&'s Element>, visit: &mut dyn FnMut(&[&Element])) {
+    fn for_each_below<'s>(
+        &'s self,
+        prefix: &mut Vec<&'s Element>,
+        visit: &mut dyn FnMut(&[&Element]),
+    ) {
         for node in self.nodes.iter().filter(|node| node.is_member) {
             prefix.push(&node.element);
             visit(prefix);
@@ -250,37 +253,37 @@ impl FieldSet {
         }
         for node in &self.nodes {
             prefix.push(&node.element);
-            node.children.each_below(prefix, visit);
+            node.children.for_each_below(prefix, visit);
             prefix.pop();
         }
     }
 
-    /// The paths as messages show them, in the order of [`FieldSet::each`].
+    /// Returns the paths as text, in the order of [`FieldSet::for_each_path`].
     pub fn texts(&self) -> Vec<String> {
         let mut texts = vec![];
-        self.each(&mut |path| texts.push(path_text(path)));
+        self.for_each_path(&mut |path| texts.push(path_text(path)));
         texts
     }
 }
 
-/// How many times more nodes a set has than another that are searched instead of all looked at.
-const SEARCHED_TIMES_MIN: usize = 16;
+/// A set with more than this many times the nodes of the other is searched by bisection instead of walked.
+const BISECTION_RATIO_MIN: usize = 16;
 
-/// Finds nodes of one set for those of another, which come in order.
+/// Finds the nodes of one set for the elements of another, which are asked for in order.
 struct Finder<'s> {
     nodes: &'s [Node],
-    is_searched: bool,
+    bisects: bool,
 }
 
 impl<'s> Finder<'s> {
     fn new(few: &[Node], nodes: &'s [Node]) -> Self {
-        Finder { nodes, is_searched: nodes.len() / SEARCHED_TIMES_MIN > few.len() }
+        Finder { nodes, bisects: nodes.len() / BISECTION_RATIO_MIN > few.len() }
     }
 
-    /// The node of an element that is larger than all that were asked for before.
+    /// Returns the node of `element`, which must be greater than those of all calls before.
     fn find(&mut self, element: &Element) -> Option<&'s Node> {
         let smaller = |node: &Node| node.element < *element;
-        let skipped = match self.is_searched {
+        let skipped = match self.bisects {
             true => self.nodes.partition_point(smaller),
             false => self.nodes.iter().take_while(|node| smaller(node)).count(),
         };
@@ -294,7 +297,7 @@ impl<'s> Finder<'s> {
     }
 }
 
-/// A path as messages show it: `.spec.ports[port=80,protocol="TCP"].name`.
+/// Returns a path as text: `.spec.ports[port=80,protocol="TCP"].name`.
 pub fn path_text(path: &[&Element]) -> String {
     let mut text = String::new();
     for element in path {

@@ -1,4 +1,4 @@
-//! What field sets do, case by case.
+//! Field sets and their FieldsV1 encoding.
 
 use super::*;
 use crate::testing::{json, show};
@@ -25,7 +25,7 @@ fn a_tree_is_written_in_upstreams_order() {
 }
 
 #[test]
-fn unknown_kinds_of_elements_are_dropped_and_broken_ones_refused() {
+fn unknown_elements_are_dropped_and_malformed_ones_rejected() {
     check(&set(r#"{"x:y":{},"f:a":{"z:1":{}}}"#), expect![[r#"{"f:a":{}}"#]]);
     for (text, expected) in [
         (r#"{"f":{}}"#, expect!["key must be 2 characters long:"]),
@@ -70,16 +70,16 @@ fn sets_are_added_subtracted_and_intersected() {
     assert!(rest.subtract(&b));
     check(&rest, expect![[r#"{"f:a":{".":{},"f:y":{}},"f:b":{},"f:d":{"f:q":{}}}"#]]);
     let mut trees = a();
-    assert!(trees.subtract_trees(&b));
+    assert!(trees.subtract_recursive(&b));
     check(&trees, expect![[r#"{"f:a":{".":{},"f:y":{}},"f:b":{}}"#]]);
     check(&a().intersection(&b), expect![[r#"{"f:a":{"f:x":{}}}"#]]);
-    assert!(a().intersection(&b).is_within(&a()));
-    assert!(!b.is_within(&a()));
+    assert!(a().intersection(&b).is_subset(&a()));
+    assert!(!b.is_subset(&a()));
     assert!(!a().subtract(&set(r#"{"f:zz":{}}"#)));
 }
 
 #[test]
-fn whole_and_other_numbers_are_one_key() {
+fn integers_and_floats_are_one_key() {
     let mut a = set(r#"{"k:{\"p\":80}":{}}"#);
     assert!(a.contains(&[Element::key(vec![(Str::new("p"), Value::Float(80.0))])]));
     assert!(a.subtract(&set(r#"{"k:{\"p\":80.0}":{}}"#)));
@@ -94,7 +94,7 @@ fn filters_exclude_trees_and_include_patterns() {
         )
     };
     let mut spec = all();
-    Filter::Exclude(FieldSet::of_fields(&[&["status"]])).run(&mut spec);
+    Filter::Exclude(FieldSet::of_fields(&[&["status"]])).apply(&mut spec);
     check(
         &spec,
         expect![[r#"{"f:spec":{"f:c":{"k:{\"n\":1}":{".":{},"f:i":{},"f:r":{"f:cpu":{}}}}}}"#]],
@@ -106,7 +106,7 @@ fn filters_exclude_trees_and_include_patterns() {
         Step::Any,
         Step::Field("r".into()),
     ];
-    Filter::Include(vec![pattern]).run(&mut resources);
+    Filter::Include(vec![pattern]).apply(&mut resources);
     check(
         &resources,
         expect![[r#"{"f:spec":{"f:c":{"k:{\"n\":1}":{".":{},"f:r":{"f:cpu":{}}}}}}"#]],
@@ -114,9 +114,9 @@ fn filters_exclude_trees_and_include_patterns() {
 }
 
 #[test]
-fn a_text_is_read_like_the_tree_it_says() {
+fn a_text_decodes_like_its_tree() {
     let check = |text: &str, is_as_written: bool| {
-        let (set, is_same) = FieldSet::decode_marked(&Value::Raw(text.into())).unwrap();
+        let (set, is_same) = FieldSet::decode_canonical(&Value::Raw(text.into())).unwrap();
         assert_eq!(set, FieldSet::decode(&json(text)).unwrap(), "{text}");
         assert_eq!(is_same, is_as_written, "{text}");
         assert!(!is_same || show(&set.encode()) == text, "{text}");
@@ -124,7 +124,7 @@ fn a_text_is_read_like_the_tree_it_says() {
     check("{}", true);
     check(r#"{"f:a":{".":{},"f:b":{}},"f:c":{}}"#, true);
     check(r#"{"f:l":{"k:{\"n\":\"x\",\"p\":80}":{".":{},"f:n":{}},"v:3":{},"v:\"x\"":{}}}"#, true);
-    // Not in order, twice, a member of its own alone, what should be escaped, other numbers, indexes.
+    // Unsorted, duplicate, only ".", unescaped characters, numbers that are not canonical, indexes.
     check(r#"{"f:b":{},"f:a":{}}"#, false);
     check(r#"{"f:a":{".":{}}}"#, false);
     check(r#"{"f:a":{"f:b":{},".":{}}}"#, false);
@@ -135,9 +135,9 @@ fn a_text_is_read_like_the_tree_it_says() {
     check(r#"{"x:y":{},"f:a":{}}"#, false);
 }
 
-/// A small set is searched in a large one, not walked beside it.
+/// A small set is looked up in a large one by bisection.
 #[test]
-fn a_small_set_meets_a_large_one() {
+fn small_and_large_sets_are_combined() {
     let set = |numbers: &mut dyn Iterator<Item = i64>| {
         let node =
             |at| Node { element: Element::Index(at), is_member: true, children: FieldSet::new() };
@@ -148,7 +148,7 @@ fn a_small_set_meets_a_large_one() {
     let both = set(&mut [0, 300, 999].into_iter());
     assert_eq!(small.intersection(&large), both);
     assert_eq!(large.intersection(&small), both);
-    assert!(both.is_within(&large) && !small.is_within(&large) && !large.is_within(&both));
+    assert!(both.is_subset(&large) && !small.is_subset(&large) && !large.is_subset(&both));
     let mut rest = small.clone();
     assert!(rest.subtract(&large));
     assert_eq!(rest, set(&mut [-1, 1, 301, 2_000].into_iter()));

@@ -1,8 +1,6 @@
-//! JSON Patch (RFC 6902), as the library behind a kube-apiserver applies it.
-//!
-//! It differs from the RFC: `replace` of a missing member adds it, `copy` of a missing member
-//! copies null, indexes may be negative and count from the end, and the whole document can be
-//! replaced and tested but not added, moved or removed.
+//! JSON Patch (RFC 6902) with the deviations of the library that kube-apiserver uses:
+//! `replace` of a missing member adds it, `copy` of a missing member copies null, indexes may be negative
+//! and count from the end, and the whole document can be replaced and tested but not added, moved or removed.
 
 use crate::PatchError;
 use keelson_meta::{Map, Value};
@@ -15,35 +13,35 @@ pub const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 pub const DEPTH_MAX: usize = keelson_schema::json::DEPTH_MAX;
 /// Items of lists and entries of large maps that insertions and removals of one patch may shift.
 pub const SHIFTED_ITEMS_MAX: usize = 100_000_000;
-/// How often one patch may make us measure the depth of the whole document.
-const MEASURED_TIMES_MAX: usize = 100;
-/// A map of more entries is sorted by itself, and to change it costs its size.
+/// Times that one patch may measure the depth of the whole document.
+const DEPTH_MEASUREMENTS_MAX: usize = 100;
+/// A [`Map`] with at least this many entries stays sorted, and a change of it costs O(entries).
 const SORTED_ENTRIES_MIN: usize = 33;
 
-/// Applies `patch` to `doc`: all operations in order, or none. Every map on the way of an operation
-/// ends up sorted by key, because upstream shows the patched text in its messages and sorts exactly
-/// those.
+/// Applies `patch` to `doc`: all operations in order, or none. Sorts every map along the path of an operation,
+/// because upstream sorts the same maps and shows the patched text in messages.
 pub fn apply(doc: Value, patch: &Value) -> Result<Value, PatchError> {
     apply_operations(doc, operations(patch)?)
 }
 
-/// The same for operations whose members may be of any type: one of a wrong type counts as missing.
+/// Applies operations as [`apply`] does, but treats members of the wrong type as missing.
 pub fn apply_operations(doc: Value, operations: &[Value]) -> Result<Value, PatchError> {
     if operations.len() > OPERATIONS_MAX {
         return Err(PatchError::TooManyOperations(operations.len()));
     }
     let depth = doc.depth();
-    let mut work = Work { doc, copied_bytes: 0, shifted_items: 0, depth, measured_times: 0 };
-    if let Value::Object(root) = &mut work.doc {
+    let mut patcher =
+        Patcher { doc, copied_bytes: 0, shifted_items: 0, depth, depth_measurements: 0 };
+    if let Value::Object(root) = &mut patcher.doc {
         sort(root);
     }
     for operation in operations {
-        work.run(operation)?;
+        patcher.run(operation)?;
     }
-    Ok(work.doc)
+    Ok(patcher.doc)
 }
 
-/// Members of operations that no operation has, as strict decoding names them.
+/// Returns the unknown members of the operations, as messages of strict field validation.
 pub fn unknown_fields(patch: &Value) -> Vec<String> {
     const KNOWN: [&str; 4] = ["op", "path", "from", "value"];
     let mut unknown = vec![];
@@ -57,7 +55,7 @@ pub fn unknown_fields(patch: &Value) -> Vec<String> {
     unknown
 }
 
-/// The list of operations, with the types of their members checked.
+/// Returns the list of operations after checking the types of their members.
 fn operations(patch: &Value) -> Result<&[Value], PatchError> {
     let malformed = |what: &str, target: &str| {
         PatchError::Malformed(format!(
@@ -93,26 +91,26 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
     Ok(list)
 }
 
-/// A document under change, and what the change has cost so far.
-struct Work {
+/// A document being patched, with the cost of the operations so far.
+struct Patcher {
     doc: Value,
     copied_bytes: usize,
     shifted_items: usize,
-    /// No less than the depth of `doc`.
+    /// An upper bound of the depth of `doc`.
     depth: usize,
-    measured_times: usize,
+    depth_measurements: usize,
 }
 
-impl Work {
+impl Patcher {
     fn run(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let word = operation.get("op").and_then(Value::as_str).unwrap_or("unknown");
-        match word {
+        let op = operation.get("op").and_then(Value::as_str).unwrap_or("unknown");
+        match op {
             "add" => {
                 let path = member(operation, "path", "add operation failed to decode path")?;
                 let value = operation.get("value").cloned().unwrap_or_default();
                 let depth = value.depth();
-                self.add(path, value, depth).map_err(|fault| match fault {
-                    Fault::Missing => missing(format!(
+                self.add(path, value, depth).map_err(|error| match error {
+                    OperationError::PathNotFound => missing(format!(
                         "add operation does not apply: doc is missing path: \"{path}\""
                     )),
                     other => other.within(format!("error in add for path: '{path}'")),
@@ -120,30 +118,30 @@ impl Work {
             }
             "remove" => {
                 let path = member(operation, "path", "remove operation failed to decode path")?;
-                let taken = self.take(path).map_err(|fault| match fault {
-                    Fault::Missing => missing(format!(
+                let removed = self.remove(path).map_err(|error| match error {
+                    OperationError::PathNotFound => missing(format!(
                         "remove operation does not apply: doc is missing path: \"{path}\""
                     )),
                     other => other.within(format!("error in remove for path: '{path}'")),
                 });
-                taken.map(drop)
+                removed.map(drop)
             }
             "replace" => self.replace(operation),
-            "move" => self.shift(operation),
+            "move" => self.move_value(operation),
             "test" => self.test(operation),
             "copy" => self.copy(operation),
             other => Err(PatchError::Unprocessable(format!("Unexpected kind: {other}"))),
         }
     }
 
-    fn add(&mut self, path: &str, value: Value, depth: usize) -> Result<(), Fault> {
-        self.deepen(path, depth)?;
+    fn add(&mut self, path: &str, value: Value, depth: usize) -> Result<(), OperationError> {
+        self.track_depth(path, depth)?;
         let (container, key) = find(&mut self.doc, path)?;
         match container {
             Container::Map(map) => {
                 map.insert(key.as_ref(), value);
                 sort(map);
-                self.shifted_items += cost(map);
+                self.shifted_items += shift_cost(map);
             }
             Container::List(list) => {
                 let at = match key.as_ref() {
@@ -157,15 +155,15 @@ impl Work {
         Ok(self.check_shifts()?)
     }
 
-    /// Takes the value at `path` out of the document.
-    fn take(&mut self, path: &str) -> Result<Value, Fault> {
+    /// Removes and returns the value at `path`.
+    fn remove(&mut self, path: &str) -> Result<Value, OperationError> {
         let (container, key) = find(&mut self.doc, path)?;
-        let taken = match container {
+        let removed = match container {
             Container::Map(map) => {
-                self.shifted_items += cost(map);
+                self.shifted_items += shift_cost(map);
                 map.remove(&key).ok_or_else(|| {
                     let why = "Unable to remove nonexistent key";
-                    Fault::Inside(format!("{why}: {key}: missing value"))
+                    OperationError::InvalidKey(format!("{why}: {key}: missing value"))
                 })?
             }
             Container::List(list) => {
@@ -175,16 +173,16 @@ impl Work {
             }
         };
         self.check_shifts()?;
-        Ok(taken)
+        Ok(removed)
     }
 
     fn replace(&mut self, operation: &Value) -> Result<(), PatchError> {
         let path = member(operation, "path", "replace operation failed to decode path")?;
         let value = operation.get("value").cloned().unwrap_or_default();
-        self.deepen(path, value.depth())?;
+        self.track_depth(path, value.depth())?;
         if path.is_empty() {
             if !matches!(value, Value::Object(_) | Value::Array(_)) {
-                // Upstream wraps an error there that is none.
+                // Upstream formats a nil error with %w here.
                 let text = "replace operation value must be object or array: %!w(<nil>)";
                 return Err(PatchError::Unprocessable(text.to_owned()));
             }
@@ -194,41 +192,41 @@ impl Work {
             }
             return Ok(());
         }
-        let lost = |what: &str| {
+        let not_found = |what: &str| {
             missing(format!("replace operation does not apply: doc is missing {what}: {path}"))
         };
-        let (container, key) = find(&mut self.doc, path).map_err(|_| lost("path"))?;
+        let (container, key) = find(&mut self.doc, path).map_err(|_| not_found("path"))?;
         match container {
             Container::Map(map) => {
                 map.insert(key.as_ref(), value);
                 sort(map);
-                self.shifted_items += cost(map);
+                self.shifted_items += shift_cost(map);
             }
             Container::List(list) => {
-                let at = index(&key, list.len()).map_err(|_| lost("key"))?;
+                let at = index(&key, list.len()).map_err(|_| not_found("key"))?;
                 list[at] = value;
             }
         }
         self.check_shifts()
     }
 
-    fn shift(&mut self, operation: &Value) -> Result<(), PatchError> {
+    fn move_value(&mut self, operation: &Value) -> Result<(), PatchError> {
         const APPLY: &str = "move operation does not apply: doc is missing";
         const DECODE: &str = "move operation failed to decode from: operation, missing from field";
         let from = member(operation, "from", DECODE)?;
-        let value = self.take(from).map_err(|fault| match fault {
-            Fault::Missing => missing(format!("{APPLY} from path: {from}")),
+        let value = self.remove(from).map_err(|error| match error {
+            OperationError::PathNotFound => missing(format!("{APPLY} from path: {from}")),
             other => {
                 let key = unescape(from.rsplit('/').next().unwrap_or_default());
                 other.within(format!("error in move for path: '{key}'"))
             }
         })?;
         let path = member(operation, "path", "move operation failed to decode path")?;
-        // Measuring what is moved would cost its size each time: a bound is enough, while it holds.
+        // Measuring the moved value costs O(size) each time; an upper bound of its depth is enough at first.
         let bound = self.depth.saturating_sub(levels(from)).max(1);
         let depth = if levels(path) + bound <= DEPTH_MAX { bound } else { value.depth() };
-        self.add(path, value, depth).map_err(|fault| match fault {
-            Fault::Missing => missing(format!("{APPLY} destination path: {path}")),
+        self.add(path, value, depth).map_err(|error| match error {
+            OperationError::PathNotFound => missing(format!("{APPLY} destination path: {path}")),
             other => other.within(format!("error in move for path: '{path}'")),
         })
     }
@@ -246,7 +244,7 @@ impl Work {
                 (Container::Map(map), key) => map.get(&key).unwrap_or(&Value::Null) == wanted,
                 (Container::List(list), key) => {
                     let within = || format!("error in test for path: '{path}'");
-                    let at = index(&key, list.len()).map_err(|fault| fault.within(within()))?;
+                    let at = index(&key, list.len()).map_err(|error| error.within(within()))?;
                     list[at] == *wanted
                 }
             }
@@ -262,15 +260,15 @@ impl Work {
         const DECODE: &str = "copy operation failed to decode from: operation, missing from field";
         let from = member(operation, "from", DECODE)?;
         let path = member(operation, "path", "copy operation failed to decode path")?;
-        let lost = |_| missing(format!("{APPLY} from path: {from}"));
-        // Maps on the way to the place are sorted before the copy is made, which may hold some of them. A place
-        // that is not there is told below.
+        let not_found = |_| missing(format!("{APPLY} from path: {from}"));
+        // Sort the maps along the target path first: the copied value may contain some of them. A missing
+        // target is reported by `add` below.
         drop(find(&mut self.doc, path));
-        let source = match find(&mut self.doc, from).map_err(lost)? {
+        let source = match find(&mut self.doc, from).map_err(not_found)? {
             (Container::Map(map), key) => map.get(&key),
             (Container::List(list), key) => {
                 let within = || format!("error in copy for from: '{from}'");
-                let at = index(&key, list.len()).map_err(|fault| fault.within(within()))?;
+                let at = index(&key, list.len()).map_err(|error| error.within(within()))?;
                 list.get(at)
             }
         };
@@ -288,21 +286,21 @@ impl Work {
                 self.copied_bytes
             )));
         }
-        self.add(path, value, depth).map_err(|fault| match fault {
-            Fault::Missing => missing(format!("{APPLY} destination path: {path}")),
+        self.add(path, value, depth).map_err(|error| match error {
+            OperationError::PathNotFound => missing(format!("{APPLY} destination path: {path}")),
             other => other.within("error while adding value during copy".to_owned()),
         })
     }
 
-    /// Accounts for a value of `depth` levels that is put at `path`.
-    fn deepen(&mut self, path: &str, depth: usize) -> Result<(), PatchError> {
+    /// Checks that a value of `depth` levels at `path` stays within [`DEPTH_MAX`].
+    fn track_depth(&mut self, path: &str, depth: usize) -> Result<(), PatchError> {
         self.depth = self.depth.max(levels(path) + depth);
         if self.depth <= DEPTH_MAX {
             return Ok(());
         }
-        self.measured_times += 1;
+        self.depth_measurements += 1;
         self.depth = self.doc.depth().max(levels(path) + depth);
-        if self.depth <= DEPTH_MAX && self.measured_times <= MEASURED_TIMES_MAX {
+        if self.depth <= DEPTH_MAX && self.depth_measurements <= DEPTH_MEASUREMENTS_MAX {
             return Ok(());
         }
         Err(PatchError::Unprocessable(format!("the document exceeds {DEPTH_MAX} levels")))
@@ -316,29 +314,30 @@ impl Work {
     }
 }
 
-/// Why an operation cannot be done; upstream says it in other words for each operation.
-enum Fault {
-    /// The container of the last step is not there.
-    Missing,
-    /// The last step does not fit its container.
-    Inside(String),
-    /// A limit.
-    Limit(PatchError),
+/// Why an operation failed. Each operation has its own message for it.
+enum OperationError {
+    /// The parent of the path's last step does not exist.
+    PathNotFound,
+    /// The last step of the path is no valid key or index of its parent.
+    InvalidKey(String),
+    /// A limit was exceeded.
+    LimitExceeded(PatchError),
 }
 
-impl Fault {
+impl OperationError {
+    /// Prefixes the message with its context.
     fn within(self, what: String) -> PatchError {
         match self {
-            Fault::Missing => missing(what),
-            Fault::Inside(why) => PatchError::Unprocessable(format!("{what}: {why}")),
-            Fault::Limit(error) => error,
+            OperationError::PathNotFound => missing(what),
+            OperationError::InvalidKey(why) => PatchError::Unprocessable(format!("{what}: {why}")),
+            OperationError::LimitExceeded(error) => error,
         }
     }
 }
 
-impl From<PatchError> for Fault {
-    fn from(error: PatchError) -> Fault {
-        Fault::Limit(error)
+impl From<PatchError> for OperationError {
+    fn from(error: PatchError) -> OperationError {
+        OperationError::LimitExceeded(error)
     }
 }
 
@@ -346,16 +345,19 @@ fn missing(what: String) -> PatchError {
     PatchError::Unprocessable(format!("{what}: missing value"))
 }
 
-/// Where a path ends: the map or list that holds the last step.
+/// The map or list that holds the last step of a path.
 enum Container<'d> {
     Map(&'d mut Map),
     List(&'d mut Vec<Value>),
 }
 
-/// Walks to the container of a path's last step, and sorts the maps on the way. What stands before
-/// the first slash does not count.
-fn find<'d, 'p>(doc: &'d mut Value, path: &'p str) -> Result<(Container<'d>, Cow<'p, str>), Fault> {
-    let (_, steps) = path.split_once('/').ok_or(Fault::Missing)?;
+/// Returns the container and key of a path's last step, and sorts the maps along the path. Text before the first
+/// slash is ignored.
+fn find<'d, 'p>(
+    doc: &'d mut Value,
+    path: &'p str,
+) -> Result<(Container<'d>, Cow<'p, str>), OperationError> {
+    let (_, steps) = path.split_once('/').ok_or(OperationError::PathNotFound)?;
     let (parents, last) = match steps.rsplit_once('/') {
         Some((parents, last)) => (Some(parents), last),
         None => (None, steps),
@@ -364,12 +366,12 @@ fn find<'d, 'p>(doc: &'d mut Value, path: &'p str) -> Result<(Container<'d>, Cow
     for step in parents.into_iter().flat_map(|parents| parents.split('/')) {
         let step = unescape(step);
         at = match at {
-            Value::Object(map) => map.get_mut(&step).ok_or(Fault::Missing)?,
+            Value::Object(map) => map.get_mut(&step).ok_or(OperationError::PathNotFound)?,
             Value::Array(list) => {
-                let place = index(&step, list.len()).map_err(|_| Fault::Missing)?;
+                let place = index(&step, list.len()).map_err(|_| OperationError::PathNotFound)?;
                 &mut list[place]
             }
-            _ => return Err(Fault::Missing),
+            _ => return Err(OperationError::PathNotFound),
         };
         if let Value::Object(map) = at {
             sort(map);
@@ -378,7 +380,7 @@ fn find<'d, 'p>(doc: &'d mut Value, path: &'p str) -> Result<(Container<'d>, Cow
     match at {
         Value::Object(map) => Ok((Container::Map(map), unescape(last))),
         Value::Array(list) => Ok((Container::List(list), unescape(last))),
-        _ => Err(Fault::Missing),
+        _ => Err(OperationError::PathNotFound),
     }
 }
 
@@ -388,16 +390,18 @@ fn sort(map: &mut Map) {
     }
 }
 
-/// Entries that an insertion or a removal may shift.
-fn cost(map: &Map) -> usize {
+/// Returns the entries that an insertion or removal may shift.
+fn shift_cost(map: &Map) -> usize {
     if map.len() < SORTED_ENTRIES_MIN { 0 } else { map.len() }
 }
 
-/// A list index below `len`; negative ones count from the end.
-fn index(key: &str, len: usize) -> Result<usize, Fault> {
+/// Parses a list index below `len`. A negative index counts from the end.
+fn index(key: &str, len: usize) -> Result<usize, OperationError> {
     let number: i64 = key.parse().map_err(|_| {
         let why = "value was not a proper array index";
-        Fault::Inside(format!("{why}: '{key}': strconv.Atoi: parsing \"{key}\": invalid syntax"))
+        OperationError::InvalidKey(format!(
+            "{why}: '{key}': strconv.Atoi: parsing \"{key}\": invalid syntax"
+        ))
     })?;
     let place = if number < 0 {
         usize::try_from(number.unsigned_abs()).ok().and_then(|back| len.checked_sub(back))
@@ -406,11 +410,11 @@ fn index(key: &str, len: usize) -> Result<usize, Fault> {
     };
     place.ok_or_else(|| {
         let why = "Unable to access invalid index";
-        Fault::Inside(format!("{why}: {number}: invalid index referenced"))
+        OperationError::InvalidKey(format!("{why}: {number}: invalid index referenced"))
     })
 }
 
-/// One step of a JSON pointer as the key it means.
+/// Unescapes one step of a JSON pointer (RFC 6901): `~1` is `/`, `~0` is `~`.
 fn unescape(step: &str) -> Cow<'_, str> {
     if !step.contains('~') {
         return Cow::Borrowed(step);

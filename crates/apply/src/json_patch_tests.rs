@@ -1,4 +1,4 @@
-//! What JSON Patch does, case by case.
+//! JSON Patch.
 
 use super::*;
 use crate::testing::{json, show};
@@ -24,7 +24,7 @@ fn add_puts_members_and_items() {
 }
 
 #[test]
-fn a_copy_into_what_is_copied_has_its_maps_sorted() {
+fn a_copy_into_its_own_source_has_sorted_maps() {
     check(
         r#"{"a":[{"z":1,"b":{"y":1,"c":2}},{"y":1,"c":2}]}"#,
         r#"[{"op":"copy","path":"/a/0/b/d","from":"/a"}]"#,
@@ -119,7 +119,7 @@ fn the_whole_document_can_be_replaced_but_not_removed() {
 }
 
 #[test]
-fn a_body_that_is_no_patch_is_refused() {
+fn a_malformed_patch_is_rejected() {
     check(
         "{}",
         "{}",
@@ -139,7 +139,7 @@ fn a_body_that_is_no_patch_is_refused() {
 }
 
 #[test]
-fn members_that_no_operation_has_are_named() {
+fn unknown_members_are_reported() {
     let patch = json(r#"[{"op":"add","path":"/a","extra":1},{"Op":"x"}]"#);
     let expected =
         [r#"json patch unknown field "[0].extra""#, r#"json patch unknown field "[1].Op""#];
@@ -185,7 +185,7 @@ fn nesting_is_bounded_also_when_it_grows_by_moves() {
 }
 
 #[test]
-fn many_shallow_moves_are_not_taken_for_depth() {
+fn many_shallow_moves_do_not_count_as_depth() {
     let there = r#"{"op":"move","from":"/a","path":"/b/c/d"}"#;
     let back = r#"{"op":"move","from":"/b/c/d","path":"/a"}"#;
     let patch = format!("[{}]", [there, back].repeat(2_000).join(","));
@@ -193,9 +193,9 @@ fn many_shallow_moves_are_not_taken_for_depth() {
     assert_eq!(apply(doc.clone(), &json(&patch)).unwrap(), doc);
 }
 
-/// The texts of a kube-apiserver 1.36 to patches of webhooks, which it shows.
+/// The messages of kube-apiserver 1.36, which it shows for the patches of webhooks.
 #[test]
-fn operations_that_do_not_apply_are_told_in_upstream_words() {
+fn failed_operations_have_upstream_messages() {
     let check = |operation: Value, want: &str| {
         let doc = value!({"data": {"k": "v"}, "list": ["a"]});
         let error = apply_operations(doc, std::slice::from_ref(&operation))

@@ -1,7 +1,7 @@
-//! The ways in which a request changes a part of an object: JSON Patch, JSON merge patch, strategic
-//! merge patch and server-side apply, and the record of who owns which field.
+//! The four kinds of patch (JSON Patch, JSON merge patch, strategic merge patch and server-side apply)
+//! and `metadata.managedFields`, which records the fields that each field manager owns.
 //!
-//! Promise: no IO, no clock, no async; equal inputs give equal outputs.
+//! Pure functions: no IO, no clock, no async; equal inputs give equal outputs.
 
 pub mod apply;
 pub mod error;
@@ -16,6 +16,6 @@ pub use error::PatchError;
 pub use keelson_schema::go_fmt;
 
 #[cfg(test)]
-mod laws;
+mod property_tests;
 #[cfg(test)]
 mod testing;

@@ -1,4 +1,5 @@
-//! `metadata.managedFields`: who owns which field, read, kept up to date and written back.
+//! `metadata.managedFields`: the fields that each field manager owns. Decodes the entries, updates them after
+//! a write and encodes them again.
 
 mod cap;
 mod codec;
@@ -7,9 +8,9 @@ pub mod scale;
 mod update;
 
 pub use codec::InvalidEntry;
-pub use update::{keep_times, manager_name, update, validate};
+pub use update::{manager_name, restore_times, update, validate};
 
-pub(crate) use ownership::{disown, reconcile_all};
+pub(crate) use ownership::{reconcile_all, remove_changed_fields};
 pub(crate) use update::track_before_apply;
 
 use crate::fields::{FieldSet, Filter};
@@ -18,45 +19,45 @@ use keelson_schema::Schema;
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-/// Owners by Update that an object keeps; older ones are folded into one.
+/// Entries with operation `Update` that an object keeps. The oldest are merged beyond that.
 pub const UPDATE_MANAGERS_MAX: usize = 10;
-/// Owners that an object may have at all; more are not read.
+/// Entries that an object may have. Objects with more do not decode.
 pub const MANAGERS_MAX: usize = 1_000;
-/// Who owns what updates left behind that are no longer told apart.
+/// The manager of the fields of merged entries.
 pub const ANCIENT_MANAGER: &str = "ancient-changes";
-/// Who owns what was there when the first apply came.
+/// The manager of the fields that an object without managers had before its first apply.
 pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// Who makes a request that says nothing of itself.
+/// The manager of requests with neither `fieldManager` nor `User-Agent`.
 pub const UNKNOWN_MANAGER: &str = "unknown";
 
-/// An object in another version, with the schema of that version; `None` when the version is not
-/// served, and what was owned in it is forgotten.
+/// Converts an object to another version. Returns it with the schema of that version, or `None` when the
+/// version is not served; entries of such a version are dropped.
 pub type Convert<'a> = dyn Fn(&Object, &GroupVersion) -> Option<(Schema, Object)> + 'a;
 
-/// The endpoint that a request came through.
+/// The endpoint of a request, as far as field management needs it.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
     /// The schema of the request's version.
     pub schema: &'a Schema,
-    /// `status`, or empty.
+    /// The subresource, such as `status`, or empty.
     pub subresource: &'a str,
-    /// The fields that count through this endpoint; `None`: all.
+    /// Selects the fields that the endpoint can change; `None`: all.
     pub filter: Option<&'a Filter>,
-    /// Other versions of an object.
+    /// Converts objects to the versions of other entries.
     pub convert: &'a Convert<'a>,
 }
 
-/// How an owner came to own.
+/// The operation of a `managedFields` entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Server-side apply.
     Apply,
-    /// Create, update or any other patch.
+    /// Create, update, or a patch other than apply.
     Update,
 }
 
 impl Operation {
-    /// The word on the wire.
+    /// Returns the value of the entry's `operation` field.
     pub fn as_str(self) -> &'static str {
         match self {
             Operation::Apply => "Apply",
@@ -65,38 +66,38 @@ impl Operation {
     }
 }
 
-/// One owner.
+/// One field manager: an entry of `managedFields`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manager {
-    /// The name it gave itself.
+    /// The name of the manager.
     pub name: Str,
-    /// How it came to own.
+    /// How it wrote its fields.
     pub operation: Operation,
-    /// The version in which `fields` are meant.
+    /// The version that the paths of `fields` belong to.
     pub api_version: Str,
     /// The subresource through which it wrote, or empty.
     pub subresource: Str,
-    /// When it last changed something, RFC 3339 to the second.
+    /// When its fields last changed: RFC 3339 with seconds.
     pub time: Option<Str>,
     fields: FieldSet,
-    /// The FieldsV1 text of `fields`, while nobody has changed them. Saves encoding what stays.
+    /// The FieldsV1 text of `fields`, unless they have changed since decoding. Saves encoding them again.
     encoded: Option<Value>,
 }
 
 impl Manager {
-    /// What it owns.
+    /// Returns the fields that the manager owns.
     pub fn fields(&self) -> &FieldSet {
         &self.fields
     }
 
-    /// Changes what it owns; `change` says whether it did.
+    /// Changes the fields. `change` returns whether it changed them.
     fn change(&mut self, change: impl FnOnce(&mut FieldSet) -> bool) {
         if change(&mut self.fields) {
             self.encoded = None;
         }
     }
 
-    /// Whether two entries are of one owner: those of Apply whatever their version is.
+    /// Returns whether two entries belong to the same manager. The version is ignored for `Apply`.
     fn is_same(&self, other: &Manager) -> bool {
         self.name == other.name
             && self.operation == other.operation
@@ -104,7 +105,7 @@ impl Manager {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// Upstream's order of identifiers, which are JSON text: name, operation, version, subresource.
+    /// Compares managers as upstream does: by the JSON text of name, operation, version and subresource.
     pub(crate) fn compare_identity(&self, other: &Manager) -> Ordering {
         let text = |text: &str| text.bytes().chain([b'"']).collect::<Vec<u8>>();
         let version = |manager: &Manager| match manager.operation {
@@ -118,56 +119,56 @@ impl Manager {
             .then_with(|| self.subresource.cmp(&other.subresource))
     }
 
-    /// The time for sorting; an entry without one is older than all.
+    /// Returns the time for sorting. An entry without a time is the oldest.
     fn time_key(&self) -> &str {
         self.time.as_deref().unwrap_or("1970-01-01T00:00:00Z")
     }
 }
 
-/// All owners of one object.
+/// All field managers of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Managers {
-    /// Invariant: no two entries are of one owner.
+    /// Invariant: no two entries belong to the same manager.
     list: Vec<Manager>,
 }
 
 impl Managers {
-    /// The owners.
+    /// Iterates over the managers.
     pub fn iter(&self) -> impl Iterator<Item = &Manager> {
         self.list.iter()
     }
 
-    /// True when nobody owns anything.
+    /// Returns whether there is no manager.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Sets what an applier owns, in its version of now; gives back the version and the fields of
-    /// its last apply. The time of the last apply stays.
+    /// Sets the version and fields of an applier and keeps its time. Returns the previous version and fields
+    /// if either changed.
     pub(crate) fn replace(
         &mut self,
         applier: &Manager,
         fields: FieldSet,
     ) -> Option<(Str, FieldSet)> {
-        let Some(known) = self.list.iter_mut().find(|known| known.is_same(applier)) else {
+        let Some(entry) = self.list.iter_mut().find(|entry| entry.is_same(applier)) else {
             self.list.push(Manager { fields, ..applier.clone() });
             return None;
         };
-        let version = std::mem::replace(&mut known.api_version, applier.api_version.clone());
-        if known.fields == fields {
-            return (version != known.api_version).then_some((version, fields));
+        let version = std::mem::replace(&mut entry.api_version, applier.api_version.clone());
+        if entry.fields == fields {
+            return (version != entry.api_version).then_some((version, fields));
         }
-        known.encoded = None;
-        Some((version, std::mem::replace(&mut known.fields, fields)))
+        entry.encoded = None;
+        Some((version, std::mem::replace(&mut entry.fields, fields)))
     }
 
-    /// All that is owned in a version.
+    /// Returns the fields of all managers of a version.
     pub(crate) fn owned_at(&self, version: &str) -> FieldSet {
         let of_version = self.list.iter().filter(|manager| manager.api_version == version);
         FieldSet::union(of_version.map(|manager| manager.fields.clone()).collect())
     }
 
-    /// The versions in which anything is owned, each once.
+    /// Returns the versions of the managers, without duplicates.
     pub(crate) fn versions(&self) -> Vec<Str> {
         let mut versions: Vec<Str> = vec![];
         for manager in &self.list {
@@ -178,23 +179,23 @@ impl Managers {
         versions
     }
 
-    /// Notes that an applier changed something now.
-    pub(crate) fn stamp(&mut self, applier: &Manager, now: &str) {
-        if let Some(known) = self.list.iter_mut().find(|known| known.is_same(applier)) {
-            known.time = Some(Str::new(now));
+    /// Sets the time of an applier.
+    pub(crate) fn set_time(&mut self, applier: &Manager, now: &str) {
+        if let Some(entry) = self.list.iter_mut().find(|entry| entry.is_same(applier)) {
+            entry.time = Some(Str::new(now));
         }
     }
 
-    /// Puts an owner in, in place of an entry of the same owner.
+    /// Inserts a manager, or replaces its entry.
     fn put(&mut self, manager: Manager) {
-        match self.list.iter_mut().find(|known| known.is_same(&manager)) {
-            Some(known) => *known = manager,
+        match self.list.iter_mut().find(|entry| entry.is_same(&manager)) {
+            Some(entry) => *entry = manager,
             None => self.list.push(manager),
         }
     }
 }
 
-/// An owner that does not own anything yet.
+/// Creates a manager without fields.
 pub(crate) fn new_manager(scope: &Scope<'_>, name: &str, operation: Operation) -> Manager {
     Manager {
         name: Str::new(if name.is_empty() { UNKNOWN_MANAGER } else { name }),
@@ -207,8 +208,8 @@ pub(crate) fn new_manager(scope: &Scope<'_>, name: &str, operation: Operation) -
     }
 }
 
-/// The fields of metadata that nobody owns.
-pub(crate) static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
+/// The fields that no manager owns.
+pub(crate) static UNMANAGED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of_fields(&[
         &["apiVersion"],
         &["kind"],

@@ -1,4 +1,4 @@
-//! What owners do, case by case; the answers are those of a kube-apiserver 1.36.
+//! Field managers and `managedFields`. The expected results are those of kube-apiserver 1.36.
 
 use super::*;
 use crate::testing::{Server, config_map, deployment, endpoint_slice, json, schema, show};
@@ -13,7 +13,7 @@ fn config_maps() -> Server {
 }
 
 #[test]
-fn a_creator_owns_all_it_set_but_its_metadata() {
+fn a_creator_owns_all_fields_except_system_metadata() {
     let mut server = config_maps();
     server.put(
         "c",
@@ -29,7 +29,7 @@ fn a_creator_owns_all_it_set_but_its_metadata() {
 }
 
 #[test]
-fn structs_that_go_holds_by_value_have_no_owner_of_their_own() {
+fn structs_held_by_value_are_not_owned() {
     let mut server = Server::new(deployment());
     server.put(
         "c",
@@ -74,7 +74,7 @@ fn structs_of_custom_resources_have_owners() {
 }
 
 #[test]
-fn an_update_takes_what_it_changes_and_forgets_what_it_removes() {
+fn an_update_owns_changed_fields_and_drops_removed_ones() {
     let mut server = config_maps();
     server.put("c", r#"{"data":{"k":"v","gone":"1"}}"#);
     server.patch("fine name", r#"{"data":{"k":"w"}}"#);
@@ -96,7 +96,7 @@ fn an_update_takes_what_it_changes_and_forgets_what_it_removes() {
 }
 
 #[test]
-fn an_update_that_changes_nothing_leaves_times_alone() {
+fn an_update_without_changes_keeps_times() {
     let mut server = config_maps();
     server.put("c", r#"{"data":{"k":"v"}}"#);
     server.put("c", r#"{"data":{"k":"v"}}"#);
@@ -107,13 +107,13 @@ fn an_update_that_changes_nothing_leaves_times_alone() {
 }
 
 #[test]
-fn times_go_back_when_they_are_all_that_changed() {
+fn times_are_restored_when_only_they_changed() {
     let old = Object::from_value(json(
         r#"{"metadata":{"name":"a","managedFields":[{"manager":"m","time":"1"},{"manager":"n"}]}}"#,
     ));
     let check = |new: &str, expected: Expect| {
         let mut new = Object::from_value(json(new)).unwrap();
-        keep_times(old.as_ref().unwrap(), &mut new);
+        restore_times(old.as_ref().unwrap(), &mut new);
         expected.assert_eq(&show(new.at(&["metadata", "managedFields"]).unwrap()));
     };
     check(
@@ -189,7 +189,7 @@ fn a_creator_without_a_name_is_unknown() {
 }
 
 #[test]
-fn the_oldest_updates_are_folded_together() {
+fn the_oldest_updates_are_merged() {
     let mut server = config_maps();
     server.put("m00", r#"{"data":{"k00":"v"}}"#);
     for i in 1..10 {
@@ -226,7 +226,7 @@ fn entries_are_sorted_by_operation_time_and_name() {
 }
 
 #[test]
-fn broken_entries_are_named() {
+fn invalid_entries_are_reported() {
     let check = |entry: &str, expected: Expect| {
         let error = Managers::decode(&[json(entry)]).unwrap_err();
         expected.assert_eq(&error.to_string());
@@ -250,7 +250,7 @@ fn broken_entries_are_named() {
 }
 
 #[test]
-fn what_became_atomic_has_one_owner() {
+fn a_field_that_became_atomic_has_one_path() {
     let mut server = Server::new(deployment());
     server.put("c", r#"{"spec":{"selector":{"matchLabels":{"a":"b"}}}}"#);
     let entry = r#"[{"manager":"old","operation":"Update","apiVersion":"apps/v1","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:selector":{"f:matchLabels":{"f:a":{}}},"f:template":{"f:spec":{"f:tolerations":{"i:0":{}}}}}}}]"#;
@@ -295,7 +295,7 @@ fn convert(object: &Object, version: &GroupVersion) -> Option<(Schema, Object)> 
 }
 
 #[test]
-fn owners_in_other_versions_keep_their_words() {
+fn managers_of_other_versions_keep_their_paths() {
     let (v1, v2) = versions();
     let apply = |schema: &Schema, live: Object, manager: &str, spec: &str, now: &str| {
         let request = crate::apply::Request { manager, force: false, now };
@@ -320,7 +320,7 @@ fn owners_in_other_versions_keep_their_words() {
 }
 
 #[test]
-fn owners_in_versions_that_are_not_served_are_forgotten() {
+fn managers_of_versions_that_are_not_served_are_dropped() {
     let mut server = config_maps();
     server.put("c", r#"{"data":{"k":"v"}}"#);
     let entry = r#"[{"manager":"old","operation":"Update","apiVersion":"v0","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:k":{}}}}]"#;

@@ -1,15 +1,11 @@
-//! JSON merge patch (RFC 7386), as the library behind a kube-apiserver applies it.
-//!
-//! It differs from the RFC in one point: where a patch brings a list into a place that held no map,
-//! null members of the maps inside the list are dropped. Items that are null stay.
+//! JSON merge patch (RFC 7386) with one deviation of the library that kube-apiserver uses: a list that does not
+//! replace a map loses the null members of the maps inside it. Null items of the list stay.
 
 use crate::PatchError;
 use keelson_meta::{Map, Str, Value};
 
-/// Applies `patch` to `doc`. Every map that the patch opens ends up sorted by key, because upstream
-/// shows the patched text in its messages and sorts exactly those.
-///
-/// `doc` must be a map; a patch that is not a map is refused.
+/// Applies `patch` to `doc`; both must be maps. Sorts every map that the patch changes by key, because upstream sorts
+/// the same maps and shows the patched text in messages.
 pub fn apply(doc: Value, patch: &Value) -> Result<Value, PatchError> {
     let Value::Object(changes) = patch else {
         return Err(PatchError::Malformed(match patch {
@@ -22,13 +18,13 @@ pub fn apply(doc: Value, patch: &Value) -> Result<Value, PatchError> {
         }));
     };
     let Value::Object(mut root) = doc else {
-        return Err(PatchError::Bare("Invalid JSON Document".to_owned()));
+        return Err(PatchError::Internal("Invalid JSON Document".to_owned()));
     };
     merge_maps(&mut root, changes);
     Ok(Value::Object(root))
 }
 
-/// Collects the merged entries at once: one by one, a large map would cost its size for each entry.
+/// Merges `changes` into `target`. Collects all entries first: inserting them one by one costs O(entries) each.
 fn merge_maps(target: &mut Map, changes: &Map) {
     let current = std::mem::take(target);
     let mut merged: Vec<(Str, Value)> = Vec::with_capacity(current.len());
@@ -42,7 +38,7 @@ fn merge_maps(target: &mut Map, changes: &Map) {
             (None, _) => {}
             (Some(Value::Null), _) => continue,
             (Some(Value::Object(inner)), Value::Object(current)) => merge_maps(current, inner),
-            // A list or a scalar replaces a map as it is, nulls included.
+            // A list or scalar that replaces a map keeps its nulls.
             (Some(change), Value::Object(_)) => value = change.clone(),
             (Some(change), _) => value = without_nulls(change),
         }
@@ -56,13 +52,13 @@ fn merge_maps(target: &mut Map, changes: &Map) {
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            let mut kept: Map = map
+            let mut members: Map = map
                 .iter()
                 .filter(|(_, item)| !item.is_null())
                 .map(|(key, item)| (key.clone(), without_nulls(item)))
                 .collect();
-            kept.sort();
-            Value::Object(kept)
+            members.sort();
+            Value::Object(members)
         }
         Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
         scalar => scalar.clone(),

@@ -1,13 +1,13 @@
-//! Strategic merge patch: a merge patch that knows from the schema which lists are merged by key,
-//! and whose directives delete, replace, reorder and retain.
+//! Strategic merge patch: a merge patch that merges lists by the merge keys of the schema and supports
+//! directives.
 //!
 //! | directive | effect |
 //! |---|---|
-//! | `$patch: replace` / `delete` in a map | the map is replaced / emptied |
-//! | `$patch: delete` / `replace` in an item of a merged list | the item / the whole list goes |
-//! | `$retainKeys: [..]` | members of the original that are not listed go |
-//! | `$setElementOrder/x: [..]` | the order of the merged list `x` |
-//! | `$deleteFromPrimitiveList/x: [..]` | items of the list of scalars `x` go |
+//! | `$patch: replace` / `delete` in a map | replaces / empties the map |
+//! | `$patch: delete` / `replace` in an item of a merged list | removes the item / replaces the whole list |
+//! | `$retainKeys: [..]` | removes the members of the original that are not listed |
+//! | `$setElementOrder/x: [..]` | orders the merged list `x` |
+//! | `$deleteFromPrimitiveList/x: [..]` | removes items of the list of scalars `x` |
 
 mod items;
 mod lists;
@@ -25,7 +25,7 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
 const SET_ORDER: &str = "$setElementOrder";
 
-/// Merges `patch` into `original`, an object of `schema`. A patch that is not a map is refused.
+/// Merges `patch` into `original`, an object of `schema`. Fails when either is not a map.
 pub fn apply(schema: &Schema, original: Value, patch: Value) -> Result<Value, PatchError> {
     let patch = match patch {
         Value::Object(map) => map,
@@ -38,7 +38,7 @@ pub fn apply(schema: &Schema, original: Value, patch: Value) -> Result<Value, Pa
         }
     };
     let Value::Object(original) = original else {
-        return Err(PatchError::Bare("invalid JSON document".to_owned()));
+        return Err(PatchError::Internal("invalid JSON document".to_owned()));
     };
     merge_map(original, patch, Context::root(schema)).map(Value::Object)
 }
@@ -66,20 +66,20 @@ fn merge_map(original: Map, mut patch: Map, of: Context<'_>) -> Result<Map, Patc
         if is_deletion { deletions.push((key, change)) } else { changes.push((key, change)) }
     }
     let mut merged = merge_members(merged, changes.into_iter().collect(), of)?;
-    for (key, gone) in deletions {
-        delete_from_list(&mut merged, &key, gone, of)?;
+    for (key, removed) in deletions {
+        delete_from_list(&mut merged, &key, removed, of)?;
     }
     Ok(merged)
 }
 
-/// Merges the members that are no directives. Collects them at once: one by one, a large map would
-/// cost its size for each entry.
+/// Merges the members that are not directives. Collects all entries first: inserting them one by one costs
+/// O(entries) each.
 fn merge_members(original: Map, mut changes: Map, of: Context<'_>) -> Result<Map, PatchError> {
     let mut merged: Vec<(Str, Value)> = Vec::with_capacity(original.len());
     for (key, current) in original {
         let value = match changes.get_mut(&key) {
             None => Some(current),
-            // What is merged here is null then, and no change any more.
+            // Leaves null in the changes: the second loop skips merged members.
             Some(change) => merge_member(&key, Some(current), std::mem::take(change), of)?,
         };
         merged.extend(value.map(|value| (key, value)));
@@ -88,17 +88,17 @@ fn merge_members(original: Map, mut changes: Map, of: Context<'_>) -> Result<Map
         if change.is_null() {
             continue;
         }
-        // A struct that Go holds by value is never absent.
-        let is_there = change.as_object().is_some() && of.always_holds(&key);
-        let current = is_there.then(|| Value::Object(Map::new()));
+        // A Go struct held by value is never absent.
+        let is_present = change.as_object().is_some() && of.holds_by_value(&key);
+        let current = is_present.then(|| Value::Object(Map::new()));
         let value = merge_member(&key, current, change, of)?;
         merged.extend(value.map(|value| (key, value)));
     }
-    // What both sides have was taken out of the changes.
+    // Keys are distinct: shared members were merged in the first loop.
     Ok(Map::from_distinct(merged))
 }
 
-/// The merged member; `None` when it goes.
+/// Merges one member; `None` removes it.
 fn merge_member(
     key: &str,
     current: Option<Value>,
@@ -122,27 +122,27 @@ fn merge_member(
     })
 }
 
-/// `$deleteFromPrimitiveList/x`. Where `x` is no list in the object, nothing happens.
+/// Applies `$deleteFromPrimitiveList/x`. Does nothing when `x` is not a list in the object.
 fn delete_from_list(
     merged: &mut Map,
     key: &str,
-    gone: Value,
+    removed: Value,
     of: Context<'_>,
 ) -> Result<(), PatchError> {
     let name = directive_target(key, DELETE_FROM_LIST, "invalid patch format of primitive list")?;
-    if gone.is_null() {
+    if removed.is_null() {
         merged.remove(name);
         return Ok(());
     }
-    if let (Some(Value::Array(current)), Value::Array(gone)) = (merged.get_mut(name), gone) {
+    if let (Some(Value::Array(current)), Value::Array(removed)) = (merged.get_mut(name), removed) {
         let list = of.list(name)?;
-        let kept = lists::delete(std::mem::take(current), gone, &list)?;
-        merged.insert(name, kept);
+        let items = lists::delete(std::mem::take(current), removed, &list)?;
+        merged.insert(name, items);
     }
     Ok(())
 }
 
-/// The name behind `prefix/`.
+/// Returns the member name of a directive `prefix/name`.
 fn directive_target<'k>(key: &'k str, prefix: &str, error: &str) -> Result<&'k str, PatchError> {
     match key.split_once('/') {
         Some((first, name)) if first == prefix => Ok(name),
@@ -166,14 +166,14 @@ fn retain_keys(merged: &mut Map, patch: &Map, listed: &Value) -> Result<(), Patc
 }
 
 fn unknown_directive(directive: &Value, map: &Map) -> PatchError {
-    PatchError::Bare(format!(
+    PatchError::Internal(format!(
         "unknown patch type: {} in map: {}",
         go_fmt::text(directive),
         go_fmt::plain(&Value::Object(map.clone()))
     ))
 }
 
-/// Drops members that are null, in lists too; null items of lists stay.
+/// Removes null members, also of maps in lists. Null items of lists stay.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(
@@ -187,17 +187,17 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// Drops the maps that hold a `$patch`, wherever they stand; `None` when the value is one.
+/// Removes all maps with a `$patch` member at any depth; `None` when the value is such a map.
 fn without_directives(value: Value) -> Option<Value> {
     Some(match value {
         Value::Object(map) => {
             if map.contains_key(PATCH) {
                 return None;
             }
-            let kept = map
+            let members = map
                 .into_iter()
                 .filter_map(|(key, item)| without_directives(item).map(|item| (key, item)));
-            Value::Object(kept.collect())
+            Value::Object(members.collect())
         }
         Value::Array(items) => {
             Value::Array(items.into_iter().filter_map(without_directives).collect())
@@ -207,8 +207,8 @@ fn without_directives(value: Value) -> Option<Value> {
 }
 
 impl Context<'_> {
-    /// Whether Go holds a struct by value at `key`, so that it is there even when nothing is set.
-    fn always_holds(&self, key: &str) -> bool {
+    /// Returns whether `key` is a struct that Go holds by value, so that it is present even when not set.
+    fn holds_by_value(&self, key: &str) -> bool {
         matches!(self, Context::Struct(_, of) if of.field(key).is_some_and(|field| {
             matches!(field.presence, Presence::Always | Presence::OmitEmpty)
                 && matches!(field.shape, Shape::Struct(_))
@@ -217,7 +217,7 @@ impl Context<'_> {
 }
 
 impl<'t> Member<'t> {
-    /// What the members of this member are looked up in.
+    /// Returns the context for the members of this member.
     fn context(&self) -> Context<'t> {
         Context::of(self.types, self.shape)
     }

@@ -1,4 +1,4 @@
-//! What a strategic merge patch does, case by case.
+//! Strategic merge patch.
 
 use super::*;
 use crate::testing::{config_map, deployment, json, pod, service, show};
@@ -73,12 +73,14 @@ fn an_item_without_its_key_is_refused() {
     check(
         TWO,
         r#"{"containers":[{"image":"x"}]}"#,
-        expect![[r#"Bare("map: map[image:x] does not contain declared merge key: name")"#]],
+        expect![[r#"Internal("map: map[image:x] does not contain declared merge key: name")"#]],
     );
     check(
         TWO,
         r#"{"containers":[{"$patch":"delete"}]}"#,
-        expect![[r#"Bare("map: map[$patch:delete] does not contain declared merge key: name")"#]],
+        expect![[
+            r#"Internal("map: map[$patch:delete] does not contain declared merge key: name")"#
+        ]],
     );
 }
 
@@ -101,12 +103,12 @@ fn unknown_directives_are_refused_only_where_there_is_something_to_merge() {
     check(
         r#"{"nodeSelector":{"a":"1"}}"#,
         r#"{"nodeSelector":{"$patch":"merge","y":"25"}}"#,
-        expect![[r#"Bare("unknown patch type: merge in map: map[$patch:merge y:25]")"#]],
+        expect![[r#"Internal("unknown patch type: merge in map: map[$patch:merge y:25]")"#]],
     );
     check(
         TWO,
         r#"{"containers":[{"$patch":"bogus","name":"n"}]}"#,
-        expect![[r#"Bare("unknown patch type: bogus in map: map[$patch:bogus name:n]")"#]],
+        expect![[r#"Internal("unknown patch type: bogus in map: map[$patch:bogus name:n]")"#]],
     );
     check("{}", r#"{"nodeSelector":{"$patch":"bogus","z":"26"}}"#, expect!["{}"]);
     check(
@@ -163,7 +165,7 @@ fn two_items_of_the_patch_with_one_key_are_one_item() {
 }
 
 #[test]
-fn ports_are_told_apart_by_the_patch_merge_key_alone() {
+fn ports_are_matched_by_the_patch_merge_key_alone() {
     check_at(
         &service(),
         &["spec"],
@@ -216,13 +218,13 @@ fn set_element_order_orders_what_it_names() {
         original,
         r#"{"$setElementOrder/containers":[{"name":"a"}],"containers":[{"name":"b","image":"b:9"}]}"#,
         expect![[
-            r#"Bare("The order in patch list:\n[map[image:b:9 name:b]]\n doesn't match $setElementOrder list:\n[map[name:a]]\n")"#
+            r#"Internal("The order in patch list:\n[map[image:b:9 name:b]]\n doesn't match $setElementOrder list:\n[map[name:a]]\n")"#
         ]],
     );
     check(
         original,
         r#"{"$setElementOrder/containers":"x"}"#,
-        expect![[r#"Bare("expected a []interface {}, but received a string")"#]],
+        expect![[r#"Internal("expected a []interface {}, but received a string")"#]],
     );
 }
 
@@ -256,13 +258,13 @@ fn scalars_merge_as_a_set() {
     check(
         original,
         r#"{"finalizers":[5]}"#,
-        expect![[r#"Bare("list element types are not identical: [[a b c] [5]]")"#]],
+        expect![[r#"Internal("list element types are not identical: [[a b c] [5]]")"#]],
     );
     check(
         original,
         r#"{"finalizers":[["x"]],"$setElementOrder/none":[]}"#,
         expect![[
-            r#"Bare("unable to find api field in struct ObjectMeta for the json field \"none\"")"#
+            r#"Internal("unable to find api field in struct ObjectMeta for the json field \"none\"")"#
         ]],
     );
 }

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: JSON in and out, and schemas written as short text.
+//! Helpers for the tests of this crate: JSON, schemas written as short text, and a server with one object.
 
 use crate::apply::{self, ApplyError};
 use crate::fields::{FieldSet, Filter};
@@ -9,24 +9,23 @@ use keelson_schema::types::{ListShape, MapShape};
 use keelson_schema::{Field, ListKind, Presence, Schema, Shape, Struct, StructId, Types};
 use std::collections::HashMap;
 
-/// Reads JSON text.
+/// Parses JSON.
 pub fn json(text: &str) -> Value {
     keelson_schema::json::parse(text.as_bytes()).expect("the test's JSON is valid").value
 }
 
-/// Writes JSON text, members in the order of the maps.
+/// Formats JSON with members in the order of the maps.
 pub fn show(value: &Value) -> String {
     let mut out = vec![];
     keelson_schema::json::write_value(value, &mut out);
     String::from_utf8(out).expect("JSON is UTF-8")
 }
 
-/// Makes a schema from lines `Name { member: type, .. }`, one a struct; the first is the root.
+/// Parses a schema from lines `Name { member: type, .. }`, one for each struct. The first is the root.
 ///
-/// Types are scalar words, names of structs, `[item]` and `<value>`. After a list may stand `set`,
-/// `map(key+key)`, `merge` and `merge(key)`, after a map `atomic`. `!` is [`Presence::Always`], `?`
-/// is [`Presence::OmitEmpty`], `=word` a default. `atomic` stands before the name of an atomic
-/// struct.
+/// Types are scalar names, names of structs, `[item]` for lists and `<value>` for maps. A list may be followed by
+/// `set`, `map(key+key)`, `merge` and `merge(key)`, a map by `atomic`. `!` is [`Presence::Always`], `?` is
+/// [`Presence::OmitEmpty`], `=word` a default. The name of an atomic struct follows `atomic`.
 pub fn schema(gvk: (&str, &str, &str), text: &str) -> Schema {
     let blocks: Vec<(&str, &str)> = text
         .lines()
@@ -41,9 +40,9 @@ pub fn schema(gvk: (&str, &str, &str), text: &str) -> Schema {
     let structs = blocks.iter().map(|(name, body)| {
         let fields = body.split(',').map(str::trim).filter(|member| !member.is_empty());
         let fields = fields.map(|member| field(member, &names)).collect();
-        let mut made = Struct::new(name.trim_start_matches("atomic "), fields);
-        made.atomic = name.starts_with("atomic ");
-        made
+        let mut parsed = Struct::new(name.trim_start_matches("atomic "), fields);
+        parsed.atomic = name.starts_with("atomic ");
+        parsed
     });
     Schema {
         gvk: GroupVersionKind::new(gvk.0, gvk.1, gvk.2),
@@ -52,27 +51,27 @@ pub fn schema(gvk: (&str, &str, &str), text: &str) -> Schema {
     }
 }
 
-/// A Deployment as the real one is typed, with the members that the tests speak of.
+/// The schema of a Deployment with the fields that the tests use.
 pub fn deployment() -> Schema {
     schema(("apps", "v1", "Deployment"), &format!("{DEPLOYMENT}{WORKLOAD}{META}"))
 }
 
-/// A Pod as the real one is typed, with the members that the tests speak of.
+/// The schema of a Pod with the fields that the tests use.
 pub fn pod() -> Schema {
     schema(("", "v1", "Pod"), &format!("{POD}{WORKLOAD}{META}"))
 }
 
-/// A ConfigMap.
+/// The schema of a ConfigMap.
 pub fn config_map() -> Schema {
     schema(("", "v1", "ConfigMap"), &format!("{CONFIG_MAP}{META}"))
 }
 
-/// A Service as the real one is typed, with the members that the tests speak of.
+/// The schema of a Service with the fields that the tests use.
 pub fn service() -> Schema {
     schema(("", "v1", "Service"), &format!("{SERVICE}{META}"))
 }
 
-/// An EndpointSlice as the real one is typed, with the members that the tests speak of.
+/// The schema of an EndpointSlice with the fields that the tests use.
 pub fn endpoint_slice() -> Schema {
     schema(("discovery.k8s.io", "v1", "EndpointSlice"), &format!("{ENDPOINT_SLICE}{META}"))
 }
@@ -196,15 +195,15 @@ fn list(item: Shape, rules: &str) -> Shape {
     Shape::List(Box::new(list))
 }
 
-/// One object, as a server keeps it.
+/// A server that stores one object.
 pub struct Server {
     pub schema: Schema,
     pub filter: Option<Filter>,
     pub subresource: &'static str,
     pub object: Object,
-    /// Seconds since the server began; each request takes one.
+    /// Seconds since the start. Each request takes one.
     pub seconds: u32,
-    /// Whether the last apply said that it changed something.
+    /// Whether the last apply changed the object.
     pub changed: bool,
 }
 
@@ -235,7 +234,7 @@ impl Server {
         }
     }
 
-    /// Brings an object into the form in which it is stored.
+    /// Canonicalizes an object to its schema, as before it is stored.
     fn canonicalize(&self, object: Object) -> Object {
         let mut canonicalize = Canonicalizer::new(&self.schema.types, GoDecoder::Json);
         let root = canonicalize.object(self.schema.root(), object.into_value());
@@ -245,7 +244,7 @@ impl Server {
         object
     }
 
-    /// Adds `apiVersion`, `kind` and a name.
+    /// Adds `apiVersion`, `kind` and `metadata.name`.
     pub fn complete(&self, text: &str) -> Value {
         let mut object = Object::from_value(json(text)).expect("the test's object is a map");
         if object.kind().is_empty() {
@@ -255,12 +254,12 @@ impl Server {
         object.into_value()
     }
 
-    /// Server-side apply.
+    /// Applies a configuration.
     pub fn apply(&mut self, manager: &str, config: &str) -> Result<(), ApplyError> {
         self.apply_as(manager, config, false)
     }
 
-    /// Server-side apply that takes fields from others.
+    /// Applies a configuration with `force`.
     pub fn force(&mut self, manager: &str, config: &str) -> Result<(), ApplyError> {
         self.apply_as(manager, config, true)
     }
@@ -273,12 +272,12 @@ impl Server {
         let applied = apply::apply(&self.scope(), &request, &live, &config)?;
         self.changed = applied.changed;
         let mut object = self.canonicalize(applied.object);
-        managed::keep_times(&self.object, &mut object);
+        managed::restore_times(&self.object, &mut object);
         self.object = object;
         Ok(())
     }
 
-    /// PUT, or POST when there is no object.
+    /// Updates the object, or creates it.
     pub fn put(&mut self, manager: &str, object: &str) {
         let now = self.now();
         let mut object =
@@ -291,11 +290,11 @@ impl Server {
         let old = (!self.object.uid().is_empty()).then_some(&self.object);
         managed::update(&self.scope(), manager, &now, old, &mut object);
         object.set_meta("uid", "u");
-        managed::keep_times(&self.object, &mut object);
+        managed::restore_times(&self.object, &mut object);
         self.object = object;
     }
 
-    /// Merge patch.
+    /// Applies a JSON merge patch.
     pub fn patch(&mut self, manager: &str, patch: &str) {
         let live = self.object.clone().into_value();
         let patched = crate::merge_patch::apply(live, &json(patch)).expect("the patch fits");
@@ -303,18 +302,18 @@ impl Server {
         self.put(manager, &show(&self.canonicalize(object).into_value()));
     }
 
-    /// The members below `path` as JSON.
+    /// Returns the value at `path` as JSON.
     pub fn at(&self, path: &[&str]) -> String {
         self.object.at(path).map_or("absent".to_owned(), show)
     }
 
-    /// The owners.
+    /// Returns the field managers of the object.
     pub fn managers(&self) -> Managers {
         let entries = self.object.array_at(&["metadata", "managedFields"]);
-        Managers::decode(entries).expect("what we wrote can be read")
+        Managers::decode(entries).expect("written entries decode")
     }
 
-    /// The owners, one a line.
+    /// Returns the field managers as text, one per line.
     pub fn owners(&self) -> String {
         let managers = self.managers();
         let lines = managers.iter().map(|manager| {

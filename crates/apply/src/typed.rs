@@ -1,23 +1,23 @@
-//! Values seen through their schema, as server-side apply sees them: which parts are leaves, which
-//! items of lists are the same item, and what Go shows where nothing is set.
+//! Typed values of server-side apply: field sets, comparison, merge and removal by schema. The schema says which
+//! values are leaves, which list items are the same item, and which zero values Go writes for unset fields.
 
 mod atomic;
-mod check;
 mod compare;
 mod element;
+mod field_set;
 mod merge;
-mod owned;
 mod reconcile;
 mod remove;
+mod validate;
 
-pub use atomic::atomics;
-pub use check::check;
+pub use atomic::atomic_paths;
 pub use compare::{Comparison, compare};
+pub(crate) use field_set::with_named_fields;
+pub use field_set::{field_set, field_set_without};
 pub use merge::merge;
-pub(crate) use owned::with_named_fields;
-pub use owned::{owned, owned_without};
 pub(crate) use reconcile::reconcile;
 pub(crate) use remove::remove;
+pub use validate::validate;
 
 use keelson_meta::{Map, Str, Value};
 use keelson_schema::types::ListShape;
@@ -25,20 +25,20 @@ use keelson_schema::{Field, ListKind, Presence, Shape, Struct, Types};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Something that does not fit its schema: where, and what.
+/// A value that does not match its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
-    /// `.spec.ports[port=80]`.
+pub struct ValidationError {
+    /// The path of the value: `.spec.ports[port=80]`.
     pub path: String,
-    /// Why.
+    /// Upstream's message.
     pub message: String,
 }
 
-/// All that does not fit, as upstream shows it.
+/// All validation errors of an object. `Display` shows them as upstream does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Misfits(pub Vec<Misfit>);
+pub struct ValidationErrors(pub Vec<ValidationError>);
 
-impl fmt::Display for Misfit {
+impl fmt::Display for ValidationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.path.is_empty() {
             return f.write_str(&self.message);
@@ -47,49 +47,50 @@ impl fmt::Display for Misfit {
     }
 }
 
-impl fmt::Display for Misfits {
+impl fmt::Display for ValidationErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [one] = self.0.as_slice() {
             return one.fmt(f);
         }
         f.write_str("errors:")?;
-        self.0.iter().try_for_each(|misfit| write!(f, "\n  {misfit}"))
+        self.0.iter().try_for_each(|error| write!(f, "\n  {error}"))
     }
 }
 
-impl std::error::Error for Misfits {}
+impl std::error::Error for ValidationErrors {}
 
-/// How an object came to be, which decides what an absent member means.
+/// The form of an object, which decides what an absent member means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As a client wrote it: what is absent is absent.
+    /// As a client wrote it: absent members are not set.
     Written,
-    /// A stored or decoded object: where Go holds a zero value, that value is there.
+    /// Stored or decoded: absent members that Go holds by value have their zero value.
     Decoded,
-    /// The same, merged with a configuration: empty lists and maps count, which Go would omit.
+    /// Decoded and then merged with a configuration: like `Decoded`, but empty lists and maps, which Go would
+    /// omit, are set.
     Merged,
 }
 
-/// What server-side apply makes of a shape.
+/// How server-side apply treats the values of a shape.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind<'t> {
-    /// Text, numbers, booleans.
+pub(crate) enum MergeKind<'t> {
+    /// A string, number or boolean: a leaf.
     Scalar(Scalar),
-    /// A struct, each member of which has owners of its own.
+    /// A granular struct: each field has its own managers.
     Struct(&'t Struct),
-    /// A map, each entry of which has owners of its own.
+    /// A granular map: each entry has its own managers.
     Map(&'t Shape),
-    /// A list whose items have owners of their own.
+    /// A list of type `set` or `map`: each item has its own managers.
     List(&'t ListShape),
-    /// A list, map or struct with one owner.
+    /// An atomic list, map or struct: a leaf.
     Atomic(&'t Shape),
-    /// Whatever the value is: scalars and lists are leaves, maps have entries of the same kind.
+    /// Decided by the value: scalars and lists are leaves, maps are granular with values of this kind.
     Deduced,
-    /// Whatever the value is, it is one leaf.
+    /// Any value, as a leaf.
     Untyped,
 }
 
-/// The types of scalars that apply tells apart.
+/// The scalar types that validation distinguishes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scalar {
     String,
@@ -98,63 +99,64 @@ pub(crate) enum Scalar {
     Any,
 }
 
-impl<'t> Kind<'t> {
+impl<'t> MergeKind<'t> {
     pub(crate) fn of(types: &'t Types, shape: &'t Shape) -> Self {
         match shape {
-            Shape::String | Shape::Bytes | Shape::Duration => Kind::Scalar(Scalar::String),
-            Shape::Bool => Kind::Scalar(Scalar::Boolean),
-            Shape::Int32 | Shape::Int64 | Shape::Double => Kind::Scalar(Scalar::Numeric),
+            Shape::String | Shape::Bytes | Shape::Duration => MergeKind::Scalar(Scalar::String),
+            Shape::Bool => MergeKind::Scalar(Scalar::Boolean),
+            Shape::Int32 | Shape::Int64 | Shape::Double => MergeKind::Scalar(Scalar::Numeric),
             Shape::Quantity | Shape::Time | Shape::MicroTime | Shape::Formatted => {
-                Kind::Scalar(Scalar::Any)
+                MergeKind::Scalar(Scalar::Any)
             }
             Shape::IntOrString | Shape::Json | Shape::FieldsV1 | Shape::SchemaOr(..) => {
-                Kind::Deduced
+                MergeKind::Deduced
             }
-            Shape::RawExtension => Kind::Untyped,
+            Shape::RawExtension => MergeKind::Untyped,
             Shape::Struct(id) => match types.get(*id) {
-                of if of.atomic => Kind::Atomic(shape),
-                of => Kind::Struct(of),
+                of if of.atomic => MergeKind::Atomic(shape),
+                of => MergeKind::Struct(of),
             },
-            Shape::Map(map) if map.atomic => Kind::Atomic(shape),
-            Shape::Map(map) => Kind::Map(&map.value),
-            Shape::List(list) if list.kind == ListKind::Atomic => Kind::Atomic(shape),
-            Shape::List(list) => Kind::List(list),
+            Shape::Map(map) if map.atomic => MergeKind::Atomic(shape),
+            Shape::Map(map) => MergeKind::Map(&map.value),
+            Shape::List(list) if list.kind == ListKind::Atomic => MergeKind::Atomic(shape),
+            Shape::List(list) => MergeKind::List(list),
         }
     }
 
-    /// The kind of a field of a struct.
+    /// Returns the kind of a field of a struct.
     pub(crate) fn of_field(types: &'t Types, field: &'t Field) -> Self {
         match &field.shape {
-            Shape::Struct(id) if field.granular => Kind::Struct(types.get(*id)),
-            shape => Kind::of(types, shape),
+            Shape::Struct(id) if field.granular => MergeKind::Struct(types.get(*id)),
+            shape => MergeKind::of(types, shape),
         }
     }
 
-    /// The kind of the member `name` of a map or struct, and whether it is a field.
-    pub(crate) fn member(&self, types: &'t Types, name: &str) -> (Option<Kind<'t>>, bool) {
+    /// Returns the kind of the member `name` of a map or struct, and whether it is a declared field.
+    pub(crate) fn member(&self, types: &'t Types, name: &str) -> (Option<MergeKind<'t>>, bool) {
         match self {
-            Kind::Struct(of) => match of.field(name) {
-                Some(field) => (Some(Kind::of_field(types, field)), true),
-                None if allows_unknown(of) => (Some(Kind::Deduced), false),
+            MergeKind::Struct(of) => match of.field(name) {
+                Some(field) => (Some(MergeKind::of_field(types, field)), true),
+                None if allows_unknown(of) => (Some(MergeKind::Deduced), false),
                 None => (None, false),
             },
-            Kind::Map(value) => (Some(Kind::of(types, value)), false),
-            Kind::Deduced => (Some(Kind::Deduced), false),
+            MergeKind::Map(value) => (Some(MergeKind::of(types, value)), false),
+            MergeKind::Deduced => (Some(MergeKind::Deduced), false),
             _ => (None, false),
         }
     }
 
-    /// True when the value at hand is one leaf.
+    /// Returns whether `value` is a leaf.
     pub(crate) fn is_leaf(&self, value: &Value) -> bool {
         match self {
-            Kind::Scalar(_) | Kind::Atomic(_) | Kind::Untyped => true,
-            Kind::Deduced => !matches!(value, Value::Object(_) | Value::Null),
-            Kind::Struct(_) | Kind::Map(_) | Kind::List(_) => false,
+            MergeKind::Scalar(_) | MergeKind::Atomic(_) | MergeKind::Untyped => true,
+            MergeKind::Deduced => !matches!(value, Value::Object(_) | Value::Null),
+            MergeKind::Struct(_) | MergeKind::Map(_) | MergeKind::List(_) => false,
         }
     }
 }
 
-/// An object without declared members takes any, and so does all that is within one that takes any.
+/// Returns whether a struct allows undeclared members: one without fields does, and everything inside one that
+/// preserves unknown fields.
 pub(crate) fn allows_unknown(of: &Struct) -> bool {
     of.preserve_unknown || of.inside_preserve_unknown || of.fields.is_empty()
 }
@@ -167,7 +169,7 @@ static NO_TEXT: Value = Value::String(Str::new_static(""));
 static NO_QUANTITY: Value = Value::String(Str::new_static("0"));
 static NO_DURATION: Value = Value::String(Str::new_static("0s"));
 
-/// The zero value of a shape, where Go holds it by value.
+/// Returns the zero value of a shape that Go holds by value.
 pub(crate) fn zero(shape: &Shape) -> &'static Value {
     match shape {
         Shape::String | Shape::Formatted => &NO_TEXT,
@@ -180,48 +182,48 @@ pub(crate) fn zero(shape: &Shape) -> &'static Value {
     }
 }
 
-/// Fields of a struct whose places are held without an allocation.
-const FIELDS: usize = 64;
+/// Fields of a struct whose positions need no allocation.
+const INLINE_FIELDS: usize = 64;
 
-/// The members of an object by the place of their field.
+/// The members of an object, indexed by the position of their field in the struct.
 pub(crate) struct Members<'v> {
     map: &'v Map,
-    /// For each field the place of its member in the map, counted from one; zero: there is none.
-    places: SmallVec<[u16; FIELDS]>,
+    /// For each field the position of its member in the map, counted from one; zero: absent.
+    positions: SmallVec<[u16; INLINE_FIELDS]>,
 }
 
 impl<'v> Members<'v> {
-    /// Finds the field of each member once. Members mostly stand in the order of the fields.
+    /// Indexes the members of a map. Fast when they have the order of the fields, as is usual.
     pub fn of(of: &Struct, map: &'v Map) -> Self {
-        let mut places = SmallVec::from_elem(0, of.fields.len());
+        let mut positions = SmallVec::from_elem(0, of.fields.len());
         let mut next = 0;
-        for (place, (name, _)) in (1..=u16::MAX).zip(map.iter()) {
+        for (position, (name, _)) in (1..=u16::MAX).zip(map.iter()) {
             if let Some(at) = of.position_near(next, name) {
-                places[at] = place;
+                positions[at] = position;
                 next = at + 1;
             }
         }
-        Members { map, places }
+        Members { map, positions }
     }
 
-    /// What the member at the place of `field` is, present or not.
-    pub fn look(&self, form: Form, at: usize, field: &Field) -> Option<&'v Value> {
-        let given = match self.places[at] {
-            // More members than places can count: most are of no field.
+    /// Returns the value of `field`, the field at position `at` of the struct; a zero value if the form has it.
+    pub fn get(&self, form: Form, at: usize, field: &Field) -> Option<&'v Value> {
+        let value = match self.positions[at] {
+            // Members beyond 65,535 are not indexed.
             0 if self.map.len() > usize::from(u16::MAX) => self.map.get(&field.name),
             0 => None,
-            place => self.map.value_at(usize::from(place) - 1),
+            position => self.map.value_at(usize::from(position) - 1),
         };
         match (form, field.presence) {
-            (Form::Written, _) | (_, Presence::Pointer) => given,
-            (_, Presence::Always) => Some(given.unwrap_or(zero(&field.shape))),
-            (_, Presence::AlwaysNull) => Some(given.unwrap_or(&NULL)),
+            (Form::Written, _) | (_, Presence::Pointer) => value,
+            (_, Presence::Always) => Some(value.unwrap_or(zero(&field.shape))),
+            (_, Presence::AlwaysNull) => Some(value.unwrap_or(&NULL)),
             (_, Presence::OmitEmpty) => match &field.shape {
-                Shape::Struct(_) => Some(given.unwrap_or(&EMPTY)),
+                Shape::Struct(_) => Some(value.unwrap_or(&EMPTY)),
                 Shape::List(_) | Shape::Map(_) if form == Form::Decoded => {
-                    given.filter(|value| !value.is_empty())
+                    value.filter(|value| !value.is_empty())
                 }
-                _ => given,
+                _ => value,
             },
         }
     }

@@ -13,7 +13,7 @@ pub use rule::{Rule, rules_of};
 
 use crate::mirror::{Mirror, Mirrored};
 use crate::{Attributes, Change, Decision, GroupResource, Objects, User};
-use keelson_meta::{Failure, Seen};
+use keelson_meta::{Failure, SmallSet};
 use std::sync::{Arc, RwLockReadGuard};
 
 /// The API group of roles and bindings.
@@ -75,7 +75,7 @@ impl Mirrored for Index {
 
 /// Several errors in one, each once: `[a, b]`; none is empty.
 pub fn aggregate(errors: &[String]) -> String {
-    let mut seen = Seen::new();
+    let mut seen = SmallSet::new();
     let distinct: Vec<&str> =
         errors.iter().map(String::as_str).filter(|error| seen.insert(*error)).collect();
     match distinct.as_slice() {

@@ -43,7 +43,7 @@ impl StoredKinds {
         let entry = Entry::from_store(kind.prefix.len(), kv).map_err(|error| error.why)?;
         let parsed = json::parse(entry.json_slice()).map_err(|error| error.to_string())?;
         // In what is kept as its author wrote it, a member may stand twice.
-        let mut twice = parsed.duplicates.iter().filter(|_| !kind.strategy.keeps_texts);
+        let mut twice = parsed.duplicates.iter().filter(|_| !kind.strategy.has_raw_extension);
         if let Some(twice) = twice.next() {
             return Err(format!("{twice} stands twice"));
         }

@@ -21,7 +21,7 @@ use crate::tree::{Place, Placed};
 use crate::varint::{read_varint, write_varint};
 use bytes::Bytes;
 use keelson_meta::Str;
-use keelson_meta::room::{Kept, passing};
+use keelson_meta::scratch::{Scratch, transient_buffer};
 use keelson_store::{KeyValue, Revision};
 use std::borrow::Cow;
 use std::fmt;
@@ -56,7 +56,7 @@ impl Record<'_> {
     /// The value for the store.
     pub fn encode(&self) -> Bytes {
         let pairs = pairs_bytes(self.labels) + pairs_bytes(self.fields);
-        let mut out = passing(FIXED_BYTES + pairs + self.json.len());
+        let mut out = transient_buffer(FIXED_BYTES + pairs + self.json.len());
         out.push(FORMAT);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&small(self.resource_version_at).to_le_bytes());
@@ -166,7 +166,7 @@ const DRAFT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
     /// Where an entry, or a difference, is put together, before it is copied to the place where it stays.
-    static DRAFT: Kept<Vec<u8>> = const { Kept::new(DRAFT_BYTES_MAX) };
+    static DRAFT: Scratch<Vec<u8>> = const { Scratch::new(DRAFT_BYTES_MAX) };
 }
 
 /// What stands in front of the buffer: key, labels, fields, JSON and a newline, one after the other.
@@ -219,14 +219,14 @@ impl Entry {
     fn new(head: Head, parts: &[&[u8]]) -> Entry {
         let bytes = parts.iter().map(|part| part.len()).sum();
         let mut draft = match bytes > DRAFT_BYTES_MAX {
-            true => passing(bytes),
-            false => Kept::take(&DRAFT),
+            true => transient_buffer(bytes),
+            false => Scratch::take(&DRAFT),
         };
         for part in parts {
             draft.extend_from_slice(part);
         }
         let entry = Entry(ThinArc::from_header_and_slice(head, &draft));
-        Kept::give_back(&DRAFT, draft);
+        Scratch::put_back(&DRAFT, draft);
         entry
     }
 
@@ -284,14 +284,14 @@ impl Entry {
         }
         let Head { modified, key_len: _, fields_at, json_at, item_at, rv_at, message_bytes: _ } =
             self.head();
-        let mut out = Kept::take(&DRAFT);
+        let mut out = Scratch::take(&DRAFT);
         out.extend_from_slice(&modified.0.to_le_bytes());
         for number in [*fields_at, *json_at, *item_at, *rv_at] {
             write_varint(number as usize, &mut out);
         }
         difference::write(buffer, other.buffer(), &mut out);
         let difference = (out.len() < buffer.len()).then(|| out.as_slice().into());
-        Kept::give_back(&DRAFT, out);
+        Scratch::put_back(&DRAFT, out);
         difference
     }
 
@@ -313,10 +313,10 @@ impl Entry {
             rv_at: number()?,
             message_bytes: AtomicU32::new(0),
         };
-        let mut draft = Kept::take(&DRAFT);
+        let mut draft = Scratch::take(&DRAFT);
         let made = difference::apply(&rest[at..], self.buffer(), &mut draft);
         let entry = made.map(|()| Entry(ThinArc::from_header_and_slice(head, &draft)));
-        Kept::give_back(&DRAFT, draft);
+        Scratch::put_back(&DRAFT, draft);
         entry
     }
 

@@ -8,9 +8,9 @@ mod url;
 pub(super) use policies::{binding, mutating_policy, validating_policy};
 
 use self::expressions::Expressions;
-use super::check::{At, child, children, default};
+use super::check::{Field, child, children, default};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, Map, Object, Seen, Value, names};
+use keelson_meta::{ErrorList, Map, Object, SmallSet, Value, names};
 use std::collections::HashMap;
 
 const TIMEOUT_SECONDS: i64 = 10;
@@ -41,7 +41,7 @@ pub(super) fn mutating_webhooks(base: Strategy) -> Strategy {
 }
 
 fn validate_mutating(new: &Object, old: Option<&Object>) -> ErrorList {
-    validated(new, old, |webhook, errors| {
+    validate_all(new, old, |webhook, errors| {
         let policy = webhook.field("reinvocationPolicy");
         policy.one_of_if_set(errors, &["IfNeeded", "Never"]);
     })
@@ -62,22 +62,22 @@ fn default_webhook(webhook: &mut Map) {
 }
 
 fn validate_webhooks(new: &Object, old: Option<&Object>) -> ErrorList {
-    validated(new, old, |_, _| ())
+    validate_all(new, old, |_, _| ())
 }
 
-/// Checks all webhooks; `more` is what one sort asks beyond the other.
-fn validated(
+/// Validates all webhooks. `extra` validates the fields that only one of the two kinds has.
+fn validate_all(
     new: &Object,
     old: Option<&Object>,
-    more: fn(&At<'_, '_>, &mut ErrorList),
+    extra: fn(&Field<'_, '_>, &mut ErrorList),
 ) -> ErrorList {
     let mut errors = ErrorList::new();
-    let list = At::of(new, "webhooks");
+    let list = Field::of(new, "webhooks");
     let old = old.map(|old| old.array_at(&["webhooks"])).unwrap_or_default().iter();
     let old = old.filter_map(|old| Some((old.str_at(&["name"])?, old))).collect();
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for webhook in list.items() {
-        validate_webhook(&webhook, &old, more, &mut errors);
+        validate_webhook(&webhook, &old, extra, &mut errors);
         review_versions(&webhook.field("admissionReviewVersions"), &mut errors);
         let name = webhook.field("name");
         if !name.text().is_empty() && !seen.insert(name.text()) {
@@ -88,21 +88,21 @@ fn validated(
 }
 
 fn validate_webhook(
-    at: &At<'_, '_>,
+    at: &Field<'_, '_>,
     old: &HashMap<&str, &Value>,
-    more: fn(&At<'_, '_>, &mut ErrorList),
+    extra: fn(&Field<'_, '_>, &mut ErrorList),
     errors: &mut ErrorList,
 ) {
     let name = at.field("name");
     if name.not_empty(errors, "") {
-        let faults = names::is_dns1123_subdomain(name.text());
-        if faults.is_empty() && name.text().split('.').count() < 3 {
+        let messages = names::is_dns1123_subdomain(name.text());
+        if messages.is_empty() && name.text().split('.').count() < 3 {
             let words = "should be a domain with at least three segments separated by dots";
             name.invalid(errors, words);
         }
-        faults.iter().for_each(|why| name.invalid(errors, why));
+        messages.iter().for_each(|why| name.invalid(errors, why));
     }
-    at.field("rules").items().for_each(|rule| rules::with_operations(&rule, errors));
+    at.field("rules").items().for_each(|rule| rules::rule_with_operations(&rule, errors));
     at.field("failurePolicy").one_of_if_set(errors, &["Fail", "Ignore"]);
     at.field("matchPolicy").one_of_if_set(errors, &["Equivalent", "Exact"]);
     let effects = at.field("sideEffects");
@@ -117,14 +117,14 @@ fn validate_webhook(
     }
     at.field("namespaceSelector").label_selector(errors);
     at.field("objectSelector").label_selector(errors);
-    more(at, errors);
-    client(&at.field("clientConfig"), errors);
+    extra(at, errors);
+    client_config(&at.field("clientConfig"), errors);
     let expressions = Expressions::of_webhook(old.get(name.text()).copied());
     rules::match_conditions(&at.field("matchConditions"), &expressions, errors);
 }
 
-/// Where a webhook is, of admission or conversion.
-pub(super) fn client(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the `clientConfig` of an admission or conversion webhook.
+pub(super) fn client_config(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let (url, service) = (at.field("url"), at.field("service"));
     if url.is_set() == service.is_set() {
         return at.required(errors, "exactly one of url or service is required");
@@ -132,10 +132,10 @@ pub(super) fn client(at: &At<'_, '_>, errors: &mut ErrorList) {
     if url.is_set() {
         return validate_url(&url, errors);
     }
-    // Upstream takes each for the other.
-    for (shown, given) in [("name", "namespace"), ("namespace", "name")] {
-        if service.str(given).is_empty() {
-            service.field(shown).required(errors, "");
+    // Upstream reports each of the two at the path of the other.
+    for (reported, empty) in [("name", "namespace"), ("namespace", "name")] {
+        if service.str(empty).is_empty() {
+            service.field(reported).required(errors, "");
         }
     }
     let port = service.field("port");
@@ -150,7 +150,7 @@ pub(super) fn client(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn validate_url(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_url(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const FORM: &str = "; desired format: https://host[/path]";
     let url = match url::parse(at.text()) {
         Ok(url) => url,
@@ -178,7 +178,7 @@ fn validate_url(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn validate_path(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_path(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let path = at.text();
     if path == "/" || path.is_empty() {
         return;
@@ -190,7 +190,7 @@ fn validate_path(at: &At<'_, '_>, errors: &mut ErrorList) {
         at.invalid(errors, "must start with a '/'");
     }
     let inner = path.strip_suffix('/').unwrap_or(path);
-    // Upstream cuts one byte off, be it a slash or not.
+    // Upstream removes the first byte even if it is not a slash.
     let inner = inner.get(1..).unwrap_or_default();
     for (index, segment) in inner.split('/').enumerate() {
         if segment.is_empty() {
@@ -203,11 +203,11 @@ fn validate_path(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn review_versions(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn review_versions(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if at.array().is_empty() {
         return at.required(errors, "must specify one of v1, v1beta1");
     }
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for version in at.items() {
         if seen.insert(version.text()) {
             version.rule(errors, names::is_dns1035_label);

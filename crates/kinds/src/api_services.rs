@@ -1,6 +1,6 @@
-//! APIServices: which group versions are served, by this server or by another one behind a service.
+//! APIServices: the group versions that this server or an aggregated one serves.
 
-use super::check::{At, child, default};
+use super::check::{Field, child, default};
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Object, Value, names, value};
 
@@ -30,7 +30,7 @@ pub(super) fn api_service(base: Strategy) -> Strategy {
         validate: |new, _| validate(new),
         validate_status: |new, _| {
             let mut errors = ErrorList::new();
-            for condition in At::of(new, "status").field("conditions").items() {
+            for condition in Field::of(new, "status").field("conditions").items() {
                 condition.field("status").one_of(&mut errors, STATUSES);
             }
             errors
@@ -39,29 +39,30 @@ pub(super) fn api_service(base: Strategy) -> Strategy {
     }
 }
 
-/// Whether this server serves the group version itself.
+/// Returns whether this server serves the group version itself.
 pub fn is_local(service: &Object) -> bool {
     service.at(&["spec", "service"]).is_none_or(Value::is_null)
 }
 
-/// The condition Available of an APIService.
+/// The condition `Available` of an APIService.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Available {
-    /// Whether requests can be answered.
+    /// The condition's status.
     pub is_available: bool,
-    /// One word.
+    /// The condition's reason, in CamelCase.
     pub reason: &'static str,
-    /// A sentence.
+    /// The condition's message.
     pub message: String,
 }
 
-/// The condition of what this server serves itself.
+/// Returns the condition of an APIService that this server serves itself.
 pub fn local() -> Available {
     let message = "Local APIServices are always available".to_owned();
     Available { is_available: true, reason: "Local", message }
 }
 
-/// Sets the condition Available; its time moves with its status only. False: it is so already.
+/// Sets the condition `Available`. `lastTransitionTime` changes only with the status. Returns whether the condition
+/// changed.
 pub fn set_available(service: &mut Object, now: &str, wanted: &Available) -> bool {
     let status = if wanted.is_available { "True" } else { "False" };
     let conditions = service.object_mut("status").entry_or("conditions", || Value::Array(vec![]));
@@ -98,11 +99,11 @@ pub fn set_available(service: &mut Object, now: &str, wanted: &Available) -> boo
 
 fn validate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let (group, version) = (spec.field("group"), spec.field("version"));
     let wanted = format!("{}.{}", version.text(), group.text());
     if new.name() != wanted && names::is_path_segment_name(new.name()).is_empty() {
-        let metadata = At::of(new, "metadata");
+        let metadata = Field::of(new, "metadata");
         let words = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
         metadata.field("name").invalid(&mut errors, &words);
     }
@@ -146,7 +147,7 @@ fn validate(new: &Object) -> ErrorList {
     errors
 }
 
-/// How many bytes a text in base64 stands for.
+/// Returns the number of bytes that a base64 text encodes.
 fn decoded_bytes(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
 }

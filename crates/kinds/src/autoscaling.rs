@@ -2,8 +2,8 @@
 
 mod metrics;
 
-use super::check::{At, Go, GoMembers, NOT_NEGATIVE, as_go, child, default};
-use super::workloads::{count_or_percent, not_above_all};
+use super::check::{Field, Go, GoMembers, NOT_NEGATIVE, as_go, child, default};
+use super::workloads::{at_most_100_percent, count_or_percent};
 use crate::gates;
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Feature, GroupVersion, Map, Object, Value, names, value};
@@ -16,7 +16,7 @@ pub(super) fn autoscaler(base: Strategy) -> Strategy {
         default: default_autoscaler,
         validate: |new, _| validate_autoscaler(new),
         validate_status: |new, _| validate_status(new),
-        owned_as_converted: true,
+        manages_converted_fields: true,
         ..base
     }
 }
@@ -25,7 +25,7 @@ fn default_autoscaler(obj: &mut Object) {
     let is_first = obj.api_version().ends_with("/v1");
     let spec = obj.object_mut("spec");
     default(spec, "minReplicas", 1);
-    // What the first version leaves out is decided when it is converted.
+    // The other defaults of v1 are set after its conversion to v2.
     if is_first {
         return;
     }
@@ -54,7 +54,7 @@ fn scaling(rules: &mut Map, policies: Vec<Value>) {
 
 fn validate_autoscaler(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let (min, max) = (spec.field("minReplicas"), spec.field("maxReplicas"));
     let least = i64::from(!gates::is_on(Feature::HPAScaleToZero));
     if min.is_set() && min.number() < least {
@@ -83,8 +83,8 @@ fn validate_autoscaler(new: &Object) -> ErrorList {
     errors
 }
 
-/// Only ReplicationControllers are scaled in the group without a name.
-fn scalable_group(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the group: in the core group, only ReplicationControllers can be scaled.
+fn scalable_group(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let version = at.field("apiVersion");
     let Some(gv) = GroupVersion::parse(version.text()) else { return };
     if gv.group.is_empty() && at.str("kind") != "ReplicationController" {
@@ -92,8 +92,8 @@ fn scalable_group(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A reference to an object by its kind, name and group.
-fn reference(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a reference to an object by kind, name and group.
+fn reference(at: &Field<'_, '_>, errors: &mut ErrorList) {
     for name in ["kind", "name"] {
         at.field(name).required_rule(errors, names::is_path_segment_name);
     }
@@ -106,13 +106,13 @@ fn reference(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn validate_status(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     status.field("currentReplicas").not_negative(&mut errors);
     status.field("desiredReplicas").not_negative(&mut errors);
     errors
 }
 
-fn behavior(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn behavior(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const WINDOW_SECONDS_MAX: i64 = 3600;
     const PERIOD_SECONDS_MAX: i64 = 1800;
     for direction in ["scaleUp", "scaleDown"] {
@@ -162,7 +162,7 @@ pub(super) fn disruption_budget(base: Strategy) -> Strategy {
 
 fn validate_budget(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let (min, max) = (spec.field("minAvailable"), spec.field("maxUnavailable"));
     if min.is_set() && max.is_set() {
         let words = "minAvailable and maxUnavailable cannot be both set";
@@ -177,7 +177,7 @@ fn validate_budget(new: &Object) -> ErrorList {
     for at in [min, max] {
         if at.is_set() {
             count_or_percent(&at, &mut errors);
-            not_above_all(&at, &mut errors);
+            at_most_100_percent(&at, &mut errors);
         }
     }
     spec.field("selector").label_selector(&mut errors);

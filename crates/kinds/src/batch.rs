@@ -5,9 +5,9 @@ mod schedule;
 mod selector;
 mod status;
 
-use super::check::{At, child, children, default, default_empty};
+use super::check::{Field, child, children, default, default_empty};
 use super::pod;
-use crate::same::{self, go};
+use crate::equality::{self, go};
 use crate::strategy::{GarbageCollection, Generation, Strategy};
 use keelson_meta::names;
 use keelson_meta::selector::Selector;
@@ -29,14 +29,14 @@ pub(super) fn job(base: Strategy) -> Strategy {
              propagationPolicy=Background to remove them or set propagationPolicy=Orphan to \
              suppress this warning",
         ),
-        shares_template_labels: true,
+        labels_from_template: true,
         default: |obj| {
             default_job_spec(obj.object_mut("spec"));
             labels_from_template(obj);
         },
         prepare_create: |obj| {
             selector::generate(obj);
-            // A name that is no label is a fault of the template, told once.
+            // Validation reports a name that is no label value as an error of the template, once.
             if names::is_valid_label_value(obj.name()).is_empty() {
                 labels_from_template(obj);
             }
@@ -62,7 +62,7 @@ pub(super) fn cron_job(base: Strategy) -> Strategy {
     }
 }
 
-/// A job without labels has those of its pods.
+/// Gives a job without labels those of its pod template.
 fn labels_from_template(job: &mut Object) {
     let labels = job.at(&["spec", "template", "metadata", "labels"]).cloned();
     if let Some(labels) = labels.filter(|labels| !labels.is_empty()) {
@@ -109,7 +109,7 @@ fn default_cron_job(obj: &mut Object) {
 
 fn validate_job(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     selector::validate(new, old, &mut errors);
     job_spec(&spec, &mut errors);
     job_selector(&spec, &mut errors);
@@ -117,20 +117,20 @@ fn validate_job(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Upstream checks the spec of a changed job once more before it looks at what changed.
+/// Like upstream, validates the spec of an updated job once more before its changes.
 fn validate_job_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     job_spec(&spec, &mut errors);
     job_selector(&spec, &mut errors);
     job_update(new, old, &mut errors);
     errors
 }
 
-/// The pods of an indexed job are named after it and their index.
+/// Checks that the pods of an indexed job, named after it and their index, have valid host names.
 fn pod_host_name(job: &Object, errors: &mut ErrorList) {
-    let spec = At::of(job, "spec");
+    let spec = Field::of(job, "spec");
     let count = spec.int("completions").unwrap_or(0);
     if spec.str("completionMode") != "Indexed" || count <= 0 {
         return;
@@ -138,12 +138,12 @@ fn pod_host_name(job: &Object, errors: &mut ErrorList) {
     let longest = format!("{}-{}", job.name(), count - 1);
     if !names::is_dns1123_label(&longest).is_empty() {
         let words = format!("will not able to create pod with invalid DNS label: {longest}");
-        At::of(job, "metadata").field("name").invalid_as(errors, job.name(), &words);
+        Field::of(job, "metadata").field("name").invalid_as(errors, job.name(), &words);
     }
 }
 
-/// The labels by which a job knows its pods.
-fn job_selector(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the selector of a job, and that it matches the template.
+fn job_selector(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let selector = spec.field("selector");
     if selector.is_set() {
         selector.label_selector(errors);
@@ -152,13 +152,13 @@ fn job_selector(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
     let template = spec.field("template");
     if let Ok(chosen) = Selector::from_object(selector.get_self())
-        && !super::workloads::chooses(&chosen, &template)
+        && !super::workloads::selector_matches(&chosen, &template)
     {
         super::workloads::labels_do_not_match(&template, errors);
     }
 }
 
-fn job_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn job_spec(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let counts = [
         "parallelism",
         "completions",
@@ -194,7 +194,7 @@ fn job_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
     restart_policy(spec, errors);
 }
 
-fn managed_by(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn managed_by(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const BYTES_MAX: usize = 63;
     if !at.is_set() || !at.not_empty(errors, "") {
         return;
@@ -213,13 +213,13 @@ fn managed_by(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.not_too_long(errors, BYTES_MAX);
 }
 
-fn at_most(at: &At<'_, '_>, max: i64, when: &str, errors: &mut ErrorList) {
+fn at_most(at: &Field<'_, '_>, max: i64, when: &str, errors: &mut ErrorList) {
     if at.number() > max {
         at.invalid(errors, &format!("must be less than or equal to {max}{when}"));
     }
 }
 
-fn indexed(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn indexed(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let (completions, parallelism) = (spec.field("completions"), spec.field("parallelism"));
     let failed = spec.field("maxFailedIndexes");
     if !completions.is_set() {
@@ -240,7 +240,7 @@ fn indexed(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn restart_policy(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn restart_policy(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let template = spec.field("template");
     let inner = template.field("spec");
     let at = inner.field("restartPolicy");
@@ -256,7 +256,7 @@ fn restart_policy(spec: &At<'_, '_>, errors: &mut ErrorList) {
 }
 
 fn job_update(new: &Object, old: &Object, errors: &mut ErrorList) {
-    let (spec, stored) = (At::of(new, "spec"), At::of(old, "spec"));
+    let (spec, stored) = (Field::of(new, "spec"), Field::of(old, "spec"));
     completions(&spec, &stored, errors);
     spec.unchanged_member("selector", go::JOB_SPEC, stored.value, errors);
     template_update(&spec, old, errors);
@@ -266,7 +266,7 @@ fn job_update(new: &Object, old: &Object, errors: &mut ErrorList) {
     }
 }
 
-fn completions(spec: &At<'_, '_>, stored: &At<'_, '_>, errors: &mut ErrorList) {
+fn completions(spec: &Field<'_, '_>, stored: &Field<'_, '_>, errors: &mut ErrorList) {
     let at = spec.field("completions");
     if spec.str("completionMode") != "Indexed" {
         return at.unchanged(errors, stored.get("completions"));
@@ -277,10 +277,10 @@ fn completions(spec: &At<'_, '_>, stored: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A job that waits and never ran may still be told where its pods shall run.
-fn template_update(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
+/// Validates changes of the template. A suspended job that never started may change its scheduling directives.
+fn template_update(spec: &Field<'_, '_>, old: &Object, errors: &mut ErrorList) {
     let at = spec.field("template");
-    let before = At::of(old, "spec");
+    let before = Field::of(old, "spec");
     let stored = before.get("template");
     let suspended = old.at(&["spec", "suspend"]).and_then(Value::as_bool) == Some(true);
     if !suspended || !old.str_at(&["status", "startTime"]).is_empty() {
@@ -301,14 +301,14 @@ fn template_update(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
         }
         template
     };
-    if !same::equal_members(go::JOB_SPEC, "template", &rest(at.value), &rest(stored)) {
+    if !equality::equal_members(go::JOB_SPEC, "template", &rest(at.value), &rest(stored)) {
         at.field("spec").invalid(errors, keelson_meta::object_meta::IMMUTABLE);
     }
 }
 
 fn validate_cron_job(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     schedule::validate(&spec, &mut errors);
     spec.field("concurrencyPolicy").required_one_of(&mut errors, &["Allow", "Forbid", "Replace"]);
     let template = spec.field("jobTemplate");

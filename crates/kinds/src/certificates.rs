@@ -1,12 +1,12 @@
-//! CertificateSigningRequests, as far as no certificate has to be read.
+//! CertificateSigningRequests.
 
 mod trust;
 
 pub(super) use trust::{bundle, pod_request};
 
-use super::check::At;
-use crate::strategy::{FieldOwners, PartRules, Strategy};
-use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, User, Value, names};
+use super::check::Field;
+use crate::strategy::{ResetFields, Strategy, SubresourceStrategy};
+use keelson_meta::{ErrorList, FieldError, Object, Path, SmallSet, Str, User, Value, names};
 use std::collections::HashMap;
 
 const SECONDS_MIN: i64 = 600;
@@ -41,8 +41,8 @@ const USAGES: &[&str] = &[
 pub(super) fn signing_request(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_anything,
-        owners: FieldOwners::Approved,
-        note_user: note_requester,
+        reset_fields: ResetFields::CertificateApproval,
+        record_user: record_requester,
         prepare_update: |new, old| match old.get("spec").cloned() {
             Some(spec) => {
                 new.root.insert("spec", spec);
@@ -51,18 +51,18 @@ pub(super) fn signing_request(base: Strategy) -> Strategy {
                 new.root.remove("spec");
             }
         },
-        note_time,
+        record_time,
         validate: |new, _| validate(new),
         validate_status: |new, old| {
             let mut errors = ErrorList::new();
-            no_condition_lost(new, old, &mut errors);
+            no_condition_removed(new, old, &mut errors);
             for kind in ["Approved", "Denied"] {
                 if count(new, kind) > old.map_or(0, |old| count(old, kind)) {
                     let words = format!("updates may not add a condition of type {kind:?}");
                     errors.push(FieldError::forbidden(&conditions_path(), &words));
                 }
             }
-            let status = At::of(new, "status");
+            let status = Field::of(new, "status");
             let place = status.field("certificate");
             let before = old.map(|old| old.str_at(&["status", "certificate"])).unwrap_or_default();
             if !before.is_empty() && place.text() != before {
@@ -72,12 +72,12 @@ pub(super) fn signing_request(base: Strategy) -> Strategy {
             certificate(&place, &mut errors);
             errors
         },
-        parts: &[PartRules {
+        subresources: &[SubresourceStrategy {
             name: "approval",
             prepare: keep_spec_and_certificate,
             validate: |new, old| {
                 let mut errors = ErrorList::new();
-                no_condition_lost(new, old, &mut errors);
+                no_condition_removed(new, old, &mut errors);
                 conditions(new, &mut errors);
                 errors
             },
@@ -86,7 +86,7 @@ pub(super) fn signing_request(base: Strategy) -> Strategy {
     }
 }
 
-/// An approval changes conditions and metadata, and nothing else.
+/// Restores everything that an approval may not change: all but conditions and metadata.
 fn keep_spec_and_certificate(new: &mut Object, old: &Object) {
     if let Some(spec) = old.get("spec").cloned() {
         new.root.insert("spec", spec);
@@ -98,13 +98,13 @@ fn keep_spec_and_certificate(new: &mut Object, old: &Object) {
     };
 }
 
-/// A condition knows when it was last said, and since when it holds.
-fn note_time(new: &mut Object, old: &Object, now: &str) {
+/// Sets `lastUpdateTime` and `lastTransitionTime` of the conditions.
+fn record_time(new: &mut Object, old: &Object, now: &str) {
     let Some(status) = new.root.get_mut("status").and_then(Value::as_object_mut) else { return };
     fn says(condition: &Value) -> [String; 2] {
         ["type", "status"].map(|name| condition.str_at(&[name]).unwrap_or_default().to_owned())
     }
-    // Of equal ones the first counts.
+    // The first of equal conditions is used.
     let stored: HashMap<_, &Value> =
         old.array_at(&["status", "conditions"]).iter().rev().map(|one| (says(one), one)).collect();
     let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
@@ -129,8 +129,8 @@ fn count(obj: &Object, kind: &str) -> usize {
     conditions.filter(|condition| condition.str_at(&["type"]) == Some(kind)).count()
 }
 
-/// What was decided about a request stays decided.
-fn no_condition_lost(new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
+/// Checks that no decision about the request is removed.
+fn no_condition_removed(new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
     for kind in ["Approved", "Denied", "Failed"] {
         if count(new, kind) < old.map_or(0, |old| count(old, kind)) {
             let words = format!("updates may not remove a condition of type {kind:?}");
@@ -140,9 +140,9 @@ fn no_condition_lost(new: &Object, old: Option<&Object>, errors: &mut ErrorList)
 }
 
 fn conditions(obj: &Object, errors: &mut ErrorList) {
-    let status = At::of(obj, "status");
+    let status = Field::of(obj, "status");
     let all = status.field("conditions");
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for condition in all.items() {
         let (kind, says) = (condition.field("type"), condition.field("status"));
         if kind.text().is_empty() {
@@ -166,8 +166,8 @@ fn conditions(obj: &Object, errors: &mut ErrorList) {
     }
 }
 
-/// Who asks for a certificate is for the server to say.
-fn note_requester(request: &mut Object, user: &User) {
+/// Sets the user of the request.
+fn record_requester(request: &mut Object, user: &User) {
     let texts = |texts: &[Str]| -> Vec<Value> {
         texts.iter().map(|text| Value::from(text.as_str())).collect()
     };
@@ -190,7 +190,7 @@ fn note_requester(request: &mut Object, user: &User) {
 
 fn validate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let request = spec.field("request");
     if pem_blocks(&decoded(request.text())).first().map(String::as_str)
         != Some("CERTIFICATE REQUEST")
@@ -199,7 +199,7 @@ fn validate(new: &Object) -> ErrorList {
     }
     let usages = spec.field("usages");
     usages.not_empty(&mut errors, "");
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for usage in usages.items() {
         usage.one_of(&mut errors, USAGES);
         if !seen.insert(usage.text()) {
@@ -220,8 +220,8 @@ fn validate(new: &Object) -> ErrorList {
     errors
 }
 
-/// `example.com/signer-name`.
-fn signer_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a signer name such as `example.com/signer-name`.
+fn signer_name(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const FORM: &str =
         "must be a fully qualified domain and path of the form 'example.com/signer-name'";
     if !at.not_empty(errors, "") {
@@ -230,7 +230,7 @@ fn signer_name(at: &At<'_, '_>, errors: &mut ErrorList) {
     let parts: Vec<&str> = at.text().split('/').collect();
     let [domain, path] = parts.as_slice() else { return at.invalid(errors, FORM) };
     let labels: Vec<&str> = domain.split('.').collect();
-    // Only the first label that is wrong is told.
+    // Upstream reports only the first invalid label.
     if let Some(label) = labels.iter().find(|label| !names::is_dns1123_label(label).is_empty()) {
         for why in names::is_dns1123_label(label) {
             let shown = keelson_meta::status::quote(label);
@@ -257,13 +257,13 @@ fn decoded(text: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default()
 }
 
-/// The kinds of the blocks in a PEM text.
+/// Returns the types of the blocks in a PEM text.
 fn pem_blocks(text: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(text);
     const END: &str = "-----END ";
     let ends =
         text.match_indices(END).filter_map(|(at, _)| text[at + END.len()..].split_once("-----"));
-    let ends: Seen<&str> = ends.map(|(kind, _)| kind).collect();
+    let ends: SmallSet<&str> = ends.map(|(kind, _)| kind).collect();
     let kind = |line: &str| {
         let kind = line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----")?;
         ends.contains(kind).then(|| kind.to_owned())
@@ -271,7 +271,7 @@ fn pem_blocks(text: &[u8]) -> Vec<String> {
     text.lines().filter_map(kind).collect()
 }
 
-fn certificate(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn certificate(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const HIDDEN: &str = "<certificate data>";
     if at.text().is_empty() {
         return;

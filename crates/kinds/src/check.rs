@@ -1,163 +1,162 @@
-//! [`At`]: a value and where it stands, with the checks that all kinds share. A check appends
-//! what is wrong to a list, so that the order of faults is the order in which checks are written.
+//! [`Field`]: a value with its path, and the checks that all kinds share. A check appends errors to a list, so the
+//! order of errors is the order of the checks.
 
-use crate::same;
-use crate::same::alike;
+use crate::equality;
+use crate::equality::equal_or_empty;
 use keelson_meta::names;
 use keelson_meta::object_meta::{IMMUTABLE, validate_labels};
 use keelson_meta::selector::validate_label_selector;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Quantity, Str, Value};
 
-/// What an absent member counts as.
 static NULL: Value = Value::Null;
 static NO_TEXT: Value = Value::String(Str::new_static(""));
 
-/// A value and where it stands.
+/// A value with its path.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At<'v, 'p> {
-    /// The value; null when it is absent.
+pub(super) struct Field<'v, 'p> {
+    /// The value; null when absent.
     pub value: &'v Value,
-    /// Where it stands.
+    /// The path of the value.
     pub path: Path<'p>,
 }
 
-impl<'v, 'p> At<'v, 'p> {
-    /// A top-level member of an object.
-    pub fn of(obj: &'v Object, name: &'p str) -> At<'v, 'p> {
-        At { value: obj.get(name).unwrap_or(&NULL), path: Path::new(name) }
+impl<'v, 'p> Field<'v, 'p> {
+    /// Returns a top-level field of an object.
+    pub fn of(obj: &'v Object, name: &'p str) -> Field<'v, 'p> {
+        Field { value: obj.get(name).unwrap_or(&NULL), path: Path::new(name) }
     }
 
-    /// A value at a place of its own.
-    pub fn new(value: Option<&'v Value>, path: Path<'p>) -> At<'v, 'p> {
-        At { value: value.unwrap_or(&NULL), path }
+    /// Creates a field of a value and a path.
+    pub fn new(value: Option<&'v Value>, path: Path<'p>) -> Field<'v, 'p> {
+        Field { value: value.unwrap_or(&NULL), path }
     }
 
-    /// The member `name`.
-    pub fn field<'q>(&'q self, name: &'q str) -> At<'v, 'q> {
-        At { value: self.get(name), path: self.path.field(name) }
+    /// Returns the field `name` of a struct.
+    pub fn field<'q>(&'q self, name: &'q str) -> Field<'v, 'q> {
+        Field { value: self.get(name), path: self.path.field(name) }
     }
 
-    /// The entry `key` of a map.
-    pub fn field_at<'q>(&'q self, key: &'q str) -> At<'v, 'q> {
-        At { value: self.get(key), path: self.path.key(key) }
+    /// Returns the entry `key` of a map.
+    pub fn field_at<'q>(&'q self, key: &'q str) -> Field<'v, 'q> {
+        Field { value: self.get(key), path: self.path.key(key) }
     }
 
-    /// The value of the member `name`; null when it is absent.
+    /// Returns the value of the field `name`; null when absent.
     pub fn get(&self, name: &str) -> &'v Value {
         self.value.get(name).unwrap_or(&NULL)
     }
 
-    /// The items of a list.
-    pub fn items<'q>(&'q self) -> impl Iterator<Item = At<'v, 'q>> {
-        self.array().iter().enumerate().map(|(i, value)| At { value, path: self.path.index(i) })
+    /// Iterates over the items of a list.
+    pub fn items<'q>(&'q self) -> impl Iterator<Item = Field<'v, 'q>> {
+        self.array().iter().enumerate().map(|(i, value)| Field { value, path: self.path.index(i) })
     }
 
-    /// The entries of a map, sorted by key.
-    pub fn entries<'q>(&'q self) -> impl Iterator<Item = (&'v str, At<'v, 'q>)>
+    /// Iterates over the entries of a map, sorted by key.
+    pub fn entries<'q>(&'q self) -> impl Iterator<Item = (&'v str, Field<'v, 'q>)>
     where
         'v: 'q,
     {
         let map = self.value.as_object();
         let sorted = map.map(Map::sorted).unwrap_or_default();
         let place = |(key, value): (&'v Str, &'v Value)| {
-            (key.as_str(), At { value, path: self.path.key(key) })
+            (key.as_str(), Field { value, path: self.path.key(key) })
         };
         sorted.into_iter().map(place)
     }
 
-    /// The items of a list; an absent list is an empty one.
+    /// Returns the items of a list; empty when absent.
     pub fn array(&self) -> &'v [Value] {
         self.value.as_array().unwrap_or_default()
     }
 
-    /// The text; absent is empty.
+    /// Returns the string; empty when absent.
     pub fn text(&self) -> &'v str {
         self.value.as_str().unwrap_or_default()
     }
 
-    /// The text of a member.
+    /// Returns the string of the field `name`; empty when absent.
     pub fn str(&self, name: &str) -> &'v str {
         self.get(name).as_str().unwrap_or_default()
     }
 
-    /// The number; absent is 0.
+    /// Returns the number; 0 when absent.
     pub fn number(&self) -> i64 {
         self.value.as_int().unwrap_or(0)
     }
 
-    /// The number of a member.
+    /// Returns the number of the field `name`.
     pub fn int(&self, name: &str) -> Option<i64> {
         self.get(name).as_int()
     }
 
-    /// Whether a member is true.
+    /// Returns whether the field `name` is true.
     pub fn flag(&self, name: &str) -> bool {
         self.get(name).as_bool() == Some(true)
     }
 
-    /// The value, if there is one.
+    /// Returns the value unless it is absent.
     pub fn get_self(&self) -> Option<&'v Value> {
         Some(self.value).filter(|value| !value.is_null())
     }
 
-    /// Whether there is a value.
+    /// Returns whether the value is present.
     pub fn is_set(&self) -> bool {
         !self.value.is_null()
     }
 
-    /// Whether a member is there.
+    /// Returns whether the field `name` is present.
     pub fn has(&self, name: &str) -> bool {
         !self.get(name).is_null()
     }
 
-    /// The value must be there.
+    /// Adds the error `Required value`.
     pub fn required(&self, errors: &mut ErrorList, detail: &str) {
         errors.push_with(|| FieldError::required(&self.path, detail));
     }
 
-    /// The value is not allowed.
+    /// Adds the error `Invalid value`.
     pub fn invalid(&self, errors: &mut ErrorList, detail: &str) {
         errors.push_with(|| FieldError::invalid(&self.path, self.value.clone(), detail));
     }
 
-    /// The value is not allowed, and messages show `shown` for it.
+    /// Adds the error `Invalid value` with `shown` in place of the value.
     pub fn invalid_as(&self, errors: &mut ErrorList, shown: impl Into<Value>, detail: &str) {
         errors.push_with(|| FieldError::invalid(&self.path, shown, detail));
     }
 
-    /// The value may not be given.
+    /// Adds the error `Forbidden`.
     pub fn forbidden(&self, errors: &mut ErrorList, detail: &str) {
         errors.push_with(|| FieldError::forbidden(&self.path, detail));
     }
 
-    /// The value stands twice.
+    /// Adds the error `Duplicate value`.
     pub fn duplicate(&self, errors: &mut ErrorList) {
-        // What can be a duplicate and is not set is an empty text.
+        // An absent duplicate is shown as an empty string.
         let shown = if self.value.is_null() { &NO_TEXT } else { self.value };
         errors.push_with(|| FieldError::duplicate(&self.path, shown.clone()));
     }
 
-    /// The value is outside a fixed set.
+    /// Adds the error `Unsupported value`.
     pub fn not_supported(&self, errors: &mut ErrorList, valid: &[&str]) {
         let shown = || if self.is_set() { self.value.clone() } else { Value::from("") };
         errors.push_with(|| FieldError::not_supported(&self.path, shown(), valid));
     }
 
-    /// The value must be one of a fixed set, in which the empty text is not.
+    /// Requires the string to be one of `valid`.
     pub fn one_of(&self, errors: &mut ErrorList, valid: &[&str]) {
         if !valid.contains(&self.text()) {
             self.not_supported(errors, valid);
         }
     }
 
-    /// Like [`At::one_of`] when there is a value.
+    /// Requires the string to be one of `valid` if the value is present.
     pub fn one_of_if_set(&self, errors: &mut ErrorList, valid: &[&str]) {
         if self.is_set() {
             self.one_of(errors, valid);
         }
     }
 
-    /// Like [`At::one_of`], where the empty text is said to be missing.
+    /// Requires the string to be one of `valid`; an empty one is `Required value`.
     pub fn required_one_of(&self, errors: &mut ErrorList, valid: &[&str]) {
         if self.text().is_empty() {
             self.required(errors, "");
@@ -166,7 +165,7 @@ impl<'v, 'p> At<'v, 'p> {
         }
     }
 
-    /// The text must be there.
+    /// Requires a value that is not empty. Returns whether it is not.
     pub fn not_empty(&self, errors: &mut ErrorList, detail: &str) -> bool {
         if self.value.is_empty() {
             self.required(errors, detail);
@@ -174,121 +173,121 @@ impl<'v, 'p> At<'v, 'p> {
         !self.value.is_empty()
     }
 
-    /// A rule for texts, such as [`names::is_dns1123_label`].
+    /// Applies a rule for strings, such as [`names::is_dns1123_label`].
     pub fn rule(&self, errors: &mut ErrorList, rule: fn(&str) -> Vec<String>) {
         for why in rule(self.text()) {
             self.invalid_as(errors, self.text(), &why);
         }
     }
 
-    /// Like [`At::rule`] when the text is not empty.
+    /// Applies a rule if the string is not empty.
     pub fn rule_if_set(&self, errors: &mut ErrorList, rule: fn(&str) -> Vec<String>) {
         if !self.text().is_empty() {
             self.rule(errors, rule);
         }
     }
 
-    /// The text must be there and follow a rule.
+    /// Requires a string and applies a rule to it.
     pub fn required_rule(&self, errors: &mut ErrorList, rule: fn(&str) -> Vec<String>) {
         if self.not_empty(errors, "") {
             self.rule(errors, rule);
         }
     }
 
-    /// The text must not be longer than `bytes_max`.
+    /// Requires a string of at most `bytes_max` bytes.
     pub fn not_too_long(&self, errors: &mut ErrorList, bytes_max: usize) {
         if self.text().len() > bytes_max {
             errors.push_with(|| FieldError::too_long(&self.path, bytes_max));
         }
     }
 
-    /// The number must not be negative.
+    /// Requires a number that is not negative.
     pub fn not_negative(&self, errors: &mut ErrorList) {
         if self.number() < 0 {
             self.invalid(errors, NOT_NEGATIVE);
         }
     }
 
-    /// The number must lie in a range, if it is there.
+    /// Requires a number within a range if the value is present.
     pub fn in_range_if_set(&self, errors: &mut ErrorList, min: i64, max: i64) {
         if self.is_set() {
             self.in_range(errors, min, max);
         }
     }
 
-    /// The number must lie in a range.
+    /// Requires a number within a range.
     pub fn in_range(&self, errors: &mut ErrorList, min: i64, max: i64) {
         for why in names::is_in_range(self.number(), min, max) {
             self.invalid_as(errors, self.number(), &why);
         }
     }
 
-    /// The number must be that of a port.
+    /// Requires a port number.
     pub fn port(&self, errors: &mut ErrorList) {
         self.in_range(errors, 1, 65535);
     }
 
-    /// The value must be what it was.
+    /// Requires the value to equal `old`.
     pub fn unchanged(&self, errors: &mut ErrorList, old: &Value) {
-        if !alike(self.value, old) {
+        if !equal_or_empty(self.value, old) {
             self.invalid(errors, IMMUTABLE);
         }
     }
 
-    /// The member of a struct of a named type must be what it was.
+    /// Requires the field `name` of a struct of the type `of` to equal that of `old`.
     pub fn unchanged_member(&self, name: &str, of: &str, old: &Value, errors: &mut ErrorList) {
         let before = old.get(name).unwrap_or(&NULL);
-        if !same::equal_members(of, name, self.get(name), before) {
+        if !equality::equal_members(of, name, self.get(name), before) {
             self.field(name).invalid(errors, IMMUTABLE);
         }
     }
 
-    /// The same, where an absent value is shown as the zero value of a Go type that is no pointer.
+    /// Requires the value to equal `old`. The error shows an absent value as a Go zero value.
     pub fn unchanged_value(&self, errors: &mut ErrorList, old: &Value) {
         let zero = match (self.value, old) {
             (Value::Null, Value::String(_)) => Value::from(""),
             (Value::Null, Value::Object(_)) => Value::Object(Map::new()),
             _ => return self.unchanged(errors, old),
         };
-        if !alike(self.value, old) {
+        if !equal_or_empty(self.value, old) {
             self.invalid_as(errors, zero, IMMUTABLE);
         }
     }
 
-    /// Labels.
+    /// Validates labels.
     pub fn labels(&self, errors: &mut ErrorList) {
         errors.extend(validate_labels(self.value.as_object(), &self.path));
     }
 
-    /// A label selector.
+    /// Validates a label selector.
     pub fn label_selector(&self, errors: &mut ErrorList) {
         errors.extend(validate_label_selector(Some(self.value), &self.path));
     }
 
-    /// The amount, if the text is one.
+    /// Returns the value as a quantity if it is one.
     pub fn quantity(&self) -> Option<Quantity> {
         quantity(self.value)
     }
 }
 
-/// How Go shows a member of a struct that has no names of JSON.
+/// How Go formats a field of an internal struct, which has no JSON names.
 pub(super) enum Go {
-    /// A pointer, a list or a map, which is null when it is absent.
+    /// A pointer, list or map: null when absent.
     Pointer,
-    /// A text, empty when it is absent.
+    /// A string: empty when absent.
     Text,
-    /// A number, 0 when it is absent.
+    /// A number: 0 when absent.
     Number,
-    /// A pointer to such a struct.
+    /// A pointer to an internal struct.
     Struct(GoMembers),
-    /// A list of such structs.
+    /// A list of internal structs.
     List(GoMembers),
 }
 
-/// The members of a struct by their names in Go, in order.
+/// The fields of an internal struct by their Go names, in order.
 pub(super) type GoMembers = &'static [(&'static str, Go)];
 
-/// A struct as messages show it that Go has no names of JSON for: with all of its members.
+/// Converts a value to the form in which error messages show an internal struct: with all fields, by their Go names.
 pub(super) fn as_go(value: &Value, members: GoMembers) -> Value {
     let Some(given) = value.as_object() else { return Value::Null };
     let mut shown = Map::new();
@@ -312,10 +311,10 @@ pub(super) fn as_go(value: &Value, members: GoMembers) -> Value {
     Value::Object(shown)
 }
 
-/// The words for a number below zero.
+/// The error message for a negative number.
 pub(super) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
-/// An amount as objects hold it: text, or a number from before it was made canonical.
+/// Parses a quantity: a string, or an integer that was stored before quantities were canonicalized.
 pub(super) fn quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::String(text) => text.parse().ok(),
@@ -326,31 +325,31 @@ pub(super) fn quantity(value: &Value) -> Option<Quantity> {
     }
 }
 
-/// Sets a member that is absent or null.
+/// Sets a field that is absent or null.
 pub(super) fn default(map: &mut Map, name: &'static str, value: impl Into<Value>) {
     default_at(map, Str::new_static(name), value);
 }
 
-/// The same for a name that is not fixed.
+/// Sets a field that is absent or null, for a name that is not static.
 pub(super) fn default_at(map: &mut Map, name: Str, value: impl Into<Value>) {
     if map.get(&name).is_none_or(Value::is_null) {
         map.insert(name, value);
     }
 }
 
-/// Sets a member that is absent or a zero value.
+/// Sets a field that is absent or has a zero value.
 pub(super) fn default_empty(map: &mut Map, name: &'static str, value: impl Into<Value>) {
     if map.get(name).is_none_or(Value::is_empty) {
         map.insert(Str::new_static(name), value);
     }
 }
 
-/// The map at a member, if there is one.
+/// Returns the map at a field, if there is one.
 pub(super) fn child<'m>(map: &'m mut Map, name: &str) -> Option<&'m mut Map> {
     map.get_mut(name).and_then(Value::as_object_mut)
 }
 
-/// The maps in the list at a member.
+/// Iterates over the maps in the list at a field.
 pub(super) fn children<'m>(map: &'m mut Map, name: &str) -> impl Iterator<Item = &'m mut Map> {
     map.get_mut(name)
         .and_then(Value::as_array_mut)

@@ -1,6 +1,6 @@
-//! The spec of a claim of storage, in a claim or in a template of claims, and the metadata of such templates.
+//! The spec of PersistentVolumeClaims and of their templates, and the metadata of templates.
 
-use crate::check::At;
+use crate::check::Field;
 use keelson_meta::object_meta::validate_annotations;
 use keelson_meta::{ErrorList, FieldError, Map, Value, names};
 
@@ -9,8 +9,8 @@ const ACCESS_MODES: &[&str] =
 const NOT_POSITIVE: &str = "must be greater than zero";
 pub(crate) const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
 
-/// The spec of a claim. `any_group`: groups of sources are not checked.
-pub(crate) fn claim_spec(spec: &At<'_, '_>, any_group: bool, errors: &mut ErrorList) {
+/// Validates the spec of a claim. `any_group`: whether to accept any API group of data sources.
+pub(crate) fn claim_spec(spec: &Field<'_, '_>, any_group: bool, errors: &mut ErrorList) {
     let modes = spec.field("accessModes");
     modes.not_empty(errors, "at least 1 access mode is required");
     spec.field("selector").label_selector(errors);
@@ -19,7 +19,7 @@ pub(crate) fn claim_spec(spec: &At<'_, '_>, any_group: bool, errors: &mut ErrorL
     let place = resources.path.key("storage");
     match resources.get("requests").get("storage") {
         None => errors.push(FieldError::required(&place, "")),
-        Some(amount) => positive(&At { value: amount, path: place }, errors),
+        Some(amount) => positive(&Field { value: amount, path: place }, errors),
     }
     spec.field("storageClassName").rule_if_set(errors, names::is_dns1123_subdomain);
     spec.field("volumeMode").one_of_if_set(errors, VOLUME_MODES);
@@ -30,7 +30,7 @@ pub(crate) fn claim_spec(spec: &At<'_, '_>, any_group: bool, errors: &mut ErrorL
     let (source, reference) = (spec.field("dataSource"), spec.field("dataSourceRef"));
     let same = |name: &str| source.str(name) == reference.str(name);
     let alike = ["apiGroup", "kind", "name"].iter().all(|name| same(name));
-    // The place is shown where the value would be.
+    // Upstream shows an empty struct as the value.
     let refuse = |words: &str| FieldError::invalid(&spec.path, Map::new(), words);
     if !reference.str("namespace").is_empty() && source.is_set() {
         errors.push(refuse("may not be specified when dataSourceRef.namespace is specified"));
@@ -39,7 +39,7 @@ pub(crate) fn claim_spec(spec: &At<'_, '_>, any_group: bool, errors: &mut ErrorL
     }
 }
 
-pub(crate) fn access_modes(modes: &At<'_, '_>, errors: &mut ErrorList) {
+pub(crate) fn access_modes(modes: &Field<'_, '_>, errors: &mut ErrorList) {
     for mode in modes.items().filter(|mode| !ACCESS_MODES.contains(&mode.text())) {
         errors.push(FieldError::not_supported(&modes.path, mode.text(), ACCESS_MODES));
     }
@@ -50,13 +50,13 @@ pub(crate) fn access_modes(modes: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-pub(crate) fn positive(at: &At<'_, '_>, errors: &mut ErrorList) {
+pub(crate) fn positive(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if at.quantity().is_some_and(|amount| amount.sign() <= 0) {
         at.invalid(errors, NOT_POSITIVE);
     }
 }
 
-fn data_source(at: &At<'_, '_>, any_group: bool, errors: &mut ErrorList) {
+fn data_source(at: &Field<'_, '_>, any_group: bool, errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
@@ -73,9 +73,8 @@ fn data_source(at: &At<'_, '_>, any_group: bool, errors: &mut ErrorList) {
     at.field("namespace").rule_if_set(errors, names::is_dns1123_label);
 }
 
-/// The metadata of a template of claims: all but labels and annotations belong to the objects that are made
-/// of it.
-pub(crate) fn template_metadata(metadata: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the metadata of a claim template, which may have only labels and annotations.
+pub(crate) fn template_metadata(metadata: &Field<'_, '_>, errors: &mut ErrorList) {
     const FORBIDDEN: &[(&str, &str)] = &[
         ("name", "name"),
         ("generateName", "generateName"),
@@ -101,7 +100,7 @@ pub(crate) fn template_metadata(metadata: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Whether a member of metadata says something; a grace period of 0 seconds does.
+/// Returns whether a field of metadata is set; a grace period of 0 seconds is.
 fn is_given(name: &str, value: &Value) -> bool {
     match (name, value) {
         ("deletionGracePeriodSeconds", value) | (_, value @ Value::Array(_)) => !value.is_null(),

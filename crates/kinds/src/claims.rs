@@ -1,16 +1,16 @@
-//! Claims of storage, and the volumes that they are bound to.
+//! PersistentVolumeClaims and PersistentVolumes.
 
-use super::check::{At, child, default, default_empty};
-use super::pod::warnings::{Warnings, claim_sizes, gathered, old_volume};
+use super::check::{Field, child, default, default_empty};
+use super::pod::warnings::{Warnings, claim_sizes, collect_warnings, deprecated_volume};
 use super::pod::{differences, scheduling, volumes};
 use crate::claim_template::{VOLUME_MODES, access_modes, claim_spec, positive};
+use crate::equality::{self, go};
 use crate::gates;
-use crate::same::{self, go};
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, Feature, FieldError, Map, Object, Path, Str, Value, names, value};
 
-/// Where claims had their class before there was a field.
+/// The annotation that named the storage class before the field existed.
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// PersistentVolumeClaims.
@@ -19,14 +19,14 @@ pub(super) fn claim(base: Strategy) -> Strategy {
         default: |obj| default_claim(&mut obj.root),
         prepare_create: |obj| {
             obj.root.insert("status", value!({"phase": "Pending"}));
-            drop_foreign_source(obj.object_mut("spec"));
-            same_sources(obj, None);
+            drop_cross_namespace_source(obj.object_mut("spec"));
+            sync_data_sources(obj, None);
         },
         prepare_update: |obj, old| {
             if old.at(&["spec", "dataSourceRef"]).is_none() {
-                drop_foreign_source(obj.object_mut("spec"));
+                drop_cross_namespace_source(obj.object_mut("spec"));
             }
-            same_sources(obj, Some(old));
+            sync_data_sources(obj, Some(old));
         },
         validate: validate_claim,
         validate_status: |new, _| claim_status(new),
@@ -35,14 +35,14 @@ pub(super) fn claim(base: Strategy) -> Strategy {
     }
 }
 
-/// Defaults of a claim, whole or as a template.
+/// Sets the defaults of a claim or of a claim template.
 pub(super) fn default_claim(claim: &mut Map) {
     default_empty(claim.object_at("status"), "phase", "Pending");
     default(claim.object_at("spec"), "volumeMode", "Filesystem");
 }
 
-/// Without `CrossNamespaceVolumeDataSource` a source in another namespace is dropped.
-fn drop_foreign_source(spec: &mut Map) {
+/// Drops a data source in another namespace unless `CrossNamespaceVolumeDataSource` is enabled.
+fn drop_cross_namespace_source(spec: &mut Map) {
     if gates::is_on(Feature::CrossNamespaceVolumeDataSource) {
         return;
     }
@@ -52,8 +52,8 @@ fn drop_foreign_source(spec: &mut Map) {
     }
 }
 
-/// `dataSource` is the older name of `dataSourceRef`, for fewer kinds; both are shown.
-fn same_sources(claim: &mut Object, old: Option<&Object>) {
+/// Copies `dataSource` to `dataSourceRef` or back. `dataSource` supports fewer kinds.
+fn sync_data_sources(claim: &mut Object, old: Option<&Object>) {
     let had_source = old.is_some_and(|old| old.at(&["spec", "dataSource"]).is_some());
     let spec = claim.object_mut("spec");
     let text = |value: &Value, name: &str| value.str_at(&[name]).unwrap_or_default().to_owned();
@@ -84,8 +84,8 @@ fn same_sources(claim: &mut Object, old: Option<&Object>) {
 
 fn validate_claim(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
-    // Sources that were taken before groups were checked stay.
+    let spec = Field::of(new, "spec");
+    // Sources of stored claims keep a group that is no longer valid.
     let has_group = |old: &Object| {
         let mut sources = ["dataSource", "dataSourceRef"].iter();
         sources.any(|source| {
@@ -99,7 +99,7 @@ fn validate_claim(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Warns of an annotation that a field has taken over.
+/// Warns of an annotation that a field has replaced.
 fn old_annotation(obj: &Object, key: &str, text: &str, warnings: &mut Warnings) {
     if obj.annotation(key).is_some() {
         let metadata = Path::new("metadata");
@@ -110,29 +110,29 @@ fn old_annotation(obj: &Object, key: &str, text: &str, warnings: &mut Warnings) 
 const OLD_CLASS_TEXT: &str = "deprecated since v1.8; use \"storageClassName\" attribute instead";
 
 fn claim_warnings(claim: &Object) -> Vec<Str> {
-    gathered(|warnings| {
+    collect_warnings(|warnings| {
         old_annotation(claim, OLD_CLASS, OLD_CLASS_TEXT, warnings);
-        claim_sizes(&At::of(claim, "spec"), warnings);
+        claim_sizes(&Field::of(claim, "spec"), warnings);
     })
 }
 
 fn volume_warnings(volume: &Object) -> Vec<Str> {
-    gathered(|warnings| {
+    collect_warnings(|warnings| {
         old_annotation(volume, OLD_CLASS, OLD_CLASS_TEXT, warnings);
         let options = "deprecated since v1.31; use \"mountOptions\" attribute instead";
         old_annotation(volume, "volume.beta.kubernetes.io/mount-options", options, warnings);
-        let spec = At::of(volume, "spec");
+        let spec = Field::of(volume, "spec");
         let policy = spec.field("persistentVolumeReclaimPolicy");
         if policy.text() == "Recycle" {
             let text = "The Recycle reclaim policy is deprecated. Instead, the recommended approach \
                         is to use dynamic provisioning.";
             warnings.push(&policy.path, text);
         }
-        old_volume(&spec, warnings);
+        deprecated_volume(&spec, warnings);
     })
 }
 
-/// The status of a claim.
+/// Validates the status of a claim.
 fn claim_status(new: &Object) -> ErrorList {
     const RESIZES: &[&str] = &[
         "ControllerResizeInProgress",
@@ -142,7 +142,7 @@ fn claim_status(new: &Object) -> ErrorList {
         "NodeResizePending",
     ];
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     for (_, amount) in status.field("capacity").entries() {
         valid_amount(&amount, &mut errors);
     }
@@ -162,21 +162,21 @@ fn claim_status(new: &Object) -> ErrorList {
     errors
 }
 
-/// The name of what a claim is given: `storage`, or a name of somebody else's.
-fn resource_key(at: &At<'_, '_>, name: &str, errors: &mut ErrorList) -> bool {
+/// Validates a resource name: `storage`, or one with another domain. Returns whether it is valid.
+fn resource_key(at: &Field<'_, '_>, name: &str, errors: &mut ErrorList) -> bool {
     let before = errors.len();
-    let faults = names::is_qualified_name(name);
-    for why in &faults {
+    let messages = names::is_qualified_name(name);
+    for why in &messages {
         at.invalid_as(errors, name, why);
     }
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
-    if faults.is_empty() && is_native && name != "storage" {
+    if messages.is_empty() && is_native && name != "storage" {
         errors.push(FieldError::not_supported(&at.path, name, &["storage"]));
     }
     errors.len() == before
 }
 
-fn valid_amount(amount: &At<'_, '_>, errors: &mut ErrorList) {
+fn valid_amount(amount: &Field<'_, '_>, errors: &mut ErrorList) {
     if let Some(quantity) = amount.quantity()
         && quantity.value() < 0
     {
@@ -185,57 +185,57 @@ fn valid_amount(amount: &At<'_, '_>, errors: &mut ErrorList) {
 }
 
 fn claim_update(new: &Object, old: &Object, errors: &mut ErrorList) {
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let member =
         |obj: &Object| obj.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-    let (mut wished, stored) = (member(new), member(old));
-    let keep = |wished: &mut Map, name: &str| match stored.get(name) {
-        Some(value) => wished.insert(name, value.clone()),
-        None => wished.remove(name),
+    let (mut desired, stored) = (member(new), member(old));
+    let keep = |desired: &mut Map, name: &str| match stored.get(name) {
+        Some(value) => desired.insert(name, value.clone()),
+        None => desired.remove(name),
     };
     if stored.get("volumeName").is_none_or(Value::is_empty) {
-        keep(&mut wished, "volumeName");
+        keep(&mut desired, "volumeName");
     }
-    // A claim of the old form may be told its class in the new one, and one without a class any.
+    // The annotation may be copied to the field, and a claim without a class may get one.
     let class = spec.field("storageClassName");
     let (now, then) = (new.annotation(OLD_CLASS), old.annotation(OLD_CLASS));
     let had_none = stored.get("storageClassName").is_none() && class.is_set();
     let is_then = then == Some(class.text());
     if had_none && is_then && now.is_none_or(|now| Some(now) == then) {
-        keep(&mut wished, "storageClassName");
+        keep(&mut desired, "storageClassName");
     } else {
         old_class(new, old, errors);
         if had_none && (then.is_none() || is_then) {
-            keep(&mut wished, "storageClassName");
+            keep(&mut desired, "storageClassName");
         }
     }
     let bound = old.str_at(&["status", "phase"]) == "Bound";
     if bound {
-        keep(&mut wished, "volumeAttributesClassName");
+        keep(&mut desired, "volumeAttributesClassName");
         let amount = stored.get("resources").and_then(|r| r.at(&["requests", "storage"])).cloned();
-        let resources = child(&mut wished, "resources");
+        let resources = child(&mut desired, "resources");
         let requests = resources.and_then(|resources| child(resources, "requests"));
         if let (Some(requests), Some(amount)) = (requests, amount) {
             requests.insert("storage", amount);
         }
     }
-    let (wished, before) = (Value::Object(wished), At::of(old, "spec"));
-    if !same::equal(go::CLAIM_SPEC, &wished, before.value) {
+    let (desired, before) = (Value::Object(desired), Field::of(old, "spec"));
+    if !equality::equal(go::CLAIM_SPEC, &desired, before.value) {
         let words = "spec is immutable after creation except resources.requests and \
                      volumeAttributesClassName for bound claims";
-        let words = format!("{words}\n{}", differences(&wished, before.value));
+        let words = format!("{words}\n{}", differences(&desired, before.value));
         spec.forbidden(errors, &words);
     }
     shrinks(&spec, old, errors);
     volume_mode(&spec, &stored, errors);
 }
 
-fn shrinks(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
+fn shrinks(spec: &Field<'_, '_>, old: &Object, errors: &mut ErrorList) {
     let amount = |value: Option<&Value>| value.and_then(super::check::quantity).unwrap_or_default();
-    let wished = amount(spec.value.at(&["resources", "requests", "storage"]));
+    let desired = amount(spec.value.at(&["resources", "requests", "storage"]));
     let stored = amount(old.at(&["spec", "resources", "requests", "storage"]));
     let present = amount(old.at(&["status", "capacity", "storage"]));
-    if wished < stored && wished <= present {
+    if desired < stored && desired <= present {
         let resources = spec.path.field("resources");
         let requests = resources.field("requests");
         let words = "field can not be less than status.capacity";
@@ -253,9 +253,9 @@ fn old_class(new: &Object, old: &Object, errors: &mut ErrorList) {
     }
 }
 
-/// Upstream tells this fault without `spec`.
-fn volume_mode(spec: &At<'_, '_>, stored: &Map, errors: &mut ErrorList) {
-    let at = At { value: spec.get("volumeMode"), path: Path::new("volumeMode") };
+/// Upstream's path of this error lacks `spec`.
+fn volume_mode(spec: &Field<'_, '_>, stored: &Map, errors: &mut ErrorList) {
+    let at = Field { value: spec.get("volumeMode"), path: Path::new("volumeMode") };
     at.unchanged(errors, stored.get("volumeMode").unwrap_or(&Value::Null));
 }
 
@@ -270,11 +270,11 @@ pub(super) fn volume(base: Strategy) -> Strategy {
         },
         validate: |new, _| {
             let mut errors = ErrorList::new();
-            volume_spec(&At::of(new, "spec"), &mut errors);
+            volume_spec(&Field::of(new, "spec"), &mut errors);
             errors
         },
         validate_change: validate_volume_change,
-        note_time: note_phase_change,
+        record_time: record_phase_change,
         warnings: |new, _| volume_warnings(new),
         ..base
     }
@@ -290,9 +290,9 @@ fn default_volume(obj: &mut Object) {
     }
 }
 
-type Check = fn(&At<'_, '_>, errors: &mut ErrorList);
+type Check = fn(&Field<'_, '_>, errors: &mut ErrorList);
 
-/// Sources in the order in which faults are told.
+/// The volume sources in the order of errors.
 const SOURCES: &[(&str, Check)] = &[
     ("hostPath", volumes::host_path),
     ("gcePersistentDisk", volumes::gce_disk),
@@ -318,7 +318,7 @@ const SOURCES: &[(&str, Check)] = &[
     ("csi", csi),
 ];
 
-fn glusterfs(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn glusterfs(at: &Field<'_, '_>, errors: &mut ErrorList) {
     volumes::glusterfs(at, errors);
     let namespace = at.field("endpointsNamespace");
     if namespace.is_set() && namespace.text().is_empty() {
@@ -328,7 +328,7 @@ fn glusterfs(at: &At<'_, '_>, errors: &mut ErrorList) {
     namespace.rule_if_set(errors, names::is_dns1123_label);
 }
 
-fn cinder(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn cinder(at: &Field<'_, '_>, errors: &mut ErrorList) {
     volumes::cinder(at, errors);
     let secret = at.field("secretRef");
     if secret.is_set() {
@@ -336,7 +336,7 @@ fn cinder(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn storage_os(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn storage_os(at: &Field<'_, '_>, errors: &mut ErrorList) {
     volumes::storage_os_names(at, errors);
     let secret = at.field("secretRef");
     if secret.is_set() {
@@ -345,17 +345,17 @@ fn storage_os(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn local(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn local(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let path = at.field("path");
     if path.not_empty(errors, "") {
         super::pod::paths::no_backsteps(&path, errors);
     }
 }
 
-fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn csi(at: &Field<'_, '_>, errors: &mut ErrorList) {
     volumes::driver_name(&at.field("driver"), errors);
     at.field("volumeHandle").not_empty(errors, "");
-    // Upstream does not look at `nodeStageSecretRef`.
+    // Upstream does not validate `nodeStageSecretRef`.
     let secrets = [
         "controllerPublishSecretRef",
         "controllerExpandSecretRef",
@@ -371,8 +371,8 @@ fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A volume says since when it is in its phase.
-fn note_phase_change(new: &mut Object, old: &Object, now: &str) {
+/// Sets `lastPhaseTransitionTime` when the phase changes.
+fn record_phase_change(new: &mut Object, old: &Object, now: &str) {
     const SINCE: &str = "lastPhaseTransitionTime";
     let since = |obj: &Object| obj.at(&["status", SINCE]).cloned().unwrap_or_default();
     let (given, stored) = (since(new), since(old));
@@ -389,16 +389,16 @@ fn note_phase_change(new: &mut Object, old: &Object, now: &str) {
 fn validate_volume_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let stored = old.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
     let sources = |map: &Map| {
         let mut map = map.clone();
         map.retain(|name, _| SOURCES.iter().any(|(known, _)| *known == name.as_str()));
         Value::Object(map)
     };
-    let wished = spec.value.as_object().cloned().unwrap_or_default();
-    let (now, before) = (sources(&wished), sources(&stored));
-    if !same::equal(go::VOLUME_SPEC, &now, &before) {
+    let desired = spec.value.as_object().cloned().unwrap_or_default();
+    let (now, before) = (sources(&desired), sources(&stored));
+    if !equality::equal(go::VOLUME_SPEC, &now, &before) {
         let words = "spec.persistentvolumesource is immutable after creation";
         let words = format!("{words}\n{}", differences(&now, &before));
         let place = spec.path.field("persistentvolumesource");
@@ -407,17 +407,22 @@ fn validate_volume_change(new: &Object, old: Option<&Object>) -> ErrorList {
     volume_mode(&spec, &stored, &mut errors);
     if !gates::is_on(Feature::MutablePVNodeAffinity)
         && let Some(affinity) = stored.get("nodeAffinity").filter(|value| !value.is_null())
-        && !same::equal_members(go::VOLUME_SPEC, "nodeAffinity", spec.get("nodeAffinity"), affinity)
+        && !equality::equal_members(
+            go::VOLUME_SPEC,
+            "nodeAffinity",
+            spec.get("nodeAffinity"),
+            affinity,
+        )
     {
-        // Upstream tells this fault without `spec`.
-        let at = At { value: spec.get("nodeAffinity"), path: Path::new("nodeAffinity") };
+        // Upstream's path of this error lacks `spec`.
+        let at = Field { value: spec.get("nodeAffinity"), path: Path::new("nodeAffinity") };
         at.invalid(&mut errors, &format!("{IMMUTABLE}, except for updating from beta label to GA"));
     }
     errors
 }
 
-/// The spec of a volume that stands in a VolumeAttachment.
-pub(super) fn inline_volume(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the inline volume of a VolumeAttachment.
+pub(super) fn inline_volume(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     const UNWANTED: &str = "may not be specified in the context of inline volumes";
     for name in ["claimRef", "capacity"] {
         let at = spec.field(name);
@@ -454,8 +459,8 @@ pub(super) fn inline_volume(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// The spec of a volume.
-fn volume_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the spec of a volume.
+fn volume_spec(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let modes = spec.field("accessModes");
     modes.not_empty(errors, "");
     access_modes(&modes, errors);
@@ -488,7 +493,7 @@ fn volume_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn capacity(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn capacity(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.not_empty(errors, "");
     let count = at.value.as_object().map_or(0, Map::len);
     if !at.has("storage") || count > 1 {
@@ -504,7 +509,7 @@ fn capacity(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn volume_source(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn volume_source(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let mut count = 0;
     for (name, check) in SOURCES {
         let at = spec.field(name);
@@ -512,15 +517,15 @@ fn volume_source(spec: &At<'_, '_>, errors: &mut ErrorList) {
             continue;
         }
         count += 1;
-        // Upstream does not count this one among those that are too many.
+        // Upstream accepts this one beside another source.
         if count > 1 && *name != "flexVolume" {
-            // The Go type and its JSON name differ.
+            // Upstream uses the Go name here.
             let shown = if *name == "cephfs" { "cephFS" } else { name };
-            let at = At { path: spec.path.field(shown), ..at };
+            let at = Field { path: spec.path.field(shown), ..at };
             at.forbidden(errors, "may not specify more than 1 volume type");
             continue;
         }
-        check(&At { path: spec.path.field(volumes::shown_fault(name)), ..at }, errors);
+        check(&Field { path: spec.path.field(volumes::shown_fault(name)), ..at }, errors);
         if *name == "local" && !spec.has("nodeAffinity") {
             spec.field("nodeAffinity").required(errors, "Local volume requires node affinity");
         }

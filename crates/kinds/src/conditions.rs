@@ -1,14 +1,14 @@
-//! The conditions that many kinds share (`meta/v1` Condition).
+//! Validates `meta/v1` conditions.
 
-use crate::check::At;
-use keelson_meta::{ErrorList, Seen, names};
+use crate::check::Field;
+use keelson_meta::{ErrorList, SmallSet, names};
 
 const REASON_BYTES_MAX: usize = 1024;
 const MESSAGE_BYTES_MAX: usize = 32768;
 
-/// Checks a list of conditions.
-pub(super) fn validate(list: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Seen<&str> = Seen::new();
+/// Validates a list of conditions.
+pub(super) fn validate(list: &Field<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for at in list.items() {
         let kind = at.field("type");
         if !seen.insert(kind.text()) {

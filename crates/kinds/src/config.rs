@@ -1,14 +1,14 @@
 //! ConfigMaps, Secrets, Namespaces and ServiceAccounts.
 
-use super::check::{At, children, default_empty};
-use crate::strategy::{PartRules, SelectableField, Strategy};
+use super::check::{Field, children, default_empty};
+use crate::strategy::{SelectableField, Strategy, SubresourceStrategy};
 use keelson_meta::object_meta::validate_built_in_finalizers;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
 use keelson_schema::json;
 
-/// Bytes of all values of a ConfigMap or Secret.
+/// Bytes of all values of a ConfigMap or Secret together.
 const VALUES_BYTES_MAX: usize = 1024 * 1024;
-const SEALED: &str = "field is immutable when `immutable` is set";
+const IMMUTABLE_DATA: &str = "field is immutable when `immutable` is set";
 
 /// ConfigMaps.
 pub(super) fn config_map(base: Strategy) -> Strategy {
@@ -16,7 +16,7 @@ pub(super) fn config_map(base: Strategy) -> Strategy {
         validate: |new, _| validate_config_map(new),
         validate_change: |new, old| {
             let mut errors = ErrorList::new();
-            sealed(new, old, &["data", "binaryData"], &mut errors);
+            immutable_data(new, old, &["data", "binaryData"], &mut errors);
             errors
         },
         ..base
@@ -25,7 +25,7 @@ pub(super) fn config_map(base: Strategy) -> Strategy {
 
 fn validate_config_map(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let (plain, binary) = (At::of(new, "data"), At::of(new, "binaryData"));
+    let (plain, binary) = (Field::of(new, "data"), Field::of(new, "binaryData"));
     let mut bytes = 0;
     for (key, at) in plain.entries() {
         data_key(key, &at, &mut errors);
@@ -39,39 +39,39 @@ fn validate_config_map(new: &Object) -> ErrorList {
         bytes += decoded_len(at.text());
     }
     if bytes > VALUES_BYTES_MAX {
-        // Upstream names no field; an unnamed one prints as brackets.
+        // Upstream names no field, which prints as brackets.
         errors.push(FieldError::too_long(&Path::ROOT.key(""), VALUES_BYTES_MAX));
     }
     errors
 }
 
-fn data_key(key: &str, at: &At<'_, '_>, errors: &mut ErrorList) {
+fn data_key(key: &str, at: &Field<'_, '_>, errors: &mut ErrorList) {
     for why in names::is_config_map_key(key) {
         at.invalid_as(errors, key, &why);
     }
 }
 
-/// Bytes that base64 text stands for.
+/// Returns the number of bytes that a base64 text encodes.
 fn decoded_len(text: &str) -> usize {
     text.trim_end_matches('=').len() * 3 / 4
 }
 
-/// What is immutable stays so, with its values.
-fn sealed(new: &Object, old: Option<&Object>, members: &[&str], errors: &mut ErrorList) {
-    let is_sealed = |obj: &Object| obj.get("immutable").and_then(Value::as_bool) == Some(true);
-    let Some(old) = old.filter(|old| is_sealed(old)) else { return };
-    if !is_sealed(new) {
-        At::of(new, "immutable").forbidden(errors, SEALED);
+/// Checks that an immutable object stays immutable and keeps its values.
+fn immutable_data(new: &Object, old: Option<&Object>, members: &[&str], errors: &mut ErrorList) {
+    let is_immutable = |obj: &Object| obj.get("immutable").and_then(Value::as_bool) == Some(true);
+    let Some(old) = old.filter(|old| is_immutable(old)) else { return };
+    if !is_immutable(new) {
+        Field::of(new, "immutable").forbidden(errors, IMMUTABLE_DATA);
     }
     for name in members {
         let value = |obj: &Object| obj.get(name).filter(|value| !value.is_empty()).cloned();
         if value(new) != value(old) {
-            At::of(new, name).forbidden(errors, SEALED);
+            Field::of(new, name).forbidden(errors, IMMUTABLE_DATA);
         }
     }
 }
 
-/// Secrets have a type, take plain text, and keep bytes.
+/// Secrets.
 pub(super) fn secret(base: Strategy) -> Strategy {
     Strategy {
         default: default_secret,
@@ -95,7 +95,7 @@ fn default_secret(secret: &mut Object) {
     data.sort();
 }
 
-/// A pair that is none is kept, with a warning in Go's words.
+/// Warns of a TLS secret without PEM data, with Go's message.
 fn secret_warnings(new: &Object, _: Option<&Object>) -> Vec<Str> {
     use base64::Engine;
     if new.str_at(&["type"]) != "kubernetes.io/tls" {
@@ -117,15 +117,15 @@ fn secret_warnings(new: &Object, _: Option<&Object>) -> Vec<Str> {
 fn validate_secret_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     if let Some(old) = old {
-        At::of(new, "type").unchanged(&mut errors, old.get("type").unwrap_or(&Value::Null));
-        sealed(new, Some(old), &["data"], &mut errors);
+        Field::of(new, "type").unchanged(&mut errors, old.get("type").unwrap_or(&Value::Null));
+        immutable_data(new, Some(old), &["data"], &mut errors);
     }
     errors
 }
 
 fn validate_secret(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let data = At::of(new, "data");
+    let data = Field::of(new, "data");
     let mut bytes = 0;
     for (key, at) in data.entries() {
         data_key(key, &at, &mut errors);
@@ -138,8 +138,8 @@ fn validate_secret(new: &Object) -> ErrorList {
     errors
 }
 
-/// What secrets of the known types must hold.
-fn secret_type(secret: &Object, data: &At<'_, '_>, errors: &mut ErrorList) {
+/// Checks the keys that the well-known secret types require.
+fn secret_type(secret: &Object, data: &Field<'_, '_>, errors: &mut ErrorList) {
     const ACCOUNT: &str = "kubernetes.io/service-account.name";
     let missing = |key: &str, errors: &mut ErrorList| {
         errors.push(FieldError::required(&data.path.key(key), ""));
@@ -170,7 +170,7 @@ fn secret_type(secret: &Object, data: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn json_value(data: &At<'_, '_>, key: &str, errors: &mut ErrorList) {
+fn json_value(data: &Field<'_, '_>, key: &str, errors: &mut ErrorList) {
     use base64::Engine;
     let path = data.path.key(key);
     if !data.has(key) {
@@ -178,7 +178,7 @@ fn json_value(data: &At<'_, '_>, key: &str, errors: &mut ErrorList) {
     }
     let decoded = base64::engine::general_purpose::STANDARD.decode(data.str(key));
     let found = match json::parse(&decoded.unwrap_or_default()) {
-        Err(why) => return hide(&path, &why.to_string(), errors),
+        Err(why) => return redacted(&path, &why.to_string(), errors),
         Ok(parsed) => match parsed.value {
             Value::Object(_) | Value::Null => return,
             Value::Array(_) => "array",
@@ -189,28 +189,28 @@ fn json_value(data: &At<'_, '_>, key: &str, errors: &mut ErrorList) {
     };
     let words =
         format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
-    hide(&path, &words, errors);
+    redacted(&path, &words, errors);
 }
 
-/// A fault of a value that messages do not show.
-fn hide(path: &Path<'_>, words: &str, errors: &mut ErrorList) {
+/// Adds an error without the secret value.
+fn redacted(path: &Path<'_>, words: &str, errors: &mut ErrorList) {
     errors.push(FieldError::invalid(path, "<secret contents redacted>", words));
 }
 
-/// Namespaces carry a finalizer in their spec until their content is gone.
+/// Namespaces. They have a finalizer in their spec until their content is deleted.
 pub(super) fn namespace(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_dns_label,
         has_content: true,
         fields: const {
-            &[SelectableField { name: "status.phase", places: &[&["status", "phase"]], unset: "" }]
+            &[SelectableField { name: "status.phase", paths: &[&["status", "phase"]], unset: "" }]
         },
         default: default_namespace,
         prepare_create: prepare_namespace,
         prepare_update: prepare_namespace_update,
         validate: |new, _| validate_namespace_finalizers(new, false),
         validate_status: |new, _| validate_namespace_phase(new),
-        parts: &[PartRules {
+        subresources: &[SubresourceStrategy {
             name: "finalize",
             prepare: |new, old| match old.get("status").cloned() {
                 Some(status) => drop(new.root.insert("status", status)),
@@ -218,19 +218,19 @@ pub(super) fn namespace(base: Strategy) -> Strategy {
             },
             validate: |new, _| validate_namespace_finalizers(new, true),
         }],
-        is_held: |namespace| !namespace.array_at(&["spec", "finalizers"]).is_empty(),
+        is_deletion_blocked: |namespace| !namespace.array_at(&["spec", "finalizers"]).is_empty(),
         ..base
     }
 }
 
-/// The faults of a finalizer stand at it in the finalize subresource, and at the list elsewhere.
+/// Validates the finalizers. Errors name the item in the `finalize` subresource (`indexed`), and the list elsewhere.
 fn validate_namespace_finalizers(namespace: &Object, indexed: bool) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Path::new("spec");
     let list = spec.field("finalizers");
     for (number, name) in namespace.array_at(&["spec", "finalizers"]).iter().enumerate() {
         let path = if indexed { list.index(number) } else { list };
-        let at = At { value: name, path };
+        let at = Field { value: name, path };
         at.rule(&mut errors, names::is_qualified_name);
         for fault in validate_built_in_finalizers(std::slice::from_ref(name), &path) {
             at.invalid(&mut errors, &fault.detail);
@@ -283,7 +283,7 @@ fn prepare_namespace_update(new: &mut Object, old: &Object) {
     };
 }
 
-/// ServiceAccounts keep nothing of their secrets but names.
+/// ServiceAccounts. References to secrets keep only their names.
 pub(super) fn service_account(base: Strategy) -> Strategy {
     fn names_only(account: &mut Object) {
         for secret in children(&mut account.root, "secrets") {

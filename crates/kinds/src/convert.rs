@@ -1,4 +1,4 @@
-//! Conversion between the versions of a kind: those that are served, and those in which objects are kept.
+//! Conversion of built-in kinds between served and storage versions.
 
 mod autoscaling;
 mod definitions;
@@ -6,7 +6,7 @@ mod older;
 
 use keelson_meta::{GroupVersionKind, Object};
 
-/// Moves an object from one version to another of the same kind.
+/// Converts an object from one version of its kind to another.
 pub fn convert(mut obj: Object, from: &GroupVersionKind, to: &GroupVersionKind) -> Object {
     match (from.group.as_str(), from.kind.as_str(), to.group.as_str(), to.version.as_str()) {
         ("", "Event", "events.k8s.io", _) => rename(&mut obj, CORE_TO_EVENTS),
@@ -36,7 +36,7 @@ pub fn convert(mut obj: Object, from: &GroupVersionKind, to: &GroupVersionKind) 
     obj
 }
 
-/// Members of core/v1 Event and what events.k8s.io/v1 calls them.
+/// Fields of core/v1 Event and their names in events.k8s.io/v1.
 const CORE_TO_EVENTS: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),

@@ -1,6 +1,6 @@
 //! Leases and LeaseCandidates.
 
-use crate::check::At;
+use crate::check::Field;
 use crate::gates;
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Feature, Object, Value, names};
@@ -21,7 +21,7 @@ pub(super) fn candidate(base: Strategy) -> Strategy {
         validate_change: |new, old| {
             let mut errors = ErrorList::new();
             let before = old.and_then(|old| old.at(&["spec", "leaseName"]));
-            let spec = At::of(new, "spec");
+            let spec = Field::of(new, "spec");
             spec.field("leaseName").unchanged(&mut errors, before.unwrap_or(&Value::Null));
             errors
         },
@@ -31,7 +31,7 @@ pub(super) fn candidate(base: Strategy) -> Strategy {
 
 fn validate_lease(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let seconds = spec.field("leaseDurationSeconds");
     if seconds.is_set() && seconds.number() <= 0 {
         seconds.invalid(&mut errors, "must be greater than 0");
@@ -51,10 +51,10 @@ fn validate_lease(new: &Object) -> ErrorList {
     errors
 }
 
-/// A strategy of Kubernetes, or one of somebody else with a domain.
-fn strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
-    // Upstream names the field twice.
-    let at = At { value: at.value, path: at.path.field("strategy") };
+/// Validates a strategy: one of Kubernetes, or one with another domain.
+fn strategy(at: &Field<'_, '_>, errors: &mut ErrorList) {
+    // Upstream's path has the field twice.
+    let at = Field { value: at.value, path: at.path.field("strategy") };
     if at.text().contains('/') {
         at.rule(errors, names::is_qualified_name);
     } else {
@@ -64,11 +64,11 @@ fn strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn validate_candidate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     spec.field("leaseName").not_empty(&mut errors, "");
     let (binary, emulation) = (spec.field("binaryVersion"), spec.field("emulationVersion"));
     let is_given = !emulation.text().is_empty();
-    // None at all is the lowest.
+    // An absent version is the lowest.
     let lowest = Some(([0; 3], true));
     let emulated = if is_given { version(emulation.text()) } else { lowest };
     if is_given && emulated.is_none() {
@@ -94,7 +94,7 @@ fn validate_candidate(new: &Object) -> ErrorList {
     errors
 }
 
-/// The numbers of a semantic version, which pre-releases come before.
+/// Parses a semantic version into its numbers and whether it is a release; pre-releases sort before it.
 fn version(text: &str) -> Option<([u64; 3], bool)> {
     let (text, build) =
         text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));

@@ -1,16 +1,18 @@
-//! CSIDrivers: what a driver of volumes can do and wants; CSINodes: which drivers a node has.
+//! CSIDrivers and CSINodes.
 
-use super::check::{At, default, default_empty};
+use super::check::{Field, default, default_empty};
+use crate::equality::equal_or_empty;
 use crate::gates;
-use crate::same::alike;
 use crate::strategy::{Generation, Strategy};
 use keelson_meta::object_meta::IMMUTABLE;
-use keelson_meta::{ErrorList, Feature, FieldError, Object, Path, Seen, Str, Value, names, value};
+use keelson_meta::{
+    ErrorList, Feature, FieldError, Object, Path, SmallSet, Str, Value, names, value,
+};
 use std::collections::HashMap;
 
 const POLICIES: &[&str] = &["File", "None", "ReadWriteOnceWithFSType"];
 const MODES: &[&str] = &["Persistent", "Ephemeral"];
-/// Seconds of a token's life.
+/// Limits of a token's `expirationSeconds`.
 const TOKEN_SECONDS_MIN: i64 = 600;
 const TOKEN_SECONDS_MAX: i64 = 1 << 32;
 const UPDATE_PERIOD_SECONDS_MIN: i64 = 10;
@@ -35,7 +37,7 @@ pub(super) fn driver(base: Strategy) -> Strategy {
         validate: |new, _| validate(new),
         validate_change,
         warnings: |new, _| {
-            let spec = At::of(new, "spec");
+            let spec = Field::of(new, "spec");
             let is_unset = !spec.has("serviceAccountTokenInSecrets");
             if spec.field("tokenRequests").array().is_empty() || !is_unset {
                 return vec![];
@@ -51,12 +53,12 @@ pub(super) fn driver(base: Strategy) -> Strategy {
 
 fn validate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     spec.field("fsGroupPolicy").one_of_if_set(&mut errors, POLICIES);
     tokens(&spec, &mut errors);
     let modes = spec.field("volumeLifecycleModes");
     for mode in modes.items() {
-        At { value: mode.value, path: modes.path }.one_of(&mut errors, MODES);
+        Field { value: mode.value, path: modes.path }.one_of(&mut errors, MODES);
     }
     let period = spec.field("nodeAllocatableUpdatePeriodSeconds");
     if period.is_set() && period.number() < UPDATE_PERIOD_SECONDS_MIN {
@@ -66,9 +68,9 @@ fn validate(new: &Object) -> ErrorList {
     errors
 }
 
-fn tokens(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn tokens(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let requests = spec.field("tokenRequests");
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for request in requests.items() {
         let (audience, seconds) = (request.field("audience"), request.field("expirationSeconds"));
         if !seen.insert(audience.text()) {
@@ -92,16 +94,16 @@ fn tokens(spec: &At<'_, '_>, errors: &mut ErrorList) {
 fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
-    let (spec, before) = (At::of(new, "spec"), At::of(old, "spec"));
-    // The name in messages is not that of the field.
+    let (spec, before) = (Field::of(new, "spec"), Field::of(old, "spec"));
+    // Upstream's messages use another name for the field.
     let attach =
-        At { value: spec.get("attachRequired"), path: spec.path.field("attachedRequired") };
+        Field { value: spec.get("attachRequired"), path: spec.path.field("attachedRequired") };
     attach.unchanged(&mut errors, before.get("attachRequired"));
     spec.field("volumeLifecycleModes").unchanged(&mut errors, before.get("volumeLifecycleModes"));
     errors
 }
 
-/// CSINodes: the drivers of a node.
+/// CSINodes.
 pub(super) fn node(base: Strategy) -> Strategy {
     Strategy {
         validate: |new, _| validate_node(new),
@@ -112,8 +114,8 @@ pub(super) fn node(base: Strategy) -> Strategy {
 
 fn validate_node(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let mut seen: Seen<&str> = Seen::new();
-    for driver in At::of(new, "spec").field("drivers").items() {
+    let mut seen: SmallSet<&str> = SmallSet::new();
+    for driver in Field::of(new, "spec").field("drivers").items() {
         let (name, id) = (driver.field("name"), driver.field("nodeID"));
         super::pod::volumes::driver_name(&name, &mut errors);
         if id.not_empty(&mut errors, "") && id.text().len() > NODE_ID_BYTES_MAX {
@@ -123,10 +125,10 @@ fn validate_node(new: &Object) -> ErrorList {
         if !seen.insert(name.text()) {
             name.duplicate(&mut errors);
         }
-        // Faults of keys stand at the driver.
-        let mut keys: Seen<&str> = Seen::new();
+        // Errors of keys have the path of the driver.
+        let mut keys: SmallSet<&str> = SmallSet::new();
         for key in driver.field("topologyKeys").items() {
-            let key = At { value: key.value, path: driver.path };
+            let key = Field { value: key.value, path: driver.path };
             if key.text().is_empty() {
                 key.required(&mut errors, "");
             }
@@ -139,7 +141,7 @@ fn validate_node(new: &Object) -> ErrorList {
     errors
 }
 
-/// A driver stays as it is for as long as it is there; how many volumes it takes may change.
+/// Checks that a driver does not change, except for its `allocatable` count.
 fn validate_node_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let before = old.map(|old| old.array_at(&["spec", "drivers"])).unwrap_or_default();
@@ -151,12 +153,12 @@ fn validate_node_change(new: &Object, old: Option<&Object>) -> ErrorList {
         let Some(stored) = before.get(name) else { continue };
         let is_same = |member: &str| {
             let value = |driver: &Value| driver.get(member).cloned().unwrap_or_default();
-            alike(&value(driver), &value(stored))
+            equal_or_empty(&value(driver), &value(stored))
         };
         if !is_same("nodeID") || !is_same("topologyKeys") {
             let spec = Path::new("spec");
             let keys = driver.get("topologyKeys").cloned().unwrap_or_default();
-            // Messages show the Go struct.
+            // The message shows the Go struct.
             let shown = value!({
                 "Name": name, "NodeID": (driver.str_at(&["nodeID"]).unwrap_or_default()),
                 "TopologyKeys": (keys), "Allocatable": null

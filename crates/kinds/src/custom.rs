@@ -1,9 +1,9 @@
-//! Custom resources, as far as their definition says nothing.
+//! The strategy of custom resources. Their definitions add schemas and CEL rules.
 
 use crate::strategy::{Generation, StatusMetadata, Strategy};
 use keelson_meta::{Object, Str};
 
-/// The rules of a custom resource. `has_status`: whether `status` is a subresource of one of its versions.
+/// Returns the strategy of a custom resource. `has_status`: whether a version has the `status` subresource.
 pub fn strategy(has_status: bool) -> Strategy {
     Strategy {
         generation: Generation::OnChange { status_counts: !has_status },
@@ -15,7 +15,7 @@ pub fn strategy(has_status: bool) -> Strategy {
     }
 }
 
-/// Warns of new finalizers that others may have, too.
+/// Warns of new finalizers without a domain, which may collide with those of other writers.
 fn finalizer_warnings(new: &Object, old: Option<&Object>) -> Vec<Str> {
     const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
     let before: Vec<&str> = old.into_iter().flat_map(Object::finalizers).collect();

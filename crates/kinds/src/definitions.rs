@@ -1,21 +1,21 @@
 //! CustomResourceDefinitions (apiextensions `registry/customresourcedefinition`).
 
 mod defaults;
+mod error_order;
 mod field_path;
-mod internal;
+mod internal_types;
 mod lists;
 mod members;
 mod open_api;
-mod order;
 mod rules;
 mod schema;
 mod selectable;
 mod structural;
 mod validate;
 
-pub use defaults::faults as default_faults;
-pub use open_api::refused;
-pub use order::{place_of_rules, place_of_schema};
+pub use defaults::validate as validate_defaults;
+pub use error_order::{rule_errors_index, schema_errors_index};
+pub use open_api::invalid_schema_fields;
 pub use schema::is_structural;
 
 use crate::check::{child, children, default, default_empty};
@@ -24,7 +24,7 @@ use keelson_meta::{Map, Object, Str, Value, value};
 use keelson_schema::structural::is_format;
 use std::collections::BTreeSet;
 
-/// Keeps a definition until its objects are gone.
+/// The finalizer that keeps a definition until its custom resources are deleted.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// CustomResourceDefinitions.
@@ -69,12 +69,12 @@ fn fill(definition: &mut Object) {
     }
 }
 
-/// Formats that mean nothing, in the schemas of a definition, and that it did not have before.
+/// Warns of unknown formats in the schemas of a definition that the old one did not have.
 fn warnings(new: &Object, old: Option<&Object>) -> Vec<Str> {
     let of = |definition: &Object| {
         let mut unknown = BTreeSet::new();
         for (_, schema, _) in schemas(definition) {
-            unknown_formats(schema, &mut unknown);
+            collect_unknown_formats(schema, &mut unknown);
         }
         unknown
     };
@@ -83,7 +83,7 @@ fn warnings(new: &Object, old: Option<&Object>) -> Vec<Str> {
     unknown.iter().map(|format| Str::from(format!("unrecognized format {format:?}"))).collect()
 }
 
-fn unknown_formats(schema: &Map, unknown: &mut BTreeSet<Str>) {
+fn collect_unknown_formats(schema: &Map, unknown: &mut BTreeSet<Str>) {
     let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
     if let Some(Value::String(format)) = schema.get("format")
         && !format.is_empty()
@@ -97,11 +97,11 @@ fn unknown_formats(schema: &Map, unknown: &mut BTreeSet<Str>) {
     let others = ["items", "additionalProperties", "not"].iter();
     let others = others.filter_map(|name| schema.get(name));
     for inner in inner.chain(lists.flatten()).chain(others).filter_map(Value::as_object) {
-        unknown_formats(inner, unknown);
+        collect_unknown_formats(inner, unknown);
     }
 }
 
-/// Whether a format means anything for values of a type; without a type, those of texts do.
+/// Returns whether a format is known for a type; without a type, for strings.
 fn is_known_format(kind: &str, format: &str) -> bool {
     match kind {
         "string" | "" => is_format(format),
@@ -111,7 +111,7 @@ fn is_known_format(kind: &str, format: &str) -> bool {
     }
 }
 
-/// The version in which objects are stored.
+/// Returns the storage version.
 pub fn storage_version(definition: &Object) -> Str {
     let versions = definition.array_at(&["spec", "versions"]);
     let storage = versions.iter().find(|version| version.get("storage") == Some(&true.into()));
@@ -136,7 +136,7 @@ fn prepare_create(definition: &mut Object) {
 }
 
 fn prepare_update(new: &mut Object, old: &Object) {
-    // What was ever the storage version may be that of a stored object.
+    // Any former storage version may still be that of a stored object.
     let now = Value::String(storage_version(new));
     let mut status = old.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut stored = match status.remove("storedVersions") {
@@ -150,7 +150,7 @@ fn prepare_update(new: &mut Object, old: &Object) {
     new.root.insert("status", status);
 }
 
-/// A definition waits until its objects are gone.
+/// Sets the condition `Terminating` until the custom resources are deleted.
 fn terminate(definition: &mut Object, now: &str) {
     let has_it = definition.finalizers().any(|name| name == CLEANUP_FINALIZER);
     if !has_it {
@@ -163,8 +163,7 @@ fn terminate(definition: &mut Object, now: &str) {
     set_condition(definition, ("Terminating", true), ("InstanceDeletionPending", why), now);
 }
 
-/// Sets a condition of a definition; true when it said something else before. The time is that of the last
-/// change of its status.
+/// Sets a condition of a definition. Returns whether it changed. `lastTransitionTime` changes only with the status.
 pub fn set_condition(
     definition: &mut Object,
     (kind, is_true): (&'static str, bool),
@@ -209,7 +208,7 @@ pub fn set_condition(
     is_changed
 }
 
-/// Whether a condition of a definition is true.
+/// Returns whether a condition of a definition is true.
 pub fn has_condition(definition: &Object, kind: &str) -> bool {
     definition.array_at(&["status", "conditions"]).iter().any(|condition| {
         let is = |name: &str, text: &str| condition.get(name).and_then(Value::as_str) == Some(text);
@@ -217,11 +216,11 @@ pub fn has_condition(definition: &Object, kind: &str) -> bool {
     })
 }
 
-/// The schemas of a definition, each with the place of its version and the field that messages name: what all
-/// versions have in common stands at the top in upstream's messages, and once.
+/// Returns the schemas of a definition, each with the index of its version and its path in error messages. Upstream
+/// reports a schema that all versions share once, as a top-level field.
 pub fn schemas(definition: &Object) -> Vec<(usize, &Map, String)> {
     let versions = definition.array_at(&["spec", "versions"]);
-    let is_common = validate::in_common(versions, "schema");
+    let is_common = validate::is_common(versions, "schema");
     let schemas = versions.iter().enumerate().filter_map(|(i, version)| {
         let schema = version.at(&["schema", "openAPIV3Schema"])?.as_object()?;
         let field = match is_common {

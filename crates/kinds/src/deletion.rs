@@ -1,5 +1,4 @@
-//! What a deletion makes of an object that does not go at once: its time, and the finalizers that stand for a
-//! propagation policy.
+//! Marks objects that are not removed at once: the grace period, and the finalizers of a propagation policy.
 
 use crate::strategy::{GarbageCollection, GracePeriod, Propagation};
 use keelson_meta::time::{GoDuration, Timestamp};
@@ -8,53 +7,53 @@ use keelson_meta::{Object, Value};
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// What became of an object that may have time to end.
+/// The result of a graceful deletion.
 pub enum Grace {
-    /// The kind is deleted at once.
+    /// The object has no grace period, or it is over.
     None,
-    /// The object was marked with this many seconds.
+    /// The object was marked with a grace period in seconds.
     Marked(i64),
-    /// It was marked before, with no more time than this deletion asks for.
+    /// The object was marked before with a grace period that is not longer.
     Pending,
 }
 
-/// Gives an object the time to end that its kind has and the deletion asks for.
+/// Marks an object with the grace period of its kind, or with the `requested` one in seconds.
 pub fn mark_graceful(
-    grace: Option<GracePeriod>,
-    asked: Option<i64>,
+    grace_period: Option<GracePeriod>,
+    requested: Option<i64>,
     obj: &mut Object,
     now: Timestamp,
 ) -> Grace {
-    let Some(grace) = grace else {
+    let Some(grace_period) = grace_period else {
         return Grace::None;
     };
-    // A negative period counts as the shortest one.
-    let asked = asked.map(|asked| if asked < 0 { 1 } else { asked });
+    // A negative period counts as 1 second.
+    let requested = requested.map(|requested| if requested < 0 { 1 } else { requested });
     if let Some(since) = obj.deletion_timestamp() {
-        // One whose time is over, or never was, waits for its finalizers alone.
+        // Without a grace period left, the object waits only for its finalizers.
         let Some(before) = obj.deletion_grace_period_seconds().filter(|before| *before != 0) else {
             return Grace::None;
         };
-        let Some(mut asked) = asked.filter(|asked| *asked < before) else {
+        let Some(mut requested) = requested.filter(|requested| *requested < before) else {
             return Grace::Pending;
         };
         let since = Timestamp::parse(since).unwrap_or(now);
         let less = GoDuration::wrapping_seconds(before.wrapping_neg());
-        let mut until = since.plus(less).plus(GoDuration::wrapping_seconds(asked));
+        let mut until = since.plus(less).plus(GoDuration::wrapping_seconds(requested));
         if until < now {
-            (until, asked) = (now, asked.min(1));
+            (until, requested) = (now, requested.min(1));
         }
         obj.set_meta("deletionTimestamp", &until.text());
-        obj.metadata_mut().insert("deletionGracePeriodSeconds", asked);
-        return Grace::Marked(asked);
+        obj.metadata_mut().insert("deletionGracePeriodSeconds", requested);
+        return Grace::Marked(requested);
     }
-    let seconds = grace(obj, asked);
+    let seconds = grace_period(obj, requested);
     let until = now.plus(GoDuration::wrapping_seconds(seconds));
     mark(obj, until, seconds);
     Grace::Marked(seconds)
 }
 
-/// Marks an object as one that is deleted, with so many seconds to end.
+/// Sets `deletionTimestamp`, unless it is set, and the grace period in seconds.
 pub fn mark(obj: &mut Object, until: Timestamp, seconds: i64) {
     if obj.deletion_timestamp().is_none() {
         obj.set_meta("deletionTimestamp", &until.text());
@@ -66,7 +65,7 @@ pub fn mark(obj: &mut Object, until: Timestamp, seconds: i64) {
     obj.metadata_mut().insert("deletionGracePeriodSeconds", seconds);
 }
 
-/// Adds or takes off the finalizers that stand for a propagation policy; says whether any changed.
+/// Adds or removes the finalizers of a propagation policy. Returns whether any changed.
 pub fn set_propagation(
     obj: &mut Object,
     propagation: Option<Propagation>,

@@ -8,18 +8,18 @@ mod taint_rules;
 pub(super) use slices::slice;
 pub(super) use taint_rules::{pool_status, taint_rule};
 
-use crate::check::{At, child, children, default, default_empty};
-use crate::same::{self, go};
+use crate::check::{Field, child, children, default, default_empty};
+use crate::equality::{self, go};
 use crate::strategy::Strategy;
 use keelson_cel::Version;
 use keelson_cel::device::{SELECTOR_BYTES_MAX, SelectorError, check_selector};
 use keelson_meta::object_meta::IMMUTABLE;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Seen, Value, names};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, SmallSet, Value, names};
 
 const SELECTORS_MAX: usize = 32;
 const CONFIGS_MAX: usize = 32;
 const DRIVER_BYTES_MAX: usize = 63;
-/// What expressions may use that were not there before, and what those may that were.
+/// The CEL environments of new and of unchanged expressions.
 const NEW: Version = Version::NEW_EXPRESSIONS;
 const STORED: Version = Version::STORED_EXPRESSIONS;
 const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
@@ -27,7 +27,7 @@ const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
 /// DeviceClasses.
 pub(super) fn class(base: Strategy) -> Strategy {
     Strategy {
-        keeps_texts: true,
+        has_raw_extension: true,
         name_rule: names::name_is_dns_subdomain_unless_generated,
         validate: validate_class,
         ..base
@@ -37,18 +37,18 @@ pub(super) fn class(base: Strategy) -> Strategy {
 /// ResourceClaims.
 pub(super) fn claim(base: Strategy) -> Strategy {
     Strategy {
-        keeps_texts: true,
+        has_raw_extension: true,
         default: |claim| default_devices(claim.object_mut("spec")),
         validate: |new, old| match old {
-            None => requests::validate(&At::of(new, "spec").field("devices"), NEW),
+            None => requests::validate(&Field::of(new, "spec").field("devices"), NEW),
             Some(_) => ErrorList::new(),
         },
-        namespace_rule: Some(|new, labels| {
+        validate_in_namespace: Some(|new, labels| {
             requests::validate_admin_access(new.get("spec"), labels)
         }),
-        validate_change: |new, old| validate_same_spec(new, old, go::RESOURCE_CLAIM_SPEC),
+        validate_change: |new, old| validate_immutable_spec(new, old, go::RESOURCE_CLAIM_SPEC),
         validate_status: allocation::validate,
-        status_namespace_rule: Some(requests::validate_admin_results),
+        validate_status_in_namespace: Some(requests::validate_admin_results),
         ..base
     }
 }
@@ -56,17 +56,19 @@ pub(super) fn claim(base: Strategy) -> Strategy {
 /// ResourceClaimTemplates.
 pub(super) fn claim_template(base: Strategy) -> Strategy {
     Strategy {
-        keeps_texts: true,
+        has_raw_extension: true,
         default: |template| {
             if let Some(spec) = child(template.object_mut("spec"), "spec") {
                 default_devices(spec);
             }
         },
         validate: validate_template,
-        namespace_rule: Some(|new, labels| {
+        validate_in_namespace: Some(|new, labels| {
             requests::validate_admin_access(new.at(&["spec", "spec"]), labels)
         }),
-        validate_change: |new, old| validate_same_spec(new, old, go::RESOURCE_CLAIM_TEMPLATE_SPEC),
+        validate_change: |new, old| {
+            validate_immutable_spec(new, old, go::RESOURCE_CLAIM_TEMPLATE_SPEC)
+        },
         ..base
     }
 }
@@ -95,11 +97,11 @@ fn default_request(request: &mut Map) {
     }
 }
 
-fn validate_same_spec(new: &Object, old: Option<&Object>, of: &str) -> ErrorList {
+fn validate_immutable_spec(new: &Object, old: Option<&Object>, of: &str) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let before = old.and_then(|old| old.get("spec"));
-    if !same::equal(of, spec.value, before.unwrap_or(&Value::Null)) {
+    if !equality::equal(of, spec.value, before.unwrap_or(&Value::Null)) {
         let shown = spec.value.as_object().cloned().unwrap_or_default();
         errors.push(FieldError::invalid(&spec.path, shown, IMMUTABLE));
     }
@@ -108,7 +110,7 @@ fn validate_same_spec(new: &Object, old: Option<&Object>, of: &str) -> ErrorList
 
 fn validate_class(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let list = spec.field("selectors");
     let before = old.map(|old| old.array_at(&["spec", "selectors"]));
     let version = if before == Some(list.array()) { STORED } else { NEW };
@@ -126,17 +128,17 @@ fn validate_class(new: &Object, old: Option<&Object>) -> ErrorList {
 
 fn validate_template(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let metadata = spec.field("metadata");
     crate::claim_template::template_metadata(&metadata, &mut errors);
     let claim = spec.field("spec");
-    // The spec cannot be changed.
+    // The spec is immutable.
     let version = if old.is_some() { STORED } else { NEW };
     errors.extend(requests::validate(&claim.field("devices"), version));
     errors
 }
 
-fn selectors(list: &At<'_, '_>, version: Version, errors: &mut ErrorList) {
+fn selectors(list: &Field<'_, '_>, version: Version, errors: &mut ErrorList) {
     if !not_too_many(list, SELECTORS_MAX, errors) {
         return;
     }
@@ -149,7 +151,7 @@ fn selectors(list: &At<'_, '_>, version: Version, errors: &mut ErrorList) {
     }
 }
 
-fn expression(at: &At<'_, '_>, version: Version, errors: &mut ErrorList) {
+fn expression(at: &Field<'_, '_>, version: Version, errors: &mut ErrorList) {
     if at.text().len() > SELECTOR_BYTES_MAX {
         return errors.push(FieldError::too_long(&at.path, SELECTOR_BYTES_MAX));
     }
@@ -162,7 +164,7 @@ fn expression(at: &At<'_, '_>, version: Version, errors: &mut ErrorList) {
     }
 }
 
-fn configuration(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn configuration(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let opaque = at.field("opaque");
     if !opaque.is_set() {
         return opaque.required(errors, "");
@@ -171,8 +173,8 @@ fn configuration(at: &At<'_, '_>, errors: &mut ErrorList) {
     parameters(&opaque.field("parameters"), PARAMETERS_BYTES_MAX, errors);
 }
 
-/// A JSON object that only the driver understands.
-fn parameters(at: &At<'_, '_>, bytes_max: usize, errors: &mut ErrorList) {
+/// Validates opaque parameters: a JSON object.
+fn parameters(at: &Field<'_, '_>, bytes_max: usize, errors: &mut ErrorList) {
     match at.value {
         Value::Null => at.required(errors, ""),
         Value::Raw(text) if text.len() > bytes_max => {
@@ -183,7 +185,7 @@ fn parameters(at: &At<'_, '_>, bytes_max: usize, errors: &mut ErrorList) {
     }
 }
 
-fn driver(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn driver(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if !at.not_empty(errors, "") {
         return;
     }
@@ -195,7 +197,7 @@ fn driver(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn toleration(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn toleration(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("key").rule_if_set(errors, names::is_qualified_name);
     let (operator, value) = (at.field("operator"), at.field("value"));
     match operator.text() {
@@ -213,8 +215,8 @@ fn toleration(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Whether a list is short enough to be looked at item by item.
-fn not_too_many(list: &At<'_, '_>, items_max: usize, errors: &mut ErrorList) -> bool {
+/// Reports a list that is too long. Returns whether to validate its items.
+fn not_too_many(list: &Field<'_, '_>, items_max: usize, errors: &mut ErrorList) -> bool {
     let count = list.array().len();
     if count > items_max {
         errors.push(FieldError::too_many(&list.path, count, items_max));
@@ -222,13 +224,13 @@ fn not_too_many(list: &At<'_, '_>, items_max: usize, errors: &mut ErrorList) -> 
     count <= items_max
 }
 
-/// Adds a fault for each item whose key an item before it has.
-fn unique<'v, K, F>(list: &At<'v, '_>, key: F, errors: &mut ErrorList)
+/// Reports every item that has the same key as one before it.
+fn unique<'v, K, F>(list: &Field<'v, '_>, key: F, errors: &mut ErrorList)
 where
     K: Eq + std::hash::Hash + Clone + Into<Value>,
     F: Fn(&'v Value) -> K,
 {
-    let mut seen: Seen<K> = Seen::new();
+    let mut seen: SmallSet<K> = SmallSet::new();
     for item in list.items() {
         let key = key(item.value);
         if !seen.insert(key.clone()) {
@@ -237,13 +239,13 @@ where
     }
 }
 
-/// The member `name` of an item, as the key by which items are told apart.
+/// Returns a function that gets the field `name` of an item, as the key for [`unique`].
 fn named<'v>(name: &'static str) -> impl Fn(&'v Value) -> &'v str {
     move |item| item.str_at(&[name]).unwrap_or_default()
 }
 
-/// A C identifier behind a domain.
-fn fully_qualified(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a C identifier with a domain.
+fn fully_qualified(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let parts: Vec<&str> = at.text().split('/').collect();
     match parts.as_slice() {
         [name] => identifier(&at.path, name, errors),
@@ -252,7 +254,7 @@ fn fully_qualified(at: &At<'_, '_>, errors: &mut ErrorList) {
                 at.invalid_as(errors, "", "the domain must not be empty");
             } else {
                 let text = Value::from(*domain);
-                driver(&At { value: &text, path: at.path }, errors);
+                driver(&Field { value: &text, path: at.path }, errors);
             }
             if name.is_empty() {
                 at.invalid_as(errors, "", "the name must not be empty");

@@ -1,10 +1,10 @@
-//! Endpoints, EndpointSlices and what addresses of pods may be.
+//! Endpoints and EndpointSlices.
 
-use super::check::{At, children};
-use crate::same::alike;
+use super::check::{Field, children};
+use crate::equality::equal_or_empty;
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
-use keelson_meta::{ErrorList, FieldError, Object, Seen, Str, Value, ip, names};
+use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Str, Value, ip, names};
 use std::net::IpAddr;
 
 /// Endpoints.
@@ -22,7 +22,7 @@ fn default_endpoints(endpoints: &mut Object) {
 
 fn validate_endpoints(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    for subset in At::of(new, "subsets").items() {
+    for subset in Field::of(new, "subsets").items() {
         let lists = ["addresses", "notReadyAddresses"];
         if lists.iter().all(|name| subset.field(name).array().is_empty()) {
             subset.required(&mut errors, "must specify `addresses` or `notReadyAddresses`");
@@ -41,7 +41,7 @@ fn validate_endpoints(new: &Object) -> ErrorList {
     errors
 }
 
-fn endpoint_address(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn endpoint_address(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let address = at.field("ip");
     address.rule(errors, ip::is_valid_ip);
     at.field("hostname").rule_if_set(errors, names::is_dns1123_label);
@@ -52,7 +52,7 @@ fn endpoint_address(at: &At<'_, '_>, errors: &mut ErrorList) {
     ordinary_address(&address, errors);
 }
 
-fn endpoint_port(at: &At<'_, '_>, named: bool, errors: &mut ErrorList) {
+fn endpoint_port(at: &Field<'_, '_>, named: bool, errors: &mut ErrorList) {
     let name = at.field("name");
     if named && name.text().is_empty() {
         name.required(errors, "");
@@ -67,8 +67,8 @@ fn endpoint_port(at: &At<'_, '_>, named: bool, errors: &mut ErrorList) {
     }
 }
 
-/// An address that other machines can send to.
-pub(super) fn ordinary_address(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates an endpoint address: it must not be unspecified, loopback or link-local.
+pub(super) fn ordinary_address(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let Some(address) = ip::parse_ip(at.text()) else {
         return at.invalid_as(errors, at.text(), "must be a valid IP address");
     };
@@ -110,7 +110,7 @@ pub(super) fn slice(base: Strategy) -> Strategy {
     }
 }
 
-/// Only slices from before v1 have it.
+/// Drops `deprecatedTopology`, which only older versions have.
 fn drop_topology(slice: &mut Object) {
     for endpoint in children(&mut slice.root, "endpoints") {
         endpoint.remove("deprecatedTopology");
@@ -135,24 +135,25 @@ fn validate_slice(new: &Object, old: Option<&Object>) -> ErrorList {
     const ENDPOINTS_MAX: usize = 1000;
     const PORTS_MAX: usize = 20_000;
     let mut errors = ErrorList::new();
-    let kind = At::of(new, "addressType");
+    let kind = Field::of(new, "addressType");
     if kind.text().is_empty() {
         kind.required(&mut errors, "");
     } else {
         kind.one_of(&mut errors, &["FQDN", "IPv4", "IPv6"]);
     }
-    let ports = At::of(new, "ports");
+    let ports = Field::of(new, "ports");
     if ports.array().len() > PORTS_MAX {
         errors.push(FieldError::too_many(&ports.path, ports.array().len(), PORTS_MAX));
     } else {
         slice_ports(&ports, &mut errors);
     }
-    let list = At::of(new, "endpoints");
+    let list = Field::of(new, "endpoints");
     if list.array().len() > ENDPOINTS_MAX {
         errors.push(FieldError::too_many(&list.path, list.array().len(), ENDPOINTS_MAX));
-    } else if old.is_none_or(|old| !alike(list.value, old.get("endpoints").unwrap_or(&Value::Null)))
+    } else if old
+        .is_none_or(|old| !equal_or_empty(list.value, old.get("endpoints").unwrap_or(&Value::Null)))
     {
-        // Endpoints that stay are not looked at again.
+        // Unchanged endpoints are not validated again.
         list.items().for_each(|at| slice_endpoint(&at, kind.text(), &mut errors));
     }
     if let Some(old) = old
@@ -163,21 +164,21 @@ fn validate_slice(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// The name of a host with its domain, and maybe the dot that ends it.
-fn host_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a fully qualified host name, with an optional trailing dot.
+fn host_name(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if !at.not_empty(errors, "") {
         return;
     }
     let name = at.text().strip_suffix('.').unwrap_or(at.text());
-    let faults = names::is_dns1123_subdomain(name);
-    if faults.is_empty() && !name.contains('.') {
+    let messages = names::is_dns1123_subdomain(name);
+    if messages.is_empty() && !name.contains('.') {
         let words = "should be a domain with at least two segments separated by dots";
         at.invalid_as(errors, name, words);
     }
-    faults.iter().for_each(|why| at.invalid_as(errors, name, why));
+    messages.iter().for_each(|why| at.invalid_as(errors, name, why));
 }
 
-fn slice_endpoint(at: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
+fn slice_endpoint(at: &Field<'_, '_>, kind: &str, errors: &mut ErrorList) {
     const ADDRESSES_MAX: usize = 100;
     let list = at.field("addresses");
     match list.array().len() {
@@ -207,7 +208,7 @@ fn slice_endpoint(at: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
     hint_names(&hints.field("forNodes"), names::is_dns1123_subdomain, errors);
 }
 
-fn slice_address(at: &At<'_, '_>, list: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
+fn slice_address(at: &Field<'_, '_>, list: &Field<'_, '_>, kind: &str, errors: &mut ErrorList) {
     let Some(address) = ip::parse_ip(at.text()) else {
         return at.rule(errors, ip::is_valid_ip);
     };
@@ -219,13 +220,13 @@ fn slice_address(at: &At<'_, '_>, list: &At<'_, '_>, kind: &str, errors: &mut Er
     ordinary_address(at, errors);
 }
 
-fn hint_names(list: &At<'_, '_>, rule: fn(&str) -> Vec<String>, errors: &mut ErrorList) {
+fn hint_names(list: &Field<'_, '_>, rule: fn(&str) -> Vec<String>, errors: &mut ErrorList) {
     const HINTS_MAX: usize = 8;
     if list.array().len() > HINTS_MAX {
         errors.push(FieldError::too_many(&list.path, list.array().len(), HINTS_MAX));
         return;
     }
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for hint in list.items() {
         let name = hint.field("name");
         if !seen.insert(name.text()) {
@@ -235,8 +236,8 @@ fn hint_names(list: &At<'_, '_>, rule: fn(&str) -> Vec<String>, errors: &mut Err
     }
 }
 
-fn slice_ports(list: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Seen<&str> = Seen::new();
+fn slice_ports(list: &Field<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for port in list.items() {
         let name = port.field("name");
         name.rule_if_set(errors, names::is_dns1123_label);

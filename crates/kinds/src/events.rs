@@ -1,7 +1,7 @@
-//! Events. The older API takes nearly everything; the newer one is strict, though both share one
-//! form.
+//! Events of the core group and of `events.k8s.io`, which are stored in one form. Only the latter is validated
+//! strictly.
 
-use super::check::At;
+use super::check::Field;
 use crate::strategy::{GarbageCollection, Strategy};
 use keelson_meta::{ErrorList, Object, Path, Value, names};
 
@@ -22,10 +22,10 @@ fn both(base: Strategy) -> Strategy {
     Strategy { expires: true, garbage_collection: GarbageCollection::Unsupported, ..base }
 }
 
-/// What events of both APIs obey.
+/// Validates what the events of both APIs have in common.
 fn common(event: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let involved = At::of(event, "involvedObject");
+    let involved = Field::of(event, "involvedObject");
     let namespace = involved.field("namespace");
     let own = event.namespace();
     let dated = event.get("eventTime").is_some_and(|time| !time.is_null());
@@ -46,24 +46,24 @@ fn common(event: &Object) -> ErrorList {
 }
 
 fn reporter(event: &Object, errors: &mut ErrorList) {
-    // The older form calls it reportingComponent; faults of both APIs use the newer name.
-    let controller = At::new(event.get("reportingComponent"), Path::new("reportingController"));
+    // The core API calls it reportingComponent; the errors of both APIs use the newer name.
+    let controller = Field::new(event.get("reportingComponent"), Path::new("reportingController"));
     controller.not_empty(errors, "");
     controller.rule(errors, names::is_qualified_name);
     for name in ["reportingInstance", "action", "reason"] {
-        let at = At::of(event, name);
+        let at = Field::of(event, name);
         at.not_empty(errors, "");
         if at.text().len() > TEXT_BYTES_MAX {
             at.invalid_as(errors, "", &format!("can have at most {TEXT_BYTES_MAX} characters"));
         }
     }
-    let note = At::of(event, "message");
+    let note = Field::of(event, "message");
     if note.text().len() > NOTE_BYTES_MAX {
         note.invalid_as(errors, "", &format!("can have at most {NOTE_BYTES_MAX} characters"));
     }
 }
 
-/// What the newer API asks beside.
+/// Validates the additional rules of `events.k8s.io`.
 fn strict(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     match old {
@@ -75,16 +75,16 @@ fn strict(new: &Object, old: Option<&Object>) -> ErrorList {
 
 fn strict_create(event: &Object, errors: &mut ErrorList) {
     series(event, errors);
-    let time = At::of(event, "eventTime");
+    let time = Field::of(event, "eventTime");
     if !time.is_set() {
         time.required(errors, "");
     }
-    let kind = At::of(event, "type");
+    let kind = Field::of(event, "type");
     if !matches!(kind.text(), "Normal" | "Warning") {
         kind.invalid_as(errors, "", &format!("has invalid value: {}", kind.text()));
     }
     for name in ["firstTimestamp", "lastTimestamp", "count", "source"] {
-        let at = At::of(event, name);
+        let at = Field::of(event, name);
         if !at.value.is_empty() {
             at.invalid_as(errors, "", "needs to be unset");
         }
@@ -92,7 +92,7 @@ fn strict_create(event: &Object, errors: &mut ErrorList) {
 }
 
 fn series(event: &Object, errors: &mut ErrorList) {
-    let at = At::of(event, "series");
+    let at = Field::of(event, "series");
     if !at.is_set() {
         return;
     }
@@ -128,7 +128,7 @@ fn strict_update(new: &Object, old: &Object, errors: &mut ErrorList) {
     }
     for name in FIXED {
         let shown = if *name == "reportingComponent" { "reportingController" } else { name };
-        let at = At::new(new.get(name), Path::new(shown));
+        let at = Field::new(new.get(name), Path::new(shown));
         let stored = value(old, name);
         if !(at.value.is_empty() && Value::is_empty(&stored)) {
             let is_pointer = ["related", "eventTime"].contains(name) || name.ends_with("Timestamp");

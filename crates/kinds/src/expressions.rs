@@ -1,5 +1,5 @@
-//! Validation rules of custom resources in CEL (`x-kubernetes-validations`, apiextensions
-//! `pkg/apiserver/schema/cel`), compiled with the types that the schema declares.
+//! CEL validation rules of custom resources (`x-kubernetes-validations`, apiextensions `pkg/apiserver/schema/cel`),
+//! compiled against the types of the structural schema.
 
 mod declare;
 mod validate;
@@ -18,22 +18,22 @@ use keelson_schema::structural::list_map_key;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The rules of the objects of one version of a custom resource.
+/// The compiled rules of one version of a custom resource.
 #[derive(Debug)]
 pub struct ObjectRules(Tree);
 
-/// The rules of a value and of what is in it. A value without any has no tree.
+/// The rules of a value and of the values inside it. Only values with rules have a tree.
 #[derive(Debug)]
 struct Tree {
     decl_type: Arc<DeclType>,
-    /// The `type` of its schema, which stands in messages; empty for a number or text.
+    /// The `type` of its schema as messages show it; empty for a number or string.
     type_name: Str,
     rules: Vec<Rule>,
     properties: Vec<(Str, Tree)>,
     items: Option<Box<Tree>>,
-    /// Of the members that `properties` does not name.
+    /// The rules of `additionalProperties`.
     additional: Option<Box<Tree>>,
-    /// By which the items of a list are found in the list before.
+    /// The list map keys that correlate items with those of the old list.
     keys: Vec<Str>,
 }
 
@@ -41,7 +41,7 @@ struct Tree {
 struct Rule {
     text: Str,
     message: Str,
-    /// Its text, and what it became.
+    /// The source and the compiled expression.
     message_expression: Option<(Str, Compiled)>,
     reason: Str,
     field_path: Str,
@@ -50,11 +50,11 @@ struct Rule {
     program: Result<Compiled, String>,
 }
 
-/// What the rules of an object may still spend. None: they have spent it, and no further rule is asked.
+/// The remaining CEL cost of the rules of an object. `None`: it is used up, and no further rule runs.
 struct Budget(Option<u64>);
 
 impl Budget {
-    /// Evaluates an expression. None: it cost more than there was.
+    /// Evaluates an expression. `None`: it exceeded the remaining cost.
     fn evaluate<'a>(
         &mut self,
         expression: &'a Compiled,
@@ -69,7 +69,7 @@ impl Budget {
 }
 
 impl ObjectRules {
-    /// The rules of a schema in OpenAPI v3, as JSON. `None`: it has none.
+    /// Compiles the rules of an OpenAPI v3 schema in JSON. `None`: it has none.
     pub fn read(schema: &[u8]) -> Option<ObjectRules> {
         let parsed = json::parse(schema).ok()?.value;
         let schema = parsed.as_object()?;
@@ -77,7 +77,7 @@ impl ObjectRules {
         Tree::read(schema, &decl_type, 0).map(ObjectRules)
     }
 
-    /// The faults that the rules find in an object; `old` is what an update changes.
+    /// Runs the rules on an object and appends their errors. `old` is the stored object of an update.
     pub fn validate(&self, obj: &Map, old: Option<&Map>, errors: &mut ErrorList) {
         if errors.iter().any(is_blocking) {
             let why = "some validation rules were not checked because the object was invalid; correct \
@@ -91,13 +91,13 @@ impl ObjectRules {
     }
 }
 
-/// Whether a fault is one after which rules would only repeat it.
+/// Returns whether an error of the schema makes rules pointless, because they would fail for the same reason.
 fn is_blocking(error: &FieldError) -> bool {
     use keelson_meta::Fault::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
     matches!(error.fault, NotSupported | Required | TooLong | TooMany | TypeInvalid)
 }
 
-/// A scalar, as messages show it; of lists and objects nothing is shown.
+/// Formats a scalar for messages; `None` for lists and objects.
 fn shown(value: &Value) -> Option<String> {
     let is_scalar = !matches!(value, Value::Array(_) | Value::Object(_));
     is_scalar.then(|| keelson_meta::status::show(value))
@@ -154,8 +154,8 @@ impl Tree {
             return;
         }
         for rule in &self.rules {
-            if let Some(fault) = rule.check(self, value, old, path, budget) {
-                errors.push(fault);
+            if let Some(error) = rule.check(self, value, old, path, budget) {
+                errors.push(error);
             }
         }
         match value {
@@ -223,8 +223,7 @@ impl Rule {
         path: &Path<'_>,
         budget: &mut Budget,
     ) -> Option<FieldError> {
-        // A rule about a change says nothing of what is new; one about a value says nothing new of what
-        // did not change.
+        // Skip transition rules without an old value, and other rules on unchanged values (ratcheting).
         let is_skipped = match (self.uses_old, old) {
             (true, None) => !self.optional_old,
             (false, Some(old)) => old == value,
@@ -240,21 +239,21 @@ impl Rule {
             None => self.optional_old.then_some(Val::Optional(None)),
         };
         let variables = [adapted(value), before];
-        let unasked = |path: &Path<'_>, why: &str| {
+        let evaluation_error = |path: &Path<'_>, why: &str| {
             let shown = Some(format!("\"{}\"", of.type_name));
             FieldError { shown, ..FieldError::invalid(path, Value::Null, why) }
         };
         match self.holds(&variables, budget) {
             Ok(true) => None,
-            Ok(false) => Some(match self.told(&variables, budget) {
-                Ok(why) => self.refused(path, value, &why),
-                Err(why) => self.placed(unasked(path, &why)),
+            Ok(false) => Some(match self.message(&variables, budget) {
+                Ok(why) => self.violation(path, value, &why),
+                Err(why) => self.at_field_path(evaluation_error(path, &why)),
             }),
-            Err(why) => Some(rooted(unasked(path, &why))),
+            Err(why) => Some(with_root_name(evaluation_error(path, &why))),
         }
     }
 
-    /// Whether the rule holds; else why that cannot be said.
+    /// Returns whether the rule holds; an error when it cannot be evaluated.
     fn holds(&self, variables: &[Option<Val<'_>>], budget: &mut Budget) -> Result<bool, String> {
         let program =
             self.program.as_ref().map_err(|error| format!("rule compile error: {error}"))?;
@@ -288,18 +287,22 @@ impl Rule {
         Err(format!("{error} evaluating rule: {rule}"))
     }
 
-    /// What is said of a rule that does not hold; else why nothing of it is.
-    fn told(&self, variables: &[Option<Val<'_>>], budget: &mut Budget) -> Result<String, String> {
+    /// Returns the message of a violated rule; an error when its message expression exceeds the cost.
+    fn message(
+        &self,
+        variables: &[Option<Val<'_>>],
+        budget: &mut Budget,
+    ) -> Result<String, String> {
         let words = || match self.message.trim() {
             "" => format!("failed rule: {}", self.text.trim()),
             message => message.to_owned(),
         };
         let Some((text, expression)) = &self.message_expression else { return Ok(words()) };
         match budget.evaluate(expression, variables) {
-            Some(Ok(Val::String(said))) => {
-                let said = said.as_str();
-                let is_usable = !said.trim().is_empty() && !said.contains('\n');
-                Ok(if is_usable { said.trim().to_owned() } else { words() })
+            Some(Ok(Val::String(text))) => {
+                let text = text.as_str();
+                let is_usable = !text.trim().is_empty() && !text.contains('\n');
+                Ok(if is_usable { text.trim().to_owned() } else { words() })
             }
             Some(Err(error)) if error.is_cost_limit() => {
                 budget.0 = None;
@@ -318,31 +321,31 @@ impl Rule {
         }
     }
 
-    /// The fault of a value for which the rule does not hold.
-    fn refused(&self, path: &Path<'_>, value: &Value, why: &str) -> FieldError {
+    /// Returns the error of a value that violates the rule.
+    fn violation(&self, path: &Path<'_>, value: &Value, why: &str) -> FieldError {
         let error = match self.reason.as_str() {
             "FieldValueRequired" => FieldError::required(path, why),
             "FieldValueForbidden" => FieldError::forbidden(path, why),
-            // The message gets lost on its way.
+            // Upstream loses the message of a duplicate.
             "FieldValueDuplicate" => {
                 FieldError { shown: None, ..FieldError::duplicate(path, Value::Null) }
             }
             _ => FieldError { shown: shown(value), ..FieldError::invalid(path, Value::Null, why) },
         };
-        self.placed(error)
+        self.at_field_path(error)
     }
 
-    /// The fault at the place that the rule names.
-    fn placed(&self, mut error: FieldError) -> FieldError {
+    /// Moves an error to the `fieldPath` of the rule.
+    fn at_field_path(&self, mut error: FieldError) -> FieldError {
         if !self.field_path.is_empty() {
             error.field.push_str(&self.field_path.replace("['", ".").replace("']", ""));
         }
-        rooted(error)
+        with_root_name(error)
     }
 }
 
-/// The fault, with a field as upstream names it.
-fn rooted(mut error: FieldError) -> FieldError {
+/// Names the root `<nil>`, as upstream does.
+fn with_root_name(mut error: FieldError) -> FieldError {
     if error.field.is_empty() {
         error.field = "<nil>".to_owned();
     } else if let Some(field) = error.field.strip_prefix('.') {
@@ -362,7 +365,7 @@ mod tests {
         ObjectRules::read(&text).unwrap()
     }
 
-    /// The faults of an object whose member `l` has these rules and holds so many numbers.
+    /// Returns the errors of an object whose field `l` has these rules and `count` numbers.
     fn faults(rules: Value, count: i64) -> Vec<String> {
         let schema = value!({"type": "object", "properties": {
             "l": {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": (rules)}}});
@@ -381,9 +384,9 @@ mod tests {
 
     const COSTLY: &str = "self.all(x, self.all(y, y >= 0))";
 
-    /// In the words of kube-apiserver 1.36.
+    /// The messages are those of kube-apiserver 1.36.
     #[test]
-    fn a_rule_that_cannot_be_evaluated_is_named_without_saying_that_it_failed() {
+    fn a_rule_that_cannot_be_evaluated_is_reported() {
         let why = "division by zero evaluating rule";
         check(value!({"rule": " 1 / 0 == 1 "}), &format!("\"array\": {why}: 1 / 0 == 1"));
         let rule = value!({"rule": "1 / 0 == 1", "message": " m ", "reason": "FieldValueRequired"});

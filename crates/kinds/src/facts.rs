@@ -1,10 +1,10 @@
-//! Facts of single built-in resources that OpenAPI does not tell: where and in which version they are stored, which
-//! versions are deprecated, of which form tables are made.
+//! Facts about single built-in resources that OpenAPI does not have: storage prefixes and versions, deprecations, and
+//! the versions from which tables are printed.
 
 use keelson_meta::{GroupVersionKind, Object, Str, Value};
 
-/// What clients of a deprecated version are warned of, whatever they do (apiserver `endpoints/deprecation`).
-/// `kind` is that of the resource.
+/// Returns the warning for every request to a deprecated version (apiserver `endpoints/deprecation`). `kind` is the
+/// kind of the resource.
 pub fn deprecation(group: &str, version: &str, resource: &str, kind: &str) -> Option<Str> {
     let api = format!("{group}/{version}");
     let (since, until) = match (api.as_str(), resource) {
@@ -40,9 +40,9 @@ fn core_deprecation(resource: &str) -> Option<&'static str> {
     }
 }
 
-/// Where a resource's objects stand in the store, as in kube-apiserver's, so that data can be taken over and given
-/// back.
-pub fn place(group: &str, resource: &str) -> String {
+/// Returns the storage prefix of a resource below `/registry/`. It is that of kube-apiserver, so that data can be
+/// migrated in both directions.
+pub fn storage_prefix(group: &str, resource: &str) -> String {
     match (group, resource) {
         ("", "nodes") => "minions".to_owned(),
         ("", "services") => "services/specs".to_owned(),
@@ -56,14 +56,14 @@ pub fn place(group: &str, resource: &str) -> String {
     }
 }
 
-/// The kind of another group as which a resource is stored: both Event resources share their objects.
-pub fn shared_form(group: &str, resource: &str) -> Option<GroupVersionKind> {
+/// Returns the kind of another group as which a resource is stored. Only Events share their objects.
+pub fn shared_storage_kind(group: &str, resource: &str) -> Option<GroupVersionKind> {
     let is_event = (group, resource) == ("events.k8s.io", "events");
     is_event.then(|| GroupVersionKind::new("", "v1", "Event"))
 }
 
-/// The version in which kube-apiserver stores a resource, where that is not the first of its group: the release
-/// before can read what this one wrote (its storage factory, and that of its extension server).
+/// Returns the version in which kube-apiserver stores a resource, if it is not the first of its group. The previous
+/// release must be able to read what this one writes.
 pub fn stored_version(group: &str, resource: &str) -> Option<&'static str> {
     match (group, resource) {
         (
@@ -76,12 +76,12 @@ pub fn stored_version(group: &str, resource: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether tables of a version are made of the stored version: upstream prints the internal type.
+/// Returns whether tables of a version are printed from the newest version: upstream prints the internal type.
 pub fn has_printed_form(gvk: &GroupVersionKind) -> bool {
     gvk.group == "autoscaling" && gvk.version == "v1" && gvk.kind == "HorizontalPodAutoscaler"
 }
 
-/// The form of an object that is not stored of which tables are made, if [`has_printed_form`].
+/// Converts an object that is not stored to the version from which its table is printed, if [`has_printed_form`].
 pub fn printed_form(gvk: &GroupVersionKind, obj: &Object) -> Option<Object> {
     has_printed_form(gvk).then(|| {
         let newest = GroupVersionKind { version: "v2".into(), ..gvk.clone() };
@@ -89,7 +89,7 @@ pub fn printed_form(gvk: &GroupVersionKind, obj: &Object) -> Option<Object> {
     })
 }
 
-/// Annotations that conversion to a version adds: upstream makes rows of the internal type, which has none.
+/// Annotations that conversion to a version adds. Upstream prints tables from the internal type, which has none.
 const CONVERTED_ANNOTATIONS: &[(&str, &str, &str)] = &[
     ("apps/v1", "DaemonSet", "deprecated.daemonset.template.generation"),
     ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/metrics"),
@@ -102,7 +102,7 @@ const CONVERTED_ANNOTATIONS: &[(&str, &str, &str)] = &[
     ("autoscaling/v1", "HorizontalPodAutoscaler", "autoscaling.alpha.kubernetes.io/conditions"),
 ];
 
-/// Takes out the annotations that conversion to a version has added, for tables.
+/// Removes the annotations that conversion to a version has added, for tables.
 pub fn drop_converted_annotations(gvk: &GroupVersionKind, obj: &mut Object) {
     for (version, kind, annotation) in CONVERTED_ANNOTATIONS {
         if gvk.kind != *kind || gvk.api_version() != *version {
@@ -119,7 +119,7 @@ pub fn drop_converted_annotations(gvk: &GroupVersionKind, obj: &mut Object) {
     }
 }
 
-/// Whether a subresource can be shown as a table: some cannot, as upstream.
+/// Returns whether a subresource can be returned as a table, as upstream.
 pub fn has_table(group: &str, resource: &str, subresource: &str) -> bool {
     match subresource {
         "ephemeralcontainers" | "resize" | "approval" => false,

@@ -1,10 +1,10 @@
-//! FlowSchemas: which requests are of which level of flow control.
+//! FlowSchemas, and rules that they share with PriorityLevelConfigurations.
 
-use super::check::{At, default_empty};
-use crate::same::alike;
+use super::check::{Field, default_empty};
+use crate::equality::equal_or_empty;
 use crate::strategy::Strategy;
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names, value};
+use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value, names, value};
 
 const PRECEDENCE: i64 = 1000;
 const PRECEDENCE_MAX: i64 = 10_000;
@@ -23,11 +23,11 @@ pub(super) fn flow_schema(base: Strategy) -> Strategy {
     }
 }
 
-/// Each condition has a type, and no two the same.
+/// Validates conditions: each has a type, without duplicates.
 pub(super) fn validate_conditions(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
-    let mut seen: Seen<&str> = Seen::new();
+    let status = Field::of(new, "status");
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for condition in status.field("conditions").items() {
         let kind = condition.field("type");
         if !seen.insert(kind.text()) {
@@ -40,7 +40,7 @@ pub(super) fn validate_conditions(new: &Object) -> ErrorList {
 
 fn validate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let precedence = spec.field("matchingPrecedence");
     if precedence.number() <= 0 {
         precedence.invalid_as(&mut errors, precedence.number(), "must be a positive value");
@@ -89,7 +89,7 @@ fn validate(new: &Object) -> ErrorList {
         }),
         _ => return errors,
     };
-    if !alike(spec.value, &fixed) {
+    if !equal_or_empty(spec.value, &fixed) {
         let words = format!("spec of '{}' must equal the fixed value", new.name());
         spec.invalid(&mut errors, &words);
     }
@@ -100,9 +100,9 @@ fn group(name: &'static str) -> Value {
     value!({"kind": "Group", "group": {"name": name}})
 }
 
-/// The levels that every server has are what they are, but for the shares of the exempt one.
+/// Checks that the mandatory priority levels have their fixed spec, except for the shares of `exempt`.
 pub(super) fn validate_fixed_level(level: &Object, errors: &mut ErrorList) {
-    let spec = At::of(level, "spec");
+    let spec = Field::of(level, "spec");
     let mut given = spec.value.as_object().cloned().unwrap_or_default();
     let (fixed, what) = match level.name() {
         "exempt" => {
@@ -118,13 +118,13 @@ pub(super) fn validate_fixed_level(level: &Object, errors: &mut ErrorList) {
         }
         _ => return,
     };
-    if !alike(&Value::Object(given), &fixed) {
+    if !equal_or_empty(&Value::Object(given), &fixed) {
         let words = format!("spec of '{}'{what} must equal the fixed value", level.name());
         spec.invalid(errors, &words);
     }
 }
 
-fn validate_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_rule(rule: &Field<'_, '_>, errors: &mut ErrorList) {
     let subjects = rule.field("subjects");
     subjects.not_empty(errors, "subjects must contain at least one value");
     subjects.items().for_each(|subject| validate_subject(&subject, errors));
@@ -137,7 +137,7 @@ fn validate_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
     urls.items().for_each(|rule| url_rule(&rule, errors));
 }
 
-fn validate_subject(subject: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_subject(subject: &Field<'_, '_>, errors: &mut ErrorList) {
     const KINDS: &[(&str, &str)] =
         &[("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
     let kind = subject.str("kind");
@@ -158,7 +158,7 @@ fn validate_subject(subject: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn subject_name(at: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
+fn subject_name(at: &Field<'_, '_>, kind: &str, errors: &mut ErrorList) {
     let name = at.field("name");
     if kind != "serviceAccount" {
         name.not_empty(errors, "");
@@ -174,12 +174,12 @@ fn subject_name(at: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
     }
 }
 
-fn has_star(at: &At<'_, '_>) -> bool {
+fn has_star(at: &Field<'_, '_>) -> bool {
     at.array().iter().any(|value| value.as_str() == Some("*"))
 }
 
-/// A list in which `*` stands alone.
-fn alone(at: &At<'_, '_>, missing: &str, others: &str, errors: &mut ErrorList) {
+/// Checks that a list is not empty, and has no other items beside `*`.
+fn alone(at: &Field<'_, '_>, missing: &str, others: &str, errors: &mut ErrorList) {
     if at.array().is_empty() {
         at.required(errors, missing);
     } else if has_star(at) && at.array().len() > 1 {
@@ -188,7 +188,7 @@ fn alone(at: &At<'_, '_>, missing: &str, others: &str, errors: &mut ErrorList) {
     }
 }
 
-fn verbs(at: &At<'_, '_>, known: &[&str], errors: &mut ErrorList) {
+fn verbs(at: &Field<'_, '_>, known: &[&str], errors: &mut ErrorList) {
     let unknown = |value: &Value| !value.as_str().is_some_and(|verb| known.contains(&verb));
     alone(at, "verbs must contain at least one value", "verbs", errors);
     if !has_star(at) && at.array().iter().any(unknown) {
@@ -196,7 +196,7 @@ fn verbs(at: &At<'_, '_>, known: &[&str], errors: &mut ErrorList) {
     }
 }
 
-fn resource_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
+fn resource_rule(rule: &Field<'_, '_>, errors: &mut ErrorList) {
     verbs(&rule.field("verbs"), VERBS, errors);
     let groups = rule.field("apiGroups");
     alone(&groups, "resource rules must supply at least one api group", "api groups", errors);
@@ -218,7 +218,7 @@ fn resource_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn url_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
+fn url_rule(rule: &Field<'_, '_>, errors: &mut ErrorList) {
     verbs(&rule.field("verbs"), VERBS, errors);
     let urls = rule.field("nonResourceURLs");
     urls.not_empty(errors, "nonResourceURLs must contain at least one value");

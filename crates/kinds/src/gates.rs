@@ -1,9 +1,8 @@
-//! The feature gates that the rules of kinds look at.
+//! The feature gates that the rules of kinds use.
 //!
-//! Rules are plain functions, and some twenty of several hundred look at a gate, most of them deep within a
-//! pod. So the gates are not an argument of each: [`Strategy`](crate::Strategy) sets them for the length
-//! of one call ([`within`]), on the thread of that call. Rules neither wait nor start threads, so
-//! that the answer depends on the strategy and its arguments only.
+//! About twenty of several hundred rules check a gate, most of them deep inside a pod, so the gates are not passed as
+//! an argument. [`Strategy`](crate::Strategy) sets them for one call ([`within`]) on its thread. Rules neither wait
+//! nor start threads, so the result depends only on the strategy and its arguments.
 
 use keelson_meta::{Feature, Features};
 use std::cell::Cell;
@@ -14,7 +13,7 @@ thread_local! {
 
 /// Calls `rules` with these features.
 pub(crate) fn within<R>(features: Features, rules: impl FnOnce() -> R) -> R {
-    /// Puts back what was there before, also when a rule panics.
+    /// Restores the previous features, even if a rule panics.
     struct Restore(Features);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -25,7 +24,7 @@ pub(crate) fn within<R>(features: Features, rules: impl FnOnce() -> R) -> R {
     rules()
 }
 
-/// Whether a feature is on for the call that is running.
+/// Returns whether a feature is enabled in the current call.
 pub(crate) fn is_on(feature: Feature) -> bool {
     CURRENT.get().is_on(feature)
 }

@@ -1,14 +1,13 @@
-//! The rules of the built-in kinds that no table can say: derived defaults, what the server sets on create
-//! and update, validation between fields, warnings, and conversion between versions. One row a resource
-//! ([`strategy`]) names them.
+//! The rules of built-in kinds that schemas cannot express: defaults that depend on other fields, server-owned fields,
+//! validation, warnings, and conversion between versions. [`strategy`] returns the rules of a resource.
 //!
-//! Promise: no IO, no clock, no async; equal inputs give equal outputs.
+//! Pure functions: no IO, no clock, no async; equal inputs give equal outputs.
 
+mod built_in;
 pub mod convert;
-mod gated;
+mod gated_fields;
 mod gates;
-pub mod keep;
-mod rows;
+pub mod preserve;
 pub mod strategy;
 
 mod admission;
@@ -28,6 +27,7 @@ pub mod definitions;
 pub mod deletion;
 mod devices;
 mod endpoints;
+mod equality;
 mod events;
 pub mod expressions;
 pub mod facts;
@@ -39,14 +39,15 @@ mod nodes;
 mod pod;
 mod policies;
 mod rbac;
-mod same;
 pub mod scale;
 mod scheduling;
 pub mod service;
 mod storage;
 mod workloads;
 
+pub use built_in::strategy;
 pub use convert::convert;
-pub use rows::strategy;
 pub use service::PortRange;
-pub use strategy::{Check, Generation, PartRules, SelectableField, StatusMetadata, Strategy};
+pub use strategy::{
+    Check, Generation, SelectableField, StatusMetadata, Strategy, SubresourceStrategy,
+};

@@ -4,16 +4,16 @@ mod quota;
 
 pub(super) use quota::resource_quota;
 
-use crate::check::{At, children};
+use crate::check::{Field, children};
 use crate::pod::resources::{container_resource_name, resource_name};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, Map, Object, Seen, Value, names};
+use keelson_meta::{ErrorList, Map, Object, SmallSet, Value, names};
 use std::collections::BTreeSet;
 
 /// LimitRanges.
 pub(super) fn limit_range(base: Strategy) -> Strategy {
     Strategy {
-        may_be_nameless: true,
+        generates_missing_name: true,
         default: default_limit_range,
         prepare_create: |range| {
             drop_empty(range);
@@ -24,7 +24,7 @@ pub(super) fn limit_range(base: Strategy) -> Strategy {
     }
 }
 
-/// An empty list is stored as none, and its owner stays.
+/// Drops an empty list of limits. Its field manager stays.
 fn drop_empty(range: &mut Object) {
     let spec = range.object_mut("spec");
     if spec.get("limits").is_some_and(Value::is_empty) {
@@ -44,7 +44,7 @@ fn default_limit_range(range: &mut Object) {
     }
 }
 
-/// Amounts that one list lacks are those of another.
+/// Copies amounts that a list lacks from another list.
 fn fill_from(item: &mut Map, list: &str, source: &str) {
     let Some(amounts) = item.get(source).and_then(Value::as_object).cloned() else { return };
     let target = item.object_at(list);
@@ -53,9 +53,9 @@ fn fill_from(item: &mut Map, list: &str, source: &str) {
 
 fn validate_limit_range(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let limits = spec.field("limits");
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for item in limits.items() {
         let kind = item.field("type");
         limit_type(&kind, &mut errors);
@@ -67,7 +67,7 @@ fn validate_limit_range(new: &Object) -> ErrorList {
     errors
 }
 
-fn limit_type(kind: &At<'_, '_>, errors: &mut ErrorList) {
+fn limit_type(kind: &Field<'_, '_>, errors: &mut ErrorList) {
     let before = errors.len();
     kind.rule(errors, names::is_qualified_name);
     let standard = ["Pod", "Container", "PersistentVolumeClaim"].contains(&kind.text());
@@ -76,12 +76,12 @@ fn limit_type(kind: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn limit_item(item: &At<'_, '_>, errors: &mut ErrorList) {
+fn limit_item(item: &Field<'_, '_>, errors: &mut ErrorList) {
     let kind = item.str("type");
     let names_of = |list: &str, errors: &mut ErrorList| {
         for (name, amount) in item.field(list).entries() {
             let key = Value::from(name);
-            let at = At { value: &key, path: amount.path };
+            let at = Field { value: &key, path: amount.path };
             match kind {
                 "Pod" | "Container" => container_resource_name(&at, errors),
                 _ => resource_name(&at, errors),
@@ -116,9 +116,9 @@ fn limit_item(item: &At<'_, '_>, errors: &mut ErrorList) {
     keys.iter().for_each(|name| amounts(item, kind, name, errors));
 }
 
-/// The amounts of one resource must not contradict each other.
-fn amounts(item: &At<'_, '_>, kind: &str, name: &str, errors: &mut ErrorList) {
-    // (the smaller, the larger, where it is told, whether the value shown is the larger one)
+/// Checks that the amounts of a resource are consistent.
+fn amounts(item: &Field<'_, '_>, kind: &str, name: &str, errors: &mut ErrorList) {
+    // (the smaller, the larger, the path of the error, the value shown, the names of both in the message)
     const ORDER: [(&str, &str, &str, &str, &str, &str); 6] = [
         ("min", "max", "min", "min", "min value", "max value"),
         (
@@ -148,7 +148,7 @@ fn amounts(item: &At<'_, '_>, kind: &str, name: &str, errors: &mut ErrorList) {
         ("min", "default", "default", "min", "min value", "default value"),
         ("default", "max", "default", "max", "default value", "max value"),
     ];
-    // The defaults of a pod are refused as a whole.
+    // Skip the defaults of type Pod, which are rejected as a whole.
     let counts = |list: &str| kind != "Pod" || !list.starts_with("default");
     let of = |list: &str| {
         let given = item.get(list).get(name).filter(|_| counts(list));
@@ -174,7 +174,7 @@ fn amounts(item: &At<'_, '_>, kind: &str, name: &str, errors: &mut ErrorList) {
     }
 }
 
-fn ratio(item: &At<'_, '_>, name: &str, errors: &mut ErrorList) {
+fn ratio(item: &Field<'_, '_>, name: &str, errors: &mut ErrorList) {
     let of = |list: &str| item.get(list).get(name).and_then(crate::check::quantity);
     let Some(ratio) = of("maxLimitRequestRatio") else { return };
     let list = item.field("maxLimitRequestRatio");

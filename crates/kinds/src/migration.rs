@@ -1,8 +1,8 @@
 //! StorageVersionMigrations (feature gate `StorageVersionMigrator`).
 
-use crate::check::At;
+use crate::check::Field;
 use crate::conditions;
-use crate::same::alike;
+use crate::equality::equal_or_empty;
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, Object, Value, names, value};
@@ -13,9 +13,12 @@ pub(super) fn migration(base: Strategy) -> Strategy {
         validate: |new, _| validate(new),
         validate_change: |new, old| {
             let mut errors = ErrorList::new();
-            let spec = At::of(new, "spec");
-            if !alike(spec.value, old.and_then(|old| old.get("spec")).unwrap_or(&Value::Null)) {
-                // Messages show the Go struct.
+            let spec = Field::of(new, "spec");
+            if !equal_or_empty(
+                spec.value,
+                old.and_then(|old| old.get("spec")).unwrap_or(&Value::Null),
+            ) {
+                // The message shows the Go struct.
                 let resource = spec.field("resource");
                 let (group, name) = (resource.str("group"), resource.str("resource"));
                 let shown = value!({"Resource": {"group": (group), "resource": (name)}});
@@ -30,7 +33,7 @@ pub(super) fn migration(base: Strategy) -> Strategy {
 
 fn validate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let resource = spec.field("resource");
     let (name, group) = (resource.field("resource"), resource.field("group"));
     if name.not_empty(&mut errors, "resource is required to be set") {
@@ -42,7 +45,7 @@ fn validate(new: &Object) -> ErrorList {
 
 fn validate_status(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     let list = status.field("conditions");
     conditions::validate(&list, &mut errors);
     let version = status.field("resourceVersion");

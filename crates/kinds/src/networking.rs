@@ -1,4 +1,4 @@
-//! Kinds of `networking.k8s.io`.
+//! The kinds of `networking.k8s.io`.
 
 mod ingress;
 mod policy;
@@ -6,12 +6,12 @@ mod policy;
 pub(super) use ingress::{class, ingress};
 pub(super) use policy::policy;
 
-use super::check::At;
+use super::check::Field;
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value, ip, names};
 
-/// IPAddresses, whose names are addresses.
+/// IPAddresses. Their names are IP addresses.
 pub(super) fn address(base: Strategy) -> Strategy {
     Strategy {
         name_rule: |name, _| {
@@ -34,7 +34,7 @@ pub(super) fn address(base: Strategy) -> Strategy {
 
 fn validate_address(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let at = spec.field("parentRef");
     if !at.is_set() {
         at.required(&mut errors, "");
@@ -64,11 +64,11 @@ pub(super) fn service_range(base: Strategy) -> Strategy {
     }
 }
 
-/// A range of one family may be joined by one of the other, and that is all.
+/// Validates a change of the CIDRs: a single-stack ServiceCIDR may only get one of the other family.
 fn validate_range_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let list = spec.field("cidrs");
     let stored = old.array_at(&["spec", "cidrs"]);
     let joins = stored.len() == 1 && list.array().len() == 2;
@@ -87,7 +87,7 @@ fn validate_range_change(new: &Object, old: Option<&Object>) -> ErrorList {
 
 fn validate_range(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let list = spec.field("cidrs");
     if list.array().is_empty() {
         list.required(&mut errors, "at least one CIDR required");

@@ -1,17 +1,17 @@
 //! Nodes.
 
-use super::check::{At, child, default};
+use super::check::{Field, child, default};
 use crate::strategy::{SelectableField, Strategy};
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Object, Path, Seen, Str, Value, ip, names, value};
+use keelson_meta::{ErrorList, FieldError, Object, Path, SmallSet, Str, Value, ip, names, value};
 
 const UNSCHEDULABLE: &[SelectableField] = &[SelectableField {
     name: "spec.unschedulable",
-    places: &[&["spec", "unschedulable"]],
+    paths: &[&["spec", "unschedulable"]],
     unset: "false",
 }];
 
-/// Nodes tell their own state.
+/// Nodes.
 pub(super) fn node(base: Strategy) -> Strategy {
     Strategy {
         status_on_create: true,
@@ -62,7 +62,7 @@ fn default_node(node: &mut Object) {
     }
 }
 
-/// What a kubelet could once be configured by is kept only where it is already.
+/// Drops `spec.configSource` (dynamic kubelet configuration) unless the stored node has it.
 fn drop_config_source(node: &mut Object, old: Option<&Object>) {
     let has = |old: &Object| old.at(&["spec", "configSource"]).is_some();
     if !old.is_some_and(has)
@@ -72,7 +72,7 @@ fn drop_config_source(node: &mut Object, old: Option<&Object>) {
     }
 }
 
-/// The same for what kubelets told of it.
+/// Drops `status.config` unless the stored node has it.
 fn drop_config_status(node: &mut Object, old: Option<&Object>) {
     let has = |old: &Object| old.at(&["status", "config"]).is_some();
     if !old.is_some_and(has)
@@ -84,9 +84,9 @@ fn drop_config_status(node: &mut Object, old: Option<&Object>) {
 
 fn validate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     taints(&spec.field("taints"), &mut errors);
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     for list in ["capacity", "allocatable"] {
         amounts(&status.field(list), &mut errors);
     }
@@ -95,8 +95,8 @@ fn validate(new: &Object) -> ErrorList {
     errors
 }
 
-/// Features that a kubelet has: `MyFeature` or `MyFeature/mySubFeature`, sorted.
-fn declared_features(list: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates declared features: `MyFeature` or `MyFeature/mySubFeature`, sorted.
+fn declared_features(list: &Field<'_, '_>, errors: &mut ErrorList) {
     const BYTES_MAX: usize = 253;
     let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
     let mut before: Option<&str> = None;
@@ -127,8 +127,8 @@ fn declared_features(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Ranges of addresses for pods, one of each family.
-fn pod_ranges(list: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `podCIDRs`: at most one of each IP family.
+fn pod_ranges(list: &Field<'_, '_>, errors: &mut ErrorList) {
     let mut families: Vec<bool> = vec![];
     let mut unread: Option<(usize, &str)> = None;
     for (index, range) in list.items().enumerate() {
@@ -154,9 +154,9 @@ fn pod_ranges(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn amounts(list: &At<'_, '_>, errors: &mut ErrorList) {
+fn amounts(list: &Field<'_, '_>, errors: &mut ErrorList) {
     for (name, amount) in list.entries() {
-        let at = At { value: amount.value, path: list.path.field(name) };
+        let at = Field { value: amount.value, path: list.path.field(name) };
         super::pod::resources::positive(name, &at, errors);
     }
 }
@@ -164,11 +164,11 @@ fn amounts(list: &At<'_, '_>, errors: &mut ErrorList) {
 fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     for list in ["capacity", "allocatable"] {
         amounts(&status.field(list), &mut errors);
     }
-    let mut seen: Seen<(&str, &str)> = Seen::new();
+    let mut seen: SmallSet<(&str, &str)> = SmallSet::new();
     for address in status.field("addresses").items() {
         if !seen.insert((address.str("type"), address.str("address"))) {
             let (kind, text) = (quote(address.str("type")), quote(address.str("address")));
@@ -182,9 +182,9 @@ fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// What names the machine is given once.
+/// Checks that `podCIDRs`, `providerID` and `externalID` do not change once set, and validates the taints.
 fn update(new: &Object, old: &Object, errors: &mut ErrorList) {
-    let (spec, stored) = (At::of(new, "spec"), At::of(old, "spec"));
+    let (spec, stored) = (Field::of(new, "spec"), Field::of(old, "spec"));
     for (name, word) in [("podCIDRs", "podCIDR"), ("providerID", "providerID")] {
         if !stored.get(name).is_empty() && spec.get(name) != stored.get(name) {
             let words = format!("node updates may not change {word} except from \"\" to valid");
@@ -197,11 +197,11 @@ fn update(new: &Object, old: &Object, errors: &mut ErrorList) {
     }
 }
 
-fn taints(list: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Seen<(&str, &str)> = Seen::new();
-    // Upstream tells the faults where taints stood before they had a field.
+fn taints(list: &Field<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<(&str, &str)> = SmallSet::new();
+    // Upstream's path is that of the annotation that held taints before the field existed.
     let metadata = Path::new("metadata");
-    let list = At { value: list.value, path: metadata.field("taints") };
+    let list = Field { value: list.value, path: metadata.field("taints") };
     for taint in list.items() {
         taint.field("key").rule(errors, names::is_qualified_name);
         for why in names::is_valid_label_value(taint.str("value")) {

@@ -1,11 +1,10 @@
-//! Pods, and what all kinds with a template of pods share.
+//! Pods and pod templates.
 
 mod annotations;
 mod containers;
 mod context;
 pub(super) mod defaults;
 mod env;
-mod parts;
 pub(super) mod paths;
 pub(super) mod probes;
 pub(super) mod resources;
@@ -13,21 +12,22 @@ pub(super) mod scheduling;
 mod security;
 pub(super) mod spec;
 mod status;
+mod subresources;
 mod update;
 pub(super) mod volumes;
 pub(super) mod warnings;
 
 pub(super) use update::differences;
 
-use super::check::{At, child, children};
+use super::check::{Field, child, children};
 use crate::strategy::{Generation, Strategy};
 use keelson_meta::{ErrorList, Map, Object, Value, value};
 use std::collections::HashMap;
 
-/// Seconds that a pod has to stop when nothing else is said.
+/// The default `terminationGracePeriodSeconds`.
 const POD_GRACE_SECONDS: i64 = 30;
 
-/// Pods begin as Pending and are deleted gracefully.
+/// Pods.
 pub(super) fn pod(base: Strategy) -> Strategy {
     Strategy {
         default: |obj| {
@@ -37,7 +37,7 @@ pub(super) fn pod(base: Strategy) -> Strategy {
         prepare_create,
         prepare_update,
         prepare_status: |new, old| {
-            // The class of service stays as it was found when the pod was made.
+            // The QoS class is computed at creation and stays.
             if new.str_at(&["status", "qosClass"]).is_empty()
                 && let Some(class) = old.at(&["status", "qosClass"]).cloned()
             {
@@ -48,20 +48,20 @@ pub(super) fn pod(base: Strategy) -> Strategy {
         validate_status: status::validate,
         prepare_warnings: annotations::warnings,
         warnings: warnings::of_pod,
-        parts: parts::PARTS,
-        grace: Some(grace),
+        subresources: subresources::PARTS,
+        grace_period: Some(grace_period),
         ..base
     }
 }
 
-/// Templates of pods that stand alone.
+/// PodTemplates.
 pub(super) fn pod_template(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
         default: |obj| defaults::template(&mut obj.root),
         validate: |new, _| {
             let mut errors = ErrorList::new();
-            spec::template(&At::of(new, "template"), &mut errors);
+            spec::template(&Field::of(new, "template"), &mut errors);
             errors
         },
         warnings: warnings::of_pod_template,
@@ -71,11 +71,11 @@ pub(super) fn pod_template(base: Strategy) -> Strategy {
 
 fn prepare_create(pod: &mut Object) {
     let now = pod.creation_timestamp().to_owned();
-    negative_grace(pod.object_mut("spec"));
-    let class = resources::class_of_service(pod);
+    clamp_grace_period(pod.object_mut("spec"));
+    let class = resources::qos_class(pod);
     let gated = !pod.array_at(&["spec", "schedulingGates"]).is_empty();
-    merge_label_keys(pod);
-    app_armor_of_annotations(pod);
+    merge_match_label_keys(pod);
+    app_armor_from_annotations(pod);
     let mut status = Map::with_capacity(2);
     status.insert("phase", "Pending");
     status.insert("qosClass", class);
@@ -90,8 +90,8 @@ fn prepare_create(pod: &mut Object) {
     pod.root.insert("status", status);
 }
 
-/// A negative period counts as the shortest one.
-fn negative_grace(spec: &mut Map) {
+/// A negative grace period counts as 1 second.
+fn clamp_grace_period(spec: &mut Map) {
     const NAME: &str = "terminationGracePeriodSeconds";
     if spec.get(NAME).and_then(Value::as_int).is_some_and(|seconds| seconds < 0) {
         spec.insert(NAME, 1);
@@ -99,11 +99,11 @@ fn negative_grace(spec: &mut Map) {
 }
 
 fn prepare_update(new: &mut Object, _: &Object) {
-    negative_grace(new.object_mut("spec"));
+    clamp_grace_period(new.object_mut("spec"));
 }
 
-/// Terms with `matchLabelKeys` get the pod's own labels as conditions.
-fn merge_label_keys(pod: &mut Object) {
+/// Merges `matchLabelKeys` and `mismatchLabelKeys` into the label selectors, with the values of the pod's labels.
+fn merge_match_label_keys(pod: &mut Object) {
     let has = |name: &str| pod.at(&["spec", name]).is_some();
     if !has("topologySpreadConstraints") && !has("affinity") {
         return;
@@ -143,8 +143,8 @@ fn merge(term: &mut Map, keys: &str, operator: &str, labels: &Map) {
     }
 }
 
-/// The profile that an annotation names, for containers that say nothing themselves.
-fn app_armor_of_annotations(pod: &mut Object) {
+/// Copies AppArmor profiles from annotations to containers without one.
+fn app_armor_from_annotations(pod: &mut Object) {
     let of_pod = pod.at(&["spec", "securityContext", "appArmorProfile"]).cloned();
     let found: HashMap<String, Value> = pod
         .meta_map("annotations")
@@ -179,22 +179,22 @@ fn app_armor_profile(text: &str) -> Option<Value> {
     }
 }
 
-/// A pod that no node runs, or that has ended, has nothing to finish.
-fn grace(pod: &Object, asked: Option<i64>) -> i64 {
+/// Returns the grace period: 0 for a pod that is not scheduled or has ended.
+fn grace_period(pod: &Object, requested: Option<i64>) -> i64 {
     let declared = pod.int_at(&["spec", "terminationGracePeriodSeconds"]);
-    let period = asked.or(declared).unwrap_or(POD_GRACE_SECONDS);
+    let period = requested.or(declared).unwrap_or(POD_GRACE_SECONDS);
     let ended = matches!(pod.str_at(&["status", "phase"]), "Failed" | "Succeeded");
     if pod.str_at(&["spec", "nodeName"]).is_empty() || ended {
         return 0;
     }
-    // A negative period counts as the shortest one.
+    // A negative grace period counts as 1 second.
     if period < 0 { 1 } else { period }
 }
 
 fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let at = At::of(new, "spec");
-    let metadata = At::of(new, "metadata");
+    let at = Field::of(new, "spec");
+    let metadata = Field::of(new, "metadata");
     let annotations = metadata.field("annotations");
     annotations::validate(&annotations, &at, annotations::is_cost_of(old), &mut errors);
     spec::pod_spec(&at, Some(new.name()), &mut errors);

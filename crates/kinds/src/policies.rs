@@ -1,17 +1,16 @@
-//! Small kinds that say how others are run: PriorityClasses, RuntimeClasses, Leases and the
-//! levels of flow control.
+//! PriorityClasses, RuntimeClasses and PriorityLevelConfigurations.
 
-use super::check::{At, child, default, default_empty};
+use super::check::{Field, child, default, default_empty};
 use super::flow;
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names, value};
+use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value, names, value};
 
 /// PriorityClasses.
 pub(super) fn priority_class(base: Strategy) -> Strategy {
     Strategy {
         default: |class| default(&mut class.root, "preemptionPolicy", "PreemptLowerPriority"),
         validate: validate_priority_class,
-        lasting: |name| {
+        deletion_forbidden: |name| {
             let is_system = SYSTEM_CLASSES.iter().any(|(known, _)| *known == name);
             is_system.then_some("this is a system priority class and cannot be deleted")
         },
@@ -19,15 +18,15 @@ pub(super) fn priority_class(base: Strategy) -> Strategy {
     }
 }
 
-/// Classes that the system itself makes.
+/// The system priority classes.
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 const USER_PRIORITY_MAX: i64 = 1_000_000_000;
 
 fn validate_priority_class(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let number = At::of(new, "value");
-    let policy = At::of(new, "preemptionPolicy");
+    let number = Field::of(new, "value");
+    let policy = Field::of(new, "preemptionPolicy");
     if let Some(old) = old {
         if number.number() != old.int_at(&["value"]).unwrap_or(0) {
             number.forbidden(&mut errors, "may not be changed in an update.");
@@ -50,7 +49,7 @@ fn validate_priority_class(new: &Object, old: Option<&Object>) -> ErrorList {
                 "priority class names with 'system-' prefix are reserved for system use only. \
                  error: {why}"
             );
-            At::of(new, "metadata").field("name").forbidden(&mut errors, &words);
+            Field::of(new, "metadata").field("name").forbidden(&mut errors, &words);
         }
     } else if number.number() > USER_PRIORITY_MAX {
         let words =
@@ -70,7 +69,7 @@ pub(super) fn runtime_class(base: Strategy) -> Strategy {
         validate_change: |new, old| {
             let mut errors = ErrorList::new();
             let stored = old.and_then(|old| old.get("handler")).unwrap_or(&Value::Null);
-            At::of(new, "handler").unchanged_value(&mut errors, stored);
+            Field::of(new, "handler").unchanged_value(&mut errors, stored);
             errors
         },
         ..base
@@ -79,20 +78,20 @@ pub(super) fn runtime_class(base: Strategy) -> Strategy {
 
 fn validate_runtime_class(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    At::of(new, "handler").required_rule(&mut errors, names::is_dns1123_label);
-    let overhead = At::of(new, "overhead");
+    Field::of(new, "handler").required_rule(&mut errors, names::is_dns1123_label);
+    let overhead = Field::of(new, "overhead");
     super::pod::resources::overhead(&overhead, overhead.get("podFixed"), &mut errors);
-    let scheduling = At::of(new, "scheduling");
+    let scheduling = Field::of(new, "scheduling");
     scheduling.field("nodeSelector").labels(&mut errors);
     let tolerations = scheduling.field("tolerations");
     super::pod::scheduling::plain_tolerations(&tolerations, &mut errors);
-    let mut seen: Seen<[String; 4]> = Seen::new();
+    let mut seen: SmallSet<[String; 4]> = SmallSet::new();
     for toleration in tolerations.items() {
         let text = |name: &str| toleration.str(name).to_owned();
-        // For how long something is tolerated does not make it another toleration.
+        // Tolerations that differ only in `tolerationSeconds` are duplicates.
         if !seen.insert(["key", "operator", "value", "effect"].map(text)) {
             let seconds = toleration.get("tolerationSeconds").clone();
-            // Messages show the members of the Go struct.
+            // The message shows the Go struct.
             let shown = value!({
                 "Key": (text("key")), "Operator": (text("operator")), "Value": (text("value")),
                 "Effect": (text("effect")), "TolerationSeconds": (seconds)
@@ -133,7 +132,7 @@ fn default_level(level: &mut Object) {
 
 fn validate_level(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let kind = spec.field("type");
     let is_exempt_name = new.name() == "exempt";
     if (kind.text() == "Exempt") != is_exempt_name {
@@ -164,7 +163,7 @@ fn validate_level(new: &Object) -> ErrorList {
     errors
 }
 
-fn level_shares(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn level_shares(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let (shares, lendable) = (at.field("nominalConcurrencyShares"), at.field("lendablePercent"));
     if shares.number() < 0 {
         shares.invalid(errors, "must be a non-negative integer");
@@ -172,7 +171,7 @@ fn level_shares(at: &At<'_, '_>, errors: &mut ErrorList) {
     lendable.in_range_if_set(errors, 0, 100);
 }
 
-fn limited_level(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn limited_level(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let shares = at.field("nominalConcurrencyShares");
     if shares.number() < 0 {
         shares.invalid(errors, "must be a non-negative integer");
@@ -200,7 +199,7 @@ fn limited_level(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn queues(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn queues(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const QUEUES_MAX: i64 = 10_000_000;
     const HAND_BITS_MAX: f64 = 60.0;
     let (count, hand) = (at.field("queues"), at.field("handSize"));
@@ -216,7 +215,7 @@ fn queues(at: &At<'_, '_>, errors: &mut ErrorList) {
         let words = format!("should not be greater than queues ({})", count.number());
         hand.invalid(errors, &words);
     } else if count.number() > 0 {
-        // Bits that the choice of a hand takes from a hash of 64.
+        // The bits that shuffle sharding takes from a 64-bit hash for a hand.
         let bits = ((count.number() as f64).log2() * hand.number() as f64).ceil();
         if bits > HAND_BITS_MAX {
             let words = format!(

@@ -1,6 +1,6 @@
 //! Roles, ClusterRoles and their bindings.
 
-use crate::check::{At, children, default, default_empty};
+use crate::check::{Field, children, default, default_empty};
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, FieldError, Object, Value, names, value};
 
@@ -32,7 +32,7 @@ fn default_binding(binding: &mut Object) {
             default_empty(subject, "apiGroup", GROUP);
         }
     }
-    // Both are written out by upstream, also when a client leaves them out.
+    // Upstream always writes both fields.
     for member in ["kind", "name"] {
         default(binding.object_mut("roleRef"), member, "");
     }
@@ -40,14 +40,14 @@ fn default_binding(binding: &mut Object) {
 
 fn validate_role(new: &Object, _: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    At::of(new, "rules").items().for_each(|rule| policy_rule(&rule, true, &mut errors));
+    Field::of(new, "rules").items().for_each(|rule| policy_rule(&rule, true, &mut errors));
     errors
 }
 
 fn validate_cluster_role(new: &Object, _: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    At::of(new, "rules").items().for_each(|rule| policy_rule(&rule, false, &mut errors));
-    let aggregation = At::of(new, "aggregationRule");
+    Field::of(new, "rules").items().for_each(|rule| policy_rule(&rule, false, &mut errors));
+    let aggregation = Field::of(new, "aggregationRule");
     if !aggregation.is_set() {
         return errors;
     }
@@ -66,7 +66,7 @@ fn validate_cluster_role(new: &Object, _: Option<&Object>) -> ErrorList {
     errors
 }
 
-fn policy_rule(rule: &At<'_, '_>, namespaced: bool, errors: &mut ErrorList) {
+fn policy_rule(rule: &Field<'_, '_>, namespaced: bool, errors: &mut ErrorList) {
     rule.field("verbs").not_empty(errors, "verbs must contain at least one value");
     let urls = rule.field("nonResourceURLs");
     let (groups, resources) = (rule.field("apiGroups"), rule.field("resources"));
@@ -95,18 +95,18 @@ fn validate_cluster_binding(new: &Object, _: Option<&Object>) -> ErrorList {
 
 fn checked_binding(new: &Object, namespaced: bool) -> ErrorList {
     let mut errors = ErrorList::new();
-    let role = At::of(new, "roleRef");
+    let role = Field::of(new, "roleRef");
     role.field("apiGroup").one_of(&mut errors, &[GROUP]);
     let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
     role.field("kind").one_of(&mut errors, kinds);
     role.field("name").required_rule(&mut errors, names::is_path_segment_name);
-    for subject in At::of(new, "subjects").items() {
+    for subject in Field::of(new, "subjects").items() {
         validate_subject(&subject, namespaced, &mut errors);
     }
     errors
 }
 
-fn validate_subject(subject: &At<'_, '_>, namespaced: bool, errors: &mut ErrorList) {
+fn validate_subject(subject: &Field<'_, '_>, namespaced: bool, errors: &mut ErrorList) {
     const KINDS: &[&str] = &["ServiceAccount", "User", "Group"];
     let (name, group) = (subject.field("name"), subject.field("apiGroup"));
     name.not_empty(errors, "");
@@ -125,15 +125,15 @@ fn validate_subject(subject: &At<'_, '_>, namespaced: bool, errors: &mut ErrorLi
     }
 }
 
-/// A binding is for one role for as long as it is there.
+/// Checks that `roleRef` does not change.
 fn validate_role_ref_change(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
-    let now = At::of(new, "roleRef");
-    let before = At::of(old, "roleRef");
+    let now = Field::of(new, "roleRef");
+    let before = Field::of(old, "roleRef");
     let same = |name: &str| now.str(name) == before.str(name);
     if !["apiGroup", "kind", "name"].into_iter().all(same) {
-        // Messages show the members of the Go struct.
+        // The message shows the Go struct.
         let (group, kind, name) = (now.str("apiGroup"), now.str("kind"), now.str("name"));
         let shown = value!({"APIGroup": group, "Kind": kind, "Name": name});
         errors.push(FieldError::invalid(&now.path, shown, "cannot change roleRef"));

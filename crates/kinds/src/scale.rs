@@ -1,25 +1,25 @@
-//! The Scale of an object: what autoscaling/v1 shows of the replicas of a kind.
+//! The `scale` subresource: autoscaling/v1 Scale of built-in kinds and custom resources.
 
 use keelson_meta::selector::Selector;
 use keelson_meta::{ErrorList, FieldError, GroupVersionKind, Map, Object, Path, Str, Value};
 use keelson_schema::go_fmt;
 
-/// Where the replicas stand in a Scale, and in every built-in kind that has one.
+/// The path of the replicas in a Scale and in every built-in kind that has one.
 pub const REPLICAS: &[&str] = &["spec", "replicas"];
 
-/// Where the scale of a custom resource stands in its objects.
+/// The paths of the scale fields in a custom resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// `.spec.replicas`.
+    /// `specReplicasPath`.
     pub spec_replicas: Vec<Str>,
-    /// `.status.replicas`.
+    /// `statusReplicasPath`.
     pub status_replicas: Vec<Str>,
-    /// `.status.selector`; empty: there is none.
+    /// `labelSelectorPath`; empty when the scale has no selector.
     pub selector: Vec<Str>,
 }
 
 impl ScalePaths {
-    /// Reads `subresources.scale` of a CustomResourceDefinition.
+    /// Parses `subresources.scale` of a CustomResourceDefinition.
     pub fn read(scale: &Value) -> ScalePaths {
         let path = |name: &str| path_members(scale.str_at(&[name]).unwrap_or_default());
         ScalePaths {
@@ -30,17 +30,17 @@ impl ScalePaths {
     }
 }
 
-/// The members to which a simple JSONPath such as `.spec.replicas` leads.
+/// Splits a simple JSONPath such as `.spec.replicas` into its fields.
 pub fn path_members(path: &str) -> Vec<Str> {
     path.split('.').filter(|member| !member.is_empty()).map(Str::new).collect()
 }
 
-/// The members that paths lead to, as [`set_at`] and reads take them.
+/// Borrows the fields of a path.
 pub fn members(path: &[Str]) -> Vec<&str> {
     path.iter().map(Str::as_str).collect()
 }
 
-/// Sets a value in objects below objects.
+/// Sets a value at a path. Creates missing objects along it.
 pub fn set_at(object: &mut Object, path: &[&str], value: i64) {
     let Some((last, parents)) = path.split_last() else { return };
     let mut map = &mut object.root;
@@ -54,12 +54,12 @@ pub fn set_at(object: &mut Object, path: &[&str], value: i64) {
     map.insert(Str::new(*last), value);
 }
 
-/// What `scale` speaks: autoscaling/v1 Scale.
+/// Returns the kind of the `scale` subresource: autoscaling/v1 Scale.
 pub fn scale_kind() -> GroupVersionKind {
     GroupVersionKind::new("autoscaling", "v1", "Scale")
 }
 
-/// The Scale of a custom resource; one that has no replicas yet has 0.
+/// Returns the Scale of a custom resource. Unset replicas are 0.
 pub fn custom(paths: &ScalePaths, obj: &Object) -> Object {
     let replicas = obj.int_at(&members(&paths.spec_replicas)).unwrap_or(0);
     let mut status = Map::new();
@@ -72,7 +72,7 @@ pub fn custom(paths: &ScalePaths, obj: &Object) -> Object {
     scale(obj, replicas, status)
 }
 
-/// The Scale of a built-in kind.
+/// Returns the Scale of an object of a built-in kind.
 pub fn built_in(obj: &Object) -> Object {
     let mut status = Map::new();
     status.insert("replicas", obj.int_at(&["status", "replicas"]).unwrap_or(0));
@@ -100,7 +100,7 @@ fn scale(obj: &Object, replicas: i64, status: Map) -> Object {
     scale
 }
 
-/// The selector of a built-in kind, as text.
+/// Returns the selector of a built-in kind as text.
 fn selector_text(obj: &Object) -> String {
     let selector = obj.at(&["spec", "selector"]);
     match selector {
@@ -116,7 +116,7 @@ fn selector_text(obj: &Object) -> String {
 }
 
 impl ScalePaths {
-    /// The faults of what the paths lead to in an object (apiextensions `ValidateScaleSpec`).
+    /// Validates the scale fields of an object (apiextensions `ValidateScaleSpec`).
     pub fn validate(&self, obj: &Object, errors: &mut ErrorList) {
         for path in [&self.spec_replicas, &self.status_replicas] {
             let field = format!(".{}", path.join("."));
@@ -133,7 +133,7 @@ impl ScalePaths {
                     errors.push(FieldError::invalid(&field, *count, &why));
                 }
                 Ok(Some(other)) => {
-                    let why = misfit(path, other, "int64");
+                    let why = type_error(path, other, "int64");
                     errors.push(FieldError::invalid(&field, 0, &why));
                 }
             }
@@ -144,7 +144,7 @@ impl ScalePaths {
         let field = format!(".{}", self.selector.join("."));
         let why = match nested(obj, &self.selector) {
             Ok(None | Some(Value::String(_))) => return,
-            Ok(Some(other)) => misfit(&self.selector, other, "string"),
+            Ok(Some(other)) => type_error(&self.selector, other, "string"),
             Err(why) => why,
         };
         errors.push(FieldError::invalid(&Path::new(&field), "", &why));
@@ -153,7 +153,7 @@ impl ScalePaths {
 
 const MAX_REPLICAS: i64 = i32::MAX as i64;
 
-/// What a path leads to, or what stands in its way.
+/// Returns the value at a path; an error when a value along it is not an object (`unstructured.NestedFieldNoCopy`).
 fn nested<'v>(obj: &'v Object, path: &[Str]) -> Result<Option<&'v Value>, String> {
     let Some((first, rest)) = path.split_first() else { return Ok(None) };
     let Some(mut value) = obj.get(first) else { return Ok(None) };
@@ -162,8 +162,8 @@ fn nested<'v>(obj: &'v Object, path: &[Str]) -> Result<Option<&'v Value>, String
             return Ok(None);
         }
         let Some(map) = value.as_object() else {
-            // The path ends with the first member that cannot be looked for.
-            return Err(misfit(&path[..at + 2], value, "map[string]interface{}"));
+            // The message has the path up to the first field that cannot be looked up.
+            return Err(type_error(&path[..at + 2], value, "map[string]interface{}"));
         };
         match map.get(member) {
             Some(inner) => value = inner,
@@ -173,7 +173,7 @@ fn nested<'v>(obj: &'v Object, path: &[Str]) -> Result<Option<&'v Value>, String
     Ok(Some(value))
 }
 
-fn misfit(path: &[Str], value: &Value, wanted: &str) -> String {
+fn type_error(path: &[Str], value: &Value, wanted: &str) -> String {
     let go_type = match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
@@ -194,7 +194,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn what_stands_in_the_way_of_a_scale_is_named_with_the_first_member_behind_it() {
+    fn a_path_through_a_value_that_is_no_object_is_an_error() {
         let path = ["spec", "worker", "replicas"].map(Str::from);
         let check = |spec: Value, expected: Result<Option<&str>, &str>| {
             let object = Object::from_value(value!({"spec": (spec)})).expect("a map");

@@ -1,10 +1,10 @@
-//! PodGroups and Workloads: pods that are scheduled together (feature gate `GenericWorkload`).
+//! PodGroups and Workloads (feature gate `GenericWorkload`).
 
-use crate::check::{At, child, default};
+use crate::check::{Field, child, default};
 use crate::conditions;
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
-use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, names};
+use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value, names};
 
 const TEMPLATES_MAX: usize = 8;
 const CLAIMS_MAX: usize = 4;
@@ -48,7 +48,7 @@ pub(super) fn workload(base: Strategy) -> Strategy {
             None => validate_workload(new),
             Some(old) => {
                 let mut errors = unchanged(new, old, &["controllerRef", "podGroupTemplates"]);
-                let spec = At::of(new, "spec");
+                let spec = Field::of(new, "spec");
                 spec.field("podGroupTemplates").not_empty(&mut errors, "");
                 errors
             }
@@ -59,7 +59,7 @@ pub(super) fn workload(base: Strategy) -> Strategy {
 
 fn unchanged(new: &Object, old: &Object, members: &[&str]) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     for name in members {
         let at = spec.field(name);
         if at.value != old.at(&["spec", name]).unwrap_or(&Value::Null) {
@@ -71,7 +71,7 @@ fn unchanged(new: &Object, old: &Object, members: &[&str]) -> ErrorList {
 
 fn validate_group(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let reference = spec.field("podGroupTemplateRef");
     if reference.is_set() && one_member(&reference, &["workload"], &mut errors) {
         let workload = reference.field("workload");
@@ -84,7 +84,7 @@ fn validate_group(new: &Object) -> ErrorList {
 
 fn validate_workload(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let controller = spec.field("controllerRef");
     if controller.is_set() {
         controller.field("apiGroup").rule_if_set(&mut errors, names::is_dns1123_subdomain);
@@ -109,8 +109,8 @@ fn validate_workload(new: &Object) -> ErrorList {
     errors
 }
 
-/// What PodGroups and templates of PodGroups have in common.
-fn shared_rules(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the fields that PodGroups and their templates share.
+fn shared_rules(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let policy = spec.field("schedulingPolicy");
     if one_member(&policy, &["basic", "gang"], errors) && policy.has("gang") {
         let gang = policy.field("gang");
@@ -140,7 +140,7 @@ fn shared_rules(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn claims(list: &At<'_, '_>, errors: &mut ErrorList) {
+fn claims(list: &Field<'_, '_>, errors: &mut ErrorList) {
     const SOURCES: &[&str] = &["resourceClaimName", "resourceClaimTemplateName"];
     let count = list.array().len();
     if count > CLAIMS_MAX {
@@ -156,8 +156,8 @@ fn claims(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Of these members one must be set.
-fn one_member(at: &At<'_, '_>, members: &[&str], errors: &mut ErrorList) -> bool {
+/// Checks that exactly one of these fields is set.
+fn one_member(at: &Field<'_, '_>, members: &[&str], errors: &mut ErrorList) -> bool {
     let set: Vec<&str> = members.iter().copied().filter(|name| at.has(name)).collect();
     let listed: Vec<String> = members.iter().map(|name| format!("`{name}`")).collect();
     let listed = listed.join(", ");
@@ -172,9 +172,9 @@ fn one_member(at: &At<'_, '_>, members: &[&str], errors: &mut ErrorList) -> bool
     false
 }
 
-/// Items of a list whose names stand twice.
-fn duplicates(list: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Seen<&str> = Seen::new();
+/// Reports list items with duplicate names.
+fn duplicates(list: &Field<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for at in list.items() {
         if !seen.insert(at.str("name")) {
             at.duplicate(errors);
@@ -184,11 +184,11 @@ fn duplicates(list: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn validate_status(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     conditions::validate(&status.field("conditions"), &mut errors);
     let list = status.field("resourceClaimStatuses");
     let claims = new.array_at(&["spec", "resourceClaims"]);
-    let known: Seen<&str> = claims.iter().filter_map(|claim| claim.str_at(&["name"])).collect();
+    let known: SmallSet<&str> = claims.iter().filter_map(|claim| claim.str_at(&["name"])).collect();
     for at in list.items().filter(|at| !known.contains(&at.str("name"))) {
         let words = "must match the name of an entry in `spec.resourceClaims`";
         at.field("name").invalid_as(&mut errors, at.str("name"), words);

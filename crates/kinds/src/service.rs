@@ -1,4 +1,4 @@
-//! Services, as far as they need no allocation of addresses and ports.
+//! Services, except for the allocation of addresses and ports.
 
 mod addresses;
 pub mod families;
@@ -8,11 +8,11 @@ mod warnings;
 
 pub use port_range::PortRange;
 
-use super::check::{At, child, children, default, default_empty};
+use super::check::{Field, child, children, default, default_empty};
 use crate::strategy::Strategy;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Seen, Value, ip, names};
+use keelson_meta::{ErrorList, FieldError, Map, Object, Path, SmallSet, Value, ip, names};
 
-/// Seconds that a client stays with one pod when nothing else is said.
+/// The default `timeoutSeconds` of client IP affinity.
 const AFFINITY_SECONDS: i64 = 10_800;
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -25,7 +25,7 @@ pub(super) fn service(base: Strategy) -> Strategy {
         default: default_service,
         prepare_create: |service| {
             addresses::normalize(service, None);
-            drop_of_external_name(service);
+            drop_external_name_fields(service);
         },
         prepare_update,
         validate,
@@ -39,10 +39,10 @@ pub(super) fn service(base: Strategy) -> Strategy {
     }
 }
 
-/// The fields of a service that name addresses and families.
+/// Validates the cluster IPs and IP families of a service.
 pub fn validate_addresses(service: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    addresses::validate(&At::of(service, "spec"), old, &mut errors);
+    addresses::validate(&Field::of(service, "spec"), old, &mut errors);
     errors
 }
 
@@ -87,7 +87,7 @@ fn text<'m>(map: &'m Map, name: &str) -> &'m str {
     map.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether clients outside the cluster reach the service.
+/// Returns whether clients outside the cluster can reach the service.
 fn is_external(spec: &Map) -> bool {
     match text(spec, "type") {
         "NodePort" | "LoadBalancer" => true,
@@ -99,21 +99,20 @@ fn is_external(spec: &Map) -> bool {
 fn prepare_update(new: &mut Object, old: &Object) {
     addresses::keep_allocated(new, old);
     addresses::normalize(new, Some(old));
-    drop_what_types_lack(new, old);
-    drop_of_external_name(new);
+    drop_fields_of_old_type(new, old);
+    drop_external_name_fields(new);
 }
 
-/// A name outside of the cluster has no traffic of its own.
-fn drop_of_external_name(service: &mut Object) {
+/// Drops the traffic fields of an ExternalName service.
+fn drop_external_name_fields(service: &mut Object) {
     let spec = service.object_mut("spec");
     if text(spec, "type") == "ExternalName" {
         spec.remove("internalTrafficPolicy");
     }
 }
 
-/// A service that changes its type loses what the other type alone had, unless the client changes
-/// that too.
-fn drop_what_types_lack(new: &mut Object, old: &Object) {
+/// Drops the fields that the new type of a service does not support, unless the client changed them too.
+fn drop_fields_of_old_type(new: &mut Object, old: &Object) {
     let Some(before) = old.get("spec").and_then(Value::as_object) else { return };
     let spec = new.object_mut("spec");
     let same = |spec: &Map, name: &str| spec.get(name) == before.get(name);
@@ -148,7 +147,7 @@ fn drop_what_types_lack(new: &mut Object, old: &Object) {
 
 fn drop_node_ports(spec: &mut Map, before: &Map) {
     let old = before.get("ports").and_then(Value::as_array).unwrap_or_default();
-    let used: Seen<i64> = old.iter().filter_map(|port| port.int_at(&["nodePort"])).collect();
+    let used: SmallSet<i64> = old.iter().filter_map(|port| port.int_at(&["nodePort"])).collect();
     for port in children(spec, "ports") {
         let number = port.get("nodePort").and_then(Value::as_int);
         if number.is_some_and(|number| used.contains(&number)) {
@@ -159,11 +158,11 @@ fn drop_node_ports(spec: &mut Map, before: &Map) {
 
 fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     if let Some(old) = old {
         update(&spec, old, &mut errors);
     }
-    kind_of_service(&spec, &mut errors);
+    service_type(&spec, &mut errors);
     ports::all(&spec, &mut errors);
     spec.field("selector").labels(&mut errors);
     affinity(&spec, &mut errors);
@@ -178,8 +177,8 @@ fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-fn update(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
-    let stored = At::of(old, "spec");
+fn update(spec: &Field<'_, '_>, old: &Object, errors: &mut ErrorList) {
+    let stored = Field::of(old, "spec");
     addresses::update(spec, &stored, errors);
     let class = spec.field("loadBalancerClass");
     let both = spec.str("type") == "LoadBalancer" && stored.str("type") == "LoadBalancer";
@@ -189,8 +188,8 @@ fn update(spec: &At<'_, '_>, old: &Object, errors: &mut ErrorList) {
     balancer_class(spec, errors);
 }
 
-/// The class of a load balancer, which an update looks at twice.
-fn balancer_class(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the load balancer class. An update validates it twice.
+fn balancer_class(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let class = spec.field("loadBalancerClass");
     if !class.is_set() {
         return;
@@ -202,8 +201,8 @@ fn balancer_class(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn kind_of_service(spec: &At<'_, '_>, errors: &mut ErrorList) {
-    /// The port of the agent that every node runs.
+fn service_type(spec: &Field<'_, '_>, errors: &mut ErrorList) {
+    /// The port of the kubelet.
     const NODE_AGENT_PORT: i64 = 10_250;
     let kind = spec.str("type");
     let headless = addresses::is_headless(spec.value);
@@ -240,7 +239,7 @@ fn kind_of_service(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn affinity(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn affinity(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let kind = spec.field("sessionAffinity");
     kind.required_one_of(errors, &["ClientIP", "None"]);
     let config = spec.field("sessionAffinityConfig");
@@ -260,7 +259,7 @@ fn affinity(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn external_addresses(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn external_addresses(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     for at in spec.field("externalIPs").items() {
         let before = errors.len();
         at.rule(errors, ip::is_valid_ip);
@@ -270,9 +269,9 @@ fn external_addresses(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn source_ranges(service: &Object, spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn source_ranges(service: &Object, spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let is_balancer = spec.str("type") == "LoadBalancer";
-    let ranges = At {
+    let ranges = Field {
         value: spec.get("loadBalancerSourceRanges"),
         path: spec.path.field("LoadBalancerSourceRanges"),
     };
@@ -301,7 +300,7 @@ fn source_ranges(service: &Object, spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn balancer(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn balancer(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let allocates = spec.field("allocateLoadBalancerNodePorts");
     if spec.str("type") != "LoadBalancer" {
         if allocates.is_set() {
@@ -313,7 +312,7 @@ fn balancer(spec: &At<'_, '_>, errors: &mut ErrorList) {
     balancer_class(spec, errors);
 }
 
-fn policies(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn policies(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     const POLICIES: &[&str] = &["Cluster", "Local"];
     let outside = spec.field("externalTrafficPolicy");
     if spec.value.as_object().is_some_and(is_external) {
@@ -339,7 +338,7 @@ fn policies(spec: &At<'_, '_>, errors: &mut ErrorList) {
 }
 
 fn load_balancer_status(new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     let balancer = status.field("loadBalancer");
     let list = balancer.field("ingress");
     let stored = old.and_then(|old| old.at(&["status", "loadBalancer", "ingress"]));
@@ -352,8 +351,8 @@ fn load_balancer_status(new: &Object, old: Option<&Object>, errors: &mut ErrorLi
     ingress_points(&list, true, errors);
 }
 
-/// The points at which a balancer takes traffic.
-pub(super) fn ingress_points(list: &At<'_, '_>, has_modes: bool, errors: &mut ErrorList) {
+/// Validates `ingress` of a load balancer status.
+pub(super) fn ingress_points(list: &Field<'_, '_>, has_modes: bool, errors: &mut ErrorList) {
     for point in list.items() {
         let address = point.field("ip");
         match address.text() {

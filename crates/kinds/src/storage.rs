@@ -1,8 +1,8 @@
-//! Kinds of `storage.k8s.io`.
+//! The kinds of `storage.k8s.io`, except CSIDrivers and CSINodes.
 
-use super::check::{At, default};
+use super::check::{Field, default};
 use super::claims;
-use crate::same::{self, go};
+use crate::equality::{self, go};
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value, names};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const PARAMETERS_BYTES_MAX: usize = 256 * 1024;
 const PARAMETERS_MAX: usize = 512;
-/// Topology terms that each further one is compared with.
+/// Topology terms that each term is compared with.
 const TERMS_COMPARED_MAX: usize = 1_000;
 const ERROR_BYTES_MAX: usize = 32 * 1024;
 
@@ -35,35 +35,35 @@ pub(super) fn class(base: Strategy) -> Strategy {
 
 fn validate_class(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    driver(&At::of(new, "provisioner"), &mut errors);
-    parameters(&At::of(new, "parameters"), false, &mut errors);
-    let policy = At::of(new, "reclaimPolicy");
+    driver(&Field::of(new, "provisioner"), &mut errors);
+    parameters(&Field::of(new, "parameters"), false, &mut errors);
+    let policy = Field::of(new, "reclaimPolicy");
     if !policy.text().is_empty() {
         policy.one_of(&mut errors, &["Delete", "Retain"]);
     }
     let modes = &["Immediate", "WaitForFirstConsumer"];
-    At::of(new, "volumeBindingMode").one_of_if_set(&mut errors, modes);
-    topologies(&At::of(new, "allowedTopologies"), &mut errors);
+    Field::of(new, "volumeBindingMode").one_of_if_set(&mut errors, modes);
+    topologies(&Field::of(new, "allowedTopologies"), &mut errors);
     errors
 }
 
-/// Members that stay as they were made.
+/// Checks that fields do not change.
 fn unchanged(new: &Object, old: Option<&Object>, members: &[&str]) -> ErrorList {
     let mut errors = ErrorList::new();
     for name in members {
         let stored = old.and_then(|old| old.get(name)).unwrap_or(&Value::Null);
         match *name {
-            // Names are texts in Go, the others pointers.
+            // Names are strings in Go, the other fields pointers.
             "provisioner" | "storageClassName" => {
-                At::of(new, name).unchanged_value(&mut errors, stored);
+                Field::of(new, name).unchanged_value(&mut errors, stored);
             }
-            _ => At::of(new, name).unchanged(&mut errors, stored),
+            _ => Field::of(new, name).unchanged(&mut errors, stored),
         }
     }
     errors
 }
 
-fn driver(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn driver(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if at.not_empty(errors, "") {
         let lower = at.text().to_lowercase();
         for why in names::is_qualified_name(&lower) {
@@ -72,7 +72,7 @@ fn driver(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn parameters(at: &At<'_, '_>, required: bool, errors: &mut ErrorList) {
+fn parameters(at: &Field<'_, '_>, required: bool, errors: &mut ErrorList) {
     let entries = at.value.as_object();
     if required && entries.is_none_or(Map::is_empty) {
         return at.required(errors, "must contain at least one key/value pair");
@@ -94,16 +94,16 @@ fn parameters(at: &At<'_, '_>, required: bool, errors: &mut ErrorList) {
     }
 }
 
-/// The values that a topology term allows for each key.
+/// The values of a topology term for each key.
 type Allowed<'v> = BTreeMap<&'v str, BTreeSet<&'v str>>;
 
-fn topologies(list: &At<'_, '_>, errors: &mut ErrorList) {
+fn topologies(list: &Field<'_, '_>, errors: &mut ErrorList) {
     let mut terms: Vec<Allowed<'_>> = vec![];
     for term in list.items() {
         let expressions = term.field("matchLabelExpressions");
         let allowed = topology_term(&expressions, errors);
         let earlier = terms.iter().take(TERMS_COMPARED_MAX).filter(|term| **term == allowed);
-        // Upstream compares a term that asks for nothing with as many others as there are terms.
+        // Upstream compares an empty term with as many others as there are terms.
         let blank = if allowed.is_empty() { list.array().len() } else { 0 };
         for _ in 0..earlier.count() + blank {
             if errors.is_full() {
@@ -115,7 +115,7 @@ fn topologies(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn topology_term<'v>(expressions: &At<'v, '_>, errors: &mut ErrorList) -> Allowed<'v> {
+fn topology_term<'v>(expressions: &Field<'v, '_>, errors: &mut ErrorList) -> Allowed<'v> {
     let mut allowed = Allowed::new();
     for expression in expressions.items() {
         let values = expression.field("values");
@@ -145,12 +145,12 @@ pub(super) fn attachment(base: Strategy) -> Strategy {
     }
 }
 
-/// The spec stays.
+/// Checks that the spec does not change.
 fn attachment_unchanged(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
-    let (spec, stored) = (At::of(new, "spec"), old.get("spec").unwrap_or(&Value::Null));
-    if !same::equal(go::VOLUME_ATTACHMENT_SPEC, spec.value, stored) {
+    let (spec, stored) = (Field::of(new, "spec"), old.get("spec").unwrap_or(&Value::Null));
+    if !equality::equal(go::VOLUME_ATTACHMENT_SPEC, spec.value, stored) {
         let shown = spec.value.as_object().cloned().unwrap_or_default();
         spec.invalid_as(&mut errors, shown, IMMUTABLE);
     }
@@ -159,7 +159,7 @@ fn attachment_unchanged(new: &Object, old: Option<&Object>) -> ErrorList {
 
 fn validate_attachment(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     super::pod::volumes::driver_name(&spec.field("attacher"), &mut errors);
     let source = spec.field("source");
     let (inline, name) = (source.field("inlineVolumeSpec"), source.field("persistentVolumeName"));
@@ -173,14 +173,14 @@ fn validate_attachment(new: &Object) -> ErrorList {
         (true, false) => claims::inline_volume(&inline, &mut errors),
     }
     spec.field("nodeName").rule(&mut errors, names::is_dns1123_subdomain);
-    attachment_status(&At::of(new, "status"), &mut errors);
+    attachment_status(&Field::of(new, "status"), &mut errors);
     if name.is_set() {
         name.rule(&mut errors, names::is_dns1123_subdomain);
     }
     errors
 }
 
-fn attachment_status(status: &At<'_, '_>, errors: &mut ErrorList) {
+fn attachment_status(status: &Field<'_, '_>, errors: &mut ErrorList) {
     for name in ["attachError", "detachError"] {
         let code = status.field(name);
         code.field("errorCode").not_negative(errors);
@@ -196,7 +196,7 @@ pub(super) fn capacity(base: Strategy) -> Strategy {
             let mut errors = unchanged(new, old, &["nodeTopology"]);
             let stored =
                 old.and_then(|old| old.get("storageClassName")).cloned().unwrap_or_default();
-            At::of(new, "storageClassName").unchanged_value(&mut errors, &stored);
+            Field::of(new, "storageClassName").unchanged_value(&mut errors, &stored);
             errors
         },
         ..base
@@ -205,9 +205,9 @@ pub(super) fn capacity(base: Strategy) -> Strategy {
 
 fn validate_capacity(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    At::of(new, "nodeTopology").label_selector(&mut errors);
-    At::of(new, "storageClassName").rule(&mut errors, names::is_dns1123_subdomain);
-    let capacity = At::of(new, "capacity");
+    Field::of(new, "nodeTopology").label_selector(&mut errors);
+    Field::of(new, "storageClassName").rule(&mut errors, names::is_dns1123_subdomain);
+    let capacity = Field::of(new, "capacity");
     if capacity.quantity().is_some_and(|amount| amount.sign() < 0) {
         capacity.invalid(&mut errors, super::check::NOT_NEGATIVE);
     }
@@ -225,8 +225,8 @@ pub(super) fn attributes_class(base: Strategy) -> Strategy {
 
 fn validate_attributes_class(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    driver(&At::of(new, "driverName"), &mut errors);
-    parameters(&At::of(new, "parameters"), true, &mut errors);
+    driver(&Field::of(new, "driverName"), &mut errors);
+    parameters(&Field::of(new, "parameters"), true, &mut errors);
     errors
 }
 
@@ -236,7 +236,7 @@ fn validate_attributes_change(new: &Object, old: Option<&Object>) -> ErrorList {
     for name in ["driverName", "parameters"] {
         if new.get(name).unwrap_or(&Value::Null) != old.get(name).unwrap_or(&Value::Null) {
             let words = format!("updates to {name} are forbidden.");
-            At::of(new, name).forbidden(&mut errors, &words);
+            Field::of(new, name).forbidden(&mut errors, &words);
         }
     }
     errors

@@ -1,66 +1,65 @@
-//! [`Strategy`]: what no table of fields can say about a kind, as data and small functions. Strategies
-//! do no IO and never see HTTP.
+//! [`Strategy`]: the rules of a kind that its schema cannot express, as data and small functions. Like upstream's
+//! `rest.RESTCreateStrategy` and `rest.RESTUpdateStrategy`. Strategies do no IO and know nothing of HTTP.
 
-use crate::gated::{self, Fields};
-use crate::{gates, same};
+use crate::gated_fields::{self, GatedFields};
+use crate::{equality, gates};
 use keelson_meta::names::{self, NameRule};
 use keelson_meta::{ErrorList, Features, Map, Object, Path, Str, User, Value};
 use keelson_schema::Schema;
 use smallvec::SmallVec;
 
-/// How `metadata.generation` moves.
+/// When `metadata.generation` is incremented. It starts at 1 unless a variant says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Generation {
     /// The kind does not use it.
     #[default]
     Unused,
-    /// 1 at first, and so it stays.
+    /// Never: it stays 1.
     First,
-    /// 1 at first, one more whenever anything but metadata and status changes.
+    /// When anything except metadata and status changes.
     OnSpecChange,
-    /// The same, where an empty list or map is not equal to an absent one.
+    /// Like [`Generation::OnSpecChange`], but an empty list or map differs from an absent one.
     OnSpecChangeStrict,
-    /// 1 at first, one more whenever anything but metadata changes, an empty list that comes or goes
-    /// included; `status` counts only where it is no subresource.
+    /// When anything except metadata changes. An empty list differs from an absent one.
     OnChange {
-        /// Whether `status` counts.
+        /// Whether a change of `status` counts: only where it is not a subresource.
         status_counts: bool,
     },
-    /// The same, and one more when annotations change.
+    /// When annotations, or anything except metadata and status, change.
     OnSpecOrAnnotationChange,
-    /// Absent at first, one more whenever anything but metadata and status changes.
+    /// Like [`Generation::OnSpecChange`], but absent in a new object.
     OnSpecChangeFromNone,
-    /// 1 at first, one more when labels or anything but metadata and status change.
+    /// When labels, or anything except metadata and status, change.
     OnSpecOrLabelChange,
 }
 
-/// What a write to `status` may change in `metadata`.
+/// The metadata that a write to the `status` subresource may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusMetadata {
     /// Everything that an update may change.
     #[default]
     Free,
-    /// Everything but labels.
+    /// Everything except labels.
     KeepLabels,
-    /// Nothing of what users write: labels, annotations, finalizers, owners.
+    /// Nothing that users write: no labels, annotations, finalizers or owner references.
     Keep,
-    /// Nothing but managedFields.
+    /// Only `managedFields`.
     KeepAll,
 }
 
-/// `propagationPolicy`.
+/// The `propagationPolicy` of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// Dependents lose the reference.
+    /// Dependents stay and lose their owner reference.
     Orphan,
-    /// Dependents go afterwards.
+    /// Dependents are deleted after the object.
     Background,
-    /// Dependents go first.
+    /// Dependents are deleted before the object.
     Foreground,
 }
 
 impl Propagation {
-    /// As `DeleteOptions` names it.
+    /// Returns the value in `DeleteOptions`.
     pub fn name(self) -> &'static str {
         match self {
             Propagation::Orphan => "Orphan",
@@ -70,163 +69,163 @@ impl Propagation {
     }
 }
 
-/// Seconds of grace for a deletion, from what was asked for.
-pub type GracePeriod = fn(&Object, asked: Option<i64>) -> i64;
+/// Returns the grace period of a deletion in seconds. `requested` is that of `DeleteOptions`.
+pub type GracePeriod = fn(&Object, requested: Option<i64>) -> i64;
 
-/// Which fields nobody comes to own by a write, beside those that it cannot change.
+/// The fields that a write resets, so that no field manager owns them through it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FieldOwners {
-    /// As `status` is a part of its own.
+pub enum ResetFields {
+    /// The main resource resets `status`, the status subresource everything else.
     #[default]
-    Usual,
-    /// The spec stays as it was made; approvers own conditions, signers the certificate.
-    Approved,
+    Standard,
+    /// The spec is immutable. `approval` resets all but the conditions, `status` all but the certificate.
+    CertificateApproval,
 }
 
-/// What becomes of the dependents of a deleted object by default.
+/// The default propagation policy of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GarbageCollection {
     /// They are deleted in the background.
     #[default]
     DeleteDependents,
-    /// They lose the reference.
+    /// They are orphaned.
     OrphanDependents,
-    /// Nothing, whatever the deletion asks for.
+    /// Dependents are not garbage collected, whatever `propagationPolicy` says.
     Unsupported,
 }
 
-/// One check of a write. A kind lists its checks in the order in which upstream makes them: some look at
-/// metadata twice or not at all, and answers show that.
+/// One step of validation. A kind lists its steps in upstream's order. Some kinds validate metadata twice or not at
+/// all, which shows in the errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// The metadata as that of a new object.
+    /// The metadata, as of a new object.
     Metadata,
-    /// What an update may change in the metadata.
+    /// The changes of metadata in an update.
     MetadataChange,
-    /// The rules of the kind, or of the subresource that is written.
+    /// The rules of the kind or of the written subresource.
     Rules,
-    /// What an update may change beside metadata ([`Strategy::validate_change`]).
+    /// The changes outside metadata in an update ([`Strategy::validate_change`]).
     Change,
 }
 
-/// What a kind's rules are given to compare.
+/// Validates a new object, or an update of `old`.
 pub type Validate = fn(new: &Object, old: Option<&Object>) -> ErrorList;
 
-/// Rules that put their faults among those that all others found.
-pub type LastRules = fn(new: &Object, old: Option<&Object>, found: &mut ErrorList);
+/// Validates after all other rules, and inserts its errors among theirs.
+pub type ValidateLast = fn(new: &Object, old: Option<&Object>, errors: &mut ErrorList);
 
-/// The faults of a new object in a namespace with these labels.
-pub type NamespaceRule = fn(new: &Object, labels: &dyn Fn() -> Vec<(Str, Str)>) -> ErrorList;
+/// Validates a new object in a namespace with these labels.
+pub type ValidateInNamespace = fn(new: &Object, labels: &dyn Fn() -> Vec<(Str, Str)>) -> ErrorList;
 
-/// The faults of a status in a namespace with these labels.
-pub type StatusNamespaceRule =
+/// Validates a status in a namespace with these labels.
+pub type ValidateStatusInNamespace =
     fn(new: &Object, old: &Object, labels: &dyn Fn() -> Vec<(Str, Str)>) -> ErrorList;
 
-/// The rules of a subresource that writes a part of the object.
+/// The rules of a subresource that writes a part of the object, other than `status`.
 #[derive(Clone, Copy)]
-pub struct PartRules {
+pub struct SubresourceStrategy {
     /// The name in the URL.
     pub name: &'static str,
-    /// Keeps what this subresource may not change.
+    /// Restores the fields that the subresource may not change.
     pub prepare: fn(new: &mut Object, old: &Object),
-    /// What is checked of the write.
+    /// Validates the write.
     pub validate: Validate,
 }
 
 /// The rules of one kind.
 #[derive(Clone, Copy)]
 pub struct Strategy {
-    /// What names may look like.
+    /// Validates names.
     pub name_rule: NameRule,
-    /// PUT to a name that does not exist creates.
+    /// Whether PUT creates an object that does not exist (`AllowCreateOnUpdate`).
     pub create_on_update: bool,
-    /// PUT without a resourceVersion overwrites.
+    /// Whether PUT without a resourceVersion overwrites (`AllowUnconditionalUpdate`).
     pub unconditional_update: bool,
-    /// DELETE answers with the object.
+    /// Whether DELETE returns the object instead of a Status.
     pub returns_deleted: bool,
-    /// An object that is given no name gets one that is like a uid.
-    pub may_be_nameless: bool,
-    /// Why an object of a name may not be deleted, where it may not.
-    pub lasting: fn(name: &str) -> Option<&'static str>,
-    /// Create keeps the status that the client sends.
+    /// Whether an object without a name gets a generated one, in the form of a UID.
+    pub generates_missing_name: bool,
+    /// Returns why the object of this name may not be deleted; `None` when it may.
+    pub deletion_forbidden: fn(name: &str) -> Option<&'static str>,
+    /// Whether create keeps the status that the client sent.
     pub status_on_create: bool,
-    /// How `metadata.generation` moves.
+    /// When `metadata.generation` is incremented.
     pub generation: Generation,
-    /// What a write to `status` may change in `metadata`.
+    /// The metadata that a write to `status` may change.
     pub status_metadata: StatusMetadata,
-    /// Which fields nobody comes to own by a write.
-    pub owners: FieldOwners,
-    /// Objects stay, terminating, until what they contain is gone.
+    /// The fields that a write resets, so that no field manager owns them through it.
+    pub reset_fields: ResetFields,
+    /// Whether a deleted object stays, terminating, until its content is deleted, as a Namespace does.
     pub has_content: bool,
-    /// Fills in defaults that follow from other fields.
+    /// Sets defaults that depend on other fields.
     pub default: fn(&mut Object),
-    /// Fills in the time where nothing is said.
+    /// Sets defaults that are the current time.
     pub default_time: Option<fn(&mut Object, now: &str)>,
-    /// Sets what the server decides when an object is made.
+    /// Sets server-owned fields of a new object (`PrepareForCreate`).
     pub prepare_create: fn(&mut Object),
-    /// Notes in a new object who made it.
-    pub note_user: fn(&mut Object, &User),
-    /// Sets what the server decides when an object changes.
+    /// Records the user in a new object.
+    pub record_user: fn(&mut Object, &User),
+    /// Sets server-owned fields of an update (`PrepareForUpdate`).
     pub prepare_update: fn(new: &mut Object, old: &Object),
-    /// Drops what an update may not set, after the generation has moved.
+    /// Drops fields that an update may not set, after the generation is computed.
     pub drop_after_generation: fn(new: &mut Object, old: &Object),
-    /// Sets what the server decides when the status changes.
+    /// Sets server-owned fields of a status update.
     pub prepare_status: fn(new: &mut Object, old: &Object),
-    /// Notes in a changed object when it changed.
-    pub note_time: fn(new: &mut Object, old: &Object, now: &str),
-    /// The kind's own rules.
+    /// Records the time of a change in an updated object.
+    pub record_time: fn(new: &mut Object, old: &Object, now: &str),
+    /// The rules of the kind.
     pub validate: Validate,
-    /// What a new object may say depends on the labels of its namespace; told before all other faults.
-    pub namespace_rule: Option<NamespaceRule>,
-    /// What a status may say depends on the labels of its namespace; told before all other faults of the kind.
-    pub status_namespace_rule: Option<StatusNamespaceRule>,
-    /// What an update may change, where [`Strategy::validate`] does not say so.
+    /// Rules of a new object that depend on the labels of its namespace. Their errors come first.
+    pub validate_in_namespace: Option<ValidateInNamespace>,
+    /// Rules of a status that depend on the labels of its namespace. Their errors come before those of the kind.
+    pub validate_status_in_namespace: Option<ValidateStatusInNamespace>,
+    /// Rules about the changes in an update that are not part of [`Strategy::validate`].
     pub validate_change: Validate,
-    /// The rules that are asked last; writes of a status do not ask them.
-    pub validate_last: Option<LastRules>,
-    /// The rules of a write to `status`.
+    /// Rules that run last, except for a status update.
+    pub validate_last: Option<ValidateLast>,
+    /// The rules of a status update.
     pub validate_status: Validate,
-    /// The checks of a new object.
+    /// The validation steps of a new object.
     pub create_checks: &'static [Check],
-    /// The checks of an update.
+    /// The validation steps of an update.
     pub update_checks: &'static [Check],
-    /// The checks of a write to `status`.
+    /// The validation steps of a status update.
     pub status_checks: &'static [Check],
-    /// Finalizers without a domain must be of the known ones.
+    /// Whether finalizers without a domain must be standard ones.
     pub standard_finalizers: bool,
-    /// The rules of the subresources beside `status` that write a part of the object.
-    pub parts: &'static [PartRules],
-    /// Whether more than `metadata.finalizers` keeps an object that is being deleted.
-    pub is_held: fn(&Object) -> bool,
-    /// What a client is warned of before the server sets anything, whether the object is taken or not.
+    /// The rules of subresources, other than `status`, that write a part of the object.
+    pub subresources: &'static [SubresourceStrategy],
+    /// Returns whether something besides `metadata.finalizers` delays the deletion, such as `spec.finalizers`.
+    pub is_deletion_blocked: fn(&Object) -> bool,
+    /// Returns warnings about an object as the client sent it, whether or not it is valid.
     pub prepare_warnings: fn(&Object) -> Vec<Str>,
-    /// What a client is warned of, though it is taken.
+    /// Returns warnings about a valid object.
     pub warnings: fn(new: &Object, old: Option<&Object>) -> Vec<Str>,
-    /// Objects are deleted some time after their last write (`--event-ttl`).
+    /// Whether objects expire some time after their last write (`--event-ttl`).
     pub expires: bool,
-    /// What is done to an object that is to be deleted, when something else has to come first.
+    /// Changes an object on deletion when a controller must clean up before it is removed.
     pub terminate: Option<fn(&mut Object, now: &str)>,
-    /// What becomes of dependents unless the deletion says it.
+    /// The default propagation policy.
     pub garbage_collection: GarbageCollection,
-    /// What a client is warned of whose deletion does not say what becomes of dependents.
+    /// The warning for a deletion without a propagation policy.
     pub deletion_warning: Option<&'static str>,
-    /// Seconds of grace for a deletion; `None`: deletions are immediate.
-    pub grace: Option<GracePeriod>,
-    /// A new object that its author gave no labels has those of its pod template, also those which
+    /// The grace period of deletions; `None`: they are immediate.
+    pub grace_period: Option<GracePeriod>,
+    /// Whether a new object without labels gets those of its pod template, including those that
     /// [`Strategy::prepare_create`] adds to the template.
-    pub shares_template_labels: bool,
-    /// Owners of fields are noted in what conversion to the stored version and back leaves.
-    pub owned_as_converted: bool,
-    /// Part of an object is kept as the text that its author wrote (`runtime.RawExtension`).
-    pub keeps_texts: bool,
-    /// Names and places of the fields that field selectors may ask for.
+    pub labels_from_template: bool,
+    /// Whether field managers are computed from the object after a conversion to the storage version and back.
+    pub manages_converted_fields: bool,
+    /// Whether a field is stored as the text that the client sent (`runtime.RawExtension`).
+    pub has_raw_extension: bool,
+    /// The selectable fields.
     pub fields: &'static [SelectableField],
-    /// The features that the rules see.
+    /// The feature gates during the rules.
     pub features: Features,
-    /// Fields of the main resource that need features.
-    pub gated: &'static [Fields],
-    /// Fields of the status that need features.
-    pub gated_status: &'static [Fields],
+    /// Fields of the main resource behind feature gates.
+    pub gated: &'static [GatedFields],
+    /// Fields of the status behind feature gates.
+    pub gated_status: &'static [GatedFields],
 }
 
 impl std::fmt::Debug for Strategy {
@@ -235,42 +234,42 @@ impl std::fmt::Debug for Strategy {
     }
 }
 
-/// A field that field selectors may ask for.
+/// A field that field selectors can use.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectableField {
-    /// As selectors write it.
+    /// The name in selectors.
     pub name: &'static str,
-    /// Where it is found; the first place that is set counts.
-    pub places: &'static [&'static [&'static str]],
-    /// What an unset field counts as.
+    /// The paths of the value; the first one that is set is used.
+    pub paths: &'static [&'static [&'static str]],
+    /// The value of an unset field.
     pub unset: &'static str,
 }
 
 impl Strategy {
-    /// The rules that most kinds share.
+    /// The defaults, which most kinds share.
     pub const GENERIC: Strategy = Strategy {
         name_rule: names::name_is_dns_subdomain,
         create_on_update: false,
         unconditional_update: true,
         returns_deleted: false,
-        may_be_nameless: false,
-        lasting: |_| None,
+        generates_missing_name: false,
+        deletion_forbidden: |_| None,
         status_on_create: false,
         generation: Generation::Unused,
         status_metadata: StatusMetadata::Free,
-        owners: FieldOwners::Usual,
+        reset_fields: ResetFields::Standard,
         has_content: false,
         default: |_| (),
         default_time: None,
         prepare_create: |_| (),
-        note_user: |_, _| (),
+        record_user: |_, _| (),
         prepare_update: |_, _| (),
         drop_after_generation: |_, _| (),
         prepare_status: |_, _| (),
-        note_time: |_, _, _| (),
+        record_time: |_, _, _| (),
         validate: |_, _| ErrorList::new(),
-        namespace_rule: None,
-        status_namespace_rule: None,
+        validate_in_namespace: None,
+        validate_status_in_namespace: None,
         validate_change: |_, _| ErrorList::new(),
         validate_last: None,
         validate_status: |_, _| ErrorList::new(),
@@ -278,64 +277,64 @@ impl Strategy {
         update_checks: &[Check::MetadataChange, Check::Rules, Check::Change],
         status_checks: &[Check::MetadataChange, Check::Rules],
         standard_finalizers: true,
-        parts: &[],
-        is_held: |_| false,
+        subresources: &[],
+        is_deletion_blocked: |_| false,
         prepare_warnings: |_| vec![],
         warnings: |_, _| vec![],
         expires: false,
         terminate: None,
         garbage_collection: GarbageCollection::DeleteDependents,
         deletion_warning: None,
-        grace: None,
-        shares_template_labels: false,
-        owned_as_converted: false,
-        keeps_texts: false,
+        grace_period: None,
+        labels_from_template: false,
+        manages_converted_fields: false,
+        has_raw_extension: false,
         fields: &[],
         features: Features::DEFAULT,
         gated: &[],
         gated_status: &[],
     };
 
-    /// Fills in defaults that follow from other fields.
+    /// Sets defaults that depend on other fields.
     pub fn default(&self, obj: &mut Object) {
         gates::within(self.features, || (self.default)(obj));
     }
 
-    /// Sets what the server decides when an object is made.
+    /// Drops disabled fields of a new object and sets its server-owned fields.
     pub fn prepare_create(&self, obj: &mut Object) {
         gates::within(self.features, || {
-            gated::drop_disabled(self.gated, obj, None);
+            gated_fields::drop_disabled(self.gated, obj, None);
             (self.prepare_create)(obj);
         });
     }
 
-    /// Sets what the server decides when an object changes.
+    /// Drops disabled fields of an update and sets its server-owned fields.
     pub fn prepare_update(&self, new: &mut Object, old: &Object) {
         gates::within(self.features, || {
-            gated::drop_disabled(self.gated, new, Some(old));
+            gated_fields::drop_disabled(self.gated, new, Some(old));
             (self.prepare_update)(new, old);
         });
     }
 
-    /// Sets what the server decides when the status changes.
+    /// Drops disabled fields of a status update and sets its server-owned fields.
     pub fn prepare_status(&self, new: &mut Object, old: &Object) {
         gates::within(self.features, || {
-            gated::drop_disabled(self.gated_status, new, Some(old));
+            gated_fields::drop_disabled(self.gated_status, new, Some(old));
             (self.prepare_status)(new, old);
         });
     }
 
-    /// Sets what the server decides when another subresource is written.
-    pub fn prepare_part(&self, rules: &PartRules, new: &mut Object, old: &Object) {
+    /// Restores the fields that a subresource may not change.
+    pub fn prepare_subresource(&self, rules: &SubresourceStrategy, new: &mut Object, old: &Object) {
         gates::within(self.features, || (rules.prepare)(new, old));
     }
 
-    /// What a client is warned of, though it is taken.
+    /// Returns the warnings about a valid object.
     pub fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<Str> {
         gates::within(self.features, || (self.warnings)(new, old))
     }
 
-    /// Runs checks of a write in their order; `rules` are those of what is written.
+    /// Runs the validation steps of a write in order. `rules` are those of the written resource or subresource.
     pub fn check(
         &self,
         checks: &[Check],
@@ -365,7 +364,7 @@ impl Strategy {
         errors
     }
 
-    /// Checks the finalizers of a built-in kind.
+    /// Validates the finalizers of a built-in kind.
     fn validate_finalizers(&self, obj: &Object) -> ErrorList {
         let finalizers = obj.array_at(&["metadata", "finalizers"]);
         if !self.standard_finalizers || finalizers.is_empty() {
@@ -376,23 +375,23 @@ impl Strategy {
         keelson_meta::object_meta::validate_built_in_finalizers(finalizers, &path)
     }
 
-    /// The rules of a subresource.
-    pub fn part(&self, name: &str) -> Option<&'static PartRules> {
-        self.parts.iter().find(|rules| rules.name == name)
+    /// Returns the rules of a subresource other than `status`.
+    pub fn subresource(&self, name: &str) -> Option<&'static SubresourceStrategy> {
+        self.subresources.iter().find(|rules| rules.name == name)
     }
 
-    /// The selectable fields of an object.
+    /// Returns the names and values of an object's selectable fields.
     pub fn selectable(&self, obj: &Object) -> SmallVec<[(&'static str, Str); 12]> {
         self.fields.iter().map(|field| (field.name, field.of(obj))).collect()
     }
 
-    /// Whether field selectors may ask for `field`.
+    /// Returns whether field selectors can use `field`.
     pub fn is_selectable(&self, field: &str) -> bool {
         matches!(field, "metadata.name" | "metadata.namespace")
             || self.fields.iter().any(|known| known.name == field)
     }
 
-    /// Moves the generation of an object that is made.
+    /// Sets the generation of a new object.
     pub fn first_generation(&self, obj: &mut Object) {
         match self.generation {
             Generation::Unused | Generation::OnSpecChangeFromNone => {}
@@ -407,28 +406,29 @@ impl Strategy {
         }
     }
 
-    /// Moves the generation of an object that changes.
+    /// Sets the generation of an update.
     pub fn next_generation(&self, schema: &Schema, new: &mut Object, old: &Object) {
         let mut generation = old.generation();
         let [annotations, labels] = ["annotations", "labels"].map(|map| ["metadata", map]);
         let changed = match self.generation {
             Generation::Unused | Generation::First => false,
             Generation::OnSpecChange | Generation::OnSpecChangeFromNone => {
-                !same::desired(schema, new, old)
+                !equality::equal_spec(schema, new, old)
             }
-            Generation::OnSpecChangeStrict => !same::desired_strictly(schema, new, old),
+            Generation::OnSpecChangeStrict => !equality::equal_spec_strictly(schema, new, old),
             Generation::OnChange { status_counts } => {
-                !same::beside_metadata(new, old, status_counts)
+                !equality::equal_except_metadata(new, old, status_counts)
             }
             Generation::OnSpecOrLabelChange => {
                 let of = [new, old].map(|obj| {
-                    // An empty map is as good as none.
+                    // An empty map equals an absent one.
                     obj.at(&labels).filter(|labels| !labels.is_empty())
                 });
-                !same::desired(schema, new, old) || of[0] != of[1]
+                !equality::equal_spec(schema, new, old) || of[0] != of[1]
             }
             Generation::OnSpecOrAnnotationChange => {
-                !same::desired(schema, new, old) || new.at(&annotations) != old.at(&annotations)
+                !equality::equal_spec(schema, new, old)
+                    || new.at(&annotations) != old.at(&annotations)
             }
         };
         generation += i64::from(changed);
@@ -442,7 +442,7 @@ impl Strategy {
 
 impl SelectableField {
     fn of(&self, obj: &Object) -> Str {
-        let found = self.places.iter().find_map(|place| obj.at(place).filter(|v| !v.is_empty()));
+        let found = self.paths.iter().find_map(|path| obj.at(path).filter(|v| !v.is_empty()));
         match found {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Int(number)) => Str::from(number.to_string()),
@@ -452,7 +452,7 @@ impl SelectableField {
     }
 }
 
-/// Checks the metadata that all kinds share.
+/// Validates the metadata of an object.
 pub fn validate_metadata(obj: &Object, namespaced: bool, rule: NameRule) -> ErrorList {
     let empty = Map::new();
     let metadata = obj.metadata().unwrap_or(&empty);
@@ -464,7 +464,7 @@ pub fn validate_metadata(obj: &Object, namespaced: bool, rule: NameRule) -> Erro
     )
 }
 
-/// Checks what an update may change in the metadata that all kinds share.
+/// Validates the changes of metadata in an update.
 pub fn validate_metadata_update(new: &Object, old: &Object) -> ErrorList {
     let empty = Map::new();
     keelson_meta::object_meta::validate_object_meta_update(

@@ -1,10 +1,9 @@
-//! Kinds that keep copies of a pod running: Deployments, ReplicaSets, StatefulSets, DaemonSets,
-//! ReplicationControllers, and the ControllerRevisions that some of them keep.
+//! Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers and ControllerRevisions.
 
-use super::check::{At, Go, GoMembers, as_go, child, children, default, default_empty};
+use super::check::{Field, Go, GoMembers, as_go, child, children, default, default_empty};
 use super::pod;
+use crate::equality::{self, go};
 use crate::gates;
-use crate::same::{self, go};
 use crate::strategy::{GarbageCollection, Strategy};
 use keelson_meta::names;
 use keelson_meta::object_meta::IMMUTABLE;
@@ -42,7 +41,7 @@ fn default_deployment(obj: &mut Object) {
 
 fn validate_deployment(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     spec.field(REPLICAS).not_negative(&mut errors);
     selector_and_template(&spec, "deployment", &mut errors);
     deployment_strategy(&spec.field("strategy"), &mut errors);
@@ -60,22 +59,22 @@ fn validate_deployment(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// The labels by which pods are chosen stay as they are.
-fn same_selector(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
+/// Checks that the selector does not change.
+fn same_selector(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
     if let Some(old) = old {
-        let stored = At::of(old, "spec");
+        let stored = Field::of(old, "spec");
         spec.unchanged_member("selector", go::DAEMON_SET_SPEC, stored.value, errors);
     }
 }
 
-/// The labels by which pods are chosen, and the template whose labels they must match.
-fn selector_and_template(spec: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
+/// Validates the selector and the template, whose labels it must match.
+fn selector_and_template(spec: &Field<'_, '_>, kind: &str, errors: &mut ErrorList) {
     if let Some(selector) = label_selector(spec, kind, errors) {
         replicated_template(&spec.field("template"), &selector, "ReplicaSet", errors);
     }
 }
 
-fn label_selector(spec: &At<'_, '_>, kind: &str, errors: &mut ErrorList) -> Option<Selector> {
+fn label_selector(spec: &Field<'_, '_>, kind: &str, errors: &mut ErrorList) -> Option<Selector> {
     let at = spec.field("selector");
     if !at.is_set() {
         at.required(errors, "");
@@ -92,35 +91,40 @@ fn label_selector(spec: &At<'_, '_>, kind: &str, errors: &mut ErrorList) -> Opti
     selector.ok()
 }
 
-/// A selector without any condition.
+/// Returns whether a selector has no requirements.
 pub(super) fn is_empty_selector(selector: &Value) -> bool {
     ["matchLabels", "matchExpressions"]
         .iter()
         .all(|name| selector.get(name).is_none_or(Value::is_empty))
 }
 
-/// Whether the labels of a template are among those that are chosen.
-pub(super) fn chooses(selector: &Selector, template: &At<'_, '_>) -> bool {
+/// Returns whether a selector matches the labels of a template.
+pub(super) fn selector_matches(selector: &Selector, template: &Field<'_, '_>) -> bool {
     let labels = template.value.at(&["metadata", "labels"]);
     let find = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
     selector.matches(find)
 }
 
-fn replicated_template(at: &At<'_, '_>, selector: &Selector, kind: &str, errors: &mut ErrorList) {
-    if !selector.is_everything() && !chooses(selector, at) {
+fn replicated_template(
+    at: &Field<'_, '_>,
+    selector: &Selector,
+    kind: &str,
+    errors: &mut ErrorList,
+) {
+    if !selector.is_everything() && !selector_matches(selector, at) {
         labels_do_not_match(at, errors);
     }
     pod::spec::template(at, errors);
-    runs_forever(at, kind, errors);
+    require_restart_always(at, kind, errors);
 }
 
-/// The fault of a template whose labels are not chosen.
-pub(super) fn labels_do_not_match(template: &At<'_, '_>, errors: &mut ErrorList) {
+/// Reports a template whose labels the selector does not match.
+pub(super) fn labels_do_not_match(template: &Field<'_, '_>, errors: &mut ErrorList) {
     template.field("metadata").field("labels").invalid(errors, NO_MATCH);
 }
 
-/// Pods that are replaced when they end have no end of their own.
-fn runs_forever(template: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
+/// Requires `restartPolicy: Always` and no `activeDeadlineSeconds`.
+fn require_restart_always(template: &Field<'_, '_>, kind: &str, errors: &mut ErrorList) {
     let spec = template.field("spec");
     spec.field("restartPolicy").one_of(errors, &["Always"]);
     if spec.has("activeDeadlineSeconds") {
@@ -129,7 +133,7 @@ fn runs_forever(template: &At<'_, '_>, kind: &str, errors: &mut ErrorList) {
     }
 }
 
-fn deployment_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn deployment_strategy(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let update = at.field("rollingUpdate");
     match at.str("type") {
         "Recreate" if update.is_set() => {
@@ -144,7 +148,7 @@ fn deployment_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
             if amount(down.value) == 0 && amount(up.value) == 0 {
                 down.invalid(errors, "may not be 0 when `maxSurge` is 0");
             }
-            not_above_all(&down, errors);
+            at_most_100_percent(&down, errors);
         }
         kind => {
             let shown = keelson_meta::status::quote(kind);
@@ -155,18 +159,18 @@ fn deployment_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A number, or a share like `25%`.
-pub(super) fn count_or_percent(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates an int-or-string that is a count or a percentage.
+pub(super) fn count_or_percent(at: &Field<'_, '_>, errors: &mut ErrorList) {
     match at.value {
         Value::String(_) => at.rule(errors, names::is_valid_percent),
         _ => at.not_negative(errors),
     }
 }
 
-/// The number of a count or a share, also of a count in a text; 0 for what is neither.
+/// Returns the number of a count or percentage, also of a count in a string; 0 when invalid.
 pub(super) fn amount(value: &Value) -> i64 {
     match value {
-        // A share that cannot be read counts as none.
+        // An invalid percentage counts as 0.
         Value::String(text) if text.ends_with('%') && !names::is_valid_percent(text).is_empty() => {
             0
         }
@@ -175,8 +179,8 @@ pub(super) fn amount(value: &Value) -> i64 {
     }
 }
 
-/// A share of at most all.
-pub(super) fn not_above_all(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Requires a percentage of at most 100 %.
+pub(super) fn at_most_100_percent(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let is_share = at.value.as_str().is_some_and(|text| text.ends_with('%'));
     if is_share && amount(at.value) > 100 {
         at.invalid(errors, "must not be greater than 100%");
@@ -185,7 +189,7 @@ pub(super) fn not_above_all(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn deployment_status(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     let counts = [
         "observedGeneration",
         REPLICAS,
@@ -197,13 +201,13 @@ fn deployment_status(new: &Object, old: Option<&Object>) -> ErrorList {
     ];
     counts.iter().for_each(|name| status.field(name).not_negative(&mut errors));
     status.field("collisionCount").not_negative(&mut errors);
-    not_more_than_replicas(&status, &["updatedReplicas", "readyReplicas"], &mut errors);
+    at_most_replicas(&status, &["updatedReplicas", "readyReplicas"], &mut errors);
     available(&status, &mut errors);
     collisions(&status, old, &mut errors);
     errors
 }
 
-fn not_more_than_replicas(status: &At<'_, '_>, names: &[&str], errors: &mut ErrorList) {
+fn at_most_replicas(status: &Field<'_, '_>, names: &[&str], errors: &mut ErrorList) {
     let replicas = status.int(REPLICAS).unwrap_or(0);
     for name in names {
         let at = status.field(name);
@@ -213,20 +217,20 @@ fn not_more_than_replicas(status: &At<'_, '_>, names: &[&str], errors: &mut Erro
     }
 }
 
-fn available(status: &At<'_, '_>, errors: &mut ErrorList) {
+fn available(status: &Field<'_, '_>, errors: &mut ErrorList) {
     available_of(status, "readyReplicas", errors);
 }
 
-/// The same; `ready` is what upstream calls those that are ready.
-fn available_of(status: &At<'_, '_>, ready: &str, errors: &mut ErrorList) {
-    not_more_than_replicas(status, &["availableReplicas"], errors);
+/// Validates `availableReplicas`. `ready` is upstream's name of the ready count.
+fn available_of(status: &Field<'_, '_>, ready: &str, errors: &mut ErrorList) {
+    at_most_replicas(status, &["availableReplicas"], errors);
     let at = status.field("availableReplicas");
     if at.number() > status.int("readyReplicas").unwrap_or(0) {
         at.invalid_as(errors, at.number(), &format!("cannot be greater than {ready}"));
     }
 }
 
-fn collisions(status: &At<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
+fn collisions(status: &Field<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
     let at = status.field("collisionCount");
     let stored = old.and_then(|old| old.int_at(&["status", "collisionCount"]));
     if stored.is_some_and(|stored| at.number() < stored) {
@@ -251,7 +255,7 @@ pub(super) fn replica_set(base: Strategy) -> Strategy {
 
 fn validate_replica_set(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     spec.field(REPLICAS).not_negative(&mut errors);
     spec.field("minReadySeconds").not_negative(&mut errors);
     selector_and_template(&spec, "deployment", &mut errors);
@@ -261,7 +265,7 @@ fn validate_replica_set(new: &Object, old: Option<&Object>) -> ErrorList {
 
 fn replica_set_status(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     let counts = [
         REPLICAS,
         "fullyLabeledReplicas",
@@ -271,7 +275,7 @@ fn replica_set_status(new: &Object) -> ErrorList {
         "observedGeneration",
     ];
     counts.iter().for_each(|name| status.field(name).not_negative(&mut errors));
-    not_more_than_replicas(&status, &["fullyLabeledReplicas", "readyReplicas"], &mut errors);
+    at_most_replicas(&status, &["fullyLabeledReplicas", "readyReplicas"], &mut errors);
     available(&status, &mut errors);
     errors
 }
@@ -301,7 +305,7 @@ fn default_replication_controller(obj: &mut Object) {
 
 fn validate_replication_controller(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     spec.field("minReadySeconds").not_negative(&mut errors);
     let selector = spec.field("selector");
     selector.not_empty(&mut errors, "");
@@ -331,7 +335,7 @@ pub(super) fn daemon_set(base: Strategy) -> Strategy {
             let stored = old.annotation(TEMPLATE_GENERATION).and_then(|text| text.parse().ok());
             let [now, then] =
                 [&*new, old].map(|obj| obj.at(&["spec", "template"]).unwrap_or(&Value::Null));
-            let is_same = same::equal_members(go::DAEMON_SET_SPEC, "template", now, then);
+            let is_same = equality::equal_members(go::DAEMON_SET_SPEC, "template", now, then);
             set_template_generation(new, stored.unwrap_or(1) + i64::from(!is_same));
         },
         prepare_status: |new, old| {
@@ -343,7 +347,7 @@ pub(super) fn daemon_set(base: Strategy) -> Strategy {
     }
 }
 
-/// Counts the templates that a DaemonSet had; clients of the first versions read it.
+/// The annotation with the template generation of a DaemonSet, from its first versions.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 fn set_template_generation(obj: &mut Object, generation: i64) {
@@ -353,8 +357,7 @@ fn set_template_generation(obj: &mut Object, generation: i64) {
 }
 
 fn default_daemon_set(obj: &mut Object) {
-    // Upstream reads the annotation into a field and writes it out again: one that is missing is 0 to
-    // the owners of fields.
+    // Upstream decodes the annotation into a field and encodes it again, so a missing one is 0 to field managers.
     if obj.annotation(TEMPLATE_GENERATION).is_none() {
         set_template_generation(obj, 0);
     }
@@ -366,7 +369,7 @@ fn default_daemon_set(obj: &mut Object) {
         default(update, "maxUnavailable", 1);
         default(update, "maxSurge", 0);
     } else if let Some(update) = child(strategy, "rollingUpdate") {
-        // The internal type has no absent amounts.
+        // The field is not a pointer in the internal type.
         default(update, "maxUnavailable", 0);
         default(update, "maxSurge", 0);
     }
@@ -376,18 +379,18 @@ fn default_daemon_set(obj: &mut Object) {
 
 fn validate_daemon_set(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     same_selector(&spec, old, &mut errors);
     daemon_set_spec(&spec, &mut errors);
     errors
 }
 
-fn daemon_set_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn daemon_set_spec(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let selector = spec.field("selector");
     let template = spec.field("template");
     selector.label_selector(errors);
     if let Ok(chosen) = Selector::from_object(selector.get_self())
-        && !chooses(&chosen, &template)
+        && !selector_matches(&chosen, &template)
     {
         labels_do_not_match(&template, errors);
     }
@@ -395,13 +398,13 @@ fn daemon_set_spec(spec: &At<'_, '_>, errors: &mut ErrorList) {
         selector.invalid(errors, "empty selector is invalid for daemonset");
     }
     pod::spec::template(&template, errors);
-    runs_forever(&template, "DaemonSet", errors);
+    require_restart_always(&template, "DaemonSet", errors);
     spec.field("minReadySeconds").not_negative(errors);
     daemon_set_strategy(&spec.field("updateStrategy"), errors);
     spec.field("revisionHistoryLimit").not_negative(errors);
 }
 
-fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn daemon_set_strategy(at: &Field<'_, '_>, errors: &mut ErrorList) {
     match at.str("type") {
         "OnDelete" => {}
         "RollingUpdate" => {
@@ -412,8 +415,8 @@ fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
             let (down, up) = (update.field("maxUnavailable"), update.field("maxSurge"));
             count_or_percent(&down, errors);
             count_or_percent(&up, errors);
-            not_above_all(&down, errors);
-            not_above_all(&up, errors);
+            at_most_100_percent(&down, errors);
+            at_most_100_percent(&up, errors);
             match (amount(down.value) != 0, amount(up.value) != 0) {
                 (true, true) => {
                     up.invalid(errors, "may not be set when maxUnavailable is non-zero")
@@ -423,7 +426,7 @@ fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
             }
         }
         other => {
-            // Messages show the Go struct.
+            // The message shows the Go struct.
             let update = match at.get("rollingUpdate") {
                 Value::Null => Value::Null,
                 update => {
@@ -442,7 +445,7 @@ fn daemon_set_strategy(at: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn daemon_set_status(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     let counts = [
         "currentNumberScheduled",
         "numberMisscheduled",
@@ -471,9 +474,9 @@ pub(super) fn stateful_set(base: Strategy) -> Strategy {
         validate_status: stateful_set_status,
         warnings: |new, old| {
             let mut warnings = pod::warnings::of_workload(new, old);
-            let spec = At::of(new, "spec");
+            let spec = Field::of(new, "spec");
             if old.is_none_or(|old| old.generation() != new.generation()) {
-                warnings.extend(pod::warnings::gathered(|warnings| {
+                warnings.extend(pod::warnings::collect_warnings(|warnings| {
                     for claim in spec.field("volumeClaimTemplates").items() {
                         pod::warnings::claim_sizes(&claim.field("spec"), warnings);
                     }
@@ -519,7 +522,7 @@ fn default_stateful_set(obj: &mut Object) {
 
 fn validate_stateful_set(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     stateful_set_policies(&spec, &mut errors);
     if old.is_none() {
         for claim in spec.field("volumeClaimTemplates").items() {
@@ -543,7 +546,7 @@ fn validate_stateful_set(new: &Object, old: Option<&Object>) -> ErrorList {
 const ROLLING: GoMembers = &[("Partition", Go::Number), ("MaxUnavailable", Go::Pointer)];
 const STRATEGY: GoMembers = &[("Type", Go::Text), ("RollingUpdate", Go::Struct(ROLLING))];
 
-fn stateful_set_policies(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn stateful_set_policies(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let management = spec.field("podManagementPolicy");
     match management.text() {
         "" => management.required(errors, ""),
@@ -567,7 +570,7 @@ fn stateful_set_policies(spec: &At<'_, '_>, errors: &mut ErrorList) {
                 if amount(down.value) == 0 {
                     down.invalid(errors, "cannot be 0");
                 }
-                not_above_all(&down, errors);
+                at_most_100_percent(&down, errors);
             }
         }
         _ => {
@@ -581,7 +584,7 @@ fn stateful_set_policies(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn stateful_set_template(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn stateful_set_template(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let selector = spec.field("selector");
     let template = spec.field("template");
     if !selector.is_set() {
@@ -595,24 +598,24 @@ fn stateful_set_template(spec: &At<'_, '_>, errors: &mut ErrorList) {
     match Selector::from_object(selector.get_self()) {
         Err(_) => selector.invalid(errors, ""),
         Ok(chosen) => {
-            if !chosen.is_everything() && !chooses(&chosen, &template) {
+            if !chosen.is_everything() && !selector_matches(&chosen, &template) {
                 labels_do_not_match(&template, errors);
             }
             let mut whole = with_claims(spec);
-            // The controller names the pods.
+            // The controller sets the names of pods.
             if let Some(pod) = whole.as_object_mut().and_then(|whole| child(whole, "spec")) {
                 ["hostname", "subdomain"].iter().for_each(|name| drop(pod.remove(name)));
             }
-            pod::spec::template(&At { value: &whole, path: template.path }, errors);
-            // Upstream looks at these once more.
+            pod::spec::template(&Field { value: &whole, path: template.path }, errors);
+            // Upstream validates these once more.
             pod::spec::template_metadata(&template, errors);
         }
     }
-    runs_forever(&template, "StatefulSet", errors);
+    require_restart_always(&template, "StatefulSet", errors);
 }
 
-/// The template with the volumes that its claims will be.
-fn with_claims(spec: &At<'_, '_>) -> Value {
+/// Returns the template with the volumes of its claim templates.
+fn with_claims(spec: &Field<'_, '_>) -> Value {
     let mut template = spec.get("template").clone();
     let claims = spec.get("volumeClaimTemplates").as_array().unwrap_or_default();
     let Some(inner) = template.as_object_mut().filter(|_| !claims.is_empty()) else {
@@ -637,7 +640,7 @@ fn with_claims(spec: &At<'_, '_>) -> Value {
 }
 
 fn stateful_set_update(new: &Object, old: &Object, errors: &mut ErrorList) {
-    const CHANGEABLE: &[&str] = &[
+    const MUTABLE: &[&str] = &[
         REPLICAS,
         "ordinals",
         "template",
@@ -648,27 +651,27 @@ fn stateful_set_update(new: &Object, old: &Object, errors: &mut ErrorList) {
     ];
     let rest = |obj: &Object| {
         let mut spec = obj.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-        spec.retain(|name, _| !CHANGEABLE.contains(&name.as_str()));
+        spec.retain(|name, _| !MUTABLE.contains(&name.as_str()));
         Value::Object(spec)
     };
-    if !same::equal(go::STATEFUL_SET_SPEC, &rest(new), &rest(old)) {
+    if !equality::equal(go::STATEFUL_SET_SPEC, &rest(new), &rest(old)) {
         let words = "updates to statefulset spec for fields other than 'replicas', 'ordinals', \
                      'template', 'updateStrategy', 'revisionHistoryLimit', \
                      'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
-        At::of(new, "spec").forbidden(errors, words);
+        Field::of(new, "spec").forbidden(errors, words);
     }
 }
 
 fn stateful_set_status(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     let counts =
         [REPLICAS, "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
     counts.iter().for_each(|name| status.field(name).not_negative(&mut errors));
     status.field("observedGeneration").not_negative(&mut errors);
     status.field("collisionCount").not_negative(&mut errors);
     let limited = ["readyReplicas", "currentReplicas", "updatedReplicas"];
-    not_more_than_replicas(&status, &limited, &mut errors);
+    at_most_replicas(&status, &limited, &mut errors);
     available_of(&status, "status.readyReplicas", &mut errors);
     collisions(&status, old, &mut errors);
     errors
@@ -676,12 +679,12 @@ fn stateful_set_status(new: &Object, old: Option<&Object>) -> ErrorList {
 
 /// ControllerRevisions.
 pub(super) fn controller_revision(base: Strategy) -> Strategy {
-    Strategy { validate: validate_controller_revision, keeps_texts: true, ..base }
+    Strategy { validate: validate_controller_revision, has_raw_extension: true, ..base }
 }
 
 fn validate_controller_revision(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let (data, revision) = (At::of(new, "data"), At::of(new, "revision"));
+    let (data, revision) = (Field::of(new, "data"), Field::of(new, "revision"));
     revision.not_negative(&mut errors);
     match data.value {
         _ if data.value.is_map() || old.is_some() => {}

@@ -1,6 +1,6 @@
-//! The words of the Kubernetes API, shared by every other crate: values and objects, group, version,
-//! kind and resource, field paths, Status errors, names, selectors, quantities, times and users; and the room
-//! that a thread keeps to work on them.
+//! The vocabulary of the Kubernetes API, shared by every other crate: values and objects, group, version,
+//! kind and resource, field paths, Status errors, names, selectors, quantities, times and users. Also small
+//! collections and per-thread buffers to work on them.
 //!
 //! Promise: no IO, no clock, no async; equal inputs give equal outputs.
 
@@ -17,9 +17,9 @@ pub mod owner_references;
 pub mod path;
 pub mod quantity;
 pub mod random_names;
-pub mod room;
-pub mod seen;
+pub mod scratch;
 pub mod selector;
+pub mod small_set;
 pub mod status;
 pub mod time;
 pub mod user;
@@ -30,7 +30,7 @@ pub use gvk::{GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use object::Object;
 pub use path::Path;
 pub use quantity::Quantity;
-pub use seen::Seen;
+pub use small_set::SmallSet;
 pub use status::{Cause, ErrorList, Failure, Fault, FieldError, Reason, Status};
 pub use time::Timestamp;
 pub use user::User;

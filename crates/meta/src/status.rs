@@ -5,7 +5,7 @@ mod show;
 
 pub use show::{float, quote, show, show_json};
 
-use crate::{GroupVersionResource, Path, Seen, Str, Value, value};
+use crate::{GroupVersionResource, Path, SmallSet, Str, Value, value};
 use std::fmt;
 
 /// `Status.reason`.
@@ -672,7 +672,7 @@ impl ErrorList {
     /// The faults in one line, equal ones once: `a`, or `[a, b]`.
     pub fn aggregate(&self) -> String {
         let texts: Vec<String> = self.errors.iter().map(FieldError::to_string).collect();
-        let mut seen: Seen<&str> = Seen::new();
+        let mut seen: SmallSet<&str> = SmallSet::new();
         let mut distinct: Vec<&str> =
             texts.iter().map(String::as_str).filter(|text| seen.insert(text)).collect();
         if self.is_cut {

@@ -10,7 +10,7 @@ use keelson_admission::webhooks::ConversionWebhook;
 use keelson_cache::{Entry, Record};
 use keelson_kinds::scale::{self, ScalePaths};
 use keelson_kinds::strategy::Strategy;
-use keelson_meta::room::Kept;
+use keelson_meta::scratch::Scratch;
 use keelson_meta::{
     ErrorList, Failure, GroupVersion, GroupVersionKind, GroupVersionResource, Object, Status, Str,
     Value,
@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
-    /// Where objects are encoded: how long one is shows only then, and what is stored has no room left.
-    static SCRATCH: Kept<Vec<u8>> = const { Kept::new(SCRATCH_BYTES_MAX) };
+    /// Buffer to encode objects in. The stored copy then has exactly the length of the text.
+    static SCRATCH: Scratch<Vec<u8>> = const { Scratch::new(SCRATCH_BYTES_MAX) };
 }
 
 /// Who serves a resource.
@@ -240,7 +240,7 @@ impl Kind {
         }
         let obj = if self.is_of_this_schema(entry) {
             let mut obj = read_stored(&self.storage, entry)?;
-            let texts = if self.strategy.keeps_texts { entry.field(TEXTS) } else { None };
+            let texts = if self.strategy.has_raw_extension { entry.field(TEXTS) } else { None };
             texts.into_iter().for_each(|texts| json::restore_raw_texts(&mut obj.root, texts));
             obj
         } else {
@@ -289,13 +289,13 @@ impl Kind {
     /// The form of an object in a version that entries are made of.
     pub(crate) fn record_in(&self, schema: &Schema, obj: &mut Object) -> Bytes {
         obj.metadata_mut().insert("resourceVersion", "0");
-        let mut text = Kept::take(&SCRATCH);
+        let mut text = Scratch::take(&SCRATCH);
         let marks = json::encode(schema, obj, &mut text);
         // In one order, as JSON has them: a write that changes nothing makes the same record.
         let mut labels: SmallVec<[(&str, &str); 8]> = obj.meta_map("labels").collect();
         labels.sort_unstable();
         let mut fields = self.strategy.selectable(obj);
-        if self.strategy.keeps_texts {
+        if self.strategy.has_raw_extension {
             fields.extend(json::raw_texts(&obj.root).map(|texts| (TEXTS, Str::from(texts))));
         }
         let record = Record {
@@ -307,7 +307,7 @@ impl Kind {
             fields: &fields,
         }
         .encode();
-        Kept::give_back(&SCRATCH, text);
+        Scratch::put_back(&SCRATCH, text);
         record
     }
 
@@ -338,7 +338,7 @@ impl Kind {
     /// A stored object in another version; of a kind that conversion changes, as it is written out there.
     pub fn in_version(&self, obj: Object, to: &Schema) -> Object {
         let obj = self.convert(obj, &self.storage, to);
-        if !self.strategy.owned_as_converted {
+        if !self.strategy.manages_converted_fields {
             return obj;
         }
         let mut text = vec![];
@@ -349,7 +349,7 @@ impl Kind {
     /// Has `note` write `metadata.managedFields`. Of a kind that conversion changes, owners are those of the
     /// fields that conversion to the stored version and back leaves; what is stored is converted once.
     pub fn note_owners(&self, obj: &mut Object, schema: &Schema, note: impl FnOnce(&mut Object)) {
-        if !self.strategy.owned_as_converted || schema.gvk == self.storage.gvk {
+        if !self.strategy.manages_converted_fields || schema.gvk == self.storage.gvk {
             return note(obj);
         }
         let converted = self.convert(obj.clone(), schema, &self.storage);

@@ -10,7 +10,7 @@ use keelson_apply::apply::{self, Request};
 use keelson_apply::fields::{FieldSet, Filter};
 use keelson_apply::managed::{self, Scope};
 use keelson_kinds::StatusMetadata;
-use keelson_kinds::strategy::FieldOwners;
+use keelson_kinds::strategy::ResetFields;
 use keelson_meta::{Failure, GroupVersion, Object, Reason, Status, Timestamp, Value};
 use keelson_schema::{Schema, decode};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -147,7 +147,7 @@ fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
             Some(&*FILTER)
         }};
     }
-    let is_approved = target.kind.strategy.owners == FieldOwners::Approved;
+    let is_approved = target.kind.strategy.reset_fields == ResetFields::CertificateApproval;
     match part {
         Part::Main if is_approved => all_but!(["spec"], ["status"]),
         Part::Other("approval") if is_approved => {
@@ -187,6 +187,6 @@ impl Registry {
 }
 
 /// Leaves times as they were when nothing but the times of owners changed.
-pub(crate) fn keep_times(old: &Object, new: &mut Object) {
-    managed::keep_times(old, new);
+pub(crate) fn restore_times(old: &Object, new: &mut Object) {
+    managed::restore_times(old, new);
 }

@@ -107,20 +107,20 @@ impl Difference {
         Ok(Difference { form, value, bytes: patch.body.len(), strict, escaped })
     }
 
-    /// The object that `live` becomes, of the kind of `schema`; `keeps_texts` as its strategy says.
+    /// The object that `live` becomes, of the kind of `schema`; `has_raw`: see `Strategy::has_raw_extension`.
     pub fn apply(
         &self,
         schema: &Schema,
         live: &Object,
         validation: FieldValidation,
-        keeps_texts: bool,
+        has_raw: bool,
     ) -> Result<Patched, Failure> {
         let is_custom = schema.types.is_custom_resource();
-        let after = self.changed(schema, live, keeps_texts)?;
+        let after = self.changed(schema, live, has_raw)?;
         let other_type = if is_custom { other_custom_type(&after, schema) } else { None };
         let is_other_kind = other_type.is_some() && is_other_kind(&after, schema);
         // The text is needed for refusals alone; they make it anew.
-        let refused = |why: String| match self.changed(schema, live, keeps_texts) {
+        let refused = |why: String| match self.changed(schema, live, has_raw) {
             Ok(after) => self.refused(&after, &why, is_custom),
             Err(failure) => failure,
         };
@@ -144,10 +144,10 @@ impl Difference {
         Ok(Patched { object: decoded.object, warnings, other_type })
     }
 
-    /// With `keeps_texts`, `live` may hold what counts letter by letter. A patch looks into it.
-    fn changed(&self, schema: &Schema, live: &Object, keeps_texts: bool) -> Result<Value, Failure> {
+    /// With `has_raw`, `live` may hold what counts letter by letter. A patch looks into it.
+    fn changed(&self, schema: &Schema, live: &Object, has_raw: bool) -> Result<Value, Failure> {
         let before = live.clone().into_value();
-        if !keeps_texts {
+        if !has_raw {
             return self.patched(schema, before);
         }
         let after = self.patched(schema, json::parse_raw(before.clone()))?;

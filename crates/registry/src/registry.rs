@@ -695,7 +695,7 @@ fn storage_schema(
     group: &keelson_schema::catalogue::Group,
     name: &Str,
 ) -> Option<keelson_schema::Schema> {
-    if let Some(shared) = facts::shared_form(&group.name, name) {
+    if let Some(shared) = facts::shared_storage_kind(&group.name, name) {
         return catalogue.schema(&shared);
     }
     let versions = || {
@@ -710,5 +710,5 @@ fn storage_schema(
 
 /// Where a resource's objects stand in the store.
 fn prefix(group: &str, name: &str) -> Bytes {
-    Bytes::from(format!("/registry/{}/", facts::place(group, name)))
+    Bytes::from(format!("/registry/{}/", facts::storage_prefix(group, name)))
 }

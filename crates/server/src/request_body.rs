@@ -8,7 +8,7 @@ use http::{HeaderMap, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use keelson_meta::room::passing;
+use keelson_meta::scratch::transient_buffer;
 use keelson_meta::{Failure, Reason, Status};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -51,7 +51,7 @@ impl RequestBody {
             }
             chunks.push(chunk);
         }
-        let mut whole = passing(total);
+        let mut whole = transient_buffer(total);
         chunks.into_iter().for_each(|chunk| whole.put(chunk));
         Ok((whole.into(), reserved))
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use hyper::ext::ReasonPhrase;
 use keelson_meta::status::quote;
-use keelson_meta::{Failure, Seen, Str, Value};
+use keelson_meta::{Failure, SmallSet, Str, Value};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{cbor, json, proto, yaml};
 
@@ -220,7 +220,7 @@ fn pretty(text: &[u8]) -> Bytes {
 /// truncated, and those beyond the total are left out. Texts that are empty or have control characters are
 /// left out, as in upstream.
 pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     let is_header = |text: &&str| !text.is_empty() && !text.chars().any(char::is_control);
     let texts = warnings.iter().map(Str::as_str).filter(is_header);
     let mut distinct = texts.filter(|text| seen.insert(text));

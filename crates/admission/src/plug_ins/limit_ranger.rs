@@ -4,7 +4,7 @@
 use crate::attributes::Notes;
 use crate::plug_ins::pod::{Amounts, Side, amounts, of_container, of_pod};
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Map, Object, Quantity, Seen, Status, Value};
+use keelson_meta::{Failure, Map, Object, Quantity, SmallSet, Status, Value};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 /// Amounts of limit ranges that are held against those of the containers of one pod. Each limit range
@@ -79,7 +79,7 @@ fn check_size(ranges: &[Object], pod: &Object) -> Result<(), Failure> {
 
 /// Several faults as upstream shows them: each once, in brackets when there are more.
 fn joined(faults: &[String]) -> String {
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     let distinct: Vec<&str> =
         faults.iter().map(String::as_str).filter(|fault| seen.insert(fault)).collect();
     match distinct.as_slice() {

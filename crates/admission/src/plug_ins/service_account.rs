@@ -5,7 +5,7 @@ use super::Awaited;
 use crate::attributes::Notes;
 use crate::plug_ins::pod::CONTAINER_LISTS;
 use crate::request::{Operation, Request, unfit_name};
-use keelson_meta::{Failure, Object, Seen, Str, Value, value};
+use keelson_meta::{Failure, Object, SmallSet, Str, Value, value};
 
 /// The name of the plug-in.
 pub(crate) const NAME: &str = "ServiceAccount";
@@ -184,7 +184,7 @@ fn limits_secrets(account: &Object) -> bool {
 }
 
 /// The names that an account lists.
-fn listed<'o>(account: &'o Object, member: &str) -> Seen<&'o str> {
+fn listed<'o>(account: &'o Object, member: &str) -> SmallSet<&'o str> {
     account.array_at(&[member]).iter().filter_map(|secret| secret.str_at(&["name"])).collect()
 }
 

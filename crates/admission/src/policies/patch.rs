@@ -195,9 +195,9 @@ fn merged(schema: &Schema, object: &Object, mut config: Map) -> Result<Map, Stri
     let unfit = |error: &dyn std::fmt::Display| {
         format!("failed to convert patch object to typed object: {error}")
     };
-    typed::check(schema, &config).map_err(|error| unfit(&error))?;
+    typed::validate(schema, &config).map_err(|error| unfit(&error))?;
     let Value::Object(config) = config else { return Err("no object".to_owned()) };
-    let atomics = typed::atomics(schema, &config);
+    let atomics = typed::atomic_paths(schema, &config);
     if !atomics.is_empty() {
         return Err(format!(
             "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",

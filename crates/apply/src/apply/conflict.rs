@@ -1,4 +1,4 @@
-//! What others own of what an apply wants to change.
+//! Conflicts: fields that an apply changes and another manager owns.
 
 use crate::fields::{FieldSet, path_text};
 use crate::managed::{Manager, Operation};
@@ -6,33 +6,33 @@ use keelson_meta::status::{Details, Failure, quote};
 use keelson_meta::{Cause, Reason, Status};
 use std::fmt;
 
-/// Conflicts that an answer lists.
+/// Conflicts that a Status lists.
 const CONFLICTS_MAX: usize = 10_000;
-/// Bytes of owners and fields of these conflicts; the one that goes beyond is the last.
+/// Bytes of managers and fields in the listed conflicts. The conflict that passes the limit is the last.
 const CONFLICT_BYTES_MAX: usize = 1 << 20;
 
-/// One field that somebody else owns.
+/// One field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The owner as messages show it: `"kubectl-edit" using apps/v1`.
+    /// The manager as messages show it: `"kubectl-edit" using apps/v1`.
     pub manager: String,
-    /// `.spec.replicas`.
+    /// The path of the field: `.spec.replicas`.
     pub field: String,
 }
 
-/// All conflicts of one apply, grouped by owner. Never empty when it is an error.
+/// All conflicts of one apply, grouped by manager. Not empty when returned as an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conflicts(pub Vec<Conflict>);
 
 impl Conflicts {
-    /// Takes owners, sorted, with the fields that they would lose. Those of which there are too many
-    /// are left out.
+    /// Lists the fields that each manager would lose, up to the limits of a Status. `lost` is sorted by
+    /// manager.
     pub(super) fn new(lost: &[(Manager, FieldSet)]) -> Self {
         let mut conflicts = Conflicts::default();
         let mut bytes = 0;
         for (manager, fields) in lost {
-            let manager = shown(manager);
-            fields.each(&mut |path| {
+            let manager = manager_text(manager);
+            fields.for_each_path(&mut |path| {
                 if conflicts.0.len() < CONFLICTS_MAX && bytes < CONFLICT_BYTES_MAX {
                     let field = path_text(path);
                     bytes += manager.len() + field.len();
@@ -43,12 +43,12 @@ impl Conflicts {
         conflicts
     }
 
-    /// True when there is no conflict.
+    /// Returns whether there is no conflict.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The 409.
+    /// Converts the conflicts into the 409 Status, with one cause for each field.
     pub fn into_status(self) -> Failure {
         let mut status = Status::new(Reason::Conflict, self.to_string());
         let causes = self.0.into_iter().map(|conflict| Cause {
@@ -81,7 +81,7 @@ impl fmt::Display for Conflicts {
     }
 }
 
-fn shown(manager: &Manager) -> String {
+fn manager_text(manager: &Manager) -> String {
     let mut text = quote(&manager.name);
     if !manager.subresource.is_empty() {
         text.push_str(&format!(" with subresource {}", quote(&manager.subresource)));

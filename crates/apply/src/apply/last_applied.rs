@@ -1,4 +1,4 @@
-//! The annotation in which `kubectl apply` without server-side apply keeps its configuration.
+//! The annotation in which client-side `kubectl apply` keeps its configuration.
 
 use crate::fields::FieldSet;
 use crate::managed::Scope;
@@ -6,32 +6,32 @@ use crate::typed::{self, Form};
 use keelson_meta::{Object, Value};
 use keelson_schema::json;
 
-/// The annotation.
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Bytes of all annotations of an object, keys and values.
+/// Bytes of all annotations of an object, keys and values together.
 const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
 
-/// The fields in which the annotation and the live object agree: `kubectl` may take them over.
-pub(super) fn agreed_fields(scope: &Scope<'_>, live: &Object) -> Option<FieldSet> {
+/// Returns the fields that have the same values in the annotation and in the live object. `kubectl` may
+/// take these over without a conflict: client-side apply set them.
+pub(super) fn unchanged_fields(scope: &Scope<'_>, live: &Object) -> Option<FieldSet> {
     let text = live.annotation(ANNOTATION).filter(|text| !text.is_empty())?;
     let last = json::parse(text.as_bytes()).ok()?.value;
     let api_version = last.str_at(&["apiVersion"])?;
     if api_version != scope.schema.gvk.api_version() {
         return None;
     }
-    typed::check(scope.schema, &last).ok()?;
+    typed::validate(scope.schema, &last).ok()?;
     let last = last.as_object()?;
-    let mut agreed = typed::owned(scope.schema, Form::Written, last);
+    let mut unchanged = typed::field_set(scope.schema, Form::Written, last);
     let comparison =
         typed::compare(scope.schema, (Form::Written, last), (Form::Decoded, &live.root));
-    agreed.subtract(&comparison.modified);
-    agreed.subtract(&comparison.added);
-    agreed.subtract(&comparison.removed);
-    Some(agreed)
+    unchanged.subtract(&comparison.modified);
+    unchanged.subtract(&comparison.added);
+    unchanged.subtract(&comparison.removed);
+    Some(unchanged)
 }
 
-/// Keeps the annotation of an object that has it up to date with what was applied.
-pub(super) fn refresh(object: &mut Object, config: &Value) {
+/// Writes the applied configuration into the annotation, if the object has one.
+pub(super) fn update_annotation(object: &mut Object, config: &Value) {
     if object.annotation(ANNOTATION).is_none_or(str::is_empty) {
         return;
     }

@@ -1,13 +1,13 @@
-//! Takes out of a merged object what its applier has given up.
+//! Removes from a merged object the fields that the applier no longer sets.
 
 use crate::fields::FieldSet;
-use crate::managed::{Managers, Scope, UNOWNED};
+use crate::managed::{Managers, Scope, UNMANAGED};
 use crate::typed::{self, Form};
 use keelson_meta::{GroupVersion, Map, Object, Str};
 use keelson_schema::Schema;
 
-/// Removes the fields of `last`, the applier's last set in version `version`, that nobody owns now.
-/// Fields below them that nobody ever owned, such as defaults, go with the item they are in.
+/// Removes the fields of `last` that no manager owns any more. `last` is the applier's previous field
+/// set, in version `version`. A removed list item takes its unowned fields, such as defaults, with it.
 pub(super) fn prune(
     scope: &Scope<'_>,
     managers: &Managers,
@@ -18,75 +18,77 @@ pub(super) fn prune(
     let is_one_version = *version == scope.schema.gvk.api_version()
         && managers.iter().all(|manager| manager.api_version == *version);
     if !is_one_version {
-        prune_across(scope, managers, merged, version, last);
+        prune_across_versions(scope, managers, merged, version, last);
         return;
     }
     let owned_now = managers.owned_at(version);
-    if last.is_within(&owned_now) {
+    if last.is_subset(&owned_now) {
         return;
     }
     let schema = scope.schema;
     let last = typed::with_named_fields(schema, last);
-    // Taking the last set out takes out too much: whole items, and what others own in them.
-    let left = typed::owned_without(schema, Form::Written, &merged.root, &last);
-    let unowned = not_in(schema, &merged.root, left, kept(owned_now));
-    let rest = typed::owned_without(schema, Form::Written, &merged.root, &unowned);
-    let gone = not_in(schema, &merged.root, rest, FieldSet::new()).intersection(&last);
-    typed::remove(schema, &mut merged.root, &gone);
+    // Removing `last` alone would remove too much: whole items, with the fields of other managers.
+    let left = typed::field_set_without(schema, Form::Written, &merged.root, &last);
+    let unowned = fields_outside(schema, &merged.root, left, with_unmanaged(owned_now));
+    let rest = typed::field_set_without(schema, Form::Written, &merged.root, &unowned);
+    let removed = fields_outside(schema, &merged.root, rest, FieldSet::new()).intersection(&last);
+    typed::remove(schema, &mut merged.root, &removed);
 }
 
-/// What is owned, with what no apply can take out: names, versions and what the server writes.
-fn kept(mut owned: FieldSet) -> FieldSet {
-    owned.add(UNOWNED.clone());
+/// Adds the fields that no apply can remove: name, version and the metadata that the server writes.
+fn with_unmanaged(mut owned: FieldSet) -> FieldSet {
+    owned.add(UNMANAGED.clone());
     owned
 }
 
-/// The fields of an object that are in neither set.
-fn not_in(schema: &Schema, object: &Map, left: FieldSet, owned: FieldSet) -> FieldSet {
-    let mut all = typed::with_named_fields(schema, typed::owned(schema, Form::Written, object));
+/// Returns the fields of an object that are in neither set.
+fn fields_outside(schema: &Schema, object: &Map, left: FieldSet, owned: FieldSet) -> FieldSet {
+    let mut all = typed::with_named_fields(schema, typed::field_set(schema, Form::Written, object));
     all.subtract(&typed::with_named_fields(schema, left));
     all.subtract(&typed::with_named_fields(schema, owned));
     all
 }
 
-/// The same when owners speak of more than one version: what each owns is put back in its version.
-fn prune_across(
+/// Prunes when the managers use more than one version: the fields of each manager are restored in its own
+/// version.
+fn prune_across_versions(
     scope: &Scope<'_>,
     managers: &Managers,
     merged: &mut Object,
     version: &Str,
     last: FieldSet,
 ) {
-    let Some((schema, base)) = at(scope, merged, version) else { return };
+    let Some((schema, base)) = to_version(scope, merged, version) else { return };
     let last = typed::with_named_fields(&schema, last);
     let mut pruned = base.clone();
     typed::remove(&schema, &mut pruned.root, &last);
     let mut versions = managers.versions();
-    // First the version of the last set: others may not be able to convert what is left of it.
+    // Start with the version of the last set: the pruned object may not convert to other versions.
     versions.sort_by_key(|other| other != version);
     for other in versions {
         let (Some((schema, mut whole)), Some((_, part))) =
-            (at(scope, &base, &other), at(scope, &pruned, &other))
+            (to_version(scope, &base, &other), to_version(scope, &pruned, &other))
         else {
             continue;
         };
-        let left = typed::owned(&schema, Form::Written, &part.root);
-        let unowned = not_in(&schema, &whole.root, left, kept(managers.owned_at(&other)));
+        let left = typed::field_set(&schema, Form::Written, &part.root);
+        let owned = with_unmanaged(managers.owned_at(&other));
+        let unowned = fields_outside(&schema, &whole.root, left, owned);
         typed::remove(&schema, &mut whole.root, &unowned);
         pruned = whole;
     }
-    let Some((_, rest)) = at(scope, &pruned, version) else { return };
-    let rest = typed::owned(&schema, Form::Written, &rest.root);
-    let gone = not_in(&schema, &base.root, rest, FieldSet::new()).intersection(&last);
-    let mut done = base;
-    typed::remove(&schema, &mut done.root, &gone);
-    if let Some((_, done)) = at(scope, &done, &scope.schema.gvk.api_version()) {
-        *merged = done;
+    let Some((_, rest)) = to_version(scope, &pruned, version) else { return };
+    let rest = typed::field_set(&schema, Form::Written, &rest.root);
+    let removed = fields_outside(&schema, &base.root, rest, FieldSet::new()).intersection(&last);
+    let mut result = base;
+    typed::remove(&schema, &mut result.root, &removed);
+    if let Some((_, result)) = to_version(scope, &result, &scope.schema.gvk.api_version()) {
+        *merged = result;
     }
 }
 
-/// The object in a version, with that version's schema.
-fn at(scope: &Scope<'_>, object: &Object, version: &Str) -> Option<(Schema, Object)> {
+/// Returns the object in a version, with the schema of that version.
+fn to_version(scope: &Scope<'_>, object: &Object, version: &Str) -> Option<(Schema, Object)> {
     if object.api_version() == version && scope.schema.gvk.api_version() == *version {
         return Some((scope.schema.clone(), object.clone()));
     }

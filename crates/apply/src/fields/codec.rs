@@ -1,5 +1,5 @@
-//! FieldsV1: a set as the JSON tree that `managedFields` holds, to the letter as upstream orders
-//! it.
+//! The FieldsV1 encoding of a [`FieldSet`]: the JSON tree of a `managedFields` entry, byte for byte as
+//! upstream writes it.
 
 use super::key::{DecodeError, parse_element, parse_plain};
 use super::{FieldSet, Node, text};
@@ -7,17 +7,18 @@ use keelson_meta::{Map, Value};
 use keelson_schema::json;
 
 impl FieldSet {
-    /// Reads a FieldsV1 tree. Elements of kinds that we do not know are dropped, as upstream does.
+    /// Decodes a FieldsV1 tree. Like upstream, drops elements with an unknown prefix.
     pub fn decode(tree: &Value) -> Result<FieldSet, DecodeError> {
-        Self::decode_marked(tree).map(|(set, _)| set)
+        Self::decode_canonical(tree).map(|(set, _)| set)
     }
 
-    /// The set, and whether the tree is to the letter what [`FieldSet::encode`] would write.
-    pub(crate) fn decode_marked(tree: &Value) -> Result<(FieldSet, bool), DecodeError> {
+    /// Decodes a FieldsV1 tree. Also returns whether the tree is canonical: the bytes that
+    /// [`FieldSet::encode`] writes for the set.
+    pub(crate) fn decode_canonical(tree: &Value) -> Result<(FieldSet, bool), DecodeError> {
         match tree {
             Value::Raw(text) => match text::read(text) {
                 Some(set) => Ok((set, true)),
-                None => Self::decode_marked(&json::parse_raw(tree.clone())),
+                None => Self::decode_canonical(&json::parse_raw(tree.clone())),
             },
             Value::Object(map) => Ok((decode(map)?.0, false)),
             Value::Null => Ok((FieldSet::new(), false)),
@@ -25,13 +26,13 @@ impl FieldSet {
         }
     }
 
-    /// The FieldsV1 tree, as text.
+    /// Encodes the set as the text of a FieldsV1 tree.
     pub fn encode(&self) -> Value {
         Value::Raw(text::write(self))
     }
 }
 
-/// The paths below a node, and whether the node itself is a member.
+/// Decodes the paths below a node, and whether the node itself is a member.
 fn decode(map: &Map) -> Result<(FieldSet, bool), DecodeError> {
     let mut is_member = false;
     let mut nodes: Vec<Node> = Vec::with_capacity(map.len());

@@ -1,4 +1,4 @@
-//! [`Element`]: one step of a path, with the order in which sets are sorted and printed.
+//! [`Element`]: one element of a field path, with upstream's order and text.
 
 use crate::go_fmt;
 use keelson_meta::status::quote;
@@ -8,49 +8,49 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The members that tell an item of a list apart, sorted by name.
+/// The key fields of an item of a list of type `map`, sorted by name.
 pub type Key = Arc<[(Str, Value)]>;
 
-/// One step of a path.
+/// One element of a field path.
 #[derive(Clone, Debug)]
 pub enum Element {
-    /// A member of a map or struct: `f:name`.
+    /// A field of a struct or an entry of a map: `f:name`.
     Field(Str),
-    /// An item of a list whose items are told apart by members: `k:{"name":"x"}`.
+    /// An item of a list of type `map`: `k:{"name":"x"}`.
     Key(Key),
-    /// An item of a list whose items are told apart by value: `v:"x"`.
+    /// An item of a list of type `set`: `v:"x"`.
     Value(Box<Value>),
-    /// An item of an atomic list: `i:3`.
+    /// An item of an atomic list, by its index: `i:3`.
     Index(i64),
 }
 
 impl Element {
-    /// A member of a map or struct.
+    /// Creates the element of a field or map entry.
     pub fn field(name: &str) -> Self {
         Element::Field(Str::new(name))
     }
 
-    /// An item told apart by members, which are sorted here.
+    /// Creates the element of a list item with these key fields, in any order.
     pub fn key(mut members: Vec<(Str, Value)>) -> Self {
         members.sort_by(|a, b| a.0.cmp(&b.0));
         Element::Key(members.into())
     }
 
-    /// An item told apart by one member, the usual case: made with one allocation.
+    /// Creates the element of a list item with one key field, the usual case, with one allocation.
     pub(crate) fn key_of_one(name: Str, value: Value) -> Self {
         Element::Key(Arc::from([(name, value)]))
     }
 
-    /// An item told apart by two members, made with one allocation too.
+    /// Creates the element of a list item with two key fields, with one allocation.
     pub(crate) fn key_of_two(first: (Str, Value), second: (Str, Value)) -> Self {
         let is_sorted = first.0 <= second.0;
         Element::Key(Arc::from(if is_sorted { [first, second] } else { [second, first] }))
     }
 
-    /// The order of this element relative to the field `name`.
+    /// Compares this element with the field `name`.
     pub(super) fn compare_field(&self, name: &str) -> Ordering {
         match self {
-            Element::Field(mine) => mine.as_str().cmp(name),
+            Element::Field(own) => own.as_str().cmp(name),
             _ => Ordering::Greater,
         }
     }
@@ -135,8 +135,8 @@ fn compare_members(left: &[(Str, Value)], right: &[(Str, Value)]) -> Ordering {
     left.len().cmp(&right.len())
 }
 
-/// A total order of values: numbers, strings, booleans, lists, maps, null. Whole and other numbers
-/// are compared as numbers.
+/// Compares two values. The types are ordered: numbers, strings, booleans, lists, maps, null. Integers and
+/// floats are compared as numbers.
 pub fn compare_values(left: &Value, right: &Value) -> Ordering {
     match (left, right) {
         (Value::Int(a), Value::Int(b)) => a.cmp(b),
@@ -173,7 +173,7 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
-/// Whether two values are equal when 1 and 1.0 are.
+/// Returns whether two values are equal, where an integer equals a float of the same value.
 pub fn equal_values(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Float(a), Value::Int(b)) | (Value::Int(b), Value::Float(a)) => *a == *b as f64,
@@ -184,7 +184,7 @@ pub fn equal_values(left: &Value, right: &Value) -> bool {
             a.len() == b.len()
                 && a.iter().all(|(key, x)| b.get(key).is_some_and(|y| equal_values(x, y)))
         }
-        // The letters of a text differ where what it says does not.
+        // Raw JSON texts may differ although their values are equal.
         (Value::Raw(_), _) | (_, Value::Raw(_)) if left != right => {
             equal_values(&json::parse_raw(left.clone()), &json::parse_raw(right.clone()))
         }

@@ -1,24 +1,24 @@
-//! [`Filter`]: the fields that an endpoint cannot change, which therefore nobody owns through it.
+//! [`Filter`]: leaves out the fields that an endpoint resets, so that no manager owns them through it.
 
 use super::{Element, FieldSet, Node};
 use keelson_meta::Str;
 
-/// Which fields of a request count.
+/// Selects the fields that an endpoint can change.
 #[derive(Clone, Debug)]
 pub enum Filter {
-    /// All but these and what is below them: the fields that a strategy resets (`status`).
+    /// All fields except these and those below them: the fields that a strategy resets (`status`).
     Exclude(FieldSet),
-    /// Only what is below one of these patterns (`spec.containers.*.resources` for pods/resize).
+    /// Only the fields below one of these patterns (`spec.containers.*.resources` for pods/resize).
     Include(Vec<Pattern>),
 }
 
-/// The begin of paths.
+/// The first elements of the paths that a pattern selects.
 pub type Pattern = Vec<Step>;
 
-/// One step of a [`Pattern`].
+/// One element of a [`Pattern`].
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// This member.
+    /// This field.
     Field(Str),
     /// Any element.
     Any,
@@ -35,15 +35,15 @@ impl Step {
 }
 
 impl Filter {
-    /// Takes out of the set what does not count.
-    pub fn run(&self, set: &mut FieldSet) {
+    /// Removes the paths that the filter leaves out.
+    pub fn apply(&self, set: &mut FieldSet) {
         match self {
             Filter::Exclude(excluded) => {
-                set.subtract_trees(excluded);
+                set.subtract_recursive(excluded);
             }
             Filter::Include(patterns) => {
-                let rests: Vec<&[Step]> = patterns.iter().map(Vec::as_slice).collect();
-                include(set, &rests);
+                let patterns: Vec<&[Step]> = patterns.iter().map(Vec::as_slice).collect();
+                include(set, &patterns);
             }
         }
     }
@@ -51,7 +51,7 @@ impl Filter {
 
 fn include(set: &mut FieldSet, patterns: &[&[Step]]) {
     let nodes = std::mem::take(set).nodes;
-    let kept = nodes.into_vec().into_iter().filter_map(|mut node: Node| {
+    let included = nodes.into_vec().into_iter().filter_map(|mut node: Node| {
         let rests: Vec<&[Step]> = patterns
             .iter()
             .filter_map(|pattern| pattern.split_first())
@@ -66,5 +66,5 @@ fn include(set: &mut FieldSet, patterns: &[&[Step]]) {
         }
         Some(node)
     });
-    *set = FieldSet::from_nodes(kept.collect());
+    *set = FieldSet::from_nodes(included.collect());
 }

@@ -1,11 +1,11 @@
-//! A key of FieldsV1: one element, written and read.
+//! Encodes and decodes path elements as the keys of a FieldsV1 tree.
 
 use super::Element;
 use keelson_meta::{Str, Value};
 use keelson_schema::json;
 use std::fmt;
 
-/// Why a tree is no FieldsV1.
+/// Why a FieldsV1 tree cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError(pub String);
 
@@ -44,8 +44,8 @@ pub(super) fn write_element(element: &Element, out: &mut Vec<u8>) {
     }
 }
 
-/// The usual elements, which are written as they are read: fields, and keys and values of plain
-/// text and whole numbers. `None` says nothing: [`parse_element`] must look.
+/// Parses the usual elements without a JSON parser: fields, and keys and values of plain text and integers.
+/// `None` means only that [`parse_element`] must be tried.
 pub(super) fn parse_plain(text: &str) -> Option<Element> {
     if let Some(name) = text.strip_prefix("f:") {
         return Some(Element::field(name));
@@ -74,7 +74,7 @@ pub(super) fn parse_plain(text: &str) -> Option<Element> {
     }
 }
 
-/// A quoted text without anything that JSON escapes, and what follows it.
+/// Splits off a quoted text without characters that JSON escapes. Returns it and the rest.
 fn plain_text(text: &str) -> Option<(&str, &str)> {
     let body = text.strip_prefix('"')?;
     let end = body.find('"')?;
@@ -84,33 +84,33 @@ fn plain_text(text: &str) -> Option<(&str, &str)> {
     inner.bytes().all(is_plain).then_some((inner, rest))
 }
 
-/// A plain text or a whole number, and what follows it.
+/// Splits off a plain text or an integer. Returns it and the rest.
 fn plain_value(text: &str) -> Option<(Value, &str)> {
     if text.starts_with('"') {
         return plain_text(text).map(|(inner, rest)| (Value::from(inner), rest));
     }
     let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
-    let is_written_so = digits == "0" || !digits.starts_with('0');
-    // A point, a sign or an exponent is for the other reader.
-    let ends = rest.is_empty() || rest.starts_with([',', '}']);
-    let number: i64 = digits.parse().ok().filter(|_| is_written_so && ends)?;
+    let is_canonical = digits == "0" || !digits.starts_with('0');
+    // Leave a number with a point, a sign or an exponent to `parse_element`.
+    let is_complete = rest.is_empty() || rest.starts_with([',', '}']);
+    let number: i64 = digits.parse().ok().filter(|_| is_canonical && is_complete)?;
     Some((Value::Int(number), rest))
 }
 
-/// The element that a key means; `None` for a kind that we do not know.
+/// Parses a key; `None` when its prefix is unknown.
 pub(super) fn parse_element(text: &str) -> Result<Option<Element>, DecodeError> {
-    let Some((kind, rest)) = text.split_at_checked(2) else {
+    let Some((prefix, rest)) = text.split_at_checked(2) else {
         return Err(DecodeError("key must be 2 characters long:".to_owned()));
     };
-    if kind.as_bytes()[1] != b':' {
+    if prefix.as_bytes()[1] != b':' {
         return Err(DecodeError(format!("missing colon: {text}")));
     }
     let parsed = |rest: &str| match json::parse(rest.as_bytes()) {
         Ok(parsed) => Ok(parsed.value),
         Err(error) => Err(DecodeError(format!("{text}: {error}"))),
     };
-    Ok(Some(match kind.as_bytes()[0] {
+    Ok(Some(match prefix.as_bytes()[0] {
         b'f' => Element::field(rest),
         b'v' => Element::Value(Box::new(parsed(rest)?)),
         b'k' => match parsed(rest)? {

@@ -1,31 +1,31 @@
-//! The text of a FieldsV1 tree: written, and read as far as it is what is written here.
+//! Writes the text of a FieldsV1 tree, and reads the canonical text without building a JSON value.
 
 use super::key::{parse_plain, write_element};
 use super::{Element, FieldSet, Node};
 use keelson_meta::Str;
-use keelson_meta::room::Kept;
+use keelson_meta::scratch::Scratch;
 use keelson_schema::json;
 
-/// Bytes that a thread keeps to write the next text in.
-const SCRATCH_BYTES_MAX: usize = 64 << 10;
-/// Nodes for which a thread keeps room to read the next text.
-const ROOM_MAX: usize = 256;
+/// Bytes of the write buffers that a thread keeps for the next text.
+const WRITE_BYTES_MAX: usize = 64 << 10;
+/// Nodes for which a thread keeps capacity to read the next text.
+const READ_NODES_MAX: usize = 256;
 
 thread_local! {
-    /// Where texts, and their keys, are written: how long one is shows only then.
-    static SCRATCH: Kept<(Vec<u8>, Vec<u8>)> = const { Kept::new(SCRATCH_BYTES_MAX) };
-    /// Room for the nodes at hand.
-    static ROOM: Kept<Vec<Node>> = const { Kept::new(ROOM_MAX) };
+    /// Buffers for a text and for one key of it. The length of a text is not known before it is written.
+    static WRITE_BUFFERS: Scratch<(Vec<u8>, Vec<u8>)> = const { Scratch::new(WRITE_BYTES_MAX) };
+    /// Buffer for the nodes of the levels being read.
+    static READ_NODES: Scratch<Vec<Node>> = const { Scratch::new(READ_NODES_MAX) };
 }
 
-/// The text of a set.
+/// Writes the text of a set.
 pub(super) fn write(set: &FieldSet) -> Str {
-    let (mut out, mut key) = Kept::take(&SCRATCH);
+    let (mut out, mut key) = Scratch::take(&WRITE_BUFFERS);
     write_below(set, false, &mut key, &mut out);
-    // Always UTF-8: texts were written. `from_utf8_lossy` looks at each byte, this at a word.
+    // The bytes are always UTF-8. `from_utf8` checks a word at a time, `from_utf8_lossy` a byte.
     let lossy = |_| Str::new(String::from_utf8_lossy(&out));
     let text = std::str::from_utf8(&out).map_or_else(lossy, Str::new);
-    Kept::give_back(&SCRATCH, (out, key));
+    Scratch::put_back(&WRITE_BUFFERS, (out, key));
     text
 }
 
@@ -51,20 +51,20 @@ fn write_below(set: &FieldSet, with_self: bool, key: &mut Vec<u8>, out: &mut Vec
     out.push(b'}');
 }
 
-/// The set of a text that is to the letter what [`write`] makes of it; `None` says nothing: the text
-/// must be read as a tree.
+/// Reads a canonical text: one that [`write`] would write for its set. `None` means only that the text must
+/// be decoded as a JSON tree.
 pub(super) fn read(text: &str) -> Option<FieldSet> {
-    let mut reader = Reader { rest: text, key: String::new(), nodes: Kept::take(&ROOM) };
+    let mut reader = Reader { rest: text, key: String::new(), nodes: Scratch::take(&READ_NODES) };
     let set = reader.set().filter(|_| reader.rest.is_empty()).map(|(set, _)| set);
-    Kept::give_back(&ROOM, reader.nodes);
+    Scratch::put_back(&READ_NODES, reader.nodes);
     set
 }
 
 struct Reader<'t> {
     rest: &'t str,
-    /// A key without its escapes.
+    /// Buffer for a key without its escapes.
     key: String,
-    /// Nodes of the sets at hand, those of the innermost last.
+    /// The nodes of the open levels, innermost last.
     nodes: Vec<Node>,
 }
 
@@ -74,7 +74,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// The paths below a node, and whether the node itself is a member.
+    /// Reads the paths below a node, and whether the node itself is a member.
     fn set(&mut self) -> Option<(FieldSet, bool)> {
         self.skip("{")?;
         if self.skip("}").is_some() {
@@ -97,7 +97,7 @@ impl Reader<'_> {
         Some((FieldSet { nodes: self.nodes.split_off(start).into() }, is_member))
     }
 
-    /// A key and its colon.
+    /// Reads a key and its colon.
     fn element(&mut self) -> Option<Element> {
         let body = self.rest.strip_prefix('"')?;
         let (mut end, mut has_quotes) = (0, false);
@@ -107,7 +107,7 @@ impl Reader<'_> {
                 b'\\' if body.as_bytes().get(end + 1) == Some(&b'"') => {
                     (end, has_quotes) = (end + 2, true);
                 }
-                // What is escaped, or should be: U+2028 begins with the last one.
+                // Characters that are or should be escaped; 0xe2 is the first byte of U+2028.
                 0..b' ' | b'\\' | b'<' | b'>' | b'&' | 0xe2 => return None,
                 _ => end += 1,
             }

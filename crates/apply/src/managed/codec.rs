@@ -1,4 +1,4 @@
-//! Entries of `managedFields` to [`Managers`] and back.
+//! Decodes and encodes the entries of `managedFields`.
 
 use super::{MANAGERS_MAX, Manager, Managers, Operation};
 use crate::fields::FieldSet;
@@ -7,7 +7,7 @@ use keelson_meta::status::quote;
 use keelson_meta::{Map, Object, Str, Value};
 use std::fmt;
 
-/// Why an entry of `managedFields` is none, in upstream's words.
+/// Why an entry of `managedFields` does not decode; upstream's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidEntry(pub String);
 
@@ -20,7 +20,7 @@ impl fmt::Display for InvalidEntry {
 impl std::error::Error for InvalidEntry {}
 
 impl Managers {
-    /// Reads the entries of an object's `managedFields`.
+    /// Decodes the entries of an object's `managedFields`.
     pub fn decode(entries: &[Value]) -> Result<Managers, InvalidEntry> {
         if entries.len() > MANAGERS_MAX {
             let text = format!("must have at most {MANAGERS_MAX} entries, got {}", entries.len());
@@ -33,12 +33,12 @@ impl Managers {
         Ok(managers)
     }
 
-    /// The owners of an object; nobody when its `managedFields` are not readable.
+    /// Decodes the managers of an object. Returns none when its `managedFields` are invalid.
     pub fn of(object: &Object) -> Managers {
         Managers::decode(object.array_at(&["metadata", "managedFields"])).unwrap_or_default()
     }
 
-    /// The entries in upstream's order: by operation, time, name, version and subresource.
+    /// Encodes the entries in upstream's order: by operation, time, name, version and subresource.
     pub fn encode(mut self) -> Vec<Value> {
         self.list.sort_by(|a, b| {
             a.operation
@@ -51,7 +51,7 @@ impl Managers {
         self.list.into_iter().map(encode).collect()
     }
 
-    /// Writes the entries into the object; no entries, no `managedFields`.
+    /// Writes the entries into the object. Removes `managedFields` when there are none.
     pub fn store(self, object: &mut Object) {
         let entries = self.encode();
         if entries.is_empty() {
@@ -89,7 +89,7 @@ fn decode(i: usize, entry: &Value) -> Result<Manager, InvalidEntry> {
         }
     }
     let tree = entry.get("fieldsV1").unwrap_or(&Value::Null);
-    let (fields, is_canonical) = FieldSet::decode_marked(tree).map_err(|error| {
+    let (fields, is_canonical) = FieldSet::decode_canonical(tree).map_err(|error| {
         let shown = go_fmt::plain(entry);
         InvalidEntry(format!(
             "error decoding versioned set from {shown}: error decoding set: {error}"

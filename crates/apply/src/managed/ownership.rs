@@ -1,4 +1,4 @@
-//! Takes from owners what a request changes, in whatever version they own it.
+//! Removes the fields that a write changes from the other managers, in the version of each manager.
 
 use super::{Manager, Managers, Scope};
 use crate::fields::FieldSet;
@@ -6,7 +6,7 @@ use crate::typed::{self, Comparison, Form};
 use keelson_meta::{GroupVersion, Object, Str};
 use keelson_schema::Schema;
 
-/// What changed, as one version sees it.
+/// The fields that changed, in one version.
 struct Changes {
     api_version: Str,
     /// Added or modified.
@@ -22,8 +22,8 @@ impl Changes {
     }
 }
 
-/// Brings all sets in line with the schemas of today; owners in versions that are not served are
-/// forgotten.
+/// Updates the field sets of all managers for schema changes: a field that became atomic has one owner. Drops the
+/// managers of versions that are not served.
 pub(crate) fn reconcile_all(scope: &Scope<'_>, managers: &mut Managers, live: &Object) {
     let own = scope.schema.gvk.api_version();
     let mut others: Vec<(Str, Option<Schema>)> = vec![];
@@ -32,8 +32,8 @@ pub(crate) fn reconcile_all(scope: &Scope<'_>, managers: &mut Managers, live: &O
             manager.change(|fields| typed::reconcile(scope.schema, fields));
             return true;
         }
-        let known = others.iter().position(|(version, _)| *version == manager.api_version);
-        let at = known.unwrap_or_else(|| {
+        let cached = others.iter().position(|(version, _)| *version == manager.api_version);
+        let at = cached.unwrap_or_else(|| {
             let version = GroupVersion::parse(&manager.api_version);
             let converted = version.and_then(|version| (scope.convert)(live, &version));
             others.push((manager.api_version.clone(), converted.map(|(schema, _)| schema)));
@@ -45,10 +45,11 @@ pub(crate) fn reconcile_all(scope: &Scope<'_>, managers: &mut Managers, live: &O
     });
 }
 
-/// Compares the objects and takes what changed from all owners but `except`. When `is_forced` is
-/// not set and somebody would lose a field that was written, nothing is taken and the conflicts
-/// come back: the owner's place and its fields.
-pub(crate) fn disown(
+/// Compares the old and new object and removes the changed fields from all managers except `except`.
+///
+/// Unless `is_forced`, a manager that would lose a written field is a conflict. Then no manager changes, and the
+/// error lists the managers, sorted, with the fields that each would lose.
+pub(crate) fn remove_changed_fields(
     scope: &Scope<'_>,
     managers: &mut Managers,
     objects: (&Object, &Object),
@@ -103,7 +104,7 @@ pub(crate) fn disown(
     Ok(comparison)
 }
 
-/// What changed, as another version sees it; `None` when the version is not served.
+/// Compares the objects in another version; `None` when the version is not served.
 fn changes_in(
     scope: &Scope<'_>,
     api_version: &Str,

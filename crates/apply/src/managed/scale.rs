@@ -1,31 +1,31 @@
-//! Owners of a resource as its scale subresource shows them: only those of the replicas, which have
-//! another name there.
+//! `managedFields` of the scale subresource: the managers of the replicas field, whose path differs between the
+//! resource and its Scale.
 
 use super::{InvalidEntry, Manager, Managers};
 use crate::fields::{Element, FieldSet};
 use keelson_meta::{Str, Value};
 
-/// The version in which scales are owned.
+/// The version of Scale objects.
 const SCALE_VERSION: &str = "autoscaling/v1";
 
-/// Where the replicas stand in each version of a resource.
+/// The path of the replicas field in each version of a resource.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicasPaths<'a> {
     /// The version of the request.
     pub api_version: &'a str,
-    /// For each version that is served: the path, or none when it has no scale.
+    /// For each served version: the path, or `None` when the version has no scale subresource.
     pub versions: &'a [(&'a str, Option<&'a [&'a str]>)],
 }
 
 impl ReplicasPaths<'_> {
-    /// `None`: the version is not served.
+    /// Returns the path in a version; the outer `None` means that the version is not served.
     fn find(&self, api_version: &str) -> Option<Option<Vec<Element>>> {
         let (_, path) = self.versions.iter().find(|(version, _)| *version == api_version)?;
         Some(path.map(|path| path.iter().map(|name| Element::field(name)).collect()))
     }
 }
 
-/// The entries of a scale, from those of its resource.
+/// Returns the `managedFields` of the Scale of a resource with these entries.
 pub fn to_scale(entries: &[Value], paths: &ReplicasPaths<'_>) -> Result<Vec<Value>, InvalidEntry> {
     let mut managers = Managers::decode(entries)?;
     managers.list.retain_mut(|manager| {
@@ -39,8 +39,8 @@ pub fn to_scale(entries: &[Value], paths: &ReplicasPaths<'_>) -> Result<Vec<Valu
     Ok(managers.encode())
 }
 
-/// The entries of a resource after a write of its scale: who owns the replicas there owns them
-/// here, and nobody else does.
+/// Returns the `managedFields` of a resource after a write of its Scale. The replicas field gets the managers of
+/// the Scale's `spec.replicas`.
 pub fn to_resource(
     entries: &[Value],
     scale_entries: &[Value],
@@ -53,7 +53,7 @@ pub fn to_resource(
         let Some(path) = paths.find(&manager.api_version) else { continue };
         if let Some(path) = path.filter(|path| manager.fields.contains(path)) {
             match scales.list.iter().position(|scale| scale.is_same(&manager)) {
-                // An applier is one owner in all versions: it kept its field.
+                // The identity of an applier has no version: it still owns the field.
                 Some(at) => drop(scales.list.remove(at)),
                 None => {
                     let mut replicas = FieldSet::new();
@@ -72,8 +72,7 @@ pub fn to_resource(
         if !scale.fields.contains(&replicas_in_scale) {
             continue;
         }
-        // Its time is that of the owner of the same identity in the resource, which is gone or
-        // none.
+        // Upstream keeps only the time of an entry of the same manager in the resource; there is none here.
         scale.time = None;
         let mut replicas = FieldSet::new();
         replicas.insert(&path);

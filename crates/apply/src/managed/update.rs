@@ -1,39 +1,39 @@
-//! Owners after a create, an update, or a patch that is no apply.
+//! Updates `managedFields` after a create, an update, or a patch other than apply.
 
-use super::{BEFORE_FIRST_APPLY, InvalidEntry, Managers, Operation, Scope, UNOWNED};
-use super::{disown, new_manager, reconcile_all};
+use super::{BEFORE_FIRST_APPLY, InvalidEntry, Managers, Operation, Scope, UNMANAGED};
+use super::{new_manager, reconcile_all, remove_changed_fields};
 use crate::fields::equal_values;
 use keelson_meta::{Map, Object, Str, Value};
 
-/// Bytes of a manager's name that is made from a user agent.
+/// Bytes of a manager name that is derived from the user agent.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Writes the owners into `new`, which is about to replace `old` (`None`: to be created) on behalf
-/// of `manager`. `now` is RFC 3339 to the second.
+/// Updates the `managedFields` of `new`, which `manager` creates (`old` is `None`) or writes over `old`. `now` is
+/// RFC 3339 with seconds.
 ///
-/// A client may replace the entries, or reset them with `[]` or `[{}]`, but not through a
-/// subresource. An object that has no owners gets none, and one with list items that lack their keys loses them.
+/// A client may replace the entries, or reset them with `[]` or `[{}]`, except through a subresource. A stored object
+/// without entries stays without. An object loses its entries when an item of a keyed list lacks its keys.
 pub fn update(scope: &Scope<'_>, manager: &str, now: &str, old: Option<&Object>, new: &mut Object) {
     let empty = Object::new();
     let live = old.unwrap_or(&empty);
     let mut managers = take_entries(scope, live, new);
     let is_tracked = !managers.is_empty() || live.uid().is_empty();
-    if is_tracked && record(scope, &mut managers, manager, now, (live, new)) {
+    if is_tracked && record_update(scope, &mut managers, manager, now, (live, new)) {
         managers.cap_updates();
         managers.store(new);
     }
 }
 
-/// The owners of an object that is applied to for the first time: one owns all that is there.
+/// Returns the managers of an object without entries before its first apply: [`BEFORE_FIRST_APPLY`] owns all fields.
 pub(crate) fn track_before_apply(scope: &Scope<'_>, now: &str, live: &Object) -> Managers {
     let mut managers = Managers::default();
-    record(scope, &mut managers, BEFORE_FIRST_APPLY, now, (&Object::new(), live));
+    record_update(scope, &mut managers, BEFORE_FIRST_APPLY, now, (&Object::new(), live));
     managers
 }
 
-/// Gives what changed to `manager` and takes it from the others. False when the owners of the new object
-/// cannot be known.
-fn record(
+/// Moves the changed fields to `manager` from all others. Returns false when the new object has list items without
+/// keys, so that its fields cannot be tracked.
+fn record_update(
     scope: &Scope<'_>,
     managers: &mut Managers,
     manager: &str,
@@ -42,18 +42,19 @@ fn record(
 ) -> bool {
     reconcile_all(scope, managers, old);
     // A forced change has no conflicts.
-    let comparison = disown(scope, managers, (old, new), None, true).unwrap_or_default();
+    let comparison =
+        remove_changed_fields(scope, managers, (old, new), None, true).unwrap_or_default();
     if comparison.is_unkeyed {
         return false;
     }
     let mut own = comparison.modified;
     own.add(comparison.added);
-    own.subtract(&UNOWNED);
+    own.subtract(&UNMANAGED);
     if own.is_empty() {
         return true;
     }
     let mut entry = new_manager(scope, manager, Operation::Update);
-    if let Some(at) = managers.list.iter().position(|known| known.is_same(&entry)) {
+    if let Some(at) = managers.list.iter().position(|other| other.is_same(&entry)) {
         entry = managers.list.swap_remove(at);
     }
     entry.time = Some(Str::new(now));
@@ -64,18 +65,18 @@ fn record(
     true
 }
 
-/// The entries that count, taken out of the new object: its own, when the client may set them and
-/// they can be read, else those of the live one.
+/// Removes `managedFields` from the new object and decodes them. Falls back to those of the live object when the
+/// client may not set them or they are invalid.
 fn take_entries(scope: &Scope<'_>, live: &Object, new: &mut Object) -> Managers {
-    let given = match new.root.get_mut("metadata") {
+    let sent = match new.root.get_mut("metadata") {
         Some(Value::Object(metadata)) => metadata.remove("managedFields"),
         _ => None,
     };
     if !scope.subresource.is_empty() {
         return Managers::of(live);
     }
-    match given {
-        // An empty list is as good as none in a custom resource.
+    match sent {
+        // In a custom resource, an empty list counts as absent.
         Some(Value::Array(entries))
             if entries.is_empty() && scope.schema.types.is_custom_resource() =>
         {
@@ -92,7 +93,7 @@ fn take_entries(scope: &Scope<'_>, live: &Object, new: &mut Object) -> Managers 
 fn is_reset(entries: &[Value]) -> bool {
     match entries {
         [] => true,
-        // A set of fields is there when it is empty, too.
+        // An entry with an empty field set is not a reset.
         [Value::Object(entry)] => entry
             .iter()
             .all(|(key, value)| value.is_null() || key != "fieldsV1" && value.is_empty()),
@@ -101,17 +102,16 @@ fn is_reset(entries: &[Value]) -> bool {
     }
 }
 
-/// Whether the entries of an object can be read, which admission must not change.
+/// Checks that the `managedFields` of an object decode. Called after admission, which may have broken them.
 pub fn validate(object: &Object) -> Result<(), InvalidEntry> {
     Managers::decode(object.array_at(&["metadata", "managedFields"])).map(drop)
 }
 
-/// Takes the old times back when the times of owners are all that changed, so that such a write
-/// changes nothing.
-pub fn keep_times(old: &Object, new: &mut Object) {
+/// Restores the old times in `managedFields` when nothing but these times changed, so that the write is a no-op.
+pub fn restore_times(old: &Object, new: &mut Object) {
     let path = ["metadata", "managedFields"];
     let (old_entries, new_entries) = (old.array_at(&path), new.array_at(&path));
-    let is_same_but_for_time = |old: &Value, new: &Value| match (old, new) {
+    let is_same_except_time = |old: &Value, new: &Value| match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
             let rest = |map: &Map| map.len() - usize::from(map.contains_key("time"));
             rest(old) == rest(new)
@@ -122,23 +122,23 @@ pub fn keep_times(old: &Object, new: &mut Object) {
     let is_same = !new_entries.is_empty()
         && old_entries.len() == new_entries.len()
         && old_entries != new_entries
-        && old_entries.iter().zip(new_entries).all(|(old, new)| is_same_but_for_time(old, new))
-        && is_same_but_for_owners(old, new);
+        && old_entries.iter().zip(new_entries).all(|(old, new)| is_same_except_time(old, new))
+        && is_same_except_managed_fields(old, new);
     if is_same {
         let entries = old_entries.to_vec();
         new.metadata_mut().insert("managedFields", entries);
     }
 }
 
-fn is_same_but_for_owners(old: &Object, new: &Object) -> bool {
-    let none = Map::new();
+fn is_same_except_managed_fields(old: &Object, new: &Object) -> bool {
+    let empty = Map::new();
     let (old_metadata, new_metadata) =
-        (old.metadata().unwrap_or(&none), new.metadata().unwrap_or(&none));
+        (old.metadata().unwrap_or(&empty), new.metadata().unwrap_or(&empty));
     is_same_map(old_metadata, new_metadata, "managedFields")
         && is_same_map(&old.root, &new.root, "metadata")
 }
 
-/// Whether two maps are equal but for one member.
+/// Returns whether two maps are equal except for one member.
 fn is_same_map(left: &Map, right: &Map, skipped: &str) -> bool {
     let is_same = |key: &str, a: &Value, b: &Value| key == skipped || is_same_in_go(a, b);
     left.iter().all(|(key, value)| is_same(key, value, right.get(key).unwrap_or(&Value::Null)))
@@ -147,7 +147,7 @@ fn is_same_map(left: &Map, right: &Map, skipped: &str) -> bool {
             .all(|(key, value)| left.contains_key(key) || is_same(key, &Value::Null, value))
 }
 
-/// Whether two values are equal when an absent list is an empty one, as a nil slice is in Go.
+/// Returns whether two values are equal in Go, where a nil slice equals an empty one.
 fn is_same_in_go(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Null, Value::Array(items)) | (Value::Array(items), Value::Null) => items.is_empty(),
@@ -159,7 +159,7 @@ fn is_same_in_go(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// The name of the owner that a request makes: what it says, else the first word of its user agent.
+/// Returns the manager name of a request: its `fieldManager`, else its user agent up to the first `/`.
 pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
         return field_manager.to_owned();

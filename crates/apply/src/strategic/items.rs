@@ -1,9 +1,9 @@
-//! Items of the lists that are merged, and what is wrong with those that have no merge key.
+//! The merge keys of list items, and the errors for items without one.
 
 use crate::{PatchError, go_fmt};
 use keelson_meta::{Map, Value};
 
-/// The merge key of an item: its member `key`, or the item itself.
+/// Returns the merge key of an item: its member `key`, or the item itself when `key` is `None`.
 pub(super) fn key_of<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Value, PatchError> {
     let Some(key) = key else { return Ok(item) };
     let map = object(item)?;
@@ -19,10 +19,10 @@ pub(super) fn bad_type(expected: &str, value: &Value) -> PatchError {
         Value::Null => "%!s(<nil>)",
         other => go_fmt::type_name(other),
     };
-    PatchError::Bare(format!("expected a {expected}, but received a {got}"))
+    PatchError::Internal(format!("expected a {expected}, but received a {got}"))
 }
 
 pub(super) fn no_merge_key(map: &Map, key: &str) -> PatchError {
     let shown = go_fmt::plain(&Value::Object(map.clone()));
-    PatchError::Bare(format!("map: {shown} does not contain declared merge key: {key}"))
+    PatchError::Internal(format!("map: {shown} does not contain declared merge key: {key}"))
 }

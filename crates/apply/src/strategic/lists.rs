@@ -1,15 +1,15 @@
-//! Lists in a strategic merge patch: merged by key or by value, with directives among the items.
+//! Merges lists in a strategic merge patch, by key or by value, and runs the directives among their items.
 
 use super::items::{bad_type, key_of, no_merge_key, object};
 use super::lookup::{Context, ListRules};
-use super::order::{Order, Places, arrange};
+use super::order::{KeyIndex, Order, sort_items};
 use super::{PATCH, SET_ORDER, directive_target, merge_map, unknown_directive, without_directives};
 use crate::{PatchError, go_fmt};
 use keelson_meta::{Map, Value};
 use std::mem::{Discriminant, discriminant};
 
-/// Merges every list of `patch` that has a `$setElementOrder/..` beside it, puts it in that order,
-/// and takes both out of the patch.
+/// Merges every list of `patch` that has a `$setElementOrder/..` directive, puts it in that order, and removes the
+/// list and the directive from the patch.
 pub(super) fn set_orders(
     merged: &mut Map,
     patch: &mut Map,
@@ -35,7 +35,7 @@ pub(super) fn set_orders(
     Ok(())
 }
 
-/// The list in the order `wanted`; `None` when neither side has it.
+/// Returns the merged list in the order `wanted`; `None` when neither side has it.
 fn merge_ordered(
     original: Option<Vec<Value>>,
     change: Option<Vec<Value>>,
@@ -51,17 +51,17 @@ fn merge_ordered(
     }
     let items = [&original, &change];
     item_type(&items.map(|list| list.as_deref().unwrap_or_default()))?;
-    let live = Places::of(original.as_deref().unwrap_or_default(), rules.key)?;
+    let live = KeyIndex::of(original.as_deref().unwrap_or_default(), rules.key)?;
     let list = match (original, change) {
         (Some(original), Some(change)) => merge(original, change, rules)?,
         (Some(original), None) => original,
         (None, change) => change.into_iter().flatten().filter_map(without_directives).collect(),
     };
-    let wanted = Places::of(&wanted, rules.key)?;
-    arrange(list, &Order { wanted, live }, rules.key).map(Some)
+    let wanted = KeyIndex::of(&wanted, rules.key)?;
+    sort_items(list, &Order { wanted, live }, rules.key).map(Some)
 }
 
-/// The items of the patch must stand in the wanted order, in the same sequence.
+/// Checks that the items of the patch have the order of the directive.
 fn check_order(change: &[Value], wanted: &[Value], key: Option<&str>) -> Result<(), PatchError> {
     if change.is_empty() || wanted.is_empty() {
         return Ok(());
@@ -76,7 +76,7 @@ fn check_order(change: &[Value], wanted: &[Value], key: Option<&str>) -> Result<
         }
         loop {
             let Some(next) = at.next() else {
-                return Err(PatchError::Bare(format!(
+                return Err(PatchError::Internal(format!(
                     "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
                     go_fmt::plain_items(change),
                     go_fmt::plain_items(wanted)
@@ -90,8 +90,8 @@ fn check_order(change: &[Value], wanted: &[Value], key: Option<&str>) -> Result<
     Ok(())
 }
 
-/// Merges a list of the patch into one of the object: replaced, or merged in the order of the
-/// patch.
+/// Merges a list of the patch into the list of the object, or replaces it, as the schema says. A merged list has the
+/// order of the patch.
 pub(super) fn merge(
     original: Vec<Value>,
     change: Vec<Value>,
@@ -105,42 +105,46 @@ pub(super) fn merge(
     }
     if item_type(&[&original, &change])? != discriminant(&Value::Object(Map::new())) {
         let order =
-            Order { wanted: Places::of(&change, None)?, live: Places::of(&original, None)? };
+            Order { wanted: KeyIndex::of(&change, None)?, live: KeyIndex::of(&original, None)? };
         let mut all = original;
         all.extend(change);
-        return arrange(dedupe(all), &order, None);
+        return sort_items(dedupe(all), &order, None);
     }
     let Some(key) = rules.key else {
         let kind = rules.item.kind();
-        return Err(PatchError::Bare(format!("cannot merge lists without merge key for {kind}")));
+        return Err(PatchError::Internal(format!(
+            "cannot merge lists without merge key for {kind}"
+        )));
     };
     let (original, change) = run_directives(original, change, key)?;
-    let order =
-        Order { wanted: Places::of(&change, Some(key))?, live: Places::of(&original, Some(key))? };
+    let order = Order {
+        wanted: KeyIndex::of(&change, Some(key))?,
+        live: KeyIndex::of(&original, Some(key))?,
+    };
     let merged = merge_items(original, change, key, rules.item)?;
-    arrange(merged, &order, Some(key))
+    sort_items(merged, &order, Some(key))
 }
 
-/// Takes the items that stand in `gone` out of a list of scalars.
+/// Removes the items of `removed` from a list of scalars.
 pub(super) fn delete(
     mut original: Vec<Value>,
-    gone: Vec<Value>,
+    removed: Vec<Value>,
     rules: &ListRules<'_>,
 ) -> Result<Vec<Value>, PatchError> {
-    if original.is_empty() && gone.is_empty() {
+    if original.is_empty() && removed.is_empty() {
         return Ok(original);
     }
-    if item_type(&[&original, &gone])? == discriminant(&Value::Object(Map::new())) {
-        // Upstream merges lists of maps here, whatever the strategy of the field is.
+    if item_type(&[&original, &removed])? == discriminant(&Value::Object(Map::new())) {
+        // Upstream merges lists of maps here, whatever the patch strategy of the field.
         let merged = ListRules { item: rules.item, is_merged: true, key: rules.key };
-        return merge(original, gone, &merged);
+        return merge(original, removed, &merged);
     }
-    let gone = Places::of(&gone, None)?;
-    original.retain(|item| gone.find(item).is_none());
+    let removed = KeyIndex::of(&removed, None)?;
+    original.retain(|item| removed.find(item).is_none());
     Ok(original)
 }
 
-/// Runs the items of the patch that are directives; gives back both lists without them.
+/// Runs the items of the patch that are directives. Returns both lists without them.
 fn run_directives(
     mut original: Vec<Value>,
     change: Vec<Value>,
@@ -148,7 +152,7 @@ fn run_directives(
 ) -> Result<(Vec<Value>, Vec<Value>), PatchError> {
     let mut plain = Vec::with_capacity(change.len());
     let mut is_replaced = false;
-    let mut gone = Places::default();
+    let mut removed = KeyIndex::default();
     for item in change {
         let map = object(&item)?;
         let Some(directive) = map.get(PATCH) else {
@@ -158,17 +162,17 @@ fn run_directives(
         match directive.as_str() {
             Some("delete") => {
                 let key_value = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
-                gone.push(key_value.clone());
+                removed.push(key_value.clone());
             }
             Some("replace") => is_replaced = true,
             Some("merge") => {
                 let text = "merging lists cannot yet be specified in the patch";
-                return Err(PatchError::Bare(text.to_owned()));
+                return Err(PatchError::Internal(text.to_owned()));
             }
             _ => return Err(unknown_directive(directive, map)),
         }
     }
-    original.retain(|item| item.get(key).is_none_or(|value| gone.find(value).is_none()));
+    original.retain(|item| item.get(key).is_none_or(|value| removed.find(value).is_none()));
     Ok(if is_replaced { (plain, vec![]) } else { (original, plain) })
 }
 
@@ -178,17 +182,17 @@ fn merge_items(
     key: &str,
     item_type: Context<'_>,
 ) -> Result<Vec<Value>, PatchError> {
-    let mut places = Places::growing(&merged, key);
+    let mut index = KeyIndex::of_optional(&merged, key);
     for item in change {
         let Value::Object(map) = item else { continue };
         let key_value = map.get(key).ok_or_else(|| no_merge_key(&map, key))?;
-        match places.find(key_value) {
+        match index.find(key_value) {
             Some(at) => {
                 let current = merged[at].as_object_mut().map(std::mem::take).unwrap_or_default();
                 merged[at] = Value::Object(merge_map(current, map, item_type)?);
             }
             None => {
-                places.push(key_value.clone());
+                index.push(key_value.clone());
                 merged.push(Value::Object(map));
             }
         }
@@ -196,9 +200,9 @@ fn merge_items(
     Ok(merged)
 }
 
-/// Takes out what stands twice; the last item moves into the gap, as upstream does it.
+/// Removes duplicates. Like upstream, the last item takes the place of a removed one.
 fn dedupe(mut items: Vec<Value>) -> Vec<Value> {
-    let mut seen = Places::default();
+    let mut seen = KeyIndex::default();
     let mut at = 0;
     while at < items.len() {
         if seen.find(&items[at]).is_some() {
@@ -211,7 +215,7 @@ fn dedupe(mut items: Vec<Value>) -> Vec<Value> {
     items
 }
 
-/// The one type of all items.
+/// Returns the common type of all items, or an error when they differ.
 fn item_type(lists: &[&[Value]]) -> Result<Discriminant<Value>, PatchError> {
     let mut items = lists.iter().flat_map(|list| list.iter());
     let first = items.next().ok_or_else(no_elements)?;
@@ -219,7 +223,7 @@ fn item_type(lists: &[&[Value]]) -> Result<Discriminant<Value>, PatchError> {
         return Err(PatchError::Unprocessable("lists of lists are not supported".to_owned()));
     }
     if first.is_null() || items.any(|item| discriminant(item) != discriminant(first)) {
-        return Err(PatchError::Bare(format!(
+        return Err(PatchError::Internal(format!(
             "list element types are not identical: {}",
             go_fmt::plain_lists(lists)
         )));
@@ -235,5 +239,5 @@ fn array(value: Value) -> Result<Vec<Value>, PatchError> {
 }
 
 fn no_elements() -> PatchError {
-    PatchError::Bare("no elements in any of the given slices".to_owned())
+    PatchError::Internal("no elements in any of the given slices".to_owned())
 }

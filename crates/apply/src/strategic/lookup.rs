@@ -1,18 +1,18 @@
-//! What a schema says of a member, with the words of upstream's refusals when it says nothing.
+//! Looks up the patch strategy of a member in the schema. The errors are upstream's.
 
 use crate::PatchError;
 use keelson_meta::status::quote;
 use keelson_schema::types::SchemaOr;
 use keelson_schema::{Schema, Shape, Struct, Types};
 
-/// The type of a map under merge.
+/// The Go type of a map that is being merged.
 #[derive(Clone, Copy)]
 pub(super) enum Context<'t> {
     /// A struct.
     Struct(&'t Types, &'t Struct),
-    /// A type that Go has as a struct but whose JSON members are no fields of it; its name.
+    /// A Go struct with its own JSON encoding, such as `Quantity`: its type name.
     Opaque(&'static str),
-    /// Anything else; Go's word for its kind.
+    /// Any other type: the name of its Go kind.
     Other(&'static str),
 }
 
@@ -20,17 +20,17 @@ pub(super) enum Context<'t> {
 pub(super) struct Member<'t> {
     pub(super) types: &'t Types,
     pub(super) shape: &'t Shape,
-    /// Whether a map of the patch takes the place of the member.
+    /// Whether a map of the patch replaces the member.
     pub(super) is_replaced: bool,
 }
 
 /// How a list is merged.
 pub(super) struct ListRules<'t> {
-    /// The type of an item that is a map.
+    /// The type of the items.
     pub(super) item: Context<'t>,
-    /// Whether the list is merged at all; else it is replaced.
+    /// Whether the list is merged; else it is replaced.
     pub(super) is_merged: bool,
-    /// The member that tells items apart; `None` for scalars.
+    /// The merge key of the items; `None` for scalars.
     pub(super) key: Option<&'t str>,
 }
 
@@ -64,10 +64,10 @@ impl<'t> Context<'t> {
         }
     }
 
-    /// The member `key`, which must be a field.
+    /// Looks up the member `key`. Fails when it is not a field.
     pub(super) fn member(&self, key: &str) -> Result<Member<'t>, PatchError> {
         let missing = |name: &str| {
-            PatchError::Bare(format!(
+            PatchError::Internal(format!(
                 "unable to find api field in struct {name} for the json field {}",
                 quote(key)
             ))
@@ -81,21 +81,21 @@ impl<'t> Context<'t> {
                 None => Err(missing(of.name.rsplit('.').next().unwrap_or_default())),
             },
             Context::Opaque(name) => Err(missing(name)),
-            Context::Other(kind) => Err(PatchError::Bare(format!(
+            Context::Other(kind) => Err(PatchError::Internal(format!(
                 "merging an object in json but data type is not struct, instead is: {kind}"
             ))),
         }
     }
 
-    /// The member `key`, which must be a field and a list.
+    /// Looks up the list `key`. Fails when it is not a field or not a list.
     pub(super) fn list(&self, key: &str) -> Result<ListRules<'t>, PatchError> {
         let member = self.member(key)?;
         let Shape::List(list) = member.shape else {
             let text = "expected slice or array type, but got: struct";
-            return Err(PatchError::Bare(text.to_owned()));
+            return Err(PatchError::Internal(text.to_owned()));
         };
         if matches!(list.item, Shape::List(_)) {
-            return Err(PatchError::Bare("unexpected slice of slice".to_owned()));
+            return Err(PatchError::Internal("unexpected slice of slice".to_owned()));
         }
         Ok(ListRules {
             item: Context::of(member.types, &list.item),
@@ -104,7 +104,7 @@ impl<'t> Context<'t> {
         })
     }
 
-    /// Go's word for the kind of this type.
+    /// Returns the name of the Go kind of this type.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Context::Struct(..) | Context::Opaque(_) => "struct",

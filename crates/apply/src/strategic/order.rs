@@ -1,5 +1,5 @@
-//! The order of a merged list: first what the patch wants, then what the live list had, items that
-//! only the live list has interleaved where they stood.
+//! The order of a merged list: the items of the patch in the order of the patch, and the items that only the live
+//! list has interleaved at their old positions.
 
 use super::items::key_of;
 use crate::PatchError;
@@ -7,54 +7,54 @@ use keelson_meta::status::quote;
 use keelson_meta::{Str, Value};
 use std::collections::HashMap;
 
-/// Up to this many keys are searched in a row.
+/// Up to this many keys are searched linearly.
 const LINEAR_KEYS_MAX: usize = 16;
-/// Up to this many items Go sorts by insertion, which upstream's comparison makes visible.
+/// Go sorts up to this many items by insertion. Upstream's comparison is inconsistent, so the algorithm shows.
 const INSERTION_ITEMS_MAX: usize = 20;
 
-/// The two orders that a merged list obeys.
+/// The orders of the patch and of the live list.
 pub(super) struct Order {
-    pub(super) wanted: Places,
-    pub(super) live: Places,
+    pub(super) wanted: KeyIndex,
+    pub(super) live: KeyIndex,
 }
 
-/// Keys and the places where they stand first.
+/// Finds the first position of a merge key in a list.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct KeyIndex {
     keys: Vec<Value>,
     /// Filled once there are more than [`LINEAR_KEYS_MAX`] keys.
-    index: HashMap<Hashed, usize>,
+    positions: HashMap<HashedKey, usize>,
 }
 
-/// A scalar that can be hashed.
+/// A merge key in a form that can be hashed.
 #[derive(PartialEq, Eq, Hash)]
-enum Hashed {
+enum HashedKey {
     Bool(bool),
     Int(i64),
     Float(u64),
     Text(Str),
-    /// Null, a list or a map, as text that is the same for equal ones.
+    /// Null, a list or a map, as text that is equal for equal values.
     Nested(String),
 }
 
-impl Places {
-    /// The keys of a list; every item must have one.
+impl KeyIndex {
+    /// Indexes the keys of a list. Fails when an item has none.
     pub(super) fn of(items: &[Value], key: Option<&str>) -> Result<Self, PatchError> {
-        let mut places = Places::default();
+        let mut index = KeyIndex::default();
         for item in items {
-            places.push(key_of(item, key)?.clone());
+            index.push(key_of(item, key)?.clone());
         }
-        Ok(places)
+        Ok(index)
     }
 
-    /// The keys of a list in which items without one keep their place but are never found.
-    pub(super) fn growing(items: &[Value], key: &str) -> Self {
-        let mut places = Places::default();
+    /// Indexes the keys of a list. Items without a key are never found.
+    pub(super) fn of_optional(items: &[Value], key: &str) -> Self {
+        let mut index = KeyIndex::default();
         for item in items {
-            // A list equals no merge key that anything has.
-            places.push(item.get(key).cloned().unwrap_or(Value::Array(vec![])));
+            // An empty list stands for a missing key: it equals no merge key.
+            index.push(item.get(key).cloned().unwrap_or(Value::Array(vec![])));
         }
-        places
+        index
     }
 
     pub(super) fn push(&mut self, key: Value) {
@@ -62,37 +62,37 @@ impl Places {
         if self.keys.len() <= LINEAR_KEYS_MAX {
             return;
         }
-        let indexed = if self.index.is_empty() { 0 } else { self.keys.len() - 1 };
+        let indexed = if self.positions.is_empty() { 0 } else { self.keys.len() - 1 };
         for at in indexed..self.keys.len() {
-            self.index.entry(hash(&self.keys[at])).or_insert(at);
+            self.positions.entry(hash(&self.keys[at])).or_insert(at);
         }
     }
 
-    /// The first place of `key`.
+    /// Returns the first position of `key`.
     pub(super) fn find(&self, key: &Value) -> Option<usize> {
         if self.keys.len() > LINEAR_KEYS_MAX {
-            return self.index.get(&hash(key)).copied();
+            return self.positions.get(&hash(key)).copied();
         }
         self.keys.iter().position(|candidate| candidate == key)
     }
 }
 
-fn hash(key: &Value) -> Hashed {
+fn hash(key: &Value) -> HashedKey {
     match key {
-        Value::Bool(flag) => Hashed::Bool(*flag),
-        Value::Int(number) => Hashed::Int(*number),
-        // Zero equals minus zero.
-        Value::Float(number) => Hashed::Float((number + 0.0).to_bits()),
-        Value::String(text) => Hashed::Text(text.clone()),
+        Value::Bool(flag) => HashedKey::Bool(*flag),
+        Value::Int(number) => HashedKey::Int(*number),
+        // Adding zero turns -0.0 into 0.0, which it equals.
+        Value::Float(number) => HashedKey::Float((number + 0.0).to_bits()),
+        Value::String(text) => HashedKey::Text(text.clone()),
         Value::Null | Value::Array(_) | Value::Object(_) | Value::Raw(_) => {
             let mut text = String::new();
             write_nested(key, &mut text);
-            Hashed::Nested(text)
+            HashedKey::Nested(text)
         }
     }
 }
 
-/// Text that equal values share, and unequal ones do not.
+/// Writes a text that is equal for two values exactly when the values are equal.
 fn write_nested(value: &Value, out: &mut String) {
     match value {
         Value::Array(items) => {
@@ -121,15 +121,15 @@ fn write_nested(value: &Value, out: &mut String) {
     }
 }
 
-/// An item on its way to its place.
-struct Placed {
+/// An item with its positions in the two orders.
+struct PositionedItem {
     item: Value,
     wanted: Option<usize>,
     live: Option<usize>,
 }
 
-/// Puts the items of a merged list in order.
-pub(super) fn arrange(
+/// Sorts the items of a merged list.
+pub(super) fn sort_items(
     items: Vec<Value>,
     order: &Order,
     key: Option<&str>,
@@ -139,19 +139,19 @@ pub(super) fn arrange(
     for item in items {
         let key_value = key_of(&item, key)?;
         let (wanted, live) = (order.wanted.find(key_value), order.live.find(key_value));
-        let placed = Placed { item, wanted, live };
-        if wanted.is_some() { in_patch.push(placed) } else { server_only.push(placed) }
+        let item = PositionedItem { item, wanted, live };
+        if wanted.is_some() { in_patch.push(item) } else { server_only.push(item) }
     }
-    in_patch.sort_by_key(|placed| placed.wanted);
+    in_patch.sort_by_key(|item| item.wanted);
     sort_by_live(&mut server_only);
     Ok(interleave(server_only, in_patch))
 }
 
-/// Upstream takes every pair of which one is unknown to the live list as out of order; for short
-/// lists that moves the unknown items to the front in a way clients can see.
-fn sort_by_live(items: &mut [Placed]) {
-    if items.iter().all(|placed| placed.live.is_some()) || items.len() > INSERTION_ITEMS_MAX {
-        items.sort_by_key(|placed| placed.live);
+/// Sorts by position in the live list. Upstream treats every pair with an item that the live list lacks as out of
+/// order, which moves such items to the front of short lists.
+fn sort_by_live(items: &mut [PositionedItem]) {
+    if items.iter().all(|item| item.live.is_some()) || items.len() > INSERTION_ITEMS_MAX {
+        items.sort_by_key(|item| item.live);
         return;
     }
     for at in 1..items.len() {
@@ -163,15 +163,15 @@ fn sort_by_live(items: &mut [Placed]) {
     }
 }
 
-fn is_less(left: &Placed, right: &Placed) -> bool {
+fn is_less(left: &PositionedItem, right: &PositionedItem) -> bool {
     match (left.live, right.live) {
         (Some(left), Some(right)) => left < right,
         _ => true,
     }
 }
 
-/// Puts a server-only item before the next patch item when it stood before it in the live list.
-fn interleave(server_only: Vec<Placed>, in_patch: Vec<Placed>) -> Vec<Value> {
+/// Puts a server-only item before the next patch item if it came first in the live list.
+fn interleave(server_only: Vec<PositionedItem>, in_patch: Vec<PositionedItem>) -> Vec<Value> {
     let mut out = Vec::with_capacity(server_only.len() + in_patch.len());
     let mut left = server_only.into_iter().peekable();
     let mut right = in_patch.into_iter().peekable();
@@ -185,7 +185,7 @@ fn interleave(server_only: Vec<Placed>, in_patch: Vec<Placed>) -> Vec<Value> {
             }
         };
         let next = if take_left { left.next() } else { right.next() };
-        out.extend(next.map(|placed| placed.item));
+        out.extend(next.map(|item| item.item));
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn keys_of_all_types_are_found_however_many_there_are() {
+    fn keys_of_all_types_are_found_in_short_and_long_lists() {
         let keys = [
             Value::Null,
             value!([]),
@@ -209,14 +209,14 @@ mod tests {
             value!(true),
         ];
         for others in [0, 40] {
-            let mut places = Places::default();
-            (0..others).for_each(|at| places.push(Value::from(format!("k{at}"))));
-            assert!(keys.iter().all(|key| places.find(key).is_none()));
-            keys.iter().for_each(|key| places.push(key.clone()));
+            let mut index = KeyIndex::default();
+            (0..others).for_each(|at| index.push(Value::from(format!("k{at}"))));
+            assert!(keys.iter().all(|key| index.find(key).is_none()));
+            keys.iter().for_each(|key| index.push(key.clone()));
             for (at, key) in keys.iter().enumerate() {
-                assert_eq!(places.find(key), Some(others as usize + at), "{key:?}");
+                assert_eq!(index.find(key), Some(others as usize + at), "{key:?}");
             }
-            assert_eq!(places.find(&value!({"b": "1", "a": 1})), Some(others as usize + 4));
+            assert_eq!(index.find(&value!({"b": "1", "a": 1})), Some(others as usize + 4));
         }
     }
 }

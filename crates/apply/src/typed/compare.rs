@@ -1,51 +1,52 @@
-//! What changed between two objects of one schema.
+//! Compares two objects of the same schema, field by field.
 
 use super::element::sorted_items;
-use super::{Form, Kind, Members};
+use super::{Form, Members, MergeKind};
 use crate::fields::{Element, FieldSet, Filter, Node, equal_values};
-use keelson_meta::room::Kept;
+use keelson_meta::scratch::Scratch;
 use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Presence, Schema, Shape, Types};
 use std::cell::Cell;
 
-/// The fields that differ. No path is in more than one of the sets.
+/// The fields that differ between two objects. No path is in more than one of the sets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comparison {
-    /// Only in the new object.
+    /// Fields that only the new object has.
     pub added: FieldSet,
-    /// In both, with other values.
+    /// Fields that both objects have, with different values.
     pub modified: FieldSet,
-    /// Only in the old object.
+    /// Fields that only the old object has.
     pub removed: FieldSet,
-    /// The new object has items in a list that cannot be told apart from others: its owners are not known.
+    /// Whether the new object has an item without its keys in a keyed list, so that its fields cannot be
+    /// tracked.
     pub is_unkeyed: bool,
 }
 
 impl Comparison {
-    /// True when nothing differs.
+    /// Returns whether nothing differs.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// Forgets the fields that do not count.
+    /// Removes the fields that the filter leaves out.
     pub fn filter(&mut self, filter: &Filter) {
-        filter.run(&mut self.added);
-        filter.run(&mut self.modified);
-        filter.run(&mut self.removed);
+        filter.apply(&mut self.added);
+        filter.apply(&mut self.modified);
+        filter.apply(&mut self.removed);
     }
 }
 
-/// An object and the form it has.
+/// An object and its form.
 pub type Side<'v> = (Form, &'v Map);
 
 /// Compares two objects.
 pub fn compare(schema: &Schema, old: Side<'_>, new: Side<'_>) -> Comparison {
     let walk = Walk { types: &schema.types, old: old.0, new: new.0, is_unkeyed: Cell::new(false) };
-    let mut nodes = Nodes { sets: Kept::take(&ROOM) };
-    walk.members(Kind::Struct(schema.root()), Some(old.1), Some(new.1), &mut nodes);
+    let mut nodes = Nodes { sets: Scratch::take(&NODES) };
+    walk.members(MergeKind::Struct(schema.root()), Some(old.1), Some(new.1), &mut nodes);
     let comparison = nodes.finish([0; 3]);
-    Kept::give_back(&ROOM, nodes.sets);
+    Scratch::put_back(&NODES, nodes.sets);
     Comparison { is_unkeyed: walk.is_unkeyed.get(), ..comparison }
 }
 
@@ -56,21 +57,21 @@ struct Walk<'t> {
     is_unkeyed: Cell<bool>,
 }
 
-/// Nodes for which a thread keeps room in each of the three sets.
-const ROOM_MAX: usize = 256;
+/// Nodes for which a thread keeps capacity in each of the three sets.
+const NODES_MAX: usize = 256;
 
 thread_local! {
-    /// Room for the nodes at hand.
-    static ROOM: Kept<[Vec<Node>; 3]> = const { Kept::new(ROOM_MAX) };
+    /// Buffers for the nodes of a comparison.
+    static NODES: Scratch<[Vec<Node>; 3]> = const { Scratch::new(NODES_MAX) };
 }
 
-/// The nodes of the levels at hand, those of the innermost last, of each of the three sets.
+/// The nodes of the open levels in each of the three sets, innermost level last.
 struct Nodes {
-    /// In the order of [`Mark`].
+    /// Indexed by [`Change`].
     sets: [Vec<Node>; 3],
 }
 
-/// Where the nodes of a level begin.
+/// Where the nodes of a level start in each set.
 type Start = [usize; 3];
 
 impl Nodes {
@@ -78,32 +79,32 @@ impl Nodes {
         self.sets.each_ref().map(Vec::len)
     }
 
-    /// Takes out what was pushed since `start`.
+    /// Removes the nodes pushed since `start` and returns them as sets.
     fn finish(&mut self, start: Start) -> Comparison {
-        let mut set = |mark: Mark| {
-            let (nodes, start) = (&mut self.sets[mark as usize], start[mark as usize]);
-            // Two of the three are empty nearly always.
+        let mut set = |change: Change| {
+            let (nodes, start) = (&mut self.sets[change as usize], start[change as usize]);
+            // Usually two of the three are empty.
             match nodes.len() == start {
                 true => FieldSet::new(),
                 false => FieldSet::from_nodes(nodes.split_off(start)),
             }
         };
         Comparison {
-            added: set(Mark::Added),
-            modified: set(Mark::Modified),
-            removed: set(Mark::Removed),
+            added: set(Change::Added),
+            modified: set(Change::Modified),
+            removed: set(Change::Removed),
             is_unkeyed: false,
         }
     }
 
-    fn push(&mut self, element: &dyn Fn() -> Element, mark: Option<Mark>, below: Comparison) {
+    fn push(&mut self, element: &dyn Fn() -> Element, change: Option<Change>, below: Comparison) {
         let rows = [
-            (Mark::Added, below.added),
-            (Mark::Modified, below.modified),
-            (Mark::Removed, below.removed),
+            (Change::Added, below.added),
+            (Change::Modified, below.modified),
+            (Change::Removed, below.removed),
         ];
         for (set, children) in rows {
-            let is_member = mark == Some(set);
+            let is_member = change == Some(set);
             if is_member || !children.is_empty() {
                 self.sets[set as usize].push(Node { element: element(), is_member, children });
             }
@@ -112,32 +113,32 @@ impl Nodes {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Mark {
+enum Change {
     Added,
     Modified,
     Removed,
 }
 
-fn mark_leaf(old: Option<&Value>, new: Option<&Value>) -> Option<Mark> {
+fn compare_leaf(old: Option<&Value>, new: Option<&Value>) -> Option<Change> {
     match (old, new) {
-        (None, _) => Some(Mark::Added),
-        (_, None) => Some(Mark::Removed),
-        (Some(old), Some(new)) if !equal_values(old, new) => Some(Mark::Modified),
+        (None, _) => Some(Change::Added),
+        (_, None) => Some(Change::Removed),
+        (Some(old), Some(new)) if !equal_values(old, new) => Some(Change::Modified),
         _ => None,
     }
 }
 
-fn mark_presence(old: Option<&Value>, new: Option<&Value>) -> Option<Mark> {
+fn compare_presence(old: Option<&Value>, new: Option<&Value>) -> Option<Change> {
     match (old, new) {
-        (None, _) => Some(Mark::Added),
-        (_, None) => Some(Mark::Removed),
+        (None, _) => Some(Change::Added),
+        (_, None) => Some(Change::Removed),
         _ => None,
     }
 }
 
-/// Whether atomic values are equal. An empty list or map is as good as an absent one, but not in the
-/// structs of a list (`in_list`): upstream compares these as Go values.
-fn is_same(types: &Types, shape: &Shape, in_list: bool, old: &Value, new: &Value) -> bool {
+/// Returns whether two atomic values are equal. An empty list or map equals an absent one, except in the structs of a
+/// list (`in_list`), which upstream compares as Go values.
+fn is_equal_atomic(types: &Types, shape: &Shape, in_list: bool, old: &Value, new: &Value) -> bool {
     match (shape, old, new) {
         (Shape::Struct(id), Value::Object(old), Value::Object(new)) => {
             let of = types.get(*id);
@@ -146,7 +147,7 @@ fn is_same(types: &Types, shape: &Shape, in_list: bool, old: &Value, new: &Value
                 return old == new;
             }
             of.fields.iter().all(|field| {
-                let is_hollow = |value: &Value| {
+                let equals_absent = |value: &Value| {
                     let is_written = match field.shape {
                         Shape::Struct(_) => field.presence != Presence::Always,
                         Shape::List(_) | Shape::Map(_) => {
@@ -157,8 +158,10 @@ fn is_same(types: &Types, shape: &Shape, in_list: bool, old: &Value, new: &Value
                     !is_written && value.is_empty()
                 };
                 match (old.get(&field.name), new.get(&field.name)) {
-                    (Some(old), Some(new)) => is_same(types, &field.shape, in_list, old, new),
-                    (Some(only), None) | (None, Some(only)) => is_hollow(only),
+                    (Some(old), Some(new)) => {
+                        is_equal_atomic(types, &field.shape, in_list, old, new)
+                    }
+                    (Some(only), None) | (None, Some(only)) => equals_absent(only),
                     (None, None) => true,
                 }
             })
@@ -166,61 +169,64 @@ fn is_same(types: &Types, shape: &Shape, in_list: bool, old: &Value, new: &Value
         (Shape::List(list), Value::Array(old), Value::Array(new)) => {
             let mut pairs = old.iter().zip(new);
             old.len() == new.len()
-                && pairs.all(|(old, new)| is_same(types, &list.item, true, old, new))
+                && pairs.all(|(old, new)| is_equal_atomic(types, &list.item, true, old, new))
         }
-        // Its letters count.
+        // Upstream compares raw extensions byte for byte.
         (Shape::RawExtension, old, new) => old == new,
         _ => equal_values(old, new),
     }
 }
 
 impl<'t> Walk<'t> {
-    /// How an atomic value changed. Two that were decoded are the same if they differ only in structs that are
-    /// always written out, and hold nothing. What a client has applied is compared as it was written.
-    fn atomic(&self, shape: &'t Shape, old: Option<&Value>, new: Option<&Value>) -> Option<Mark> {
+    /// Compares atomic values. Two decoded values may differ in empty structs that Go always writes. A value that a
+    /// client has applied is compared as written.
+    fn atomic(&self, shape: &'t Shape, old: Option<&Value>, new: Option<&Value>) -> Option<Change> {
         match (old, new) {
             (Some(old), Some(new)) if self.old == Form::Decoded && self.new == Form::Decoded => {
-                let is_same = old == new || is_same(self.types, shape, false, old, new);
-                (!is_same).then_some(Mark::Modified)
+                let is_equal = old == new || is_equal_atomic(self.types, shape, false, old, new);
+                (!is_equal).then_some(Change::Modified)
             }
-            _ => mark_leaf(old, new),
+            _ => compare_leaf(old, new),
         }
     }
 
-    /// Whether an empty struct holds zero values that Go writes out.
-    fn holds_zeros(&self, kind: Kind<'t>, old: Option<&Map>, new: Option<&Map>) -> bool {
+    /// Returns whether an empty struct holds zero values that Go writes.
+    fn holds_zeros(&self, kind: MergeKind<'t>, old: Option<&Map>, new: Option<&Map>) -> bool {
         let holds = |map: Option<&Map>, form| map.is_some() && form != Form::Written;
-        matches!(kind, Kind::Struct(of) if of.has_always_fields())
+        matches!(kind, MergeKind::Struct(of) if of.has_always_fields())
             && (holds(old, self.old) || holds(new, self.new))
     }
 
-    /// How the value itself changed, and what changed below it. Not both are absent.
+    /// Compares two values, of which at least one is present. Returns how the value itself changed, and the changes
+    /// below it.
     fn value(
         &self,
-        kind: Kind<'t>,
+        kind: MergeKind<'t>,
         old: Option<&Value>,
         new: Option<&Value>,
         nodes: &mut Nodes,
-    ) -> (Option<Mark>, Comparison) {
+    ) -> (Option<Change>, Comparison) {
         match kind {
-            Kind::Atomic(shape) => (self.atomic(shape, old, new), Comparison::default()),
-            Kind::Scalar(_) | Kind::Untyped => (mark_leaf(old, new), Comparison::default()),
-            Kind::Struct(_) | Kind::Map(_) => {
+            MergeKind::Atomic(shape) => (self.atomic(shape, old, new), Comparison::default()),
+            MergeKind::Scalar(_) | MergeKind::Untyped => {
+                (compare_leaf(old, new), Comparison::default())
+            }
+            MergeKind::Struct(_) | MergeKind::Map(_) => {
                 let (old_map, new_map) = (as_map(old), as_map(new));
                 if old_map.is_none_or(Map::is_empty)
                     && new_map.is_none_or(Map::is_empty)
                     && !self.holds_zeros(kind, old_map, new_map)
                 {
-                    return (mark_leaf(old, new), Comparison::default());
+                    return (compare_leaf(old, new), Comparison::default());
                 }
                 let start = nodes.start();
                 self.members(kind, old_map, new_map, nodes);
-                (mark_presence(old, new), nodes.finish(start))
+                (compare_presence(old, new), nodes.finish(start))
             }
-            Kind::List(list) => {
+            MergeKind::List(list) => {
                 let (old_items, new_items) = (as_items(old), as_items(new));
                 if old_items.is_empty() && new_items.is_empty() {
-                    return (mark_leaf(old, new), Comparison::default());
+                    return (compare_leaf(old, new), Comparison::default());
                 }
                 if old == new {
                     return (None, Comparison::default());
@@ -232,67 +238,74 @@ impl<'t> Walk<'t> {
                     self.is_unkeyed.set(true);
                 }
                 self.items(list, &old_sorted, &new_sorted, nodes);
-                (mark_presence(old, new), nodes.finish(start))
+                (compare_presence(old, new), nodes.finish(start))
             }
-            Kind::Deduced => self.deduced(old, new, nodes),
+            MergeKind::Deduced => self.deduced(old, new, nodes),
         }
     }
 
-    /// A value whose type may have changed: both sides are looked at as what they are.
+    /// Compares two values without a schema, whose types may differ.
     fn deduced(
         &self,
         old: Option<&Value>,
         new: Option<&Value>,
         nodes: &mut Nodes,
-    ) -> (Option<Mark>, Comparison) {
+    ) -> (Option<Change>, Comparison) {
         let is_map_or_null =
             |value: Option<&Value>| value.is_none_or(|v| v.is_null() || v.as_object().is_some());
         let (old_map, new_map) = (as_map(old), as_map(new));
         let is_empty = old_map.is_none_or(Map::is_empty) && new_map.is_none_or(Map::is_empty);
         if is_empty {
-            return (mark_leaf(old, new), Comparison::default());
+            return (compare_leaf(old, new), Comparison::default());
         }
         let start = nodes.start();
-        self.members(Kind::Deduced, old_map, new_map, nodes);
-        let mark = if is_map_or_null(old) && is_map_or_null(new) {
-            mark_presence(old, new)
+        self.members(MergeKind::Deduced, old_map, new_map, nodes);
+        let change = if is_map_or_null(old) && is_map_or_null(new) {
+            compare_presence(old, new)
         } else {
-            mark_leaf(old, new)
+            compare_leaf(old, new)
         };
-        (mark, nodes.finish(start))
+        (change, nodes.finish(start))
     }
 
-    fn members(&self, kind: Kind<'t>, old: Option<&Map>, new: Option<&Map>, nodes: &mut Nodes) {
-        if let Kind::Struct(of) = kind {
+    fn members(
+        &self,
+        kind: MergeKind<'t>,
+        old: Option<&Map>,
+        new: Option<&Map>,
+        nodes: &mut Nodes,
+    ) {
+        if let MergeKind::Struct(of) = kind {
             let (olds, news) =
                 (old.map(|map| Members::of(of, map)), new.map(|map| Members::of(of, map)));
             for (at, field) in of.fields.iter().enumerate() {
-                let old_value = olds.as_ref().and_then(|of| of.look(self.old, at, field));
-                let new_value = news.as_ref().and_then(|of| of.look(self.new, at, field));
+                let old_value = olds.as_ref().and_then(|of| of.get(self.old, at, field));
+                let new_value = news.as_ref().and_then(|of| of.get(self.new, at, field));
                 match (old_value, new_value) {
                     (None, None) => continue,
-                    // Zero values that nobody wrote are the same static.
+                    // Zero values of absent members are the same static.
                     (Some(old_value), Some(new_value)) if std::ptr::eq(old_value, new_value) => {
                         continue;
                     }
                     _ => {}
                 }
-                let below = Kind::of_field(self.types, field);
-                let (mark, changes) = self.value(below, old_value, new_value, nodes);
-                nodes.push(&|| Element::Field(field.name.clone()), mark, changes);
+                let below = MergeKind::of_field(self.types, field);
+                let (change, changes) = self.value(below, old_value, new_value, nodes);
+                nodes.push(&|| Element::Field(field.name.clone()), change, changes);
             }
             if !super::allows_unknown(of) {
                 return;
             }
         }
-        let is_field = |name: &str| matches!(kind, Kind::Struct(of) if of.field(name).is_some());
+        let is_field =
+            |name: &str| matches!(kind, MergeKind::Struct(of) if of.field(name).is_some());
         let mut visit = |name: &keelson_meta::Str, old: Option<&Value>, new: Option<&Value>| {
             if is_field(name) {
                 return;
             }
             let Some(below) = kind.member(self.types, name).0 else { return };
-            let (mark, changes) = self.value(below, old, new, nodes);
-            nodes.push(&|| Element::Field(name.clone()), mark, changes);
+            let (change, changes) = self.value(below, old, new, nodes);
+            nodes.push(&|| Element::Field(name.clone()), change, changes);
         };
         for (name, value) in old.into_iter().flat_map(Map::iter) {
             visit(name, Some(value), new.and_then(|map| map.get(name)));
@@ -304,7 +317,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Compares items that are sorted by what tells them apart.
+    /// Compares the items of two lists, sorted by path element.
     fn items(
         &self,
         list: &'t ListShape,
@@ -312,7 +325,7 @@ impl<'t> Walk<'t> {
         mut new: &[(Element, &Value)],
         nodes: &mut Nodes,
     ) {
-        let kind = Kind::of(self.types, &list.item);
+        let kind = MergeKind::of(self.types, &list.item);
         while let Some(element) = least(old, new) {
             let olds = split_equal(&mut old, element);
             let news = split_equal(&mut new, element);
@@ -320,29 +333,29 @@ impl<'t> Walk<'t> {
             let (old_value, new_value) = (olds.first().map(|o| o.1), news.first().map(|n| n.1));
             match (olds.len(), news.len()) {
                 (0 | 1, 0 | 1) => {
-                    let (mark, below) = self.value(kind, old_value, new_value, nodes);
-                    nodes.push(&at, mark, below);
+                    let (change, below) = self.value(kind, old_value, new_value, nodes);
+                    nodes.push(&at, change, below);
                 }
-                // Items that stand more than once are one leaf together.
+                // Duplicate items together are one leaf.
                 (2.., 2..) => {
                     let equal = olds.len() == news.len()
                         && olds.iter().zip(news).all(|(o, n)| equal_values(o.1, n.1));
-                    let mark = (!equal).then_some(Mark::Modified);
-                    nodes.push(&at, mark, Comparison::default());
+                    let change = (!equal).then_some(Change::Modified);
+                    nodes.push(&at, change, Comparison::default());
                 }
                 (2.., _) => {
                     if new_value.is_some() {
-                        let (mark, below) = self.value(kind, None, new_value, nodes);
-                        nodes.push(&at, mark, below);
+                        let (change, below) = self.value(kind, None, new_value, nodes);
+                        nodes.push(&at, change, below);
                     }
-                    nodes.push(&at, Some(Mark::Removed), Comparison::default());
+                    nodes.push(&at, Some(Change::Removed), Comparison::default());
                 }
                 (_, 2..) => {
                     if old_value.is_some() {
-                        let (mark, below) = self.value(kind, old_value, None, nodes);
-                        nodes.push(&at, mark, below);
+                        let (change, below) = self.value(kind, old_value, None, nodes);
+                        nodes.push(&at, change, below);
                     }
-                    nodes.push(&at, Some(Mark::Added), Comparison::default());
+                    nodes.push(&at, Some(Change::Added), Comparison::default());
                 }
             }
         }
@@ -357,7 +370,7 @@ fn as_items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).unwrap_or_default()
 }
 
-/// The smaller of the first elements.
+/// Returns the smaller of the first elements.
 fn least<'e>(old: &'e [(Element, &Value)], new: &'e [(Element, &Value)]) -> Option<&'e Element> {
     match (old.first(), new.first()) {
         (Some((old, _)), Some((new, _))) => Some(old.min(new)),
@@ -366,7 +379,7 @@ fn least<'e>(old: &'e [(Element, &Value)], new: &'e [(Element, &Value)]) -> Opti
     }
 }
 
-/// Takes the items that begin with `element` off the front.
+/// Splits the items of `element` off the front.
 fn split_equal<'s, 'v>(
     items: &mut &'s [(Element, &'v Value)],
     element: &Element,

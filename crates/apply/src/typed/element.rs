@@ -1,12 +1,12 @@
-//! Which item of a list is which.
+//! The path elements of list items: by their key fields, or by their value.
 
-use super::{Kind, zero};
+use super::{MergeKind, zero};
 use crate::fields::Element;
 use keelson_meta::{Str, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{ListKind, Presence, Shape, Types};
 
-/// What tells an item of a set or a list of maps apart.
+/// Returns the path element of an item of a list of type `set` or `map`. The errors are upstream's.
 pub(crate) fn element(types: &Types, list: &ListShape, item: &Value) -> Result<Element, String> {
     match &list.kind {
         ListKind::Map(keys) => keyed(types, list, keys, item),
@@ -41,8 +41,8 @@ fn keyed(types: &Types, list: &ListShape, keys: &[Str], item: &Value) -> Result<
         return Ok(Element::key_of_one(key.clone(), value.clone()));
     }
     let member = |key: &Str| {
-        let given = map.get(key).cloned();
-        let value = given.or_else(|| default(types, list, key, keys.len() == 1));
+        let value = map.get(key).cloned();
+        let value = value.or_else(|| default(types, list, key, keys.len() == 1));
         value.map(|value| (key.clone(), value))
     };
     if let [first, second] = keys
@@ -62,8 +62,8 @@ fn keyed(types: &Types, list: &ListShape, keys: &[Str], item: &Value) -> Result<
     Ok(Element::key(members))
 }
 
-/// What a key that is not given stands for. OpenAPI has zero values as defaults of members that are
-/// always written, and of the names of references.
+/// Returns the default of an absent key. In upstream's OpenAPI, fields that Go always writes and the name of a
+/// `LocalObjectReference` have their zero value as default.
 fn default(types: &Types, list: &ListShape, key: &str, is_only: bool) -> Option<Value> {
     let Shape::Struct(id) = &list.item else { return None };
     let field = types.get(*id).field(key)?;
@@ -75,12 +75,12 @@ fn default(types: &Types, list: &ListShape, key: &str, is_only: bool) -> Option<
         Presence::OmitEmpty => is_only && types.get(*id).name.ends_with(".LocalObjectReference"),
         Presence::Pointer | Presence::AlwaysNull => false,
     };
-    let is_scalar = matches!(Kind::of(types, &field.shape), Kind::Scalar(_));
+    let is_scalar = matches!(MergeKind::of(types, &field.shape), MergeKind::Scalar(_));
     (has_zero && is_scalar).then(|| zero(&field.shape).clone())
 }
 
-/// The items of a list with what tells them apart, sorted by it; items that cannot be told apart
-/// are left out. Equal ones stand in the order of the list.
+/// Returns the items of a list with their path elements, sorted by element. Items of the same element keep the order
+/// of the list; items without an element are left out.
 pub(crate) fn sorted_items<'v>(
     types: &Types,
     list: &ListShape,

@@ -1,38 +1,38 @@
-//! Merges a client's configuration into the live object.
+//! Merges an apply configuration into the live object.
 
 use super::element::element;
-use super::{Kind, Misfit, Misfits};
+use super::{MergeKind, ValidationError, ValidationErrors};
 use crate::fields::{Element, path_text};
 use keelson_meta::{Map, Str, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Schema, Types};
 
-/// The live object with everything that the configuration says. Nothing is removed; items of lists
-/// come in the order of the configuration as far as it names them.
-pub fn merge(schema: &Schema, live: &Map, config: &Map) -> Result<Map, Misfits> {
-    let mut walk = Walk { types: &schema.types, path: vec![], misfits: vec![] };
-    let merged = walk.members(Kind::Struct(schema.root()), Some(live), Some(config));
-    if walk.misfits.is_empty() { Ok(merged) } else { Err(Misfits(walk.misfits)) }
+/// Returns the live object with all values of the configuration set. Removes nothing. List items that the
+/// configuration has come in its order.
+pub fn merge(schema: &Schema, live: &Map, config: &Map) -> Result<Map, ValidationErrors> {
+    let mut walk = Walk { types: &schema.types, path: vec![], errors: vec![] };
+    let merged = walk.members(MergeKind::Struct(schema.root()), Some(live), Some(config));
+    if walk.errors.is_empty() { Ok(merged) } else { Err(ValidationErrors(walk.errors)) }
 }
 
 struct Walk<'t> {
     types: &'t Types,
     path: Vec<Element>,
-    misfits: Vec<Misfit>,
+    errors: Vec<ValidationError>,
 }
 
 impl<'t> Walk<'t> {
-    /// The merged value; `None` when nothing came of two values. Not both are absent.
+    /// Merges two values, of which at least one is present. `None` when the merged map or list is empty.
     fn value(
         &mut self,
-        kind: Kind<'t>,
+        kind: MergeKind<'t>,
         live: Option<&Value>,
         config: Option<&Value>,
     ) -> Option<Value> {
         let leaf = || config.or(live).cloned();
         match kind {
-            Kind::Scalar(_) | Kind::Atomic(_) | Kind::Untyped => leaf(),
-            Kind::Struct(_) | Kind::Map(_) => {
+            MergeKind::Scalar(_) | MergeKind::Atomic(_) | MergeKind::Untyped => leaf(),
+            MergeKind::Struct(_) | MergeKind::Map(_) => {
                 let (live_map, config_map) = (as_map(live), as_map(config));
                 if is_empty(live_map) && is_empty(config_map) {
                     return leaf();
@@ -40,8 +40,8 @@ impl<'t> Walk<'t> {
                 let merged = self.members(kind, live_map, config_map);
                 (!merged.is_empty()).then_some(Value::Object(merged))
             }
-            Kind::Deduced => {
-                // The configuration decides what the value is; null fits whatever is there.
+            MergeKind::Deduced => {
+                // The configuration decides the type; null matches any.
                 let is_map = |value: Option<&Value>| {
                     value.is_none_or(|v| v.is_null() || v.as_object().is_some())
                 };
@@ -53,7 +53,7 @@ impl<'t> Walk<'t> {
                 let merged = self.members(kind, live_map, config_map);
                 (!merged.is_empty()).then_some(Value::Object(merged))
             }
-            Kind::List(list) => match (as_items(live), as_items(config)) {
+            MergeKind::List(list) => match (as_items(live), as_items(config)) {
                 ([], []) => leaf(),
                 (live_items, []) => Some(Value::Array(live_items.to_vec())),
                 (live_items, config_items) => {
@@ -64,7 +64,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    fn members(&mut self, kind: Kind<'t>, live: Option<&Map>, config: Option<&Map>) -> Map {
+    fn members(&mut self, kind: MergeKind<'t>, live: Option<&Map>, config: Option<&Map>) -> Map {
         let Some(config) = config.filter(|map| !map.is_empty()) else {
             return live.cloned().unwrap_or_default();
         };
@@ -82,26 +82,26 @@ impl<'t> Walk<'t> {
                 merged.extend(value.map(|value| (name.clone(), value)));
             }
         }
-        // Collected at once: one by one, a large map would cost its size for each entry.
+        // Inserting the entries one by one would cost O(entries) each.
         merged.into_iter().collect()
     }
 
     fn member(
         &mut self,
-        kind: Kind<'t>,
+        kind: MergeKind<'t>,
         name: &Str,
         live: Option<&Value>,
         change: &Value,
     ) -> Option<Value> {
-        let member = kind.member(self.types, name).0.unwrap_or(Kind::Deduced);
+        let member = kind.member(self.types, name).0.unwrap_or(MergeKind::Deduced);
         self.path.push(Element::Field(name.clone()));
         let value = self.value(member, live, Some(change));
         self.path.pop();
         value
     }
 
-    /// Items of both sides merged, in upstream's order: shared items as the configuration has them,
-    /// items of one side around them.
+    /// Merges the items of two lists in upstream's order: shared items in the order of the configuration, items of
+    /// one side around them.
     fn items(
         &mut self,
         list: &'t ListShape,
@@ -118,8 +118,8 @@ impl<'t> Walk<'t> {
         }
         let (config_index, live_index) = (Index::new(rights), Index::new(lefts));
         let (lefts, rights) = (&live_index.elements, &config_index.elements);
-        // A live item that stands twice is not merged into: which of them would it be?
-        let current = |at: &Element| live_index.find_once(at).map(|place| &live[place]);
+        // A duplicate live item is replaced, not merged: it is ambiguous.
+        let current = |at: &Element| live_index.find_unique(at).map(|place| &live[place]);
         let mut shared = rights.iter().filter(|element| live_index.find(element).is_some());
         let mut next_shared = shared.next();
         let mut is_merged = vec![false; rights.len()];
@@ -173,7 +173,7 @@ impl<'t> Walk<'t> {
         at: Element,
     ) -> Option<Value> {
         self.path.push(at);
-        let merged = self.value(Kind::of(self.types, &list.item), live, Some(config));
+        let merged = self.value(MergeKind::of(self.types, &list.item), live, Some(config));
         self.path.pop();
         merged
     }
@@ -186,7 +186,7 @@ impl<'t> Walk<'t> {
                 Err(message) => {
                     let path: Vec<&Element> = self.path.iter().collect();
                     let message = format!("element {i}: {message}");
-                    self.misfits.push(Misfit { path: path_text(&path), message });
+                    self.errors.push(ValidationError { path: path_text(&path), message });
                     return None;
                 }
             }
@@ -195,7 +195,7 @@ impl<'t> Walk<'t> {
     }
 }
 
-/// The elements of a list, to be found by binary search.
+/// The path elements of a list, with an index for binary search.
 struct Index {
     elements: Vec<Element>,
     sorted: Vec<usize>,
@@ -217,10 +217,12 @@ impl Index {
         self.first(element).map(|at| self.sorted[at])
     }
 
-    fn find_once(&self, element: &Element) -> Option<usize> {
+    /// Returns the position of `element` unless it is a duplicate.
+    fn find_unique(&self, element: &Element) -> Option<usize> {
         let at = self.first(element)?;
-        let is_twice = self.sorted.get(at + 1).is_some_and(|next| self.elements[*next] == *element);
-        (!is_twice).then_some(self.sorted[at])
+        let is_duplicate =
+            self.sorted.get(at + 1).is_some_and(|next| self.elements[*next] == *element);
+        (!is_duplicate).then_some(self.sorted[at])
     }
 }
 

@@ -1,16 +1,16 @@
-//! Sets that were written under an older schema: what was granular then and is atomic now has one
-//! owner.
+//! Updates field sets for schema changes: paths into a value that has become atomic are replaced by the path of the
+//! value.
 
-use super::Kind;
+use super::MergeKind;
 use crate::fields::{Element, FieldSet};
 use keelson_schema::{Schema, Types};
 
-/// Brings a set in line with the schema. Says whether it changed.
+/// Updates a set for the current schema. Returns whether it changed.
 pub(crate) fn reconcile(schema: &Schema, set: &mut FieldSet) -> bool {
-    nodes(&schema.types, Kind::Struct(schema.root()), set)
+    nodes(&schema.types, MergeKind::Struct(schema.root()), set)
 }
 
-fn nodes(types: &Types, kind: Kind<'_>, set: &mut FieldSet) -> bool {
+fn nodes(types: &Types, kind: MergeKind<'_>, set: &mut FieldSet) -> bool {
     let mut is_changed = false;
     for node in set.nodes_mut() {
         if node.children.is_empty() {
@@ -18,11 +18,11 @@ fn nodes(types: &Types, kind: Kind<'_>, set: &mut FieldSet) -> bool {
         }
         let below = match (&node.element, kind) {
             (Element::Field(name), kind) => kind.member(types, name).0,
-            (_, Kind::List(list)) => Some(Kind::of(types, &list.item)),
+            (_, MergeKind::List(list)) => Some(MergeKind::of(types, &list.item)),
             _ => None,
         };
         match below {
-            Some(Kind::Atomic(_) | Kind::Untyped) => {
+            Some(MergeKind::Atomic(_) | MergeKind::Untyped) => {
                 node.is_member = true;
                 node.children = FieldSet::new();
                 is_changed = true;

@@ -1,31 +1,31 @@
-//! Takes fields out of a value.
+//! Removes fields from an object.
 
-use super::Kind;
+use super::MergeKind;
 use super::element::element;
 use crate::fields::FieldSet;
 use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{Schema, Types};
 
-/// Takes the paths of `gone`, and all below them, out of an object. A map of which nothing is left stays, empty;
-/// a list becomes null, and so does a map that has nothing but such lists.
-pub(crate) fn remove(schema: &Schema, object: &mut Map, gone: &FieldSet) {
-    members(&schema.types, Kind::Struct(schema.root()), object, gone);
+/// Removes the paths of `removed` and all below them. A map that becomes empty stays; a list that becomes empty turns
+/// into null, and so does a map whose members are all such lists.
+pub(crate) fn remove(schema: &Schema, object: &mut Map, removed: &FieldSet) {
+    members(&schema.types, MergeKind::Struct(schema.root()), object, removed);
 }
 
-fn value(types: &Types, kind: Kind<'_>, value: &mut Value, gone: &FieldSet) {
-    let is_nothing = match (kind, &mut *value) {
-        (Kind::Struct(_) | Kind::Map(_) | Kind::Deduced, Value::Object(map)) => {
-            members(types, kind, map, gone);
-            let is_no_list =
+fn value(types: &Types, kind: MergeKind<'_>, value: &mut Value, removed: &FieldSet) {
+    let becomes_null = match (kind, &mut *value) {
+        (MergeKind::Struct(_) | MergeKind::Map(_) | MergeKind::Deduced, Value::Object(map)) => {
+            members(types, kind, map, removed);
+            let is_removed_list =
                 |value: &Value| matches!(value, Value::Null | Value::Array(_)) && value.is_empty();
-            !map.is_empty() && map.iter().all(|(_, value)| is_no_list(value))
+            !map.is_empty() && map.iter().all(|(_, value)| is_removed_list(value))
         }
-        (Kind::List(list), Value::Array(all)) => {
-            items(types, list, all, gone);
+        (MergeKind::List(list), Value::Array(all)) => {
+            items(types, list, all, removed);
             all.is_empty()
         }
-        // What is one value to its owners goes as a whole.
+        // An atomic value is removed as a whole.
         (_, Value::Object(map)) => {
             *map = Map::new();
             false
@@ -33,14 +33,14 @@ fn value(types: &Types, kind: Kind<'_>, value: &mut Value, gone: &FieldSet) {
         (_, Value::Array(_)) => true,
         _ => false,
     };
-    if is_nothing {
+    if becomes_null {
         *value = Value::Null;
     }
 }
 
-fn members(types: &Types, kind: Kind<'_>, map: &mut Map, gone: &FieldSet) {
+fn members(types: &Types, kind: MergeKind<'_>, map: &mut Map, removed: &FieldSet) {
     map.retain(|name, item| {
-        let Some(node) = gone.field(name) else { return true };
+        let Some(node) = removed.field(name) else { return true };
         if node.is_member {
             return false;
         }
@@ -51,14 +51,14 @@ fn members(types: &Types, kind: Kind<'_>, map: &mut Map, gone: &FieldSet) {
     });
 }
 
-fn items(types: &Types, list: &ListShape, items: &mut Vec<Value>, gone: &FieldSet) {
+fn items(types: &Types, list: &ListShape, items: &mut Vec<Value>, removed: &FieldSet) {
     items.retain_mut(|item| {
         let Ok(element) = element(types, list, item) else { return true };
-        let Some(node) = gone.node(&element) else { return true };
+        let Some(node) = removed.node(&element) else { return true };
         if node.is_member {
             return false;
         }
-        value(types, Kind::of(types, &list.item), item, &node.children);
+        value(types, MergeKind::of(types, &list.item), item, &node.children);
         true
     });
 }

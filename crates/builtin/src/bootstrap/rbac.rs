@@ -146,8 +146,11 @@ pub fn default_rules(name: &str) -> Vec<Rule> {
     rules_of(role.array_at(&["rules"]))
 }
 
-/// The default roles and bindings with their targets: those of the cluster, and those in namespaces.
-pub(super) fn defaults(registry: &Registry) -> (Vec<(Target, Object)>, Vec<(Target, Object)>) {
+/// Objects with their targets.
+type Objects = Vec<(Target, Object)>;
+
+/// The default roles and bindings: those of the cluster, and those in namespaces.
+pub(super) fn defaults(registry: &Registry) -> (Objects, Objects) {
     let mut all: Vec<(Target, Object)> = vec![];
     let features = registry.options.features;
     let gated = GATED.iter().filter(|(feature, _)| features.is_on(*feature));

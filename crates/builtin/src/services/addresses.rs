@@ -2,7 +2,9 @@
 
 use super::{Taken, Taking};
 use keelson_auth::Permit;
-use keelson_kinds::service::families::{is_headless, is_name, refuse, stays_as_it_is, texts};
+use keelson_kinds::service::families::{
+    into_result, is_external_name, is_headless, keeps_families, texts,
+};
 use keelson_meta::ip::{self, Cidr};
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Value, value};
 use keelson_registry::Registry;
@@ -16,7 +18,7 @@ const LOOKS_MAX: u128 = 1 << 20;
 
 /// The addresses that a service has.
 pub(super) fn of(service: &Object) -> Vec<String> {
-    if is_name(service) || is_headless(service) {
+    if is_external_name(service) || is_headless(service) {
         return vec![];
     }
     texts(service, "clusterIPs").into_iter().map(str::to_owned).collect()
@@ -65,11 +67,11 @@ pub(super) async fn claim(
     claim: &mut Taken,
 ) -> Result<(), Failure> {
     let before = match old {
-        Some(old) if is_headless(old) || stays_as_it_is(service, old) => return Ok(()),
+        Some(old) if is_headless(old) || keeps_families(service, old) => return Ok(()),
         Some(old) => of(old),
         None => vec![],
     };
-    if is_name(service) {
+    if is_external_name(service) {
         claim.freed = before;
         return Ok(());
     }
@@ -109,7 +111,7 @@ async fn take(
         let given = service.array_at(&["spec", "clusterIPs"]).to_vec();
         let why = format!("failed to allocate IP {wanted}: {why}");
         errors.push(FieldError::invalid(&Path::new("spec").field("clusterIPs"), given, &why));
-        refuse(service, errors)
+        into_result(service, errors)
     };
     let Some(address) = ip::parse_ip(wanted) else { return Ok(()) };
     let ranges = ranges(registry, family_of(address))?;

@@ -2,7 +2,7 @@
 
 use super::pool::{PortPool, Ports};
 use super::{Services, Taking};
-use keelson_kinds::service::families::refuse;
+use keelson_kinds::service::families::into_result;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Value};
 use keelson_registry::{Kind, Registry, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,7 +208,7 @@ fn take(
         let ports = spec.field("ports");
         let place = ports.index(index);
         errors.push(FieldError::invalid(&place.field("nodePort"), number, &why));
-        return refuse(service, errors);
+        return into_result(service, errors);
     }
     change.taken.push(port);
     Ok(())
@@ -347,7 +347,7 @@ fn update_health_check(
             let spec = Path::new("spec");
             let path = spec.field("healthCheckNodePort");
             errors.push(FieldError::invalid(&path, number(service), "field is immutable"));
-            refuse(service, errors)
+            into_result(service, errors)
         }
         _ => Ok(()),
     }

@@ -95,12 +95,12 @@ fn merged(schema: &Schema, live: Value, config: &Value) -> Result<String, String
         Ok(decoded) => decoded.object,
         Err(why) => return Ok(why),
     };
-    if let Err(misfits) = typed::check(schema, config) {
-        return Ok(misfits.to_string());
+    if let Err(errors) = typed::validate(schema, config) {
+        return Ok(errors.to_string());
     }
     let once = match typed::merge(schema, &live.root, config_root) {
         Ok(once) => once,
-        Err(misfits) => return Ok(misfits.to_string()),
+        Err(errors) => return Ok(errors.to_string()),
     };
     match typed::merge(schema, &once, config_root) {
         Ok(twice) if twice == once => Ok("merged".to_owned()),

@@ -1,32 +1,32 @@
-//! The expressions of webhooks and policies: they compile, and have the type that they should.
+//! Checks that the CEL expressions of webhooks and policies compile and have the right type.
 
-use crate::check::At;
+use crate::check::Field;
 use keelson_cel::Version;
 use keelson_cel::admission::{Compiler, Purpose};
 use keelson_meta::{ErrorList, FieldError, Value};
 use std::collections::HashSet;
 
-/// Words of an error that is not the expression's fault alone.
+/// Start of an error message that is reported as internal, not as an invalid value.
 const INSTANTIATION: &str = "program instantiation failed";
 
-/// Checks the expressions of a webhook or policy. Those that it had before an update may use all that was
-/// ever released, new ones only what the version before this one understands too.
+/// Compiles the expressions of a webhook or policy. Unchanged expressions may use every released CEL library, new
+/// ones only those that the previous Kubernetes version supports too.
 pub(super) struct Expressions<'o> {
     compiler: Compiler,
-    /// Texts of the expressions before an update.
+    /// The texts of the expressions before an update.
     old: HashSet<&'o str>,
 }
 
 impl<'o> Expressions<'o> {
-    /// For the match conditions of a webhook; `old` is the webhook before an update.
+    /// Creates a compiler for the match conditions of a webhook. `old` is the webhook before an update.
     pub fn of_webhook(old: Option<&'o Value>) -> Expressions<'o> {
         Expressions { compiler: Compiler::webhook(Version::NEW_EXPRESSIONS), old: texts(old) }
     }
 
-    /// For a validating policy; `old` is its spec before an update.
-    pub fn of_validating(spec: &At<'_, '_>, old: Option<&'o Value>) -> Expressions<'o> {
+    /// Creates a compiler for a ValidatingAdmissionPolicy. `old` is its spec before an update.
+    pub fn of_validating(spec: &Field<'_, '_>, old: Option<&'o Value>) -> Expressions<'o> {
         let compiler = Compiler::policy(Version::NEW_EXPRESSIONS, spec.has("paramKind"));
-        // Without variables there is no `variables` either.
+        // Without variables, `variables` is not declared either.
         let compiler = match spec.field("variables").array().is_empty() {
             true => compiler.without_variables(),
             false => compiler,
@@ -34,36 +34,35 @@ impl<'o> Expressions<'o> {
         Expressions { compiler, old: texts(old) }
     }
 
-    /// For a mutating policy, where `variables` is always there.
-    pub fn of_mutating(spec: &At<'_, '_>, old: Option<&'o Value>) -> Expressions<'o> {
+    /// Creates a compiler for a MutatingAdmissionPolicy, where `variables` is always declared.
+    pub fn of_mutating(spec: &Field<'_, '_>, old: Option<&'o Value>) -> Expressions<'o> {
         let compiler = Compiler::policy(Version::NEW_EXPRESSIONS, spec.has("paramKind"));
         Expressions { compiler, old: texts(old) }
     }
 
-    /// Checks the match conditions' expression at `at`, which sees no variables.
-    pub fn match_condition(&self, at: &At<'_, '_>, errors: &mut ErrorList) {
+    /// Checks the expression of a match condition, which cannot use variables.
+    pub fn match_condition(&self, at: &Field<'_, '_>, errors: &mut ErrorList) {
         let compiler = self.compiler.without_variables();
         let is_old = self.old.contains(at.text());
         let text = Value::from(at.text().trim());
-        let trimmed = At { value: &text, path: at.path };
+        let trimmed = Field { value: &text, path: at.path };
         check(&compiler, &trimmed, Purpose::Condition, is_old, errors);
     }
 
-    /// Checks an expression of the spec. What audit annotations and mutations say is
-    /// read without blanks around it.
-    pub fn check(&self, at: &At<'_, '_>, purpose: Purpose, errors: &mut ErrorList) {
+    /// Checks an expression of the spec. Those of audit annotations and mutations are trimmed first.
+    pub fn check(&self, at: &Field<'_, '_>, purpose: Purpose, errors: &mut ErrorList) {
         check(&self.compiler, at, purpose, self.old.contains(at.text()), errors);
     }
 
-    /// Checks a variable, which the expressions that are checked after this can read.
-    pub fn variable(&mut self, name: &str, at: &At<'_, '_>, errors: &mut ErrorList) {
+    /// Checks a variable and declares it for the expressions that are checked later.
+    pub fn variable(&mut self, name: &str, at: &Field<'_, '_>, errors: &mut ErrorList) {
         if let Err(why) = &self.compiler.variable(name, at.text()).program {
             report(at, at.text(), why, errors);
         }
     }
 }
 
-/// All texts in the lists of a webhook, or of the spec of a policy.
+/// Collects all strings in the lists of a webhook or of the spec of a policy.
 fn texts(spec: Option<&Value>) -> HashSet<&str> {
     let mut out = HashSet::new();
     for list in ["matchConditions", "validations", "auditAnnotations", "mutations"] {
@@ -73,7 +72,7 @@ fn texts(spec: Option<&Value>) -> HashSet<&str> {
     out
 }
 
-/// The texts of an item, and of the maps in it.
+/// Collects the strings of an item and of the maps in it.
 fn collect<'o>(item: &'o Value, out: &mut HashSet<&'o str>) {
     match item {
         Value::String(text) => {
@@ -86,7 +85,7 @@ fn collect<'o>(item: &'o Value, out: &mut HashSet<&'o str>) {
 
 fn check(
     compiler: &Compiler,
-    at: &At<'_, '_>,
+    at: &Field<'_, '_>,
     purpose: Purpose,
     is_old: bool,
     errors: &mut ErrorList,
@@ -100,12 +99,12 @@ fn check(
         false => compiler.compile(text, purpose),
     };
     let Err(why) = compiled else { return };
-    // Of mutations the blanks are not shown either.
+    // Errors of mutations show the trimmed text.
     let shown = if purpose == Purpose::Audit { at.text() } else { text };
     report(at, shown, &why, errors);
 }
 
-fn report(at: &At<'_, '_>, shown: &str, why: &str, errors: &mut ErrorList) {
+fn report(at: &Field<'_, '_>, shown: &str, why: &str, errors: &mut ErrorList) {
     if why.starts_with(INSTANTIATION) {
         return errors.push(FieldError::internal(&at.path, why));
     }

@@ -1,11 +1,11 @@
 //! ValidatingAdmissionPolicies, MutatingAdmissionPolicies and their bindings.
 
 use super::expressions::Expressions;
-use super::rules::{expression, match_conditions, match_resources};
-use crate::check::{At, child, children, default};
+use super::rules::{has_expression, match_conditions, match_resources};
+use crate::check::{Field, child, children, default};
 use crate::strategy::Strategy;
 use keelson_cel::admission::Purpose;
-use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Object, Seen, names};
+use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Object, SmallSet, names};
 
 const NO_EXPRESSION: &str = "expression is not specified";
 const AUDIT_ANNOTATIONS_MAX: usize = 20;
@@ -58,7 +58,7 @@ fn default_match(resources: &mut Map) {
 fn validate_validating(new: &Object, old: Option<&Object>) -> ErrorList {
     const NOTHING: &str = "validations or auditAnnotations must contain at least one item";
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     constraints(&spec, false, &mut errors);
     let old = old.and_then(|old| old.get("spec"));
     let mut expressions = Expressions::of_validating(&spec, old);
@@ -77,7 +77,7 @@ fn validate_validating(new: &Object, old: Option<&Object>) -> ErrorList {
 
 fn validate_mutating(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     constraints(&spec, true, &mut errors);
     let old = old.and_then(|old| old.get("spec"));
     let mut expressions = Expressions::of_mutating(&spec, old);
@@ -90,8 +90,8 @@ fn validate_mutating(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// What both sorts of policies say first: what to do on failure, and what they are for.
-fn constraints(spec: &At<'_, '_>, mutating: bool, errors: &mut ErrorList) {
+/// Validates the fields that both kinds of policies share: `failurePolicy`, `paramKind` and `matchConstraints`.
+fn constraints(spec: &Field<'_, '_>, mutating: bool, errors: &mut ErrorList) {
     spec.field("failurePolicy").required_one_of(errors, &["Fail", "Ignore"]);
     let kind = spec.field("paramKind");
     if kind.is_set() {
@@ -108,16 +108,16 @@ fn constraints(spec: &At<'_, '_>, mutating: bool, errors: &mut ErrorList) {
     }
 }
 
-/// Nothing is left to be changed of an object that is deleted.
-fn mutable_operations(resources: &At<'_, '_>, errors: &mut ErrorList) {
+/// Checks that no rule of a mutating policy matches DELETE.
+fn mutable_operations(resources: &Field<'_, '_>, errors: &mut ErrorList) {
     const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
     let rules = resources.field("resourceRules");
     for operation in rules.array().iter().flat_map(|rule| rule.array_at(&["operations"])) {
-        At { value: operation, path: rules.path.field("operations") }.one_of(errors, OPERATIONS);
+        Field { value: operation, path: rules.path.field("operations") }.one_of(errors, OPERATIONS);
     }
 }
 
-fn param_kind(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn param_kind(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let version = at.field("apiVersion");
     if version.not_empty(errors, "") {
         if version.text().matches('/').count() > 1 {
@@ -137,28 +137,28 @@ fn param_kind(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
     let kind = at.field("kind");
     if kind.not_empty(errors, "") {
-        let faults = names::is_dns1035_label(&kind.text().to_lowercase());
-        if !faults.is_empty() {
+        let messages = names::is_dns1035_label(&kind.text().to_lowercase());
+        if !messages.is_empty() {
             let words = "may have mixed case, but should otherwise match: ";
-            kind.invalid(errors, &format!("{words}{}", faults.join(",")));
+            kind.invalid(errors, &format!("{words}{}", messages.join(",")));
         }
     }
 }
 
-fn variables(list: &At<'_, '_>, expressions: &mut Expressions<'_>, errors: &mut ErrorList) {
+fn variables(list: &Field<'_, '_>, expressions: &mut Expressions<'_>, errors: &mut ErrorList) {
     for variable in list.items() {
         let name = variable.field("name");
         if name.not_empty(errors, "name is not specified") && !is_identifier(name.text()) {
             name.invalid(errors, "must be a valid CEL identifier");
         }
         let text = variable.field("expression");
-        if expression(&text, NO_EXPRESSION, errors) {
+        if has_expression(&text, NO_EXPRESSION, errors) {
             expressions.variable(name.text(), &text, errors);
         }
     }
 }
 
-/// A name that expressions can use.
+/// Returns whether a name is a CEL identifier.
 fn is_identifier(text: &str) -> bool {
     const RESERVED: &[&str] = &[
         "true",
@@ -189,10 +189,10 @@ fn is_identifier(text: &str) -> bool {
         && !RESERVED.contains(&text)
 }
 
-fn validation(at: &At<'_, '_>, expressions: &Expressions<'_>, errors: &mut ErrorList) {
+fn validation(at: &Field<'_, '_>, expressions: &Expressions<'_>, errors: &mut ErrorList) {
     const EMPTY: &str = "must be non-empty if specified";
     let rule = at.field("expression");
-    if expression(&rule, NO_EXPRESSION, errors) {
+    if has_expression(&rule, NO_EXPRESSION, errors) {
         expressions.check(&rule, Purpose::Condition, errors);
     }
     let computed = at.field("messageExpression");
@@ -213,7 +213,7 @@ fn validation(at: &At<'_, '_>, expressions: &Expressions<'_>, errors: &mut Error
 }
 
 fn audit_annotations(
-    list: &At<'_, '_>,
+    list: &Field<'_, '_>,
     policy: &str,
     expressions: &Expressions<'_>,
     errors: &mut ErrorList,
@@ -223,7 +223,7 @@ fn audit_annotations(
         let words = format!("must not have more than {AUDIT_ANNOTATIONS_MAX} auditAnnotations");
         list.invalid(errors, &words);
     }
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for audit in list.items() {
         let key = audit.field("key");
         let full = match policy {
@@ -234,7 +234,7 @@ fn audit_annotations(
             key.invalid_as(errors, full.as_str(), &why);
         }
         let value = audit.field("valueExpression");
-        if expression(&value, "valueExpression is not specified", errors) {
+        if has_expression(&value, "valueExpression is not specified", errors) {
             expressions.check(&value, Purpose::Audit, errors);
         }
         if value.text().trim().len() > AUDIT_EXPRESSION_BYTES_MAX {
@@ -247,17 +247,17 @@ fn audit_annotations(
     }
 }
 
-fn mutation(at: &At<'_, '_>, expressions: &Expressions<'_>, errors: &mut ErrorList) {
-    const FORMS: [(&str, &str); 2] =
+fn mutation(at: &Field<'_, '_>, expressions: &Expressions<'_>, errors: &mut ErrorList) {
+    const PATCH_TYPES: [(&str, &str); 2] =
         [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
     let kind = at.field("patchType");
     if !kind.not_empty(errors, "") {
         return;
     }
-    if !FORMS.iter().any(|(name, _)| *name == kind.text()) {
-        return kind.not_supported(errors, &FORMS.map(|(name, _)| name));
+    if !PATCH_TYPES.iter().any(|(name, _)| *name == kind.text()) {
+        return kind.not_supported(errors, &PATCH_TYPES.map(|(name, _)| name));
     }
-    for (name, member) in FORMS.iter().filter(|(name, _)| *name == kind.text()) {
+    for (name, member) in PATCH_TYPES.iter().filter(|(name, _)| *name == kind.text()) {
         let form = at.field(member);
         if form.is_set() {
             let purpose = match *member {
@@ -265,14 +265,14 @@ fn mutation(at: &At<'_, '_>, expressions: &Expressions<'_>, errors: &mut ErrorLi
                 _ => Purpose::ApplyConfiguration,
             };
             let text = form.field("expression");
-            if expression(&text, "", errors) {
+            if has_expression(&text, "", errors) {
                 expressions.check(&text, purpose, errors);
             }
         } else {
             form.required(errors, &format!("must be specified when patchType is {name}"));
         }
     }
-    for (_, member) in FORMS.iter().filter(|(name, _)| *name != kind.text()) {
+    for (_, member) in PATCH_TYPES.iter().filter(|(name, _)| *name != kind.text()) {
         let form = at.field(member);
         if form.is_set() {
             let words = format!("must not be specified when patchType is {}", kind.text());
@@ -283,7 +283,7 @@ fn mutation(at: &At<'_, '_>, expressions: &Expressions<'_>, errors: &mut ErrorLi
 
 fn validate_binding(new: &Object, mutating: bool) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     spec.field("policyName").required_rule(&mut errors, names::is_dns1123_subdomain);
     let params = spec.field("paramRef");
     if params.is_set() {
@@ -302,7 +302,7 @@ fn validate_binding(new: &Object, mutating: bool) -> ErrorList {
     errors
 }
 
-fn param_ref(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn param_ref(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const ONE: &str = "name and selector are mutually exclusive";
     let (name, selector) = (at.field("name"), at.field("selector"));
     let has_name = !name.text().is_empty();
@@ -324,11 +324,11 @@ fn param_ref(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("parameterNotFoundAction").required_one_of(errors, &["Deny", "Allow"]);
 }
 
-fn actions(list: &At<'_, '_>, errors: &mut ErrorList) {
+fn actions(list: &Field<'_, '_>, errors: &mut ErrorList) {
     if !list.not_empty(errors, "at least one validation action is required") {
         return;
     }
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for action in list.items() {
         action.one_of(errors, &["Audit", "Deny", "Warn"]);
         if !seen.insert(action.text()) {

@@ -1,14 +1,14 @@
-//! Which requests a webhook or a policy is for.
+//! Validates the rules and match conditions of webhooks and policies.
 
 use super::expressions::Expressions;
-use crate::check::At;
-use keelson_meta::{ErrorList, FieldError, Seen, names};
+use crate::check::Field;
+use keelson_meta::{ErrorList, FieldError, SmallSet, names};
 use std::collections::HashSet;
 
 const MATCH_CONDITIONS_MAX: usize = 64;
 
-/// `matchConstraints` of a policy and `matchResources` of a binding.
-pub(super) fn match_resources(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `matchConstraints` of a policy or `matchResources` of a binding.
+pub(super) fn match_resources(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("matchPolicy").one_of(errors, &["Equivalent", "Exact"]);
     at.field("namespaceSelector").label_selector(errors);
     at.field("objectSelector").label_selector(errors);
@@ -17,19 +17,19 @@ pub(super) fn match_resources(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn named_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Seen<&str> = Seen::new();
+fn named_rule(rule: &Field<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for name in rule.field("resourceNames").items() {
         name.rule(errors, names::is_path_segment_name);
         if !seen.insert(name.text()) {
             name.duplicate(errors);
         }
     }
-    with_operations(rule, errors);
+    rule_with_operations(rule, errors);
 }
 
-/// A rule of a webhook, with the operations that it is for.
-pub(super) fn with_operations(rule: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a rule with operations (`RuleWithOperations`).
+pub(super) fn rule_with_operations(rule: &Field<'_, '_>, errors: &mut ErrorList) {
     const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let operations = rule.field("operations");
     all_or_some(&operations, "operations", errors);
@@ -44,8 +44,8 @@ pub(super) fn with_operations(rule: &At<'_, '_>, errors: &mut ErrorList) {
     rule.field("scope").one_of_if_set(errors, &["*", "Cluster", "Namespaced"]);
 }
 
-/// A list that must say something, where `*` stands alone.
-fn all_or_some(list: &At<'_, '_>, what: &str, errors: &mut ErrorList) {
+/// Checks that a list is not empty, and has no other items beside `*`.
+fn all_or_some(list: &Field<'_, '_>, what: &str, errors: &mut ErrorList) {
     if !list.not_empty(errors, "") {
         return;
     }
@@ -55,10 +55,10 @@ fn all_or_some(list: &At<'_, '_>, what: &str, errors: &mut ErrorList) {
     }
 }
 
-/// Resources and subresources; what stands for several must not stand beside one of them.
-fn resources(list: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates resources and subresources: a wildcard must not overlap with another item.
+fn resources(list: &Field<'_, '_>, errors: &mut ErrorList) {
     list.not_empty(errors, "");
-    let (mut all_parts_of, mut part_of_all) = (HashSet::new(), HashSet::new());
+    let (mut all_subresources_of, mut subresource_of_all) = (HashSet::new(), HashSet::new());
     let (mut everything, mut all, mut single) = (false, false, false);
     for at in list.items() {
         if !at.not_empty(errors, "") {
@@ -68,22 +68,22 @@ fn resources(list: &At<'_, '_>, errors: &mut ErrorList) {
         everything |= text == "*/*";
         all |= text == "*";
         let Some((resource, part)) = text.split_once('/') else {
-            // Upstream looks at the last of them only.
+            // Upstream keeps only the result of the last one.
             single = text != "*";
             continue;
         };
-        if all_parts_of.contains(resource) {
+        if all_subresources_of.contains(resource) {
             let words = format!("if '{resource}/*' is present, must not specify {text}");
             at.invalid(errors, &words);
         }
-        if part_of_all.contains(part) {
+        if subresource_of_all.contains(part) {
             at.invalid(errors, &format!("if '*/{part}' is present, must not specify {text}"));
         }
         if part == "*" {
-            all_parts_of.insert(resource);
+            all_subresources_of.insert(resource);
         }
         if resource == "*" {
-            part_of_all.insert(part);
+            subresource_of_all.insert(part);
         }
     }
     if everything && list.array().len() > 1 {
@@ -95,9 +95,9 @@ fn resources(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// `matchConditions`: their names and expressions.
+/// Validates the names and expressions of `matchConditions`.
 pub(super) fn match_conditions(
-    list: &At<'_, '_>,
+    list: &Field<'_, '_>,
     expressions: &Expressions<'_>,
     errors: &mut ErrorList,
 ) {
@@ -105,10 +105,10 @@ pub(super) fn match_conditions(
     if count > MATCH_CONDITIONS_MAX {
         return errors.push(FieldError::too_many(&list.path, count, MATCH_CONDITIONS_MAX));
     }
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for condition in list.items() {
         let text = condition.field("expression");
-        if expression(&text, "", errors) {
+        if has_expression(&text, "", errors) {
             expressions.match_condition(&text, errors);
         }
         let name = condition.field("name");
@@ -119,8 +119,8 @@ pub(super) fn match_conditions(
     }
 }
 
-/// Whether an expression says something, as it must.
-pub(super) fn expression(at: &At<'_, '_>, detail: &str, errors: &mut ErrorList) -> bool {
+/// Requires an expression to have text other than blanks. Returns whether it has.
+pub(super) fn has_expression(at: &Field<'_, '_>, detail: &str, errors: &mut ErrorList) -> bool {
     let is_empty = at.text().trim().is_empty();
     if is_empty {
         at.required(errors, detail);

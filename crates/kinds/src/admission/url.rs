@@ -1,23 +1,23 @@
-//! URLs as Go reads them (`net/url`), as far as refusals of webhooks show it.
+//! Parses URLs as Go's `net/url` does, as far as the error messages for webhook URLs depend on it.
 
 use keelson_meta::status::quote;
 
 /// The parts of a URL.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Url<'a> {
-    /// In lower case; empty when there is none.
+    /// In lower case; empty when absent.
     pub scheme: String,
     /// With the port.
     pub host: &'a str,
-    /// What stands before `@`.
+    /// The part before `@`.
     pub user: Option<&'a str>,
-    /// What stands after `?`.
+    /// The part after `?`.
     pub query: Option<&'a str>,
-    /// What stands after `#`.
+    /// The part after `#`.
     pub fragment: Option<&'a str>,
 }
 
-/// Reads a URL; the error is in Go's words.
+/// Parses a URL. The error message is Go's.
 pub(super) fn parse(text: &str) -> Result<Url<'_>, String> {
     let (text, fragment) = match text.split_once('#') {
         Some((text, fragment)) => (text, Some(fragment)),
@@ -100,9 +100,9 @@ fn check_escapes(text: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Each answer is that of a kube-apiserver 1.36 to a webhook with this URL.
+    /// The expected results are those of kube-apiserver 1.36 for a webhook with this URL.
     #[test]
-    fn a_url_is_read_as_go_reads_it() {
+    fn urls_are_parsed_as_in_go() {
         for (text, want) in [
             ("", Ok(("", ""))),
             ("x", Ok(("", ""))),

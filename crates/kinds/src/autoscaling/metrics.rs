@@ -1,16 +1,16 @@
-//! What HorizontalPodAutoscalers measure.
+//! The metrics of HorizontalPodAutoscalers.
 
 use super::reference;
-use crate::check::At;
+use crate::check::Field;
 use crate::pod::resources::container_resource_name;
 use keelson_meta::{ErrorList, names};
 
 const TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
 
-/// How one sort of source is checked.
-type CheckSource = fn(&At<'_, '_>, &mut ErrorList);
+/// Validates one type of metric source.
+type CheckSource = fn(&Field<'_, '_>, &mut ErrorList);
 
-/// The sources in the order in which they are looked at, of which only the first is checked.
+/// The metric sources in upstream's order. Only the first that is set is validated.
 const SOURCES: &[(&str, &str, CheckSource)] = &[
     ("Object", "object", object),
     ("External", "external", external),
@@ -19,13 +19,13 @@ const SOURCES: &[(&str, &str, CheckSource)] = &[
     ("ContainerResource", "containerResource", container_resource),
 ];
 
-/// Whether a metric has a value when no pod runs.
-pub(super) fn works_at_zero(metric: &At<'_, '_>) -> bool {
+/// Returns whether a metric has a value when no pod runs.
+pub(super) fn works_at_zero(metric: &Field<'_, '_>) -> bool {
     matches!(metric.str("type"), "Object" | "External")
 }
 
-/// Checks one metric of a spec.
-pub(super) fn validate(metric: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates one metric of a spec.
+pub(super) fn validate(metric: &Field<'_, '_>, errors: &mut ErrorList) {
     let kind = metric.field("type");
     kind.not_empty(errors, "must specify a metric source type");
     kind.one_of(errors, TYPES);
@@ -53,7 +53,7 @@ pub(super) fn validate(metric: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn object(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn object(at: &Field<'_, '_>, errors: &mut ErrorList) {
     reference(&at.field("describedObject"), errors);
     identifier(at, errors);
     let target = at.field("target");
@@ -64,7 +64,7 @@ fn object(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn external(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn external(at: &Field<'_, '_>, errors: &mut ErrorList) {
     identifier(at, errors);
     let target = at.field("target");
     amounts(&target, errors);
@@ -81,7 +81,7 @@ fn external(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn pods(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn pods(at: &Field<'_, '_>, errors: &mut ErrorList) {
     identifier(at, errors);
     let target = at.field("target");
     amounts(&target, errors);
@@ -91,12 +91,12 @@ fn pods(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn resource(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn resource(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("name").not_empty(errors, "must specify a resource name");
     resource_target(&at.field("target"), errors);
 }
 
-fn container_resource(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn container_resource(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let name = at.field("name");
     if name.not_empty(errors, "must specify a resource name") {
         container_resource_name(&name, errors);
@@ -108,7 +108,7 @@ fn container_resource(at: &At<'_, '_>, errors: &mut ErrorList) {
     resource_target(&at.field("target"), errors);
 }
 
-fn resource_target(target: &At<'_, '_>, errors: &mut ErrorList) {
+fn resource_target(target: &Field<'_, '_>, errors: &mut ErrorList) {
     amounts(target, errors);
     match (target.has("averageUtilization"), target.has("averageValue")) {
         (false, false) => {
@@ -123,7 +123,7 @@ fn resource_target(target: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn identifier(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn identifier(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let metric = at.field("metric");
     let name = metric.field("name");
     if name.not_empty(errors, "must specify a metric name") {
@@ -131,7 +131,7 @@ fn identifier(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn amounts(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn amounts(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let kind = at.field("type");
     kind.not_empty(errors, "must specify a metric target type");
     if !["Utilization", "Value", "AverageValue"].contains(&kind.text()) {

@@ -1,16 +1,16 @@
-//! What a job makes of pods that fail, succeed or are replaced.
+//! Validates `podFailurePolicy`, `successPolicy` and `podReplacementPolicy` of a job.
 
-use crate::check::{At, Go, GoMembers, as_go};
+use crate::check::{Field, Go, GoMembers, as_go};
 use keelson_meta::names;
-use keelson_meta::{ErrorList, Fault, FieldError, Seen, Value};
+use keelson_meta::{ErrorList, Fault, FieldError, SmallSet, Value};
 
 const RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 const CONDITIONS_MAX: usize = 20;
 const INDEXES_BYTES_MAX: usize = 64 * 1024;
 
-/// `podReplacementPolicy`.
-pub(super) fn replacement(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `podReplacementPolicy`.
+pub(super) fn replacement(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let at = spec.field("podReplacementPolicy");
     if !at.is_set() {
         return;
@@ -22,8 +22,8 @@ pub(super) fn replacement(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// `podFailurePolicy`.
-pub(super) fn pod_failure(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `podFailurePolicy`.
+pub(super) fn pod_failure(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let policy = spec.field("podFailurePolicy");
     let rules = policy.field("rules");
     let count = rules.array().len();
@@ -32,7 +32,7 @@ pub(super) fn pod_failure(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
     let lists = [["template", "spec", "containers"], ["template", "spec", "initContainers"]];
     let containers = lists.iter().flat_map(|list| spec.value.array_at(list));
-    let containers: Seen<&str> = containers.filter_map(|c| c.str_at(&["name"])).collect();
+    let containers: SmallSet<&str> = containers.filter_map(|c| c.str_at(&["name"])).collect();
     for rule in rules.items() {
         let action = rule.field("action");
         if action.text() == "FailIndex" && !spec.has("backoffLimitPerIndex") {
@@ -53,12 +53,12 @@ pub(super) fn pod_failure(spec: &At<'_, '_>, errors: &mut ErrorList) {
             (false, true) => "specifying one of OnExitCodes and OnPodConditions is required",
             _ => continue,
         };
-        errors.push(without_value(&rule, words));
+        errors.push(error_without_value(&rule, words));
     }
 }
 
-/// A fault that shows no value: its detail stands in the value's place.
-pub(super) fn without_value(at: &At<'_, '_>, words: &str) -> FieldError {
+/// Returns the error `Invalid value` with the detail in place of the value.
+pub(super) fn error_without_value(at: &Field<'_, '_>, words: &str) -> FieldError {
     FieldError {
         fault: Fault::Invalid,
         field: at.path.to_string(),
@@ -67,7 +67,7 @@ pub(super) fn without_value(at: &At<'_, '_>, words: &str) -> FieldError {
     }
 }
 
-fn exit_codes(at: &At<'_, '_>, containers: &Seen<&str>, errors: &mut ErrorList) {
+fn exit_codes(at: &Field<'_, '_>, containers: &SmallSet<&str>, errors: &mut ErrorList) {
     let operator = at.field("operator");
     operator.required_one_of(errors, &["In", "NotIn"]);
     let name = at.field("containerName");
@@ -82,7 +82,7 @@ fn exit_codes(at: &At<'_, '_>, containers: &Seen<&str>, errors: &mut ErrorList) 
     } else if codes.len() > EXIT_CODES_MAX {
         errors.push(FieldError::too_many(&values.path, codes.len(), EXIT_CODES_MAX));
     }
-    let mut seen: Seen<i64> = Seen::new();
+    let mut seen: SmallSet<i64> = SmallSet::new();
     for item in values.items() {
         if operator.text() == "In" && item.number() == 0 {
             item.invalid(errors, "must not be 0 for the In operator");
@@ -96,7 +96,7 @@ fn exit_codes(at: &At<'_, '_>, containers: &Seen<&str>, errors: &mut ErrorList) 
     }
 }
 
-fn pod_conditions(list: &At<'_, '_>, errors: &mut ErrorList) {
+fn pod_conditions(list: &Field<'_, '_>, errors: &mut ErrorList) {
     let count = list.array().len();
     if count > CONDITIONS_MAX {
         errors.push(FieldError::too_many(&list.path, count, CONDITIONS_MAX));
@@ -107,8 +107,8 @@ fn pod_conditions(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// `successPolicy`.
-pub(super) fn success(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `successPolicy`.
+pub(super) fn success(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let at = spec.field("successPolicy");
     if !at.is_set() {
         return;
@@ -135,7 +135,7 @@ pub(super) fn success(spec: &At<'_, '_>, errors: &mut ErrorList) {
     rules.items().for_each(|rule| success_rule(&rule, completions, errors));
 }
 
-fn success_rule(rule: &At<'_, '_>, completions: i64, errors: &mut ErrorList) {
+fn success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut ErrorList) {
     let (count, indexes) = (rule.field("succeededCount"), rule.field("succeededIndexes"));
     if !count.is_set() && !indexes.is_set() {
         let words = "at least one of succeededCount or succeededIndexes must be specified";
@@ -174,12 +174,12 @@ fn success_rule(rule: &At<'_, '_>, completions: i64, errors: &mut ErrorList) {
     }
 }
 
-/// What is wrong with a list of indexes like `1,3-5`.
+/// Returns the error of a list of indexes such as `1,3-5`.
 pub(super) fn indexes_error(text: &str, completions: i64) -> Option<String> {
     count_indexes(text, completions).err()
 }
 
-/// The first and the last index of `3` or `3-5`.
+/// Parses `3` or `3-5` into its first and last index.
 pub(super) fn index_interval(text: &str, completions: i64) -> Result<(i64, i64), String> {
     let read = |text: &str| -> Result<i64, String> {
         let quoted = keelson_meta::status::quote(text);
@@ -206,7 +206,7 @@ pub(super) fn index_interval(text: &str, completions: i64) -> Result<(i64, i64),
     Ok((start, end))
 }
 
-/// The number of indexes in `1,3-5`.
+/// Returns the number of indexes in a list such as `1,3-5`.
 fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     let (mut total, mut previous) = (0, None::<i64>);
     if text.is_empty() {

@@ -1,11 +1,11 @@
-//! Schedules of CronJobs: five fields, or a word such as `@daily`. Faults are worded as the Go
-//! library that upstream uses words them.
+//! Validates the schedules of CronJobs: five fields, or a descriptor such as `@daily`. The messages are those of the
+//! Go library that upstream uses.
 
-use crate::check::At;
+use crate::check::Field;
 use keelson_meta::ErrorList;
 use keelson_meta::status::quote;
 
-/// Name, bounds and words of each field.
+/// The bounds and names of each field.
 const FIELDS: [(u32, u32, &[&str]); 5] = [
     (0, 59, &[]),
     (0, 23, &[]),
@@ -14,7 +14,7 @@ const FIELDS: [(u32, u32, &[&str]); 5] = [
     (0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
 ];
 
-/// Where named time zones begin.
+/// The areas of time zone names.
 const AREAS: &[&str] = &[
     "Africa",
     "America",
@@ -82,8 +82,8 @@ const ZONES: &[&str] = &[
     "Zulu",
 ];
 
-/// `schedule`, `startingDeadlineSeconds` and `timeZone`.
-pub(super) fn validate(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `schedule`, `startingDeadlineSeconds` and `timeZone`.
+pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let at = spec.field("schedule");
     if at.not_empty(errors, "") {
         if let Err(why) = parse(at.text()) {
@@ -98,7 +98,7 @@ pub(super) fn validate(spec: &At<'_, '_>, errors: &mut ErrorList) {
     time_zone(&spec.field("timeZone"), errors);
 }
 
-fn time_zone(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn time_zone(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
@@ -124,7 +124,7 @@ fn is_zone(name: &str) -> bool {
     }
 }
 
-/// A zone of a schedule, as Go's `time.LoadLocation` takes it.
+/// Checks the time zone of a schedule, as Go's `time.LoadLocation` does.
 fn location(name: &str) -> Result<(), String> {
     match name {
         "" | "Local" => Ok(()),
@@ -136,7 +136,7 @@ fn location(name: &str) -> Result<(), String> {
     }
 }
 
-/// Checks a schedule; the error is the library's.
+/// Parses a schedule. The error is that of the Go library.
 fn parse(text: &str) -> Result<(), String> {
     let zoned = text.strip_prefix("CRON_").unwrap_or(text).strip_prefix("TZ=");
     let text = match zoned.map(|zoned| zoned.split_once(' ')) {
@@ -144,7 +144,7 @@ fn parse(text: &str) -> Result<(), String> {
             location(zone).map_err(|why| format!("provided bad location {zone}: {why}"))?;
             rest.trim()
         }
-        // Upstream looks for the blank behind the zone, and takes its place for one.
+        // Upstream slices at the position of the space, which is -1 here, and reports the panic.
         Some(None) => {
             let why = "runtime error: slice bounds out of range [:-1]";
             return Err(format!("invalid schedule format: {why}"));
@@ -184,7 +184,7 @@ fn descriptor(text: &str, word: &str) -> Result<(), String> {
     Err(format!("unrecognized descriptor: {text}"))
 }
 
-/// `1h30m`, as Go reads it.
+/// Returns whether Go parses a text such as `1h30m` as a duration.
 fn is_duration(text: &str) -> bool {
     let mut rest = text.trim_start_matches(['-', '+']);
     if rest.is_empty() {
@@ -208,7 +208,7 @@ fn is_duration(text: &str) -> bool {
     true
 }
 
-/// `*`, `5`, `mon-fri`, `*/15`, `10-20/2`.
+/// Validates a range: `*`, `5`, `mon-fri`, `*/15`, `10-20/2`.
 fn range(text: &str, min: u32, max: u32, words: &[&str]) -> Result<(), String> {
     let mut steps = text.split('/');
     let span = steps.next().unwrap_or_default();

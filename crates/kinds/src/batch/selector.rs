@@ -1,13 +1,13 @@
-//! The labels by which a job knows its pods, which the server makes unless it is told not to.
+//! The selector of a job, which the server generates unless `manualSelector` is set.
 
-use crate::check::At;
+use crate::check::Field;
 use crate::check::default;
 use keelson_meta::selector::Selector;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Value};
 
 const CONTROLLER: &str = "batch.kubernetes.io/controller-uid";
 const NAME: &str = "batch.kubernetes.io/job-name";
-/// The same without a domain, as jobs had them first.
+/// The legacy labels without a domain.
 const OLD_CONTROLLER: &str = "controller-uid";
 const OLD_NAME: &str = "job-name";
 
@@ -15,7 +15,7 @@ fn is_manual(job: &Object) -> bool {
     job.at(&["spec", "manualSelector"]).and_then(Value::as_bool) == Some(true)
 }
 
-/// Adds the labels to the template and asks for them in the selector; what the client sent stays.
+/// Adds the generated labels to the template and to the selector. Keeps values that the client sent.
 pub(super) fn generate(job: &mut Object) {
     if is_manual(job) {
         return;
@@ -34,14 +34,13 @@ pub(super) fn generate(job: &mut Object) {
     chosen.sort();
 }
 
-/// Checks that nothing the client sent is in the way of the labels. Jobs of before there were labels with a
-/// domain need none.
+/// Checks that the client set no other values for the generated labels. Old jobs may lack the labels with a domain.
 pub(super) fn validate(job: &Object, old: Option<&Object>, errors: &mut ErrorList) {
     let had = |key: &str| {
         old.is_none_or(|old| old.at(&["spec", "template", "metadata", "labels", key]).is_some())
     };
     let has_domain = had(CONTROLLER) && had(NAME);
-    let spec = At::of(job, "spec");
+    let spec = Field::of(job, "spec");
     let selector = spec.field("selector");
     if is_manual(job) || !selector.is_set() {
         return;
@@ -73,7 +72,7 @@ pub(super) fn validate(job: &Object, old: Option<&Object>, errors: &mut ErrorLis
             text(CONTROLLER) == Some(uid) || (!has_domain && text(OLD_CONTROLLER) == Some(uid))
         })
         && selector.get("matchExpressions").is_empty();
-    // One that is no selector is told so elsewhere.
+    // An invalid selector is reported elsewhere.
     if !only && Selector::from_object(selector.get_self()).is_ok() {
         selector.invalid(errors, "`selector` not auto-generated");
     }

@@ -1,21 +1,20 @@
-//! The status of a job: what its counts, times, indexes and conditions may say together, and what they
-//! may say after what was stored.
+//! Validates the status of a job: counts, times, indexes and conditions, and their changes.
 
-use super::policies::{index_interval, indexes_error, without_value};
-use crate::check::At;
+use super::policies::{error_without_value, index_interval, indexes_error};
+use crate::check::Field;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::status::show;
-use keelson_meta::{ErrorList, FieldError, Object, Seen, Value};
+use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value};
 
-/// Conditions that stay true once they are.
+/// Conditions that must stay true.
 const TERMINAL: &[&str] = &["Failed", "Complete", "FailureTarget"];
 
-/// A write to the status.
+/// Validates a status update.
 pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
-    let (spec, status) = (At::of(new, "spec"), At::of(new, "status"));
-    let job = Status { spec: &spec, at: &status, old: &At::of(old, "status") };
+    let (spec, status) = (Field::of(new, "spec"), Field::of(new, "status"));
+    let job = Status { spec: &spec, at: &status, old: &Field::of(old, "status") };
     for name in ["active", "succeeded", "failed", "ready", "terminating"] {
         status.field(name).not_negative(&mut errors);
     }
@@ -29,9 +28,9 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Names of pods that are counted later: each stands once, in one of the two lists.
-fn uncounted(at: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Seen<&str> = Seen::new();
+/// Validates the uncounted pods: a UID may occur once in one of the two lists.
+fn uncounted(at: &Field<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for list in ["succeeded", "failed"] {
         for uid in at.field(list).items() {
             if uid.text().is_empty() {
@@ -43,22 +42,22 @@ fn uncounted(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// The status that is written, with the stored one. Most rules look only at what changes, so that an
-/// older status that breaks them can still be updated.
+/// The new and the stored status. Most rules check only changed fields, so that a stored status that violates them
+/// can still be updated.
 struct Status<'a> {
-    spec: &'a At<'a, 'a>,
-    at: &'a At<'a, 'a>,
-    old: &'a At<'a, 'a>,
+    spec: &'a Field<'a, 'a>,
+    at: &'a Field<'a, 'a>,
+    old: &'a Field<'a, 'a>,
 }
 
-fn is_true(status: &At<'_, '_>, kind: &str) -> bool {
+fn is_true(status: &Field<'_, '_>, kind: &str) -> bool {
     let conditions = status.get("conditions").as_array().unwrap_or_default();
     conditions.iter().any(|condition| {
         condition.str_at(&["type"]) == Some(kind) && condition.str_at(&["status"]) == Some("True")
     })
 }
 
-fn is_finished(status: &At<'_, '_>) -> bool {
+fn is_finished(status: &Field<'_, '_>) -> bool {
     is_true(status, "Complete") || is_true(status, "Failed")
 }
 
@@ -75,7 +74,7 @@ impl Status<'_> {
         self.at.get(name) != self.old.get(name)
     }
 
-    /// The same for a count, where an absent one is 0.
+    /// Returns whether a count changes; an absent one is 0.
     fn count_changes(&self, name: &str) -> bool {
         self.at.int(name).unwrap_or(0) != self.old.int(name).unwrap_or(0)
     }
@@ -89,7 +88,7 @@ impl Status<'_> {
     }
 
     fn refuse_conditions(&self, words: &str, errors: &mut ErrorList) {
-        errors.push(without_value(&self.at.field("conditions"), words));
+        errors.push(error_without_value(&self.at.field("conditions"), words));
     }
 
     fn conditions_and_times(&self, errors: &mut ErrorList) {
@@ -149,7 +148,7 @@ impl Status<'_> {
         let list = |name: &str| uncounted.get(name).as_array().unwrap_or_default();
         let is_empty = list("succeeded").is_empty() && list("failed").is_empty();
         if (changes || self.changes_to("uncountedTerminatedPods")) && !is_empty {
-            // Messages show the Go struct.
+            // The message shows the Go struct.
             let (succeeded, failed) =
                 (show(uncounted.get("succeeded")), show(uncounted.get("failed")));
             let shown = format!("{{\"Succeeded\":{succeeded},\"Failed\":{failed}}}");
@@ -221,7 +220,7 @@ impl Status<'_> {
         }
     }
 
-    /// What may not follow the stored status.
+    /// Validates the transition from the stored status.
     fn changes(&self, errors: &mut ErrorList) {
         for condition in TERMINAL {
             if is_true(self.old, condition) && !self.is(condition) {
@@ -254,8 +253,7 @@ impl Status<'_> {
     }
 }
 
-/// The first index that both lists name. Intervals that cannot be read are passed over: they are faults
-/// of their list.
+/// Returns the first index that is in both lists. Skips invalid intervals, which are errors of their list.
 fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|part| index_interval(part, completions).ok()).collect()

@@ -1,9 +1,9 @@
 //! ClusterTrustBundles and PodCertificateRequests.
 
 use super::{decoded, signer_name};
-use crate::check::At;
+use crate::check::Field;
 use crate::conditions;
-use crate::same::alike;
+use crate::equality::equal_or_empty;
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::status::Fault;
@@ -16,7 +16,7 @@ const BUNDLE_BYTES_MAX: usize = 1 << 20;
 const UID_BYTES_MAX: usize = 128;
 const KEY_BYTES_MAX: usize = 10 << 10;
 const SECONDS_MIN: i64 = 3600;
-/// Of signers of Kubernetes, and of others.
+/// The maximum for signers `kubernetes.io/...`. Others may use [`SECONDS_MAX`].
 const OWN_SECONDS_MAX: i64 = 86_400;
 const SECONDS_MAX: i64 = 91 * 86_400;
 const OUTCOMES: &[&str] = &["Issued", "Denied", "Failed"];
@@ -24,12 +24,12 @@ const OUTCOMES: &[&str] = &["Issued", "Denied", "Failed"];
 /// ClusterTrustBundles.
 pub(crate) fn bundle(base: Strategy) -> Strategy {
     Strategy {
-        // What names look like depends on the signer.
+        // The format of names depends on the signer.
         name_rule: |_, _| vec![],
         unconditional_update: false,
         validate: |new, old| {
             let mut errors = bundle_name(new);
-            let spec = At::of(new, "spec");
+            let spec = Field::of(new, "spec");
             let signer = spec.field("signerName");
             if !signer.text().is_empty() {
                 signer_name(&signer, &mut errors);
@@ -43,7 +43,7 @@ pub(crate) fn bundle(base: Strategy) -> Strategy {
         },
         validate_change: |new, old| {
             let mut errors = ErrorList::new();
-            let spec = At::of(new, "spec");
+            let spec = Field::of(new, "spec");
             let before = old.and_then(|old| old.at(&["spec", "signerName"]));
             let signer = spec.field("signerName");
             signer.unchanged_value(&mut errors, before.unwrap_or(&Value::Null));
@@ -53,7 +53,7 @@ pub(crate) fn bundle(base: Strategy) -> Strategy {
     }
 }
 
-/// With a signer, a name begins with it.
+/// Validates the name: that of a bundle with a signer starts with the signer name.
 fn bundle_name(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let signer = new.str_at(&["spec", "signerName"]);
@@ -61,10 +61,10 @@ fn bundle_name(new: &Object) -> ErrorList {
     let metadata = Path::new("metadata");
     let mut check = |member: &str, name: &str, is_prefix: bool| {
         let path = metadata.field(member);
-        let mut tell = |why: &str| errors.push(FieldError::invalid(&path, name, why));
+        let mut report = |why: &str| errors.push(FieldError::invalid(&path, name, why));
         let rest = if signer.is_empty() {
             if name.contains(':') {
-                return tell(
+                return report(
                     "ClusterTrustBundle without signer name must not have \":\" in its name",
                 );
             }
@@ -72,13 +72,13 @@ fn bundle_name(new: &Object) -> ErrorList {
         } else {
             let Some(rest) = name.strip_prefix(&prefix) else {
                 let words = "must be named with prefix";
-                return tell(&format!(
+                return report(&format!(
                     "ClusterTrustBundle for signerName {signer} {words} {prefix}"
                 ));
             };
             rest
         };
-        names::name_is_dns_subdomain(rest, is_prefix).iter().for_each(|why| tell(why));
+        names::name_is_dns_subdomain(rest, is_prefix).iter().for_each(|why| report(why));
     };
     if !new.generate_name().is_empty() {
         check("generateName", new.generate_name(), true);
@@ -89,24 +89,24 @@ fn bundle_name(new: &Object) -> ErrorList {
     errors
 }
 
-/// Certificates in PEM, each once.
-fn anchors(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the certificates of a bundle in PEM; duplicates are errors.
+fn anchors(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if at.text().len() > BUNDLE_BYTES_MAX {
         return at.not_too_long(errors, BUNDLE_BYTES_MAX);
     }
     let before = errors.len();
-    let mut tell =
+    let mut report =
         |why: String| errors.push(FieldError::invalid(&at.path, "<value omitted>", &why));
     let mut known: Vec<(Vec<u8>, Vec<usize>)> = vec![];
     let mut by_content = std::collections::HashMap::new();
     for (number, block) in blocks(at.text()).enumerate() {
         if block.label != "CERTIFICATE" {
-            tell(format!("entry {number} has bad block type: {}", block.label));
+            report(format!("entry {number} has bad block type: {}", block.label));
         } else if block.has_headers {
-            tell(format!("entry {number} has PEM block headers"));
+            report(format!("entry {number} has PEM block headers"));
         } else if !X509Certificate::from_der(&block.contents).is_ok_and(|(rest, _)| rest.is_empty())
         {
-            tell(format!("entry {number} does not parse as X.509"));
+            report(format!("entry {number} does not parse as X.509"));
         } else {
             let place = *by_content.entry(block.contents.clone()).or_insert_with(|| {
                 known.push((block.contents, vec![]));
@@ -117,7 +117,7 @@ fn anchors(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
     for (_, numbers) in known.iter().filter(|(_, numbers)| numbers.len() > 1) {
         let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
-        tell(format!("duplicate trust anchor (indices [{}])", numbers.join(" ")));
+        report(format!("duplicate trust anchor (indices [{}])", numbers.join(" ")));
     }
     if known.is_empty() && errors.len() == before {
         let words = "at least one trust anchor must be provided";
@@ -125,7 +125,7 @@ fn anchors(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A block of a PEM text.
+/// One block of a PEM text.
 struct Block {
     label: String,
     has_headers: bool,
@@ -174,8 +174,11 @@ pub(crate) fn pod_request(base: Strategy) -> Strategy {
         },
         validate_change: |new, old| {
             let mut errors = ErrorList::new();
-            let spec = At::of(new, "spec");
-            if !alike(spec.value, old.and_then(|old| old.get("spec")).unwrap_or(&Value::Null)) {
+            let spec = Field::of(new, "spec");
+            if !equal_or_empty(
+                spec.value,
+                old.and_then(|old| old.get("spec")).unwrap_or(&Value::Null),
+            ) {
                 spec.invalid(&mut errors, IMMUTABLE);
             }
             errors
@@ -185,15 +188,15 @@ pub(crate) fn pod_request(base: Strategy) -> Strategy {
     }
 }
 
-/// A fault whose message does not show the value.
-fn unshown(at: &At<'_, '_>, why: &str) -> FieldError {
+/// Returns the error `Invalid value` without the value.
+fn error_without_value(at: &Field<'_, '_>, why: &str) -> FieldError {
     let (fault, field) = (Fault::Invalid, at.path.to_string());
     FieldError { fault, field, shown: None, detail: why.to_owned() }
 }
 
 fn validate_request(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     signer_name(&spec.field("signerName"), &mut errors);
     let annotations = spec.field("unverifiedUserAnnotations");
     errors.extend(keelson_meta::object_meta::validate_annotations(
@@ -227,15 +230,15 @@ fn validate_request(new: &Object) -> ErrorList {
     errors
 }
 
-/// The public key, in a request for a certificate or with a proof that the client has the private one.
-fn key(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the public key: a PKCS#10 request, or a key with a proof of possession.
+fn key(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let [stub, public, proof] =
         ["stubPKCS10Request", "pkixPublicKey", "proofOfPossession"].map(|name| spec.field(name));
-    let has = |at: &At<'_, '_>| !at.text().is_empty();
+    let has = |at: &Field<'_, '_>| !at.text().is_empty();
     if has(&stub) == (has(&public) || has(&proof)) {
         let words =
             "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set";
-        return errors.push(unshown(spec, words));
+        return errors.push(error_without_value(spec, words));
     }
     for at in [&stub, &public, &proof] {
         if decoded(at.text()).len() > KEY_BYTES_MAX {
@@ -245,10 +248,10 @@ fn key(spec: &At<'_, '_>, errors: &mut ErrorList) {
     if has(&stub) {
         let der = decoded(stub.text());
         let Ok(([], request)) = X509CertificationRequest::from_der(&der) else {
-            return errors.push(unshown(&stub, "must be a valid PKCS#10 CSR"));
+            return errors.push(error_without_value(&stub, "must be a valid PKCS#10 CSR"));
         };
         if request.verify_signature().is_err() {
-            errors.push(unshown(&stub, "signature must verify"));
+            errors.push(error_without_value(&stub, "signature must verify"));
         }
     } else {
         let der = decoded(public.text());
@@ -260,14 +263,14 @@ fn key(spec: &At<'_, '_>, errors: &mut ErrorList) {
 
 fn validate_request_status(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     let list = status.field("conditions");
     let before = old.and_then(|old| old.get("status")).unwrap_or(&Value::Null);
     let decided = |list: &[Value]| {
         list.iter().any(|at| OUTCOMES.contains(&at.str_at(&["type"]).unwrap_or_default()))
     };
-    if !alike(status.value, before) && decided(before.array_at(&["conditions"])) {
-        errors.push(unshown(
+    if !equal_or_empty(status.value, before) && decided(before.array_at(&["conditions"])) {
+        errors.push(error_without_value(
             &status,
             "status is immutable once \"Issued\", \"Denied\", or \"Failed\"",
         ));
@@ -275,10 +278,10 @@ fn validate_request_status(new: &Object, old: Option<&Object>) -> ErrorList {
     }
     let mut outcomes = 0;
     for (number, at) in list.items().enumerate() {
-        // Upstream's own path, with a dot before the index.
+        // Upstream's path has a dot before the index.
         let part = format!("[{number}]");
         let place = list.path.field(&part);
-        let place = At::new(Some(at.value), place);
+        let place = Field::new(Some(at.value), place);
         let kind = place.field("type");
         if OUTCOMES.contains(&kind.text()) {
             place.field("status").one_of(&mut errors, &["True"]);
@@ -293,13 +296,13 @@ fn validate_request_status(new: &Object, old: Option<&Object>) -> ErrorList {
         }
     }
     conditions::validate(&list, &mut errors);
-    if alike(status.value, before) {
+    if equal_or_empty(status.value, before) {
         return errors;
     }
     if !decided(list.array()) {
         let words =
             "status is immutable unless transitioning to \"Issued\", \"Denied\", or \"Failed\"";
-        errors.push(unshown(&status, words));
+        errors.push(error_without_value(&status, words));
         return errors;
     }
     let is_issued = list.items().any(|at| at.str("type") == "Issued");

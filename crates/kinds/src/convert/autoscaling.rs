@@ -1,6 +1,5 @@
-//! HorizontalPodAutoscalers between autoscaling/v1 and v2. The first version keeps in annotations what
-//! only the second can say, in the forms of kube-apiserver: metrics in an older form of their own,
-//! behavior with the names of the internal Go struct.
+//! Conversion of HorizontalPodAutoscalers between autoscaling/v1 and v2. Like upstream, v1 keeps the fields of v2 in
+//! annotations: metrics in an older format, behavior with the names of the internal Go struct.
 
 use keelson_meta::{Map, Object, Str, Value, value};
 use keelson_schema::json;
@@ -11,8 +10,8 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const CPU_PERCENT: i64 = 80;
 
-/// One sort of metric: its type, its member, and how the members of v1 stand in v2. `{}` is `target` in
-/// a spec and `current` in a status; names of v1 begin with that word where they begin with `*`.
+/// One metric source: its type, its field, and the v2 paths of its v1 fields. `{}` stands for `target` in a spec and
+/// `current` in a status, and so does a `*` at the start of a v1 name.
 struct Source {
     kind: &'static str,
     member: &'static str,
@@ -71,7 +70,7 @@ const SOURCES: &[Source] = &[
     },
 ];
 
-/// autoscaling/v1 to v2.
+/// Converts autoscaling/v1 to v2.
 pub(super) fn to_v2(obj: &mut Object) {
     let percent = obj.object_mut("spec").remove("targetCPUUtilizationPercentage");
     let mut metrics: Vec<Value> = take_annotation(obj, METRICS)
@@ -98,7 +97,7 @@ pub(super) fn to_v2(obj: &mut Object) {
     }
 }
 
-/// autoscaling/v2 to v1.
+/// Converts autoscaling/v2 to v1.
 pub(super) fn to_v1(obj: &mut Object) {
     let take = |obj: &mut Object, part: &str, name: &str| {
         obj.root.get_mut(part).and_then(Value::as_object_mut).and_then(|map| map.remove(name))
@@ -152,7 +151,7 @@ fn cpu_percent<'v>(metric: &'v Value, holder: &str) -> Option<&'v Value> {
     metric.at(&["resource", holder, "averageUtilization"]).filter(|percent| !percent.is_null())
 }
 
-/// The name of a member of v1.
+/// Returns the v1 name of a field.
 fn first_name(name: &str, holder: &str) -> Str {
     match name.strip_prefix('*') {
         Some(rest) => Str::from(format!("{holder}{rest}")),
@@ -181,7 +180,7 @@ fn metric_to_v1(metric: &Value, holder: &str) -> Value {
     Value::Object(out)
 }
 
-/// What v1 writes out also where v2 says nothing.
+/// Returns the value that v1 writes for a field that v2 omits.
 fn always(kind: &str, name: &str, holder: &str) -> Option<Value> {
     let is_written = match holder {
         "target" => matches!((kind, name), ("Object", "*Value") | ("Pods", "*AverageValue")),
@@ -194,7 +193,7 @@ fn always(kind: &str, name: &str, holder: &str) -> Option<Value> {
     is_written.then(|| Value::from("0"))
 }
 
-/// Metrics of v1; `None` when they cannot be read.
+/// Converts the metrics of v1; `None` when they are invalid.
 fn metrics_to_v2(list: &Value, holder: &'static str) -> Option<Vec<Value>> {
     list.as_array()?.iter().map(|metric| metric_to_v2(metric, holder)).collect()
 }
@@ -230,7 +229,7 @@ fn metric_to_v2(metric: &Value, holder: &'static str) -> Option<Value> {
     Some(Value::Object(out))
 }
 
-/// What a metric of v1 is compared with follows from the members that it has.
+/// Derives the target type of a v1 metric from its fields.
 fn target_kind(kind: &str, given: &Map) -> &'static str {
     let has = |name: &str| member(given, name).is_some_and(|value| !value.is_null());
     match kind {
@@ -250,14 +249,14 @@ fn put(map: &mut Map, path: &[&'static str], holder: &'static str, value: Value)
     }
 }
 
-/// A member by its name, in any case: Go reads so.
+/// Returns a field by its name; like Go, ignores case.
 fn member<'m>(map: &'m Map, name: &str) -> Option<&'m Value> {
     map.get(name).or_else(|| {
         map.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     })
 }
 
-/// Behavior with the names of the internal Go struct, all of which are written out.
+/// Converts behavior to the internal Go struct, which writes all its fields.
 fn internal_behavior(behavior: &Value) -> Value {
     let rules = |name: &str| {
         let Some(rules) = behavior.get(name).filter(|rules| !rules.is_null()) else {
@@ -282,7 +281,7 @@ fn internal_behavior(behavior: &Value) -> Value {
     value!({"ScaleUp": (rules("scaleUp")), "ScaleDown": (rules("scaleDown"))})
 }
 
-/// Names that begin with a small letter; members that are null are left out.
+/// Lowercases the first letter of all names and drops null fields.
 fn lower_case(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -309,7 +308,7 @@ fn write_annotation(obj: &mut Object, name: &str, value: &Value) {
     annotations.sort();
 }
 
-/// Takes an annotation out; what it holds, if it can be read.
+/// Removes an annotation and returns its JSON value if it is valid.
 fn take_annotation(obj: &mut Object, name: &str) -> Option<Value> {
     let annotations = obj.root.get_mut("metadata")?.as_object_mut()?.get_mut("annotations")?;
     let text = annotations.as_object_mut()?.remove(name)?;

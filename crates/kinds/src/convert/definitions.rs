@@ -1,9 +1,9 @@
-//! CustomResourceDefinitions in v1beta1: the version in which kube-apiserver stores them, since it is the
-//! shorter one (issue 82292). What all versions of a definition have in common stands there once.
+//! Conversion of CustomResourceDefinitions to and from v1beta1, in which kube-apiserver stores them because it is
+//! shorter (issue 82292). There, fields that all versions share are top-level fields.
 
 use keelson_meta::{Map, Object, Str, Value, value};
 
-/// What a version has in v1, and where it stands in v1beta1 when all versions have the same.
+/// Fields of a version in v1, and the top-level field of v1beta1 for a value that all versions share.
 const SHARED: [(&str, &str); 4] = [
     ("schema", "validation"),
     ("subresources", "subresources"),
@@ -11,7 +11,7 @@ const SHARED: [(&str, &str); 4] = [
     ("selectableFields", "selectableFields"),
 ];
 
-/// Members of the spec in the order of the Go struct.
+/// Fields of the spec in the order of the Go struct.
 const SPEC: [&str; 11] = [
     "group",
     "version",
@@ -26,7 +26,7 @@ const SPEC: [&str; 11] = [
     "preserveUnknownFields",
 ];
 
-/// v1 to v1beta1.
+/// Converts v1 to v1beta1.
 pub(super) fn to_v1beta1(obj: &mut Object) {
     let spec = obj.object_mut("spec");
     let mut versions = take_maps(spec, "versions");
@@ -62,7 +62,7 @@ pub(super) fn to_v1beta1(obj: &mut Object) {
             }
         }
     }
-    // A pointer there, and a value in v1.
+    // A pointer in v1beta1, a value in v1.
     spec.entry_or("preserveUnknownFields", || Value::Bool(false));
     let place = |name: &Str| SPEC.iter().position(|known| name == known);
     let mut members: Vec<(Str, Value)> = std::mem::take(spec).into_iter().collect();
@@ -70,7 +70,7 @@ pub(super) fn to_v1beta1(obj: &mut Object) {
     *spec = members.into_iter().collect();
 }
 
-/// v1beta1, with the defaults of that version, to v1.
+/// Converts v1beta1, with its defaults, to v1.
 pub(super) fn to_v1(obj: &mut Object) {
     let spec = obj.object_mut("spec");
     default_names(spec);
@@ -117,7 +117,7 @@ fn default_names(spec: &mut Map) {
     }
 }
 
-/// Takes out a list of maps.
+/// Removes a list of maps.
 fn take_maps(from: &mut Map, name: &str) -> Vec<Map> {
     let Some(Value::Array(items)) = from.remove(name) else { return vec![] };
     let maps = items.into_iter().filter_map(|item| match item {
@@ -137,7 +137,7 @@ fn put_maps(to: &mut Map, name: &str, maps: Vec<Map>) {
 mod tests {
     use super::*;
 
-    /// Both forms of the same definition.
+    /// Checks the conversion of a definition in both directions.
     fn check(v1: Value, v1beta1: Value) {
         let mut obj = Object::from_value(v1.clone()).expect("a map");
         to_v1beta1(&mut obj);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_versions_have_stands_once() {
+    fn shared_fields_are_stored_once() {
         let names = value!({"kind": "A", "plural": "as", "singular": "a", "listKind": "AList"});
         let schema = value!({"openAPIV3Schema": {"type": "object"}});
         let subresources = value!({"status": {}});
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_versions_differ_in_stays_with_them() {
+    fn different_fields_stay_in_their_versions() {
         let names = value!({"kind": "A", "plural": "as", "singular": "a", "listKind": "AList"});
         let versions = value!([
             {"name": "v1", "schema": {"openAPIV3Schema": {"type": "object"}},

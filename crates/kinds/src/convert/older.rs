@@ -1,9 +1,9 @@
-//! Versions that are read where a cluster has kept objects since they were served, brought to those of
-//! today. What has the same form in both is not named here.
+//! Conversion of versions that are no longer served, but in which a cluster may still store objects. Versions with an
+//! identical schema need no conversion.
 
 use keelson_meta::{GroupVersionKind, Map, Object, Value, value};
 
-/// Moves an object of an older version to the newest one.
+/// Converts an object of an older version to the newest one.
 pub(super) fn to_newest(obj: &mut Object, from: &GroupVersionKind) {
     match (from.kind.as_str(), from.version.as_str()) {
         ("Ingress", "v1beta1") => ingress(obj.object_mut("spec")),
@@ -32,7 +32,7 @@ pub(super) fn to_newest(obj: &mut Object, from: &GroupVersionKind) {
     }
 }
 
-/// Moves an object of the newest version to an older one that is served on request.
+/// Converts an object of the newest version to an older one that can be enabled.
 pub(super) fn from_newest(obj: &mut Object, to: &GroupVersionKind) {
     let inline = |spec: &mut Map| {
         each(spec.object_at("devices"), "requests", |request| {
@@ -61,7 +61,7 @@ fn rename(map: &mut Map, from: &str, to: &str) {
     }
 }
 
-/// Changes each map of a list.
+/// Calls `change` for each map of a list.
 fn each(map: &mut Map, list: &str, mut change: impl FnMut(&mut Map)) {
     let items = map.get_mut(list).and_then(Value::as_array_mut);
     items.into_iter().flatten().filter_map(Value::as_object_mut).for_each(&mut change);
@@ -81,7 +81,7 @@ fn ingress(spec: &mut Map) {
     });
 }
 
-/// A backend names its service and the service's port side by side.
+/// Converts a backend, which has the service name and port as two fields.
 fn backend(backend: &mut Map) {
     let Some(name) = backend.remove("serviceName") else { return };
     let port = match backend.remove("servicePort") {
@@ -92,7 +92,7 @@ fn backend(backend: &mut Map) {
     backend.insert("service", value!({"name": (name), "port": (port)}));
 }
 
-/// Where an endpoint is stood in one map.
+/// Converts an endpoint, which has its location in one map.
 fn endpoint(endpoint: &mut Map) {
     let Some(Value::Object(mut topology)) = endpoint.remove("topology") else { return };
     topology.remove("kubernetes.io/hostname");
@@ -104,7 +104,7 @@ fn endpoint(endpoint: &mut Map) {
     }
 }
 
-/// A request that has no alternatives had no part of its own for what it asks.
+/// Converts requests: those without alternatives had no `exactly` field.
 fn requests(spec: &mut Map) {
     each(spec.object_at("devices"), "requests", |request| {
         let (kept, exactly): (Vec<_>, Vec<_>) = std::mem::take(request)

@@ -1,4 +1,4 @@
-//! Defaults in a schema must be values that it takes (apiextensions `pkg/apiserver/schema/defaulting`,
+//! Validates the defaults in a schema against the schema (apiextensions `pkg/apiserver/schema/defaulting`,
 //! `ValidateDefaults`).
 
 use super::members::{at, flag, invalid, listed, named, text};
@@ -8,30 +8,30 @@ use keelson_schema::structural::{self, DEPTH_MAX, Structural};
 
 const METADATA: [&str; 3] = ["metadata", "kind", "apiVersion"];
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Copy)]
 struct Place<'p> {
     field: &'p str,
     depth: usize,
     is_root: bool,
-    /// The members from the resource around it, where it is in that resource's type or metadata.
+    /// The path from the enclosing resource, if the schema is in its type or metadata.
     meta: Option<&'p Meta<'p>>,
 }
 
-/// A way into the type or metadata of a resource; `None` is an item of a list.
+/// A path into the type or metadata of a resource; `None` is a list item.
 struct Meta<'p> {
     step: Option<&'p str>,
     before: Option<&'p Meta<'p>>,
 }
 
-/// The faults of all defaults in the schema of a whole object.
-pub fn faults(schema: &Map, field: &str) -> ErrorList {
+/// Validates all defaults in the schema of an object.
+pub fn validate(schema: &Map, field: &str) -> ErrorList {
     let mut errors = ErrorList::new();
     walk(schema, Place { field, depth: 0, is_root: true, meta: None }, &mut errors);
     errors
 }
 
-/// Whether a schema, or one in it, names a default.
+/// Returns whether a schema or one inside it has a default.
 pub(super) fn is_any(schema: &Map, depth: usize) -> bool {
     let inner = |inner: &Map| depth < DEPTH_MAX && is_any(inner, depth + 1);
     let members = ["items", "additionalProperties", "not"];
@@ -48,10 +48,10 @@ fn walk(schema: &Map, place: Place<'_>, errors: &mut ErrorList) {
     let is_resource = place.is_root || flag(schema, "x-kubernetes-embedded-resource");
     let meta = place.meta.filter(|_| !is_resource);
     if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
-        of_default(schema, default, Place { meta, ..place }, errors);
+        validate_default(schema, default, Place { meta, ..place }, errors);
     }
     let (field, depth) = (place.field, place.depth + 1);
-    // Those in additionalProperties are not looked at.
+    // Upstream does not validate defaults in `additionalProperties`.
     if let Some(items) = schema.get("items").and_then(Value::as_object) {
         let step = meta.map(|before| Meta { step: None, before: Some(before) });
         let field = format!("{field}.items");
@@ -65,7 +65,7 @@ fn walk(schema: &Map, place: Place<'_>, errors: &mut ErrorList) {
     }
 }
 
-fn of_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mut ErrorList) {
+fn validate_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mut ErrorList) {
     let field = format!("{}.default", place.field);
     let read = Structural::read(Some(&Value::Object(schema.clone()))).for_defaults();
     let found = match place.meta {
@@ -85,22 +85,22 @@ fn of_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mut Erro
             match text(schema, "type") {
                 "" => read.check_default(default),
                 kind if open_api::TYPES.contains(&kind) => read.check_default(default),
-                unknown => return errors.push(of_unknown_type(unknown, default, &field)),
+                unknown => return errors.push(unknown_type_error(unknown, default, &field)),
             }
         }
     };
     for fault in found.iter() {
         let place = match fault.field.as_str() {
             "" | "<nil>" => field.clone(),
-            // That of a value of a map begins with a dot.
+            // The path of a map value starts with a dot.
             inner => format!("{field}.{}", inner.trim_start_matches('.')),
         };
         errors.push(FieldError { field: place, ..fault.clone() });
     }
 }
 
-/// No value is of a type that there is not.
-fn of_unknown_type(kind: &str, default: &Value, field: &str) -> FieldError {
+/// Returns the error of a default whose schema has an unknown type.
+fn unknown_type_error(kind: &str, default: &Value, field: &str) -> FieldError {
     let given = match default {
         Value::Int(_) => "integer",
         Value::Float(_) => "number",
@@ -113,7 +113,7 @@ fn of_unknown_type(kind: &str, default: &Value, field: &str) -> FieldError {
     at(field, FieldError::type_invalid(&Path::ROOT, given, &why))
 }
 
-/// A resource in which a default stands in its place.
+/// Builds a resource that has the default at its path.
 fn resource(meta: &Meta<'_>, default: &Value) -> Map {
     let (mut value, mut at) = (default.clone(), Some(meta));
     while let Some(Meta { step, before }) = at {

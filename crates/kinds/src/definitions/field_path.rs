@@ -1,11 +1,11 @@
-//! Paths to fields of a schema, such as `.spec.a['b.c']` (apiextensions `pkg/apiserver/schema/cel`,
+//! Resolves the paths of `fieldPath`, such as `.spec.a['b.c']` (apiextensions `pkg/apiserver/schema/cel`,
 //! `ValidFieldPath`).
 
 use keelson_meta::{Map, Value};
 
 const NO_FIELD: &str = "does not refer to a valid field";
 
-/// The schema that a path leads to, with the names on the way; else why it leads nowhere.
+/// Returns the schema at a path and the field names along it, or why the path is invalid.
 pub(super) fn find<'m>(
     path: &str,
     schema: &'m Map,
@@ -36,30 +36,30 @@ pub(super) fn find<'m>(
     Ok((names, at))
 }
 
-/// Members that no property names are looked at only where there are no properties.
+/// Returns the schema of a member: from `additionalProperties` only if there are no `properties`.
 fn member<'m>(schema: &'m Map, name: &str) -> Option<&'m Map> {
     match schema.get("properties").and_then(Value::as_object).filter(|known| !known.is_empty()) {
         Some(known) => known.get(name)?.as_object(),
         None => match schema.get("additionalProperties")? {
             Value::Object(values) => Some(values),
-            // Of these values nothing is known.
+            // The values have no schema.
             Value::Bool(_) => Some(const { &Map::new() }),
             _ => None,
         },
     }
 }
 
-/// The name behind a dot, and what follows it.
+/// Splits off the name after a dot. Returns it and the rest.
 fn dotted(text: &str) -> Result<(&str, &str), String> {
     match text.as_bytes().first() {
         None => Err("unexpected end of JSON path".to_owned()),
-        // The scanner takes one for a name.
+        // Upstream's scanner takes the character as a name.
         Some(b'.' | b'[') => Err(NO_FIELD.to_owned()),
         Some(_) => Ok(text.split_at(text.find(['.', '[']).unwrap_or(text.len()))),
     }
 }
 
-/// The name in `['...']`, and what follows it.
+/// Splits off the name in `['...']`. Returns it and the rest.
 fn bracketed(text: &str) -> Result<(String, &str), String> {
     let inner = text.strip_prefix("['").ok_or(NO_FIELD)?;
     let (mut name, mut chars) = (String::new(), inner.char_indices());

@@ -1,5 +1,4 @@
-//! What schemas say of how lists and maps are merged (`x-kubernetes-list-type`, `-list-map-keys`,
-//! `-map-type`).
+//! Validates `x-kubernetes-list-type`, `x-kubernetes-list-map-keys` and `x-kubernetes-map-type`.
 
 use super::members::{flag, forbidden, invalid, not_supported, required, text, wrong_type};
 use keelson_meta::{ErrorList, Map, Value};
@@ -11,8 +10,8 @@ const MAP_TYPE: &str = "x-kubernetes-map-type";
 const LIST_TYPES: [&str; 3] = ["atomic", "set", "map"];
 const MAP_TYPES: [&str; 2] = ["atomic", "granular"];
 
-/// The faults of one schema; those in it are looked at elsewhere.
-pub(super) fn faults(schema: &Map, field: &str, errors: &mut ErrorList) {
+/// Validates one schema, without the schemas inside it.
+pub(super) fn validate(schema: &Map, field: &str, errors: &mut ErrorList) {
     if let Some(map) = schema.get(MAP_TYPE).and_then(Value::as_str) {
         if text(schema, "type") != "object" {
             let why = "must be object if x-kubernetes-map-type is specified";
@@ -43,11 +42,11 @@ pub(super) fn faults(schema: &Map, field: &str, errors: &mut ErrorList) {
     }
     let items = schema.get("items").and_then(Value::as_object);
     match list {
-        Some("map") => of_map(schema, items, &keys, field, errors),
+        Some("map") => validate_map(schema, items, &keys, field, errors),
         Some("set") => {
             if let Some(items) = items {
                 if text(schema, "type") == "array" {
-                    of_set(items, field, errors);
+                    validate_set(items, field, errors);
                 }
                 nullable_items(items, "set", field, errors);
             }
@@ -56,8 +55,8 @@ pub(super) fn faults(schema: &Map, field: &str, errors: &mut ErrorList) {
     }
 }
 
-/// Items of a set are compared as a whole, and must be merged so, too.
-fn of_set(items: &Map, field: &str, errors: &mut ErrorList) {
+/// Validates the items of a list of type `set`: they must be atomic.
+fn validate_set(items: &Map, field: &str, errors: &mut ErrorList) {
     let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
     match text(items, "type") {
         "array" if !matches!(text(items, LIST_TYPE), "" | "atomic") => {
@@ -65,7 +64,7 @@ fn of_set(items: &Map, field: &str, errors: &mut ErrorList) {
             errors.push(invalid(field, text(items, LIST_TYPE), why));
         }
         "object" if text(items, MAP_TYPE) != "atomic" => {
-            // The value shown is that of the list type.
+            // Upstream shows the list type as the value.
             let shown = items.get(LIST_TYPE).cloned().unwrap_or_default();
             errors.push(invalid(format!("{field}.items.{MAP_TYPE}"), shown, why));
         }
@@ -80,7 +79,13 @@ fn nullable_items(items: &Map, list: &str, field: &str, errors: &mut ErrorList) 
     }
 }
 
-fn of_map(schema: &Map, items: Option<&Map>, keys: &[&str], field: &str, errors: &mut ErrorList) {
+fn validate_map(
+    schema: &Map,
+    items: Option<&Map>,
+    keys: &[&str],
+    field: &str,
+    errors: &mut ErrorList,
+) {
     if keys.is_empty() {
         let why = "must not be empty if x-kubernetes-list-type is map";
         errors.push(required(format!("{field}.{KEYS}"), why));
@@ -94,7 +99,7 @@ fn of_map(schema: &Map, items: Option<&Map>, keys: &[&str], field: &str, errors:
     };
     let kind = text(items, "type");
     match kind {
-        "object" => of_keys(items, keys, field, errors),
+        "object" => validate_keys(items, keys, field, errors),
         kind => {
             let why = "must be object if parent array's x-kubernetes-list-type is map";
             errors.push(invalid(format!("{field}.items.type"), kind, why));
@@ -122,7 +127,7 @@ fn property<'m>(items: &'m Map, key: &str) -> Option<&'m Map> {
     items.get("properties")?.get(key)?.as_object()
 }
 
-fn of_keys(items: &Map, keys: &[&str], field: &str, errors: &mut ErrorList) {
+fn validate_keys(items: &Map, keys: &[&str], field: &str, errors: &mut ErrorList) {
     let mut seen = HashSet::new();
     let shown = || Value::Array(keys.iter().map(|key| Value::from(*key)).collect());
     let at_keys = || format!("{field}.{KEYS}");
@@ -131,7 +136,7 @@ fn of_keys(items: &Map, keys: &[&str], field: &str, errors: &mut ErrorList) {
             Some(member) if matches!(text(member, "type"), "array" | "object") => {
                 let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
                 let field = format!("{field}.items.properties[{key}].type");
-                // The value shown is the type of the items.
+                // Upstream shows the type of the items as the value.
                 errors.push(invalid(field, text(items, "type"), why));
             }
             Some(_) => {}

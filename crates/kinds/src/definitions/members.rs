@@ -1,4 +1,4 @@
-//! Members of schemas, and faults of them.
+//! Helpers to read the fields of schemas and to report errors at a path that is already formatted.
 
 use keelson_meta::{FieldError, Map, Path, Value};
 
@@ -10,13 +10,13 @@ pub(super) fn flag(schema: &Map, name: &str) -> bool {
     schema.get(name) == Some(&true.into())
 }
 
-/// The schemas in a member that is an object of schemas, such as `properties`.
+/// Iterates over the schemas in a map of schemas, such as `properties`.
 pub(super) fn named<'m>(schema: &'m Map, name: &str) -> impl Iterator<Item = (&'m str, &'m Map)> {
     let members = schema.get(name).and_then(Value::as_object).into_iter().flat_map(Map::iter);
     members.filter_map(|(name, member)| Some((name.as_str(), member.as_object()?)))
 }
 
-/// The schemas in a member that is a list of schemas, such as `anyOf`.
+/// Iterates over the schemas in a list of schemas, such as `anyOf`.
 pub(super) fn listed<'m>(schema: &'m Map, name: &str) -> impl Iterator<Item = &'m Map> {
     let members = schema.get(name).and_then(Value::as_array).unwrap_or_default();
     members.iter().filter_map(Value::as_object)
@@ -38,7 +38,7 @@ pub(super) fn not_supported(field: String, value: &str, known: &[&str]) -> Field
     at(&field, FieldError::not_supported(&Path::ROOT, value, known))
 }
 
-/// A type that does not fit what else a schema says.
+/// Returns the error of a `type` that contradicts other fields of a schema.
 pub(super) fn wrong_type(schema: &Map, field: &str, why: &str) -> FieldError {
     match text(schema, "type") {
         "" => required(format!("{field}.type"), why),
@@ -46,7 +46,7 @@ pub(super) fn wrong_type(schema: &Map, field: &str, why: &str) -> FieldError {
     }
 }
 
-/// Puts a fault at a field that is written out.
+/// Sets the path of an error.
 pub(super) fn at(field: &str, error: FieldError) -> FieldError {
     FieldError { field: field.to_owned(), ..error }
 }

@@ -1,5 +1,5 @@
-//! What kube-apiserver asks of every schema in a definition, structural or not (apiextensions
-//! `pkg/apis/apiextensions/validation`, `ValidateCustomResourceDefinitionOpenAPISchema`).
+//! Validates every schema in a definition, structural or not (apiextensions `pkg/apis/apiextensions/validation`,
+//! `ValidateCustomResourceDefinitionOpenAPISchema`).
 
 use super::members::{flag, forbidden, invalid, listed, named, not_supported, text};
 use super::{lists, rules};
@@ -8,48 +8,48 @@ use keelson_schema::structural::DEPTH_MAX;
 use std::collections::HashSet;
 
 pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-/// Members that JSON schemas may have and these may not.
+/// Fields of JSON schemas that are not supported.
 const UNSUPPORTED: [&str; 6] =
     ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"];
 const METADATA: [&str; 3] = ["metadata", "kind", "apiVersion"];
 
-/// What holds for a schema because of those around it.
+/// What a schema inherits from the schemas around it.
 #[derive(Clone, Copy)]
 struct Scope<'a> {
     is_root: bool,
     depth: usize,
-    /// It is part of the type or metadata of a resource.
-    in_meta: bool,
+    /// Whether it is part of the type or metadata of a resource.
+    in_metadata: bool,
     /// Why defaults must not be set.
     no_default: Option<&'a str>,
 }
 
-const ROOT: Scope<'static> = Scope { is_root: true, depth: 0, in_meta: false, no_default: None };
+const ROOT: Scope<'static> =
+    Scope { is_root: true, depth: 0, in_metadata: false, no_default: None };
 
-/// What was found.
+/// The result of a validation.
 #[derive(Default)]
-struct Found {
+struct Findings {
     errors: ErrorList,
-    /// The fields of the schemas that are refused, or in which one is.
-    refused: HashSet<String>,
+    /// The paths of invalid schemas and of the schemas around them.
+    invalid: HashSet<String>,
 }
 
-/// The faults of a schema and of all schemas in it.
-pub(super) fn faults(schema: &Map, field: &str) -> ErrorList {
-    let mut found = Found::default();
+/// Validates a schema and all schemas inside it.
+pub(super) fn validate(schema: &Map, field: &str) -> ErrorList {
+    let mut found = Findings::default();
     check(schema, ROOT, field, &mut found);
     found.errors
 }
 
-/// The fields of the schemas that are refused, or in which one is: their rules might be wrong only because of
-/// that.
-pub fn refused(schema: &Map, field: &str) -> HashSet<String> {
-    let mut found = Found::default();
+/// Returns the paths of invalid schemas and of the schemas around them. CEL errors there may only be a consequence.
+pub fn invalid_schema_fields(schema: &Map, field: &str) -> HashSet<String> {
+    let mut found = Findings::default();
     check(schema, ROOT, field, &mut found);
-    found.refused
+    found.invalid
 }
 
-fn check(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Found) {
+fn check(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Findings) {
     if scope.depth > DEPTH_MAX {
         return;
     }
@@ -60,14 +60,14 @@ fn check(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Found) {
     if schema.get(preserve) == Some(&Value::Bool(false)) {
         errors.push(invalid(format!("{field}.{preserve}"), false, "must be true or undefined"));
     }
-    lists::faults(schema, field, errors);
-    rules::faults(schema, field, errors);
+    lists::validate(schema, field, errors);
+    rules::validate(schema, field, errors);
     if errors.len() > before || errors.is_full() {
-        found.refused.insert(field.to_owned());
+        found.invalid.insert(field.to_owned());
     }
 }
 
-fn schemas_in(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Found) {
+fn schemas_in(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Findings) {
     unsupported(schema, scope, field, &mut found.errors);
     let inner = Scope { is_root: false, depth: scope.depth + 1, ..scope };
     additional(schema, inner, field, found);
@@ -76,7 +76,7 @@ fn schemas_in(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Found) {
         let is_meta = is_resource && METADATA.contains(&name);
         let reason = format!("in top-level {name}");
         let no_default = if is_meta && scope.is_root { Some(&*reason) } else { scope.no_default };
-        let inner = Scope { in_meta: scope.in_meta || is_meta, no_default, ..inner };
+        let inner = Scope { in_metadata: scope.in_metadata || is_meta, no_default, ..inner };
         check(member, inner, &format!("{field}.properties[{name}]"), found);
     }
     if let Some(not) = schema.get("not").and_then(Value::as_object) {
@@ -109,7 +109,7 @@ fn unsupported(schema: &Map, scope: Scope<'_>, field: &str, errors: &mut ErrorLi
     }
     for name in UNSUPPORTED {
         let is_set = schema.get(name).is_some_and(|value| match name {
-            // Empty ones are set, too.
+            // An empty value is set too.
             "additionalItems" | "dependencies" | "$ref" => !value.is_null(),
             _ => !value.is_empty(),
         });
@@ -126,7 +126,7 @@ fn unsupported(schema: &Map, scope: Scope<'_>, field: &str, errors: &mut ErrorLi
         errors.push(forbidden(format!("{field}.items"), why));
     }
     let embedded = "x-kubernetes-embedded-resource";
-    if scope.in_meta && flag(schema, embedded) {
+    if scope.in_metadata && flag(schema, embedded) {
         let why = "must not be used inside of resource meta";
         errors.push(forbidden(format!("{field}.{embedded}"), why));
     }
@@ -137,8 +137,8 @@ fn unsupported(schema: &Map, scope: Scope<'_>, field: &str, errors: &mut ErrorLi
     }
 }
 
-/// What is said of members that no property names.
-fn additional(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Found) {
+/// Validates `additionalProperties`.
+fn additional(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Findings) {
     let Some(values) = schema.get("additionalProperties").filter(|values| !values.is_null()) else {
         return;
     };
@@ -150,7 +150,7 @@ fn additional(schema: &Map, scope: Scope<'_>, field: &str, found: &mut Found) {
     }
     let Some(values) = values.as_object() else { return };
     let mut scope = scope;
-    if scope.in_meta {
+    if scope.in_metadata {
         scope.no_default = Some("inside additionalProperties applying to object metadata");
     }
     check(values, scope, &field, found);

@@ -1,4 +1,4 @@
-//! What rules of a schema say beside their expressions (`x-kubernetes-validations`).
+//! Validates the fields of `x-kubernetes-validations` other than the CEL expressions.
 
 use super::field_path;
 use super::members::{invalid, listed, not_supported, required, text};
@@ -7,14 +7,14 @@ use keelson_meta::{ErrorList, Map, Value};
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// The faults of the rules of one schema; those of schemas in it are looked at elsewhere.
-pub(super) fn faults(schema: &Map, field: &str, errors: &mut ErrorList) {
+/// Validates the rules of one schema, without the schemas inside it.
+pub(super) fn validate(schema: &Map, field: &str, errors: &mut ErrorList) {
     for (i, rule) in listed(schema, "x-kubernetes-validations").enumerate() {
-        of_rule(rule, schema, &format!("{field}.x-kubernetes-validations[{i}]"), errors);
+        validate_rule(rule, schema, &format!("{field}.x-kubernetes-validations[{i}]"), errors);
     }
 }
 
-fn of_rule(rule: &Map, schema: &Map, place: &str, errors: &mut ErrorList) {
+fn validate_rule(rule: &Map, schema: &Map, place: &str, errors: &mut ErrorList) {
     let field = |name: &str| format!("{place}.{name}");
     let (source, message) = (text(rule, "rule").trim(), text(rule, "message"));
     let trimmed = message.trim();
@@ -48,7 +48,7 @@ fn of_rule(rule: &Map, schema: &Map, place: &str, errors: &mut ErrorList) {
     if has_line_breaks(path) {
         errors.push(invalid(field("fieldPath"), path, "must not contain line breaks"));
     }
-    // Of what no structural schema can be made of, no path is looked at.
+    // Paths are not validated in a schema that cannot be structural.
     let is_readable = super::structural::unsupported(schema, 0).is_none();
     if is_readable && field_path::find(path, schema, true).is_err() {
         errors.push(invalid(field("fieldPath"), path, "must be a valid path"));

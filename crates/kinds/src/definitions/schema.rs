@@ -1,11 +1,11 @@
-//! Which OpenAPI v3 schemas a version may have (apiextensions `pkg/apis/apiextensions/validation`,
+//! Validates the OpenAPI v3 schema of a version (apiextensions `pkg/apis/apiextensions/validation`,
 //! `validateCustomResourceDefinitionValidation`).
 
 use super::members::{flag, forbidden, invalid, text};
-use super::{defaults, internal, open_api, structural};
+use super::{defaults, internal_types, open_api, structural};
 use keelson_meta::{ErrorList, Map, Value};
 
-/// The members that a root may have beside a status subresource, as upstream's internal type calls them.
+/// The fields of a root schema that are allowed with a status subresource, by their internal Go names.
 const ROOT_FIELDS: [&str; 22] = [
     "Description",
     "Type",
@@ -31,7 +31,7 @@ const ROOT_FIELDS: [&str; 22] = [
     "XValidations",
 ];
 
-/// The faults of the schema of a whole object, but for those of expressions in its rules.
+/// Validates the schema of an object, except for the CEL expressions of its rules.
 pub(super) fn root(schema: &Map, field: &str, has_status: bool, errors: &mut ErrorList) {
     let mut found = ErrorList::new();
     if has_status {
@@ -42,26 +42,27 @@ pub(super) fn root(schema: &Map, field: &str, has_status: bool, errors: &mut Err
     }
     let unsupported = structural::unsupported(schema, 0);
     if unsupported.is_none() {
-        let faults = structural::faults(schema, field);
-        let is_structural = faults.is_empty();
-        found.extend(faults);
+        let messages = structural::validate(schema, field);
+        let is_structural = messages.is_empty();
+        found.extend(messages);
         if is_structural {
-            found.extend(defaults::faults(schema, field));
+            found.extend(defaults::validate(schema, field));
         }
     }
-    found.extend(open_api::faults(schema, field));
+    found.extend(open_api::validate(schema, field));
     if let (Some(why), true) = (unsupported, found.is_empty()) {
         found.push(invalid(field.to_owned(), "", &why));
     }
     errors.extend(found);
 }
 
-/// Whether a schema is structural.
+/// Returns whether a schema is structural.
 pub fn is_structural(schema: &Map) -> bool {
-    structural::unsupported(schema, 0).is_none() && structural::faults(schema, "").is_empty()
+    structural::unsupported(schema, 0).is_none() && structural::validate(schema, "").is_empty()
 }
 
-/// With a status subresource, the schema of `status` is taken out of the root, which must not say more of it.
+/// With a status subresource, upstream takes the schema of `status` from the root, which may have only certain
+/// fields.
 fn with_status(schema: &Map, field: &str, errors: &mut ErrorList) {
     let kind = text(schema, "type");
     let is_before_type =
@@ -70,24 +71,24 @@ fn with_status(schema: &Map, field: &str, errors: &mut ErrorList) {
         let why = "only \"object\" is allowed as the type at the root of the schema if the status \
                    subresource is enabled";
         errors.push(invalid(format!("{field}.type"), kind, why));
-    } else if schema.iter().any(|(name, value)| !may_stand_at_root(name, value)) {
+    } else if schema.iter().any(|(name, value)| !is_allowed_at_root(name, value)) {
         let fields = ROOT_FIELDS.join(" ");
         let why = format!(
             "only [{fields}] fields are allowed at the root of the schema if the status subresource is \
              enabled"
         );
-        errors.push(invalid(field.to_owned(), internal::schema(schema), &why));
+        errors.push(invalid(field.to_owned(), internal_types::schema(schema), &why));
     }
 }
 
-fn may_stand_at_root(name: &str, value: &Value) -> bool {
+fn is_allowed_at_root(name: &str, value: &Value) -> bool {
     let is_set = !value.is_null() && *value != Value::Bool(false) && *value != Value::from("");
     let name = match name {
         "x-kubernetes-preserve-unknown-fields" => "XPreserveUnknownFields",
         "x-kubernetes-validations" => "XValidations",
         name => name,
     };
-    // `false` for properties beyond those that are named is something to say, too.
+    // `additionalProperties: false` counts as set.
     let is_pointer = matches!(name, "additionalProperties" | "default");
     let is_set = is_set || (is_pointer && !value.is_null());
     !is_set || ROOT_FIELDS.iter().any(|known| known.eq_ignore_ascii_case(name))

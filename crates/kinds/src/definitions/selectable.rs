@@ -1,17 +1,17 @@
-//! Fields that field selectors may ask for (`selectableFields`).
+//! Validates `selectableFields`.
 
 use super::field_path;
 use super::members::{at, flag, named, text};
 use keelson_meta::{ErrorList, FieldError, Map, Path, Value};
 use std::collections::HashSet;
 
-/// Fields of one version.
+/// Selectable fields of one version.
 const FIELDS_MAX: usize = 8;
 
-/// The faults of the selectable fields of a version with this schema.
+/// Validates the selectable fields of a version with this schema.
 pub(super) fn fields(fields: &[Value], schema: &Map, field: &str, errors: &mut ErrorList) {
     let mut seen = HashSet::new();
-    // Where any member may stand, `metadata` is one of them.
+    // A schema that allows any field also allows `metadata`.
     let has_metadata = named(schema, "properties").any(|(name, _)| name == "metadata");
     for (i, given) in fields.iter().enumerate() {
         let place = format!("{field}[{i}].jsonPath");

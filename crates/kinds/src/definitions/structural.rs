@@ -1,6 +1,5 @@
-//! Which schemas are structural (apiextensions `pkg/apiserver/schema`, `NewStructural` and
-//! `ValidateStructural`): every value has a type of its own, and what `anyOf` and the like say only asks more
-//! of values.
+//! Checks that schemas are structural (apiextensions `pkg/apiserver/schema`, `NewStructural` and
+//! `ValidateStructural`): every value has a type, and `anyOf`, `allOf`, `oneOf` and `not` only add value validations.
 
 use super::members::{flag, forbidden, invalid, listed, named, required, text};
 use keelson_meta::{ErrorList, Map, Value};
@@ -8,17 +7,17 @@ use keelson_schema::structural::{DEPTH_MAX, is_pattern};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// Good patterns that are remembered.
-const GOOD_PATTERNS_MAX: usize = 512;
-/// Bytes of a pattern that is remembered.
-const GOOD_PATTERN_BYTES_MAX: usize = 512;
+/// Valid patterns that are cached.
+const VALID_PATTERNS_MAX: usize = 512;
+/// Bytes of a pattern that is cached.
+const VALID_PATTERN_BYTES_MAX: usize = 512;
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const QUANTIFIERS: [&str; 3] = ["anyOf", "allOf", "oneOf"];
 
-/// Members of which no structural schema can be made, in the order in which they are looked for.
+/// Fields that a structural schema cannot have, in upstream's order.
 const UNSUPPORTED: [(&str, &str); 7] = [
     ("id", "id"),
     ("$schema", "schema"),
@@ -29,7 +28,7 @@ const UNSUPPORTED: [(&str, &str); 7] = [
     ("dependencies", "dependencies"),
 ];
 
-/// What a schema below `anyOf` and the like must not say.
+/// Fields that a schema inside a logical operator (`anyOf` and the like) must not have.
 const FORBIDDEN: [(&str, &str); 13] = [
     ("type", "must be empty to be structural"),
     ("additionalProperties", "must be undefined to be structural"),
@@ -46,7 +45,7 @@ const FORBIDDEN: [(&str, &str); 13] = [
     ("x-kubernetes-validations", "must be empty to be structural"),
 ];
 
-/// Where a schema stands in the one around it.
+/// The position of a schema in the enclosing one.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Root,
@@ -54,7 +53,7 @@ enum Place {
     Item,
 }
 
-/// Why no structural schema can be made of a schema.
+/// Returns why a schema cannot be converted to a structural schema.
 pub(super) fn unsupported(schema: &Map, depth: usize) -> Option<String> {
     if depth > DEPTH_MAX {
         return None;
@@ -81,8 +80,8 @@ pub(super) fn unsupported(schema: &Map, depth: usize) -> Option<String> {
         .or_else(|| named(schema, "properties").find_map(|(_, member)| inner(member)))
 }
 
-/// The faults of a schema of a whole object, sorted by their messages.
-pub(super) fn faults(schema: &Map, field: &str) -> ErrorList {
+/// Validates the structural schema of an object. Sorts the errors by message.
+pub(super) fn validate(schema: &Map, field: &str) -> ErrorList {
     let mut errors = ErrorList::new();
     invariants(schema, Place::Root, 0, field, &mut errors);
     complete_values(schema, Some(schema), (field, field), 0, &mut errors);
@@ -122,15 +121,15 @@ fn invariants(schema: &Map, place: Place, depth: usize, field: &str, errors: &mu
             }
         }
     }
-    // Two forms of an int-or-string may name types below `anyOf`.
+    // Two forms of an int-or-string may have types inside `anyOf`.
     let skips_any = is_int_or_string(schema);
     let skips_first = listed(schema, "allOf").next().is_some_and(is_int_or_string);
     value_validation(schema, (skips_any, skips_first), depth, field, errors);
-    of_type(schema, place, field, errors);
-    of_resource(schema, place, field, errors);
+    validate_type(schema, place, field, errors);
+    validate_embedded_resource(schema, place, field, errors);
 }
 
-/// Whether `anyOf` is that of an int-or-string: an integer, then a string, and nothing else.
+/// Returns whether `anyOf` has exactly the form of an int-or-string: an integer, then a string.
 fn is_int_or_string(schema: &Map) -> bool {
     let is_type = |inner: &Map, kind: &str| {
         text(inner, "type") == kind
@@ -140,7 +139,7 @@ fn is_int_or_string(schema: &Map) -> bool {
     matches!(all[..], [one, two] if is_type(one, "integer") && is_type(two, "string"))
 }
 
-fn of_type(schema: &Map, place: Place, field: &str, errors: &mut ErrorList) {
+fn validate_type(schema: &Map, place: Place, field: &str, errors: &mut ErrorList) {
     let (kind, is_embedded) = (text(schema, "type"), flag(schema, EMBEDDED));
     let at_type = || format!("{field}.type");
     if is_embedded && kind != "object" {
@@ -167,8 +166,8 @@ fn of_type(schema: &Map, place: Place, field: &str, errors: &mut ErrorList) {
     }
 }
 
-/// What a schema says of the type and metadata of a resource.
-fn of_resource(schema: &Map, place: Place, field: &str, errors: &mut ErrorList) {
+/// Validates the type and metadata fields of a root schema or embedded resource.
+fn validate_embedded_resource(schema: &Map, place: Place, field: &str, errors: &mut ErrorList) {
     let is_embedded = flag(schema, EMBEDDED);
     if place != Place::Root && !is_embedded {
         return;
@@ -182,7 +181,7 @@ fn of_resource(schema: &Map, place: Place, field: &str, errors: &mut ErrorList) 
             let why = format!("must be {wanted}");
             errors.push(invalid(format!("{field}.type"), text(member, "type"), &why));
         }
-        if name == "metadata" && place == Place::Root && says_more_of_metadata(member) {
+        if name == "metadata" && place == Place::Root && restricts_more_of_metadata(member) {
             let why = "must not specify anything other than name and generateName, but metadata is \
                        implicitly specified";
             errors.push(forbidden(field, why));
@@ -195,13 +194,13 @@ fn of_resource(schema: &Map, place: Place, field: &str, errors: &mut ErrorList) 
     }
 }
 
-fn says_more_of_metadata(schema: &Map) -> bool {
+fn restricts_more_of_metadata(schema: &Map) -> bool {
     schema.iter().any(|(name, value)| match name.as_str() {
         "type" | "default" => false,
         "properties" => value.as_object().is_some_and(|properties| {
             properties.iter().any(|(name, _)| name != "name" && name != "generateName")
         }),
-        // Empty ones count where upstream tells them from none.
+        // An empty value counts as set where upstream distinguishes it from nil.
         "additionalProperties"
         | "externalDocs"
         | "items"
@@ -209,12 +208,12 @@ fn says_more_of_metadata(schema: &Map) -> bool {
         | "required"
         | "x-kubernetes-list-map-keys"
         | "x-kubernetes-validations" => !value.is_null(),
-        // Numbers count, 0 too.
+        // A number counts as set, even 0.
         _ => !value.is_empty() || value.as_int().is_some(),
     })
 }
 
-/// What a schema asks of values beside their type.
+/// Validates the value validations of a schema.
 fn value_validation(
     schema: &Map,
     (skips_any, skips_first_of_all): (bool, bool),
@@ -234,33 +233,33 @@ fn value_validation(
     if let Some(not) = schema.get("not").and_then(Value::as_object) {
         nested(not, false, depth + 1, &format!("{field}.not"), errors);
     }
-    if let Some(why) = schema.get("pattern").and_then(Value::as_str).and_then(pattern_fault) {
+    if let Some(why) = schema.get("pattern").and_then(Value::as_str).and_then(pattern_error) {
         let why = format!("must be a valid regular expression, but isn't: {why}");
         errors.push(invalid(format!("{field}.pattern"), text(schema, "pattern"), &why));
     }
 }
 
-/// Why a pattern cannot be used, in the words of Go. Compiling patterns would be most of the work of checking a
-/// definition, and the definitions of a cluster have a few in common: those that were good are remembered.
-fn pattern_fault(pattern: &str) -> Option<String> {
-    static GOOD: Mutex<BTreeSet<Box<str>>> = Mutex::new(BTreeSet::new());
-    let good = || GOOD.lock().unwrap_or_else(PoisonError::into_inner);
+/// Returns the error of an invalid pattern, with Go's message. Caches valid patterns: compiling them would dominate
+/// the validation of a definition, and the definitions of a cluster share many.
+fn pattern_error(pattern: &str) -> Option<String> {
+    static VALID: Mutex<BTreeSet<Box<str>>> = Mutex::new(BTreeSet::new());
+    let good = || VALID.lock().unwrap_or_else(PoisonError::into_inner);
     if good().contains(pattern) {
         return None;
     }
     let go = keelson_cel::check_pattern(pattern).err();
-    let fault = go.or_else(|| (!is_pattern(pattern)).then(|| "error parsing regexp".to_owned()));
-    if fault.is_none() && pattern.len() <= GOOD_PATTERN_BYTES_MAX {
+    let error = go.or_else(|| (!is_pattern(pattern)).then(|| "error parsing regexp".to_owned()));
+    if error.is_none() && pattern.len() <= VALID_PATTERN_BYTES_MAX {
         let mut good = good();
-        if good.len() == GOOD_PATTERNS_MAX {
+        if good.len() == VALID_PATTERNS_MAX {
             good.clear();
         }
         good.insert(pattern.into());
     }
-    fault
+    error
 }
 
-/// The faults of a schema below `anyOf` and the like.
+/// Validates a schema inside a logical operator.
 fn nested(schema: &Map, skips_any: bool, depth: usize, field: &str, errors: &mut ErrorList) {
     if depth > DEPTH_MAX {
         return;
@@ -287,8 +286,8 @@ fn nested(schema: &Map, skips_any: bool, depth: usize, field: &str, errors: &mut
     }
 }
 
-/// Fields that `anyOf` and the like of the root speak of must be fields of the schema itself. The first field
-/// is that of the schema itself, the second that of the schema that asks more of it.
+/// Checks that every field inside a logical operator is also a field of the schema itself. The first path is that of
+/// the schema, the second that of the operator.
 fn complete_values(
     asked: &Map,
     schema: Option<&Map>,
@@ -341,10 +340,10 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn metadata_of_a_root_says_nothing_but_of_names() {
+    fn root_metadata_restricts_only_names() {
         let check = |member: Value, expected: bool| {
             let schema = member.as_object().expect("a schema");
-            assert_eq!(says_more_of_metadata(schema), expected, "{member:?}");
+            assert_eq!(restricts_more_of_metadata(schema), expected, "{member:?}");
         };
         for (member, expected) in [
             (value!({"type": "object", "properties": {}}), false),

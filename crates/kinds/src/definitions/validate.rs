@@ -1,21 +1,21 @@
-//! Validation of CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Faults name
-//! fields of upstream's internal type: what all versions have in common stands at the top there.
+//! Validates CustomResourceDefinitions (apiextensions `pkg/apis/apiextensions/validation`). Errors have the paths of
+//! upstream's internal type, where fields that all versions share are top-level fields.
 
 use super::members::at;
-use super::{defaults, internal, schema, selectable, structural};
-use crate::admission::client;
-use crate::check::At;
+use super::{defaults, internal_types, schema, selectable, structural};
+use crate::admission::client_config;
+use crate::check::Field;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
 use std::collections::HashSet;
 
-/// Approves a group that belongs to Kubernetes.
+/// The annotation that approves a group of Kubernetes.
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_PAGE: &str = "https://github.com/kubernetes/enhancements/pull/1111";
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] =
     ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
-/// Bytes of the warning of a deprecated version.
+/// Bytes of a `deprecationWarning`.
 const WARNING_BYTES_MAX: usize = 256;
 
 fn required(field: &str, why: &str) -> FieldError {
@@ -30,7 +30,7 @@ fn text<'m>(map: &'m Map, name: &str) -> &'m str {
     map.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The faults of a definition; `old` is what an update changes.
+/// Validates a definition, or an update of `old`.
 pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let empty = Map::new();
@@ -42,7 +42,7 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         let why = "must be spec.names.plural+\".\"+spec.group";
         errors.push(invalid("metadata.name", new.name(), why));
     }
-    of_group(group, &mut errors);
+    validate_group(group, &mut errors);
     match text(spec, "scope") {
         "" => errors.push(required("spec.scope", "")),
         "Cluster" | "Namespaced" => {}
@@ -51,7 +51,7 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
             errors.push(at("spec.scope", error));
         }
     }
-    schemas_are_there(spec, &mut errors);
+    require_schemas(spec, &mut errors);
     let keeps_unknown = spec.get("preserveUnknownFields") == Some(&true.into());
     if keeps_unknown && super::schemas(new).iter().any(|(_, schema, _)| defaults::is_any(schema, 0))
     {
@@ -59,8 +59,8 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
     versions(spec, &mut errors);
-    of_names(names, &mut errors);
-    in_common_of_all(spec, &mut errors);
+    validate_names(names, &mut errors);
+    validate_common(spec, &mut errors);
     let strategy = new.at(&["spec", "conversion", "strategy"]).and_then(Value::as_str);
     if let Some(strategy) = strategy.filter(|strategy| keeps_unknown && *strategy != "None") {
         let why = "must be None if spec.preserveUnknownFields is true";
@@ -115,26 +115,26 @@ fn approval(new: &Object, group: &str, old: Option<&Object>, errors: &mut ErrorL
     }
 }
 
-fn of_group(group: &str, errors: &mut ErrorList) {
+fn validate_group(group: &str, errors: &mut ErrorList) {
     if group.is_empty() {
         return errors.push(required("spec.group", ""));
     }
-    let faults = names::is_dns1123_subdomain(group);
-    if !faults.is_empty() {
-        errors.push(invalid("spec.group", group, &faults.join(",")));
+    let messages = names::is_dns1123_subdomain(group);
+    if !messages.is_empty() {
+        errors.push(invalid("spec.group", group, &messages.join(",")));
     } else if !group.contains('.') {
         errors.push(invalid("spec.group", group, "should be a domain with at least one dot"));
     }
 }
 
-/// Whether all versions say the same of something; upstream lifts it to the top of the spec then.
-pub(super) fn in_common(versions: &[Value], name: &str) -> bool {
+/// Returns whether all versions have the same value of a field, which upstream then makes a top-level field.
+pub(super) fn is_common(versions: &[Value], name: &str) -> bool {
     let mut all = versions.iter().map(|version| version.get(name));
     let first = all.next().flatten();
     first.is_some() && all.all(|other| other == first)
 }
 
-fn schemas_are_there(spec: &Map, errors: &mut ErrorList) {
+fn require_schemas(spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
     for (i, version) in versions.iter().enumerate() {
         if version.at(&["schema", "openAPIV3Schema"]).is_none() {
@@ -154,14 +154,14 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
         let name = version.str_at(&["name"]).unwrap_or_default();
         is_unique &= seen.insert(name);
         storage += usize::from(is(version, "storage"));
-        let faults = names::is_dns1035_label(name);
-        if !faults.is_empty() {
-            errors.push(invalid(&format!("{field}.name"), name, &faults.join(",")));
+        let messages = names::is_dns1035_label(name);
+        if !messages.is_empty() {
+            errors.push(invalid(&format!("{field}.name"), name, &messages.join(",")));
         }
         let warning = version.get("deprecationWarning").and_then(Value::as_str);
         if let Some(warning) = warning {
             let field = format!("{field}.deprecationWarning");
-            of_warning(warning, is(version, "deprecated"), &field, errors);
+            validate_deprecation_warning(warning, is(version, "deprecated"), &field, errors);
         }
         members(versions, version, &field, errors);
     }
@@ -177,14 +177,19 @@ fn versions(spec: &Map, errors: &mut ErrorList) {
         errors.push(invalid("spec.versions", shown(), why));
     }
     let first = versions.first().and_then(|version| version.str_at(&["name"])).unwrap_or_default();
-    let faults = names::is_dns1035_label(first);
-    if !first.is_empty() && !faults.is_empty() {
-        // Upstream's internal type has the first version in a place of its own.
-        errors.push(invalid("spec.version", first, &faults.join(",")));
+    let messages = names::is_dns1035_label(first);
+    if !first.is_empty() && !messages.is_empty() {
+        // Upstream's internal type has a field of its own for the first version.
+        errors.push(invalid("spec.version", first, &messages.join(",")));
     }
 }
 
-fn of_warning(warning: &str, is_deprecated: bool, field: &str, errors: &mut ErrorList) {
+fn validate_deprecation_warning(
+    warning: &str,
+    is_deprecated: bool,
+    field: &str,
+    errors: &mut ErrorList,
+) {
     if !is_deprecated {
         return errors.push(invalid(field, warning, "can only be set for deprecated versions"));
     }
@@ -203,7 +208,7 @@ fn of_warning(warning: &str, is_deprecated: bool, field: &str, errors: &mut Erro
     }
 }
 
-/// Whether Go's `unicode.IsPrint` says so: of white space only the space, nothing invisible.
+/// Returns whether a character is printable, as Go's `unicode.IsPrint`: no white space except the space.
 fn is_printable(c: char) -> bool {
     let is_invisible = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e000}'..='\u{f8ff}' | '\u{fff9}'..='\u{fffb}'
@@ -211,10 +216,10 @@ fn is_printable(c: char) -> bool {
     c == ' ' || !(c.is_control() || c.is_whitespace() || is_invisible)
 }
 
-/// Of selectable fields that all versions have in common, where they have no schema in common.
+/// The error of selectable fields that all versions share without a shared schema.
 const NO_SCHEMA: &str = "may only be set when validations.schema is included";
 
-fn of_selectable(version: &Value, field: &str, errors: &mut ErrorList) {
+fn validate_selectable_fields(version: &Value, field: &str, errors: &mut ErrorList) {
     let fields = version.array_at(&["selectableFields"]);
     if fields.is_empty() {
         return;
@@ -235,7 +240,7 @@ fn of_selectable(version: &Value, field: &str, errors: &mut ErrorList) {
             if let Some(why) = unsupported {
                 errors.push(invalid(&format!("{place}.schema.openAPIV3Schema"), "", &why));
             }
-            // No path leads into what no structural schema can be made of: kube-apiserver panics there.
+            // Skip schemas that cannot be structural: kube-apiserver panics there.
             let mut found = ErrorList::new();
             selectable::fields(fields, &Map::new(), field, &mut found);
             let told =
@@ -246,18 +251,18 @@ fn of_selectable(version: &Value, field: &str, errors: &mut ErrorList) {
     errors.push(invalid(field, "", why));
 }
 
-/// What all versions have in common stands at the top in upstream's internal type.
-fn in_common_of_all(spec: &Map, errors: &mut ErrorList) {
+/// Validates the fields that all versions share, at the top-level paths of upstream's internal type.
+fn validate_common(spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
     if let Some(first) = versions.first() {
         members(versions, first, "spec", errors);
     }
 }
 
-/// What a version has beside its name; at the top, in the field `spec`, what all have in common.
+/// Validates the fields of a version; for `spec`, those that all versions share.
 fn members(versions: &[Value], version: &Value, place: &str, errors: &mut ErrorList) {
     let is_top = place == "spec";
-    let stands_here = |name: &str| in_common(versions, name) == is_top;
+    let stands_here = |name: &str| is_common(versions, name) == is_top;
     let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
     if let Some(schema) = schema.filter(|_| stands_here("schema")) {
         let has_status = |version: &Value| {
@@ -269,7 +274,7 @@ fn members(versions: &[Value], version: &Value, place: &str, errors: &mut ErrorL
     }
     let scale = version.at(&["subresources", "scale"]).and_then(Value::as_object);
     if let Some(scale) = scale.filter(|_| stands_here("subresources")) {
-        of_scale(scale, &format!("{place}.subresources.scale"), errors);
+        validate_scale(scale, &format!("{place}.subresources.scale"), errors);
     }
     if stands_here("additionalPrinterColumns") {
         let field = format!("{place}.additionalPrinterColumns");
@@ -277,19 +282,20 @@ fn members(versions: &[Value], version: &Value, place: &str, errors: &mut ErrorL
     }
     if stands_here("selectableFields") && version.get("selectableFields").is_some() {
         let field = format!("{place}.selectableFields");
-        if !is_top && in_common(versions, "schema") {
+        if !is_top && is_common(versions, "schema") {
             let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
             return errors.push(invalid(&field, "", why));
         }
         let is_any = !version.array_at(&["selectableFields"]).is_empty();
-        if is_any && is_top && !in_common(versions, "schema") {
+        if is_any && is_top && !is_common(versions, "schema") {
             return errors.push(invalid(&field, "", NO_SCHEMA));
         }
-        of_selectable(version, &field, errors);
+        validate_selectable_fields(version, &field, errors);
     }
 }
 
-/// Versions as upstream's messages show them: its internal type, with what they have in common lifted off.
+/// Formats versions as upstream's messages show them: in its internal type, without the fields that all versions
+/// share.
 fn internal_versions(versions: &[Value]) -> Value {
     let shown = versions.iter().map(|version| {
         let mut out = Map::new();
@@ -306,10 +312,10 @@ fn internal_versions(versions: &[Value]) -> Value {
             ("AdditionalPrinterColumns", "additionalPrinterColumns"),
             ("SelectableFields", "selectableFields"),
         ] {
-            let own = version.get(of).filter(|_| !in_common(versions, of));
+            let own = version.get(of).filter(|_| !is_common(versions, of));
             out.insert(
                 Str::new_static(name),
-                own.map_or(Value::Null, |own| internal::member(of, own)),
+                own.map_or(Value::Null, |own| internal_types::member(of, own)),
             );
         }
         Value::Object(out)
@@ -354,7 +360,7 @@ fn simple_path(path: &str, field: &str, errors: &mut ErrorList) -> bool {
     is_simple
 }
 
-fn of_scale(scale: &Map, field: &str, errors: &mut ErrorList) {
+fn validate_scale(scale: &Map, field: &str, errors: &mut ErrorList) {
     let mut check = |name: &str, is_required: bool, roots: &[&str], why: &str| {
         let (path, field) = (text(scale, name), format!("{field}.{name}"));
         if path.is_empty() {
@@ -373,16 +379,16 @@ fn of_scale(scale: &Map, field: &str, errors: &mut ErrorList) {
     check("labelSelectorPath", false, &[".spec.", ".status."], why);
 }
 
-fn of_names(given: &Map, errors: &mut ErrorList) {
+fn validate_names(given: &Map, errors: &mut ErrorList) {
     for name in ["plural", "singular", "kind", "listKind"] {
         let (value, field) = (text(given, name), format!("spec.names.{name}"));
         let is_kind = matches!(name, "kind" | "listKind");
         let label = if is_kind { value.to_lowercase() } else { value.to_owned() };
-        let faults = if value.is_empty() { vec![] } else { names::is_dns1035_label(&label) };
+        let messages = if value.is_empty() { vec![] } else { names::is_dns1035_label(&label) };
         if value.is_empty() {
             errors.push(required(&field, ""));
-        } else if !faults.is_empty() {
-            let why = faults.join(",");
+        } else if !messages.is_empty() {
+            let why = messages.join(",");
             let why = if is_kind {
                 format!("may have mixed case, but should otherwise match: {why}")
             } else {
@@ -394,10 +400,10 @@ fn of_names(given: &Map, errors: &mut ErrorList) {
     for name in ["shortNames", "categories"] {
         let words = given.get(name).and_then(Value::as_array).unwrap_or_default();
         for (i, word) in words.iter().filter_map(Value::as_str).enumerate() {
-            let faults = names::is_dns1035_label(word);
-            if !faults.is_empty() {
+            let messages = names::is_dns1035_label(word);
+            if !messages.is_empty() {
                 let field = format!("spec.names.{name}[{i}]");
-                errors.push(invalid(&field, word, &faults.join(",")));
+                errors.push(invalid(&field, word, &messages.join(",")));
             }
         }
     }
@@ -433,7 +439,9 @@ fn conversion(spec: &Map, errors: &mut ErrorList) {
                 None => {
                     errors.push(required(client_field, "required when strategy is set to Webhook"));
                 }
-                Some(given) => client(&At::new(Some(given), Path::new(client_field)), errors),
+                Some(given) => {
+                    client_config(&Field::new(Some(given), Path::new(client_field)), errors)
+                }
             }
             review_versions(reviews, reviews_field, errors);
         }
@@ -469,7 +477,7 @@ fn review_versions(reviews: Option<&Value>, field: &str, errors: &mut ErrorList)
     }
 }
 
-/// What was a storage version must stay one of the versions.
+/// Checks that every stored version is still one of the versions.
 fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
     let name = |version: &Value| version.str_at(&["name"]).unwrap_or_default().to_owned();
@@ -482,7 +490,7 @@ fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     let mut missing: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
     for version in versions {
         let name = version.str_at(&["name"]).unwrap_or_default();
-        // One that stands twice is not found again.
+        // Like upstream, a duplicate version is not found a second time.
         let is_stored = missing.remove(name);
         if version.get("storage") == Some(&true.into()) && !is_stored {
             let why = format!("must have the storage version {name}");
@@ -501,7 +509,7 @@ fn stored_versions(new: &Object, spec: &Map, errors: &mut ErrorList) {
     }
 }
 
-/// What may not change: the group and the plural never, the rest once the definition is established.
+/// Checks immutable fields: the group and plural always, the others once the definition is established.
 fn immutable(new: &Object, old: &Object, errors: &mut ErrorList) {
     let is_established = super::has_condition(old, "Established");
     for (path, always) in [

@@ -1,9 +1,9 @@
-//! What drivers and the scheduler write into the status of a claim.
+//! Validates the status of a ResourceClaim.
 
 use super::requests::{Names, reference, references};
 use super::{configuration, driver, not_too_many, parameters, toleration, unique};
-use crate::check::At;
-use crate::same::alike;
+use crate::check::Field;
+use crate::equality::equal_or_empty;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Object, Str, Value, names, value};
 use std::collections::{BTreeSet, HashSet};
@@ -19,14 +19,14 @@ const DATA_BYTES_MAX: usize = 10 * 1024;
 const INTERFACE_NAME_BYTES_MAX: usize = 256;
 const HARDWARE_ADDRESS_BYTES_MAX: usize = 128;
 
-/// Driver, pool, device and share.
+/// Driver, pool, device and share ID.
 type DeviceId<'v> = [&'v str; 4];
 
 fn device_id(item: &Value) -> DeviceId<'_> {
     ["driver", "pool", "device", "shareID"].map(|name| item.str_at(&[name]).unwrap_or_default())
 }
 
-/// A device as messages show it.
+/// A device as error messages show it, and whether it has a share ID.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Shown<'v>(DeviceId<'v>, bool);
 
@@ -41,13 +41,13 @@ fn shown(item: &Value) -> Shown<'_> {
     Shown(device_id(item), item.get("shareID").is_some_and(|share| !share.is_null()))
 }
 
-/// Checks a write to the status of a claim.
+/// Validates a status update of a claim.
 pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let devices_claimed = spec.field("devices");
     let known = Names::of(&devices_claimed);
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     let consumers = status.field("reservedFor");
     if not_too_many(&consumers, CONSUMERS_MAX, &mut errors) {
         for consumer in consumers.items() {
@@ -66,7 +66,7 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     reserved(new, old, &consumers, allocation.is_set(), &mut errors);
     let before = old.and_then(|old| old.at(&["status", "allocation"])).filter(|v| !v.is_null());
     match before {
-        Some(before) if allocation.is_set() && !alike(allocation.value, before) => {
+        Some(before) if allocation.is_set() && !equal_or_empty(allocation.value, before) => {
             allocation.invalid(&mut errors, IMMUTABLE);
         }
         None if allocation.is_set() => result(&allocation, &known, &mut errors),
@@ -75,11 +75,11 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// A claim that is going away takes no new consumers, and one that is not allocated has none.
+/// Validates `reservedFor`: a terminating claim gets no new consumers, and an unallocated one has none.
 fn reserved(
     new: &Object,
     old: Option<&Object>,
-    consumers: &At<'_, '_>,
+    consumers: &Field<'_, '_>,
     is_allocated: bool,
     errors: &mut ErrorList,
 ) {
@@ -100,7 +100,7 @@ fn reserved(
     }
 }
 
-fn device_status(at: &At<'_, '_>, allocated: &HashSet<DeviceId<'_>>, errors: &mut ErrorList) {
+fn device_status(at: &Field<'_, '_>, allocated: &HashSet<DeviceId<'_>>, errors: &mut ErrorList) {
     driver(&at.field("driver"), errors);
     pool(&at.field("pool"), errors);
     at.field("device").rule(errors, names::is_dns1123_label);
@@ -137,8 +137,8 @@ fn device_status(at: &At<'_, '_>, allocated: &HashSet<DeviceId<'_>>, errors: &mu
     }
 }
 
-/// `10.9.8.7/24`, in the form in which an address is always written.
-fn interface_address(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates an interface address such as `10.9.8.7/24`, which must be in canonical form.
+fn interface_address(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let parsed = at.text().split_once('/').and_then(|(address, bits)| {
         let address: std::net::IpAddr = address.parse().ok()?;
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
@@ -162,7 +162,7 @@ fn interface_address(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-pub(super) fn pool(at: &At<'_, '_>, errors: &mut ErrorList) {
+pub(super) fn pool(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if !at.not_empty(errors, "") {
         return;
     }
@@ -176,8 +176,8 @@ pub(super) fn pool(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A UUID in lower case, with its four hyphens.
-fn uid(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a UUID: lower case, with four hyphens.
+fn uid(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let text = at.text();
     if !matches!(text.len(), 32 | 36 | 38 | 45) {
         let words = format!("error validating uid: invalid UUID length: {}", text.len());
@@ -198,7 +198,7 @@ fn uid(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn result(allocation: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
+fn result(allocation: &Field<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
     let devices = allocation.field("devices");
     let results = devices.field("results");
     if not_too_many(&results, RESULTS_MAX, errors) {
@@ -219,7 +219,7 @@ fn result(allocation: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
     }
 }
 
-fn allocated_device(at: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
+fn allocated_device(at: &Field<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
     reference(&at.field("request"), known, errors);
     driver(&at.field("driver"), errors);
     pool(&at.field("pool"), errors);
@@ -232,7 +232,7 @@ fn allocated_device(at: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) 
     }
 }
 
-pub(super) fn binding_conditions(at: &At<'_, '_>, errors: &mut ErrorList) {
+pub(super) fn binding_conditions(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let (wanted, failed) = (at.field("bindingConditions"), at.field("bindingFailureConditions"));
     for list in [&wanted, &failed] {
         if not_too_many(list, BINDING_CONDITIONS_MAX, errors) {

@@ -1,7 +1,7 @@
-//! What a claim asks for: requests, the constraints between them, and configuration for their drivers.
+//! Validates the device requests of a claim, their constraints and their configuration.
 
 use super::{configuration, fully_qualified, named, not_too_many, selectors, toleration, unique};
-use crate::check::At;
+use crate::check::Field;
 use crate::gates;
 use keelson_cel::Version;
 use keelson_meta::{ErrorList, Feature, FieldError, Object, Path, Str, Value, names};
@@ -14,12 +14,12 @@ const CONFIGS_MAX: usize = 32;
 const NOT_A_REQUEST: &str = "must be the name of a request in the claim or the name of a request \
                              and a subrequest separated by '/'";
 
-/// The names of requests, with those of their choices.
+/// The names of requests, with the names of their subrequests.
 pub(super) struct Names<'v>(HashMap<&'v str, HashSet<&'v str>>);
 
 impl<'v> Names<'v> {
-    /// The names in a claim's `devices`.
-    pub fn of(devices: &At<'v, '_>) -> Names<'v> {
+    /// Collects the names in the `devices` of a claim.
+    pub fn of(devices: &Field<'v, '_>) -> Names<'v> {
         let text = |value: &'v Value| value.str_at(&["name"]).unwrap_or_default();
         let requests = devices.get("requests").as_array().unwrap_or_default();
         let choices =
@@ -37,8 +37,8 @@ impl<'v> Names<'v> {
     }
 }
 
-/// Checks `devices` of a claim.
-pub(super) fn validate(devices: &At<'_, '_>, version: Version) -> ErrorList {
+/// Validates `devices` of a claim.
+pub(super) fn validate(devices: &Field<'_, '_>, version: Version) -> ErrorList {
     let mut errors = ErrorList::new();
     let known = Names::of(devices);
     let requests = devices.field("requests");
@@ -60,7 +60,7 @@ pub(super) fn validate(devices: &At<'_, '_>, version: Version) -> ErrorList {
     errors
 }
 
-/// Who asks for administrative access to devices does so in a namespace that allows it.
+/// Validates that requests for admin access are in a namespace that allows it.
 pub(super) fn validate_admin_access(
     spec: Option<&Value>,
     labels: &dyn Fn() -> Vec<(Str, Str)>,
@@ -74,7 +74,7 @@ pub(super) fn validate_admin_access(
     if allows_admin(labels) {
         return errors;
     }
-    // Upstream names the place so in templates, too.
+    // Upstream uses this path in templates too.
     let spec = Path::new("spec");
     let devices = spec.field("devices");
     let requests = devices.field("requests");
@@ -83,7 +83,7 @@ pub(super) fn validate_admin_access(
     errors
 }
 
-/// The same for what a claim is given; a claim that was given such access keeps it.
+/// Validates admin access of allocation results. A claim that already has it keeps it.
 pub(super) fn validate_admin_results(
     new: &Object,
     old: &Object,
@@ -119,7 +119,7 @@ fn allows_admin(labels: &dyn Fn() -> Vec<(Str, Str)>) -> bool {
     labels().iter().any(is_wanted)
 }
 
-fn validate_request(request: &At<'_, '_>, version: Version, errors: &mut ErrorList) {
+fn validate_request(request: &Field<'_, '_>, version: Version, errors: &mut ErrorList) {
     request.field("name").rule(errors, names::is_dns1123_label);
     let (exactly, choices) = (request.field("exactly"), request.field("firstAvailable"));
     match (exactly.is_set(), !choices.array().is_empty()) {
@@ -143,7 +143,7 @@ fn validate_request(request: &At<'_, '_>, version: Version, errors: &mut ErrorLi
     }
 }
 
-fn devices_of(at: &At<'_, '_>, version: Version, errors: &mut ErrorList) {
+fn devices_of(at: &Field<'_, '_>, version: Version, errors: &mut ErrorList) {
     at.field("deviceClassName").required_rule(errors, names::is_dns1123_subdomain);
     selectors(&at.field("selectors"), version, errors);
     let (mode, count) = (at.field("allocationMode"), at.field("count"));
@@ -160,7 +160,7 @@ fn devices_of(at: &At<'_, '_>, version: Version, errors: &mut ErrorList) {
     at.field("tolerations").items().for_each(|at| toleration(&at, errors));
 }
 
-fn constraint(at: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
+fn constraint(at: &Field<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
     references(&at.field("requests"), known, errors);
     let (same, distinct) = (at.field("matchAttribute"), at.field("distinctAttribute"));
     if same.is_set() {
@@ -170,15 +170,15 @@ fn constraint(at: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
     } else if !gates::is_on(Feature::DRAConsumableCapacity) {
         same.required(errors, "");
     } else {
-        // The words are upstream's, also where none of them is set.
+        // Upstream uses this message even if none of them is set.
         let words = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but \
                      multiple fields are set";
         at.required(errors, words);
     }
 }
 
-/// Names of requests, or of a request and one of its choices.
-pub(super) fn references(list: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
+/// Validates references to requests or subrequests.
+pub(super) fn references(list: &Field<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
     if !not_too_many(list, REQUESTS_MAX, errors) {
         return;
     }
@@ -186,8 +186,8 @@ pub(super) fn references(list: &At<'_, '_>, known: &Names<'_>, errors: &mut Erro
     unique(list, |item| item.as_str().unwrap_or_default(), errors);
 }
 
-/// One such name.
-pub(super) fn reference(at: &At<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
+/// Validates one reference.
+pub(super) fn reference(at: &Field<'_, '_>, known: &Names<'_>, errors: &mut ErrorList) {
     let name = at.text();
     if name.split('/').count() > 2 {
         return at.invalid_as(errors, name, NOT_A_REQUEST);

@@ -1,17 +1,17 @@
-//! ResourceSlices: the devices that a driver offers, and the counters that they share.
+//! ResourceSlices.
 
 use super::allocation::{binding_conditions, pool};
 use super::{driver, identifier, named, not_too_many, unique};
-use crate::check::{At, child, children, default};
+use crate::check::{Field, child, children, default};
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::status::{quote, show};
-use keelson_meta::{ErrorList, FieldError, Object, Path, Quantity, Seen, Str, Value, names};
+use keelson_meta::{ErrorList, FieldError, Object, Path, Quantity, SmallSet, Str, Value, names};
 
 const DEVICES_MAX: usize = 128;
-/// The same for a slice whose devices have taints or use counters.
+/// The limit for a slice whose devices have taints or consume counters.
 const LARGE_DEVICES_MAX: usize = 64;
-const FACTS_MAX: usize = 32;
+const ATTRIBUTES_MAX: usize = 32;
 const TAINTS_MAX: usize = 16;
 const COUNTER_SETS_MAX: usize = 8;
 const CONSUMPTIONS_MAX: usize = 2;
@@ -28,9 +28,9 @@ pub(crate) fn slice(base: Strategy) -> Strategy {
     Strategy {
         prepare_create: |slice| {
             let now = slice.creation_timestamp().to_owned();
-            date_taints(slice, &now);
+            set_taint_times(slice, &now);
         },
-        note_time: |slice, _, now| date_taints(slice, now),
+        record_time: |slice, _, now| set_taint_times(slice, now),
         validate,
         warnings: |slice, _| {
             let name = slice.str_at(&["spec", "driver"]);
@@ -46,8 +46,8 @@ pub(crate) fn slice(base: Strategy) -> Strategy {
     }
 }
 
-/// A taint says since when it is there.
-fn date_taints(slice: &mut Object, now: &str) {
+/// Sets `timeAdded` of new taints.
+fn set_taint_times(slice: &mut Object, now: &str) {
     let Some(spec) = child(&mut slice.root, "spec") else { return };
     for device in children(spec, "devices") {
         for taint in children(device, "taints") {
@@ -58,14 +58,14 @@ fn date_taints(slice: &mut Object, now: &str) {
 
 fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     source(&spec, &mut errors);
     if let Some(old) = old {
-        let before = At::of(old, "spec");
+        let before = Field::of(old, "spec");
         let (now, then) = (spec.field("pool"), before.field("pool"));
         now.field("name").unchanged_value(&mut errors, then.get("name"));
         spec.field("driver").unchanged_value(&mut errors, before.get("driver"));
-        // Upstream shows a pointer.
+        // Upstream shows the value as a pointer.
         let node = spec.field("nodeName");
         if node.value != before.get("nodeName") {
             node.invalid(&mut errors, IMMUTABLE);
@@ -76,8 +76,8 @@ fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Who offers the devices.
-fn source(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the driver and the pool.
+fn source(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     driver(&spec.field("driver"), errors);
     let at = spec.field("pool");
     pool(&at.field("name"), errors);
@@ -91,8 +91,8 @@ fn source(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Where the devices of a slice, or one of them, can be used: one way says so.
-fn nodes(at: &At<'_, '_>, is_slice: bool, words: &str, errors: &mut ErrorList) {
+/// Validates the node selection of a slice or device: exactly one of the fields must be set.
+fn nodes(at: &Field<'_, '_>, is_slice: bool, words: &str, errors: &mut ErrorList) {
     let mut set: Vec<&str> = vec![];
     let name = at.field("nodeName");
     if name.is_set() {
@@ -137,8 +137,8 @@ fn nodes(at: &At<'_, '_>, is_slice: bool, words: &str, errors: &mut ErrorList) {
     }
 }
 
-/// The devices, or the counters that those of other slices share.
-fn contents(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the devices or the shared counters.
+fn contents(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let (devices, counters) = (spec.field("devices"), spec.field("sharedCounters"));
     if !devices.array().is_empty() && !counters.array().is_empty() {
         let words = "only one of `sharedCounters` or `devices` is allowed";
@@ -163,7 +163,7 @@ fn contents(spec: &At<'_, '_>, errors: &mut ErrorList) {
     unique(&counters, named("name"), errors);
 }
 
-fn counter_map(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn counter_map(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let count = at.value.as_object().map_or(0, keelson_meta::Map::len);
     if count == 0 {
         return at.required(errors, "");
@@ -178,15 +178,15 @@ fn counter_map(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn device(at: &At<'_, '_>, is_each: bool, errors: &mut ErrorList) {
+fn device(at: &Field<'_, '_>, is_each: bool, errors: &mut ErrorList) {
     at.field("name").rule(errors, names::is_dns1123_label);
     let (attributes, capacity) = (at.field("attributes"), at.field("capacity"));
     for (name, fact) in attributes.entries() {
-        fact_name(&attributes.path, name, errors);
+        attribute_name(&attributes.path, name, errors);
         attribute(&fact, errors);
     }
     for (name, amount) in capacity.entries() {
-        fact_name(&capacity.path, name, errors);
+        attribute_name(&capacity.path, name, errors);
         let policy = amount.field("requestPolicy");
         if policy.is_set() && at.flag("allowMultipleAllocations") {
             request_policy(&policy, &amount.field("value"), errors);
@@ -195,9 +195,10 @@ fn device(at: &At<'_, '_>, is_each: bool, errors: &mut ErrorList) {
         }
     }
     let count = attributes.entries().count() + capacity.entries().count();
-    if count > FACTS_MAX {
-        let words =
-            format!("the total number of attributes and capacities must not exceed {FACTS_MAX}");
+    if count > ATTRIBUTES_MAX {
+        let words = format!(
+            "the total number of attributes and capacities must not exceed {ATTRIBUTES_MAX}"
+        );
         at.invalid_as(errors, i64::try_from(count).unwrap_or(i64::MAX), &words);
     }
     let taints = at.field("taints");
@@ -222,8 +223,9 @@ fn device(at: &At<'_, '_>, is_each: bool, errors: &mut ErrorList) {
     binding_conditions(at, errors);
 }
 
-/// A C identifier, with or without a domain. Faults stand at the map.
-fn fact_name(path: &Path<'_>, name: &str, errors: &mut ErrorList) {
+/// Validates the name of an attribute or capacity: a C identifier with an optional domain. Errors have the path of
+/// the map.
+fn attribute_name(path: &Path<'_>, name: &str, errors: &mut ErrorList) {
     let parts: Vec<&str> = name.split('/').collect();
     match parts.as_slice() {
         [name] => identifier(path, name, errors),
@@ -232,7 +234,7 @@ fn fact_name(path: &Path<'_>, name: &str, errors: &mut ErrorList) {
                 errors.push(FieldError::invalid(path, "", "the domain must not be empty"));
             } else {
                 let text = Value::from(*domain);
-                driver(&At { value: &text, path: *path }, errors);
+                driver(&Field { value: &text, path: *path }, errors);
             }
             if name.is_empty() {
                 errors.push(FieldError::invalid(path, "", "the name must not be empty"));
@@ -247,8 +249,8 @@ fn fact_name(path: &Path<'_>, name: &str, errors: &mut ErrorList) {
 const VALUES: [&str; 8] =
     ["bool", "int", "string", "version", "bools", "ints", "strings", "versions"];
 
-/// Attributes with several values.
-fn lists(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates attributes that are lists.
+fn lists(at: &Field<'_, '_>, errors: &mut ErrorList) {
     for name in ["bools", "ints", "strings", "versions"].into_iter().filter(|name| at.has(name)) {
         let list = at.field(name);
         if list.array().is_empty() {
@@ -263,7 +265,7 @@ fn lists(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn attribute(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn attribute(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let text = at.field("string");
     text.not_too_long(errors, TEXT_BYTES_MAX);
     let version = at.field("version");
@@ -282,14 +284,14 @@ fn attribute(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-pub(super) fn taint(at: &At<'_, '_>, errors: &mut ErrorList) {
+pub(super) fn taint(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("key").rule(errors, names::is_qualified_name);
     at.field("value").rule(errors, names::is_valid_label_value);
     at.field("effect").required_one_of(errors, &["NoExecute", "NoSchedule", "None"]);
 }
 
-/// What may be asked of a capacity that several claims share.
-fn request_policy(at: &At<'_, '_>, capacity: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the request policy of a capacity that claims can share.
+fn request_policy(at: &Field<'_, '_>, capacity: &Field<'_, '_>, errors: &mut ErrorList) {
     let (options, range) = (at.field("validValues"), at.field("validRange"));
     let preset = at.field("default");
     match (!options.array().is_empty(), range.is_set()) {
@@ -310,22 +312,22 @@ fn request_policy(at: &At<'_, '_>, capacity: &At<'_, '_>, errors: &mut ErrorList
     }
 }
 
-fn amount_of(at: &At<'_, '_>) -> Quantity {
+fn amount_of(at: &Field<'_, '_>) -> Quantity {
     at.quantity().unwrap_or_default()
 }
 
-fn words_of(at: &At<'_, '_>) -> String {
+fn words_of(at: &Field<'_, '_>) -> String {
     show(at.value).trim_matches('"').to_owned()
 }
 
 fn valid_values(
-    options: &At<'_, '_>,
-    preset: &At<'_, '_>,
-    capacity: &At<'_, '_>,
+    options: &Field<'_, '_>,
+    preset: &Field<'_, '_>,
+    capacity: &Field<'_, '_>,
     errors: &mut ErrorList,
 ) {
     let is_short = not_too_many(options, OPTIONS_MAX, errors);
-    let mut seen: Seen<i64> = Seen::new();
+    let mut seen: SmallSet<i64> = SmallSet::new();
     let mut before: Option<Quantity> = None;
     for option in options.items().filter(|_| is_short) {
         let amount = amount_of(&option);
@@ -347,9 +349,9 @@ fn valid_values(
 }
 
 fn valid_range(
-    range: &At<'_, '_>,
-    preset: &At<'_, '_>,
-    capacity: &At<'_, '_>,
+    range: &Field<'_, '_>,
+    preset: &Field<'_, '_>,
+    capacity: &Field<'_, '_>,
     errors: &mut ErrorList,
 ) {
     let [min, max, step] = ["min", "max", "step"];
@@ -378,7 +380,7 @@ fn valid_range(
             max.invalid(errors, &words);
         }
     }
-    // A step of nothing leads nowhere; upstream divides by it.
+    // Upstream divides by the step; skip a step of zero.
     let (start, width) = (amount_of(&min).value(), amount_of(&step).value());
     if width > 0 {
         for at in [preset, &max].into_iter().filter(|at| at.is_set()) {

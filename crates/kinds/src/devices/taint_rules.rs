@@ -3,9 +3,9 @@
 use super::allocation::pool;
 use super::slices::taint;
 use super::{DRIVER_BYTES_MAX, not_too_many};
-use crate::check::{At, child, default};
+use crate::check::{Field, child, default};
 use crate::conditions;
-use crate::same::alike;
+use crate::equality::equal_or_empty;
 use crate::strategy::{Generation, Strategy};
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, FieldError, Object, Value, names};
@@ -18,17 +18,17 @@ const POOLS_MAX: usize = 1000;
 pub(crate) fn taint_rule(base: Strategy) -> Strategy {
     Strategy {
         generation: Generation::OnSpecChange,
-        default_time: Some(date_taint),
+        default_time: Some(set_taint_time),
         validate: |new, _| {
             let mut errors = ErrorList::new();
-            let spec = At::of(new, "spec");
+            let spec = Field::of(new, "spec");
             selector(&spec.field("deviceSelector"), &mut errors);
             taint(&spec.field("taint"), &mut errors);
             errors
         },
         validate_status: |new, _| {
             let mut errors = ErrorList::new();
-            let status = At::of(new, "status");
+            let status = Field::of(new, "status");
             let list = status.field("conditions");
             if not_too_many(&list, CONDITIONS_MAX, &mut errors) {
                 conditions::validate(&list, &mut errors);
@@ -39,15 +39,15 @@ pub(crate) fn taint_rule(base: Strategy) -> Strategy {
     }
 }
 
-/// The taint says since when it is there.
-fn date_taint(rule: &mut Object, now: &str) {
+/// Sets `timeAdded` of a new taint.
+fn set_taint_time(rule: &mut Object, now: &str) {
     let spec = child(&mut rule.root, "spec");
     if let Some(taint) = spec.and_then(|spec| child(spec, "taint")) {
         default(taint, "timeAdded", now);
     }
 }
 
-fn selector(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn selector(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let (driver, device) = (at.field("driver"), at.field("device"));
     if driver.is_set() {
         driver.not_too_long(errors, DRIVER_BYTES_MAX);
@@ -62,8 +62,8 @@ fn selector(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A DNS subdomain, whose letters may be capital ones.
-fn driver_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a driver name: a DNS subdomain in any case.
+fn driver_name(at: &Field<'_, '_>, errors: &mut ErrorList) {
     for why in names::is_dns1123_subdomain(&at.text().to_lowercase()) {
         at.invalid(errors, &why);
     }
@@ -82,8 +82,8 @@ pub(crate) fn pool_status(base: Strategy) -> Strategy {
             None => validate_request(new),
             Some(old) => {
                 let mut errors = ErrorList::new();
-                let spec = At::of(new, "spec");
-                if !alike(spec.value, old.get("spec").unwrap_or(&Value::Null)) {
+                let spec = Field::of(new, "spec");
+                if !equal_or_empty(spec.value, old.get("spec").unwrap_or(&Value::Null)) {
                     spec.invalid_as(&mut errors, Value::Null, IMMUTABLE);
                 }
                 errors
@@ -96,7 +96,7 @@ pub(crate) fn pool_status(base: Strategy) -> Strategy {
 
 fn validate_request(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let driver = spec.field("driver");
     if driver.not_empty(&mut errors, "") {
         caseless_subdomain(&driver, &mut errors);
@@ -114,7 +114,7 @@ fn validate_request(new: &Object) -> ErrorList {
 
 fn validate_pool_status(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     if !status.is_set() {
         return errors;
     }
@@ -138,7 +138,7 @@ fn validate_pool_status(new: &Object) -> ErrorList {
     errors
 }
 
-fn pool_counts(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn pool_counts(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let driver = at.field("driver");
     if driver.not_empty(errors, "") {
         caseless_subdomain(&driver, errors);
@@ -157,13 +157,13 @@ fn pool_counts(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn at_least(at: &At<'_, '_>, min: i64, errors: &mut ErrorList) {
+fn at_least(at: &Field<'_, '_>, min: i64, errors: &mut ErrorList) {
     if at.is_set() && at.number() < min {
         at.invalid(errors, &format!("must be greater than or equal to {min}"));
     }
 }
 
-fn caseless_subdomain(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn caseless_subdomain(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const WORDS: &str = "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', \
                          and must start and end with an alphanumeric character";
     const FORM: &str = "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\\.[A-Za-z0-9]([-A-Za-z0-9]*\
@@ -184,8 +184,8 @@ fn caseless_subdomain(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// The parts of a pool's name.
-fn segments(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the segments of a pool name.
+fn segments(at: &Field<'_, '_>, errors: &mut ErrorList) {
     for (number, part) in at.text().split('/').enumerate() {
         if part.is_empty() {
             at.invalid_as(errors, part, &format!("segment {number}: must not be empty"));

@@ -1,38 +1,38 @@
-//! The types of the language that a structural schema declares (apiserver `cel/common.SchemaDeclType`).
+//! The CEL types of structural schemas (apiserver `cel/common.SchemaDeclType`).
 
 use keelson_cel::{DeclField, DeclType, ListKind, ObjectType, Shape, escape};
 use keelson_meta::{Map, Str, Value};
 use keelson_schema::structural::DEPTH_MAX;
 use std::sync::Arc;
 
-/// The most that a request carries, of which unbounded sizes are a part.
+/// Bytes of a request, which bound the size of unbounded values.
 const REQUEST_BYTES_MAX: u64 = 3 * 1024 * 1024;
 
-/// A character takes at most this many bytes; sizes of text count bytes.
+/// Bytes of a character at most; the sizes of strings count bytes.
 const CHARACTER_BYTES_MAX: u64 = 4;
 
-/// The longest name that `metadata` can hold.
+/// Characters of the longest name in `metadata`.
 const NAME_CHARS_MAX: u64 = 253;
 
-/// What the type of a schema is called in messages of refused rules. kube-apiserver puts the nanoseconds of
-/// its clock behind the word, anew for each schema.
+/// The name of the type of `self` in error messages. kube-apiserver appends the nanoseconds of its clock, for each
+/// schema.
 const SELF_TYPE: &str = "selfType1";
 
-/// The type of a whole object: kind and the names in its metadata can be read too.
+/// Declares the type of an object, with `kind` and the names in its metadata.
 pub(super) fn root(schema: &Map) -> DeclType {
     let found = typed(schema, "self", 0).map(|typed| typed.decl_type);
     found.map_or(DeclType::new(Shape::Dyn), |found| resource("self", found))
 }
 
-/// The type of `self` in the rules of a schema, and how many bytes of JSON its smallest value takes; none for
-/// a schema without a type.
+/// Declares the type of `self` in the rules of a schema. Also returns the bytes of JSON of its smallest value. `None`
+/// for a schema without a type.
 pub(super) fn own(schema: &Map, is_root: bool) -> Option<(DeclType, u64)> {
     let Typed { decl_type, json_bytes_min } = typed(schema, SELF_TYPE, 0)?;
     let decl_type = if is_root { resource(SELF_TYPE, decl_type) } else { decl_type };
     Some((decl_type, json_bytes_min))
 }
 
-/// How often a value that takes at least so many bytes of JSON can be in one request.
+/// Returns how often a value of at least `json_bytes_min` bytes of JSON fits in one request.
 pub(super) fn count_in_request(json_bytes_min: u64) -> u64 {
     REQUEST_BYTES_MAX / (json_bytes_min + 1)
 }
@@ -48,19 +48,19 @@ fn resource(name: &str, decl_type: DeclType) -> DeclType {
     }
 }
 
-/// The type of a schema without references; `name` is what messages call it.
+/// Declares the type of a schema without references. `name` is its name in messages.
 pub fn decl_type(schema: &Map, name: &str) -> Option<DeclType> {
     typed(schema, name, 0).map(|typed| typed.decl_type)
 }
 
-/// The type of a member of an object.
+/// Returns the type of a property of an object.
 pub(super) fn property(of: &DeclType, name: &str) -> Option<Arc<DeclType>> {
     let Shape::Object(object) = &of.shape else { return None };
     let field = object.fields().iter().find(|field| field.property == name);
     field.map(|field| field.decl_type.clone())
 }
 
-/// A type, and how many bytes of JSON its smallest value takes.
+/// A type and the bytes of JSON of its smallest value.
 struct Typed {
     decl_type: DeclType,
     json_bytes_min: u64,
@@ -75,7 +75,7 @@ fn field(name: &str, decl_type: DeclType) -> Option<DeclField> {
     })
 }
 
-/// The same field under its plain name, where this is a word of the language that a selector may be.
+/// Returns the field under its unescaped name, where that is a CEL keyword that selectors allow.
 fn unescaped(field: &DeclField) -> Option<DeclField> {
     let is_word = field.name == format!("__{}__", field.property);
     let is_literal = matches!(field.property.as_str(), "true" | "false" | "null" | "in");
@@ -96,7 +96,7 @@ fn with_type_meta(path: &str, mut fields: Vec<DeclField>) -> Vec<DeclField> {
     fields
 }
 
-/// The type of a schema; `path` tells types of objects apart.
+/// Declares the type of a schema. `path` distinguishes object types.
 fn typed(schema: &Map, path: &str, depth: usize) -> Option<Typed> {
     if depth > DEPTH_MAX {
         return None;
@@ -107,7 +107,7 @@ fn typed(schema: &Map, path: &str, depth: usize) -> Option<Typed> {
     let child = |name: &str, step: &str| {
         typed(schema.get(name)?.as_object()?, &format!("{path}.{step}"), depth + 1)
     };
-    // Built-in kinds have no type but a format there.
+    // Built-in kinds have a format but no type here.
     let is_int_or_string = is("x-kubernetes-int-or-string") || word("format") == "int-or-string";
     let (shape, size_max, json_bytes_min) = match word("type") {
         _ if is_int_or_string => {
@@ -116,14 +116,14 @@ fn typed(schema: &Map, path: &str, depth: usize) -> Option<Typed> {
         }
         "array" => {
             let items = child("items", "@idx")?;
-            // The brackets around all, and a comma behind each.
+            // The brackets, and a comma after each item.
             let count = (REQUEST_BYTES_MAX - 2) / (items.json_bytes_min + 1);
             let shape = Shape::List(Arc::new(items.decl_type), list_kind(schema));
             (shape, size("maxItems").unwrap_or(count), 2)
         }
         "object" if schema.get("additionalProperties").is_some_and(|s| s.as_object().is_some()) => {
             let values = child("additionalProperties", "@elem")?;
-            // An empty key in quotes, with a colon and a comma, and one byte to spare for each.
+            // For each entry: an empty key in quotes, a colon, a comma, and one spare byte.
             let count = (REQUEST_BYTES_MAX - 2) / (values.json_bytes_min + 6);
             let shape = Shape::Map(Arc::new(values.decl_type));
             (shape, size("maxProperties").unwrap_or(count), 2)
@@ -154,7 +154,7 @@ fn list_kind(schema: &Map) -> ListKind {
     }
 }
 
-/// An object's form, and the bytes that it takes with its required properties alone.
+/// Returns the shape of an object, and its bytes with only the required properties.
 fn object(schema: &Map, path: &str, depth: usize) -> (Shape, u64) {
     let required = schema.get("required").and_then(Value::as_array).unwrap_or_default();
     let properties = schema.get("properties").and_then(Value::as_object);
@@ -177,7 +177,7 @@ fn object(schema: &Map, path: &str, depth: usize) -> (Shape, u64) {
     (Shape::Object(Arc::new(ObjectType::new(path, fields))), bytes)
 }
 
-/// A string's form, its greatest size and the bytes of the smallest one, by its format.
+/// Returns the shape of a string, its largest size and the bytes of the smallest one, by format.
 fn string(schema: &Map, format: &str, chars_max: Option<u64>) -> (Shape, u64, u64) {
     let unbounded = REQUEST_BYTES_MAX - 2;
     match format {
@@ -204,7 +204,7 @@ mod tests {
     use keelson_cel::{Environment, Version};
     use keelson_meta::value;
 
-    /// By how much a rule's estimate exceeds the budget of one rule, in tenths.
+    /// Returns by what factor the estimate of a rule exceeds the limit of one rule, in tenths.
     fn tenths(schema: Value, rule: &str) -> u64 {
         let decl_type = Arc::new(root(schema.as_object().unwrap()));
         let env =
@@ -212,9 +212,9 @@ mod tests {
         (env.compile(rule).unwrap().cost.max + 500_000) / 1_000_000
     }
 
-    /// The figures are those that kube-apiserver 1.36 names when it refuses such rules.
+    /// The expected factors are those in the errors of kube-apiserver 1.36.
     #[test]
-    fn sizes_that_no_schema_names_are_those_of_kube_apiserver() {
+    fn default_sizes_are_those_of_kube_apiserver() {
         let ones = |count: usize| vec!["1"; count].join(", ");
         let check = |item: Value, of_list: (usize, u64), of_map: u64| {
             let list = value!({"type": "array", "items": (item.clone())});
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_two_places_are_of_two_types() {
+    fn objects_at_two_paths_have_two_types() {
         let part = value!({"type": "object", "properties": {"x": {"type": "integer"}}});
         let schema =
             value!({"type": "object", "properties": {"a": (part.clone()), "b": (part.clone())}});

@@ -1,9 +1,10 @@
-//! Validation of `x-kubernetes-validations` in a definition: they compile, give what they should, and do not
-//! cost too much by what the schema declares (apiextensions `pkg/apis/apiextensions/validation`).
+//! Validates `x-kubernetes-validations` in a definition: rules must compile, have the right type, and stay within the
+//! CEL cost limits by estimate (apiextensions `pkg/apis/apiextensions/validation`).
 
 use super::{Budget, Tree, declare};
 use crate::definitions::{
-    default_faults, is_structural, place_of_rules, place_of_schema, refused, schemas,
+    invalid_schema_fields, is_structural, rule_errors_index, schema_errors_index, schemas,
+    validate_defaults,
 };
 use keelson_cel::{
     Compiled, DeclType, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
@@ -14,12 +15,12 @@ use keelson_schema::structural::DEPTH_MAX;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Members of a schema in which rules are.
+/// The field of a schema that holds its rules.
 const RULES: &str = "x-kubernetes-validations";
-/// Rules that are named when all together cost too much.
+/// Rules that are listed when the total cost exceeds the limit.
 const COSTLY_RULES_MAX: usize = 4;
-/// Puts the faults of the rules of a definition among its others, where they belong; rules that `old` has may use all
-/// that was ever released. A definition without other faults is not looked through for them again.
+/// Validates the rules of a definition and inserts their errors among the other errors. Rules that `old` has may use
+/// every released CEL library.
 pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorList) {
     let is_sound = found.is_empty();
     let mut stored = HashSet::new();
@@ -32,30 +33,32 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorLi
         if rules.is_empty() || !(is_sound || is_structural(schema)) {
             continue;
         }
-        let refused_defaults =
-            if is_sound { ErrorList::new() } else { default_faults(schema, &field) };
+        let invalid_defaults =
+            if is_sound { ErrorList::new() } else { validate_defaults(schema, &field) };
         let place = Place { field: &field, is_root: true, times: Some(1), apart: None };
-        let mut walk = Defaults { refused: &refused_defaults, errors: ErrorList::new() };
+        let mut walk = Defaults { invalid: &invalid_defaults, errors: ErrorList::new() };
         walk.schema(schema, &field, 0);
-        if !walk.errors.is_empty() || !refused_defaults.is_empty() {
-            let told = found.iter().rposition(|error| refused_defaults.iter().any(|e| e == error));
-            let place = told.map_or_else(|| place_of_schema(found, &field), |place| place + 1);
+        if !walk.errors.is_empty() || !invalid_defaults.is_empty() {
+            let told = found.iter().rposition(|error| invalid_defaults.iter().any(|e| e == error));
+            let place = told.map_or_else(|| schema_errors_index(found, &field), |place| place + 1);
             found.insert(place, walk.errors);
             continue;
         }
         let mut errors = ErrorList::new();
-        let refused = if is_sound { HashSet::new() } else { refused(schema, &field) };
-        let mut walk = Walk { stored: &stored, refused, costs: vec![], errors: &mut errors };
+        let invalid_fields =
+            if is_sound { HashSet::new() } else { invalid_schema_fields(schema, &field) };
+        let mut walk =
+            Walk { stored: &stored, invalid: invalid_fields, costs: vec![], errors: &mut errors };
         walk.schema(schema, &place, 0);
         walk.total(&field);
-        found.insert(place_of_rules(found, &field), errors);
+        found.insert(rule_errors_index(found, &field), errors);
     }
 }
 
-/// Defaults must hold to the rules of their own schemas.
+/// Validates defaults against the rules of their schemas.
 struct Defaults<'w> {
-    /// What is wrong with defaults beside that.
-    refused: &'w ErrorList,
+    /// The other errors of defaults.
+    invalid: &'w ErrorList,
     errors: ErrorList,
 }
 
@@ -87,18 +90,18 @@ impl Defaults<'_> {
         let tree = decl_type.and_then(|decl_type| Tree::read(schema, &decl_type, depth));
         let Some(tree) = tree else { return };
         let field = format!("{field}.default");
-        let is_refused = self.refused.iter().any(|error| {
+        let is_invalid = self.invalid.iter().any(|error| {
             let rest = error.field.strip_prefix(&*field);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         });
-        if !is_refused {
+        if !is_invalid {
             let mut budget = Budget(Some(OBJECT_COST_MAX));
             tree.check(default, None, &Path::new(&field), &mut budget, &mut self.errors);
         }
     }
 }
 
-/// The texts of all rules of a schema.
+/// Collects the expressions of all rules of a schema.
 fn texts(schema: &Map, depth: usize, out: &mut HashSet<Str>) {
     if depth > DEPTH_MAX {
         return;
@@ -115,23 +118,22 @@ fn texts(schema: &Map, depth: usize, out: &mut HashSet<Str>) {
     }
 }
 
-/// Where a schema stands.
+/// The position of a schema.
 struct Place<'p> {
     field: &'p str,
     is_root: bool,
-    /// How often its rules are evaluated for one object, at most, as the sizes of the lists and maps around it
-    /// say; none where one of them has no limit.
+    /// How often its rules run for one object at most, by the sizes of the enclosing lists and maps; `None` when one
+    /// of these is unbounded.
     times: Option<u64>,
-    /// The list above whose items are not found again in the object before.
+    /// The enclosing list whose items cannot be correlated with the old object.
     apart: Option<&'p str>,
 }
 
 struct Walk<'w> {
     stored: &'w HashSet<Str>,
-    /// The fields of schemas that are refused, or in which one is: expressions there might only be wrong
-    /// because of that.
-    refused: HashSet<String>,
-    /// What each rule may cost, with its field.
+    /// The paths of invalid schemas and of the schemas around them. CEL errors there may only be a consequence.
+    invalid: HashSet<String>,
+    /// The estimated cost of each rule, with its path.
     costs: Vec<(String, u64)>,
     errors: &'w mut ErrorList,
 }
@@ -144,12 +146,12 @@ fn cost_of(compiled: &Compiled, place: &Place<'_>) -> u64 {
     compiled.cost.max.saturating_mul(place.times.unwrap_or(u64::MAX))
 }
 
-/// `2.5x`, as messages say by how much a limit is exceeded.
+/// Formats by what factor a limit is exceeded: `2.5x`.
 fn factor(cost: u64, limit: u64) -> String {
     let factor = cost as f64 / limit as f64;
     match factor {
         _ if factor > 100.0 => "more than 100x".to_owned(),
-        // One digit would say that it is not exceeded at all.
+        // Rounded to one digit, it would look as if the limit were not exceeded.
         _ if factor < 1.5 => format!("{factor:.6}x"),
         _ => format!("{factor:.1}x"),
     }
@@ -160,7 +162,7 @@ impl Walk<'_> {
         if depth > DEPTH_MAX {
             return;
         }
-        // The outermost one is told.
+        // Messages name the outermost list.
         let here = place.apart.or(Some(place.field));
         let map = schema.get("x-kubernetes-map-type").and_then(Value::as_str);
         let is_known = map.is_none_or(|map| matches!(map, "granular" | "atomic"));
@@ -177,12 +179,12 @@ impl Walk<'_> {
         let is_map = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
         let apart = if is_map { place.apart } else { here };
         self.repeated(schema, "items", place, apart, depth);
-        if !self.refused.contains(place.field) {
+        if !self.invalid.contains(place.field) {
             self.rules(schema, place);
         }
     }
 
-    /// The schema of the items of a list, or of the values of a map.
+    /// Visits the schema of list items or map values.
     fn repeated(
         &mut self,
         schema: &Map,
@@ -260,7 +262,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The expression of a rule's message.
+    /// Validates the message expression of a rule.
     fn message(&mut self, rule: &Map, decl_type: &Arc<DeclType>, place: &Place<'_>) {
         let message = rule.get("messageExpression").and_then(Value::as_str).unwrap_or_default();
         if message.is_empty() {
@@ -301,7 +303,7 @@ impl Walk<'_> {
         if cost > ESTIMATED_RULE_COST_MAX {
             let why = format!(
                 "estimated {what} cost exceeds budget by factor of {} (try simplifying the rule, or adding \
-                 maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)",
+                 maxItems, maxProperties, and maxLength where arrays, maps, and strings are decl_type)",
                 factor(cost, ESTIMATED_RULE_COST_MAX)
             );
             self.errors.push(at(field.clone(), FieldError::forbidden(&Path::ROOT, &why)));
@@ -309,13 +311,13 @@ impl Walk<'_> {
         self.costs.push((field, cost));
     }
 
-    /// What all rules of a schema cost together.
+    /// Checks the total cost of the rules of a schema.
     fn total(&mut self, field: &str) {
         let total = self.costs.iter().fold(0, |sum: u64, (_, cost)| sum.saturating_add(*cost));
         if total <= ESTIMATED_SCHEMA_COST_MAX {
             return;
         }
-        // The few that cost most are named.
+        // The message lists the most expensive rules.
         let mut costs = std::mem::take(&mut self.costs);
         costs.retain(|(_, cost)| *cost >= ESTIMATED_SCHEMA_COST_MAX / 100);
         costs.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
@@ -327,14 +329,14 @@ impl Walk<'_> {
         let why = format!(
             "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget \
              by factor of {} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength \
-             where arrays, maps, and strings are declared)",
+             where arrays, maps, and strings are decl_type)",
             factor(total, ESTIMATED_SCHEMA_COST_MAX)
         );
         self.errors.push(at(field.to_owned(), FieldError::forbidden(&Path::ROOT, &why)));
     }
 }
 
-/// A fault of a rule, which is shown as upstream's internal type.
+/// Returns an error of a rule, which is shown as upstream's internal type.
 fn invalid(rule: &Map, why: &str) -> FieldError {
     let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
     let or_null = |name: &str| rule.get(name).cloned().unwrap_or_default();
@@ -346,7 +348,7 @@ fn invalid(rule: &Map, why: &str) -> FieldError {
     FieldError::invalid(&Path::ROOT, shown, why)
 }
 
-/// The environment in which the rules of a value are compiled.
+/// Creates the CEL environment for the rules of a value.
 pub(super) fn environment(
     version: Version,
     decl_type: &Arc<DeclType>,

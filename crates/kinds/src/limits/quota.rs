@@ -1,6 +1,6 @@
 //! ResourceQuotas.
 
-use crate::check::At;
+use crate::check::Field;
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
 use keelson_meta::{ErrorList, Map, Object, Value};
@@ -33,7 +33,7 @@ const SCOPES: &[&str] = &[
 ];
 const CONFLICTS: [(&str, &str); 2] =
     [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
-const UNFIT: &str = "unsupported scope applied to resource";
+const UNSUPPORTED_SCOPE: &str = "unsupported scope applied to resource";
 
 /// ResourceQuotas.
 pub(crate) fn resource_quota(base: Strategy) -> Strategy {
@@ -42,7 +42,7 @@ pub(crate) fn resource_quota(base: Strategy) -> Strategy {
 
 fn validate_quota(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let hard = spec.field("hard");
     amounts(&hard, &mut errors);
     scopes(&spec.field("scopes"), &hard, &mut errors);
@@ -65,16 +65,16 @@ fn validate_quota(new: &Object, old: Option<&Object>) -> ErrorList {
 
 fn quota_status(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let status = At::of(new, "status");
+    let status = Field::of(new, "status");
     amounts(&status.field("hard"), &mut errors);
     amounts(&status.field("used"), &mut errors);
     errors
 }
 
-fn amounts(list: &At<'_, '_>, errors: &mut ErrorList) {
+fn amounts(list: &Field<'_, '_>, errors: &mut ErrorList) {
     for (name, amount) in list.entries() {
         let key = Value::from(name);
-        let at = At { value: &key, path: amount.path };
+        let at = Field { value: &key, path: amount.path };
         crate::pod::resources::resource_name(&at, errors);
         if !name.contains('/') && !is_standard(name) {
             at.invalid(errors, "must be a standard resource for quota");
@@ -83,7 +83,7 @@ fn amounts(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Whether quotas know a resource without a domain.
+/// Returns whether a resource without a domain is known to quotas.
 fn is_standard(name: &str) -> bool {
     COMPUTE.contains(&name)
         || OTHERS.contains(&name)
@@ -91,29 +91,29 @@ fn is_standard(name: &str) -> bool {
         || name.starts_with("requests.hugepages-")
 }
 
-/// How many of the resources the scopes of each sort cannot be for, counted once for all scopes.
-struct Unfit {
+/// The number of resources that each kind of scope does not support, counted once for all scopes.
+struct UnsupportedResources {
     best_effort: usize,
     volumes: usize,
     compute: usize,
 }
 
-impl Unfit {
-    fn of(hard: &At<'_, '_>) -> Unfit {
+impl UnsupportedResources {
+    fn of(hard: &Field<'_, '_>) -> UnsupportedResources {
         let count = |fits: fn(&str) -> bool| {
             let names = hard.value.as_object().into_iter().flat_map(Map::iter);
             let names = names.map(|(name, _)| name.as_str());
             names.filter(|name| is_standard(name) && !fits(name)).count()
         };
-        Unfit {
+        UnsupportedResources {
             best_effort: count(|name| name == "pods"),
             volumes: count(|name| matches!(name, "persistentvolumeclaims" | "requests.storage")),
             compute: count(|name| name == "pods" || COMPUTE.contains(&name)),
         }
     }
 
-    /// Adds a fault for each resource that a scope cannot be for.
-    fn tell(&self, at: &At<'_, '_>, shown: &Value, scope: &str, errors: &mut ErrorList) {
+    /// Reports an error for each resource that a scope does not support.
+    fn report(&self, at: &Field<'_, '_>, shown: &Value, scope: &str, errors: &mut ErrorList) {
         let count = match scope {
             "BestEffort" => self.best_effort,
             "VolumeAttributesClass" => self.volumes,
@@ -124,18 +124,18 @@ impl Unfit {
             if errors.is_full() {
                 break;
             }
-            at.invalid_as(errors, shown.clone(), UNFIT);
+            at.invalid_as(errors, shown.clone(), UNSUPPORTED_SCOPE);
         }
     }
 }
 
-fn scopes(at: &At<'_, '_>, hard: &At<'_, '_>, errors: &mut ErrorList) {
-    let unfit = Unfit::of(hard);
+fn scopes(at: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut ErrorList) {
+    let unsupported = UnsupportedResources::of(hard);
     for scope in at.items() {
         if !SCOPES.contains(&scope.text()) {
             at.invalid(errors, "unsupported scope");
         }
-        unfit.tell(at, at.value, scope.text(), errors);
+        unsupported.report(at, at.value, scope.text(), errors);
     }
     let has = |scope: &str| at.array().iter().any(|value| value.as_str() == Some(scope));
     for (one, other) in CONFLICTS {
@@ -145,21 +145,21 @@ fn scopes(at: &At<'_, '_>, hard: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn scope_selector(spec: &At<'_, '_>, hard: &At<'_, '_>, errors: &mut ErrorList) {
+fn scope_selector(spec: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut ErrorList) {
     let selector = spec.field("scopeSelector");
     let list = selector.field("matchExpressions");
-    let place = At { value: list.value, path: list.path };
-    let unfit = Unfit::of(hard);
+    let place = Field { value: list.value, path: list.path };
+    let unsupported = UnsupportedResources::of(hard);
     for requirement in list.items() {
         let (name, operator, values) =
             (requirement.str("scopeName"), requirement.str("operator"), requirement.get("values"));
-        let scope_place = At { value: list.value, path: place.path.field("scopeName") };
-        let operator_place = At { value: list.value, path: place.path.field("operator") };
-        let values_place = At { value: values, path: place.path.field("values") };
+        let scope_place = Field { value: list.value, path: place.path.field("scopeName") };
+        let operator_place = Field { value: list.value, path: place.path.field("operator") };
+        let values_place = Field { value: values, path: place.path.field("values") };
         if !SCOPES.contains(&name) {
             scope_place.invalid_as(errors, name, "unsupported scope");
         }
-        unfit.tell(&place, selector.value, name, errors);
+        unsupported.report(&place, selector.value, name, errors);
         let only_exists = SCOPES[..4].contains(&name) || name == "CrossNamespacePodAffinity";
         if only_exists && operator != "Exists" {
             let words = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \

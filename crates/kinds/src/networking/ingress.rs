@@ -1,6 +1,6 @@
-//! Ingresses and their classes.
+//! Ingresses and IngressClasses.
 
-use crate::check::{At, child, default};
+use crate::check::{Field, child, default};
 use crate::service::ingress_points;
 use crate::strategy::{Generation, Strategy};
 use keelson_meta::{ErrorList, FieldError, Object, Path, ip, names};
@@ -22,7 +22,7 @@ pub(crate) fn ingress(base: Strategy) -> Strategy {
         },
         validate_status: |new, _| {
             let mut errors = ErrorList::new();
-            let status = At::of(new, "status");
+            let status = Field::of(new, "status");
             ingress_points(&status.field("loadBalancer").field("ingress"), false, &mut errors);
             errors
         },
@@ -30,7 +30,7 @@ pub(crate) fn ingress(base: Strategy) -> Strategy {
     }
 }
 
-/// The class stands in the spec or, as of old, in an annotation.
+/// Checks that the class is set in only one of the spec and the legacy annotation.
 fn one_class(ingress: &Object, errors: &mut ErrorList) {
     let class = ingress.str_at(&["spec", "ingressClassName"]);
     let Some(old) = ingress.annotation(OLD_CLASS) else { return };
@@ -42,7 +42,7 @@ fn one_class(ingress: &Object, errors: &mut ErrorList) {
 }
 
 fn validate(ingress: &Object, errors: &mut ErrorList) {
-    let spec = At::of(ingress, "spec");
+    let spec = Field::of(ingress, "spec");
     let (rules, backend) = (spec.field("rules"), spec.field("defaultBackend"));
     if rules.array().is_empty() && !backend.is_set() {
         let words = "either `defaultBackend` or `rules` must be specified";
@@ -62,7 +62,7 @@ fn validate(ingress: &Object, errors: &mut ErrorList) {
     }
 }
 
-fn host_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn host_name(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if at.text().contains('*') {
         at.rule(errors, names::is_wildcard_dns1123_subdomain);
     } else {
@@ -70,7 +70,7 @@ fn host_name(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn validate_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_rule(rule: &Field<'_, '_>, errors: &mut ErrorList) {
     let host = rule.field("host");
     if !host.text().is_empty() {
         if ip::parse_ip(host.text()).is_some() {
@@ -87,14 +87,14 @@ fn validate_rule(rule: &At<'_, '_>, errors: &mut ErrorList) {
     paths.items().for_each(|path| validate_path(&path, errors));
 }
 
-fn validate_path(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_path(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
     const ENDS: [&str; 2] = ["/..", "/."];
     const TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
     let (kind, path) = (at.field("pathType"), at.field("path"));
     let text = path.text();
     match kind.text() {
-        // The rest of such a path is not looked at.
+        // Upstream does not validate the rest of such a path.
         _ if !kind.is_set() => return kind.required(errors, "pathType must be specified"),
         "Exact" | "Prefix" => {
             if !text.starts_with('/') {
@@ -117,7 +117,7 @@ fn validate_path(at: &At<'_, '_>, errors: &mut ErrorList) {
     validate_backend(&at.field("backend"), errors);
 }
 
-fn validate_backend(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_backend(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let (resource, service) = (at.field("resource"), at.field("service"));
     match (resource.is_set(), service.is_set()) {
         (true, true) => at.invalid_as(errors, "", "cannot set both resource and service backends"),
@@ -159,7 +159,7 @@ pub(crate) fn class(base: Strategy) -> Strategy {
         validate_change: |new, old| {
             let mut errors = ErrorList::new();
             if let Some(stored) = old.and_then(|old| old.at(&["spec", "controller"])) {
-                At::of(new, "spec").field("controller").unchanged_value(&mut errors, stored);
+                Field::of(new, "spec").field("controller").unchanged_value(&mut errors, stored);
             }
             errors
         },
@@ -169,7 +169,7 @@ pub(crate) fn class(base: Strategy) -> Strategy {
 
 fn validate_class(new: &Object, _: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let controller = spec.field("controller");
     if controller.text().len() > CONTROLLER_BYTES_MAX {
         errors.push(FieldError::too_long(&controller.path, CONTROLLER_BYTES_MAX));

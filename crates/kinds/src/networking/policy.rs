@@ -1,6 +1,6 @@
 //! NetworkPolicies.
 
-use crate::check::{At, children, default, default_empty};
+use crate::check::{Field, children, default, default_empty};
 use crate::strategy::Strategy;
 use keelson_meta::{ErrorList, Object, Value, ip, names};
 
@@ -25,7 +25,7 @@ fn default_policy(policy: &mut Object) {
 
 fn validate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     spec.field("podSelector").label_selector(&mut errors);
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
         for rule in spec.field(direction).items() {
@@ -42,7 +42,7 @@ fn validate(new: &Object) -> ErrorList {
     errors
 }
 
-fn validate_port(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_port(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("protocol").one_of_if_set(errors, &["TCP", "UDP", "SCTP"]);
     let (port, end) = (at.field("port"), at.field("endPort"));
     match port.value {
@@ -73,7 +73,7 @@ fn validate_port(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn validate_peer(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_peer(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let mut peers = 0;
     for name in ["podSelector", "namespaceSelector"] {
         let selector = at.field(name);
@@ -95,7 +95,7 @@ fn validate_peer(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn validate_block(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn validate_block(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let range = at.field("cidr");
     if !range.not_empty(errors, "") {
         return;

@@ -1,15 +1,14 @@
-//! Annotations of pods that mean something: AppArmor and seccomp profiles, tolerations, the cost of a deletion,
-//! mirror pods.
+//! Validates pod annotations: AppArmor and seccomp profiles, tolerations, deletion cost, mirror pods.
 
 use super::scheduling;
-use crate::check::At;
+use crate::check::Field;
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, Map, Object, Seen, Str, Value};
+use keelson_meta::{ErrorList, Map, Object, SmallSet, Str, Value};
 use keelson_schema::json;
 
 /// The prefix of annotations that name a container's AppArmor profile.
 pub(super) const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
-/// The annotation of pods that a kubelet runs without being told by the API.
+/// The annotation of mirror pods.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
@@ -18,10 +17,11 @@ const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/
 const LOCALHOST: &str = "localhost/";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// The annotations of a pod or a template. `is_cost_checked`: an update that keeps a bad cost is taken.
+/// Validates the annotations of a pod or template. `is_cost_checked` is false for an update that keeps an invalid
+/// deletion cost.
 pub(super) fn validate(
-    at: &At<'_, '_>,
-    spec: &At<'_, '_>,
+    at: &Field<'_, '_>,
+    spec: &Field<'_, '_>,
     is_cost_checked: bool,
     errors: &mut ErrorList,
 ) {
@@ -46,14 +46,14 @@ pub(super) fn validate(
     app_armor(at, spec, errors);
 }
 
-/// A decimal number without a sign `+` or leading zeros.
+/// Returns whether a text is a deletion cost: an integer without `+` or leading zeros.
 fn is_cost(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_plain = !digits.starts_with('+') && (digits == "0" || !digits.starts_with('0'));
     is_plain && text.parse::<i32>().is_ok()
 }
 
-fn tolerations(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn tolerations(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let text = at.str(TOLERATIONS);
     if text.is_empty() {
         return;
@@ -61,7 +61,7 @@ fn tolerations(at: &At<'_, '_>, errors: &mut ErrorList) {
     match json::parse(text.as_bytes()) {
         Ok(parsed) => {
             scheduling::tolerations(
-                &At { value: &parsed.value, path: at.path.field(TOLERATIONS) },
+                &Field { value: &parsed.value, path: at.path.field(TOLERATIONS) },
                 errors,
             );
         }
@@ -69,26 +69,26 @@ fn tolerations(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn seccomp(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn seccomp(at: &Field<'_, '_>, errors: &mut ErrorList) {
     match at.text() {
         "runtime/default" | "docker/default" | "unconfined" => {}
         text => match text.strip_prefix(LOCALHOST) {
             Some(path) => {
                 let path = Value::from(path);
-                super::paths::descending(&At { value: &path, path: at.path }, errors);
+                super::paths::descending(&Field { value: &path, path: at.path }, errors);
             }
             None => at.invalid(errors, "must be a valid seccomp profile"),
         },
     }
 }
 
-fn app_armor(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn app_armor(at: &Field<'_, '_>, spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let mut profiles = at.entries().filter(|(key, _)| key.starts_with(APPARMOR)).peekable();
     if profiles.peek().is_none() {
         return;
     }
     let containers = CONTAINERS.iter().flat_map(|list| spec.get(list).as_array()).flatten();
-    let names: Seen<&str> = containers.filter_map(|c| c.str_at(&["name"])).collect();
+    let names: SmallSet<&str> = containers.filter_map(|c| c.str_at(&["name"])).collect();
     for (key, profile) in profiles {
         let name = &key[APPARMOR.len()..];
         if !names.contains(name) {
@@ -102,8 +102,8 @@ fn app_armor(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A profile that stands in an annotation and in a field must be the same in both.
-pub(super) fn match_fields(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Checks that a profile that is set in an annotation and in a field is the same in both.
+pub(super) fn match_fields(at: &Field<'_, '_>, spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let annotations = at.value.as_object().into_iter().flat_map(Map::iter);
     if !annotations.into_iter().any(|(key, _)| key.starts_with(APPARMOR)) {
         return;
@@ -139,15 +139,15 @@ pub(super) fn match_fields(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut Erro
     }
 }
 
-/// What an update may not change in a pod's annotations; then all of them are checked again.
+/// Validates the changes of annotations in an update, and then all annotations again.
 pub(super) fn validate_update(new: &Object, old: &Object, errors: &mut ErrorList) {
-    let (none, metadata) = (Value::Null, At::of(new, "metadata"));
+    let (none, metadata) = (Value::Null, Field::of(new, "metadata"));
     let at = metadata.field("annotations");
     let stored = old.at(&["metadata", "annotations"]).unwrap_or(&none);
     if at.value == stored && stored.is_null() {
         return;
     }
-    let before = At { value: stored, path: at.path };
+    let before = Field { value: stored, path: at.path };
     let what = |key: &str| match key {
         MIRROR => Some("mirror pod annotation"),
         _ => key.starts_with(APPARMOR).then_some("AppArmor annotations"),
@@ -162,16 +162,16 @@ pub(super) fn validate_update(new: &Object, old: &Object, errors: &mut ErrorList
             value.forbidden(errors, &format!("may not add {what}"));
         }
     }
-    validate(&at, &At::of(new, "spec"), is_cost_of(Some(old)), errors);
+    validate(&at, &Field::of(new, "spec"), is_cost_of(Some(old)), errors);
 }
 
-/// Whether a pod's cost is checked when this is what it was.
+/// Returns whether the deletion cost is validated, given the stored pod.
 pub(super) fn is_cost_of(old: Option<&Object>) -> bool {
     let cost = old.and_then(|old| old.at(&["metadata", "annotations", DELETION_COST]));
     cost.and_then(Value::as_str).is_none_or(is_cost)
 }
 
-/// Warnings about AppArmor profiles that a pod's fields are given from its annotations.
+/// Returns warnings about AppArmor annotations.
 pub(super) fn warnings(pod: &Object) -> Vec<Str> {
     if !pod.meta_map("annotations").any(|(key, _)| key.starts_with(APPARMOR)) {
         return vec![];

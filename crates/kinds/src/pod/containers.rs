@@ -1,24 +1,24 @@
-//! Rules of containers.
+//! Validates containers.
 
 use super::context::Context;
 use super::probes;
 use super::{env, resources, security, volumes};
-use crate::check::At;
+use crate::check::Field;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, FieldError, Seen};
+use keelson_meta::{ErrorList, FieldError, SmallSet};
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 const RESTART_RULES_MAX: usize = 20;
 const RULES_WITHOUT_POLICY: &str = "must specify restartPolicy when restart rules are used";
 const EXIT_CODES_MAX: usize = 255;
 
-/// The containers that run for as long as the pod does.
-pub(super) fn regular(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+/// Validates `containers`.
+pub(super) fn regular(spec: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     let list = spec.field("containers");
     if list.array().is_empty() {
         return list.required(errors, "");
     }
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for at in list.items() {
         common(&at, context, errors);
         unique_name(&at, &mut seen, errors);
@@ -29,9 +29,9 @@ pub(super) fn regular(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut Err
     port_conflicts(list.items(), errors);
 }
 
-/// The containers that run before the others, or beside them when they are restarted always.
-pub(super) fn init(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
-    let mut seen: Seen<&str> = names_of(spec, "containers").collect();
+/// Validates `initContainers`.
+pub(super) fn init(spec: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<&str> = names_of(spec, "containers").collect();
     let list = spec.field("initContainers");
     for at in list.items() {
         common(&at, context, errors);
@@ -40,7 +40,7 @@ pub(super) fn init(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorL
         if at.has("restartPolicy") || at.get("restartPolicyRules").is_empty() {
             restart_policy(&at, errors);
         } else {
-            // The rules are not looked at, other than those of regular containers.
+            // Unlike those of regular containers, the rules are not validated then.
             at.field("restartPolicy").required(errors, RULES_WITHOUT_POLICY);
         }
         if at.str("restartPolicy") == "Always" {
@@ -63,8 +63,8 @@ pub(super) fn init(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorL
     }
 }
 
-/// The containers that are added to a pod that runs.
-pub(super) fn ephemeral(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+/// Validates `ephemeralContainers`.
+pub(super) fn ephemeral(spec: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     const ALLOWED: &[&str] = &[
         "name",
         "image",
@@ -87,7 +87,7 @@ pub(super) fn ephemeral(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut E
     if spec.get("ephemeralContainers").is_empty() {
         return;
     }
-    let mut seen: Seen<&str> = names_of(spec, "containers").collect();
+    let mut seen: SmallSet<&str> = names_of(spec, "containers").collect();
     seen.extend(names_of(spec, "initContainers"));
     let others = seen.clone();
     for at in spec.field("ephemeralContainers").items() {
@@ -113,20 +113,20 @@ pub(super) fn ephemeral(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut E
     }
 }
 
-fn names_of<'a>(spec: &At<'a, '_>, list: &str) -> impl Iterator<Item = &'a str> {
+fn names_of<'a>(spec: &Field<'a, '_>, list: &str) -> impl Iterator<Item = &'a str> {
     let items = spec.get(list).as_array().unwrap_or_default();
     items.iter().map(|item| item.str_at(&["name"]).unwrap_or_default())
 }
 
-fn unique_name<'a>(at: &At<'a, '_>, seen: &mut Seen<&'a str>, errors: &mut ErrorList) {
+fn unique_name<'a>(at: &Field<'a, '_>, seen: &mut SmallSet<&'a str>, errors: &mut ErrorList) {
     let name = at.str("name");
     if !seen.insert(name) {
         at.field("name").duplicate(errors);
     }
 }
 
-/// A pod without a service account has no tokens of one.
-fn no_tokens(volumes: &At<'_, '_>, errors: &mut ErrorList) {
+/// Checks that a pod without a service account projects no service account tokens.
+fn no_tokens(volumes: &Field<'_, '_>, errors: &mut ErrorList) {
     for volume in volumes.items() {
         let projected = volume.field("projected");
         for source in projected.field("sources").items() {
@@ -138,8 +138,9 @@ fn no_tokens(volumes: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// What pods, not templates of them, are told: of spaces around images, and of tokens of nobody.
-pub(super) fn images(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates what only pods, not templates, must have: images without surrounding spaces, and a service account for
+/// tokens.
+pub(super) fn images(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     if spec.str("serviceAccountName").is_empty() {
         no_tokens(&spec.field("volumes"), errors);
     }
@@ -153,8 +154,8 @@ pub(super) fn images(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// What all containers share.
-fn common(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+/// Validates the fields that all containers share.
+fn common(at: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     at.field("name").required_rule(errors, names::is_dns1123_label);
     at.field("image").not_empty(errors, "");
     let policies = &["File", "FallbackToLogsOnError"];
@@ -169,16 +170,16 @@ fn common(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     security::container(&at.field("securityContext"), context, errors);
 }
 
-fn ports(list: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Seen<&str> = Seen::new();
+fn ports(list: &Field<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for at in list.items() {
         let name = at.field("name");
         if !name.text().is_empty() {
-            let faults = names::is_valid_port_name(name.text());
-            if faults.is_empty() && !seen.insert(name.text()) {
+            let messages = names::is_valid_port_name(name.text());
+            if messages.is_empty() && !seen.insert(name.text()) {
                 name.duplicate(errors);
             }
-            faults.iter().for_each(|why| name.invalid(errors, why));
+            messages.iter().for_each(|why| name.invalid(errors, why));
         }
         let port = at.field("containerPort");
         if port.not_empty(errors, "") {
@@ -191,9 +192,9 @@ fn ports(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Two containers cannot have one port of the host.
-fn port_conflicts<'v, 'p>(containers: impl Iterator<Item = At<'v, 'p>>, errors: &mut ErrorList) {
-    let mut seen: Seen<(&str, &str, i64)> = Seen::new();
+/// Checks that no two containers use the same host port.
+fn port_conflicts<'v, 'p>(containers: impl Iterator<Item = Field<'v, 'p>>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<(&str, &str, i64)> = SmallSet::new();
     for container in containers {
         for at in container.field("ports").items() {
             let Some(port) = at.int("hostPort").filter(|port| *port != 0) else { continue };
@@ -205,7 +206,7 @@ fn port_conflicts<'v, 'p>(containers: impl Iterator<Item = At<'v, 'p>>, errors: 
     }
 }
 
-fn restart_policy(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn restart_policy(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let policy = at.field("restartPolicy");
     policy.one_of_if_set(errors, &["Always", "Never", "OnFailure"]);
     let rules = at.field("restartPolicyRules");
@@ -234,17 +235,17 @@ fn restart_policy(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// The faults of all policies stand at the list, but for those that stand twice.
-fn resize_policy(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
-    let mut seen: Seen<&str> = Seen::new();
+/// Validates `resizePolicy`. Errors have the path of the list, except for duplicates.
+fn resize_policy(at: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<&str> = SmallSet::new();
     let list = at.field("resizePolicy");
     for policy in list.items() {
-        let name = At { value: policy.get("resourceName"), path: list.path };
+        let name = Field { value: policy.get("resourceName"), path: list.path };
         if !seen.insert(name.text()) {
             errors.push(FieldError::duplicate(&policy.path, name.text()));
         }
         name.required_one_of(errors, &["cpu", "memory"]);
-        let restart = At { value: policy.get("restartPolicy"), path: list.path };
+        let restart = Field { value: policy.get("restartPolicy"), path: list.path };
         restart.required_one_of(errors, &["NotRequired", "RestartContainer"]);
         if context.restart_policy == "Never" && restart.text() != "NotRequired" {
             let words = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";

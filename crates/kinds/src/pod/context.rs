@@ -1,27 +1,27 @@
-//! [`Context`]: what rules of parts of a pod have to know of the whole.
+//! [`Context`]: facts about a pod that the rules of its parts need.
 
-use keelson_meta::{Seen, Value};
+use keelson_meta::{SmallSet, Value};
 use std::collections::HashMap;
 
-/// The well-formed volumes of a pod, by their names.
+/// The valid volumes of a pod by name.
 pub(crate) type Volumes<'a> = HashMap<&'a str, &'a Value>;
 
-/// What rules of parts have to know of the whole.
+/// Facts about a pod that the rules of its parts need.
 pub(crate) struct Context<'a> {
-    /// The volumes that are well-formed.
+    /// The valid volumes.
     pub volumes: Volumes<'a>,
     /// The names of `resourceClaims`, in order.
     pub claim_names: Vec<&'a str>,
-    /// The same, to look one up.
-    pub claims: Seen<&'a str>,
+    /// The names of `resourceClaims`, for lookups.
+    pub claims: SmallSet<&'a str>,
     /// `restartPolicy` of the pod.
     pub restart_policy: &'a str,
     /// `terminationGracePeriodSeconds`.
     pub grace_seconds: i64,
     /// `os.name`.
     pub os: &'a str,
-    /// Users of the pod are those of the host.
+    /// Whether the pod uses the host's user namespace.
     pub host_users: bool,
-    /// A pod, not a template of one.
+    /// Whether it is a pod and not a template.
     pub is_pod: bool,
 }

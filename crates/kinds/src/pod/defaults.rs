@@ -3,15 +3,15 @@
 use crate::check::{child, children, default, default_empty};
 use keelson_meta::{Map, Object, Str, Value, value};
 
-/// The three lists of containers.
+/// The lists of containers in a pod.
 pub(crate) const CONTAINER_LISTS: [&str; 3] =
     ["initContainers", "containers", "ephemeralContainers"];
 
-/// File mode of projected files: 0644.
+/// The default mode of projected files.
 const FILE_MODE: i64 = 0o644;
 const GRACE_SECONDS: i64 = 30;
 
-/// A pod: what templates get, and what only follows from a pod that is about to run.
+/// Sets the defaults of a pod: those of templates, and those that only pods have.
 pub(super) fn pod(pod: &mut Object) {
     addresses(pod);
     let spec = pod.object_mut("spec");
@@ -30,8 +30,7 @@ pub(super) fn pod(pod: &mut Object) {
     }
 }
 
-/// A pod's address stands by itself and first among all of them. Where the two differ the one by itself counts, for
-/// kubelets that know no other.
+/// Makes `podIP` and the first of `podIPs` equal. `podIP` wins: old kubelets write only that one.
 fn addresses(pod: &mut Object) {
     let first = pod.str_at(&["status", "podIP"]);
     let listed = pod.array_at(&["status", "podIPs"]).first();
@@ -48,12 +47,12 @@ fn addresses(pod: &mut Object) {
     }
 }
 
-/// The template in a workload's spec, which every workload has.
+/// Sets the defaults of the pod template in a workload's spec.
 pub(crate) fn template(spec: &mut Map) {
     pod_spec(spec.object_at("template").object_at("spec"));
 }
 
-/// What pods and templates share.
+/// Sets the defaults that pods and templates share.
 pub(crate) fn pod_spec(spec: &mut Map) {
     alias(spec);
     default_empty(spec, "dnsPolicy", "ClusterFirst");
@@ -67,7 +66,7 @@ pub(crate) fn pod_spec(spec: &mut Map) {
     }
 }
 
-/// `serviceAccount` is the old name of `serviceAccountName`; both are shown.
+/// Makes `serviceAccount`, the deprecated alias, equal to `serviceAccountName`.
 fn alias(spec: &mut Map) {
     default_from(spec, "serviceAccountName", "serviceAccount");
     match spec.get("serviceAccountName").filter(|name| !name.is_empty()).cloned() {
@@ -134,7 +133,7 @@ fn http_get(get: &mut Map) {
     default_empty(get, "scheme", "HTTP");
 }
 
-/// `Always` for images whose tag moves.
+/// Returns the default pull policy: `Always` for the tag `latest`.
 pub(super) fn pull_policy(image: &str) -> &'static str {
     if image_tag(image) == Some("latest") { "Always" } else { "IfNotPresent" }
 }
@@ -142,7 +141,7 @@ pub(super) fn pull_policy(image: &str) -> &'static str {
 /// Bytes of an image's name without its registry and tag.
 const REPOSITORY_BYTES_MAX: usize = 255;
 
-/// How long a name is without its registry; one of a single word stands in `library/`.
+/// Returns the length of an image name without its registry; a single word gets the prefix `library/`.
 fn repository_bytes(name: &str) -> usize {
     match name.split_once('/') {
         None => "library/".len() + name.len(),
@@ -151,8 +150,8 @@ fn repository_bytes(name: &str) -> usize {
     }
 }
 
-/// Whether a part of an image's path is one: words with a period, one or two underscores or any number of
-/// dashes between them.
+/// Returns whether a part of an image path is valid: words separated by a period, one or two underscores, or any
+/// number of dashes.
 fn is_path_component(part: &str) -> bool {
     let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let mut separators = part.split(|c: char| c.is_ascii() && is_word(c as u8));
@@ -163,7 +162,7 @@ fn is_path_component(part: &str) -> bool {
         })
 }
 
-/// Whether the first part of an image's name is a host, with or without a port.
+/// Returns whether the first part of an image name is a registry host, with an optional port.
 fn is_registry(part: &str) -> bool {
     let (host, port) = part.rsplit_once(':').unwrap_or((part, "0"));
     let is_word = |word: &str| {
@@ -179,8 +178,7 @@ fn is_registry(part: &str) -> bool {
     is_port && (is_address || host.split('.').all(is_word))
 }
 
-/// The tag of an image; `latest` when it names neither a tag nor a digest; `None` when the name is
-/// not that of an image.
+/// Returns the tag of an image; `latest` when it has neither a tag nor a digest; `None` when the name is invalid.
 fn image_tag(image: &str) -> Option<&str> {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),
@@ -209,7 +207,7 @@ fn image_tag(image: &str) -> Option<&str> {
     }
 }
 
-/// The members of a volume that say what it is made of; more than a name means one is there.
+/// Sets the defaults of a volume. One without a source becomes an `emptyDir`.
 fn volume(volume: &mut Map) {
     if !volume.iter().any(|(key, value)| key != "name" && !value.is_null()) {
         volume.insert("emptyDir", Map::new());
@@ -250,7 +248,7 @@ fn projection(source: &mut Map) {
     }
 }
 
-/// A limit without a request is a request too.
+/// Sets missing requests to the limits.
 fn requests_from_limits(resources: &mut Map) {
     let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else {
         return;
@@ -262,8 +260,7 @@ fn requests_from_limits(resources: &mut Map) {
     }
 }
 
-/// Requests of the pod as a whole, where it has limits: what its containers ask for together, else
-/// the limit.
+/// Sets the pod-level requests of a pod with limits: the total of its containers, else the limit.
 fn pod_requests(spec: &mut Map) {
     let Some(limits) = spec.get("resources").and_then(|v| v.get("limits")).cloned() else {
         return;

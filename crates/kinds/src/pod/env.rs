@@ -1,7 +1,7 @@
-//! Environment variables of containers, and the references to fields that volumes share with them.
+//! Validates environment variables, and the field references that volumes share with them.
 
 use super::context::Context;
-use crate::check::At;
+use crate::check::Field;
 use crate::gates;
 use keelson_meta::names;
 use keelson_meta::{ErrorList, Feature, FieldError, Value};
@@ -35,8 +35,8 @@ const RESOURCES: &[&str] = &[
 const SOURCES: &[&str] =
     &["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
 
-/// `env` and `envFrom` of a container.
-pub(super) fn container(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `env` and `envFrom` of a container.
+pub(super) fn container(at: &Field<'_, '_>, errors: &mut ErrorList) {
     for variable in at.field("env").items() {
         let name = variable.field("name");
         name.required_rule(errors, names::is_relaxed_env_var_name);
@@ -48,8 +48,8 @@ pub(super) fn container(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Faults of an item's kind are told at the list.
-fn from(at: &At<'_, '_>, list: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates an item of `envFrom`. Errors about its source have the path of the list.
+fn from(at: &Field<'_, '_>, list: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("prefix").rule_if_set(errors, names::is_relaxed_env_var_name);
     let mut sources = 0;
     for kind in ["configMapRef", "secretRef"] {
@@ -66,7 +66,7 @@ fn from(at: &At<'_, '_>, list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn value_from(variable: &At<'_, '_>, errors: &mut ErrorList) {
+fn value_from(variable: &Field<'_, '_>, errors: &mut ErrorList) {
     let at = variable.field("valueFrom");
     if !at.is_set() {
         return;
@@ -101,7 +101,7 @@ fn value_from(variable: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn file_ref(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn file_ref(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
@@ -113,8 +113,8 @@ fn file_ref(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Files that variables come from are in volumes of the pod that are empty at first.
-pub(super) fn files(container: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+/// Checks that the files of `fileKeyRef` are in `emptyDir` volumes of the pod.
+pub(super) fn files(container: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     for variable in container.field("env").items() {
         let source = variable.field("valueFrom");
         let file = source.field("fileKeyRef");
@@ -132,8 +132,8 @@ pub(super) fn files(container: &At<'_, '_>, context: &Context<'_>, errors: &mut 
     }
 }
 
-/// A reference to a field of the pod.
-pub(super) fn field_ref(at: &At<'_, '_>, known: &[&str], errors: &mut ErrorList) {
+/// Validates a `fieldRef`.
+pub(super) fn field_ref(at: &Field<'_, '_>, known: &[&str], errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
@@ -163,13 +163,13 @@ pub(super) fn field_ref(at: &At<'_, '_>, known: &[&str], errors: &mut ErrorList)
     }
 }
 
-fn rule(at: &At<'_, '_>, key: &str, errors: &mut ErrorList) {
+fn rule(at: &Field<'_, '_>, key: &str, errors: &mut ErrorList) {
     for why in names::is_qualified_name(key) {
         at.invalid_as(errors, key, &why);
     }
 }
 
-/// `metadata.labels['a']`: (`metadata.labels`, `a`).
+/// Splits `metadata.labels['a']` into `metadata.labels` and `a`.
 fn subscript(path: &str) -> Option<(&str, &str)> {
     let (base, rest) = path.strip_suffix("']")?.split_once("['")?;
     Some((base, rest))
@@ -191,8 +191,8 @@ fn is_pod_field(path: &str) -> bool {
         )
 }
 
-/// A reference to an amount of a container's resources.
-pub(super) fn resource_ref(at: &At<'_, '_>, in_volume: bool, errors: &mut ErrorList) {
+/// Validates a `resourceFieldRef`.
+pub(super) fn resource_ref(at: &Field<'_, '_>, in_volume: bool, errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
@@ -254,7 +254,7 @@ fn is_byte_divisor(divisor: &str) -> bool {
     )
 }
 
-/// The fields that files of a downwardAPI volume may show.
-pub(super) fn volume_field_ref(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a `fieldRef` of a downwardAPI volume.
+pub(super) fn volume_field_ref(at: &Field<'_, '_>, errors: &mut ErrorList) {
     field_ref(at, VOLUME_FIELDS, errors);
 }

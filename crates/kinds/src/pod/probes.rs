@@ -1,7 +1,7 @@
-//! Probes, and the hooks of a container's life.
+//! Validates probes and lifecycle hooks.
 
 use super::context::Context;
-use crate::check::At;
+use crate::check::Field;
 use crate::gates;
 use keelson_meta::names;
 use keelson_meta::{ErrorList, Feature, Value};
@@ -75,8 +75,8 @@ const SIGNALS: &[&str] = &[
     "SIGXFSZ",
 ];
 
-/// The hooks and probes of a container.
-pub(super) fn all(container: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+/// Validates the lifecycle hooks and probes of a container.
+pub(super) fn all(container: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     let lifecycle = container.field("lifecycle");
     for name in ["postStart", "preStop"] {
         let hook = lifecycle.field(name);
@@ -103,7 +103,7 @@ pub(super) fn all(container: &At<'_, '_>, context: &Context<'_>, errors: &mut Er
     }
 }
 
-fn probe(at: &At<'_, '_>, name: &str, context: &Context<'_>, errors: &mut ErrorList) {
+fn probe(at: &Field<'_, '_>, name: &str, context: &Context<'_>, errors: &mut ErrorList) {
     handler(at, context, errors);
     let counts = ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold"];
     for count in counts.into_iter().chain(["failureThreshold"]) {
@@ -123,9 +123,9 @@ fn probe(at: &At<'_, '_>, name: &str, context: &Context<'_>, errors: &mut ErrorL
     }
 }
 
-/// Exactly one way to do it.
-fn handler(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
-    type Check = fn(&At<'_, '_>, &Context<'_>, &mut ErrorList);
+/// Validates a handler: exactly one action must be set.
+fn handler(at: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+    type Check = fn(&Field<'_, '_>, &Context<'_>, &mut ErrorList);
     const KINDS: &[(&str, Check)] = &[
         ("exec", exec),
         ("httpGet", http_get),
@@ -151,22 +151,22 @@ fn handler(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     }
 }
 
-fn exec(at: &At<'_, '_>, _: &Context<'_>, errors: &mut ErrorList) {
+fn exec(at: &Field<'_, '_>, _: &Context<'_>, errors: &mut ErrorList) {
     at.field("command").not_empty(errors, "");
 }
 
-fn http_get(at: &At<'_, '_>, _: &Context<'_>, errors: &mut ErrorList) {
+fn http_get(at: &Field<'_, '_>, _: &Context<'_>, errors: &mut ErrorList) {
     at.field("path").not_empty(errors, "");
     port(&at.field("port"), errors);
     at.field("scheme").one_of(errors, &["HTTP", "HTTPS"]);
     let headers = at.field("httpHeaders");
     for header in headers.items() {
-        let name = At { value: header.get("name"), path: headers.path };
+        let name = Field { value: header.get("name"), path: headers.path };
         name.rule(errors, names::is_http_header_name);
     }
 }
 
-fn sleep(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+fn sleep(at: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     let seconds = at.field("seconds").number();
     if seconds < 0 || seconds > context.grace_seconds {
         let words = format!(
@@ -177,8 +177,8 @@ fn sleep(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     }
 }
 
-/// The number of a port, or its name.
-pub(crate) fn port(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a port number or name.
+pub(crate) fn port(at: &Field<'_, '_>, errors: &mut ErrorList) {
     match at.value {
         Value::String(_) => at.rule(errors, names::is_valid_port_name),
         _ => at.port(errors),

@@ -1,8 +1,7 @@
-//! Amounts of resources: requests and limits of containers and pods, and the class of service that
-//! follows from them.
+//! Validates requests and limits of containers and pods, and computes the QoS class.
 
 use super::context::Context;
-use crate::check::{At, NOT_NEGATIVE, quantity};
+use crate::check::{Field, NOT_NEGATIVE, quantity};
 use keelson_meta::names;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Quantity, Str, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -10,16 +9,16 @@ use std::collections::{BTreeSet, HashMap};
 const HUGE_PAGES: &str = "hugepages-";
 const STANDARD_CONTAINER: &[&str] = &["cpu", "ephemeral-storage", "memory"];
 
-/// Requests and limits of one container.
-pub(super) fn container(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+/// Validates the resources of a container.
+pub(super) fn container(at: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     requirements(at, errors, container_resource_name);
     claims(&at.field("claims"), context, errors);
 }
 
-/// Requests and limits of a pod as a whole.
+/// Validates pod-level resources.
 pub(super) fn pod(
-    at: &At<'_, '_>,
-    spec: &At<'_, '_>,
+    at: &Field<'_, '_>,
+    spec: &Field<'_, '_>,
     context: &Context<'_>,
     errors: &mut ErrorList,
 ) {
@@ -52,13 +51,13 @@ pub(super) fn pod(
     }
 }
 
-/// What running a pod takes beside its containers; upstream checks it as limits.
-pub(crate) fn overhead(at: &At<'_, '_>, amounts: &Value, errors: &mut ErrorList) {
-    let fixed = At { value: amounts, path: at.path.field("limits") };
+/// Validates the `overhead` of a pod or RuntimeClass; like upstream, as limits.
+pub(crate) fn overhead(at: &Field<'_, '_>, amounts: &Value, errors: &mut ErrorList) {
+    let fixed = Field { value: amounts, path: at.path.field("limits") };
     let mut names_seen = (false, false);
     for (name, amount) in fixed.entries() {
         let key = Value::from(name);
-        container_resource_name(&At { value: &key, path: amount.path }, errors);
+        container_resource_name(&Field { value: &key, path: amount.path }, errors);
         positive(name, &amount, errors);
         whole_pages(name, &amount, errors);
         note(&mut names_seen, name);
@@ -68,17 +67,17 @@ pub(crate) fn overhead(at: &At<'_, '_>, amounts: &Value, errors: &mut ErrorList)
     }
 }
 
-/// The rules for both lists of amounts; `check_name` is told each name where it stands.
+/// Validates requests and limits. `check_name` is called with the name of each resource.
 fn requirements(
-    at: &At<'_, '_>,
+    at: &Field<'_, '_>,
     errors: &mut ErrorList,
-    check_name: fn(&At<'_, '_>, &mut ErrorList),
+    check_name: fn(&Field<'_, '_>, &mut ErrorList),
 ) {
     let limits = at.field("limits");
     let mut names_seen = (false, false);
     for (name, amount) in limits.entries() {
         let key = Value::from(name);
-        check_name(&At { value: &key, path: amount.path }, errors);
+        check_name(&Field { value: &key, path: amount.path }, errors);
         positive(name, &amount, errors);
         whole_pages(name, &amount, errors);
         note(&mut names_seen, name);
@@ -86,7 +85,7 @@ fn requirements(
     let requests = at.field("requests");
     for (name, amount) in requests.entries() {
         let key = Value::from(name);
-        check_name(&At { value: &key, path: amount.path }, errors);
+        check_name(&Field { value: &key, path: amount.path }, errors);
         positive(name, &amount, errors);
         below_limit(name, &requests, &limits, errors);
         whole_pages(name, &amount, errors);
@@ -98,8 +97,8 @@ fn requirements(
     }
 }
 
-/// Huge pages are asked for as a multiple of their size, which their name tells.
-fn whole_pages(name: &str, at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Requires huge pages to be a multiple of the page size in their name.
+fn whole_pages(name: &str, at: &Field<'_, '_>, errors: &mut ErrorList) {
     let Some(size) = name.strip_prefix(HUGE_PAGES) else { return };
     let Some(amount) = at.quantity() else { return };
     let size = size.parse::<Quantity>().ok().filter(|size| size.sign() > 0);
@@ -110,13 +109,18 @@ fn whole_pages(name: &str, at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// (cpu or memory, huge pages) that were named.
+/// Records whether cpu or memory, and huge pages, are requested.
 fn note(seen: &mut (bool, bool), name: &str) {
     seen.0 |= matches!(name, "cpu" | "memory");
     seen.1 |= is_huge_page(name);
 }
 
-fn below_limit(name: &str, requests: &At<'_, '_>, limits: &At<'_, '_>, errors: &mut ErrorList) {
+fn below_limit(
+    name: &str,
+    requests: &Field<'_, '_>,
+    limits: &Field<'_, '_>,
+    errors: &mut ErrorList,
+) {
     let request = quantity(requests.get(name));
     let limit = quantity(limits.get(name));
     let (Some(request), text) = (request, limits.get(name)) else { return };
@@ -149,13 +153,13 @@ fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// `hugepages-2Mi`.
+/// Returns whether a resource name is one of huge pages, such as `hugepages-2Mi`.
 pub(crate) fn is_huge_page(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
 
-/// A name of a resource that containers may ask for.
-pub(crate) fn container_resource_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the name of a container resource.
+pub(crate) fn container_resource_name(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let name = at.text();
     resource_name(at, errors);
     if !name.contains('/') && !is_huge_page(name) && !STANDARD_CONTAINER.contains(&name) {
@@ -165,8 +169,8 @@ pub(crate) fn container_resource_name(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A name of a resource: qualified, and of the known ones when it has no prefix.
-pub(crate) fn resource_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a resource name: qualified, and a standard one if it has no prefix.
+pub(crate) fn resource_name(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const STANDARD: &[&str] = &[
         "cpu",
         "memory",
@@ -201,15 +205,15 @@ pub(crate) fn resource_name(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A name of an extended resource: `example.com/gpu`.
+/// Returns whether a name is that of an extended resource, such as `example.com/gpu`.
 pub(crate) fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && names::is_qualified_name(&format!("requests.{name}")).is_empty()
 }
 
-/// An amount must not be negative, and must be whole where a resource cannot be shared.
-pub(crate) fn positive(name: &str, at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Requires an amount that is not negative, and an integer for resources that cannot be divided.
+pub(crate) fn positive(name: &str, at: &Field<'_, '_>, errors: &mut ErrorList) {
     let Some(amount) = at.quantity() else { return };
     if amount.sign() < 0 {
         at.invalid_as(errors, amount.to_string(), NOT_NEGATIVE);
@@ -231,7 +235,7 @@ pub(crate) fn positive(name: &str, at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+fn claims(at: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     for claim in at.items() {
         let name = claim.field("name");
@@ -269,7 +273,7 @@ fn claims(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     }
 }
 
-/// What the containers of a pod ask for together; init containers that end count with the largest.
+/// Returns the total requests of a pod's containers. Of init containers that end, the largest counts.
 pub(super) fn total_requests(spec: &Map) -> Vec<(Str, Quantity)> {
     let mut totals: Vec<(Str, Quantity)> = vec![];
     let mut places: HashMap<Str, usize> = HashMap::new();
@@ -303,8 +307,8 @@ pub(super) fn total_requests(spec: &Map) -> Vec<(Str, Quantity)> {
     totals
 }
 
-/// `Guaranteed`, `Burstable` or `BestEffort`.
-pub(super) fn class_of_service(pod: &Object) -> &'static str {
+/// Returns the QoS class: `Guaranteed`, `Burstable` or `BestEffort`.
+pub(super) fn qos_class(pod: &Object) -> &'static str {
     let whole = pod.at(&["spec", "resources"]).filter(|resources| !resources.is_empty());
     let resources: Vec<&Value> = match whole {
         Some(whole) => vec![whole],

@@ -1,15 +1,15 @@
-//! Where pods may run: affinities, tolerations, spreading and gates.
+//! Validates affinity, tolerations, topology spread constraints and scheduling gates.
 
-use crate::check::At;
+use crate::check::Field;
 use crate::gates;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, Feature, FieldError, Seen, Value};
+use keelson_meta::{ErrorList, Feature, FieldError, SmallSet, Value};
 use std::collections::HashMap;
 
 const NOT_AN_OPERATOR: &str = "not a valid selector operator";
 
-/// `affinity`.
-pub(super) fn affinity(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `affinity`.
+pub(super) fn affinity(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let node = at.field("nodeAffinity");
     let required = node.field("requiredDuringSchedulingIgnoredDuringExecution");
     if required.is_set() {
@@ -31,15 +31,15 @@ pub(super) fn affinity(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn weight(term: &At<'_, '_>, errors: &mut ErrorList) {
+fn weight(term: &Field<'_, '_>, errors: &mut ErrorList) {
     let at = term.field("weight");
     if !(1..=100).contains(&at.number()) {
         at.invalid_as(errors, at.number(), "must be in the range 1-100");
     }
 }
 
-/// A choice of nodes, of which one term must be met; values must be those of labels.
-pub(crate) fn node_selector_with_values(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a node selector whose values must be valid label values.
+pub(crate) fn node_selector_with_values(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let terms = at.field("nodeSelectorTerms");
     if terms.array().is_empty() {
         return terms.required(errors, "must have at least one node selector term");
@@ -54,14 +54,14 @@ pub(crate) fn node_selector_with_values(at: &At<'_, '_>, errors: &mut ErrorList)
     }
 }
 
-fn node_selector_term(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn node_selector_term(at: &Field<'_, '_>, errors: &mut ErrorList) {
     for expression in at.field("matchExpressions").items() {
         node_requirement(&expression, errors);
     }
     node_fields(at, errors);
 }
 
-fn node_fields(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn node_fields(at: &Field<'_, '_>, errors: &mut ErrorList) {
     for field in at.field("matchFields").items() {
         let values = field.field("values");
         match field.str("operator") {
@@ -82,7 +82,7 @@ fn node_fields(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn node_requirement(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn node_requirement(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let values = at.field("values");
     let count = values.array().len();
     match at.str("operator") {
@@ -103,7 +103,7 @@ fn node_requirement(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("key").rule(errors, names::is_qualified_name);
 }
 
-fn pod_term(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn pod_term(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("labelSelector").label_selector(errors);
     at.field("namespaceSelector").label_selector(errors);
     let place = at.path.field("namespace");
@@ -117,7 +117,7 @@ fn pod_term(at: &At<'_, '_>, errors: &mut ErrorList) {
         label_keys(&list, at.has("labelSelector"), errors);
     }
     let others = at.field("mismatchLabelKeys");
-    let others: Seen<&str> = others.array().iter().filter_map(Value::as_str).collect();
+    let others: SmallSet<&str> = others.array().iter().filter_map(Value::as_str).collect();
     for key in at.field("matchLabelKeys").items() {
         if others.contains(&key.text()) {
             key.invalid(errors, "exists in both matchLabelKeys and mismatchLabelKeys");
@@ -128,8 +128,8 @@ fn pod_term(at: &At<'_, '_>, errors: &mut ErrorList) {
     key.rule(errors, names::is_qualified_name);
 }
 
-/// Keys of labels that a selector is completed by.
-fn label_keys(keys: &At<'_, '_>, has_selector: bool, errors: &mut ErrorList) {
+/// Validates `matchLabelKeys` or `mismatchLabelKeys`.
+fn label_keys(keys: &Field<'_, '_>, has_selector: bool, errors: &mut ErrorList) {
     if keys.array().is_empty() {
         return;
     }
@@ -139,18 +139,18 @@ fn label_keys(keys: &At<'_, '_>, has_selector: bool, errors: &mut ErrorList) {
     keys.items().for_each(|key| key.rule(errors, names::is_qualified_name));
 }
 
-/// `tolerations`.
-pub(crate) fn tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `tolerations`.
+pub(crate) fn tolerations(list: &Field<'_, '_>, errors: &mut ErrorList) {
     let compares = gates::is_on(Feature::TaintTolerationComparisonOperators);
     all_tolerations(list, compares, errors);
 }
 
-/// Tolerations of a RuntimeClass, which compare no numbers.
-pub(crate) fn plain_tolerations(list: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the tolerations of a RuntimeClass, without numeric operators.
+pub(crate) fn plain_tolerations(list: &Field<'_, '_>, errors: &mut ErrorList) {
     all_tolerations(list, false, errors);
 }
 
-fn all_tolerations(list: &At<'_, '_>, compares: bool, errors: &mut ErrorList) {
+fn all_tolerations(list: &Field<'_, '_>, compares: bool, errors: &mut ErrorList) {
     for at in list.items() {
         let operator = at.field("operator");
         at.field("key").rule_if_set(errors, names::is_qualified_name);
@@ -165,9 +165,9 @@ fn all_tolerations(list: &At<'_, '_>, compares: bool, errors: &mut ErrorList) {
         }
         match operator.text() {
             "" | "Equal" => {
-                let faults = names::is_valid_label_value(at.str("value"));
-                if !faults.is_empty() {
-                    operator.invalid_as(errors, at.str("value"), &faults.join(";"));
+                let messages = names::is_valid_label_value(at.str("value"));
+                if !messages.is_empty() {
+                    operator.invalid_as(errors, at.str("value"), &messages.join(";"));
                 }
             }
             "Exists" if !at.str("value").is_empty() => {
@@ -187,8 +187,8 @@ fn all_tolerations(list: &At<'_, '_>, compares: bool, errors: &mut ErrorList) {
     }
 }
 
-/// The number that a taint is compared with.
-fn comparison(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the value of a numeric operator.
+fn comparison(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let text = at.text();
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -208,9 +208,9 @@ fn comparison(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.invalid_as(errors, text, &words);
 }
 
-/// `schedulingGates`.
-pub(super) fn gates(list: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Seen<&str> = Seen::new();
+/// Validates `schedulingGates`.
+pub(super) fn gates(list: &Field<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for at in list.items() {
         let name = at.str("name");
         for why in names::is_qualified_name(name) {
@@ -222,8 +222,8 @@ pub(super) fn gates(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// `topologySpreadConstraints`.
-pub(super) fn spread(list: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `topologySpreadConstraints`.
+pub(super) fn spread(list: &Field<'_, '_>, errors: &mut ErrorList) {
     const NOT_POSITIVE: &str = "must be greater than zero";
     const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
     fn topology(item: &Value) -> [&str; 2] {

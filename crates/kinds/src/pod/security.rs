@@ -1,14 +1,14 @@
-//! Security contexts of pods and containers, and what a pod shares with its host.
+//! Validates security contexts, host namespaces and OS-specific fields.
 
 use super::context::Context;
 use super::defaults::CONTAINER_LISTS;
-use crate::check::{At, Go, GoMembers, as_go};
+use crate::check::{Field, Go, GoMembers, as_go};
 use crate::gates;
-use keelson_meta::{ErrorList, Feature, FieldError, Seen, value};
+use keelson_meta::{ErrorList, Feature, FieldError, SmallSet, value};
 
 const ID_MAX: i64 = 2_147_483_647;
 
-/// The security context of a container as messages show it.
+/// The security context of a container as error messages show it.
 const CONTEXT: GoMembers = &[
     ("Capabilities", Go::Struct(&[("Add", Go::Pointer), ("Drop", Go::Pointer)])),
     ("Privileged", Go::Pointer),
@@ -41,8 +41,8 @@ const CONTEXT: GoMembers = &[
 ];
 const PROFILE: GoMembers = &[("Type", Go::Text), ("LocalhostProfile", Go::Pointer)];
 
-/// The security context of a container.
-pub(super) fn container(at: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+/// Validates the security context of a container.
+pub(super) fn container(at: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
@@ -72,8 +72,8 @@ pub(super) fn container(at: &At<'_, '_>, context: &Context<'_>, errors: &mut Err
     app_armor(&at.field("appArmorProfile"), errors);
 }
 
-/// The security context of a pod.
-pub(super) fn pod(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+/// Validates the security context of a pod.
+pub(super) fn pod(spec: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     if spec.flag("hostNetwork") {
         host_network_ports(spec, context, errors);
     }
@@ -96,7 +96,7 @@ pub(super) fn pod(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorLi
     at.field("seLinuxChangePolicy").one_of_if_set(errors, &["Recursive"]);
 }
 
-fn host_network_ports(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+fn host_network_ports(spec: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     for container in spec.field("containers").items() {
         for port in container.field("ports").items() {
             let host = port.int("hostPort").unwrap_or(0);
@@ -109,9 +109,9 @@ fn host_network_ports(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut Err
     }
 }
 
-fn sysctls(list: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn sysctls(list: &Field<'_, '_>, spec: &Field<'_, '_>, errors: &mut ErrorList) {
     const PATTERN: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for item in list.items() {
         let at = item.field("name");
         let name = at.text();
@@ -149,7 +149,7 @@ fn is_sysctl(name: &str) -> bool {
     name.len() <= 253 && name.split(['.', '/']).all(is_part)
 }
 
-fn seccomp(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn seccomp(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
@@ -166,13 +166,13 @@ fn seccomp(at: &At<'_, '_>, errors: &mut ErrorList) {
             super::paths::descending(&profile, errors);
         }
     } else if profile.is_set() {
-        // Messages show the Go struct.
+        // The message shows the Go struct.
         let shown = value!({"Type": (kind.text()), "LocalhostProfile": (profile.text())});
         profile.invalid_as(errors, shown, "can only be set when seccomp type is Localhost");
     }
 }
 
-fn app_armor(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn app_armor(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const PROFILE_BYTES_MAX: usize = 4095;
     if !at.is_set() {
         return;
@@ -202,7 +202,7 @@ fn app_armor(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn windows_options(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn windows_options(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const SPEC_BYTES_MAX: usize = 64 * 1024;
     let spec = at.field("gmsaCredentialSpec");
     if spec.is_set() {
@@ -224,8 +224,8 @@ fn windows_options(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Containers that are processes of a Windows host need its network.
-pub(super) fn host_process(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates Windows HostProcess containers, which need the host network.
+pub(super) fn host_process(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     const OPTION: &[&str] = &["securityContext", "windowsOptions", "hostProcess"];
     let of_pod = spec.value.at(OPTION).and_then(keelson_meta::Value::as_bool);
     let (mut containers, mut processes) = (0, 0);
@@ -250,8 +250,8 @@ pub(super) fn host_process(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A pod with users of its own cannot share the host's namespaces.
-pub(super) fn host_users(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+/// Checks that a pod in its own user namespace uses no other host namespace.
+pub(super) fn host_users(spec: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     const WORDS: &str = "when `hostUsers` is false";
     if context.host_users {
         return;
@@ -274,8 +274,8 @@ pub(super) fn host_users(spec: &At<'_, '_>, context: &Context<'_>, errors: &mut 
     }
 }
 
-/// What a pod may ask of its operating system.
-pub(super) fn operating_system(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the fields that the pod's `os.name` does not support.
+pub(super) fn operating_system(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let at = spec.field("os");
     if !at.is_set() {
         return;
@@ -288,8 +288,8 @@ pub(super) fn operating_system(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn on_linux(spec: &At<'_, '_>, errors: &mut ErrorList) {
-    let refuse = |at: &At<'_, '_>, errors: &mut ErrorList| {
+fn on_linux(spec: &Field<'_, '_>, errors: &mut ErrorList) {
+    let refuse = |at: &Field<'_, '_>, errors: &mut ErrorList| {
         let options = at.field("windowsOptions");
         if options.is_set() {
             options.forbidden(errors, "windows options cannot be set for a linux pod");
@@ -303,7 +303,7 @@ fn on_linux(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn on_windows(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn on_windows(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     const OF_POD: &[(bool, &str)] = &[
         (true, "appArmorProfile"),
         (true, "seLinuxOptions"),
@@ -332,7 +332,7 @@ fn on_windows(spec: &At<'_, '_>, errors: &mut ErrorList) {
         "runAsUser",
         "runAsGroup",
     ];
-    let refuse = |at: &At<'_, '_>, name: &str, errors: &mut ErrorList| {
+    let refuse = |at: &Field<'_, '_>, name: &str, errors: &mut ErrorList| {
         if at.has(name) && at.get(name).as_array().is_none_or(|items| !items.is_empty()) {
             at.field(name).forbidden(errors, "cannot be set for a windows pod");
         }
@@ -349,8 +349,8 @@ fn on_windows(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// `runAsUserName`: `USER`, or `DOMAIN\\USER`.
-fn windows_user(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `runAsUserName`: `USER` or `DOMAIN\\USER`.
+fn windows_user(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const DOMAIN_BYTES_MAX: usize = 256;
     const USER_BYTES_MAX: usize = 104;
     const BAD: &str = "\"/\\:;|=,+*?<>@[]";
@@ -390,7 +390,7 @@ fn windows_user(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// The name of a domain of before there was DNS.
+/// Returns whether a domain is a NetBIOS name.
 fn is_net_bios(domain: &str) -> bool {
     const CHARACTERS_MAX: usize = 15;
     let count = domain.chars().count();

@@ -1,11 +1,11 @@
-//! Rules of a pod's spec, in the order in which faults are told.
+//! Validates the spec of a pod, in upstream's order of errors.
 
 use super::context::Context;
 use super::{annotations, containers, resources, scheduling, security, volumes};
-use crate::check::At;
+use crate::check::Field;
 use keelson_meta::names;
 use keelson_meta::object_meta::{validate_annotations, validate_labels};
-use keelson_meta::{ErrorList, FieldError, Seen, Value, ip, value};
+use keelson_meta::{ErrorList, FieldError, SmallSet, Value, ip, value};
 
 pub(super) const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
@@ -13,20 +13,21 @@ const NAMESERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 const SEARCH_CHARACTERS_MAX: usize = 2048;
 
-/// Labels and annotations of a template; their faults are told without `metadata`.
-pub(crate) fn template_metadata(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the labels and annotations of a template. Upstream's paths lack `metadata`.
+pub(crate) fn template_metadata(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let metadata = at.field("metadata");
     let map = |name: &str| metadata.get(name).as_object();
     errors.extend(validate_labels(map("labels"), &at.path.field("labels")));
     errors.extend(validate_annotations(map("annotations"), &at.path.field("annotations")));
 }
 
-/// A template in a workload's spec: its labels, annotations and spec.
-pub(crate) fn template(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the pod template of a workload.
+pub(crate) fn template(at: &Field<'_, '_>, errors: &mut ErrorList) {
     template_metadata(at, errors);
     let spec = at.field("spec");
     let metadata = at.field("metadata");
-    let annotations = At { value: metadata.get("annotations"), path: at.path.field("annotations") };
+    let annotations =
+        Field { value: metadata.get("annotations"), path: at.path.field("annotations") };
     annotations::validate(&annotations, &spec, true, errors);
     pod_spec(&spec, None, errors);
     annotations::match_fields(&annotations, &spec, errors);
@@ -36,8 +37,8 @@ pub(crate) fn template(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// The spec of a pod or of a template; `pod`: the name of the pod.
-pub(crate) fn pod_spec(at: &At<'_, '_>, pod: Option<&str>, errors: &mut ErrorList) {
+/// Validates the spec of a pod or template. `pod` is the name of the pod.
+pub(crate) fn pod_spec(at: &Field<'_, '_>, pod: Option<&str>, errors: &mut ErrorList) {
     let is_pod = pod.is_some();
     let valid_volumes = volumes::list(&at.field("volumes"), pod, errors);
     let claims = at.field("resourceClaims");
@@ -103,8 +104,8 @@ pub(crate) fn pod_spec(at: &At<'_, '_>, pod: Option<&str>, errors: &mut ErrorLis
     security::operating_system(at, errors);
 }
 
-/// Names of other objects, and the names by which the pod is known.
-fn references(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates references to other objects, and the host names of the pod.
+fn references(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let host = at.field("hostnameOverride");
     if host.is_set() {
         if at.flag("setHostnameAsFQDN") {
@@ -126,8 +127,8 @@ fn references(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("subdomain").rule_if_set(errors, names::is_dns1123_label);
 }
 
-fn resource_claims(at: &At<'_, '_>, errors: &mut ErrorList) {
-    let mut seen: Seen<&str> = Seen::new();
+fn resource_claims(at: &Field<'_, '_>, errors: &mut ErrorList) {
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for claim in at.items() {
         let name = claim.field("name");
         if name.text().is_empty() {
@@ -137,7 +138,7 @@ fn resource_claims(at: &At<'_, '_>, errors: &mut ErrorList) {
         } else {
             name.rule(errors, names::is_dns1123_label);
         }
-        // Messages show the Go struct.
+        // The message shows the Go struct.
         let [named, template] = ["resourceClaimName", "resourceClaimTemplateName"];
         let shown = || {
             let (named, template) = (claim.get(named).clone(), claim.get(template).clone());
@@ -168,7 +169,7 @@ fn resource_claims(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn dns_config(spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn dns_config(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let at = spec.field("dnsConfig");
     let servers = at.field("nameservers");
     if spec.str("dnsPolicy") == "None" {

@@ -1,12 +1,12 @@
-//! The status of a pod: what a write to `status` may say, and what may follow what was stored.
+//! Validates the status of a pod and its changes.
 
 use super::{annotations, resources};
-use crate::check::{At, child, default_empty};
+use crate::check::{Field, child, default_empty};
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Map, Object, Seen, Value, ip, names, value};
+use keelson_meta::{ErrorList, FieldError, Map, Object, SmallSet, Value, ip, names, value};
 use std::collections::BTreeSet;
 
-/// The lists of statuses with the lists of containers that they belong to.
+/// The lists of container statuses with the lists of containers.
 const LISTS: [(&str, &str); 3] = [
     ("containerStatuses", "containers"),
     ("initContainerStatuses", "initContainers"),
@@ -16,7 +16,7 @@ const NOT_NEGATIVE: &str = "must be a non-negative integer";
 const HEALTHS: &[&str] = &["Healthy", "Unhealthy", "Unknown"];
 const ID_MAX: i64 = i32::MAX as i64;
 
-/// `podIP` is the older name of the first of `podIPs`; both are shown, and the older one wins.
+/// Makes `podIP` and the first of `podIPs` equal; `podIP` wins.
 pub(super) fn default_addresses(pod: &mut Object) {
     let Some(status) = child(&mut pod.root, "status") else { return };
     let ip = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -33,12 +33,13 @@ pub(super) fn default_addresses(pod: &mut Object) {
     }
 }
 
-/// A write to the status.
+/// Validates a status update.
 pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
     let Some(old) = old else { return errors };
     annotations::validate_update(new, old, &mut errors);
-    let (spec, at, before) = (At::of(new, "spec"), At::of(new, "status"), At::of(old, "status"));
+    let (spec, at, before) =
+        (Field::of(new, "spec"), Field::of(new, "status"), Field::of(old, "status"));
     conditions(&at.field("conditions"), &mut errors);
     let node = at.field("nominatedNodeName");
     if node.text() != before.str("nominatedNodeName") {
@@ -76,14 +77,14 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// What nodes give of their own resources by claims: each belongs to the pod and says for whom, and what.
-fn node_claims(status: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `nodeAllocatableResourceClaimStatuses`: each names a claim of the pod, its containers and its resources.
+fn node_claims(status: &Field<'_, '_>, spec: &Field<'_, '_>, errors: &mut ErrorList) {
     const MISSING: &str = "must not be empty";
     let list = status.field("nodeAllocatableResourceClaimStatuses");
     if list.array().is_empty() {
         return;
     }
-    let of = |at: &At<'_, '_>, list: &str| -> Vec<String> {
+    let of = |at: &Field<'_, '_>, list: &str| -> Vec<String> {
         let items = at.get(list).as_array().unwrap_or_default().iter();
         items.filter_map(|item| item.str_at(&["resourceClaimName"]).map(str::to_owned)).collect()
     };
@@ -111,8 +112,8 @@ fn node_claims(status: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Images that are mounted are named.
-fn image_volumes(status: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the image references of mounted image volumes.
+fn image_volumes(status: &Field<'_, '_>, errors: &mut ErrorList) {
     const REFERENCE_BYTES_MAX: usize = 256;
     for mount in status.field("volumeMounts").items() {
         let volume = mount.field("volumeStatus");
@@ -120,8 +121,8 @@ fn image_volumes(status: &At<'_, '_>, errors: &mut ErrorList) {
         if !image.is_set() {
             continue;
         }
-        // Upstream names the field of the Go type.
-        let image = At { path: volume.path.field("imageVolumeStatus"), ..image };
+        // Upstream uses the Go field name.
+        let image = Field { path: volume.path.field("imageVolumeStatus"), ..image };
         let reference = image.field("imageRef");
         if reference.text().len() > REFERENCE_BYTES_MAX {
             errors.push(FieldError::too_long(&reference.path, REFERENCE_BYTES_MAX));
@@ -130,13 +131,13 @@ fn image_volumes(status: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn not_negative(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn not_negative(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if at.number() < 0 {
         at.invalid(errors, NOT_NEGATIVE);
     }
 }
 
-fn conditions(list: &At<'_, '_>, errors: &mut ErrorList) {
+fn conditions(list: &Field<'_, '_>, errors: &mut ErrorList) {
     const KNOWN: &[&str] = &[
         "ContainersReady",
         "DisruptionTarget",
@@ -149,8 +150,8 @@ fn conditions(list: &At<'_, '_>, errors: &mut ErrorList) {
         not_negative(&condition.field("observedGeneration"), errors);
         let kind = condition.str("type");
         if !KNOWN.contains(&kind) {
-            // Upstream names the field of the Go type.
-            let at = At { value: condition.get("type"), path: condition.path.field("Type") };
+            // Upstream uses the Go field name.
+            let at = Field { value: condition.get("type"), path: condition.path.field("Type") };
             for why in names::is_qualified_name(kind) {
                 at.invalid_as(errors, kind, &why);
             }
@@ -158,12 +159,12 @@ fn conditions(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A container that has ended may run again only if it is one that is restarted.
+/// Checks that a terminated container runs again only if its restart policy allows it.
 fn transitions(
-    list: &At<'_, '_>,
+    list: &Field<'_, '_>,
     before: &Value,
     containers: &[Value],
-    spec: &At<'_, '_>,
+    spec: &Field<'_, '_>,
     errors: &mut ErrorList,
 ) {
     let is_ephemeral = list.path.to_string().contains("ephemeral");
@@ -189,7 +190,7 @@ fn transitions(
     }
 }
 
-/// Whether a container that ended with `code` is started again.
+/// Returns whether a container that ended with `code` is restarted.
 fn restarts(container: &Value, policy_of_pod: &str, code: i64) -> bool {
     for rule in container.array_at(&["restartPolicyRules"]) {
         let codes = rule.array_at(&["exitCodes", "values"]);
@@ -210,10 +211,10 @@ fn restarts(container: &Value, policy_of_pod: &str, code: i64) -> bool {
     }
 }
 
-fn claim_statuses(list: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn claim_statuses(list: &Field<'_, '_>, spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let claims = spec.get("resourceClaims").as_array().unwrap_or_default();
-    let known: Seen<&str> = claims.iter().filter_map(|claim| claim.str_at(&["name"])).collect();
-    let mut seen: Seen<&str> = Seen::new();
+    let known: SmallSet<&str> = claims.iter().filter_map(|claim| claim.str_at(&["name"])).collect();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for status in list.items() {
         let name = status.field("name");
         if !known.contains(name.text()) {
@@ -230,7 +231,7 @@ fn claim_statuses(list: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) 
     }
 }
 
-fn extended_claim(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
+fn extended_claim(at: &Field<'_, '_>, spec: &Field<'_, '_>, errors: &mut ErrorList) {
     if !at.is_set() {
         return;
     }
@@ -242,7 +243,7 @@ fn extended_claim(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
     if mappings.array().is_empty() {
         mappings.required(errors, "at least one request mapping is required");
     }
-    let mut seen: Seen<[&str; 3]> = Seen::new();
+    let mut seen: SmallSet<[&str; 3]> = SmallSet::new();
     for mapping in mappings.items() {
         let (container, resource) = (mapping.field("containerName"), mapping.field("resourceName"));
         match containers.iter().find(|c| c.str_at(&["name"]) == Some(container.text())) {
@@ -261,8 +262,9 @@ fn extended_claim(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
                 }
             }
         }
-        // Upstream tells this fault without the mapping.
-        let request = At { value: mapping.get("requestName"), path: at.path.field("requestName") };
+        // Upstream's path of this error lacks the mapping.
+        let request =
+            Field { value: mapping.get("requestName"), path: at.path.field("requestName") };
         request.rule(errors, names::is_dns1123_label);
         if !seen.insert([container.text(), resource.text(), request.text()]) {
             container.duplicate(errors);
@@ -273,8 +275,8 @@ fn extended_claim(at: &At<'_, '_>, spec: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("resourceClaimName").required_rule(errors, names::is_dns1123_subdomain);
 }
 
-/// Addresses of a pod or of its host: valid ones, at most one of each family.
-fn addresses(list: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the IPs of a pod or host: at most one of each family.
+fn addresses(list: &Field<'_, '_>, errors: &mut ErrorList) {
     for item in list.items() {
         errors.extend(ip::validate_strict_ip(item.str("ip"), &item.path));
     }
@@ -293,7 +295,7 @@ fn addresses(list: &At<'_, '_>, errors: &mut ErrorList) {
         texts.iter().filter(|t| ip::parse_ip(t).is_some_and(|ip| ip.is_ipv4() == is_v4)).count()
     };
     if (count(true), count(false), texts.len()) != (1, 1, 2) {
-        // Messages show the Go type.
+        // The message shows the Go type.
         let shown: Vec<String> =
             texts.iter().map(|text| format!("{{\"IP\":{}}}", quote(text))).collect();
         let words = "may specify no more than one IP for each IP family";
@@ -302,7 +304,7 @@ fn addresses(list: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn host_addresses(status: &At<'_, '_>, errors: &mut ErrorList) {
+fn host_addresses(status: &Field<'_, '_>, errors: &mut ErrorList) {
     let list = status.field("hostIPs");
     if let Some(first) = list.items().next() {
         let ip = first.field("ip");
@@ -313,8 +315,8 @@ fn host_addresses(status: &At<'_, '_>, errors: &mut ErrorList) {
     addresses(&list, errors);
 }
 
-/// Users and groups of a container's first process.
-fn user(status: &At<'_, '_>, is_windows: bool, errors: &mut ErrorList) {
+/// Validates the user of a container's first process.
+fn user(status: &Field<'_, '_>, is_windows: bool, errors: &mut ErrorList) {
     let user = status.field("user");
     let linux = user.field("linux");
     if !linux.is_set() {
@@ -331,8 +333,8 @@ fn user(status: &At<'_, '_>, is_windows: bool, errors: &mut ErrorList) {
     }
 }
 
-/// The devices of a container and their health.
-fn allocated(status: &At<'_, '_>, containers: &[Value], errors: &mut ErrorList) {
+/// Validates `allocatedResourcesStatus`.
+fn allocated(status: &Field<'_, '_>, containers: &[Value], errors: &mut ErrorList) {
     let named = containers.iter().find(|c| c.str_at(&["name"]) == Some(status.str("name")));
     for resource in status.field("allocatedResourcesStatus").items() {
         let name = resource.field("name");
@@ -351,7 +353,7 @@ fn allocated(status: &At<'_, '_>, containers: &[Value], errors: &mut ErrorList) 
                 _ => {}
             }
         }
-        let mut seen: Seen<&str> = Seen::new();
+        let mut seen: SmallSet<&str> = SmallSet::new();
         for device in resource.field("resources").items() {
             device.field("health").one_of(errors, HEALTHS);
             let id = device.field("resourceID");

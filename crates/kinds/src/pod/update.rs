@@ -1,20 +1,20 @@
-//! What an update may change in a pod.
+//! Validates the changes of a pod in an update.
 
-use crate::check::At;
-use crate::same::alike;
-use crate::same::{self, go};
+use crate::check::Field;
+use crate::equality::equal_or_empty;
+use crate::equality::{self, go};
 use keelson_meta::status::{quote, show};
-use keelson_meta::{ErrorList, FieldError, Map, Object, Seen, Value};
+use keelson_meta::{ErrorList, FieldError, Map, Object, SmallSet, Value};
 
-const CHANGEABLE: &str = "pod updates may not change fields other than \
+const MUTABLE: &str = "pod updates may not change fields other than \
      `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
      `spec.tolerations` (only additions to existing tolerations),\
      `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// The faults of a change.
+/// Validates an update.
 pub(super) fn validate(new: &Object, old: &Object, errors: &mut ErrorList) {
-    let at = At::of(new, "spec");
-    let before = At::of(old, "spec");
+    let at = Field::of(new, "spec");
+    let before = Field::of(old, "spec");
     for list in ["containers", "initContainers"] {
         if at.field(list).array().len() != before.field(list).array().len() {
             let words = "pod updates may not add or remove containers";
@@ -34,42 +34,42 @@ pub(super) fn validate(new: &Object, old: &Object, errors: &mut ErrorList) {
     }
     tolerations(&at.field("tolerations"), before.field("tolerations").array(), errors);
     gates(&at.field("schedulingGates"), before.field("schedulingGates").array(), errors);
-    let Some(wished) = at.value.as_object() else { return };
+    let Some(desired) = at.value.as_object() else { return };
     let Some(stored) = before.value.as_object() else { return };
-    if same::equal(go::POD_SPEC, at.value, before.value) {
+    if equality::equal(go::POD_SPEC, at.value, before.value) {
         return;
     }
-    let mut wished = wished.clone();
+    let mut desired = desired.clone();
     for list in ["containers", "initContainers"] {
-        keep_images(&mut wished, stored, list);
+        keep_images(&mut desired, stored, list);
     }
     for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
-        keep(&mut wished, stored, name);
+        keep(&mut desired, stored, name);
     }
     let grace = |spec: &Map| spec.get("terminationGracePeriodSeconds").and_then(Value::as_int);
-    if grace(stored).is_some_and(|seconds| seconds < 0) && grace(&wished) == Some(1) {
-        keep(&mut wished, stored, "terminationGracePeriodSeconds");
+    if grace(stored).is_some_and(|seconds| seconds < 0) && grace(&desired) == Some(1) {
+        keep(&mut desired, stored, "terminationGracePeriodSeconds");
     }
     if !before.field("schedulingGates").array().is_empty() {
-        gated(&at, &before, &mut wished, errors);
+        gated(&at, &before, &mut desired, errors);
     }
-    let wished = Value::Object(wished);
-    if !same::equal(go::POD_SPEC, &wished, before.value) {
-        let words = format!("{CHANGEABLE}\n{}", differences(&wished, before.value));
+    let desired = Value::Object(desired);
+    if !equality::equal(go::POD_SPEC, &desired, before.value) {
+        let words = format!("{MUTABLE}\n{}", differences(&desired, before.value));
         errors.push(FieldError::forbidden(&at.path, &words));
     }
 }
 
-fn keep(wished: &mut Map, stored: &Map, name: &str) {
+fn keep(desired: &mut Map, stored: &Map, name: &str) {
     match stored.get(name) {
-        Some(value) => wished.insert(name, value.clone()),
-        None => wished.remove(name),
+        Some(value) => desired.insert(name, value.clone()),
+        None => desired.remove(name),
     };
 }
 
-fn keep_images(wished: &mut Map, stored: &Map, list: &str) {
+fn keep_images(desired: &mut Map, stored: &Map, list: &str) {
     let images = stored.get(list).and_then(Value::as_array).unwrap_or_default();
-    let containers = wished.get_mut(list).and_then(Value::as_array_mut);
+    let containers = desired.get_mut(list).and_then(Value::as_array_mut);
     for (container, before) in containers.into_iter().flatten().zip(images) {
         if let (Some(container), Some(before)) = (container.as_object_mut(), before.as_object()) {
             keep(container, before, "image");
@@ -77,7 +77,7 @@ fn keep_images(wished: &mut Map, stored: &Map, list: &str) {
     }
 }
 
-/// The members that differ, a line for each side.
+/// Returns the differing fields, one line for each side.
 pub(crate) fn differences(new: &Value, old: &Value) -> String {
     let mut lines = String::new();
     let members = [old, new].into_iter().filter_map(Value::as_object).flat_map(Map::iter);
@@ -98,8 +98,8 @@ pub(crate) fn differences(new: &Value, old: &Value) -> String {
     lines
 }
 
-/// True when the rest is worth checking.
-fn deadline(at: &At<'_, '_>, before: &At<'_, '_>, errors: &mut ErrorList) -> bool {
+/// Validates `activeDeadlineSeconds`. Returns whether to validate the rest.
+fn deadline(at: &Field<'_, '_>, before: &Field<'_, '_>, errors: &mut ErrorList) -> bool {
     let now = at.field("activeDeadlineSeconds");
     match (now.value.as_int(), before.int("activeDeadlineSeconds")) {
         (Some(seconds), _) if !(0..=i64::from(i32::MAX)).contains(&seconds) => {
@@ -119,26 +119,26 @@ fn deadline(at: &At<'_, '_>, before: &At<'_, '_>, errors: &mut ErrorList) -> boo
     }
 }
 
-/// Tolerations may be added, and only their time may change.
-fn tolerations(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
+/// Checks that tolerations are only added, or change only their time.
+fn tolerations(at: &Field<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
     fn without_time(toleration: &Value) -> [&str; 4] {
         ["key", "operator", "value", "effect"]
             .map(|name| toleration.str_at(&[name]).unwrap_or_default())
     }
-    let kept: Seen<[&str; 4]> = at.array().iter().map(without_time).collect();
+    let kept: SmallSet<[&str; 4]> = at.array().iter().map(without_time).collect();
     if !stored.iter().all(|value| kept.contains(&without_time(value))) {
         at.forbidden(
             errors,
             "existing toleration can not be modified except its tolerationSeconds",
         );
     } else {
-        // Upstream looks at them a second time here.
+        // Upstream validates them a second time here.
         super::scheduling::tolerations(at, errors);
     }
 }
 
-fn gates(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
-    let known: Seen<&str> = stored.iter().filter_map(|gate| gate.str_at(&["name"])).collect();
+fn gates(at: &Field<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
+    let known: SmallSet<&str> = stored.iter().filter_map(|gate| gate.str_at(&["name"])).collect();
     for gate in at.items() {
         if !known.contains(&gate.str("name")) {
             let words = format!(
@@ -150,43 +150,43 @@ fn gates(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
     }
 }
 
-/// A pod that waits may still be told more of where it shall run.
-fn gated(at: &At<'_, '_>, before: &At<'_, '_>, wished: &mut Map, errors: &mut ErrorList) {
+/// Validates changes of scheduling directives: a gated pod may only get more restrictive ones.
+fn gated(at: &Field<'_, '_>, before: &Field<'_, '_>, desired: &mut Map, errors: &mut ErrorList) {
     let Some(stored) = before.value.as_object() else { return };
     let selector = at.field("nodeSelector");
     let old_selector = before.get("nodeSelector");
-    if !alike(selector.value, old_selector) {
+    if !equal_or_empty(selector.value, old_selector) {
         let labels = old_selector.as_object().into_iter().flat_map(Map::iter);
         if !labels.into_iter().all(|(key, value)| selector.value.get(key) == Some(value)) {
             let words =
                 "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
             selector.invalid(errors, words);
         }
-        keep(wished, stored, "nodeSelector");
+        keep(desired, stored, "nodeSelector");
     }
     let affinity = at.field("affinity");
     let old_affinity = before.field("affinity");
     let (now, then) = (affinity.field("nodeAffinity"), old_affinity.field("nodeAffinity"));
-    if alike(now.value, then.value) {
+    if equal_or_empty(now.value, then.value) {
         return;
     }
     node_affinity(&now, &then, errors);
-    match (wished.get_mut("affinity").and_then(Value::as_object_mut), then.is_set()) {
+    match (desired.get_mut("affinity").and_then(Value::as_object_mut), then.is_set()) {
         (Some(map), true) => {
             map.insert("nodeAffinity", then.value.clone());
         }
         (Some(map), false) => {
             map.remove("nodeAffinity");
             if map.is_empty() && !old_affinity.is_set() {
-                wished.remove("affinity");
+                desired.remove("affinity");
             }
         }
         (None, _) => {}
     }
 }
 
-/// Required terms may get more conditions, not fewer or other ones.
-fn node_affinity(now: &At<'_, '_>, then: &At<'_, '_>, errors: &mut ErrorList) {
+/// Checks that required terms only get additional conditions.
+fn node_affinity(now: &Field<'_, '_>, then: &Field<'_, '_>, errors: &mut ErrorList) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let old_terms = then.get(REQUIRED).array_at(&["nodeSelectorTerms"]);
     if old_terms.is_empty() {

@@ -1,17 +1,17 @@
-//! Volumes of pods, and how containers mount them. Persistent volumes share most sources.
+//! Validates volumes of pods and their mounts. PersistentVolumes share most sources.
 
 use super::context::{Context, Volumes};
 use super::env;
 use super::paths::{descending, has_backsteps, no_backsteps};
-use crate::check::At;
+use crate::check::Field;
 use keelson_meta::names;
 use keelson_meta::status::quote;
-use keelson_meta::{ErrorList, FieldError, Path, Seen, Value};
+use keelson_meta::{ErrorList, FieldError, Path, SmallSet, Value};
 
-/// How a source of files is checked; the flag is true in a persistent volume.
-type Check = fn(&At<'_, '_>, errors: &mut ErrorList);
+/// Validates one volume source.
+type Check = fn(&Field<'_, '_>, errors: &mut ErrorList);
 
-/// Sources in the order in which faults are told.
+/// The volume sources in the order of errors.
 const SOURCES: &[(&str, Check)] = &[
     ("emptyDir", empty_dir),
     ("hostPath", host_path),
@@ -45,12 +45,16 @@ const SOURCES: &[(&str, Check)] = &[
     ("image", image),
 ];
 
-/// Checks the volumes of a pod of this name, or of a template; answers the well-formed ones.
-pub(super) fn list<'a>(at: &At<'a, '_>, pod: Option<&str>, errors: &mut ErrorList) -> Volumes<'a> {
+/// Validates the volumes of a pod with this name, or of a template. Returns the valid ones.
+pub(super) fn list<'a>(
+    at: &Field<'a, '_>,
+    pod: Option<&str>,
+    errors: &mut ErrorList,
+) -> Volumes<'a> {
     let mut fine = Volumes::new();
     for volume in at.items() {
         let before = errors.len();
-        // A template may leave the image to those who make pods of it.
+        // The reference of an image volume may be empty in a template.
         let image = volume.field("image");
         if pod.is_some() && image.is_set() {
             image.field("reference").not_empty(errors, "");
@@ -71,8 +75,8 @@ pub(super) fn list<'a>(at: &At<'a, '_>, pod: Option<&str>, errors: &mut ErrorLis
     fine
 }
 
-/// The claim that is made for a volume is called after the pod and the volume.
-fn claim_name(volume: &At<'_, '_>, pod: &str, errors: &mut ErrorList) {
+/// Validates the name of the claim of an ephemeral volume, made of those of the pod and the volume.
+fn claim_name(volume: &Field<'_, '_>, pod: &str, errors: &mut ErrorList) {
     if pod.is_empty() || volume.text().is_empty() {
         return;
     }
@@ -82,7 +86,7 @@ fn claim_name(volume: &At<'_, '_>, pod: &str, errors: &mut ErrorList) {
     }
 }
 
-fn source(volume: &At<'_, '_>, errors: &mut ErrorList) {
+fn source(volume: &Field<'_, '_>, errors: &mut ErrorList) {
     let mut count = 0;
     for (name, check) in SOURCES {
         let at = volume.field(name);
@@ -94,7 +98,7 @@ fn source(volume: &At<'_, '_>, errors: &mut ErrorList) {
             let place = volume.field(shown_source(name));
             place.forbidden(errors, "may not specify more than 1 volume type");
         } else {
-            check(&At { path: volume.path.field(shown_fault(name)), ..at }, errors);
+            check(&Field { path: volume.path.field(shown_fault(name)), ..at }, errors);
         }
     }
     if count == 0 {
@@ -102,7 +106,7 @@ fn source(volume: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A source as upstream spells it where there is one too many.
+/// Returns the name of a source in upstream's error for more than one source.
 fn shown_source(name: &'static str) -> &'static str {
     match name {
         "cephfs" => "cephFS",
@@ -111,7 +115,7 @@ fn shown_source(name: &'static str) -> &'static str {
     }
 }
 
-/// A source as upstream spells it where something in it is wrong.
+/// Returns the name of a source in the paths of upstream's errors.
 pub(crate) fn shown_fault(name: &str) -> &str {
     match name {
         "gcePersistentDisk" => "persistentDisk",
@@ -119,15 +123,15 @@ pub(crate) fn shown_fault(name: &str) -> &str {
     }
 }
 
-fn empty_dir(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn empty_dir(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let limit = at.field("sizeLimit");
     if limit.quantity().is_some_and(|limit| limit.sign() < 0) {
         limit.forbidden(errors, "SizeLimit field must be a valid resource quantity");
     }
 }
 
-/// A directory or file of the host.
-pub(crate) fn host_path(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `hostPath`.
+pub(crate) fn host_path(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const TYPES: &[&str] = &[
         "",
         "BlockDevice",
@@ -146,37 +150,37 @@ pub(crate) fn host_path(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("type").one_of_if_set(errors, TYPES);
 }
 
-fn git_repo(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn git_repo(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("repository").not_empty(errors, "");
     descending(&at.field("directory"), errors);
 }
 
-/// A disk of Google's cloud.
-pub(crate) fn gce_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `gcePersistentDisk`.
+pub(crate) fn gce_disk(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("pdName").not_empty(errors, "");
     partition(&at.field("partition"), errors);
 }
 
-/// 0 is the whole disk, though the words say otherwise.
-fn partition(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates a partition. Upstream accepts 0, although its message excludes it.
+fn partition(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if at.number() != 0 {
         at.in_range(errors, 1, 255);
     }
 }
 
-/// A disk of Amazon's cloud.
-pub(crate) fn aws_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `awsElasticBlockStore`.
+pub(crate) fn aws_disk(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("volumeID").not_empty(errors, "");
     partition(&at.field("partition"), errors);
 }
 
-/// A volume of Portworx.
-pub(crate) fn portworx(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `portworxVolume`.
+pub(crate) fn portworx(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("volumeID").not_empty(errors, "");
 }
 
-/// A volume of StorageOS, of a pod.
-fn storage_os(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `storageos` of a pod.
+fn storage_os(at: &Field<'_, '_>, errors: &mut ErrorList) {
     storage_os_names(at, errors);
     let secret = at.field("secretRef");
     if secret.is_set() {
@@ -184,25 +188,25 @@ fn storage_os(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// The names in a volume of StorageOS.
-pub(crate) fn storage_os_names(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the names in `storageos`.
+pub(crate) fn storage_os_names(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("volumeName").required_rule(errors, names::is_dns1123_label);
     at.field("volumeNamespace").rule_if_set(errors, names::is_dns1123_label);
 }
 
-fn secret(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn secret(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("secretName").not_empty(errors, "");
     mode(&at.field("defaultMode"), errors);
     at.field("items").items().for_each(|item| key_to_path(&item, errors));
 }
 
-fn config_map(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn config_map(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("name").not_empty(errors, "");
     mode(&at.field("defaultMode"), errors);
     at.field("items").items().for_each(|item| key_to_path(&item, errors));
 }
 
-fn key_to_path(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn key_to_path(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("key").not_empty(errors, "");
     let path = at.field("path");
     path.not_empty(errors, "");
@@ -210,30 +214,30 @@ fn key_to_path(at: &At<'_, '_>, errors: &mut ErrorList) {
     mode_of(&at.field("mode"), errors);
 }
 
-fn mode_of(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn mode_of(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if at.is_set() {
         mode(at, errors);
     }
 }
 
-fn mode(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn mode(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if !(0..=0o777).contains(&at.number()) {
         at.invalid(errors, "must be a number between 0 and 0777 (octal), both inclusive");
     }
 }
 
-fn downward(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn downward(at: &Field<'_, '_>, errors: &mut ErrorList) {
     mode(&at.field("defaultMode"), errors);
     downward_files(at, errors);
 }
 
-/// Faults of all files stand at the volume.
-fn downward_files(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the files of a downwardAPI volume. Errors have the path of the volume.
+fn downward_files(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let items = at.field("items");
-    items.items().for_each(|item| downward_file(&At { path: at.path, ..item }, errors));
+    items.items().for_each(|item| downward_file(&Field { path: at.path, ..item }, errors));
 }
 
-fn downward_file(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn downward_file(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let path = at.field("path");
     path.not_empty(errors, "");
     not_reserved(&path, errors);
@@ -252,15 +256,15 @@ fn downward_file(at: &At<'_, '_>, errors: &mut ErrorList) {
     mode_of(&at.field("mode"), errors);
 }
 
-/// Files of several sources in one place.
-fn projected(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `projected`.
+fn projected(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const KINDS: &[(&str, Check)] = &[
         ("secret", projected_object),
         ("configMap", projected_object),
         ("downwardAPI", downward_files),
     ];
     mode(&at.field("defaultMode"), errors);
-    let mut paths: Seen<&str> = Seen::new();
+    let mut paths: SmallSet<&str> = SmallSet::new();
     for source in at.field("sources").items() {
         let mut count = 0;
         for (name, check) in KINDS {
@@ -282,12 +286,12 @@ fn projected(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// Two sources of one volume cannot make the same file; upstream does not look at those of tokens, and shows
-/// the name of a source that has one.
+/// Checks that no two sources of a volume create the same file. Like upstream, ignores tokens, and shows the name of
+/// a source that has one.
 fn unique_paths<'a>(
-    at: &At<'a, '_>,
+    at: &Field<'a, '_>,
     volume: &Path<'_>,
-    paths: &mut Seen<&'a str>,
+    paths: &mut SmallSet<&'a str>,
     errors: &mut ErrorList,
 ) {
     for item in at.get("items").as_array().unwrap_or_default() {
@@ -299,13 +303,13 @@ fn unique_paths<'a>(
     }
 }
 
-fn projected_object(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn projected_object(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("name").not_empty(errors, "");
     at.field("items").items().for_each(|item| key_to_path(&item, errors));
 }
 
-/// Upstream tells a path that is missing at the volume.
-fn projected_token(at: &At<'_, '_>, volume: &Path<'_>, errors: &mut ErrorList) {
+/// Validates a service account token. Upstream reports a missing path at the volume.
+fn projected_token(at: &Field<'_, '_>, volume: &Path<'_>, errors: &mut ErrorList) {
     let seconds = at.field("expirationSeconds");
     if seconds.number() < 10 * 60 {
         seconds.invalid(errors, "may not specify a duration less than 10 minutes");
@@ -313,15 +317,15 @@ fn projected_token(at: &At<'_, '_>, volume: &Path<'_>, errors: &mut ErrorList) {
     if seconds.number() > 1 << 32 {
         seconds.invalid(errors, "may not specify a duration larger than 2^32 seconds");
     }
-    // Upstream tells its faults without the source.
-    let path = At { value: at.get("path"), path: volume.field("path") };
+    // Upstream's paths of these errors lack the source.
+    let path = Field { value: at.get("path"), path: volume.field("path") };
     if path.not_empty(errors, "") {
         not_reserved(&path, errors);
     }
 }
 
-/// A directory of an NFS server.
-pub(crate) fn nfs(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `nfs`.
+pub(crate) fn nfs(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("server").not_empty(errors, "");
     let path = at.field("path");
     path.not_empty(errors, "");
@@ -330,8 +334,8 @@ pub(crate) fn nfs(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A disk behind iSCSI, as a volume of its own: names are checked in full.
-pub(crate) fn persistent_iscsi(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `iscsi` of a PersistentVolume, where names are validated in full.
+pub(crate) fn persistent_iscsi(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const FORM: &str = "must be valid format";
     at.field("targetPortal").not_empty(errors, "");
     let name = at.field("iqn");
@@ -345,12 +349,13 @@ pub(crate) fn persistent_iscsi(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
     let initiator = at.field("initiatorName");
     if initiator.is_set() && !is_iscsi_name(initiator.text()) {
-        let place = At { value: initiator.value, path: at.path.field("initiatorname") };
+        let place = Field { value: initiator.value, path: at.path.field("initiatorname") };
         place.invalid(errors, FORM);
     }
 }
 
-/// `iqn.2001-04.com.example:storage`, `eui.` with 16 hexadecimal digits, `naa.` with 32.
+/// Returns whether a text is an iSCSI name: `iqn.2001-04.com.example:storage`, `eui.` with 16 hexadecimal digits, or
+/// `naa.` with 32.
 fn is_iscsi_name(text: &str) -> bool {
     let is_hex = |text: &str, digits: usize| {
         text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -372,8 +377,8 @@ fn is_iscsi_name(text: &str) -> bool {
     has_date && rest.chars().skip(8).all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
 }
 
-/// A disk behind iSCSI.
-pub(crate) fn iscsi(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `iscsi` of a pod.
+pub(crate) fn iscsi(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("targetPortal").not_empty(errors, "");
     let name = at.field("iqn");
     if name.not_empty(errors, "") {
@@ -385,7 +390,7 @@ pub(crate) fn iscsi(at: &At<'_, '_>, errors: &mut ErrorList) {
     iscsi_rest(at, errors);
 }
 
-fn iscsi_rest(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn iscsi_rest(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("lun").in_range_if_set(errors, 0, 255);
     let authenticates = at.flag("chapAuthDiscovery") || at.flag("chapAuthSession");
     if authenticates && !at.has("secretRef") {
@@ -393,14 +398,14 @@ fn iscsi_rest(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A Gluster file system.
-pub(crate) fn glusterfs(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `glusterfs`.
+pub(crate) fn glusterfs(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("endpoints").not_empty(errors, "");
     at.field("path").not_empty(errors, "");
 }
 
-/// A Flocker dataset.
-pub(crate) fn flocker(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `flocker`.
+pub(crate) fn flocker(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let (name, id) = (at.field("datasetName"), at.field("datasetUUID"));
     if name.text().is_empty() && id.text().is_empty() {
         at.required(errors, "one of datasetName and datasetUUID is required");
@@ -417,23 +422,23 @@ pub(crate) fn flocker(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn claim(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn claim(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("claimName").not_empty(errors, "");
 }
 
-/// A block device of Ceph.
-pub(crate) fn rbd(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `rbd`.
+pub(crate) fn rbd(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("monitors").not_empty(errors, "");
     at.field("image").not_empty(errors, "");
 }
 
-/// A file system of Ceph.
-pub(crate) fn cephfs(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `cephfs`.
+pub(crate) fn cephfs(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("monitors").not_empty(errors, "");
 }
 
-/// A disk of OpenStack.
-pub(crate) fn cinder(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `cinder`.
+pub(crate) fn cinder(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("volumeID").not_empty(errors, "");
     let secret = at.field("secretRef");
     if secret.is_set() {
@@ -441,8 +446,8 @@ pub(crate) fn cinder(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A disk behind Fibre Channel.
-pub(crate) fn fibre_channel(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `fc`.
+pub(crate) fn fibre_channel(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let (names, ids) = (at.field("targetWWNs"), at.field("wwids"));
     let (has_names, has_ids) = (!names.array().is_empty(), !ids.array().is_empty());
     if !has_names && !has_ids {
@@ -461,8 +466,8 @@ pub(crate) fn fibre_channel(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A share of Azure.
-pub(crate) fn azure_file(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `azureFile`.
+pub(crate) fn azure_file(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("secretName").not_empty(errors, "");
     at.field("shareName").not_empty(errors, "");
     let namespace = at.field("secretNamespace");
@@ -471,8 +476,8 @@ pub(crate) fn azure_file(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A volume of a driver on the host.
-pub(crate) fn flex(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `flexVolume`.
+pub(crate) fn flex(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("driver").not_empty(errors, "");
     let options = at.field("options");
     for (key, _) in options.entries() {
@@ -487,13 +492,13 @@ pub(crate) fn flex(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A disk of vSphere.
-pub(crate) fn vsphere(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `vsphereVolume`.
+pub(crate) fn vsphere(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("volumePath").not_empty(errors, "");
 }
 
-/// A volume of Quobyte.
-pub(crate) fn quobyte(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `quobyte`.
+pub(crate) fn quobyte(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const TENANT_BYTES_MAX: usize = 64;
     const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
     let (registry, tenant) = (at.field("registry"), at.field("tenant"));
@@ -506,7 +511,7 @@ pub(crate) fn quobyte(at: &At<'_, '_>, errors: &mut ErrorList) {
     at.field("volume").not_empty(errors, "");
 }
 
-/// As Go's `net.SplitHostPort` takes it: a host with colons stands in brackets, others have none.
+/// Returns whether Go's `net.SplitHostPort` accepts a text: only a host with colons is in brackets.
 fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let inner = host.strip_prefix('[').map(|rest| rest.strip_suffix(']'));
@@ -518,8 +523,8 @@ fn is_host_and_port(text: &str) -> bool {
     !has_colon && !host.contains(['[', ']']) && !port.contains(['[', ']'])
 }
 
-/// A disk of Azure.
-pub(crate) fn azure_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `azureDisk`.
+pub(crate) fn azure_disk(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("diskName").not_empty(errors, "");
     let place = at.field("diskURI");
     place.not_empty(errors, "");
@@ -541,33 +546,33 @@ pub(crate) fn azure_disk(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// A disk of Photon.
-pub(crate) fn photon(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `photonPersistentDisk`.
+pub(crate) fn photon(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("pdID").not_empty(errors, "");
 }
 
-/// A volume of ScaleIO.
-pub(crate) fn scale_io(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates `scaleIO`.
+pub(crate) fn scale_io(at: &Field<'_, '_>, errors: &mut ErrorList) {
     for name in ["gateway", "system", "volumeName"] {
         at.field(name).not_empty(errors, "");
     }
 }
 
-fn csi(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn csi(at: &Field<'_, '_>, errors: &mut ErrorList) {
     driver_name(&at.field("driver"), errors);
     let secret = at.field("nodePublishSecretRef");
     if secret.is_set() {
         let name = secret.field("name");
         if name.not_empty(errors, "") {
-            // Upstream tells this fault without the reference.
-            let name = At { value: name.value, path: at.path.field("name") };
+            // Upstream's path of this error lacks the reference.
+            let name = Field { value: name.value, path: at.path.field("name") };
             name.rule(errors, names::is_dns1123_subdomain);
         }
     }
 }
 
-/// The name of a storage driver.
-pub(crate) fn driver_name(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates the name of a CSI driver.
+pub(crate) fn driver_name(at: &Field<'_, '_>, errors: &mut ErrorList) {
     const BYTES_MAX: usize = 63;
     if !at.not_empty(errors, "") {
         return;
@@ -580,7 +585,7 @@ pub(crate) fn driver_name(at: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-fn ephemeral(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn ephemeral(at: &Field<'_, '_>, errors: &mut ErrorList) {
     let template = at.field("volumeClaimTemplate");
     if !template.is_set() {
         return template.required(errors, "");
@@ -589,24 +594,24 @@ fn ephemeral(at: &At<'_, '_>, errors: &mut ErrorList) {
     crate::claim_template::claim_spec(&template.field("spec"), false, errors);
 }
 
-fn image(at: &At<'_, '_>, errors: &mut ErrorList) {
+fn image(at: &Field<'_, '_>, errors: &mut ErrorList) {
     at.field("pullPolicy").required_one_of(errors, &["Always", "IfNotPresent", "Never"]);
 }
 
-/// A path that leads down and does not begin as the files do that a node keeps for itself.
-fn not_reserved(at: &At<'_, '_>, errors: &mut ErrorList) {
+/// Requires a relative path without `..` that does not start with `..`, the prefix of the kubelet's own files.
+fn not_reserved(at: &Field<'_, '_>, errors: &mut ErrorList) {
     descending(at, errors);
     if at.text().starts_with("..") && !at.text().starts_with("../") {
         at.invalid(errors, "must not start with '..'");
     }
 }
 
-/// `volumeMounts` of a container.
-pub(super) fn mounts(container: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+/// Validates `volumeMounts` of a container.
+pub(super) fn mounts(container: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     let list = container.field("volumeMounts");
     let device_names = texts_of(container, "volumeDevices", "name");
     let device_paths = texts_of(container, "volumeDevices", "devicePath");
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for at in list.items() {
         let (name, path) = (at.field("name"), at.field("mountPath"));
         name.not_empty(errors, "");
@@ -628,20 +633,20 @@ pub(super) fn mounts(container: &At<'_, '_>, context: &Context<'_>, errors: &mut
     }
 }
 
-/// The texts that the items of a list have at a member.
-fn texts_of<'v>(container: &At<'v, '_>, list: &str, member: &str) -> Seen<&'v str> {
+/// Collects the strings that the items of a list have in a field.
+fn texts_of<'v>(container: &Field<'v, '_>, list: &str, member: &str) -> SmallSet<&'v str> {
     let items = container.get(list).as_array().unwrap_or_default();
     items.iter().map(|item| item.str_at(&[member]).unwrap_or_default()).collect()
 }
 
-/// What a mount may ask for. Some faults are told at the list, as upstream does it.
+/// Validates the options of a mount. Like upstream, some errors have the path of the list.
 fn mount_options(
-    at: &At<'_, '_>,
-    list: &At<'_, '_>,
-    container: &At<'_, '_>,
+    at: &Field<'_, '_>,
+    list: &Field<'_, '_>,
+    container: &Field<'_, '_>,
     errors: &mut ErrorList,
 ) {
-    let sub_path = At { value: at.get("subPath"), path: list.path.field("subPath") };
+    let sub_path = Field { value: at.get("subPath"), path: list.path.field("subPath") };
     descending(&sub_path, errors);
     let expression = at.field("subPathExpr");
     if !expression.text().is_empty() {
@@ -649,10 +654,10 @@ fn mount_options(
             expression.invalid(errors, "subPathExpr and subPath are mutually exclusive");
         }
         let place = list.path.field("subPathExpr");
-        descending(&At { value: expression.value, path: place }, errors);
+        descending(&Field { value: expression.value, path: place }, errors);
     }
     let propagation =
-        At { value: at.get("mountPropagation"), path: list.path.field("mountPropagation") };
+        Field { value: at.get("mountPropagation"), path: list.path.field("mountPropagation") };
     if propagation.is_set() {
         propagation.one_of(errors, &["Bidirectional", "HostToContainer", "None"]);
         let privileged = container.value.at(&["securityContext", "privileged"]);
@@ -663,7 +668,7 @@ fn mount_options(
         }
     }
     const PLACE: &str = "recursiveReadOnly";
-    let recursive = At { value: at.get(PLACE), path: list.path.field(PLACE) };
+    let recursive = Field { value: at.get(PLACE), path: list.path.field(PLACE) };
     match recursive.text() {
         _ if !recursive.is_set() => {}
         "Disabled" => {}
@@ -680,15 +685,15 @@ fn mount_options(
     }
 }
 
-/// `volumeDevices` of a container.
-pub(super) fn devices(container: &At<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
+/// Validates `volumeDevices` of a container.
+pub(super) fn devices(container: &Field<'_, '_>, context: &Context<'_>, errors: &mut ErrorList) {
     let list = container.field("volumeDevices");
     if list.array().is_empty() {
         return;
     }
     let mount_names = texts_of(container, "volumeMounts", "name");
     let mount_paths = texts_of(container, "volumeMounts", "mountPath");
-    let (mut names_seen, mut paths_seen): (Seen<&str>, Seen<&str>) = Default::default();
+    let (mut names_seen, mut paths_seen): (SmallSet<&str>, SmallSet<&str>) = Default::default();
     for at in list.items() {
         let (name, path) = (at.field("name"), at.field("devicePath"));
         if name.not_empty(errors, "") && !names_seen.insert(name.text()) {

@@ -1,8 +1,8 @@
-//! What a client is told about a pod that is taken, but hardly means what it says (`pkg/api/pod`).
+//! Warnings about valid pods and pod templates (upstream `pkg/api/pod/warnings.go`).
 
-use super::super::check::At;
+use super::super::check::Field;
 use keelson_meta::status::quote;
-use keelson_meta::{Map, Object, Path, Quantity, Seen, Str, Value, names};
+use keelson_meta::{Map, Object, Path, Quantity, SmallSet, Str, Value, names};
 use std::fmt::Display;
 
 mod paths;
@@ -13,28 +13,29 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Characters of a warning that an answer shows when there are many, and of all its warnings.
+/// Characters of a single warning when a response has many.
 const WARNING_CHARACTERS_MAX: usize = 256;
+/// Characters of all warnings of a response.
 const ALL_CHARACTERS_MAX: usize = 4096;
 
-/// Warnings, each once, in the order in which they are found. Those for which an answer has no room
-/// are not kept.
+/// Warnings without duplicates, in the order in which they are found. Warnings that exceed the headers of a response
+/// are dropped.
 #[derive(Default)]
 pub(crate) struct Warnings {
     texts: Vec<Str>,
-    seen: Seen<Str>,
+    seen: SmallSet<Str>,
     characters: usize,
 }
 
 impl Warnings {
-    /// Adds one about a place.
+    /// Adds a warning about a path.
     pub fn push(&mut self, place: &Path<'_>, text: impl Display) {
         if !self.is_full() {
             self.add(format!("{place}: {text}"));
         }
     }
 
-    /// Adds one.
+    /// Adds a warning.
     fn add(&mut self, text: String) {
         let text = Str::from(text);
         if !self.is_full() && self.seen.insert(text.clone()) {
@@ -43,88 +44,88 @@ impl Warnings {
         }
     }
 
-    /// Whether the headers of an answer are full.
+    /// Returns whether the headers of a response are full.
     fn is_full(&self) -> bool {
         self.characters > ALL_CHARACTERS_MAX
     }
 }
 
-/// Warnings about a new pod. Changed pods are not looked at: that is what nodes do all day.
+/// Returns warnings about a new pod. Updates get none: kubelets make most of them.
 pub(super) fn of_pod(pod: &Object, old: Option<&Object>) -> Vec<Str> {
     if old.is_some() {
         return vec![];
     }
     let mut warnings = Warnings::default();
-    label_name(pod, "the Pod's hostname", &mut warnings);
-    of_template(&At::of(pod, "spec"), pod.get("metadata"), &mut warnings);
+    name_as_label(pod, "the Pod's hostname", &mut warnings);
+    of_template(&Field::of(pod, "spec"), pod.get("metadata"), &mut warnings);
     warnings.texts
 }
 
-/// Warnings about the template of a workload, when it is new or changed in more than its metadata.
+/// Returns warnings about the template of a workload that is new or changed outside its metadata.
 pub(crate) fn of_workload(new: &Object, old: Option<&Object>) -> Vec<Str> {
     if old.is_some_and(|old| old.generation() == new.generation()) {
         return vec![];
     }
-    let spec = At::of(new, "spec");
+    let spec = Field::of(new, "spec");
     let template = spec.field("template");
     let mut warnings = Warnings::default();
     template_at(&template, &mut warnings);
     warnings.texts
 }
 
-/// The same, and about a name that pods will carry on.
+/// Returns warnings about a workload, also about a name that is no label value, which its pods get.
 pub(crate) fn of_named_workload(new: &Object, old: Option<&Object>) -> Vec<Str> {
     let mut warnings = Warnings::default();
     if old.is_none() {
-        label_name(new, "Pod names and hostnames", &mut warnings);
+        name_as_label(new, "Pod names and hostnames", &mut warnings);
     }
     warnings.texts.extend(of_workload(new, old));
     warnings.texts
 }
 
-/// Warnings about a template that stands alone.
+/// Returns warnings about a PodTemplate.
 pub(super) fn of_pod_template(new: &Object, old: Option<&Object>) -> Vec<Str> {
     if old.is_some_and(|old| old.generation() == new.generation()) {
         return vec![];
     }
     let mut warnings = Warnings::default();
-    template_at(&At::of(new, "template"), &mut warnings);
+    template_at(&Field::of(new, "template"), &mut warnings);
     warnings.texts
 }
 
-/// Warnings about a cron job.
+/// Returns warnings about a CronJob.
 pub(crate) fn of_cron_job(new: &Object, old: Option<&Object>) -> Vec<Str> {
     let mut warnings = Warnings::default();
     if old.is_none() {
-        label_name(new, "Pod names and hostnames", &mut warnings);
+        name_as_label(new, "Pod names and hostnames", &mut warnings);
     }
     if old.is_none_or(|old| old.generation() != new.generation()) {
-        let spec = At::of(new, "spec");
+        let spec = Field::of(new, "spec");
         let (job, inner) = (spec.field("jobTemplate"), "spec");
         template_at(&job.field(inner).field("template"), &mut warnings);
     }
     warnings.texts
 }
 
-fn label_name(obj: &Object, what: &str, warnings: &mut Warnings) {
-    let faults = names::is_dns1123_label(obj.name());
-    if !faults.is_empty() {
+fn name_as_label(obj: &Object, what: &str, warnings: &mut Warnings) {
+    let messages = names::is_dns1123_label(obj.name());
+    if !messages.is_empty() {
         let metadata = Path::new("metadata");
         let text = format!(
             "this is used in {what}, which can result in surprising behavior; a DNS label is \
              recommended: [{}]",
-            faults.join(" ")
+            messages.join(" ")
         );
         warnings.push(&metadata.field("name"), text);
     }
 }
 
-fn template_at(template: &At<'_, '_>, warnings: &mut Warnings) {
+fn template_at(template: &Field<'_, '_>, warnings: &mut Warnings) {
     let spec = template.field("spec");
     of_template(&spec, template.value.get("metadata"), warnings);
     let metadata = template.path.field("metadata");
     let annotations = metadata.field("annotations");
-    let has_profile = |of: &At<'_, '_>| of.field("securityContext").has("appArmorProfile");
+    let has_profile = |of: &Field<'_, '_>| of.field("securityContext").has("appArmorProfile");
     for list in CONTAINERS {
         for container in spec.field(list).items() {
             let key = format!("{APPARMOR}{}", container.str("name"));
@@ -136,13 +137,13 @@ fn template_at(template: &At<'_, '_>, warnings: &mut Warnings) {
     }
 }
 
-fn noted(template: &At<'_, '_>, key: &str) -> bool {
+fn noted(template: &Field<'_, '_>, key: &str) -> bool {
     let metadata = template.value.get("metadata");
     metadata.and_then(|m| m.get("annotations")).is_some_and(|a| a.get(key).is_some())
 }
 
-/// What holds for pods and templates alike.
-fn of_template(spec: &At<'_, '_>, metadata: Option<&Value>, warnings: &mut Warnings) {
+/// Adds the warnings that pods and templates share.
+fn of_template(spec: &Field<'_, '_>, metadata: Option<&Value>, warnings: &mut Warnings) {
     let none = Value::Null;
     let annotations = metadata.and_then(|m| m.get("annotations")).unwrap_or(&none);
     node_labels(spec, warnings);
@@ -179,10 +180,10 @@ fn of_template(spec: &At<'_, '_>, metadata: Option<&Value>, warnings: &mut Warni
                 let side = resources.field(side);
                 fraction(side.get(what), &side.path.key(what), warnings);
             }
-            hidden_variables(&container.field("env"), warnings);
+            duplicate_variables(&container.field("env"), warnings);
         }
     }
-    ports::clashes(spec, warnings);
+    ports::conflicts(spec, warnings);
     let grace = spec.field("terminationGracePeriodSeconds");
     if grace.number() < 0 {
         let text = "must be >= 0; negative values are invalid and will be treated as 1";
@@ -191,8 +192,8 @@ fn of_template(spec: &At<'_, '_>, metadata: Option<&Value>, warnings: &mut Warni
     affinity(&spec.field("affinity"), warnings);
 }
 
-/// What became of a label of nodes that was renamed.
-fn renamed_label(key: &str) -> Option<&'static str> {
+/// Returns the replacement text of a deprecated node label.
+fn renamed_node_label(key: &str) -> Option<&'static str> {
     Some(match key {
         "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
         "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
@@ -209,10 +210,10 @@ fn renamed_label(key: &str) -> Option<&'static str> {
     })
 }
 
-fn node_labels(spec: &At<'_, '_>, warnings: &mut Warnings) {
+fn node_labels(spec: &Field<'_, '_>, warnings: &mut Warnings) {
     let selector = spec.field("nodeSelector");
     for (key, at) in selector.entries() {
-        if let Some(text) = renamed_label(key) {
+        if let Some(text) = renamed_node_label(key) {
             warnings.push(&at.path, text);
         }
     }
@@ -227,37 +228,37 @@ fn node_labels(spec: &At<'_, '_>, warnings: &mut Warnings) {
     }
     for constraint in spec.field("topologySpreadConstraints").items() {
         let key = constraint.field("topologyKey");
-        if let Some(text) = renamed_label(key.text()) {
+        if let Some(text) = renamed_node_label(key.text()) {
             warnings.push(&key.path, format!("{} is {text}", key.text()));
         }
         null_selector(&constraint, warnings);
     }
 }
 
-fn expressions(term: &At<'_, '_>, warnings: &mut Warnings) {
+fn expressions(term: &Field<'_, '_>, warnings: &mut Warnings) {
     for expression in term.field("matchExpressions").items() {
         let key = expression.field("key");
-        if let Some(text) = renamed_label(key.text()) {
+        if let Some(text) = renamed_node_label(key.text()) {
             warnings.push(&key.path, format!("{} is {text}", key.text()));
         }
     }
 }
 
-fn null_selector(of: &At<'_, '_>, warnings: &mut Warnings) {
+fn null_selector(of: &Field<'_, '_>, warnings: &mut Warnings) {
     let selector = of.field("labelSelector");
     if !selector.is_set() {
         warnings.push(&selector.path, "a null labelSelector results in matching no pod");
     }
 }
 
-/// The place of an annotation beside this spec.
-fn warn_of_annotation(spec: &At<'_, '_>, key: &str, text: &str, warnings: &mut Warnings) {
+/// Warns of an annotation in the metadata beside a spec.
+fn warn_of_annotation(spec: &Field<'_, '_>, key: &str, text: &str, warnings: &mut Warnings) {
     let shown = spec.path.to_string();
     let prefix = shown.strip_suffix("spec").unwrap_or_default();
     warnings.add(format!("{prefix}metadata.annotations[{key}]: {text}"));
 }
 
-fn old_annotations(spec: &At<'_, '_>, annotations: &Value, warnings: &mut Warnings) {
+fn old_annotations(spec: &Field<'_, '_>, annotations: &Value, warnings: &mut Warnings) {
     let sysctls = "non-functional in v1.11+; use the \"sysctls\" field instead";
     for (key, text) in [
         (
@@ -274,7 +275,7 @@ fn old_annotations(spec: &At<'_, '_>, annotations: &Value, warnings: &mut Warnin
 }
 
 fn seccomp_annotation(
-    spec: &At<'_, '_>,
+    spec: &Field<'_, '_>,
     key: &str,
     of: &Value,
     annotations: &Value,
@@ -287,8 +288,8 @@ fn seccomp_annotation(
     }
 }
 
-/// Kinds of volumes that no longer work, or soon will not.
-const OLD_VOLUMES: [(&str, &str); 9] = [
+/// Deprecated volume sources.
+const DEPRECATED_VOLUMES: [(&str, &str); 9] = [
     ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "deprecated in v1.11"),
     ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
@@ -300,9 +301,9 @@ const OLD_VOLUMES: [(&str, &str); 9] = [
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
-/// Warns of the kind of a volume, in a pod or on its own.
-pub(crate) fn old_volume(source: &At<'_, '_>, warnings: &mut Warnings) {
-    for (kind, text) in OLD_VOLUMES {
+/// Warns of a deprecated source of a volume or PersistentVolume.
+pub(crate) fn deprecated_volume(source: &Field<'_, '_>, warnings: &mut Warnings) {
+    for (kind, text) in DEPRECATED_VOLUMES {
         if source.has(kind) {
             let shown = if kind == "storageos" { "storageOS" } else { kind };
             warnings.push(&source.path.field(shown), text);
@@ -310,17 +311,17 @@ pub(crate) fn old_volume(source: &At<'_, '_>, warnings: &mut Warnings) {
     }
 }
 
-fn volumes(volumes: &At<'_, '_>, warnings: &mut Warnings) {
+fn volumes(volumes: &Field<'_, '_>, warnings: &mut Warnings) {
     for volume in volumes.items() {
-        old_volume(&volume, warnings);
+        deprecated_volume(&volume, warnings);
         let template = volume.field("ephemeral");
         let template = template.field("volumeClaimTemplate");
         claim_sizes(&template.field("spec"), warnings);
     }
 }
 
-/// Sizes of a claim that are no whole bytes.
-pub(crate) fn claim_sizes(spec: &At<'_, '_>, warnings: &mut Warnings) {
+/// Warns of storage sizes with fractions of a byte.
+pub(crate) fn claim_sizes(spec: &Field<'_, '_>, warnings: &mut Warnings) {
     let resources = spec.field("resources");
     for side in ["requests", "limits"] {
         let side = resources.field(side);
@@ -337,9 +338,9 @@ fn fraction(amount: &Value, place: &Path<'_>, warnings: &mut Warnings) {
     }
 }
 
-/// Items of a list that repeat what another said.
-fn repeated(list: &At<'_, '_>, member: &str, warnings: &mut Warnings) {
-    let mut seen: Seen<&str> = Seen::new();
+/// Warns of list items with the same value of a field.
+fn repeated(list: &Field<'_, '_>, member: &str, warnings: &mut Warnings) {
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for item in list.items() {
         let text = item.str(member);
         if !seen.insert(text) {
@@ -349,9 +350,9 @@ fn repeated(list: &At<'_, '_>, member: &str, warnings: &mut Warnings) {
     }
 }
 
-/// A variable that is set again without looking at what it was.
-fn hidden_variables(env: &At<'_, '_>, warnings: &mut Warnings) {
-    let mut seen: Seen<&str> = Seen::new();
+/// Warns of a variable that is set again without a reference to its previous value.
+fn duplicate_variables(env: &Field<'_, '_>, warnings: &mut Warnings) {
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for item in env.items() {
         let (name, value) = (item.str("name"), item.str("value"));
         let keeps = || {
@@ -368,7 +369,7 @@ fn hidden_variables(env: &At<'_, '_>, warnings: &mut Warnings) {
     }
 }
 
-fn affinity(affinity: &At<'_, '_>, warnings: &mut Warnings) {
+fn affinity(affinity: &Field<'_, '_>, warnings: &mut Warnings) {
     for kind in ["podAffinity", "podAntiAffinity"] {
         let rules = affinity.field(kind);
         for term in rules.field("requiredDuringSchedulingIgnoredDuringExecution").items() {
@@ -380,8 +381,8 @@ fn affinity(affinity: &At<'_, '_>, warnings: &mut Warnings) {
     }
 }
 
-/// What was found, for those who ask about parts.
-pub(crate) fn gathered(find: impl FnOnce(&mut Warnings)) -> Vec<Str> {
+/// Collects the warnings that `find` adds.
+pub(crate) fn collect_warnings(find: impl FnOnce(&mut Warnings)) -> Vec<Str> {
     let mut warnings = Warnings::default();
     find(&mut warnings);
     warnings.texts

@@ -1,16 +1,16 @@
-//! Addresses of services: how the fields that name them belong together.
+//! Cluster IPs and IP families of services, and node ports on an update.
 
-use crate::check::At;
-use keelson_meta::{ErrorList, FieldError, Object, Seen, Value, ip};
+use crate::check::Field;
+use keelson_meta::{ErrorList, FieldError, Object, SmallSet, Value, ip};
 use std::collections::{HashMap, HashSet};
 
-/// A service without an address of its own.
+/// Returns whether a service is headless.
 pub(super) fn is_headless(spec: &Value) -> bool {
     let first = spec.array_at(&["clusterIPs"]).first().and_then(Value::as_str);
     first == Some("None") || spec.str_at(&["clusterIP"]) == Some("None")
 }
 
-/// `clusterIP` is the first of `clusterIPs`; a client that knows only one of them changes both.
+/// Makes `clusterIP` the first of `clusterIPs`, for clients that know only one of the fields.
 pub(super) fn normalize(service: &mut Object, old: Option<&Object>) {
     let one = service.str_at(&["spec", "clusterIP"]).to_owned();
     let many: Vec<Value> = service.array_at(&["spec", "clusterIPs"]).to_vec();
@@ -37,7 +37,7 @@ fn has_address(service: &Object) -> bool {
     service.str_at(&["spec", "type"]) != "ExternalName"
 }
 
-/// Whether the ports of nodes that its client leaves open are filled in.
+/// Returns whether missing node ports are allocated.
 fn fills_node_ports(service: &Object) -> bool {
     match service.str_at(&["spec", "type"]) {
         "NodePort" => true,
@@ -49,7 +49,7 @@ fn fills_node_ports(service: &Object) -> bool {
     }
 }
 
-/// What was given to a service stays when a client leaves it out.
+/// Restores allocated values that the client omitted.
 pub(super) fn keep_allocated(new: &mut Object, old: &Object) {
     if has_address(new) && has_address(old) {
         let spec = new.object_mut("spec");
@@ -76,8 +76,7 @@ pub(super) fn keep_allocated(new: &mut Object, old: &Object) {
     }
 }
 
-/// A port keeps its port of nodes by its name, unless the client gives that to any port. Two that get the
-/// same one this way are refused later.
+/// Restores node ports by port name, unless the client assigned them to another port. Duplicates are rejected later.
 fn keep_node_ports(new: &mut Object, old: &Object) {
     let before = old.array_at(&["spec", "ports"]);
     let known: HashMap<&str, i64> = before
@@ -86,7 +85,7 @@ fn keep_node_ports(new: &mut Object, old: &Object) {
         .collect();
     let ports = new.object_mut("spec").get_mut("ports").and_then(Value::as_array_mut);
     let Some(ports) = ports else { return };
-    let given: Seen<i64> = ports.iter().filter_map(|port| port.int_at(&["nodePort"])).collect();
+    let given: SmallSet<i64> = ports.iter().filter_map(|port| port.int_at(&["nodePort"])).collect();
     for port in ports {
         let number = known.get(name_of(port)).filter(|number| !given.contains(number)).copied();
         if let (Some(number), Some(map)) = (number, port.as_object_mut()) {
@@ -99,8 +98,8 @@ fn name_of(port: &Value) -> &str {
     port.str_at(&["name"]).unwrap_or_default()
 }
 
-/// The fields that name addresses and families.
-pub(super) fn validate(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
+/// Validates cluster IPs and IP families.
+pub(super) fn validate(spec: &Field<'_, '_>, old: Option<&Object>, errors: &mut ErrorList) {
     if spec.str("type") == "ExternalName" {
         return;
     }
@@ -112,7 +111,7 @@ pub(super) fn validate(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut Err
         Some(first) if first != one => many.invalid(errors, "first value must match `clusterIP`"),
         _ => {}
     }
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for family in spec.field("ipFamilies").items() {
         family.one_of(errors, &["IPv4", "IPv6"]);
         if !seen.insert(family.text()) {
@@ -131,7 +130,7 @@ pub(super) fn validate(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut Err
             }
             continue;
         }
-        // What was taken once is not looked at again.
+        // Unchanged values are not validated again.
         if !stored.contains(at.text()) {
             errors.extend(ip::validate_strict_ip(at.text(), &at.path));
         }
@@ -154,8 +153,8 @@ pub(super) fn validate(spec: &At<'_, '_>, old: Option<&Object>, errors: &mut Err
     of_families(spec, errors);
 }
 
-/// Addresses are of the families in whose places they stand.
-fn of_families(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Checks that each cluster IP has the family at the same position.
+fn of_families(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let (addresses, families) = (spec.field("clusterIPs"), spec.field("ipFamilies"));
     for (index, (at, family)) in addresses.items().zip(families.items()).enumerate() {
         let Some(address) = ip::parse_ip(at.text()) else { continue };
@@ -172,9 +171,9 @@ fn of_families(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// The first address stays for as long as the service has one.
-pub(super) fn update(spec: &At<'_, '_>, stored: &At<'_, '_>, errors: &mut ErrorList) {
-    let is_name = |at: &At<'_, '_>| at.str("type") == "ExternalName";
+/// Checks that the primary cluster IP does not change.
+pub(super) fn update(spec: &Field<'_, '_>, stored: &Field<'_, '_>, errors: &mut ErrorList) {
+    let is_name = |at: &Field<'_, '_>| at.str("type") == "ExternalName";
     if is_name(spec) || is_name(stored) {
         return;
     }

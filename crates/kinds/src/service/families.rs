@@ -1,29 +1,29 @@
-//! The address families of a service: what it says of them is completed from what the cluster has.
+//! Defaults and validation of `ipFamilyPolicy` and `ipFamilies` by the IP families of the cluster.
 
 use super::validate_addresses;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Str, Value, ip};
 
 const HEADLESS: &str = "None";
 
-/// Fills in `ipFamilyPolicy` and `ipFamilies`. `families` are those of the service ranges, the default
-/// one first.
+/// Sets `ipFamilyPolicy` and `ipFamilies`. `families` are those of the service CIDRs, the default one first. Returns
+/// 422 when the service does not fit them.
 pub fn complete(
     service: &mut Object,
     old: Option<&Object>,
     families: &[&str],
 ) -> Result<(), Failure> {
-    if is_name(service) || old.is_some_and(|old| stays_as_it_is(service, old)) {
+    if is_external_name(service) || old.is_some_and(|old| keeps_families(service, old)) {
         return Ok(());
     }
     if policy(service).is_empty() {
         let wanted = match old.map(policy) {
             Some(policy) if !policy.is_empty() => policy.to_owned(),
-            _ if is_free(service) => "RequireDualStack".to_owned(),
+            _ if is_headless_without_selector(service) => "RequireDualStack".to_owned(),
             _ => "SingleStack".to_owned(),
         };
         service.object_mut("spec").insert("ipFamilyPolicy", wanted);
     }
-    refuse(service, validate_addresses(service, old))?;
+    into_result(service, validate_addresses(service, old))?;
     let mut errors = ErrorList::new();
     if let Some(old) = old {
         shorten(service, old, &mut errors);
@@ -31,16 +31,16 @@ pub fn complete(
     check_lengths(service, &mut errors);
     let mut found: Vec<Str> = texts(service, "ipFamilies").into_iter().map(Str::from).collect();
     infer(service, families, &mut found, &mut errors);
-    refuse(service, errors)?;
-    let is_free = is_free(service);
-    if !is_free {
-        check_configured(service, families, &found)?;
+    into_result(service, errors)?;
+    let is_headless_without_selector = is_headless_without_selector(service);
+    if !is_headless_without_selector {
+        require_configured(service, families, &found)?;
     }
     if found.is_empty() {
         found.extend(families.first().map(Str::new));
     }
     let wants_both = policy(service) != "SingleStack";
-    if wants_both && found.len() == 1 && (is_free || families.len() == 2) {
+    if wants_both && found.len() == 1 && (is_headless_without_selector || families.len() == 2) {
         found.push(Str::new_static(if found[0] == "IPv4" { "IPv6" } else { "IPv4" }));
     }
     let found: Vec<Value> = found.into_iter().map(Value::String).collect();
@@ -48,18 +48,18 @@ pub fn complete(
     Ok(())
 }
 
-/// Whether it is but another name: an ExternalName.
-pub fn is_name(service: &Object) -> bool {
+/// Returns whether the type is ExternalName.
+pub fn is_external_name(service: &Object) -> bool {
     service.str_at(&["spec", "type"]) == "ExternalName"
 }
 
-/// Whether it has no address of its own.
+/// Returns whether the service is headless.
 pub fn is_headless(service: &Object) -> bool {
     texts(service, "clusterIPs").first() == Some(&HEADLESS)
 }
 
-/// Headless and without a selector: it may name families that the cluster does not have.
-fn is_free(service: &Object) -> bool {
+/// Returns whether the service is headless without a selector: it may use families that the cluster does not have.
+fn is_headless_without_selector(service: &Object) -> bool {
     service.str_at(&["spec", "clusterIP"]) == HEADLESS
         && service.at(&["spec", "selector"]).is_none_or(Value::is_empty)
 }
@@ -68,21 +68,22 @@ fn policy(service: &Object) -> &str {
     service.str_at(&["spec", "ipFamilyPolicy"])
 }
 
-/// A list of texts in the spec.
+/// Returns a list of strings in the spec.
 pub fn texts<'o>(service: &'o Object, name: &str) -> Vec<&'o str> {
     service.array_at(&["spec", name]).iter().filter_map(Value::as_str).collect()
 }
 
-/// A service that prefers two stacks follows no change of the cluster by itself.
-pub fn stays_as_it_is(service: &Object, old: &Object) -> bool {
-    let prefers = |service: &Object| policy(service) == "PreferDualStack" && !is_name(service);
+/// Returns whether an update keeps the families: a PreferDualStack service does not change with the cluster.
+pub fn keeps_families(service: &Object, old: &Object) -> bool {
+    let prefers =
+        |service: &Object| policy(service) == "PreferDualStack" && !is_external_name(service);
     prefers(service)
         && prefers(old)
         && texts(service, "clusterIPs") == texts(old, "clusterIPs")
         && texts(service, "ipFamilies") == texts(old, "ipFamilies")
 }
 
-/// Who goes back to one stack gives up the second address; nobody loses it without saying so.
+/// Removes the secondary address and family when the policy becomes SingleStack.
 fn shorten(service: &mut Object, old: &Object, errors: &mut ErrorList) {
     let spec = Path::new("spec");
     let path = spec.field("ipFamilyPolicy");
@@ -115,7 +116,7 @@ fn check_lengths(service: &Object, errors: &mut ErrorList) {
     }
 }
 
-/// Takes families from the addresses that the client named.
+/// Adds the families of the cluster IPs that the client set.
 fn infer(service: &Object, families: &[&str], found: &mut Vec<Str>, errors: &mut ErrorList) {
     let addresses = texts(service, "clusterIPs");
     let spec = Path::new("spec");
@@ -133,7 +134,7 @@ fn infer(service: &Object, families: &[&str], found: &mut Vec<Str>, errors: &mut
     }
 }
 
-fn check_configured(service: &Object, families: &[&str], found: &[Str]) -> Result<(), Failure> {
+fn require_configured(service: &Object, families: &[&str], found: &[Str]) -> Result<(), Failure> {
     let mut errors = ErrorList::new();
     let spec = Path::new("spec");
     if policy(service) == "RequireDualStack" && families.len() < 2 {
@@ -147,11 +148,11 @@ fn check_configured(service: &Object, families: &[&str], found: &[Str]) -> Resul
             errors.push(FieldError::invalid(&list.index(index), family.as_str(), why));
         }
     }
-    refuse(service, errors)
+    into_result(service, errors)
 }
 
-/// 422 for a service with these faults, if there are any.
-pub fn refuse(service: &Object, errors: ErrorList) -> Result<(), Failure> {
+/// Returns 422 for a service if there are errors.
+pub fn into_result(service: &Object, errors: ErrorList) -> Result<(), Failure> {
     errors.into_result("", "Service", service.name())
 }
 
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_lacks_is_refused() {
+    fn families_that_the_cluster_lacks_are_rejected() {
         check(
             value!({"ipFamilyPolicy": "RequireDualStack"}),
             &["IPv4"],

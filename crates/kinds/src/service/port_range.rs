@@ -1,9 +1,9 @@
-//! [`PortRange`]: the ports of nodes that services may have.
+//! [`PortRange`]: the node ports of services.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// `--service-node-port-range`.
+/// The range of `--service-node-port-range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
     /// Invariant: not above `last`.
@@ -18,25 +18,25 @@ impl Default for PortRange {
 }
 
 impl PortRange {
-    /// That of kube-apiserver.
+    /// The default of kube-apiserver.
     pub const DEFAULT: PortRange = PortRange { first: 30_000, last: 32_767 };
 
-    /// The ports, in order.
+    /// Iterates over the ports.
     pub fn ports(self) -> RangeInclusive<u16> {
         self.first..=self.last
     }
 
-    /// Whether a port is one of them.
+    /// Returns whether a port is in the range.
     pub fn contains(self, port: u16) -> bool {
         self.ports().contains(&port)
     }
 
-    /// How many there are.
+    /// Returns the number of ports.
     pub fn size(self) -> usize {
         usize::from(self.last - self.first) + 1
     }
 
-    /// Which of them a port is, counted from 0.
+    /// Returns the position of a port in the range, from 0. The port must be in the range.
     pub fn offset(self, port: u16) -> usize {
         usize::from(port - self.first)
     }
@@ -54,7 +54,7 @@ impl std::fmt::Display for PortRange {
 impl FromStr for PortRange {
     type Err = String;
 
-    /// Reads `30000-32767`, `30000+2767` or `30000`.
+    /// Parses `30000-32767`, `30000+2767` or `30000`.
     fn from_str(text: &str) -> Result<Self, String> {
         let fail = |why: &str| format!("{text:?} is not a range of ports: {why}");
         let number = |part: &str| {

@@ -1,16 +1,16 @@
-//! Ports of services.
+//! Validates the ports of services.
 
-use crate::check::At;
+use crate::check::Field;
 use crate::pod::probes;
 use keelson_meta::names;
-use keelson_meta::{ErrorList, FieldError, Seen, value};
+use keelson_meta::{ErrorList, FieldError, SmallSet, value};
 use std::collections::HashMap;
 
-/// Each port by itself.
-pub(super) fn all(spec: &At<'_, '_>, errors: &mut ErrorList) {
+/// Validates each port.
+pub(super) fn all(spec: &Field<'_, '_>, errors: &mut ErrorList) {
     let list = spec.field("ports");
     let named = list.array().len() > 1;
-    let mut seen: Seen<&str> = Seen::new();
+    let mut seen: SmallSet<&str> = SmallSet::new();
     for port in list.items() {
         let name = port.field("name");
         if named || !name.text().is_empty() {
@@ -33,9 +33,9 @@ pub(super) fn all(spec: &At<'_, '_>, errors: &mut ErrorList) {
     }
 }
 
-/// No port twice, and no port of nodes where the type has none. Where ports of nodes are allocated, that
-/// refuses those that stand twice.
-pub(super) fn collisions(spec: &At<'_, '_>, is_new: bool, errors: &mut ErrorList) {
+/// Reports duplicate ports, and node ports of a type without them. Duplicate node ports are rejected by the
+/// allocation.
+pub(super) fn collisions(spec: &Field<'_, '_>, is_new: bool, errors: &mut ErrorList) {
     let list = spec.field("ports");
     if spec.str("type") == "ClusterIP" {
         for port in list.items() {
@@ -47,7 +47,7 @@ pub(super) fn collisions(spec: &At<'_, '_>, is_new: bool, errors: &mut ErrorList
     }
     let allocated =
         matches!(spec.str("type"), "NodePort" | "LoadBalancer") && spec.str("clusterIP") != "None";
-    let mut nodes: Seen<(&str, i64)> = Seen::new();
+    let mut nodes: SmallSet<(&str, i64)> = SmallSet::new();
     for port in list.items().filter(|_| !allocated) {
         let node = port.field("nodePort");
         if node.number() != 0 && !nodes.insert((port.str("protocol"), node.number())) {
@@ -57,7 +57,7 @@ pub(super) fn collisions(spec: &At<'_, '_>, is_new: bool, errors: &mut ErrorList
     if allocated && is_new {
         shared_node_ports(&list, errors);
     }
-    let mut seen: Seen<(&str, i64)> = Seen::new();
+    let mut seen: SmallSet<(&str, i64)> = SmallSet::new();
     for port in list.items() {
         let key = (port.str("protocol"), port.int("port").unwrap_or(0));
         if !seen.insert(key) {
@@ -70,10 +70,10 @@ pub(super) fn collisions(spec: &At<'_, '_>, is_new: bool, errors: &mut ErrorList
     }
 }
 
-/// Ports of one number share a node port, for each protocol: the first that one of them names. Other node
-/// ports that stand twice are refused when they are allocated.
-fn shared_node_ports(list: &At<'_, '_>, errors: &mut ErrorList) {
-    let number = |port: &At<'_, '_>| port.int("port").unwrap_or(0);
+/// Checks node ports that are shared by protocols: only ports with the same number may share one. Other duplicates
+/// are rejected by the allocation.
+fn shared_node_ports(list: &Field<'_, '_>, errors: &mut ErrorList) {
+    let number = |port: &Field<'_, '_>| port.int("port").unwrap_or(0);
     let mut given: HashMap<i64, i64> = HashMap::new();
     for port in list.items() {
         let node = port.int("nodePort").filter(|node| *node != 0);
@@ -81,7 +81,7 @@ fn shared_node_ports(list: &At<'_, '_>, errors: &mut ErrorList) {
             given.entry(number(&port)).or_insert(node);
         }
     }
-    let mut seen: Seen<(&str, i64, i64)> = Seen::new();
+    let mut seen: SmallSet<(&str, i64, i64)> = SmallSet::new();
     for port in list.items() {
         let (node, of) = (port.field("nodePort"), number(&port));
         let wanted = match node.number() {

@@ -1,12 +1,12 @@
-//! What clients are warned of in services (upstream `pkg/api/service/warnings.go`).
+//! Warnings about services (upstream `pkg/api/service/warnings.go`).
 
 use super::addresses::is_headless;
-use crate::check::At;
+use crate::check::Field;
 use keelson_meta::{Object, Str, ip};
 
 const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 
-/// The warnings about a service.
+/// Returns the warnings about a service.
 pub(super) fn of(service: &Object) -> Vec<Str> {
     let mut warnings: Vec<String> = vec![];
     if service.annotation(HINTS).is_some() {
@@ -14,7 +14,7 @@ pub(super) fn of(service: &Object) -> Vec<Str> {
             "annotation {HINTS} is deprecated, please use service.kubernetes.io/topology-mode instead"
         ));
     }
-    let spec = At::of(service, "spec");
+    let spec = Field::of(service, "spec");
     let external = spec.field("externalIPs");
     let has_external = !external.array().is_empty();
     let balancer = spec.field("loadBalancerIP");

@@ -128,7 +128,7 @@ impl Registry {
         let kind = &target.kind;
         let Updated { object: mut obj, owned, warnings: told } = made;
         warnings.extend(told);
-        let shares_labels = kind.strategy.shares_template_labels && labels_of(&obj).is_none();
+        let shares_labels = kind.strategy.labels_from_template && labels_of(&obj).is_none();
         kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref());
         warnings.extend(owner_references::dedup(&mut obj));
         if !owned {
@@ -174,7 +174,7 @@ impl Registry {
         passes: &Passes,
         warnings: &mut Vec<Str>,
     ) -> Result<Option<Answer>, Failure> {
-        if new.target.kind.strategy.namespace_rule.is_some() {
+        if new.target.kind.strategy.validate_in_namespace.is_some() {
             // Labels that this server has acknowledged count.
             self.caught_up().await?;
         }
@@ -326,7 +326,7 @@ struct Creation<'a> {
     /// The name that the client gave, or empty.
     given: &'a str,
     options: &'a WriteOptions,
-    /// See [`keelson_kinds::strategy::Strategy::shares_template_labels`].
+    /// See [`keelson_kinds::strategy::Strategy::labels_from_template`].
     shares_labels: bool,
 }
 
@@ -385,7 +385,7 @@ fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
         obj.root.remove("status");
     }
     let named = !obj.name().is_empty() || !obj.generate_name().is_empty();
-    if !named && strategy.may_be_nameless {
+    if !named && strategy.generates_missing_name {
         obj.set_meta("name", &stamp::uid(registry.clock.as_ref()));
     }
     strategy.first_generation(obj);
@@ -396,7 +396,7 @@ fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
     if let Some(labels) = template_labels_of(obj).filter(|_| shares_labels).cloned() {
         obj.metadata_mut().insert("labels", labels);
     }
-    (strategy.note_user)(obj, permit.user());
+    (strategy.record_user)(obj, permit.user());
 }
 
 /// The labels, unless there are none.
@@ -413,7 +413,7 @@ fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Fa
     let kind = &target.kind;
     let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
     let checks = strategy.create_checks;
-    let mut errors = match strategy.namespace_rule {
+    let mut errors = match strategy.validate_in_namespace {
         Some(rule) => rule(obj, &|| registry.labels_of(obj.namespace())),
         None => ErrorList::new(),
     };

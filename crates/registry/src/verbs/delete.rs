@@ -270,7 +270,7 @@ fn not_corrupt(target: &Target) -> Failure {
 
 /// Refuses to delete what every cluster has.
 fn check_lasting(target: &Target) -> Result<(), Failure> {
-    match (target.kind.strategy.lasting)(&target.name) {
+    match (target.kind.strategy.deletion_forbidden)(&target.name) {
         Some(why) => Err(Status::forbidden(target.gvr(), &target.name, why)),
         None => Ok(()),
     }
@@ -335,12 +335,12 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
         obj.set_meta("deletionTimestamp", &now.text());
         return Plan::Mark { then_delete: false };
     }
-    let graceful =
-        match mark_graceful(target.kind.strategy.grace, options.grace_period_seconds, obj, now) {
-            Grace::Pending => return Plan::Leave,
-            Grace::Marked(seconds) => Some(seconds),
-            Grace::None => None,
-        };
+    let grace_period = target.kind.strategy.grace_period;
+    let graceful = match mark_graceful(grace_period, options.grace_period_seconds, obj, now) {
+        Grace::Pending => return Plan::Leave,
+        Grace::Marked(seconds) => Some(seconds),
+        Grace::None => None,
+    };
     let policy = target.kind.strategy.garbage_collection;
     let changed = set_propagation(obj, options.propagation, policy);
     let waits_for_finalizers = obj.finalizers().next().is_some();

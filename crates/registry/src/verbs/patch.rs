@@ -10,7 +10,7 @@ use crate::verbs::Written;
 use crate::verbs::bodies::{Updated, check_namespace};
 use crate::verbs::update::check_name;
 use crate::write::Part;
-use keelson_apply::apply::are_readable_owners;
+use keelson_apply::apply::is_well_typed_managed_fields;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value, owner_references};
 use keelson_schema::canonical::GoDecoder;
@@ -62,9 +62,9 @@ fn patched(
     options: &WriteOptions,
 ) -> Result<Updated, Failure> {
     let difference = Difference::read(patch)?;
-    let keeps_texts = target.kind.strategy.keeps_texts;
+    let has_raw_extension = target.kind.strategy.has_raw_extension;
     let Patched { mut object, mut warnings, other_type } =
-        difference.apply(target.schema(), live, options.field_validation, keeps_texts)?;
+        difference.apply(target.schema(), live, options.field_validation, has_raw_extension)?;
     warnings.extend(owner_references::dedup_patched(&mut object));
     let checked = check_namespace(target, &mut object)
         .and_then(|()| check_name(target, &object))
@@ -237,7 +237,7 @@ fn check_applied(schema: &Schema, config: &Map) -> Result<(), Failure> {
     }
     let entries = config.get("metadata").and_then(|metadata| metadata.get("managedFields"));
     let is_readable =
-        |entries: &Value| entries.as_array().is_some() && are_readable_owners(entries);
+        |entries: &Value| entries.as_array().is_some() && is_well_typed_managed_fields(entries);
     if entries.is_some_and(is_readable) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }

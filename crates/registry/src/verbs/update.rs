@@ -14,7 +14,7 @@ use crate::write::{Options, Part, Write};
 use keelson_admission::{Operation, Stored};
 use keelson_auth::Permit;
 use keelson_cache::Entry;
-use keelson_kinds::keep;
+use keelson_kinds::preserve;
 use keelson_kinds::strategy::{self, Strategy};
 use keelson_meta::status::quote;
 use keelson_meta::{
@@ -200,8 +200,8 @@ impl Registry {
             guard.check(self, &write, &new).await?;
         }
         prepare(target, part, &mut new, &stored);
-        (kind.strategy.note_time)(&mut new, &stored, &self.clock.now().text());
-        owners::keep_times(&stored, &mut new);
+        (kind.strategy.record_time)(&mut new, &stored, &self.clock.now().text());
+        owners::restore_times(&stored, &mut new);
         if let Err(invalid) = validate(self, target, part, &new, &stored) {
             if part != Part::Main {
                 return Err(invalid);
@@ -440,7 +440,7 @@ pub fn check_uid(
 fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     let strategy = &target.kind.strategy;
     match part {
-        Part::Main if target.kind.has_status => keep::member(new, old, "status"),
+        Part::Main if target.kind.has_status => preserve::member(new, old, "status"),
         Part::Status => {
             let status = new.root.remove("status");
             let metadata = new.root.remove("metadata");
@@ -452,16 +452,16 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
             if let Some(metadata) = metadata {
                 new.root.insert("metadata", metadata);
             }
-            keep::metadata(new, old, strategy.status_metadata);
+            preserve::metadata(new, old, strategy.status_metadata);
         }
         Part::Other(name) | Part::Effect(name) => {
-            if let Some(rules) = strategy.part(name) {
-                strategy.prepare_part(rules, new, old);
+            if let Some(rules) = strategy.subresource(name) {
+                strategy.prepare_subresource(rules, new, old);
             }
         }
         Part::Main => {}
     }
-    keep::identity(new, old);
+    preserve::identity(new, old);
     match part {
         Part::Main => strategy.prepare_update(new, old),
         Part::Status => strategy.prepare_status(new, old),
@@ -493,7 +493,7 @@ fn validate(
     let (checks, rules) = match part {
         Part::Main => (strategy.update_checks, strategy.validate),
         Part::Status => (strategy.status_checks, strategy.validate_status),
-        Part::Other(name) | Part::Effect(name) => match strategy.part(name) {
+        Part::Other(name) | Part::Effect(name) => match strategy.subresource(name) {
             Some(rules) => (strategy.status_checks, rules.validate),
             None => {
                 if target.kind.source == Source::Custom {
@@ -503,7 +503,7 @@ fn validate(
             }
         },
     };
-    if let (Part::Status, Some(rule)) = (part, strategy.status_namespace_rule) {
+    if let (Part::Status, Some(rule)) = (part, strategy.validate_status_in_namespace) {
         errors.extend(rule(new, old, &|| registry.labels_of(new.namespace())));
     }
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
@@ -519,5 +519,5 @@ fn deletes(strategy: &Strategy, new: &Object, old: &Object) -> bool {
     old.deletion_timestamp().is_some()
         && old.deletion_grace_period_seconds().unwrap_or(0) == 0
         && new.finalizers().next().is_none()
-        && !(strategy.is_held)(new)
+        && !(strategy.is_deletion_blocked)(new)
 }

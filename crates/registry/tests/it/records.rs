@@ -28,7 +28,7 @@ fn object(kind: &Kind, labels: &[(String, String)], field_bytes: usize) -> Objec
         obj.metadata_mut().object_at("labels").insert(key.as_str(), value.as_str());
     }
     for field in kind.strategy.fields {
-        let Some((last, outer)) = field.places[0].split_last() else { continue };
+        let Some((last, outer)) = field.paths[0].split_last() else { continue };
         let mut map = &mut obj.root;
         for name in outer {
             map = map.object_at(name);

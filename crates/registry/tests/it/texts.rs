@@ -133,8 +133,8 @@ async fn each_kind_that_holds_texts_says_so() {
             let mut seen = HashSet::new();
             fields.into_iter().any(|field| holds_texts(&schema.types, &field.shape, &mut seen))
         };
-        assert_eq!(kind.strategy.keeps_texts, holds(&kind.storage), "{}", kind.name());
-        found += usize::from(kind.strategy.keeps_texts);
+        assert_eq!(kind.strategy.has_raw_extension, holds(&kind.storage), "{}", kind.name());
+        found += usize::from(kind.strategy.has_raw_extension);
     }
     assert!(found > 3, "{found}");
 }

@@ -8,7 +8,7 @@ use super::parse::{Reader, STR_INLINE_BYTES};
 use super::raw_extension::raw_from_text;
 use crate::scalar;
 use crate::types::{Field, MapShape, Presence, Schema, SchemaOr, Shape, Struct, Types};
-use keelson_meta::room::Kept;
+use keelson_meta::scratch::Scratch;
 use keelson_meta::{Map, Path, Str, Value};
 use smallvec::SmallVec;
 
@@ -22,7 +22,7 @@ type Members = Vec<(Str, Value)>;
 
 thread_local! {
     /// Buffers for members and items. Allocating them for each text would take 5 % of the time.
-    static BUFFERS: Kept<(Members, Vec<Value>)> = const { Kept::new(BUFFER_ITEMS_MAX) };
+    static BUFFERS: Scratch<(Members, Vec<Value>)> = const { Scratch::new(BUFFER_ITEMS_MAX) };
 }
 
 /// Parses a whole text as a struct.
@@ -37,10 +37,10 @@ pub fn read_stored(schema: &Schema, text: &[u8]) -> Option<Map> {
 }
 
 fn read_whole<const ALL: bool>(types: &Types, struct_type: &Struct, text: &[u8]) -> Option<Map> {
-    let (members, items) = Kept::take(&BUFFERS);
+    let (members, items) = Scratch::take(&BUFFERS);
     let mut typed = TypedReader::<'_, ALL> { types, reader: Reader::new(text), members, items };
     let root = typed.whole(struct_type);
-    Kept::give_back(&BUFFERS, (typed.members, typed.items));
+    Scratch::put_back(&BUFFERS, (typed.members, typed.items));
     root
 }
 

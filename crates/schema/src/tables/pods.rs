@@ -3,7 +3,7 @@
 use super::column::{AGE, NAME, field, literal, string};
 use super::row::{NONE, Row, condition, is_true};
 use super::{Column, Printer};
-use keelson_meta::{Object, Seen, Value, value};
+use keelson_meta::{Object, SmallSet, Value, value};
 
 const STATUS: &str = "io.k8s.api.core.v1.PodStatus";
 const SPEC: &str = "io.k8s.api.core.v1.PodSpec";
@@ -128,7 +128,7 @@ impl<'a> Summary<'a> {
     fn init_containers(&mut self, row: &Row<'a>, specs: &[Value]) -> (bool, Restarts<'a>) {
         let mut of_sidecars = Restarts::default();
         let statuses = row.array(&["status", "initContainerStatuses"]);
-        let sidecars: Seen<Option<&str>> =
+        let sidecars: SmallSet<Option<&str>> =
             specs.iter().filter(|c| is_restartable(c)).map(|c| c.str_at(&["name"])).collect();
         for (index, status) in statuses.iter().enumerate() {
             self.restarts.add(status);

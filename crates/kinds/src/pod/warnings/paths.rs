@@ -1,17 +1,17 @@
-//! Warnings about files of one volume of which one hides another.
+//! Warnings about overlapping paths in one volume.
 
 use super::Warnings;
-use crate::check::At;
+use crate::check::Field;
 use keelson_meta::status::quote;
-use keelson_meta::{Seen, Str, Value};
+use keelson_meta::{SmallSet, Str, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// A path, and how a warning calls what it is of.
+/// A path, and the name of its source in warnings.
 type Source<'v> = (&'v str, Str);
 
-/// Warns of the files of each volume.
-pub(super) fn overlaps(volumes: &At<'_, '_>, warnings: &mut Warnings) {
+/// Warns of overlapping paths in each volume.
+pub(super) fn overlaps(volumes: &Field<'_, '_>, warnings: &mut Warnings) {
     for volume in volumes.items() {
         let name = || quote(volume.str("name"));
         for (kind, title, named) in [
@@ -43,7 +43,7 @@ fn paths(source: &Value) -> impl Iterator<Item = &str> {
     source.array_at(&["items"]).iter().filter_map(|item| item.str_at(&["path"]))
 }
 
-/// The files of one source of a projected volume.
+/// Collects the paths of one source of a projected volume.
 fn projected_paths<'v>(source: &'v Value, all: &mut Vec<Source<'v>>) {
     for (kind, title) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
         if let Some(of) = source.get(kind) {
@@ -60,28 +60,28 @@ fn projected_paths<'v>(source: &'v Value, all: &mut Vec<Source<'v>>) {
     }
 }
 
-/// Warns of each pair of paths of which one is, or lies in, the other.
+/// Warns of each pair of paths where one equals or contains the other.
 fn overlap(what: &dyn Fn() -> String, sources: Vec<Source<'_>>, warnings: &mut Warnings) {
     if sources.len() < 2 {
         return;
     }
     let tree = Tree::new(&sources);
-    // The sources that stand before the one at hand, by the place of their path.
+    // The sources before the current one, by the position of their path.
     let mut before: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut seen: Seen<(usize, &Str)> = Seen::new();
+    let mut seen: SmallSet<(usize, &Str)> = SmallSet::new();
     for (at, (path, of)) in sources.iter().enumerate() {
         if warnings.is_full() {
             return;
         }
         let path = trimmed(path);
         let place = tree.place(path);
-        for other in tree.rivals(place, &before) {
+        for other in tree.overlapping(place, &before) {
             let (other, source) = &sources[other];
             let (path, other) = (quote(path), quote(trimmed(other)));
             let what = what();
             warnings.add(format!("{what}: overlapping paths: {path}{of} with {other}{source}"));
         }
-        // One that stands here already would give the same warnings again.
+        // A source with the same path would only repeat the warnings.
         if seen.insert((place, of)) {
             before.entry(place).or_default().push(at);
         }
@@ -92,12 +92,12 @@ fn trimmed(path: &str) -> &str {
     path.trim_end_matches('/')
 }
 
-/// Paths in such an order that those that lie in a path stand right behind it.
+/// Paths in an order where those inside a path directly follow it.
 struct Tree<'v> {
     paths: Vec<&'v str>,
-    /// The place of the innermost path in which a path lies.
+    /// The position of the innermost path that contains each path.
     parents: Vec<Option<usize>>,
-    /// The place behind the last path that lies in a path.
+    /// The position after the last path inside each path.
     ends: Vec<usize>,
 }
 
@@ -124,21 +124,21 @@ impl<'v> Tree<'v> {
         self.paths.partition_point(|other| compare(other, path) == Ordering::Less)
     }
 
-    /// The sources before whose paths are, hold or lie in the path at a place, in order.
-    fn rivals(&self, place: usize, before: &BTreeMap<usize, Vec<usize>>) -> Vec<usize> {
+    /// Returns the earlier sources whose paths equal, contain or are inside the path at a position, in order.
+    fn overlapping(&self, place: usize, before: &BTreeMap<usize, Vec<usize>>) -> Vec<usize> {
         let inside = before.range(place..self.ends[place]).flat_map(|(_, sources)| sources);
-        let mut rivals: Vec<usize> = inside.copied().collect();
+        let mut overlapping: Vec<usize> = inside.copied().collect();
         let mut outer = self.parents[place];
         while let Some(at) = outer {
-            rivals.extend(before.get(&at).into_iter().flatten());
+            overlapping.extend(before.get(&at).into_iter().flatten());
             outer = self.parents[at];
         }
-        rivals.sort_unstable();
-        rivals
+        overlapping.sort_unstable();
+        overlapping
     }
 }
 
-/// The order of two paths in which a slash stands before all else.
+/// Compares two paths with the slash as the smallest character.
 fn compare(a: &str, b: &str) -> Ordering {
     let rank = |byte: u8| if byte == b'/' { 0 } else { u16::from(byte) + 1 };
     let unequal = a.bytes().zip(b.bytes()).find(|(a, b)| a != b);
@@ -153,7 +153,7 @@ fn lies_in(outer: &str, inner: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What compares each path with all before it.
+    /// The reference implementation: compares each path with all before it.
     fn pairs(sources: &[Source<'_>]) -> Vec<Str> {
         let mut warnings = Warnings::default();
         for (at, (path, of)) in sources.iter().enumerate() {

@@ -1,16 +1,15 @@
-//! Warnings about ports of containers that are defined twice, in ways that are at odds, or with an address of
-//! the host for nothing.
+//! Warnings about container ports: duplicates, conflicts, and a `hostIP` without a `hostPort`.
 
 use super::{CONTAINERS, Warnings};
-use crate::check::At;
+use crate::check::Field;
 use keelson_meta::Value;
 use keelson_meta::status::quote;
 use std::collections::HashMap;
 
-/// Up to this many ports are compared pair by pair.
+/// Up to this many ports are compared pairwise.
 const LINEAR_PORTS_MAX: usize = 16;
 
-/// A port with the place where it was first said.
+/// A port with its position in the pod spec.
 struct Port<'v> {
     list: &'static str,
     container: usize,
@@ -27,25 +26,25 @@ impl<'v> Port<'v> {
         self.value.str_at(&[name]).unwrap_or_default()
     }
 
-    /// Where it stands in the spec of a pod.
-    fn place(&self, spec: &At<'_, '_>) -> String {
+    /// Returns its path in the pod spec.
+    fn place(&self, spec: &Field<'_, '_>) -> String {
         let Port { list, container, at, .. } = self;
         format!("{}.{list}[{container}].ports[{at}]", spec.path)
     }
 }
 
-/// Number and protocol in the container, port and address of the host. The places of ports are kept
-/// under all of it, and again with the address, and then the port of the host, left out.
+/// Container port, protocol, host port and host IP. Ports are indexed by all four, and again without the host IP, and
+/// without both host fields.
 type Key<'v> = (i64, &'v str, Option<i64>, Option<&'v str>);
 
-/// The ports that stand before the one at hand.
+/// The ports before the current one.
 #[derive(Default)]
-struct Known<'v> {
+struct PortIndex<'v> {
     ports: Vec<Port<'v>>,
     places: HashMap<Key<'v>, Vec<usize>>,
 }
 
-impl<'v> Known<'v> {
+impl<'v> PortIndex<'v> {
     fn add(&mut self, port: Port<'v>) {
         self.ports.push(port);
         let unindexed = match self.ports.len() {
@@ -65,18 +64,17 @@ impl<'v> Known<'v> {
         }
     }
 
-    /// The ports that are at odds with another one, in order.
-    fn rivals(&self, of: &Port<'v>) -> Vec<&Port<'v>> {
+    /// Returns the ports that conflict with another one, in order.
+    fn conflicting(&self, of: &Port<'v>) -> Vec<&Port<'v>> {
         if self.places.is_empty() {
-            return self.ports.iter().filter(|other| clash(of, other).is_some()).collect();
+            return self.ports.iter().filter(|other| conflict(of, other).is_some()).collect();
         }
         let (number, protocol) = (of.number("containerPort"), of.text("protocol"));
         let (host, address) = (of.number("hostPort"), of.text("hostIP"));
         let get = |host: Option<i64>, address: Option<&'v str>| {
             self.places.get(&(number, protocol, host, address)).map_or(&[][..], Vec::as_slice)
         };
-        // Two ports of hosts are only at odds when they are the same at addresses that are too, or of
-        // which one says nothing.
+        // Host ports conflict only if they are equal and their host IPs are equal or one is unset.
         let mut places: Vec<usize> = match (host, address) {
             (0, _) => get(None, None).to_vec(),
             (_, "") => [get(Some(0), None), get(Some(host), None)].concat(),
@@ -90,21 +88,21 @@ impl<'v> Known<'v> {
     }
 }
 
-/// Warns of each pair of ports that are at odds.
-pub(super) fn clashes(spec: &At<'_, '_>, warnings: &mut Warnings) {
-    let mut known = Known::default();
+/// Warns of each pair of conflicting ports.
+pub(super) fn conflicts(spec: &Field<'_, '_>, warnings: &mut Warnings) {
+    let mut known = PortIndex::default();
     let mut names: HashMap<&str, String> = HashMap::new();
     for list in CONTAINERS {
         for (index, container) in spec.field(list).items().enumerate() {
             for (at, port) in container.field("ports").items().enumerate() {
-                // Each pair is a warning of its own, and so there are few pairs until this holds.
+                // Each pair adds a warning, so this holds after few pairs.
                 if warnings.is_full() {
                     return;
                 }
                 let new = Port { list, container: index, at, value: port.value };
-                address_for_nothing(&port, warnings);
-                for other in known.rivals(&new) {
-                    let Some(how) = clash(&new, other) else { continue };
+                unused_host_ip(&port, warnings);
+                for other in known.conflicting(&new) {
+                    let Some(how) = conflict(&new, other) else { continue };
                     let place = other.place(spec);
                     warnings.push(&port.path, format_args!("{how} port definition with {place}"));
                 }
@@ -125,13 +123,13 @@ pub(super) fn clashes(spec: &At<'_, '_>, warnings: &mut Warnings) {
     }
 }
 
-/// An address of the host says nothing without a port of it.
-fn address_for_nothing(port: &At<'_, '_>, warnings: &mut Warnings) {
+/// Warns of a host IP without a host port.
+fn unused_host_ip(port: &Field<'_, '_>, warnings: &mut Warnings) {
     let address = port.str("hostIP");
     if address.is_empty() || port.int("hostPort").is_some_and(|number| number != 0) {
         return;
     }
-    // Messages show the Go struct.
+    // The message shows the Go struct.
     let text = format_args!(
         "hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} \
          HostIP:{address}}}",
@@ -142,8 +140,8 @@ fn address_for_nothing(port: &At<'_, '_>, warnings: &mut Warnings) {
     warnings.push(&port.path, text);
 }
 
-/// How two definitions are at odds.
-fn clash(a: &Port<'_>, b: &Port<'_>) -> Option<&'static str> {
+/// Returns how two ports conflict.
+fn conflict(a: &Port<'_>, b: &Port<'_>) -> Option<&'static str> {
     let port = |of: &Port<'_>| of.number("containerPort");
     if port(a) != port(b) || a.text("protocol") != b.text("protocol") {
         return None;
@@ -167,15 +165,15 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn names_of_ports_that_stand_twice_and_addresses_for_nothing_are_told() {
+    fn duplicate_ports_and_unused_host_ips_are_warned_of() {
         let port = |name: &str, address: &str| value!([{"containerPort": 2, "protocol": "TCP", "name": name, "hostIP": address}]);
         let spec = value!({
             "initContainers": [{"name": "i", "ports": (port("x", ""))}],
             "containers": [{"name": "c", "ports": (port("x", "10.0.0.1"))}]
         });
         let mut warnings = Warnings::default();
-        let at = At { value: &spec, path: keelson_meta::Path::new("spec") };
-        clashes(&at, &mut warnings);
+        let at = Field { value: &spec, path: keelson_meta::Path::new("spec") };
+        conflicts(&at, &mut warnings);
         let first = "spec.initContainers[0].ports[0]";
         let place = "spec.containers[0].ports[0]";
         let want = [
@@ -192,9 +190,9 @@ mod tests {
         assert_eq!(warnings.texts, want);
     }
 
-    /// The pairs that are at odds do not depend on how they are looked for.
+    /// Conflicts must not depend on whether ports are compared pairwise or by index.
     #[test]
-    fn many_ports_clash_as_few_do() {
+    fn many_ports_conflict_as_few_do() {
         let values: Vec<Value> = (0..60i64)
             .map(|at| {
                 let address = ["", "10.0.0.1", "10.0.0.2"][(at / 3 % 3) as usize];
@@ -204,11 +202,12 @@ mod tests {
             })
             .collect();
         let port = |at: usize| Port { list: "containers", container: 0, at, value: &values[at] };
-        let mut known = Known::default();
+        let mut known = PortIndex::default();
         for at in 0..values.len() {
-            let found: Vec<usize> = known.rivals(&port(at)).iter().map(|port| port.at).collect();
+            let found: Vec<usize> =
+                known.conflicting(&port(at)).iter().map(|port| port.at).collect();
             let want: Vec<usize> =
-                (0..at).filter(|other| clash(&port(at), &port(*other)).is_some()).collect();
+                (0..at).filter(|other| conflict(&port(at), &port(*other)).is_some()).collect();
             assert_eq!(found, want, "{at}");
             known.add(port(at));
         }

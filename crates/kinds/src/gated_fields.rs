@@ -1,108 +1,119 @@
-//! Fields that need a feature gate. While the gate is off, a write loses them, unless the stored
-//! object uses one of them already: what was written while the gate was on stays.
+//! Fields behind feature gates. While its gate is off, a field is dropped from writes unless the stored object
+//! already uses it.
 
 use crate::gates;
 use keelson_meta::Feature::{self, *};
 use keelson_meta::{Map, Object, Value};
 
-/// A place in an object; `*` is each item of a list or entry of a map.
-type Place = &'static [&'static str];
+/// A path in an object; `*` stands for every item of a list or entry of a map.
+type FieldPath = &'static [&'static str];
 
-/// The fields of a gate.
+/// The fields of one feature gate.
 #[derive(Clone, Copy, Debug)]
-pub struct Gated {
+pub struct GatedField {
     feature: Feature,
-    /// From the root of [`Fields`].
-    places: &'static [Place],
-    /// A struct that is left without members goes too.
+    /// From the root of [`GatedFields`].
+    paths: &'static [FieldPath],
+    /// Whether to remove a parent that becomes empty too.
     with_empty_parent: bool,
 }
 
-/// The gated fields below a place of an object.
+/// The gated fields below one path of an object.
 #[derive(Clone, Copy, Debug)]
-pub struct Fields {
-    root: Place,
-    rows: &'static [Gated],
+pub struct GatedFields {
+    root: FieldPath,
+    fields: &'static [GatedField],
 }
 
-const fn row(feature: Feature, places: &'static [Place]) -> Gated {
-    Gated { feature, places, with_empty_parent: false }
+const fn gate(feature: Feature, paths: &'static [FieldPath]) -> GatedField {
+    GatedField { feature, paths, with_empty_parent: false }
 }
 
-/// The gated fields that writes to a resource set; `is_status` for those to its status.
-pub(crate) fn of(group: &str, resource: &str, is_status: bool) -> &'static [Fields] {
+/// Returns the gated fields of a resource, or of its status.
+pub(crate) fn of(group: &str, resource: &str, is_status: bool) -> &'static [GatedFields] {
     match (group, resource, is_status) {
-        ("", "pods", false) => &[Fields { root: &["spec"], rows: POD_SPEC }],
-        ("", "pods", true) => &[Fields { root: &["status"], rows: POD_STATUS }],
-        ("", "podtemplates", false) => &[Fields { root: &["template", "spec"], rows: POD_SPEC }],
-        ("apps", "statefulsets", false) => &[
-            Fields { root: &["spec", "template", "spec"], rows: POD_SPEC },
-            Fields { root: &["spec"], rows: STATEFUL_SET },
-        ],
-        ("batch", "cronjobs", false) => {
-            &[Fields { root: &["spec", "jobTemplate", "spec", "template", "spec"], rows: POD_SPEC }]
+        ("", "pods", false) => &[GatedFields { root: &["spec"], fields: POD_SPEC }],
+        ("", "pods", true) => &[GatedFields { root: &["status"], fields: POD_STATUS }],
+        ("", "podtemplates", false) => {
+            &[GatedFields { root: &["template", "spec"], fields: POD_SPEC }]
         }
+        ("apps", "statefulsets", false) => &[
+            GatedFields { root: &["spec", "template", "spec"], fields: POD_SPEC },
+            GatedFields { root: &["spec"], fields: STATEFUL_SET },
+        ],
+        ("batch", "cronjobs", false) => &[GatedFields {
+            root: &["spec", "jobTemplate", "spec", "template", "spec"],
+            fields: POD_SPEC,
+        }],
         ("apps", "deployments" | "replicasets" | "daemonsets", false)
         | ("", "replicationcontrollers", false)
         | ("batch", "jobs", false) => {
-            &[Fields { root: &["spec", "template", "spec"], rows: POD_SPEC }]
+            &[GatedFields { root: &["spec", "template", "spec"], fields: POD_SPEC }]
         }
         ("apps", "deployments" | "replicasets", true) => {
-            &[Fields { root: &["status"], rows: REPLICAS }]
+            &[GatedFields { root: &["status"], fields: REPLICAS }]
         }
-        ("autoscaling", _, false) => &[Fields { root: &["spec"], rows: AUTOSCALER }],
-        ("storage.k8s.io", "csidrivers", false) => &[Fields { root: &["spec"], rows: CSI_DRIVER }],
-        ("coordination.k8s.io", "leases", false) => &[Fields { root: &["spec"], rows: LEASE }],
-        ("", "nodes", true) => &[Fields { root: &["status"], rows: NODE }],
+        ("autoscaling", _, false) => &[GatedFields { root: &["spec"], fields: AUTOSCALER }],
+        ("storage.k8s.io", "csidrivers", false) => {
+            &[GatedFields { root: &["spec"], fields: CSI_DRIVER }]
+        }
+        ("coordination.k8s.io", "leases", false) => {
+            &[GatedFields { root: &["spec"], fields: LEASE }]
+        }
+        ("", "nodes", true) => &[GatedFields { root: &["status"], fields: NODE }],
         ("resource.k8s.io", "deviceclasses", false) => {
-            &[Fields { root: &["spec"], rows: DEVICE_CLASS }]
+            &[GatedFields { root: &["spec"], fields: DEVICE_CLASS }]
         }
         ("resource.k8s.io", "resourceclaims", false) => {
-            &[Fields { root: &["spec", "devices"], rows: DEVICE_REQUESTS }]
+            &[GatedFields { root: &["spec", "devices"], fields: DEVICE_REQUESTS }]
         }
         ("resource.k8s.io", "resourceclaims", true) => {
-            &[Fields { root: &["status"], rows: CLAIM_STATUS }]
+            &[GatedFields { root: &["status"], fields: CLAIM_STATUS }]
         }
         ("resource.k8s.io", "resourceclaimtemplates", false) => {
-            &[Fields { root: &["spec", "spec", "devices"], rows: DEVICE_REQUESTS }]
+            &[GatedFields { root: &["spec", "spec", "devices"], fields: DEVICE_REQUESTS }]
         }
         ("resource.k8s.io", "resourceslices", false) => {
-            &[Fields { root: &["spec"], rows: RESOURCE_SLICE }]
+            &[GatedFields { root: &["spec"], fields: RESOURCE_SLICE }]
         }
-        ("scheduling.k8s.io", "podgroups", false) => &[Fields { root: &["spec"], rows: POD_GROUP }],
-        ("scheduling.k8s.io", "workloads", false) => &[Fields { root: &["spec"], rows: WORKLOAD }],
+        ("scheduling.k8s.io", "podgroups", false) => {
+            &[GatedFields { root: &["spec"], fields: POD_GROUP }]
+        }
+        ("scheduling.k8s.io", "workloads", false) => {
+            &[GatedFields { root: &["spec"], fields: WORKLOAD }]
+        }
         _ => &[],
     }
 }
 
-/// Drops what a write may not set.
-pub(crate) fn drop_disabled(fields: &[Fields], new: &mut Object, old: Option<&Object>) {
-    for Fields { root, rows } in fields {
-        for row in *rows {
-            if gates::is_on(row.feature) {
+/// Drops the fields whose gate is off, unless the stored object uses one of the gate's fields.
+pub(crate) fn drop_disabled(fields: &[GatedFields], new: &mut Object, old: Option<&Object>) {
+    for GatedFields { root, fields } in fields {
+        for field in *fields {
+            if gates::is_on(field.feature) {
                 continue;
             }
             let before = old.and_then(|old| old.at(root));
-            if before.is_some_and(|old| row.places.iter().any(|place| has(old, place))) {
+            if before.is_some_and(|old| field.paths.iter().any(|path| has(old, path))) {
                 continue;
             }
             if let Some(at) = find(&mut new.root, root) {
-                for place in row.places {
-                    remove(at, place, row.with_empty_parent);
+                for path in field.paths {
+                    remove(at, path, field.with_empty_parent);
                 }
             }
         }
     }
 }
 
-fn find<'m>(map: &'m mut Map, place: &[&str]) -> Option<&'m mut Map> {
-    let Some((name, rest)) = place.split_first() else { return Some(map) };
+fn find<'m>(map: &'m mut Map, path: &[&str]) -> Option<&'m mut Map> {
+    let Some((name, rest)) = path.split_first() else { return Some(map) };
     find(map.get_mut(name)?.as_object_mut()?, rest)
 }
 
-/// Whether something stands at a place.
-fn has(value: &Value, place: &[&str]) -> bool {
-    match place.split_first() {
+/// Returns whether there is a value at a path.
+fn has(value: &Value, path: &[&str]) -> bool {
+    match path.split_first() {
         None => !value.is_null(),
         Some((&"*", rest)) => match value {
             Value::Array(items) => items.iter().any(|item| has(item, rest)),
@@ -113,9 +124,9 @@ fn has(value: &Value, place: &[&str]) -> bool {
     }
 }
 
-/// Removes what stands at a place; says whether there was something.
-fn remove(map: &mut Map, place: &[&str], with_empty_parent: bool) -> bool {
-    let [name, rest @ ..] = place else { return false };
+/// Removes the value at a path. Returns whether there was one.
+fn remove(map: &mut Map, path: &[&str], with_empty_parent: bool) -> bool {
+    let [name, rest @ ..] = path else { return false };
     if rest.is_empty() {
         return map.remove(name).is_some();
     }
@@ -139,29 +150,32 @@ fn remove(map: &mut Map, place: &[&str], with_empty_parent: bool) -> bool {
     removed
 }
 
-const POD_SPEC: &[Gated] = &[
-    row(GenericWorkload, &[&["schedulingGroup"]]),
-    Gated {
+const POD_SPEC: &[GatedField] = &[
+    gate(GenericWorkload, &[&["schedulingGroup"]]),
+    GatedField {
         feature: ContainerStopSignals,
-        places: &[
+        paths: &[
             &["initContainers", "*", "lifecycle", "stopSignal"],
             &["containers", "*", "lifecycle", "stopSignal"],
             &["ephemeralContainers", "*", "lifecycle", "stopSignal"],
         ],
         with_empty_parent: true,
     },
-    row(
+    gate(
         ClusterTrustBundleProjection,
         &[&["volumes", "*", "projected", "sources", "*", "clusterTrustBundle"]],
     ),
-    row(PodCertificateRequest, &[&["volumes", "*", "projected", "sources", "*", "podCertificate"]]),
-    row(HostnameOverride, &[&["hostnameOverride"]]),
-    row(PodLevelResources, &[&["resources"]]),
-    row(
+    gate(
+        PodCertificateRequest,
+        &[&["volumes", "*", "projected", "sources", "*", "podCertificate"]],
+    ),
+    gate(HostnameOverride, &[&["hostnameOverride"]]),
+    gate(PodLevelResources, &[&["resources"]]),
+    gate(
         MatchLabelKeysInPodTopologySpread,
         &[&["topologySpreadConstraints", "*", "matchLabelKeys"]],
     ),
-    row(
+    gate(
         EnvFiles,
         &[
             &["initContainers", "*", "env", "*", "valueFrom", "fileKeyRef"],
@@ -169,7 +183,7 @@ const POD_SPEC: &[Gated] = &[
             &["ephemeralContainers", "*", "env", "*", "valueFrom", "fileKeyRef"],
         ],
     ),
-    row(
+    gate(
         ContainerRestartRules,
         &[
             &["initContainers", "*", "restartPolicyRules"],
@@ -179,10 +193,10 @@ const POD_SPEC: &[Gated] = &[
     ),
 ];
 
-const POD_STATUS: &[Gated] = &[
-    row(DRANodeAllocatableResources, &[&["nodeAllocatableResourceClaimStatuses"]]),
-    row(DRAExtendedResource, &[&["extendedResourceClaimStatus"]]),
-    row(
+const POD_STATUS: &[GatedField] = &[
+    gate(DRANodeAllocatableResources, &[&["nodeAllocatableResourceClaimStatuses"]]),
+    gate(DRAExtendedResource, &[&["extendedResourceClaimStatus"]]),
+    gate(
         ResourceHealthStatus,
         &[
             &["initContainerStatuses", "*", "allocatedResourcesStatus"],
@@ -190,7 +204,7 @@ const POD_STATUS: &[Gated] = &[
             &["ephemeralContainerStatuses", "*", "allocatedResourcesStatus"],
         ],
     ),
-    row(
+    gate(
         ImageVolumeWithDigest,
         &[
             &["initContainerStatuses", "*", "volumeMounts", "*", "volumeStatus"],
@@ -200,35 +214,37 @@ const POD_STATUS: &[Gated] = &[
     ),
 ];
 
-const STATEFUL_SET: &[Gated] =
-    &[row(MaxUnavailableStatefulSet, &[&["updateStrategy", "rollingUpdate", "maxUnavailable"]])];
+const STATEFUL_SET: &[GatedField] =
+    &[gate(MaxUnavailableStatefulSet, &[&["updateStrategy", "rollingUpdate", "maxUnavailable"]])];
 
-const REPLICAS: &[Gated] =
-    &[row(DeploymentReplicaSetTerminatingReplicas, &[&["terminatingReplicas"]])];
+const REPLICAS: &[GatedField] =
+    &[gate(DeploymentReplicaSetTerminatingReplicas, &[&["terminatingReplicas"]])];
 
-const AUTOSCALER: &[Gated] = &[row(
+const AUTOSCALER: &[GatedField] = &[gate(
     HPAConfigurableTolerance,
     &[&["behavior", "scaleUp", "tolerance"], &["behavior", "scaleDown", "tolerance"]],
 )];
 
-const CSI_DRIVER: &[Gated] = &[row(VolumeLimitScaling, &[&["preventPodSchedulingIfMissing"]])];
+const CSI_DRIVER: &[GatedField] =
+    &[gate(VolumeLimitScaling, &[&["preventPodSchedulingIfMissing"]])];
 
-const LEASE: &[Gated] = &[row(CoordinatedLeaderElection, &[&["strategy"], &["preferredHolder"]])];
+const LEASE: &[GatedField] =
+    &[gate(CoordinatedLeaderElection, &[&["strategy"], &["preferredHolder"]])];
 
-const NODE: &[Gated] = &[row(NodeDeclaredFeatures, &[&["declaredFeatures"]])];
+const NODE: &[GatedField] = &[gate(NodeDeclaredFeatures, &[&["declaredFeatures"]])];
 
-const DEVICE_CLASS: &[Gated] = &[row(DRAExtendedResource, &[&["extendedResourceName"]])];
+const DEVICE_CLASS: &[GatedField] = &[gate(DRAExtendedResource, &[&["extendedResourceName"]])];
 
-const DEVICE_REQUESTS: &[Gated] = &[
-    row(DRAPrioritizedList, &[&["requests", "*", "firstAvailable"]]),
-    row(
+const DEVICE_REQUESTS: &[GatedField] = &[
+    gate(DRAPrioritizedList, &[&["requests", "*", "firstAvailable"]]),
+    gate(
         DRADeviceTaints,
         &[
             &["requests", "*", "exactly", "tolerations"],
             &["requests", "*", "firstAvailable", "*", "tolerations"],
         ],
     ),
-    row(
+    gate(
         DRAConsumableCapacity,
         &[
             &["constraints", "*", "distinctAttribute"],
@@ -238,16 +254,16 @@ const DEVICE_REQUESTS: &[Gated] = &[
     ),
 ];
 
-const CLAIM_STATUS: &[Gated] = &[
-    row(DRAResourceClaimDeviceStatus, &[&["devices"]]),
-    row(
+const CLAIM_STATUS: &[GatedField] = &[
+    gate(DRAResourceClaimDeviceStatus, &[&["devices"]]),
+    gate(
         DRADeviceBindingConditions,
         &[
             &["allocation", "devices", "results", "*", "bindingConditions"],
             &["allocation", "devices", "results", "*", "bindingFailureConditions"],
         ],
     ),
-    row(
+    gate(
         DRAConsumableCapacity,
         &[
             &["allocation", "devices", "results", "*", "shareID"],
@@ -257,9 +273,9 @@ const CLAIM_STATUS: &[Gated] = &[
     ),
 ];
 
-const RESOURCE_SLICE: &[Gated] = &[
-    row(DRADeviceTaints, &[&["devices", "*", "taints"]]),
-    row(
+const RESOURCE_SLICE: &[GatedField] = &[
+    gate(DRADeviceTaints, &[&["devices", "*", "taints"]]),
+    gate(
         DRAPartitionableDevices,
         &[
             &["perDeviceNodeSelection"],
@@ -270,7 +286,7 @@ const RESOURCE_SLICE: &[Gated] = &[
             &["devices", "*", "allNodes"],
         ],
     ),
-    row(
+    gate(
         DRADeviceBindingConditions,
         &[
             &["devices", "*", "bindsToNode"],
@@ -278,15 +294,15 @@ const RESOURCE_SLICE: &[Gated] = &[
             &["devices", "*", "bindingFailureConditions"],
         ],
     ),
-    row(
+    gate(
         DRAConsumableCapacity,
         &[
             &["devices", "*", "allowMultipleAllocations"],
             &["devices", "*", "capacity", "*", "requestPolicy"],
         ],
     ),
-    row(DRANodeAllocatableResources, &[&["devices", "*", "nodeAllocatableResourceMappings"]]),
-    row(
+    gate(DRANodeAllocatableResources, &[&["devices", "*", "nodeAllocatableResourceMappings"]]),
+    gate(
         DRAListTypeAttributes,
         &[
             &["devices", "*", "attributes", "*", "bools"],
@@ -297,15 +313,15 @@ const RESOURCE_SLICE: &[Gated] = &[
     ),
 ];
 
-const POD_GROUP: &[Gated] = &[
-    row(TopologyAwareWorkloadScheduling, &[&["schedulingConstraints"]]),
-    row(WorkloadAwarePreemption, &[&["disruptionMode"], &["priority"], &["priorityClassName"]]),
-    row(DRAWorkloadResourceClaims, &[&["resourceClaims"]]),
+const POD_GROUP: &[GatedField] = &[
+    gate(TopologyAwareWorkloadScheduling, &[&["schedulingConstraints"]]),
+    gate(WorkloadAwarePreemption, &[&["disruptionMode"], &["priority"], &["priorityClassName"]]),
+    gate(DRAWorkloadResourceClaims, &[&["resourceClaims"]]),
 ];
 
-const WORKLOAD: &[Gated] = &[
-    row(TopologyAwareWorkloadScheduling, &[&["podGroupTemplates", "*", "schedulingConstraints"]]),
-    row(
+const WORKLOAD: &[GatedField] = &[
+    gate(TopologyAwareWorkloadScheduling, &[&["podGroupTemplates", "*", "schedulingConstraints"]]),
+    gate(
         WorkloadAwarePreemption,
         &[
             &["podGroupTemplates", "*", "disruptionMode"],
@@ -313,7 +329,7 @@ const WORKLOAD: &[Gated] = &[
             &["podGroupTemplates", "*", "priorityClassName"],
         ],
     ),
-    row(DRAWorkloadResourceClaims, &[&["podGroupTemplates", "*", "resourceClaims"]]),
+    gate(DRAWorkloadResourceClaims, &[&["podGroupTemplates", "*", "resourceClaims"]]),
 ];
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
-//! Whether two versions of an object say the same, as Go compares the structs that they are read into:
-//! an absent list or map is an empty one, an absent scalar that is no pointer is zero, and a pointer to
-//! an empty struct is not an absent one.
+//! Compares two versions of an object as Go compares the decoded structs: an absent list or map equals an empty one,
+//! an absent scalar that is not a pointer equals zero, and a pointer to an empty struct differs from nil.
 
 use keelson_meta::{Map, Object, Value};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Field, Presence, Schema, Shape, Struct, Types};
 
-/// Types, by their names in the catalogue, whose values are compared.
+/// The names in the catalogue of the Go types that rules compare.
 pub(crate) mod go {
     pub const CLAIM_SPEC: &str = "io.k8s.api.core.v1.PersistentVolumeClaimSpec";
     pub const CONTAINER: &str = "io.k8s.api.core.v1.Container";
@@ -24,59 +23,60 @@ pub(crate) mod go {
 
 static NULL: Value = Value::Null;
 
-/// Whether an empty list or map is as good as an absent one.
+/// How an empty list or map compares with an absent one.
 #[derive(Clone, Copy, PartialEq)]
 enum Empty {
-    /// As in `equality.Semantic.DeepEqual`.
-    IsAbsent,
-    /// As in `reflect.DeepEqual`.
-    Counts,
+    /// Equal, as in `equality.Semantic.DeepEqual`.
+    EqualsAbsent,
+    /// Not equal, as in `reflect.DeepEqual`.
+    DiffersFromAbsent,
 }
 
-/// Whether nothing but metadata and status differs.
-pub(crate) fn desired(schema: &Schema, new: &Object, old: &Object) -> bool {
-    same_desired(schema, Empty::IsAbsent, new, old)
+/// Returns whether nothing except metadata and status differs.
+pub(crate) fn equal_spec(schema: &Schema, new: &Object, old: &Object) -> bool {
+    equal_top_level_fields(schema, Empty::EqualsAbsent, new, old)
 }
 
-/// The same, where an empty list or map is not equal to an absent one.
-pub(crate) fn desired_strictly(schema: &Schema, new: &Object, old: &Object) -> bool {
-    same_desired(schema, Empty::Counts, new, old)
+/// Returns the same as [`equal_spec`], but an empty list or map differs from an absent one.
+pub(crate) fn equal_spec_strictly(schema: &Schema, new: &Object, old: &Object) -> bool {
+    equal_top_level_fields(schema, Empty::DiffersFromAbsent, new, old)
 }
 
-/// Whether two values of a named type are equal. What is not changed, as in most writes, costs one comparison
-/// of values.
+/// Returns whether two values of a named type are equal. Unchanged values, as in most writes, cost one comparison.
 pub(crate) fn equal(of: &str, one: &Value, other: &Value) -> bool {
     if one == other {
         return true;
     }
-    let Some(schema) = Catalogue::shared().named(of) else { return alike(one, other) };
+    let Some(schema) = Catalogue::shared().named(of) else { return equal_or_empty(one, other) };
     let (one, other) = (one.as_object(), other.as_object());
-    same_struct(&schema.types, Empty::IsAbsent, schema.root(), one, other)
+    equal_struct(&schema.types, Empty::EqualsAbsent, schema.root(), one, other)
 }
 
-/// The same for a member of a named type.
+/// Returns whether two values of a field of a named type are equal.
 pub(crate) fn equal_members(of: &str, member: &str, one: &Value, other: &Value) -> bool {
     if one == other {
         return true;
     }
-    let Some(schema) = Catalogue::shared().named(of) else { return alike(one, other) };
+    let Some(schema) = Catalogue::shared().named(of) else { return equal_or_empty(one, other) };
     match schema.root().fields.iter().find(|field| field.name == member) {
-        Some(field) => same_member(&schema.types, Empty::IsAbsent, field, Some(one), Some(other)),
-        None => alike(one, other),
+        Some(field) => {
+            equal_field(&schema.types, Empty::EqualsAbsent, field, Some(one), Some(other))
+        }
+        None => equal_or_empty(one, other),
     }
 }
 
-fn same_desired(schema: &Schema, empty: Empty, new: &Object, old: &Object) -> bool {
-    let aside = ["metadata", "status", "kind", "apiVersion"];
-    let mut fields = schema.root().fields.iter().filter(|field| !aside.contains(&&*field.name));
+fn equal_top_level_fields(schema: &Schema, empty: Empty, new: &Object, old: &Object) -> bool {
+    let skipped = ["metadata", "status", "kind", "apiVersion"];
+    let mut fields = schema.root().fields.iter().filter(|field| !skipped.contains(&&*field.name));
     fields.all(|field| {
         let (new, old) = (new.get(&field.name), old.get(&field.name));
-        // Nearly always nothing has changed, which costs less to see than to compare by the schema.
-        new == old || same_member(&schema.types, empty, field, new, old)
+        // Usually nothing has changed, and `==` is cheaper than a comparison by schema.
+        new == old || equal_field(&schema.types, empty, field, new, old)
     })
 }
 
-fn same_member(
+fn equal_field(
     types: &Types,
     empty: Empty,
     field: &Field,
@@ -85,10 +85,10 @@ fn same_member(
 ) -> bool {
     let (one, other) = (one.unwrap_or(&NULL), other.unwrap_or(&NULL));
     let is_pointer = matches!(field.presence, Presence::Pointer | Presence::AlwaysNull);
-    same(types, empty, &field.shape, is_pointer, one, other)
+    equal_value(types, empty, &field.shape, is_pointer, one, other)
 }
 
-fn same(
+fn equal_value(
     types: &Types,
     empty: Empty,
     shape: &Shape,
@@ -96,13 +96,13 @@ fn same(
     one: &Value,
     other: &Value,
 ) -> bool {
-    // Types may hold themselves: what neither has is not looked into.
+    // Types may be recursive: stop at values that both lack.
     if one.is_null() && other.is_null() {
         return true;
     }
     match shape {
         Shape::List(_) | Shape::Map(_)
-            if empty == Empty::Counts && one.is_null() != other.is_null() =>
+            if empty == Empty::DiffersFromAbsent && one.is_null() != other.is_null() =>
         {
             false
         }
@@ -110,19 +110,23 @@ fn same(
             if is_pointer && one.is_null() != other.is_null() {
                 return false;
             }
-            same_struct(types, empty, types.get(*id), one.as_object(), other.as_object())
+            equal_struct(types, empty, types.get(*id), one.as_object(), other.as_object())
         }
         Shape::List(list) => {
             let (one, other) = (items(one), items(other));
             one.len() == other.len()
-                && one.iter().zip(other).all(|(a, b)| same(types, empty, &list.item, false, a, b))
+                && one
+                    .iter()
+                    .zip(other)
+                    .all(|(a, b)| equal_value(types, empty, &list.item, false, a, b))
         }
         Shape::Map(map) => {
             let entries = |value: &Value| value.as_object().map_or(0, Map::len);
             entries(one) == entries(other)
                 && one.as_object().into_iter().flat_map(Map::iter).all(|(key, value)| {
-                    let same = |other| same(types, empty, &map.value, false, value, other);
-                    other.get(key).is_some_and(same)
+                    let is_equal =
+                        |other| equal_value(types, empty, &map.value, false, value, other);
+                    other.get(key).is_some_and(is_equal)
                 })
         }
         _ if one == other => true,
@@ -130,7 +134,7 @@ fn same(
     }
 }
 
-fn same_struct(
+fn equal_struct(
     types: &Types,
     empty: Empty,
     of: &Struct,
@@ -140,7 +144,7 @@ fn same_struct(
     of.fields.iter().all(|field| {
         let one = one.and_then(|map| map.get(&field.name));
         let other = other.and_then(|map| map.get(&field.name));
-        same_member(types, empty, field, one, other)
+        equal_field(types, empty, field, one, other)
     })
 }
 
@@ -156,45 +160,46 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Whether two versions of an object are equal beside their metadata, empty lists and maps included; `status`
-/// only counts where it is no subresource.
-pub(crate) fn beside_metadata(one: &Object, other: &Object, status_counts: bool) -> bool {
-    let counts = |key: &str| match key {
+/// Returns whether two versions of an object are equal except for metadata. Empty lists and maps differ from absent
+/// ones. `status_counts` is set where `status` is not a subresource.
+pub(crate) fn equal_except_metadata(one: &Object, other: &Object, status_counts: bool) -> bool {
+    let is_compared = |key: &str| match key {
         "metadata" | "kind" | "apiVersion" => false,
         "status" => status_counts,
         _ => true,
     };
-    let is_in = |of: &Object, key: &str, value: &Value| !counts(key) || of.get(key) == Some(value);
-    one.root.iter().all(|(key, value)| is_in(other, key, value))
-        && other.root.iter().all(|(key, value)| is_in(one, key, value))
+    let has_same =
+        |of: &Object, key: &str, value: &Value| !is_compared(key) || of.get(key) == Some(value);
+    one.root.iter().all(|(key, value)| has_same(other, key, value))
+        && other.root.iter().all(|(key, value)| has_same(one, key, value))
 }
 
-/// Whether two values say the same: an absent list, map or struct is an empty one. What is written out
-/// for a struct that nobody set would otherwise count as a change when a client leaves it out again.
-pub(crate) fn alike(one: &Value, other: &Value) -> bool {
+/// Returns whether two values are equal when an absent list, map or struct equals an empty one. Go writes unset structs,
+/// which would otherwise count as a change when a client omits them.
+pub(crate) fn equal_or_empty(one: &Value, other: &Value) -> bool {
     match (one, other) {
-        (Value::Object(a), Value::Object(b)) => maps_alike(a, b),
+        (Value::Object(a), Value::Object(b)) => equal_or_empty_maps(a, b),
         (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal_or_empty(a, b))
         }
-        (Value::Null, value) | (value, Value::Null) => is_hollow(value),
+        (Value::Null, value) | (value, Value::Null) => is_deeply_empty(value),
         _ => one == other,
     }
 }
 
-/// [`alike`] for the members of two maps. Looks at what both have once: twice at each level would cost
-/// twice as much for every level.
-pub(crate) fn maps_alike(one: &Map, other: &Map) -> bool {
-    one.iter().all(|(key, value)| alike(value, other.get(key).unwrap_or(&Value::Null)))
-        && other.iter().all(|(key, value)| one.contains_key(key) || is_hollow(value))
+/// Returns [`equal_or_empty`] for the members of two maps. Compares shared members once: comparing them from both sides
+/// would double the cost at every level.
+pub(crate) fn equal_or_empty_maps(one: &Map, other: &Map) -> bool {
+    one.iter().all(|(key, value)| equal_or_empty(value, other.get(key).unwrap_or(&Value::Null)))
+        && other.iter().all(|(key, value)| one.contains_key(key) || is_deeply_empty(value))
 }
 
-/// Nothing, or nothing but lists and maps that hold nothing.
-fn is_hollow(value: &Value) -> bool {
+/// Returns whether a value is null, or a list or map that holds only such values.
+fn is_deeply_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.iter().all(|(_, value)| is_hollow(value)),
+        Value::Object(map) => map.iter().all(|(_, value)| is_deeply_empty(value)),
         _ => false,
     }
 }
@@ -206,7 +211,7 @@ mod tests {
     use keelson_schema::catalogue::Catalogue;
 
     #[test]
-    fn a_pointer_to_nothing_is_not_an_absent_one() {
+    fn a_pointer_to_an_empty_struct_differs_from_nil() {
         let gvk = |group: &str, kind: &str| GroupVersionKind {
             group: group.into(),
             version: "v1".into(),
@@ -218,7 +223,7 @@ mod tests {
                 Object::from_value(value!({"spec": (spec), "status": {"a": 1}})).expect("an object")
             };
             let (one, other) = (object(one), object(other));
-            assert_eq!(desired(&schema, &one, &other), want, "{one:?} {other:?}");
+            assert_eq!(equal_spec(&schema, &one, &other), want, "{one:?} {other:?}");
         };
         let policy = "networking.k8s.io";
         check(policy, "NetworkPolicy", value!({"podSelector": {}}), value!({}), true);
@@ -239,10 +244,10 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_nothing_is_like_what_is_absent() {
+    fn empty_values_equal_absent_ones() {
         let check = |one: Value, other: Value, want: bool| {
-            assert_eq!(alike(&one, &other), want, "{one:?} {other:?}");
-            assert_eq!(alike(&other, &one), want, "{other:?} {one:?}");
+            assert_eq!(equal_or_empty(&one, &other), want, "{one:?} {other:?}");
+            assert_eq!(equal_or_empty(&other, &one), want, "{other:?} {one:?}");
         };
         check(value!({"a": {}, "b": 1}), value!({"b": 1, "c": []}), true);
         check(value!({"a": {"b": {}}}), value!({}), true);
@@ -253,9 +258,9 @@ mod tests {
         check(value!([{"a": 1}]), value!([]), false);
     }
 
-    /// Each level costs as much as the others: with a cost that doubles, this would never end.
+    /// The cost must not double at each level: then this test would never end.
     #[test]
-    fn deep_values_are_compared_in_time() {
+    fn deep_values_are_compared_in_linear_time() {
         let deep = |leaf: i32| {
             (0..200).fold(Value::from(leaf), |value, _| {
                 let mut map = Map::new();
@@ -263,7 +268,7 @@ mod tests {
                 Value::Object(map)
             })
         };
-        assert!(alike(&deep(1), &deep(1)));
-        assert!(!alike(&deep(1), &deep(2)));
+        assert!(equal_or_empty(&deep(1), &deep(1)));
+        assert!(!equal_or_empty(&deep(1), &deep(2)));
     }
 }

@@ -1,39 +1,43 @@
-//! The subresources of a pod that write a part of its spec: `ephemeralcontainers` and `resize`.
+//! The pod subresources `ephemeralcontainers` and `resize`.
 
-use super::resources::class_of_service;
+use super::resources::qos_class;
 use super::{annotations, containers, spec, update};
-use crate::check::{At, child};
-use crate::same::alike;
-use crate::same::{self, go};
-use crate::strategy::PartRules;
+use crate::check::{Field, child};
+use crate::equality::equal_or_empty;
+use crate::equality::{self, go};
+use crate::strategy::SubresourceStrategy;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Value};
 use std::collections::HashMap;
 
-/// The rules of both.
-pub(super) const PARTS: &[PartRules] = &[
-    PartRules {
+/// The rules of both subresources.
+pub(super) const PARTS: &[SubresourceStrategy] = &[
+    SubresourceStrategy {
         name: "ephemeralcontainers",
-        prepare: keep_all_but_ephemeral_containers,
+        prepare: restore_except_ephemeral_containers,
         validate: validate_ephemeral_containers,
     },
-    PartRules { name: "resize", prepare: keep_all_but_resources, validate: validate_resize },
+    SubresourceStrategy {
+        name: "resize",
+        prepare: restore_except_resources,
+        validate: validate_resize,
+    },
 ];
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
-/// What a resize may change.
+/// The resources that a resize may change.
 const RESIZED: [&str; 2] = ["cpu", "memory"];
 
-/// The stored pod with the metadata that the server itself wrote into the new one; returns the new spec.
+/// Replaces the new pod by the stored one, except for metadata that the server wrote. Returns the new spec.
 fn restore(new: &mut Object, old: &Object) -> Map {
-    let wished = std::mem::take(new);
+    let desired = std::mem::take(new);
     *new = old.clone();
     for name in ["resourceVersion", "managedFields", "uid", "name", "namespace"] {
-        match wished.metadata().and_then(|metadata| metadata.get(name)) {
+        match desired.metadata().and_then(|metadata| metadata.get(name)) {
             Some(value) => new.metadata_mut().insert(name, value.clone()),
             None => new.metadata_mut().remove(name),
         };
     }
-    wished.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
+    desired.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
 fn take(from: &Map, to: &mut Map, name: &'static str) {
@@ -43,28 +47,29 @@ fn take(from: &Map, to: &mut Map, name: &'static str) {
     };
 }
 
-fn keep_all_but_ephemeral_containers(new: &mut Object, old: &Object) {
-    let wished = restore(new, old);
-    take(&wished, new.object_mut("spec"), "ephemeralContainers");
+fn restore_except_ephemeral_containers(new: &mut Object, old: &Object) {
+    let desired = restore(new, old);
+    take(&desired, new.object_mut("spec"), "ephemeralContainers");
 }
 
-/// Containers are taken as they are when there are more or fewer of them, which validation refuses.
-fn keep_all_but_resources(new: &mut Object, old: &Object) {
-    let wished = restore(new, old);
+/// Restores everything except resources. If the number of containers differs, they stay as sent, for validation to
+/// reject.
+fn restore_except_resources(new: &mut Object, old: &Object) {
+    let desired = restore(new, old);
     let spec = new.object_mut("spec");
-    take(&wished, spec, "resources");
+    take(&desired, spec, "resources");
     for list in LISTS {
         let count = |spec: &Map| spec.get(list).and_then(Value::as_array).map_or(0, <[_]>::len);
-        if count(&wished) != count(spec) {
-            take(&wished, spec, list);
+        if count(&desired) != count(spec) {
+            take(&desired, spec, list);
             continue;
         }
-        let containers = wished.get(list).and_then(Value::as_array).unwrap_or_default();
+        let containers = desired.get(list).and_then(Value::as_array).unwrap_or_default();
         let stored = spec.get_mut(list).and_then(Value::as_array_mut);
-        for (stored, wished) in stored.into_iter().flatten().zip(containers) {
-            if let (Some(stored), Some(wished)) = (stored.as_object_mut(), wished.as_object()) {
+        for (stored, desired) in stored.into_iter().flatten().zip(containers) {
+            if let (Some(stored), Some(desired)) = (stored.as_object_mut(), desired.as_object()) {
                 for name in ["name", "resources", "resizePolicy"] {
-                    take(wished, stored, name);
+                    take(desired, stored, name);
                 }
             }
         }
@@ -73,7 +78,7 @@ fn keep_all_but_resources(new: &mut Object, old: &Object) {
 
 fn validate_ephemeral_containers(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let at = At::of(new, "spec");
+    let at = Field::of(new, "spec");
     spec::pod_spec(&at, Some(new.name()), &mut errors);
     containers::images(&at, &mut errors);
     let Some(old) = old else { return errors };
@@ -83,20 +88,20 @@ fn validate_ephemeral_containers(new: &Object, old: Option<&Object>) -> ErrorLis
         return errors;
     }
     let list = at.field("ephemeralContainers");
-    let wished: HashMap<&str, &Value> = list
+    let desired: HashMap<&str, &Value> = list
         .array()
         .iter()
         .filter_map(|container| Some((container.str_at(&["name"])?, container)))
         .collect();
     for stored in old.array_at(&["spec", "ephemeralContainers"]) {
         let name = stored.str_at(&["name"]).unwrap_or_default();
-        match wished.get(name) {
+        match desired.get(name) {
             None => {
                 let words = format!("existing ephemeral containers {name:?} may not be removed\n");
                 list.forbidden(&mut errors, &words);
             }
-            Some(wished) if !same::equal(go::EPHEMERAL_CONTAINER, wished, stored) => {
-                let lines = update::differences(wished, stored);
+            Some(desired) if !equality::equal(go::EPHEMERAL_CONTAINER, desired, stored) => {
+                let lines = update::differences(desired, stored);
                 let words =
                     format!("existing ephemeral containers {name:?} may not be changed\n{lines}");
                 list.forbidden(&mut errors, &words);
@@ -113,7 +118,7 @@ fn is_mirror(pod: &Object) -> bool {
 
 fn validate_resize(new: &Object, old: Option<&Object>) -> ErrorList {
     let mut errors = ErrorList::new();
-    let at = At::of(new, "spec");
+    let at = Field::of(new, "spec");
     let Some(old) = old else { return errors };
     let unsupported = if is_mirror(old) {
         Some("static pods cannot be resized")
@@ -128,14 +133,14 @@ fn validate_resize(new: &Object, old: Option<&Object>) -> ErrorList {
     }
     spec::pod_spec(&at, Some(new.name()), &mut errors);
     containers::images(&at, &mut errors);
-    let before = At::of(old, "spec");
+    let before = Field::of(old, "spec");
     let stored_class = old.str_at(&["status", "qosClass"]);
-    let class = if stored_class.is_empty() { class_of_service(old) } else { stored_class };
-    if class != class_of_service(new) {
+    let class = if stored_class.is_empty() { qos_class(old) } else { stored_class };
+    if class != qos_class(new) {
         let words = "Pod QOS Class may not change as a result of resizing";
         at.invalid_as(&mut errors, class, words);
     }
-    if !are_the_same_containers(&at, &before, &mut errors) {
+    if !has_same_containers(&at, &before, &mut errors) {
         return errors;
     }
     let of_pod = at.field("resources");
@@ -144,14 +149,14 @@ fn validate_resize(new: &Object, old: Option<&Object>) -> ErrorList {
         return errors;
     }
     for list in ["initContainers", "containers"] {
-        amounts_stay(&at.field(list), before.field(list).array(), &mut errors);
+        resources_not_removed(&at.field(list), before.field(list).array(), &mut errors);
     }
     only_resized(&at, &before, &mut errors);
     errors
 }
 
-/// Containers stay in their order.
-fn are_the_same_containers(at: &At<'_, '_>, before: &At<'_, '_>, errors: &mut ErrorList) -> bool {
+/// Checks that the containers and their order are unchanged.
+fn has_same_containers(at: &Field<'_, '_>, before: &Field<'_, '_>, errors: &mut ErrorList) -> bool {
     let found = errors.len();
     for list in LISTS {
         let (now, then) = (at.field(list), before.field(list));
@@ -173,8 +178,8 @@ fn are_the_same_containers(at: &At<'_, '_>, before: &At<'_, '_>, errors: &mut Er
     errors.len() == found
 }
 
-/// An amount that was named has to be named.
-fn amounts_stay(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
+/// Checks that no stored request or limit is removed.
+fn resources_not_removed(at: &Field<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
     for (container, stored) in at.items().zip(stored) {
         for list in ["requests", "limits"] {
             let resources = container.field("resources");
@@ -187,15 +192,15 @@ fn amounts_stay(at: &At<'_, '_>, stored: &[Value], errors: &mut ErrorList) {
     }
 }
 
-fn only_resized(at: &At<'_, '_>, before: &At<'_, '_>, errors: &mut ErrorList) {
+fn only_resized(at: &Field<'_, '_>, before: &Field<'_, '_>, errors: &mut ErrorList) {
     const RESIZABLE: &str = "only cpu and memory resources are mutable";
     let differs = |now: &Value, then: &Value| {
         let mut now = with_stored_amounts(now, then);
-        // Upstream compares without the claims, so that containers with claims cannot be resized.
+        // Upstream drops the claims before the comparison, so containers with claims cannot be resized.
         if let Some(resources) = child(&mut now, "resources") {
             resources.remove("claims");
         }
-        !same::equal(go::CONTAINER, &Value::Object(now), then)
+        !equality::equal(go::CONTAINER, &Value::Object(now), then)
     };
     let list = at.field("containers");
     let mut pairs = list.items().zip(before.field("containers").array());
@@ -210,18 +215,18 @@ fn only_resized(at: &At<'_, '_>, before: &At<'_, '_>, errors: &mut ErrorList) {
         }
     }
     let of_pod = with_stored_amounts(at.value, before.value);
-    if !alike(of_pod.get("resources").unwrap_or(&Value::Null), before.get("resources")) {
+    if !equal_or_empty(of_pod.get("resources").unwrap_or(&Value::Null), before.get("resources")) {
         at.forbidden(errors, &format!("{RESIZABLE} at pod-level"));
     }
 }
 
-/// A container or a pod's spec with the stored amounts of what a resize may change.
-fn with_stored_amounts(wished: &Value, stored: &Value) -> Map {
-    let mut wished = wished.as_object().cloned().unwrap_or_default();
-    if wished.get("resources").is_none() && stored.get("resources").is_none() {
-        return wished;
+/// Returns a container or pod spec with the stored amounts of resizable resources.
+fn with_stored_amounts(desired: &Value, stored: &Value) -> Map {
+    let mut desired = desired.as_object().cloned().unwrap_or_default();
+    if desired.get("resources").is_none() && stored.get("resources").is_none() {
+        return desired;
     }
-    let resources = wished.object_at("resources");
+    let resources = desired.object_at("resources");
     for list in ["requests", "limits"] {
         let amounts = resources.object_at(list);
         for name in RESIZED {
@@ -231,5 +236,5 @@ fn with_stored_amounts(wished: &Value, stored: &Value) -> Map {
             };
         }
     }
-    wished
+    desired
 }

@@ -1,5 +1,5 @@
-//! What holds for all configurations and all histories, on random ones. `KEELSON_CASES` sets how
-//! many cases each law tries, `KEELSON_SEED` where they begin; a failing case prints its seed.
+//! Property tests of server-side apply on random configurations and histories. `KEELSON_CASES` sets the number of
+//! cases of each property and `KEELSON_SEED` the first seed. A failing case prints its seed.
 
 use crate::apply::ApplyError;
 use crate::fields::{Element, FieldSet};
@@ -9,7 +9,7 @@ use crate::typed::{self, Form};
 use keelson_meta::{Map, Str, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A stream of numbers that a seed decides.
+/// A seeded random number generator.
 struct Random(u64);
 
 impl Random {
@@ -24,12 +24,12 @@ impl Random {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// True once in `times`.
+    /// Returns true with probability 1/`times`.
     fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// Some of the values, in random order.
+    /// Returns some of the values in random order.
     fn some<T: Copy>(&mut self, of: &[T]) -> Vec<T> {
         let mut left = of.to_vec();
         let count = self.below(of.len() as u64 + 1);
@@ -41,12 +41,12 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Runs a law on one case a seed.
-fn for_all(law: impl Fn(&mut Random)) {
+/// Checks a property for every seed.
+fn for_all(property: impl Fn(&mut Random)) {
     let first = number("KEELSON_SEED", 1);
     for seed in first..first + number("KEELSON_CASES", 150) {
         let case = std::panic::AssertUnwindSafe(|| {
-            law(&mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
+            property(&mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
         });
         if let Err(panic) = std::panic::catch_unwind(case) {
             eprintln!("KEELSON_SEED={seed} fails");
@@ -55,7 +55,7 @@ fn for_all(law: impl Fn(&mut Random)) {
     }
 }
 
-/// A configuration of a Pod without zero values, whose keys all are among `names`.
+/// Returns a random configuration of a Pod without zero values, whose keys are all among `names`.
 fn pod_config(random: &mut Random, names: &[&'static str]) -> String {
     let quoted = |items: Vec<String>| items.join(",");
     let containers = random.some(names).into_iter().map(|name| {
@@ -94,13 +94,13 @@ fn pod_config(random: &mut Random, names: &[&'static str]) -> String {
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// The object with its lists of items sorted, without what the server writes.
+/// Returns the object without `managedFields`, with its lists sorted.
 fn sorted_object(server: &Server) -> String {
     fn sorted(value: &Value) -> Value {
         match value {
             Value::Object(map) => {
-                let kept = map.iter().filter(|(key, _)| *key != "managedFields");
-                let mut map: Map = kept.map(|(key, item)| (key.clone(), sorted(item))).collect();
+                let rest = map.iter().filter(|(key, _)| *key != "managedFields");
+                let mut map: Map = rest.map(|(key, item)| (key.clone(), sorted(item))).collect();
                 map.sort();
                 Value::Object(map)
             }
@@ -116,7 +116,7 @@ fn sorted_object(server: &Server) -> String {
 }
 
 #[test]
-fn an_apply_that_was_just_made_changes_nothing() {
+fn a_repeated_apply_changes_nothing() {
     for_all(|random| {
         let mut server = Server::new(pod());
         for manager in ["m1", "m2", "m3"] {
@@ -131,7 +131,7 @@ fn an_apply_that_was_just_made_changes_nothing() {
 }
 
 #[test]
-fn managers_of_different_items_do_not_see_each_other() {
+fn managers_of_different_items_are_independent() {
     for_all(|random| {
         let configs = [
             ("m1", pod_config(random, &["a", "b"])),
@@ -155,7 +155,7 @@ fn managers_of_different_items_do_not_see_each_other() {
 }
 
 #[test]
-fn an_applier_that_leaves_takes_all_it_brought() {
+fn an_empty_apply_removes_everything_that_the_manager_applied() {
     for_all(|random| {
         let mut server = Server::new(pod());
         server.apply("stays", &pod_config(random, &["a", "b"])).unwrap();
@@ -170,7 +170,7 @@ fn an_applier_that_leaves_takes_all_it_brought() {
 }
 
 #[test]
-fn nobody_owns_a_field_that_is_not_there() {
+fn managers_own_no_absent_fields() {
     for_all(|random| {
         let mut server = Server::new(pod());
         for _ in 0..12 {
@@ -182,16 +182,16 @@ fn nobody_owns_a_field_that_is_not_there() {
                 2 => server.force(manager, &config).unwrap(),
                 _ => server.patch(manager, &config),
             }
-            let there = typed::owned(&server.schema, Form::Decoded, &server.object.root);
-            let there = typed::with_named_fields(&server.schema, there);
+            let present = typed::field_set(&server.schema, Form::Decoded, &server.object.root);
+            let present = typed::with_named_fields(&server.schema, present);
             for manager in server.managers().iter() {
-                manager.fields().each(&mut |path| {
-                    // Upstream leaves maps and lists to their owner when others emptied them.
+                manager.fields().for_each_path(&mut |path| {
+                    // Upstream keeps the manager of a map or list that another manager emptied.
                     let is_container = matches!(path.last(), Some(Element::Field(name))
                         if ["labels", "finalizers", "env", "ports", "containers"].contains(&name.as_str()));
                     let owned: Vec<Element> = path.iter().map(|step| (*step).clone()).collect();
                     assert!(
-                        is_container || there.contains(&owned),
+                        is_container || present.contains(&owned),
                         "{} owns {} of {}",
                         manager.name,
                         crate::fields::path_text(path),
@@ -204,25 +204,25 @@ fn nobody_owns_a_field_that_is_not_there() {
 }
 
 #[test]
-fn a_comparison_read_backwards_is_the_other_one() {
+fn comparing_in_reverse_swaps_added_and_removed() {
     for_all(|random| {
         let schema = pod();
         let objects = [0, 1].map(|_| json(&pod_config(random, &NAMES)));
         let [a, b] = &objects;
         let (a, b) = (a.as_object().unwrap(), b.as_object().unwrap());
         for form in [Form::Written, Form::Decoded] {
-            let there = typed::compare(&schema, (form, a), (form, b));
-            let back = typed::compare(&schema, (form, b), (form, a));
-            assert_eq!(there.added, back.removed);
-            assert_eq!(there.removed, back.added);
-            assert_eq!(there.modified, back.modified);
+            let forward = typed::compare(&schema, (form, a), (form, b));
+            let reverse = typed::compare(&schema, (form, b), (form, a));
+            assert_eq!(forward.added, reverse.removed);
+            assert_eq!(forward.removed, reverse.added);
+            assert_eq!(forward.modified, reverse.modified);
             assert!(typed::compare(&schema, (form, a), (form, a)).is_empty());
         }
     });
 }
 
 #[test]
-fn a_merged_object_says_what_the_configuration_says_and_keeps_the_rest() {
+fn a_merge_sets_the_configuration_and_keeps_other_fields() {
     for_all(|random| {
         let schema = pod();
         let (live, config) = (pod_config(random, &NAMES), pod_config(random, &NAMES));
@@ -233,7 +233,7 @@ fn a_merged_object_says_what_the_configuration_says_and_keeps_the_rest() {
         assert!(changed.modified.is_empty() && changed.removed.is_empty(), "{changed:?}");
         let lost = typed::compare(&schema, (Form::Written, live), (Form::Written, &merged));
         assert!(lost.removed.is_empty(), "{lost:?}");
-        assert!(lost.modified.is_within(&typed::owned(&schema, Form::Written, config)));
+        assert!(lost.modified.is_subset(&typed::field_set(&schema, Form::Written, config)));
         assert_eq!(typed::merge(&schema, &merged, config).unwrap(), merged);
     });
 }
@@ -272,14 +272,14 @@ fn set_of(paths: &Paths) -> FieldSet {
 
 fn paths_of(set: &FieldSet) -> Paths {
     let mut paths = Paths::new();
-    set.each(&mut |path| {
+    set.for_each_path(&mut |path| {
         paths.insert(path.iter().map(|element| (*element).clone()).collect());
     });
     paths
 }
 
 #[test]
-fn sets_are_sets_of_paths() {
+fn field_sets_behave_as_sets_of_paths() {
     for_all(|random| {
         let (a, b) = (random_paths(random), random_paths(random));
         let (x, y) = (set_of(&a), set_of(&b));
@@ -292,16 +292,16 @@ fn sets_are_sets_of_paths() {
         assert_eq!(rest.subtract(&y), !a.is_disjoint(&b));
         assert_eq!(paths_of(&rest), a.difference(&b).cloned().collect());
         assert_eq!(paths_of(&x.intersection(&y)), a.intersection(&b).cloned().collect());
-        assert_eq!(x.is_within(&y), a.is_subset(&b));
+        assert_eq!(x.is_subset(&y), a.is_subset(&b));
         let mut trees = x.clone();
-        trees.subtract_trees(&y);
+        trees.subtract_recursive(&y);
         let is_below = |path: &[Element]| (1..=path.len()).any(|end| b.contains(&path[..end]));
         assert_eq!(paths_of(&trees), a.iter().filter(|path| !is_below(path)).cloned().collect());
     });
 }
 
 #[test]
-fn fields_v1_is_read_as_it_is_written() {
+fn fields_v1_round_trips() {
     for_all(|random| {
         let set = set_of(&random_paths(random));
         let tree = set.encode();
@@ -311,12 +311,12 @@ fn fields_v1_is_read_as_it_is_written() {
     });
 }
 
-/// What happens to one flat map, in the simplest words: the value of each key and who owns it.
+/// A simple model of a flat map: the value and the managers of each key.
 #[derive(Default)]
 struct Model {
     keys: BTreeMap<&'static str, (u64, BTreeSet<Owner>)>,
-    /// Who owns the map as such: who made it by an update. Stays when an apply takes the last key
-    /// out.
+    /// The managers of the map itself: those that created it by an update. They stay when an apply removes
+    /// the last key.
     map_owners: BTreeSet<Owner>,
     exists: bool,
 }
@@ -325,7 +325,7 @@ type Owner = (&'static str, Operation);
 type Data = BTreeMap<&'static str, u64>;
 
 impl Model {
-    /// An object that exists and has no owner has none until it is applied to.
+    /// An existing object without managers gets none before its first apply.
     fn is_tracked(&self) -> bool {
         !self.exists
             || !self.map_owners.is_empty()
@@ -394,8 +394,8 @@ impl Model {
     }
 }
 
-/// The same words for what the server holds.
-fn observed(server: &Server) -> Vec<String> {
+/// Shows the state of the server in the form of [`Model::show`].
+fn show_server(server: &Server) -> Vec<String> {
     let managers = server.managers();
     let owners = |path: &[Element]| -> BTreeSet<(&str, Operation)> {
         let owning = managers.iter().filter(|manager| manager.fields().contains(path));
@@ -417,7 +417,7 @@ fn observed(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn histories_of_flat_maps_are_those_of_the_model() {
+fn flat_maps_match_the_model() {
     for_all(|random| {
         let mut server = Server::new(config_map());
         let mut model = Model::default();
@@ -435,9 +435,9 @@ fn histories_of_flat_maps_are_those_of_the_model() {
                     model.put(manager, &data);
                     server.put(manager, &text);
                 }
-                way => {
-                    let expected = model.apply(manager, &data, way == 1);
-                    let got = match way {
+                choice => {
+                    let expected = model.apply(manager, &data, choice == 1);
+                    let got = match choice {
                         1 => server.force(manager, &text),
                         _ => server.apply(manager, &text),
                     };
@@ -448,13 +448,13 @@ fn histories_of_flat_maps_are_those_of_the_model() {
                     assert_eq!(got, expected, "{manager} applies {text}");
                 }
             }
-            assert_eq!(observed(&server), model.show(), "after {manager}: {text}");
+            assert_eq!(show_server(&server), model.show(), "after {manager}: {text}");
         }
     });
 }
 
 #[test]
-fn large_bodies_cost_no_more_than_their_size() {
+fn large_bodies_are_processed_in_linear_time() {
     const ENTRIES: usize = 40_000;
     let began = std::time::Instant::now();
     let map = |range: std::ops::Range<usize>, value: Value| -> Value {
@@ -481,15 +481,15 @@ fn large_bodies_cost_no_more_than_their_size() {
     server.apply("m3", &set).unwrap();
     let patch = json(&set);
     crate::strategic::apply(&server.schema, server.object.clone().into_value(), patch).unwrap();
-    let gone = format!(
+    let deletion = format!(
         r#"{{"metadata":{{"$deleteFromPrimitiveList/finalizers":{}}}}}"#,
         show(&finalizers)
     );
-    crate::strategic::apply(&server.schema, server.object.clone().into_value(), json(&gone))
+    crate::strategic::apply(&server.schema, server.object.clone().into_value(), json(&deletion))
         .unwrap();
     let adds = (0..10_000).map(|i| format!(r#"{{"op":"add","path":"/data/n{i}","value":""}}"#));
     let adds = format!("[{}]", adds.collect::<Vec<_>>().join(","));
-    // Refused once it has shifted too much, whatever is first.
+    // Fails when it exceeds `SHIFTED_ITEMS_MAX`; only the time matters here.
     drop(crate::json_patch::apply(merged, &json(&adds)));
     assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
 }

@@ -1,47 +1,46 @@
-//! Whether a value fits its schema, in the words of upstream's refusals.
+//! Validates an apply configuration against its schema. The messages are upstream's.
 
 use super::element::element;
-use super::{Kind, Misfit, Misfits, Scalar, allows_unknown};
+use super::{MergeKind, Scalar, ValidationError, ValidationErrors, allows_unknown};
 use crate::fields::Element;
 use crate::go_fmt;
 use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{ListKind, Schema, Shape, Struct, Types};
 
-/// Misfits that are collected; the rest of a hopeless body is not looked at.
-const MISFITS_MAX: usize = 100;
+/// Errors that are collected from one object.
+const ERRORS_MAX: usize = 100;
 
-/// Checks a client's configuration: types, unknown fields, items that stand twice.
-pub fn check(schema: &Schema, value: &Value) -> Result<(), Misfits> {
-    let found = misfits(schema, value);
-    if found.is_empty() {
+/// Validates a client's configuration: types, unknown fields and duplicate list items.
+pub fn validate(schema: &Schema, value: &Value) -> Result<(), ValidationErrors> {
+    if errors(schema, value).is_empty() {
         return Ok(());
     }
-    // Which are told depends on the order of members; upstream has sorted them.
-    Err(Misfits(misfits(schema, &value.clone().sorted())))
+    // Upstream visits members in sorted order, which decides the reported errors.
+    Err(ValidationErrors(errors(schema, &value.clone().sorted())))
 }
 
-fn misfits(schema: &Schema, value: &Value) -> Vec<Misfit> {
-    let mut walk = Walk { types: &schema.types, path: vec![], misfits: vec![] };
+fn errors(schema: &Schema, value: &Value) -> Vec<ValidationError> {
+    let mut walk = Walk { types: &schema.types, path: vec![], errors: vec![] };
     match value {
         Value::Object(map) => walk.members(schema.root(), map),
         Value::Null => {}
-        other => walk.report(format!("expected map, got {}", wrapped(other))),
+        other => walk.report(format!("expected map, got {}", go_value(other))),
     }
-    walk.misfits
+    walk.errors
 }
 
 struct Walk<'t> {
     types: &'t Types,
     path: Vec<Element>,
-    misfits: Vec<Misfit>,
+    errors: Vec<ValidationError>,
 }
 
 impl<'t> Walk<'t> {
     fn report(&mut self, message: String) {
-        if self.misfits.len() < MISFITS_MAX {
+        if self.errors.len() < ERRORS_MAX {
             let path: Vec<&Element> = self.path.iter().collect();
-            self.misfits.push(Misfit { path: crate::fields::path_text(&path), message });
+            self.errors.push(ValidationError { path: crate::fields::path_text(&path), message });
         }
     }
 
@@ -77,15 +76,15 @@ impl<'t> Walk<'t> {
             }
             (Shape::FieldsV1, Value::Object(_) | Value::Raw(_)) => {}
             (Shape::Struct(_) | Shape::Map(_) | Shape::FieldsV1, other) => {
-                self.report(format!("expected map, got {}", wrapped(other)));
+                self.report(format!("expected map, got {}", go_value(other)));
             }
             (Shape::List(list), Value::Array(items)) => self.items(list, items),
             (Shape::List(_), other) => {
-                self.report(format!("expected list, got {}", wrapped(other)));
+                self.report(format!("expected list, got {}", go_value(other)));
             }
             (shape, value) => {
-                if let Kind::Scalar(scalar) = Kind::of(self.types, shape)
-                    && let Some(message) = misfit(scalar, value)
+                if let MergeKind::Scalar(scalar) = MergeKind::of(self.types, shape)
+                    && let Some(message) = scalar_error(scalar, value)
                 {
                     self.report(message);
                 }
@@ -94,57 +93,57 @@ impl<'t> Walk<'t> {
     }
 
     fn items(&mut self, list: &'t ListShape, items: &[Value]) {
-        let (steps, fault) = self.steps(list, items);
-        let is_repeated = repeated(&steps);
-        for ((item, step), is_repeated) in items.iter().zip(steps).zip(is_repeated) {
-            if is_repeated && list.kind != ListKind::Atomic {
-                self.report(format!("duplicate entries for key {step}"));
+        let (elements, error) = self.elements(list, items);
+        let is_duplicate = duplicates(&elements);
+        for ((item, element), is_duplicate) in items.iter().zip(elements).zip(is_duplicate) {
+            if is_duplicate && list.kind != ListKind::Atomic {
+                self.report(format!("duplicate entries for key {element}"));
             }
-            self.path.push(step);
+            self.path.push(element);
             self.value(&list.item, item);
             self.path.pop();
         }
-        if let Some(message) = fault {
+        if let Some(message) = error {
             self.report(message);
         }
     }
 
-    /// What leads to the items, up to the first that cannot be told apart, and why it cannot.
-    fn steps(&self, list: &ListShape, items: &[Value]) -> (Vec<Element>, Option<String>) {
-        let mut steps = Vec::with_capacity(items.len());
+    /// Returns the path elements of the items, up to the first invalid one, and its error.
+    fn elements(&self, list: &ListShape, items: &[Value]) -> (Vec<Element>, Option<String>) {
+        let mut elements = Vec::with_capacity(items.len());
         for (i, item) in items.iter().enumerate() {
             match &list.kind {
                 // A list has fewer than 2^63 items.
-                ListKind::Atomic => steps.push(Element::Index(i as i64)),
+                ListKind::Atomic => elements.push(Element::Index(i as i64)),
                 _ => match element(self.types, list, item) {
-                    Ok(step) => steps.push(step),
-                    Err(message) => return (steps, Some(format!("element {i}: {message}"))),
+                    Ok(element) => elements.push(element),
+                    Err(message) => return (elements, Some(format!("element {i}: {message}"))),
                 },
             }
         }
-        (steps, None)
+        (elements, None)
     }
 }
 
-/// For each element, whether an equal one stands before it.
-fn repeated(elements: &[Element]) -> Vec<bool> {
+/// Returns for each element whether an equal one comes before it.
+fn duplicates(elements: &[Element]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..elements.len()).collect();
     order.sort_by(|a, b| elements[*a].cmp(&elements[*b]));
-    let mut is_repeated = vec![false; elements.len()];
+    let mut is_duplicate = vec![false; elements.len()];
     for pair in order.windows(2) {
-        is_repeated[pair[1]] = elements[pair[0]] == elements[pair[1]];
+        is_duplicate[pair[1]] = elements[pair[0]] == elements[pair[1]];
     }
-    is_repeated
+    is_duplicate
 }
 
-/// Why a value is no scalar of its type.
-fn misfit(scalar: Scalar, value: &Value) -> Option<String> {
+/// Returns why a value is not a scalar of this type.
+fn scalar_error(scalar: Scalar, value: &Value) -> Option<String> {
     match (scalar, value) {
         (Scalar::String, Value::String(_))
         | (Scalar::Numeric, Value::Int(_) | Value::Float(_))
         | (Scalar::Boolean, Value::Bool(_)) => None,
         (Scalar::Any, Value::Array(_) | Value::Object(_)) => {
-            Some(format!("expected any scalar, got {}", wrapped(value)))
+            Some(format!("expected any scalar, got {}", go_value(value)))
         }
         (Scalar::Any, _) => None,
         (Scalar::String, _) => {
@@ -155,11 +154,11 @@ fn misfit(scalar: Scalar, value: &Value) -> Option<String> {
             let got = go_fmt::type_name(value);
             Some(format!("expected numeric (int or float), got {got}"))
         }
-        (Scalar::Boolean, _) => Some(format!("expected boolean, got {}", wrapped(value))),
+        (Scalar::Boolean, _) => Some(format!("expected boolean, got {}", go_value(value))),
     }
 }
 
-/// Upstream shows the box that its values are in.
-fn wrapped(value: &Value) -> String {
+/// Formats a value as Go's `%v` of upstream's wrapper struct.
+fn go_value(value: &Value) -> String {
     format!("&{{{}}}", go_fmt::plain(value))
 }

@@ -1,67 +1,67 @@
-//! [`Seen`]: the values that stood in a list so far, to find those that stand twice.
+//! [`SmallSet`]: a set for the values of a list, for example to find duplicates.
 
 use smallvec::SmallVec;
 use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// Up to this many values are searched in a row, which costs less than hashing them.
+/// Up to this many values are searched linearly, which is faster than hashing.
 const LINEAR_VALUES_MAX: usize = 16;
-/// Values of them that are kept in place.
+/// Values that are stored inline, without an allocation.
 const INLINE_VALUES_MAX: usize = 4;
 
-/// A set of values. To look one up costs the same however many there are.
+/// A set that stores few values in a vector and many in a hash set. A lookup takes constant time.
 #[derive(Clone, Debug)]
-pub enum Seen<T> {
-    /// Invariant: at most [`LINEAR_VALUES_MAX`], none twice. Most lists are so short that they need no
+pub enum SmallSet<T> {
+    /// Invariant: at most [`LINEAR_VALUES_MAX`] values, without duplicates. Most lists are short enough to need no
     /// allocation.
     Few(SmallVec<[T; INLINE_VALUES_MAX]>),
-    /// More than that.
+    /// More than [`LINEAR_VALUES_MAX`] values.
     Many(HashSet<T>),
 }
 
-impl<T> Default for Seen<T> {
+impl<T> Default for SmallSet<T> {
     fn default() -> Self {
-        Seen::Few(SmallVec::new())
+        SmallSet::Few(SmallVec::new())
     }
 }
 
-impl<T: Eq + Hash> Seen<T> {
-    /// The empty set.
+impl<T: Eq + Hash> SmallSet<T> {
+    /// Creates an empty set.
     pub fn new() -> Self {
-        Seen::default()
+        SmallSet::default()
     }
 
-    /// Puts a value in. True when it was not there.
+    /// Inserts a value. Returns true when the set did not have it.
     pub fn insert(&mut self, value: T) -> bool {
         let few = match self {
-            Seen::Many(many) => return many.insert(value),
-            Seen::Few(few) => few,
+            SmallSet::Many(many) => return many.insert(value),
+            SmallSet::Few(few) => few,
         };
         if few.contains(&value) {
             return false;
         }
         few.push(value);
         if few.len() > LINEAR_VALUES_MAX {
-            *self = Seen::Many(few.drain(..).collect());
+            *self = SmallSet::Many(few.drain(..).collect());
         }
         true
     }
 
-    /// Whether a value is there.
+    /// Returns whether the set has a value.
     pub fn contains<Q>(&self, value: &Q) -> bool
     where
         T: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
         match self {
-            Seen::Few(few) => few.iter().any(|known| known.borrow() == value),
-            Seen::Many(many) => many.contains(value),
+            SmallSet::Few(few) => few.iter().any(|other| other.borrow() == value),
+            SmallSet::Many(many) => many.contains(value),
         }
     }
 }
 
-impl<T: Eq + Hash> Extend<T> for Seen<T> {
+impl<T: Eq + Hash> Extend<T> for SmallSet<T> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
         for value in values {
             self.insert(value);
@@ -69,11 +69,11 @@ impl<T: Eq + Hash> Extend<T> for Seen<T> {
     }
 }
 
-impl<T: Eq + Hash> FromIterator<T> for Seen<T> {
+impl<T: Eq + Hash> FromIterator<T> for SmallSet<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-        let mut seen = Seen::new();
-        seen.extend(values);
-        seen
+        let mut set = SmallSet::new();
+        set.extend(values);
+        set
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_value_is_new_once_in_short_and_long_lists() {
         for count in [0, 1, LINEAR_VALUES_MAX, LINEAR_VALUES_MAX + 1, 100] {
-            let mut seen = Seen::new();
+            let mut seen = SmallSet::new();
             assert!((0..count).all(|value| seen.insert(value)), "{count}");
             assert!((0..count).all(|value| seen.contains(&value)), "{count}");
             assert!(!(0..count).any(|value| seen.insert(value)), "{count}");

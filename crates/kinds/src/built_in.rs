@@ -1,15 +1,15 @@
-//! The rows of the built-in kinds: which strategy each resource has.
+//! The strategies and selectable fields of the built-in resources.
 
 use crate::strategy::{Check, Generation, SelectableField, StatusMetadata, Strategy};
 use crate::{
     admission, api_services, autoscaling, batch, certificates, claims, config, coordination, csi,
-    definitions, devices, endpoints, events, flow, gated, limits, migration, networking, nodes,
-    pod, policies, rbac, scheduling, service, storage, workloads,
+    definitions, devices, endpoints, events, flow, gated_fields, limits, migration, networking,
+    nodes, pod, policies, rbac, scheduling, service, storage, workloads,
 };
 use keelson_meta::Features;
 
-const fn field(name: &'static str, places: &'static [&'static [&'static str]]) -> SelectableField {
-    SelectableField { name, places, unset: "" }
+const fn field(name: &'static str, paths: &'static [&'static [&'static str]]) -> SelectableField {
+    SelectableField { name, paths, unset: "" }
 }
 
 const POD: &[SelectableField] = &[
@@ -19,7 +19,7 @@ const POD: &[SelectableField] = &[
     field("spec.serviceAccountName", &[&["spec", "serviceAccountName"]]),
     SelectableField {
         name: "spec.hostNetwork",
-        places: &[&["spec", "hostNetwork"]],
+        paths: &[&["spec", "hostNetwork"]],
         unset: "false",
     },
     field("status.phase", &[&["status", "phase"]]),
@@ -60,7 +60,7 @@ const EVENT: &[SelectableField] = &[
 ];
 
 const REPLICAS: &[SelectableField] =
-    &[SelectableField { name: "status.replicas", places: &[&["status", "replicas"]], unset: "0" }];
+    &[SelectableField { name: "status.replicas", paths: &[&["status", "replicas"]], unset: "0" }];
 
 const SERVICE: &[SelectableField] =
     &[field("spec.clusterIP", &[&["spec", "clusterIP"]]), field("spec.type", &[&["spec", "type"]])];
@@ -69,7 +69,7 @@ const SECRET: &[SelectableField] = &[field("type", &[&["type"]])];
 
 const JOB: &[SelectableField] = &[SelectableField {
     name: "status.successful",
-    places: &[&["status", "succeeded"]],
+    paths: &[&["status", "succeeded"]],
     unset: "0",
 }];
 
@@ -80,14 +80,14 @@ const RESOURCE_SLICE: &[SelectableField] = &[
     field("spec.driver", &[&["spec", "driver"]]),
 ];
 
-/// The rules of a built-in resource, with these features.
+/// Returns the strategy of a built-in resource with these feature gates.
 pub fn strategy(group: &str, resource: &str, features: Features) -> Strategy {
     let generation = generation(group, resource);
     let base = Strategy {
         generation,
         features,
-        gated: gated::of(group, resource, false),
-        gated_status: gated::of(group, resource, true),
+        gated: gated_fields::of(group, resource, false),
+        gated_status: gated_fields::of(group, resource, true),
         ..Strategy::GENERIC
     };
     let base = Strategy {
@@ -271,7 +271,7 @@ fn creates_on_update(group: &str, resource: &str) -> bool {
     )
 }
 
-/// The same kinds of which OpenAPI says so.
+/// Returns whether DELETE returns the object, as upstream's OpenAPI documents.
 fn returns_deleted(group: &str, resource: &str) -> bool {
     matches!(
         (group, resource),
@@ -298,7 +298,7 @@ fn updates_unconditionally(group: &str, resource: &str) -> bool {
     )
 }
 
-/// Kinds whose metadata only the server at large checks when they are created.
+/// Returns the validation steps of a create. Some kinds leave metadata to the generic validation of the server.
 fn create_checks(group: &str, resource: &str) -> &'static [Check] {
     match (group, resource) {
         ("", "events") | ("policy", _) => &[Check::Rules],

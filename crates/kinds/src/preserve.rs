@@ -1,10 +1,10 @@
-//! What of a stored object stays whatever a write of it says.
+//! Restores fields of the stored object that a write may not change.
 
 use crate::strategy::StatusMetadata;
 use keelson_meta::{Object, Value};
 
-/// What the server gave an object at its creation stays, whether the client repeats it or not. A
-/// client that asks for another uid or for a deletion is told so by the checks that follow.
+/// Restores the metadata that the server set at creation, whether or not the client sent it. A uid or deletion that the
+/// client did send stays, for validation to reject.
 pub fn identity(new: &mut Object, old: &Object) {
     let has = |obj: &Object, name: &str| obj.metadata().is_some_and(|m| m.contains_key(name));
     let always = |new: &Object, name: &str| match name {
@@ -23,7 +23,7 @@ pub fn identity(new: &mut Object, old: &Object) {
     }
 }
 
-/// A member stays as it was.
+/// Restores a top-level member.
 pub fn member(new: &mut Object, old: &Object, member: &str) {
     match old.get(member) {
         Some(value) => new.root.insert(member, value.clone()),
@@ -42,7 +42,7 @@ fn all_metadata(new: &mut Object, old: &Object) {
     };
 }
 
-/// What a write of the status may not change in the metadata stays.
+/// Restores the metadata that a status update may not change.
 pub fn metadata(new: &mut Object, old: &Object, rule: StatusMetadata) {
     let kept: &[&str] = match rule {
         StatusMetadata::Free => &[],

@@ -1,32 +1,32 @@
-//! Where faults of expressions stand among the others of a definition: they are found later, and are told behind those
-//! of the schema that they are in.
+//! The position of CEL errors among the other errors of a definition: they are found later, but upstream reports them
+//! after the errors of their schema.
 
 use keelson_meta::{ErrorList, FieldError};
 
-/// The first fault of the schema at a field, as [`super::schemas`] calls it, that is one of its nodes, or the place
-/// where one would stand: in front of it are the faults of its defaults.
-pub fn place_of_schema(found: &ErrorList, field: &str) -> usize {
+/// Returns the index of the first error inside the schema at `field` (see [`super::schemas`]), or where it would be.
+/// The errors of its defaults come before it.
+pub fn schema_errors_index(found: &ErrorList, field: &str) -> usize {
     let is_of_node = |error: &FieldError| {
         let rest = error.field.strip_prefix(field);
         rest.is_some_and(|rest| !matches!(rest, "" | ".nullable"))
     };
-    found.iter().position(is_of_node).unwrap_or_else(|| place_of_rules(found, field))
+    found.iter().position(is_of_node).unwrap_or_else(|| rule_errors_index(found, field))
 }
 
-/// The place behind the faults of the schema at a field.
-pub fn place_of_rules(found: &ErrorList, field: &str) -> usize {
-    let is_later = |error: &FieldError| !stands_before(error, field);
+/// Returns the index after the errors of the schema at `field`.
+pub fn rule_errors_index(found: &ErrorList, field: &str) -> usize {
+    let is_later = |error: &FieldError| !is_before(error, field);
     found.iter().position(is_later).unwrap_or(found.len())
 }
 
-/// Whether a fault is found before those of the rules in the schema at a field.
-fn stands_before(error: &FieldError, field: &str) -> bool {
+/// Returns whether an error comes before those of the rules in the schema at `field`.
+fn is_before(error: &FieldError, field: &str) -> bool {
     let of = error.field.as_str();
     if of.starts_with(field) {
         return true;
     }
     match (version_of(of), version_of(field)) {
-        // Whether every version has a schema is asked first of all.
+        // Missing schemas are reported first.
         (Some((_, ".schema.openAPIV3Schema")), _) => true,
         (Some((version, rest)), Some((own, _))) => {
             let is_behind = ["subresources", "additionalPrinterColumns", "selectableFields"]
@@ -46,7 +46,7 @@ fn stands_before(error: &FieldError, field: &str) -> bool {
     }
 }
 
-/// Of `spec.versions[1].schema`: 1 and `.schema`.
+/// Splits `spec.versions[1].schema` into 1 and `.schema`.
 fn version_of(field: &str) -> Option<(usize, &str)> {
     let (number, rest) = field.strip_prefix("spec.versions[")?.split_once(']')?;
     Some((number.parse().ok()?, rest))
@@ -57,9 +57,9 @@ mod tests {
     use super::*;
     use keelson_meta::Path;
 
-    /// The order in which kube-apiserver tells faults of a definition with two versions whose schemas differ.
+    /// The order of kube-apiserver's errors for a definition with two versions whose schemas differ.
     #[test]
-    fn faults_of_rules_stand_behind_those_of_their_schema() {
+    fn rule_errors_follow_those_of_their_schema() {
         let fields = [
             "metadata.name",
             "spec.group",
@@ -81,7 +81,7 @@ mod tests {
             found.push(FieldError { field: field.to_owned(), ..error });
         }
         let check = |field: &str, nodes: usize, rules: usize| {
-            let places = (place_of_schema(&found, field), place_of_rules(&found, field));
+            let places = (schema_errors_index(&found, field), rule_errors_index(&found, field));
             assert_eq!(places, (nodes, rules), "{field}");
         };
         check("spec.versions[0].schema.openAPIV3Schema", 5, 6);

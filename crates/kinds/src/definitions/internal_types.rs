@@ -1,8 +1,8 @@
-//! Schemas as upstream's messages show them: its internal type `JSONSchemaProps`, with all of its members.
+//! Formats schemas as upstream's messages show them: as the internal type `JSONSchemaProps`, with all its fields.
 
 use keelson_meta::{Map, Value, value};
 
-/// Members of the internal type in their order, with the name in JSON and what they are when they are absent.
+/// The fields of the internal type in order, with their JSON names and their values when absent.
 const MEMBERS: [(&str, &str, Absent); 44] = [
     ("ID", "id", Absent::Text),
     ("Schema", "$schema", Absent::Text),
@@ -57,7 +57,7 @@ enum Absent {
     False,
 }
 
-/// A schema in the internal form, as text: a map of so many members would be sorted.
+/// Formats a schema in the internal form. Returns raw JSON, because a map with so many members would be sorted.
 pub(super) fn schema(schema: &Map) -> Value {
     let mut out = String::from("{");
     for (at, (shown, name, absent)) in MEMBERS.into_iter().enumerate() {
@@ -74,7 +74,7 @@ pub(super) fn schema(schema: &Map) -> Value {
     Value::Raw(out.into())
 }
 
-/// The value of a member of a schema or a version in the internal form.
+/// Converts a field of a schema or version to the internal form.
 pub(super) fn member(name: &str, value: &Value) -> Value {
     let inner = |value: &Value| value.as_object().map_or(Value::Null, schema);
     match (name, value) {
@@ -154,7 +154,7 @@ fn column(given: &Value) -> Value {
     })
 }
 
-/// A rule in the internal form.
+/// Converts a validation rule to the internal form.
 fn rule(rule: &Value) -> Value {
     let text = |name: &str| rule.str_at(&[name]).unwrap_or_default();
     let or_null = |name: &str| rule.get(name).cloned().unwrap_or_default();
