@@ -83,8 +83,11 @@ enum Role {
 const ROLES: [(&str, Role); 4] =
     [("ensure", Role::Ensure), ("first", Role::First), ("send", Role::Send), ("last", Role::Last)];
 
-/// How often a request that changes nothing is sent when it is recorded.
-const TRIES: usize = 16;
+/// How often a request that changes nothing is sent when it is recorded. Go begins at one of eight places of a small
+/// map: what is told only from there is missed by one in five thousand.
+const TRIES: usize = 64;
+/// The same of one that is not refused: of faults there is no choice.
+const TRIES_TAKEN: usize = 4;
 
 /// Stands for the version under which an object was stored.
 const STORED: &str = "{stored}";
@@ -247,11 +250,14 @@ pub fn record(transcript: &mut Transcript, server: &mut dyn Answers) -> Outcome 
     for case in &mut transcript.cases {
         case.iter_mut().for_each(|step| step.want.clear());
         walk(case, server, &mut outcome, |step, stored, sent, server| {
-            let tries = if step.path.contains("dryRun=All") { TRIES } else { 1 };
-            for _ in 0..tries {
+            for tried in 1.. {
                 let got = normal::normal(step.ask(server, stored)?, sent, is_any_order);
+                let tries = if got.code < 400 { TRIES_TAKEN } else { TRIES };
                 if !step.want.contains(&got) {
                     step.want.push(got);
+                }
+                if tried >= tries || !step.path.contains("dryRun=All") {
+                    break;
                 }
             }
             step.want.sort_by_key(|want| (want.code, want.body.to_string()));

@@ -1,3 +1,5 @@
+//! Transcripts against a server that answers each request with what it is made of.
+
 use super::{Answers, Reply, Request, Transcript, record, replay};
 use serde_json::{Value, json};
 
@@ -61,7 +63,7 @@ fn two_recordings_are_the_same_and_are_replayed_without_faults() {
     let mut server = echo(7);
     assert_eq!(record(&mut one, &mut server).answers, 1);
     assert!(server.asked[2].ends_with("\"version\":\"9\"}"), "{:?}", server.asked);
-    assert_eq!(server.asked.len(), 3 + super::TRIES, "{:?}", server.asked);
+    assert_eq!(server.asked.len(), 3 + super::TRIES_TAKEN, "{:?}", server.asked);
     record(&mut other, &mut echo(31));
     assert_eq!(one.to_text(), other.to_text());
     for part in [
