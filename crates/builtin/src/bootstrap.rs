@@ -29,19 +29,10 @@ pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Res
         rbac::ensure(registry),
         ensure_token_tracking(registry),
         make_all(registry, api_services::at_start(registry), FIELD_MANAGER),
-        ensure_flow_control(registry),
+        flow_control::ensure(registry),
         make_all(registry, priority_classes(registry), FIELD_MANAGER),
         ensure_services(registry, services),
     )?;
-    Ok(())
-}
-
-async fn ensure_flow_control(registry: &Arc<Registry>) -> Result<(), Failure> {
-    flow_control::ensure(registry).await?;
-    // The loop of flow control tries again.
-    if let Err(error) = flow_control::note_all(registry).await {
-        tracing::warn!(%error, "conditions of FlowSchemas not written at the start");
-    }
     Ok(())
 }
 

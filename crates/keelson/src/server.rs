@@ -24,6 +24,7 @@ use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
 use keelson_meta::Feature;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
+use keelson_schema::catalogue::Catalogue;
 use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, StandIn, Store,
@@ -61,6 +62,9 @@ impl Builder {
     /// Starts the server.
     pub async fn start(mut self) -> Result<Keelson, StartError> {
         self.limits = within_files(&self.limits)?;
+        // Reading the built-in types takes milliseconds, and opening the store waits for the disk: do
+        // both at once where there is a thread for each.
+        tokio::spawn(async { _ = Catalogue::shared() });
         let backend = self.open_store().await?;
         let listener = TcpListener::bind(self.bind).await.map_err(|error| {
             let bind = self.bind;

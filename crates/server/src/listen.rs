@@ -68,12 +68,16 @@ async fn accept(
 ) {
     let mut tasks = JoinSet::new();
     let mut shutdown = app.shutdown.clone();
+    // One future over all turns of the loop: dropping it would reset the connection that it has
+    // accepted and that waits for a place.
+    let mut arriving = std::pin::pin!(arrive(&listener, &connections));
     loop {
         let arrived = tokio::select! {
-            arrived = arrive(&listener, &connections) => arrived,
+            arrived = arriving.as_mut() => arrived,
             () = told(&mut shutdown) => break,
             Some(_) = tasks.join_next() => continue,
         };
+        arriving.set(arrive(&listener, &connections));
         match arrived {
             Ok(connection) => {
                 tasks.spawn(connection.run(app.clone(), tls.clone()));

@@ -46,6 +46,19 @@ fn an_administrator_comes_in_among_many_anonymous_connections() {
     server.stop();
 }
 
+/// A connection that is accepted and waits for a place is served, though others end meanwhile.
+#[test]
+fn a_connection_that_waits_for_a_place_is_not_reset() {
+    let server = start(Limits { connections_max: 16, ..Limits::default() });
+    let address = server.keelson.address();
+    for _ in 0..100 {
+        let crowd: Vec<TcpStream> = (0..16).map(|_| silent(address)).collect();
+        assert_eq!(server.client().get(MAPS).status, 200);
+        drop(crowd);
+    }
+    server.stop();
+}
+
 /// A connection that begins HTTP/2 and then says nothing.
 fn silent(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("a connection");
