@@ -1,11 +1,11 @@
-//! Embeds the texts that describe the built-in types. Without their source the build goes on and
+//! Embeds the descriptions of the built-in types. Without their source the build succeeds, and API
 //! documents have no descriptions.
 
 use std::env;
 use std::fs;
 use std::path::Path;
 
-/// The Kubernetes version whose texts are taken.
+/// The Kubernetes version whose descriptions are embedded.
 const VERSION: &str = "v1_36";
 
 fn main() {
@@ -13,7 +13,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed={}", keelson_descriptions::VARIABLE);
     let packed = texts().unwrap_or_else(|fault| {
         println!("cargo::warning=API documents will have no descriptions: {fault}");
-        // A file that is never there: look again in the next build.
+        // A missing file reruns this script in the next build.
         println!("cargo::rerun-if-changed=no-such-file");
         keelson_descriptions::pack(&keelson_descriptions::Texts::new())
     });

@@ -86,9 +86,9 @@ pub trait Api: Stored + Send + Sync {
         to: &'a GroupVersionKind,
     ) -> Pending<'a, Result<Object, Failure>>;
 
-    /// Decodes what a webhook or policy made of an object, drops what its kind does not know, and gives
-    /// defaults. The error is text that says what does not fit.
-    fn conform(&self, kind: &GroupVersionKind, value: Value) -> Result<Object, String>;
+    /// Brings an object that a webhook or policy changed into canonical form: drops unknown fields and
+    /// applies defaults. The error is the message about a field of a wrong type.
+    fn canonicalize(&self, kind: &GroupVersionKind, value: Value) -> Result<Object, String>;
 
     /// Decides on what expressions ask of `authorizer`.
     fn authorizer(&self) -> &Authorizer;

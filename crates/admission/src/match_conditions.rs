@@ -3,8 +3,8 @@
 
 use crate::decisions::Decisions;
 use keelson_auth::Authorizer;
-use keelson_cel::admission::{Compiler, Expression, Inputs, Purpose, Variables, scope};
-use keelson_cel::{ComputedSet, MATCH_CONDITIONS_COST_MAX, Resource, Val};
+use keelson_cel::admission::{Compiler, Expression, Inputs, Purpose, Variables, activation};
+use keelson_cel::{CompositedVariables, MATCH_CONDITIONS_COST_MAX, Resource, Val};
 use keelson_meta::{Str, Value};
 
 /// The compiled `matchConditions` of a webhook or a policy.
@@ -56,7 +56,7 @@ impl MatchConditions {
         if self.is_empty() {
             return Matched::Yes;
         }
-        let none = ComputedSet::new();
+        let none = CompositedVariables::new();
         let evaluate = |decisions: &Decisions| {
             self.evaluate(&inputs.variables_with(decisions, resource.clone()), &none)
         };
@@ -65,13 +65,13 @@ impl MatchConditions {
 
     /// Evaluates the conditions, without waiting for decisions of the authorizer. A condition that is false
     /// decides, whatever became of the others.
-    pub fn evaluate(&self, variables: &Variables<'_>, computed: &ComputedSet) -> Matched {
-        let scope = scope(variables, computed);
+    pub fn evaluate(&self, variables: &Variables<'_>, computed: &CompositedVariables) -> Matched {
+        let activation = activation(variables, computed);
         let mut budget = MATCH_CONDITIONS_COST_MAX;
         let mut is_false = None;
         let mut errors: Vec<String> = vec![];
         for (name, expression) in &self.conditions {
-            match expression.evaluate(&scope, &mut budget) {
+            match expression.evaluate(&activation, &mut budget) {
                 Err(out_of_budget) => return Matched::Failed(out_of_budget.to_string()),
                 Ok(Err(error)) => errors.push(error),
                 Ok(Ok(Val::Bool(false))) => is_false = is_false.or(Some(name)),

@@ -493,7 +493,7 @@ fn misfits_of_custom_resources() {
         "b": {"type": "string", "format": "date-time"}, "bytes": {"type": "string", "format": "byte"},
         "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"x": (x.clone())}},
         "spec": (x)}});
-    let structural = keelson_schema::structural::Structural::read(Some(&schema)).of_objects();
+    let structural = keelson_schema::structural::Structural::read(Some(&schema)).for_objects();
     let gvk = GroupVersionKind::new("x.com", "v1", "W");
     let schema = structural.schema(gvk);
     let check = |config: Value, expected: &str| {

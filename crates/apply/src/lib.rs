@@ -13,7 +13,7 @@ pub mod strategic;
 pub mod typed;
 
 pub use error::PatchError;
-pub use keelson_schema::gofmt;
+pub use keelson_schema::go_fmt;
 
 #[cfg(test)]
 mod laws;

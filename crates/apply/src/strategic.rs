@@ -14,7 +14,7 @@ mod lists;
 mod lookup;
 mod order;
 
-use crate::{PatchError, gofmt};
+use crate::{PatchError, go_fmt};
 use keelson_meta::{Map, Str, Value};
 use keelson_schema::{Presence, Schema, Shape};
 use lookup::{Context, Member};
@@ -168,8 +168,8 @@ fn retain_keys(merged: &mut Map, patch: &Map, listed: &Value) -> Result<(), Patc
 fn unknown_directive(directive: &Value, map: &Map) -> PatchError {
     PatchError::Bare(format!(
         "unknown patch type: {} in map: {}",
-        gofmt::text(directive),
-        gofmt::plain(&Value::Object(map.clone()))
+        go_fmt::text(directive),
+        go_fmt::plain(&Value::Object(map.clone()))
     ))
 }
 

@@ -4,7 +4,7 @@ use crate::apply::{self, ApplyError};
 use crate::fields::{FieldSet, Filter};
 use crate::managed::{self, Managers, Scope};
 use keelson_meta::{GroupVersionKind, Object, Str, Value};
-use keelson_schema::conform::{Conform, Words};
+use keelson_schema::canonical::{Canonicalizer, GoDecoder};
 use keelson_schema::types::{ListShape, MapShape};
 use keelson_schema::{Field, ListKind, Presence, Schema, Shape, Struct, StructId, Types};
 use std::collections::HashMap;
@@ -236,9 +236,9 @@ impl Server {
     }
 
     /// Brings an object into the form in which it is stored.
-    fn conform(&self, object: Object) -> Object {
-        let mut conform = Conform::new(&self.schema.types, Words::Json);
-        let root = conform.object(self.schema.root(), object.into_value());
+    fn canonicalize(&self, object: Object) -> Object {
+        let mut canonicalize = Canonicalizer::new(&self.schema.types, GoDecoder::Json);
+        let root = canonicalize.object(self.schema.root(), object.into_value());
         let mut object = Object { root: root.expect("the object fits its schema") };
         object.set_gvk(&self.schema.gvk);
         object.set_meta("uid", "u");
@@ -272,7 +272,7 @@ impl Server {
         let live = self.object.clone();
         let applied = apply::apply(&self.scope(), &request, &live, &config)?;
         self.changed = applied.changed;
-        let mut object = self.conform(applied.object);
+        let mut object = self.canonicalize(applied.object);
         managed::keep_times(&self.object, &mut object);
         self.object = object;
         Ok(())
@@ -284,7 +284,7 @@ impl Server {
         let mut object =
             Object::from_value(self.complete(object)).expect("the test's object is a map");
         object.set_meta("uid", self.object.uid());
-        let mut object = self.conform(object);
+        let mut object = self.canonicalize(object);
         if self.object.uid().is_empty() {
             object.set_meta("uid", "");
         }
@@ -300,7 +300,7 @@ impl Server {
         let live = self.object.clone().into_value();
         let patched = crate::merge_patch::apply(live, &json(patch)).expect("the patch fits");
         let object = Object::from_value(patched).expect("a patched object is a map");
-        self.put(manager, &show(&self.conform(object).into_value()));
+        self.put(manager, &show(&self.canonicalize(object).into_value()));
     }
 
     /// The members below `path` as JSON.

@@ -156,7 +156,7 @@ impl<'t> Kind<'t> {
 
 /// An object without declared members takes any, and so does all that is within one that takes any.
 pub(crate) fn allows_unknown(of: &Struct) -> bool {
-    of.preserve_unknown || of.within_open || of.fields.is_empty()
+    of.preserve_unknown || of.inside_preserve_unknown || of.fields.is_empty()
 }
 
 static EMPTY: Value = Value::Object(Map::new());

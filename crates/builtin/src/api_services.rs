@@ -305,13 +305,13 @@ fn is_service(kind: &Kind) -> bool {
 fn served_versions(definition: &Entry) -> Vec<(Str, Str)> {
     let text = definition.json_slice();
     let value_at = |from: usize, to: usize, path: &[&str]| {
-        let place = json::place_at(&text[from..to], path)?;
+        let place = json::value_range(&text[from..to], path)?;
         Some(json::parse(&text[from..to][place]).ok()?.value)
     };
     let Some(group) = value_at(0, text.len(), &["spec", "group"]) else { return vec![] };
     let group = Str::new(group.as_str().unwrap_or_default());
-    let Some(versions) = json::place_at(text, &["spec", "versions"]) else { return vec![] };
-    let versions = json::item_places(text, versions.start).into_iter();
+    let Some(versions) = json::value_range(text, &["spec", "versions"]) else { return vec![] };
+    let versions = json::item_ranges(text, versions.start).into_iter();
     let served = versions.filter_map(|item| {
         let member = |name| value_at(item.start, item.end, &[name]);
         let is_served = member("served")?.as_bool() == Some(true);

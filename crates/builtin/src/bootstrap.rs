@@ -9,7 +9,7 @@ use crate::make::{make_all, make_as};
 use crate::services::Services;
 use crate::{api_services, flow_control};
 use futures_util::try_join;
-use keelson_meta::{Failure, Value, value};
+use keelson_meta::{Failure, Object, Value, value};
 use keelson_registry::{Registry, Target};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -18,33 +18,43 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 
 const FIELD_MANAGER: &str = "kube-apiserver";
 
-/// Makes what is missing, side by side, so that the writes share syncs of the disk: the namespaces, then all that is in
-/// them. What is there stays as it is.
+/// Makes what is missing, side by side, so that the writes share syncs of the disk; what is in a namespace
+/// waits for the namespaces. What is there stays as it is.
 pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Result<(), Failure> {
-    let namespaces = NAMESPACES.map(|name| {
-        (registry.target("", "namespaces", "", name), value!({"metadata": {"name": name}}))
-    });
-    make_all(registry, namespaces.into(), FIELD_MANAGER).await?;
+    let (cluster_wide, namespaced) = rbac::defaults(registry);
     try_join!(
-        rbac::ensure(registry),
-        ensure_token_tracking(registry),
+        ensure_namespaced(registry, services, namespaced),
+        rbac::ensure(registry, cluster_wide),
         make_all(registry, api_services::at_start(registry), FIELD_MANAGER),
         flow_control::ensure(registry),
         make_all(registry, priority_classes(registry), FIELD_MANAGER),
-        ensure_services(registry, services),
     )?;
     Ok(())
 }
 
-/// The range of services' addresses, and the service `kubernetes` in it.
-async fn ensure_services(registry: &Registry, services: &Services) -> Result<(), Failure> {
+async fn ensure_namespaced(
+    registry: &Arc<Registry>,
+    services: &Services,
+    roles: Vec<(Target, Object)>,
+) -> Result<(), Failure> {
+    let namespaces = NAMESPACES.map(|name| {
+        (registry.target("", "namespaces", "", name), value!({"metadata": {"name": name}}))
+    });
+    try_join!(make_all(registry, namespaces.into(), FIELD_MANAGER), ensure_service_cidr(registry))?;
+    try_join!(rbac::ensure(registry, roles), ensure_token_tracking(registry), async {
+        services.repair(registry).await?;
+        ensure_service(registry).await
+    },)?;
+    Ok(())
+}
+
+/// The ServiceCIDR of services' addresses.
+async fn ensure_service_cidr(registry: &Registry) -> Result<(), Failure> {
     let ranges = &registry.options.service_ranges;
     let cidrs: Vec<Value> = ranges.iter().map(|range| Value::from(range.as_str())).collect();
     let target = registry.target("networking.k8s.io", "servicecidrs", "", "kubernetes");
     let cidr = value!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}});
-    make(registry, &target, cidr).await?;
-    services.repair(registry).await?;
-    ensure_service(registry).await
+    make(registry, &target, cidr).await
 }
 
 fn priority_classes(registry: &Registry) -> Vec<(Target, Value)> {

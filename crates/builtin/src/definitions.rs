@@ -230,7 +230,7 @@ impl AcceptedNames {
             return Ok(names.clone());
         }
         let text = definition.json_slice();
-        let names = json::place_at(text, &["status", "acceptedNames"]);
+        let names = json::value_range(text, &["status", "acceptedNames"]);
         let names = names.map(|place| json::parse(&text[place])).transpose();
         let names = match names.map_err(Status::internal)?.map(|parsed| parsed.value) {
             Some(Value::Object(names)) => Some(Arc::new(names)),
@@ -373,8 +373,8 @@ fn defined_version(
     let text = openapi.clone();
     let structural: Arc<LazyStructural> = Arc::new(LazyLock::new(Box::new(move || {
         let schema = json::parse(text.open().as_ref()).ok().map(|parsed| parsed.value);
-        let structural = Structural::read(schema.as_ref()).of_objects();
-        if preserves { structural.preserving() } else { structural }
+        let structural = Structural::read(schema.as_ref()).for_objects();
+        if preserves { structural.preserving_unknown() } else { structural }
     })));
     let of_schema = structural.clone();
     DefinedVersion {

@@ -71,7 +71,7 @@ impl StoredForm {
             }
             let gvk = stored_gvk(&catalogue, &kind);
             let is_json = matches!(&*gvk.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
-            let written = match catalogue.schema_of_any(&gvk) {
+            let written = match catalogue.schema_or_unserved(&gvk) {
                 Some(schema) if is_json => Written::Json(schema),
                 Some(schema) => Written::Protobuf(schema),
                 None => Written::Converted(gvk),
@@ -147,7 +147,7 @@ impl StoredForm {
         let storage = &kind.storage;
         if gvk != storage.gvk {
             obj = keelson_kinds::convert(obj, &gvk, &storage.gvk);
-            obj = decode::conform(storage, obj.into_value())?.object;
+            obj = decode::canonicalize(storage, obj.into_value())?.object;
         }
         default::fill(storage, &mut obj);
         kind.strategy.default(&mut obj);
@@ -160,7 +160,7 @@ impl StoredForm {
         value: &[u8],
     ) -> Result<(Object, GroupVersionKind), String> {
         let envelope = proto::decode_envelope(value).map_err(|error| error.to_string())?;
-        let gvk = given_gvk(&stored.kind, &envelope.api_version, &envelope.kind)?;
+        let gvk = body_gvk(&stored.kind, &envelope.api_version, &envelope.kind)?;
         let schema = self.schema(&stored.kind, &gvk)?;
         let obj =
             proto::decode_message(&schema, envelope.raw).map_err(|error| error.to_string())?;
@@ -174,13 +174,13 @@ impl StoredForm {
     ) -> Result<(Object, GroupVersionKind), String> {
         let parsed = json::parse(value).map_err(|error| error.to_string())?.value;
         let given = |name| parsed.str_at(&[name]).unwrap_or_default();
-        let gvk = given_gvk(&stored.kind, given("apiVersion"), given("kind"))?;
+        let gvk = body_gvk(&stored.kind, given("apiVersion"), given("kind"))?;
         if matches!(&stored.written, Written::Converted(known) if *known == gvk) {
             let obj = Object::from_value(parsed).ok_or("it is not a map")?;
             return Ok((obj, gvk));
         }
         let schema = self.schema(&stored.kind, &gvk)?;
-        let obj = decode::conform(&schema, parsed)?.object;
+        let obj = decode::canonicalize(&schema, parsed)?.object;
         Ok((with_defaults(&stored.kind, &schema, obj), gvk))
     }
 
@@ -188,12 +188,12 @@ impl StoredForm {
         if *gvk == kind.storage.gvk {
             return Ok(kind.storage.clone());
         }
-        self.catalogue.schema_of_any(gvk).ok_or_else(|| unknown(&gvk.api_version(), &gvk.kind))
+        self.catalogue.schema_or_unserved(gvk).ok_or_else(|| unknown(&gvk.api_version(), &gvk.kind))
     }
 }
 
 /// Which kind a stored object says that it is; `kind` in some version, or an error.
-fn given_gvk(kind: &Kind, api_version: &str, name: &str) -> Result<GroupVersionKind, String> {
+fn body_gvk(kind: &Kind, api_version: &str, name: &str) -> Result<GroupVersionKind, String> {
     if name != kind.name() {
         return Err(format!("{name:?} of {api_version:?} stands where a {} should", kind.name()));
     }

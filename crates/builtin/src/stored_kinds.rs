@@ -55,8 +55,8 @@ impl StoredKinds {
             said("kind") == Some(&gvk.kind) && said("apiVersion") == Some(&gvk.api_version())
         });
         let schema = schema.ok_or_else(|| format!("it is not a {}", kind.name()))?;
-        let decoded = decode::conform(schema, parsed.value)?;
-        if let Some(unknown) = decoded.strict.first() {
+        let decoded = decode::canonicalize(schema, parsed.value)?;
+        if let Some(unknown) = decoded.strict_errors.first() {
             return Err(unknown.clone());
         }
         let obj = decoded.object;

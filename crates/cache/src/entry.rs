@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A field without a name, which no selector can ask for, holds what of an object its JSON does not say: the letters
-//! of texts that are sent in a compact form (`keelson_schema::json::texts_of`).
+//! of texts that are sent in a compact form (`keelson_schema::json::raw_texts`).
 //!
 //! A backend that keeps objects in another form gives [`unreadable`] in the place of a record that it
 //! cannot make.

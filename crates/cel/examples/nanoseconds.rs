@@ -1,8 +1,8 @@
-//! Prints how long expressions take to compile and to evaluate: `cargo run --release -p keelson-cel --example
-//! nanoseconds`.
+//! Measures how long expressions take to compile and to evaluate: `cargo run --release -p
+//! keelson-cel --example nanoseconds`.
 
 use keelson_cel::{
-    Declared, DeclaredField, Environment, Limits, ListKind, ObjectType, Shape, Version, adapt,
+    DeclField, DeclType, Environment, Limits, ListKind, ObjectType, Shape, Version, adapt,
 };
 use keelson_meta::value;
 use std::hint::black_box;
@@ -22,9 +22,9 @@ const EXPRESSIONS: &[&str] = &[
 ];
 
 fn main() -> std::io::Result<()> {
-    let declared = declared();
+    let decl_type = decl_type();
     let env =
-        Environment::kubernetes(Version::NEW_EXPRESSIONS).with_declared("self", declared.clone());
+        Environment::kubernetes(Version::NEW_EXPRESSIONS).with_decl_type("self", decl_type.clone());
     let object = value!({
         "minReplicas": 1, "replicas": 3, "maxReplicas": 10, "name": "web", "memory": "512Mi",
         "labels": {"app": "web", "app.kubernetes.io/name": "web"},
@@ -38,7 +38,7 @@ fn main() -> std::io::Result<()> {
         });
         let Ok(compiled) = env.compile(text) else { continue };
         let evaluate = nanoseconds(|| {
-            let variables = [adapt(black_box(&object), Some(&declared)).ok()];
+            let variables = [adapt(black_box(&object), Some(&decl_type)).ok()];
             let outcome = compiled.program.evaluate(&variables, &Limits::default());
             black_box(outcome.result.is_ok());
         });
@@ -47,9 +47,9 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// How long one run takes, the best of several rounds.
+/// Returns the time of one run, the best of several rounds.
 fn nanoseconds(mut run: impl FnMut()) -> f64 {
-    // Short rounds, so that on a busy machine some are not disturbed.
+    // Rounds are short, so that some are undisturbed on a busy machine.
     const ROUND: Duration = Duration::from_millis(1);
     let mut best = f64::MAX;
     for _ in 0..200 {
@@ -66,19 +66,19 @@ fn nanoseconds(mut run: impl FnMut()) -> f64 {
     best
 }
 
-fn object(name: &str, fields: Vec<(&str, Arc<Declared>)>) -> Arc<Declared> {
-    let field = |(name, declared): (&str, Arc<Declared>)| DeclaredField {
+fn object(name: &str, fields: Vec<(&str, Arc<DeclType>)>) -> Arc<DeclType> {
+    let field = |(name, decl_type): (&str, Arc<DeclType>)| DeclField {
         name: name.into(),
         property: name.into(),
-        declared,
+        decl_type,
     };
     let fields = fields.into_iter().map(field).collect();
-    Arc::new(Declared::new(Shape::Object(Arc::new(ObjectType::new(name, fields)))))
+    Arc::new(DeclType::new(Shape::Object(Arc::new(ObjectType::new(name, fields)))))
 }
 
-fn declared() -> Arc<Declared> {
-    let of = |shape: Shape| Arc::new(Declared::new(shape).with_size_max(100));
-    let int = || Arc::new(Declared::new(Shape::Int));
+fn decl_type() -> Arc<DeclType> {
+    let of = |shape: Shape| Arc::new(DeclType::new(shape).with_size_max(100));
+    let int = || Arc::new(DeclType::new(Shape::Int));
     let port = object("port", vec![("name", of(Shape::String)), ("port", int())]);
     object(
         "self",

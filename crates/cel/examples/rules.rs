@@ -1,18 +1,18 @@
-//! Reads expressions, one a line, and prints what becomes of each as a validation rule of a text field:
-//! to compare with what another server says.
+//! Evaluates expressions, one per line, as validation rules of a string field and prints the
+//! results, to compare them with another server.
 
-use keelson_cel::{CompileError, Declared, Environment, Limits, Shape, Val, Version};
+use keelson_cel::{CompileError, DeclType, Environment, Limits, Shape, Val, Version};
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
-/// The most characters that a string without `maxLength` has.
+/// Maximum number of characters of a string without `maxLength`.
 const UNBOUNDED_CHARS: u64 = 3 * 1024 * 1024 - 2;
 
 fn main() -> std::io::Result<()> {
-    let declared = Arc::new(Declared::new(Shape::String).with_size_max(UNBOUNDED_CHARS));
+    let decl_type = Arc::new(DeclType::new(Shape::String).with_size_max(UNBOUNDED_CHARS));
     let env = Environment::kubernetes(Version::NEW_EXPRESSIONS)
-        .with_declared("self", declared.clone())
-        .with_declared("oldSelf", declared);
+        .with_decl_type("self", decl_type.clone())
+        .with_decl_type("oldSelf", decl_type);
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let line = line?;

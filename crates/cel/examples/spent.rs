@@ -1,15 +1,16 @@
-//! Reads expressions over `x`, an item of a list of integers, and prints what `self.all(x, expression)`
-//! costs for a list of 1 and of 101 zeros: to find out what one item costs.
+//! Reads expressions over `x`, an item of a list of integers, and prints the cost of `self.all(x,
+//! expression)` for lists of 1 and of 101 zeros, which gives the cost of one item.
 
-use keelson_cel::{Declared, Environment, Limits, ListKind, Shape, Version, adapt};
+use keelson_cel::{DeclType, Environment, Limits, ListKind, Shape, Version, adapt};
 use keelson_meta::Value;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
 fn main() -> std::io::Result<()> {
-    let items = Arc::new(Declared::new(Shape::Int));
-    let list = Arc::new(Declared::new(Shape::List(items, ListKind::Atomic)));
-    let env = Environment::kubernetes(Version::NEW_EXPRESSIONS).with_declared("self", list.clone());
+    let items = Arc::new(DeclType::new(Shape::Int));
+    let list = Arc::new(DeclType::new(Shape::List(items, ListKind::Atomic)));
+    let env =
+        Environment::kubernetes(Version::NEW_EXPRESSIONS).with_decl_type("self", list.clone());
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let line = line?;

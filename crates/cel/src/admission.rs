@@ -1,54 +1,54 @@
-//! Expressions of admission: match conditions of webhooks, and what admission policies are made of
-//! (apiserver `admission/plugin/cel`). Which variables there are, which type an expression must have, and
-//! what a row of expressions may cost together.
+//! Expressions of admission: match conditions of webhooks, and the expressions of admission
+//! policies (apiserver `admission/plugin/cel`). This module declares their variables, the result
+//! type that each use requires, and the cost budget that a list of expressions shares.
 
 use crate::authorizer::{Authorizer, Resource};
-use crate::environment::{Composed, Environment, Version};
-use crate::eval::{Computed, ComputedSet, Limits, Scope};
+use crate::environment::{CompositedTypes, Environment, Version};
+use crate::eval::{Activation, CompositedVariable, CompositedVariables, Limits};
 use crate::program::Program;
 use crate::registry::Library;
-use crate::types::{Declared, DeclaredField, ListKind, ObjectType, Shape, Type};
+use crate::types::{DeclField, DeclType, ListKind, ObjectType, Shape, Type};
 use crate::value::{Map, Val};
 use keelson_meta::Str;
 use std::sync::Arc;
 
-/// How many variables there are, those that an expression does not declare included.
+/// Number of variable indices, including the variables that an expression's environment leaves out.
 const VARIABLES: usize = 8;
 
-/// The place of `variables`.
-const COMPOSED_AT: usize = 4;
+/// Index of `variables` among the variables.
+const VARIABLES_INDEX: usize = 4;
 
-/// What compiles the expressions of one webhook or policy.
+/// Compiles the expressions of one webhook or policy.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     version: Version,
     /// The type of `object` and `oldObject`.
     object: Type,
-    /// The type of `params`; none where there is no such variable.
+    /// The type of `params`; `None` when there is no such variable.
     params: Option<Type>,
-    /// What `variables` has; none where there is no such variable.
-    composed: Option<Composed>,
+    /// The types of the fields of `variables`; `None` when there is no such variable.
+    composited: Option<CompositedTypes>,
 }
 
-/// What an expression is for: its type, and what it may use beside the objects.
+/// What an expression is used for. It decides the result type and the variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A match condition or validation: a boolean.
+    /// A match condition or a validation; returns a boolean.
     Condition,
-    /// `messageExpression`: text, without the authorizer.
+    /// `messageExpression`; returns a string and has no `authorizer`.
     Message,
-    /// `valueExpression` of an audit annotation: text or null.
+    /// `valueExpression` of an audit annotation; returns a string or null.
     Audit,
-    /// The value of a variable: anything.
+    /// A variable of a policy; may return any type.
     Variable,
-    /// A list of operations of a JSON patch.
+    /// A JSON Patch of a mutating policy; returns a list of `JSONPatch`.
     JsonPatch,
-    /// An apply configuration.
+    /// An apply configuration of a mutating policy; returns an `Object`.
     ApplyConfiguration,
 }
 
 impl Purpose {
-    /// The types that the expression may have; all when there are none.
+    /// The result types that are allowed; empty: any type.
     fn types(self) -> Vec<Type> {
         match self {
             Purpose::Condition => vec![Type::Bool],
@@ -66,46 +66,53 @@ impl Purpose {
 }
 
 impl Compiler {
-    /// For the match conditions of a webhook.
+    /// Returns a compiler for the match conditions of a webhook.
     pub fn webhook(version: Version) -> Compiler {
-        Compiler { version, object: Type::Dyn, params: None, composed: None }
+        Compiler { version, object: Type::Dyn, params: None, composited: None }
     }
 
-    /// For a policy, with or without `paramKind`.
+    /// Returns a compiler for a policy. `has_params`: the policy has a `paramKind`.
     pub fn policy(version: Version, has_params: bool) -> Compiler {
         let params = has_params.then_some(Type::Dyn);
-        Compiler { version, object: Type::Dyn, params, composed: Some(Composed::default()) }
+        Compiler {
+            version,
+            object: Type::Dyn,
+            params,
+            composited: Some(CompositedTypes::default()),
+        }
     }
 
-    /// The same for a policy of which is known what it sees. Says what is wrong with expressions; they are evaluated
-    /// by what [`Compiler::policy`] compiles, for a policy is for several kinds.
+    /// Returns the compiler with known types of `object`, `oldObject` and `params`. It serves type
+    /// checking only: a policy may match several kinds, so expressions are evaluated by programs
+    /// that [`Compiler::policy`] compiles.
     #[must_use]
     pub fn with_types(self, object: Type, params: Option<Type>) -> Compiler {
         let params = self.params.map(|unknown| params.unwrap_or(unknown));
         Compiler { object, params, ..self }
     }
 
-    /// The same without `variables`.
+    /// Returns the compiler without `variables`.
     #[must_use]
     pub fn without_variables(&self) -> Compiler {
-        Compiler { composed: None, ..self.clone() }
+        Compiler { composited: None, ..self.clone() }
     }
 
-    /// The same for expressions of another version.
+    /// Returns the compiler for expressions of another version.
     #[must_use]
     pub fn at_version(&self, version: Version) -> Compiler {
         Compiler { version, ..self.clone() }
     }
 
-    /// Compiles a variable. Expressions that are compiled after this can read it.
-    pub fn variable(&mut self, name: &str, text: &str) -> Computed {
+    /// Compiles a variable. Expressions that are compiled later can read it.
+    pub fn variable(&mut self, name: &str, text: &str) -> CompositedVariable {
         let program = self.compile(text, Purpose::Variable);
-        let ty = program.as_ref().map_or(Type::Dyn, |program| composed_type(program.result_type()));
-        self.composed.get_or_insert_default().add(name, ty);
-        Computed { name: name.into(), program }
+        let ty =
+            program.as_ref().map_or(Type::Dyn, |program| composited_type(program.result_type()));
+        self.composited.get_or_insert_default().add(name, ty);
+        CompositedVariable { name: name.into(), program }
     }
 
-    /// Compiles an expression; the error is what a `Status` says of it.
+    /// Compiles an expression. The error is the text that a `Status` contains.
     pub fn compile(&self, text: &str, purpose: Purpose) -> Result<Program, String> {
         let env = self.environment(purpose);
         let program = env.compile(text).map_err(|error| error.to_string())?.program;
@@ -113,8 +120,8 @@ impl Compiler {
         if wanted.is_empty() || wanted.contains(found) {
             return Ok(program);
         }
-        let names: Vec<String> = wanted.iter().map(shown).collect();
-        let found = shown(found);
+        let names: Vec<String> = wanted.iter().map(go_type_name).collect();
+        let found = go_type_name(found);
         Err(match names.as_slice() {
             [one] => format!("must evaluate to {one} but got {found}"),
             _ => format!("must evaluate to one of [{}] but got {found}", names.join(" ")),
@@ -127,8 +134,8 @@ impl Compiler {
             .with_variable("oldObject", self.object.clone())
             .with_variable("namespaceObject", namespace_type().ty())
             .with_variable("request", request_type().ty());
-        env = match &self.composed {
-            Some(types) => env.with_composed("variables", types.clone()),
+        env = match &self.composited {
+            Some(types) => env.with_composited("variables", types.clone()),
             None => env.without_variable(),
         };
         env = match &self.params {
@@ -150,8 +157,8 @@ impl Compiler {
     }
 }
 
-/// A type as Go prints it in a list of types.
-fn shown(ty: &Type) -> String {
+/// Returns the name of a type as Go prints it in a list of types.
+fn go_type_name(ty: &Type) -> String {
     match ty {
         Type::Null => "null_type".to_owned(),
         Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
@@ -160,11 +167,12 @@ fn shown(ty: &Type) -> String {
     }
 }
 
-/// The type that other expressions see of a variable: of objects and of values of libraries nothing is known.
-fn composed_type(ty: &Type) -> Type {
+/// Returns the type of a variable for the expressions that read it. Objects and library types
+/// become `dyn`, as upstream does.
+fn composited_type(ty: &Type) -> Type {
     match ty {
-        Type::List(item) => Type::list(composed_type(item)),
-        Type::Map(key, value) => Type::map(composed_type(key), composed_type(value)),
+        Type::List(item) => Type::list(composited_type(item)),
+        Type::Map(key, value) => Type::map(composited_type(key), composited_type(value)),
         Type::Bool
         | Type::Bytes
         | Type::Double
@@ -178,7 +186,7 @@ fn composed_type(ty: &Type) -> Type {
     }
 }
 
-/// What expressions read.
+/// The objects that expressions can read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inputs<'a> {
     /// `object`; null for deletions.
@@ -187,17 +195,17 @@ pub struct Inputs<'a> {
     pub old_object: Option<&'a keelson_meta::Map>,
     /// `request`.
     pub request: Option<&'a keelson_meta::Map>,
-    /// `namespaceObject`; null for what is in no namespace, and for match conditions.
+    /// `namespaceObject`; null for cluster-scoped objects and for match conditions.
     pub namespace: Option<&'a keelson_meta::Map>,
     /// `params`.
     pub params: Option<&'a keelson_meta::Map>,
 }
 
-/// The values of all variables, by place. None: the variable cannot be read.
+/// The values of all variables, by index. Reading a variable that is `None` is an error.
 pub type Variables<'a> = [Option<Val<'a>>; VARIABLES];
 
 impl<'a> Inputs<'a> {
-    /// The variables, without an authorizer.
+    /// Returns the variables, without an authorizer.
     pub fn variables(&self) -> Variables<'a> {
         let val = |map: Option<&'a keelson_meta::Map>| {
             Some(map.map_or(Val::Null, |map| Val::Map(Map::Plain(map))))
@@ -207,7 +215,8 @@ impl<'a> Inputs<'a> {
         [object, old, namespace, request, None, val(self.params), None, None]
     }
 
-    /// The variables; `resource` is that of the request.
+    /// Returns the variables with `authorizer` and `authorizer.requestResource`; `resource` is that
+    /// of the request.
     pub fn variables_with(
         &self,
         authorizer: &'a dyn Authorizer,
@@ -220,19 +229,23 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// The scope of a row of expressions, with the variables that a policy computes.
-pub fn scope<'a>(variables: &'a Variables<'a>, computed: &'a ComputedSet) -> Scope<'a> {
-    Scope::new(variables, COMPOSED_AT, computed)
+/// Returns the activation that the expressions of one request share. `computed` holds the variables
+/// of the policy.
+pub fn activation<'a>(
+    variables: &'a Variables<'a>,
+    computed: &'a CompositedVariables,
+) -> Activation<'a> {
+    Activation::new(variables, VARIABLES_INDEX, computed)
 }
 
-/// An expression and what became of compiling it.
+/// An expression with its program, or the error of compiling it.
 #[derive(Debug)]
 pub struct Expression {
     text: Str,
     program: Result<Program, String>,
 }
 
-/// The expressions of a row cost more than they may together. None of them counts then.
+/// The expressions together cost more than their budget allows. All of their results are discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfBudget;
 
@@ -247,33 +260,34 @@ impl std::fmt::Display for OutOfBudget {
 impl std::error::Error for OutOfBudget {}
 
 impl Expression {
-    /// Compiles an expression. One that does not compile fails where it is evaluated.
+    /// Compiles an expression. A compile error is returned by [`Expression::evaluate`].
     pub fn new(compiler: &Compiler, text: &str, purpose: Purpose) -> Expression {
         Expression { text: text.into(), program: compiler.compile(text, purpose) }
     }
 
-    /// Its text.
+    /// Returns the source text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Why it did not compile.
+    /// Returns the compile error, if there is one.
     pub fn error(&self) -> Option<&str> {
         self.program.as_ref().err().map(String::as_str)
     }
 
-    /// Evaluates it, and takes its cost from `budget`. The inner error is what a `Status` says.
+    /// Evaluates the expression and subtracts its cost from `budget`. The inner error is the text
+    /// that a `Status` contains.
     pub fn evaluate<'a>(
         &'a self,
-        scope: &Scope<'a>,
+        activation: &Activation<'a>,
         budget: &mut u64,
     ) -> Result<Result<Val<'a>, String>, OutOfBudget> {
         let program = match &self.program {
             Ok(program) => program,
             Err(error) => return Ok(Err(format!("compilation error: {error}"))),
         };
-        let outcome = program.evaluate_in(scope, &Limits::default());
-        let cost = outcome.cost.saturating_add(scope.take_cost());
+        let outcome = program.evaluate_in(activation, &Limits::default());
+        let cost = outcome.cost.saturating_add(activation.take_cost());
         *budget = budget.checked_sub(cost).ok_or(OutOfBudget)?;
         Ok(outcome
             .result
@@ -281,31 +295,31 @@ impl Expression {
     }
 }
 
-fn text() -> Declared {
-    Declared::new(Shape::String)
+fn text() -> DeclType {
+    DeclType::new(Shape::String)
 }
 
-fn list(item: Declared) -> Declared {
-    Declared::new(Shape::List(Arc::new(item), ListKind::Atomic))
+fn list(item: DeclType) -> DeclType {
+    DeclType::new(Shape::List(Arc::new(item), ListKind::Atomic))
 }
 
-fn map(value: Declared) -> Declared {
-    Declared::new(Shape::Map(Arc::new(value)))
+fn map(value: DeclType) -> DeclType {
+    DeclType::new(Shape::Map(Arc::new(value)))
 }
 
-fn object(name: &'static str, fields: Vec<(&'static str, Declared)>) -> Declared {
-    let field = |(name, declared): (&'static str, Declared)| DeclaredField {
+fn object(name: &'static str, fields: Vec<(&'static str, DeclType)>) -> DeclType {
+    let field = |(name, decl_type): (&'static str, DeclType)| DeclField {
         name: Str::new_static(name),
         property: Str::new_static(name),
-        declared: Arc::new(declared),
+        decl_type: Arc::new(decl_type),
     };
     let fields = fields.into_iter().map(field).collect();
-    Declared::new(Shape::Object(Arc::new(ObjectType::new(Str::new_static(name), fields))))
+    DeclType::new(Shape::Object(Arc::new(ObjectType::new(Str::new_static(name), fields))))
 }
 
-/// The type of `request`.
-fn request_type() -> &'static Declared {
-    static TYPE: std::sync::OnceLock<Declared> = std::sync::OnceLock::new();
+/// Returns the type of `request`.
+fn request_type() -> &'static DeclType {
+    static TYPE: std::sync::OnceLock<DeclType> = std::sync::OnceLock::new();
     TYPE.get_or_init(|| {
         let kind = || {
             let fields = ["group", "version", "kind"].map(|name| (name, text()));
@@ -332,19 +346,19 @@ fn request_type() -> &'static Declared {
             ("namespace", text()),
             ("operation", text()),
             ("userInfo", object("kubernetes.UserInfo", user)),
-            ("dryRun", Declared::new(Shape::Bool)),
-            ("options", Declared::new(Shape::Dyn)),
+            ("dryRun", DeclType::new(Shape::Bool)),
+            ("options", DeclType::new(Shape::Dyn)),
         ];
         object("kubernetes.AdmissionRequest", fields)
     })
 }
 
-/// The type of `namespaceObject`. At evaluation it has what the namespace has, except owners and managers.
-fn namespace_type() -> &'static Declared {
-    static TYPE: std::sync::OnceLock<Declared> = std::sync::OnceLock::new();
+/// Returns the type of `namespaceObject`: a namespace without ownerReferences and managedFields.
+fn namespace_type() -> &'static DeclType {
+    static TYPE: std::sync::OnceLock<DeclType> = std::sync::OnceLock::new();
     TYPE.get_or_init(|| {
-        let time = || Declared::new(Shape::Timestamp);
-        let number = || Declared::new(Shape::Int);
+        let time = || DeclType::new(Shape::Timestamp);
+        let number = || DeclType::new(Shape::Int);
         let condition = vec![
             ("status", text()),
             ("type", text()),

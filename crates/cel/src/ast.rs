@@ -1,12 +1,12 @@
-//! The tree that an expression is parsed into, after macros were expanded.
+//! The syntax tree of an expression, after macro expansion.
 
 use crate::literal::Literal;
 use keelson_meta::Str;
 
-/// The number of a node, by which its place, type and overloads are found.
+/// The number of a node; offsets, types and overloads are looked up by it.
 pub(crate) type Id = u32;
 
-/// Names of operators as functions.
+/// The function names of operators.
 pub(crate) mod operator {
     pub(crate) const AND: &str = "_&&_";
     pub(crate) const OR: &str = "_||_";
@@ -24,23 +24,23 @@ pub(crate) mod operator {
     pub(crate) const MAP_INSERT: &str = "cel.@mapInsert";
 }
 
-/// One node.
+/// A node of the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Expr {
     pub(crate) id: Id,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExprKind,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// Stands where a syntax error was.
+pub(crate) enum ExprKind {
+    /// Takes the place of an expression with a syntax error.
     Error,
     Literal(Literal),
     Ident(Str),
     Select {
         operand: Box<Expr>,
         field: Str,
-        /// From `has(operand.field)`.
+        /// Whether this is `has(operand.field)`.
         test: bool,
     },
     Call {
@@ -54,7 +54,7 @@ pub(crate) enum Kind {
         name: Str,
         fields: Vec<Field>,
     },
-    Fold(Box<Fold>),
+    Comprehension(Box<Comprehension>),
 }
 
 /// An element of a list literal.
@@ -81,13 +81,14 @@ pub(crate) struct Field {
     pub(crate) optional: bool,
 }
 
-/// A comprehension: what macros such as `all` and `map` become.
+/// A comprehension: the expansion of macros such as `all` and `map`.
 #[derive(Clone, Debug)]
-pub(crate) struct Fold {
+pub(crate) struct Comprehension {
     pub(crate) range: Expr,
-    /// The element of a list, the key of a map; with `second`, the index of a list.
+    /// The variable of the element of a list or the key of a map. With `second`: the index of a
+    /// list.
     pub(crate) first: Str,
-    /// The element of a list or the value of a map, when there are two variables.
+    /// The variable of the element of a list or the value of a map, in macros with two variables.
     pub(crate) second: Option<Str>,
     pub(crate) accumulator: Str,
     pub(crate) init: Expr,
@@ -96,125 +97,139 @@ pub(crate) struct Fold {
     pub(crate) result: Expr,
 }
 
-/// The name of the variable in which macros gather their result.
+/// The name of the accumulator variable of macros.
 pub(crate) const ACCUMULATOR: &str = "@result";
 
-/// A variable that no expression can name: the iteration variable of `cel.bind` and `optMap`.
+/// The iteration variable of `cel.bind` and `optMap`. No expression can use this name.
 pub(crate) const UNUSED: &str = "#unused";
 
-impl Fold {
-    /// Whether this only gives a name to a value: nothing is iterated over.
+impl Comprehension {
+    /// Whether this is the expansion of `cel.bind` or `optMap`, which names a value and iterates
+    /// over nothing.
     pub(crate) fn is_bind(&self) -> bool {
-        matches!(&self.range.kind, Kind::List(items) if items.is_empty())
-            && matches!(self.condition.kind, Kind::Literal(Literal::Bool(false)))
+        matches!(&self.range.kind, ExprKind::List(items) if items.is_empty())
+            && matches!(self.condition.kind, ExprKind::Literal(Literal::Bool(false)))
             && self.accumulator != ACCUMULATOR
     }
 }
 
 impl Expr {
-    /// How many nodes there are; counting ends above `most`.
-    pub(crate) fn node_count(&self, most: usize) -> usize {
+    /// Returns the number of nodes. Stops counting above `max`.
+    pub(crate) fn node_count(&self, max: usize) -> usize {
         let mut count = 0;
-        let mut left = vec![self];
-        while let Some(expr) = left.pop() {
+        let mut pending = vec![self];
+        while let Some(expr) = pending.pop() {
             count += 1;
-            if count > most {
+            if count > max {
                 break;
             }
-            expr.children(&mut |child| left.push(child));
+            expr.children(&mut |child| pending.push(child));
         }
         count
     }
 
-    /// Whether it selects a field of a variable: `a.b`, `has(a.b)` or `a.?b`.
+    /// Whether the tree selects a field of a variable: `a.b`, `has(a.b)` or `a.?b`.
     pub(crate) fn selects(&self, variable: &str, field: &str) -> bool {
-        let is_variable = |expr: &Expr| matches!(&expr.kind, Kind::Ident(name) if name == variable);
-        let mut left = vec![self];
-        while let Some(expr) = left.pop() {
+        let is_variable =
+            |expr: &Expr| matches!(&expr.kind, ExprKind::Ident(name) if name == variable);
+        let is_field = |expr: &Expr| match &expr.kind {
+            ExprKind::Literal(Literal::String(text)) => **text == *field,
+            _ => false,
+        };
+        let mut pending = vec![self];
+        while let Some(expr) = pending.pop() {
             let is_selection = match &expr.kind {
-                Kind::Select { operand, field: of, .. } => is_variable(operand) && of == field,
-                Kind::Call { function, target: None, args } => {
+                ExprKind::Select { operand, field: name, .. } => {
+                    is_variable(operand) && name == field
+                }
+                ExprKind::Call { function, target: None, args } => {
                     function == operator::OPTIONAL_SELECT
-                        && matches!(args.as_slice(), [operand, name] if is_variable(operand)
-                            && matches!(&name.kind, Kind::Literal(Literal::String(text)) if **text == *field))
+                        && matches!(args.as_slice(), [operand, name]
+                            if is_variable(operand) && is_field(name))
                 }
                 _ => false,
             };
             if is_selection {
                 return true;
             }
-            expr.children(&mut |child| left.push(child));
+            expr.children(&mut |child| pending.push(child));
         }
         false
     }
 
-    /// Gives each child to `visit`.
+    /// Calls `visit` with each child.
     fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
         match &self.kind {
-            Kind::Error | Kind::Literal(_) | Kind::Ident(_) => {}
-            Kind::Select { operand, .. } => visit(operand),
-            Kind::Call { target, args, .. } => {
+            ExprKind::Error | ExprKind::Literal(_) | ExprKind::Ident(_) => {}
+            ExprKind::Select { operand, .. } => visit(operand),
+            ExprKind::Call { target, args, .. } => {
                 target.iter().for_each(|target| visit(target));
                 args.iter().for_each(visit);
             }
-            Kind::List(items) => items.iter().for_each(|item| visit(&item.expr)),
-            Kind::Map(entries) => {
+            ExprKind::List(items) => items.iter().for_each(|item| visit(&item.expr)),
+            ExprKind::Map(entries) => {
                 entries.iter().for_each(|entry| {
                     visit(&entry.key);
                     visit(&entry.value);
                 });
             }
-            Kind::Struct { fields, .. } => fields.iter().for_each(|field| visit(&field.value)),
-            Kind::Fold(fold) => {
-                [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result]
-                    .into_iter()
-                    .for_each(visit);
+            ExprKind::Struct { fields, .. } => fields.iter().for_each(|field| visit(&field.value)),
+            ExprKind::Comprehension(comprehension) => {
+                [
+                    &comprehension.range,
+                    &comprehension.init,
+                    &comprehension.condition,
+                    &comprehension.step,
+                    &comprehension.result,
+                ]
+                .into_iter()
+                .for_each(visit);
             }
         }
     }
 
-    /// Levels of nodes, counted without going down the stack.
+    /// Returns the number of levels. Not recursive, so a deep tree cannot overflow the stack.
     pub(crate) fn depth(&self) -> usize {
         let mut deepest = 0;
-        let mut left = vec![(self, 1)];
-        while let Some((expr, depth)) = left.pop() {
+        let mut pending = vec![(self, 1)];
+        while let Some((expr, depth)) = pending.pop() {
             deepest = deepest.max(depth);
-            expr.children(&mut |child| left.push((child, depth + 1)));
+            expr.children(&mut |child| pending.push((child, depth + 1)));
         }
         deepest
     }
 
-    /// Drops the tree without going down the stack.
-    pub(crate) fn dismantle(self) {
-        let mut left = vec![self];
-        while let Some(expr) = left.pop() {
+    /// Drops the tree without recursion: the derived drop of a deep tree would overflow the stack.
+    pub(crate) fn drop_iteratively(self) {
+        let mut pending = vec![self];
+        while let Some(expr) = pending.pop() {
             match expr.kind {
-                Kind::Error | Kind::Literal(_) | Kind::Ident(_) => {}
-                Kind::Select { operand, .. } => left.push(*operand),
-                Kind::Call { target, args, .. } => {
-                    left.extend(target.map(|target| *target));
-                    left.extend(args);
+                ExprKind::Error | ExprKind::Literal(_) | ExprKind::Ident(_) => {}
+                ExprKind::Select { operand, .. } => pending.push(*operand),
+                ExprKind::Call { target, args, .. } => {
+                    pending.extend(target.map(|target| *target));
+                    pending.extend(args);
                 }
-                Kind::List(items) => left.extend(items.into_iter().map(|item| item.expr)),
-                Kind::Map(entries) => {
-                    left.extend(entries.into_iter().flat_map(|entry| [entry.key, entry.value]));
+                ExprKind::List(items) => pending.extend(items.into_iter().map(|item| item.expr)),
+                ExprKind::Map(entries) => {
+                    pending.extend(entries.into_iter().flat_map(|entry| [entry.key, entry.value]));
                 }
-                Kind::Struct { fields, .. } => {
-                    left.extend(fields.into_iter().map(|field| field.value));
+                ExprKind::Struct { fields, .. } => {
+                    pending.extend(fields.into_iter().map(|field| field.value));
                 }
-                Kind::Fold(fold) => {
-                    let Fold { range, init, condition, step, result, .. } = *fold;
-                    left.extend([range, init, condition, step, result]);
+                ExprKind::Comprehension(comprehension) => {
+                    let Comprehension { range, init, condition, step, result, .. } = *comprehension;
+                    pending.extend([range, init, condition, step, result]);
                 }
             }
         }
     }
 
-    /// `a.b.c` as a name; none for anything else.
+    /// Returns the name for `a.b.c`, `None` for any other expression.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
-            Kind::Ident(name) => Some(name.to_string()),
-            Kind::Select { operand, field, test: false } => {
+            ExprKind::Ident(name) => Some(name.to_string()),
+            ExprKind::Select { operand, field, test: false } => {
                 let mut name = operand.qualified_name()?;
                 name.push('.');
                 name.push_str(field);
@@ -225,10 +240,10 @@ impl Expr {
     }
 }
 
-/// A parsed expression: the tree, and where its nodes stand.
+/// A parsed expression: the tree and the positions of its nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Parsed {
     pub(crate) root: Expr,
-    /// By node, in characters.
+    /// The offset of each node, in characters.
     pub(crate) offsets: Vec<u32>,
 }

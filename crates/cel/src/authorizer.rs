@@ -1,32 +1,33 @@
-//! The `authorizer` variable of policies: the caller says who asks, expressions say for what.
+//! The `authorizer` variable of policies. The caller provides an [`Authorizer`] for the user of the
+//! request; expressions build the [`Check`].
 
 use keelson_meta::Str;
 use std::fmt;
 use std::sync::Arc;
 
-/// Answers checks; made by the caller for the user of a request.
+/// Answers authorization checks for the user of a request.
 pub trait Authorizer: Send + Sync {
-    /// May the user do this?
+    /// Returns the decision for a check.
     fn authorize(&self, check: &Check) -> Decision;
 }
 
-/// What is asked of an [`Authorizer`].
+/// An authorization check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Check {
-    /// Another user than that of the request: the namespace and name of a service account.
+    /// Namespace and name of a service account, when the check is not for the user of the request.
     pub service_account: Option<(Str, Str)>,
     /// The verb.
     pub verb: Str,
-    /// What the verb is for.
+    /// What the verb applies to.
     pub target: Target,
 }
 
-/// What a verb is for.
+/// What a check applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A path that is no resource.
+    /// A non-resource path.
     Path(Str),
-    /// A resource; empty texts where nothing was said.
+    /// A resource. Fields that the expression does not set are empty.
     Resource(Box<Resource>),
 }
 
@@ -36,7 +37,7 @@ impl Default for Target {
     }
 }
 
-/// A resource that a check is for.
+/// The resource attributes of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Resource {
@@ -49,26 +50,26 @@ pub struct Resource {
     pub label_selector: Str,
 }
 
-/// The answer.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether the user may.
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// Why.
+    /// The reason of the authorizer.
     pub reason: String,
-    /// What went wrong while asking.
+    /// The error of the authorizer.
     pub error: Option<String>,
 }
 
-/// A value of the authorizer library.
+/// A value of the authorizer library: an authorizer, an unfinished check, or a decision.
 #[derive(Clone)]
 pub struct AuthorizerVal<'a> {
     pub(crate) authorizer: &'a dyn Authorizer,
-    pub(crate) stage: Stage,
+    pub(crate) kind: AuthorizerValKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Stage {
+pub(crate) enum AuthorizerValKind {
     Authorizer(Option<(Str, Str)>),
     Path(Option<(Str, Str)>, Str),
     Group(Option<(Str, Str)>, Str),
@@ -78,24 +79,24 @@ pub(crate) enum Stage {
 
 impl fmt::Debug for AuthorizerVal<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.stage.fmt(f)
+        self.kind.fmt(f)
     }
 }
 
 impl PartialEq for AuthorizerVal<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.stage == other.stage
+        self.kind == other.kind
     }
 }
 
 impl AuthorizerVal<'_> {
     pub(crate) fn type_name(&self) -> &'static str {
-        match self.stage {
-            Stage::Authorizer(_) => "kubernetes.authorization.Authorizer",
-            Stage::Path(..) => "kubernetes.authorization.PathCheck",
-            Stage::Group(..) => "kubernetes.authorization.GroupCheck",
-            Stage::Resource(..) => "kubernetes.authorization.ResourceCheck",
-            Stage::Decision(_) => "kubernetes.authorization.Decision",
+        match self.kind {
+            AuthorizerValKind::Authorizer(_) => "kubernetes.authorization.Authorizer",
+            AuthorizerValKind::Path(..) => "kubernetes.authorization.PathCheck",
+            AuthorizerValKind::Group(..) => "kubernetes.authorization.GroupCheck",
+            AuthorizerValKind::Resource(..) => "kubernetes.authorization.ResourceCheck",
+            AuthorizerValKind::Decision(_) => "kubernetes.authorization.Decision",
         }
     }
 }

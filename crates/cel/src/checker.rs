@@ -1,29 +1,30 @@
-//! Finds the type of each node and the overloads of each call, with cel-go's words for what is wrong.
+//! The type checker: finds the type of each node and the overloads of each call. Error messages are
+//! those of cel-go.
 
-use crate::ast::{Entry, Expr, Field, Fold, Id, Item, Kind, Parsed, operator};
-use crate::environment::{COMPOSED, Environment, Global};
+use crate::ast::{Comprehension, Entry, Expr, ExprKind, Field, Id, Item, Parsed, operator};
+use crate::environment::{COMPOSITED, Environment, Global};
+use crate::issues::Issues;
 use crate::literal::Literal;
 use crate::registry::{self, Overload};
-use crate::source::Issues;
 use crate::types::Type;
 use crate::unify::{Bindings, most_general};
 use keelson_meta::Str;
 use std::sync::Arc;
 
-/// What a name or call was resolved to.
+/// What a name or a call refers to.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Reference {
     #[default]
     None,
     Global(Global),
-    /// A variable of a comprehension around.
+    /// A variable of an enclosing comprehension.
     Local,
     Call {
         /// The full name of the function.
         function: &'static str,
-        /// Whether the target is a part of that name and not a value.
+        /// Whether the target is a namespace in that name and not a value.
         namespaced: bool,
-        /// All that fit; more than one where types are known only at evaluation.
+        /// The matching overloads; several when the argument types are only known at evaluation.
         overloads: Vec<&'static Overload>,
     },
 }
@@ -33,9 +34,9 @@ pub(crate) enum Reference {
 pub(crate) struct Checked {
     pub(crate) root: Expr,
     pub(crate) offsets: Vec<u32>,
-    /// By node.
+    /// By node id.
     pub(crate) types: Vec<Type>,
-    /// By node.
+    /// By node id.
     pub(crate) references: Vec<Reference>,
 }
 
@@ -49,7 +50,7 @@ impl Checked {
     }
 }
 
-/// Checks an expression; what is wrong with it is in `issues`.
+/// Checks an expression and reports its errors to `issues`.
 pub(crate) fn check(env: &Environment, parsed: Parsed, issues: &mut Issues) -> Checked {
     let count = parsed.offsets.len();
     let mut checker = Checker {
@@ -72,7 +73,7 @@ struct Checker<'a> {
     issues: &'a mut Issues,
     offsets: &'a [u32],
     bindings: Bindings,
-    /// Variables of the comprehensions around, innermost last.
+    /// Variables of the enclosing comprehensions, innermost last.
     scopes: Vec<(Str, Type)>,
     types: Vec<Type>,
     references: Vec<Reference>,
@@ -89,12 +90,12 @@ impl Checker<'_> {
     }
 
     fn mismatch(&mut self, id: Id, expected: &Type, found: &Type) {
-        let expected = self.shown(expected);
-        let found = self.shown(found);
+        let expected = self.resolved(expected);
+        let found = self.resolved(found);
         self.report(id, format!("expected type '{expected}' but found '{found}'"));
     }
 
-    fn shown(&self, ty: &Type) -> Type {
+    fn resolved(&self, ty: &Type) -> Type {
         self.bindings.substitute(ty, true)
     }
 
@@ -107,34 +108,34 @@ impl Checker<'_> {
     }
 
     fn check(&mut self, expr: &Expr) {
-        crate::stack::with_room(|| self.check_node(expr));
+        crate::stack::ensure_sufficient_stack(|| self.check_node(expr));
     }
 
     fn check_node(&mut self, expr: &Expr) {
         let ty = match &expr.kind {
-            Kind::Error => Type::Error,
-            Kind::Literal(literal) => literal_type(literal),
-            Kind::Ident(name) => self.ident(expr.id, name),
-            Kind::Select { operand, field, test } => self.select(expr, operand, field, *test),
-            Kind::Call { function, target, args } => {
+            ExprKind::Error => Type::Error,
+            ExprKind::Literal(literal) => literal_type(literal),
+            ExprKind::Ident(name) => self.ident(expr.id, name),
+            ExprKind::Select { operand, field, test } => self.select(expr, operand, field, *test),
+            ExprKind::Call { function, target, args } => {
                 self.call(expr.id, function, target.as_deref(), args)
             }
-            Kind::List(items) => self.list(items),
-            Kind::Map(entries) => self.map(entries),
-            Kind::Struct { name, fields } => {
-                let declared = self.struct_type(expr.id, name);
-                for field in fields.iter().filter(|_| declared.is_some()) {
+            ExprKind::List(items) => self.list(items),
+            ExprKind::Map(entries) => self.map(entries),
+            ExprKind::Struct { name, fields } => {
+                let decl_type = self.struct_type(expr.id, name);
+                for field in fields.iter().filter(|_| decl_type.is_some()) {
                     self.check(&field.value);
-                    self.struct_field(name, declared.as_ref(), field);
+                    self.struct_field(name, decl_type.as_ref(), field);
                 }
-                declared.unwrap_or(Type::Error)
+                decl_type.unwrap_or(Type::Error)
             }
-            Kind::Fold(fold) => self.fold(fold),
+            ExprKind::Comprehension(comprehension) => self.comprehension(comprehension),
         };
         self.set(expr.id, ty);
     }
 
-    /// The names that `name` may mean within the container, the longest first.
+    /// Returns the names that `name` may refer to within the container, longest first.
     fn candidates(&self, name: &str) -> Vec<String> {
         if let Some(absolute) = name.strip_prefix('.') {
             return vec![absolute.to_owned()];
@@ -196,7 +197,8 @@ impl Checker<'_> {
         if test { Type::Bool } else { self.bindings.substitute(&ty, false) }
     }
 
-    /// The type of a field of `operand`; optional when the operand is or `optional` says so.
+    /// Returns the type of a field of `operand`. It is optional when the operand or the selection
+    /// is.
     fn field(&mut self, id: Id, operand: &Expr, field: &str, optional: bool) -> Type {
         self.check(operand);
         let operand = self.bindings.substitute(&self.ty(operand), false);
@@ -206,7 +208,8 @@ impl Checker<'_> {
         };
         let ty = match &target {
             Type::Map(_, value) => (**value).clone(),
-            Type::Object(object) if object.name() == COMPOSED => match self.env.composed(field) {
+            Type::Object(object) if object.name() == COMPOSITED => match self.env.composited(field)
+            {
                 Some(ty) => ty,
                 None => {
                     self.report(id, format!("undefined field '{field}'"));
@@ -214,7 +217,7 @@ impl Checker<'_> {
                 }
             },
             Type::Object(object) => match object.field(field) {
-                Some(field) => field.declared.ty(),
+                Some(field) => field.decl_type.ty(),
                 None => {
                     self.report(id, format!("undefined field '{field}'"));
                     Type::Error
@@ -233,8 +236,8 @@ impl Checker<'_> {
             }
             Type::Dyn | Type::Any | Type::Error => Type::Dyn,
             other => {
-                let shown = self.shown(other);
-                self.report(id, format!("type '{shown}' does not support field selection"));
+                let ty = self.resolved(other);
+                self.report(id, format!("type '{ty}' does not support field selection"));
                 Type::Dyn
             }
         };
@@ -273,7 +276,7 @@ impl Checker<'_> {
     }
 
     fn optional_select(&mut self, id: Id, args: &[Expr]) -> Type {
-        let [operand, Expr { kind: Kind::Literal(Literal::String(field)), .. }] = args else {
+        let [operand, Expr { kind: ExprKind::Literal(Literal::String(field)), .. }] = args else {
             return Type::Error;
         };
         self.set(args[1].id, Type::String);
@@ -288,7 +291,7 @@ impl Checker<'_> {
         self.bindings.substitute(&ty, false)
     }
 
-    /// The full name of a function that is declared.
+    /// Returns the full name of a declared function.
     fn function(&self, name: &str) -> Option<&'static str> {
         self.candidates(name).iter().find_map(|candidate| {
             let all = registry::overloads(candidate)?;
@@ -362,17 +365,17 @@ impl Checker<'_> {
     }
 
     fn no_overload(&mut self, id: Id, function: &str, types: &[Type], member: bool) {
-        let shown: Vec<String> = types.iter().map(|ty| self.shown(ty).to_string()).collect();
-        let signature = match shown.split_first() {
+        let names: Vec<String> = types.iter().map(|ty| self.resolved(ty).to_string()).collect();
+        let signature = match names.split_first() {
             Some((target, rest)) if member => format!("{target}.({})", rest.join(", ")),
-            _ => format!("({})", shown.join(", ")),
+            _ => format!("({})", names.join(", ")),
         };
         let message =
             format!("found no matching overload for '{function}' applied to '{signature}'");
         self.report(id, message);
     }
 
-    /// The type of an optional element: what is inside.
+    /// Returns the type of an element; for an optional element, the type that is wrapped.
     fn element(&mut self, expr: &Expr, optional: bool) -> Type {
         let ty = self.ty(expr);
         if !optional {
@@ -413,7 +416,7 @@ impl Checker<'_> {
         Type::map(key, value)
     }
 
-    /// The type of elements so far and one more: `dyn` when they are different.
+    /// Returns the common type of the elements so far and of one more: `dyn` when they differ.
     fn join(&mut self, common: Option<Type>, ty: Type) -> Type {
         let Some(common) = common else { return ty };
         if self.bindings.assign(&common, &ty) {
@@ -422,7 +425,7 @@ impl Checker<'_> {
         Type::Dyn
     }
 
-    /// The type that a struct literal names; none when nothing has that name.
+    /// Returns the type that a struct literal names, `None` for an undeclared name.
     fn struct_type(&mut self, id: Id, name: &str) -> Option<Type> {
         let Some(global) = self.global(name) else {
             self.undeclared(id, name);
@@ -455,7 +458,7 @@ impl Checker<'_> {
             return;
         }
         let expected = expected.map_or_else(String::new, |ty| ty.to_string());
-        let (name, found) = (&field.name, self.shown(&found));
+        let (name, found) = (&field.name, self.resolved(&found));
         self.report(
             field.id,
             format!(
@@ -464,11 +467,11 @@ impl Checker<'_> {
         );
     }
 
-    fn fold(&mut self, fold: &Fold) -> Type {
-        self.check(&fold.range);
-        self.check(&fold.init);
-        let range = self.bindings.substitute(&self.ty(&fold.range), false);
-        let accumulator = self.ty(&fold.init);
+    fn comprehension(&mut self, comprehension: &Comprehension) -> Type {
+        self.check(&comprehension.range);
+        self.check(&comprehension.init);
+        let range = self.bindings.substitute(&self.ty(&comprehension.range), false);
+        let accumulator = self.ty(&comprehension.init);
         let (key, value) = match &range {
             Type::List(item) => (Type::Int, (**item).clone()),
             Type::Map(key, value) => ((**key).clone(), (**value).clone()),
@@ -478,11 +481,11 @@ impl Checker<'_> {
             }
             Type::Dyn | Type::Any | Type::Error => (Type::Dyn, Type::Dyn),
             other => {
-                let shown = self.shown(other);
+                let ty = self.resolved(other);
                 self.report(
-                    fold.range.id,
+                    comprehension.range.id,
                     format!(
-                        "expression of type '{shown}' cannot be range of a comprehension \
+                        "expression of type '{ty}' cannot be range of a comprehension \
                          (must be list, map, or dynamic)"
                     ),
                 );
@@ -490,25 +493,25 @@ impl Checker<'_> {
             }
         };
         let mark = self.scopes.len();
-        self.scopes.push((fold.accumulator.clone(), accumulator.clone()));
-        match &fold.second {
+        self.scopes.push((comprehension.accumulator.clone(), accumulator.clone()));
+        match &comprehension.second {
             Some(second) => {
-                self.scopes.push((fold.first.clone(), key));
+                self.scopes.push((comprehension.first.clone(), key));
                 self.scopes.push((second.clone(), value));
             }
             None => {
                 let single = if matches!(range, Type::List(_)) { value } else { key };
-                self.scopes.push((fold.first.clone(), single));
+                self.scopes.push((comprehension.first.clone(), single));
             }
         }
-        self.check(&fold.condition);
-        self.expect(&fold.condition, &Type::Bool);
-        self.check(&fold.step);
-        self.expect(&fold.step, &accumulator);
+        self.check(&comprehension.condition);
+        self.expect(&comprehension.condition, &Type::Bool);
+        self.check(&comprehension.step);
+        self.expect(&comprehension.step, &accumulator);
         self.scopes.truncate(mark + 1);
-        self.check(&fold.result);
+        self.check(&comprehension.result);
         self.scopes.truncate(mark);
-        self.bindings.substitute(&self.ty(&fold.result), false)
+        self.bindings.substitute(&self.ty(&comprehension.result), false)
     }
 
     fn expect(&mut self, expr: &Expr, expected: &Type) {

@@ -1,18 +1,18 @@
-//! Compiles expressions: parsed, checked, planned, with an estimate of their cost.
+//! Compiles an expression: parse, check, estimate the cost, plan.
 
-use crate::cost::{self, Estimate};
+use crate::cost_estimate::{self, Estimate};
 use crate::environment::Environment;
+use crate::issues::{CompileErrors, Issues};
 use crate::program::Program;
-use crate::source::{CompileErrors, Issues};
 use crate::{checker, parser, plan, validate};
 use std::fmt;
 
-/// Why an expression cannot be used.
+/// Why an expression cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompileError {
-    /// It does not parse or check.
+    /// A syntax or type error.
     Compilation(CompileErrors),
-    /// A constant in it cannot be computed.
+    /// A constant subexpression that cannot be evaluated.
     Instantiation(String),
 }
 
@@ -29,12 +29,12 @@ impl fmt::Display for CompileError {
 
 impl std::error::Error for CompileError {}
 
-/// An expression that compiled, and what it may cost.
+/// A compiled expression and its estimated cost.
 #[derive(Debug)]
 pub struct Compiled {
-    /// What evaluates it.
+    /// The program to evaluate.
     pub program: Program,
-    /// The least and the most it costs, by the sizes that the variables' types declare.
+    /// The minimum and maximum cost, from the sizes that the types of the variables declare.
     pub cost: Estimate,
 }
 
@@ -55,7 +55,7 @@ impl Environment {
             validate::validate(&checked, &mut issues);
         }
         issues.finish(text).map_err(CompileError::Compilation)?;
-        let cost = cost::estimate(self, &checked);
+        let cost = cost_estimate::estimate(self, &checked);
         let program = plan::plan(self, &checked).map_err(CompileError::Instantiation)?;
         Ok(Compiled { program, cost })
     }

@@ -1,37 +1,37 @@
-//! Selectors of devices, in DeviceClasses and ResourceClaims (`dynamic-resource-allocation/cel`). The
-//! scheduler evaluates them; here they are compiled, and their cost is estimated.
+//! CEL device selectors of DeviceClasses and ResourceClaims (`dynamic-resource-allocation/cel`).
+//! The scheduler evaluates them; the API server only compiles them and estimates their cost.
 
 use crate::environment::{Environment, Version};
 use crate::registry::Library;
-use crate::types::{Declared, DeclaredField, ObjectType, Shape, Type};
+use crate::types::{DeclField, DeclType, ObjectType, Shape, Type};
 use keelson_meta::Str;
 use std::sync::{Arc, OnceLock};
 
-/// A selector is at most this long.
+/// Maximum length of a selector.
 pub const SELECTOR_BYTES_MAX: usize = 10 * 1024;
 
-/// A selector is estimated to cost at most this.
+/// Maximum estimated cost of a selector.
 const SELECTOR_COST_MAX: u64 = 1_000_000;
 
 const ATTRIBUTE_BYTES_MAX: u64 = 64;
 const DRIVER_BYTES_MAX: u64 = 63;
 const ATTRIBUTES_MAX: u64 = 32;
 
-/// Why a selector cannot be used.
+/// Why a selector is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectorError {
-    /// It does not compile, or is no condition.
+    /// It does not compile or does not return a boolean.
     Invalid(String),
-    /// It may cost too much.
+    /// Its estimated cost is too high.
     TooComplex,
 }
 
-/// Checks a selector.
+/// Checks a device selector.
 pub fn check_selector(version: Version, text: &str) -> Result<(), SelectorError> {
     let env = Environment::kubernetes(version)
         .with_library(Library::Semver)
         .with_library(Library::Bindings)
-        .with_declared("device", device());
+        .with_decl_type("device", device());
     let compiled = env.compile(text).map_err(|error| SelectorError::Invalid(error.to_string()))?;
     let found = compiled.program.result_type();
     if !matches!(found, Type::Bool | Type::Any) {
@@ -44,35 +44,35 @@ pub fn check_selector(version: Version, text: &str) -> Result<(), SelectorError>
     }
 }
 
-/// Whether a text is a semantic version, as attributes of devices hold them.
+/// Whether a text is a semantic version, the type of version attributes of devices.
 pub fn is_version(text: &str) -> bool {
     crate::semver::Semver::parse(text).is_ok()
 }
 
-/// The type of `device`.
-fn device() -> Arc<Declared> {
-    static TYPE: OnceLock<Arc<Declared>> = OnceLock::new();
+/// Returns the type of `device`.
+fn device() -> Arc<DeclType> {
+    static TYPE: OnceLock<Arc<DeclType>> = OnceLock::new();
     let make = || {
-        let map = |values: Declared| {
-            Declared::new(Shape::Map(Arc::new(values))).with_size_max(ATTRIBUTES_MAX)
+        let map = |values: DeclType| {
+            DeclType::new(Shape::Map(Arc::new(values))).with_size_max(ATTRIBUTES_MAX)
         };
         let attribute =
-            Declared::new(Shape::Computed(Type::Any)).with_size_max(ATTRIBUTE_BYTES_MAX);
-        let quantity = Declared::new(Shape::Computed(Type::Opaque("kubernetes.Quantity")));
+            DeclType::new(Shape::CheckedAs(Type::Any)).with_size_max(ATTRIBUTE_BYTES_MAX);
+        let quantity = DeclType::new(Shape::CheckedAs(Type::Opaque("kubernetes.Quantity")));
         let fields = [
-            ("driver", Declared::new(Shape::String).with_size_max(DRIVER_BYTES_MAX)),
+            ("driver", DeclType::new(Shape::String).with_size_max(DRIVER_BYTES_MAX)),
             ("attributes", map(map(attribute))),
             ("capacity", map(map(quantity))),
-            ("allowMultipleAllocations", Declared::new(Shape::Bool)),
+            ("allowMultipleAllocations", DeclType::new(Shape::Bool)),
         ];
-        let field = |(name, declared)| DeclaredField {
+        let field = |(name, decl_type)| DeclField {
             name: Str::new_static(name),
             property: Str::new_static(name),
-            declared: Arc::new(declared),
+            decl_type: Arc::new(decl_type),
         };
         let fields = fields.into_iter().map(field).collect();
         let object = ObjectType::new("kubernetes.DRADevice", fields);
-        Arc::new(Declared::new(Shape::Object(Arc::new(object))))
+        Arc::new(DeclType::new(Shape::Object(Arc::new(object))))
     };
     TYPE.get_or_init(make).clone()
 }
@@ -81,9 +81,9 @@ fn device() -> Arc<Declared> {
 mod tests {
     use super::*;
 
-    /// The answers are those of kube-apiserver 1.36.
+    /// Expected errors are those of kube-apiserver 1.36.
     #[test]
-    fn selectors_are_checked_as_by_kube_apiserver() {
+    fn selector_errors_match_kube_apiserver() {
         let check = |text: &str, want: &str| {
             let found = match check_selector(Version::NEW_EXPRESSIONS, text) {
                 Ok(()) => "ok".to_owned(),

@@ -1,21 +1,22 @@
-//! [`Environment`]: the variables and libraries that an expression can use, by Kubernetes' version.
+//! [`Environment`]: the variables and libraries that an expression can use. Each Kubernetes version
+//! has its set of libraries.
 
+use crate::issues::Issues;
 use crate::parser::Macros;
 use crate::parser::{self, Syntax};
 use crate::registry::{Libraries, Library, is_declared};
-use crate::source::Issues;
-use crate::types::{Declared, ObjectType, Type};
+use crate::types::{DeclType, ObjectType, Type};
 use keelson_meta::Str;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An expression's cost is estimated to be at most this, or its schema is refused.
+/// Maximum estimated cost of one validation rule of a CustomResourceDefinition.
 pub const ESTIMATED_RULE_COST_MAX: u64 = 10_000_000;
 
-/// The costs of all rules of a CustomResourceDefinition are estimated to be at most this.
+/// Maximum estimated cost of all validation rules of a CustomResourceDefinition.
 pub const ESTIMATED_SCHEMA_COST_MAX: u64 = 100_000_000;
 
-/// The minor version of Kubernetes 1 in which each library came.
+/// The Kubernetes 1.x minor version that introduced each library.
 const INTRODUCED: [(Library, u32); 15] = [
     (Library::Standard, 0),
     (Library::Urls, 0),
@@ -34,24 +35,24 @@ const INTRODUCED: [(Library, u32); 15] = [
     (Library::Semver, 33),
 ];
 
-/// The minor version in which cel-go's extended lists came.
+/// The Kubernetes 1.x minor version that introduced cel-go's extended lists.
 const EXTENDED_LISTS_SINCE: u32 = 34;
 
-/// A Kubernetes 1 version, whose libraries an environment has.
+/// A Kubernetes version; it decides which libraries an environment has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     minor: u32,
 }
 
 impl Version {
-    /// What new expressions may use: what the version before understands too, so that going back to it
-    /// is possible.
+    /// For new expressions. They may only use what the previous minor version supports, so that a
+    /// rollback is possible.
     pub const NEW_EXPRESSIONS: Version = Version { minor: 35 };
 
-    /// What stored expressions may use: everything there is.
+    /// For stored expressions. They may use every library.
     pub const STORED_EXPRESSIONS: Version = Version { minor: u32::MAX };
 
-    /// Kubernetes 1.`minor`.
+    /// Returns Kubernetes 1.`minor`.
     pub const fn minor(minor: u32) -> Version {
         Version { minor }
     }
@@ -62,41 +63,42 @@ impl Version {
 pub(crate) struct Variable {
     pub(crate) name: Str,
     pub(crate) ty: Type,
-    pub(crate) declared: Option<Arc<Declared>>,
+    pub(crate) decl_type: Option<Arc<DeclType>>,
 }
 
-/// What expressions can use. Making one is cheap; the functions themselves are shared by all.
+/// The variables, libraries and types that expressions can use. Cheap to create: all environments
+/// share the functions.
 #[derive(Clone, Debug)]
 pub struct Environment {
     pub(crate) variables: Vec<Variable>,
     pub(crate) libraries: Libraries,
     pub(crate) container: String,
-    /// Whether elements of a literal must be of one type.
+    /// Whether all elements of a list or map literal must have one type.
     pub(crate) homogeneous_literals: bool,
     quoted_fields: bool,
-    /// Whether there are the types `Object` and `JSONPatch`.
+    /// Whether the types `Object` and `JSONPatch` exist.
     mutations: bool,
-    /// The types of the values that other expressions compute.
-    composed: Option<Composed>,
+    /// The types of composited variables.
+    composited: Option<CompositedTypes>,
 }
 
-/// A variable of the environment, or a type that is used as a value.
+/// A variable of the environment, or a type used as a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Global {
-    /// The place of the variable in the environment.
+    /// Index of the variable in the environment.
     Variable(usize),
     Type(Type),
 }
 
-/// The name of the type of `variables`.
-pub(crate) const COMPOSED: &str = "kubernetes.variables";
+/// The name of the object type of `variables`.
+pub(crate) const COMPOSITED: &str = "kubernetes.variables";
 
-/// The types of values that other expressions compute, by name. Clones are one: what is added later is seen
-/// by all environments that have it.
+/// The types of composited variables, by name. Clones share one map: environments see the variables
+/// that are added later.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Composed(Arc<Mutex<HashMap<Str, Type>>>);
+pub(crate) struct CompositedTypes(Arc<Mutex<HashMap<Str, Type>>>);
 
-impl Composed {
+impl CompositedTypes {
     pub(crate) fn add(&self, name: &str, ty: Type) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), ty);
     }
@@ -107,7 +109,7 @@ impl Composed {
 }
 
 impl Environment {
-    /// The libraries of a version of Kubernetes, and no variables.
+    /// Returns an environment with the libraries of a Kubernetes version and no variables.
     pub fn kubernetes(version: Version) -> Self {
         let mut libraries = Libraries::default();
         for (library, minor) in INTRODUCED {
@@ -125,60 +127,62 @@ impl Environment {
             homogeneous_literals: true,
             quoted_fields: false,
             mutations: false,
-            composed: None,
+            composited: None,
         }
     }
 
-    /// Adds a library that the version has not.
+    /// Adds a library that the Kubernetes version does not include.
     pub fn with_library(mut self, library: Library) -> Self {
         self.libraries.add(library);
         self
     }
 
-    /// Adds a variable of a type; values are given in the order of these calls.
+    /// Adds a variable. Values are passed in the order of these calls.
     pub fn with_variable(mut self, name: impl Into<Str>, ty: Type) -> Self {
-        self.variables.push(Variable { name: name.into(), ty, declared: None });
+        self.variables.push(Variable { name: name.into(), ty, decl_type: None });
         self
     }
 
-    /// Adds a variable with a schema. The first one gives the sizes for the estimate of costs.
-    pub fn with_declared(mut self, name: impl Into<Str>, declared: Arc<Declared>) -> Self {
-        let ty = declared.ty();
-        self.variables.push(Variable { name: name.into(), ty, declared: Some(declared) });
+    /// Adds a variable with a schema type. The first one provides the sizes for the cost estimate.
+    pub fn with_decl_type(mut self, name: impl Into<Str>, decl_type: Arc<DeclType>) -> Self {
+        let ty = decl_type.ty();
+        self.variables.push(Variable { name: name.into(), ty, decl_type: Some(decl_type) });
         self
     }
 
-    /// Adds a variable whose fields are values that other expressions compute.
-    pub(crate) fn with_composed(self, name: impl Into<Str>, types: Composed) -> Self {
-        let object = ObjectType::new(COMPOSED, vec![]);
+    /// Adds a variable whose fields are the composited variables.
+    pub(crate) fn with_composited(self, name: impl Into<Str>, types: CompositedTypes) -> Self {
+        let object = ObjectType::new(COMPOSITED, vec![]);
         let env = self.with_variable(name, Type::Object(Arc::new(object)));
-        Environment { composed: Some(types), ..env }
+        Environment { composited: Some(types), ..env }
     }
 
-    /// The type of a value that another expression computes.
-    pub(crate) fn composed(&self, name: &str) -> Option<Type> {
-        self.composed.as_ref()?.get(name)
+    /// Returns the type of a composited variable.
+    pub(crate) fn composited(&self, name: &str) -> Option<Type> {
+        self.composited.as_ref()?.get(name)
     }
 
-    /// Leaves a place among the variables empty, so that expressions with and without a variable can be
-    /// evaluated with the same values.
+    /// Skips a variable index, so that environments with and without a variable can share one list
+    /// of values.
     pub fn without_variable(self) -> Self {
         self.with_variable("", Type::Dyn)
     }
 
-    /// Adds the types of mutating policies: `Object`, `Object.spec` and so on, and `JSONPatch`.
+    /// Adds the types of mutating admission policies: `Object`, `Object.spec` and so on, and
+    /// `JSONPatch`.
     pub fn with_mutations(mut self) -> Self {
         self.mutations = true;
         self
     }
 
-    /// Names are looked up within this container first: `a.b` finds `y` as `a.b.y` or `a.y`.
+    /// Sets the container, in which names are looked up first: in container `a.b`, `y` refers to
+    /// `a.b.y`, `a.y` or `y`.
     pub fn with_container(mut self, container: impl Into<String>) -> Self {
         self.container = container.into();
         self
     }
 
-    /// Lets literals have elements of different types, and fields be named in backquotes. Kubernetes
+    /// Allows literals with elements of different types, and field names in backquotes. Kubernetes
     /// allows neither.
     pub fn lenient(mut self) -> Self {
         self.homogeneous_literals = false;
@@ -186,13 +190,13 @@ impl Environment {
         self
     }
 
-    /// Whether a function of this name can be called.
+    /// Whether the environment has a function of this name.
     pub fn has_function(&self, name: &str) -> bool {
         is_declared(name, self.libraries)
     }
 
-    /// Whether an expression selects a field of a variable anywhere: `claims.email`, `has(claims.email)` or
-    /// `claims.?email`. One that does not parse selects nothing.
+    /// Whether an expression selects a field of a variable anywhere: `claims.email`,
+    /// `has(claims.email)` or `claims.?email`. False if it does not parse.
     pub fn selects(&self, text: &str, variable: &str, field: &str) -> bool {
         let mut issues = Issues::default();
         let parsed = parser::parse(text, self.syntax(), &mut issues);
@@ -212,16 +216,16 @@ impl Environment {
         }
     }
 
-    /// The schema that sizes come from.
-    pub(crate) fn root(&self) -> Option<&Declared> {
-        self.variables.iter().find_map(|variable| variable.declared.as_deref())
+    /// Returns the schema type that provides the sizes for the cost estimate.
+    pub(crate) fn root(&self) -> Option<&DeclType> {
+        self.variables.iter().find_map(|variable| variable.decl_type.as_deref())
     }
 
     pub(crate) fn variable_type(&self, at: usize) -> Type {
         self.variables[at].ty.clone()
     }
 
-    /// The variable or the type of this name.
+    /// Returns the variable or the type of this name.
     pub(crate) fn global(&self, name: &str) -> Option<Global> {
         if let Some(at) = self.variables.iter().position(|variable| variable.name == name) {
             return Some(Global::Variable(at));

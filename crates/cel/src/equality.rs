@@ -1,4 +1,4 @@
-//! Equality and order of values, across the types of numbers.
+//! Equality and ordering of values, also between numeric types.
 
 use crate::types::{ListKind, Type};
 use crate::value::{EvalError, List, Map, Opaque, Text, Val};
@@ -6,88 +6,90 @@ use keelson_meta::{Str, Value};
 use std::cmp::Ordering;
 
 impl Val<'_> {
-    /// Whether it equals another value as `==` has it.
+    /// Whether `self == other` in CEL; false when the comparison fails.
     pub fn equals(&self, other: &Val<'_>) -> bool {
-        crate::steps::begin();
+        crate::work_limit::reset();
         equal(self, other).unwrap_or(false)
     }
 }
 
-/// Whether two values are equal; values of different types are not, but numbers are by their value.
-pub(crate) fn equal(one: &Val<'_>, two: &Val<'_>) -> Result<bool, EvalError> {
-    Ok(match (one, two) {
-        (Val::Int(one), Val::Int(two)) => one == two,
-        (Val::String(one), Val::String(two)) => one.as_str() == two.as_str(),
-        (Val::Bool(one), Val::Bool(two)) => one == two,
+/// Whether two values are equal. Values of different types are not, except that numbers compare by
+/// value.
+pub(crate) fn equal(left: &Val<'_>, right: &Val<'_>) -> Result<bool, EvalError> {
+    Ok(match (left, right) {
+        (Val::Int(left), Val::Int(right)) => left == right,
+        (Val::String(left), Val::String(right)) => left.as_str() == right.as_str(),
+        (Val::Bool(left), Val::Bool(right)) => left == right,
         (Val::Null, Val::Null) => true,
         (
             Val::Int(_) | Val::Uint(_) | Val::Double(_),
             Val::Int(_) | Val::Uint(_) | Val::Double(_),
-        ) => compare_numbers(one, two) == Some(Ordering::Equal),
-        (Val::Bytes(one), Val::Bytes(two)) => one == two,
-        (Val::Timestamp(one), Val::Timestamp(two)) => one == two,
-        (Val::Duration(one), Val::Duration(two)) => one == two,
-        (Val::List(one), Val::List(two)) => equal_lists(one, two)?,
-        (Val::Map(one), Val::Map(two)) => equal_maps(one, two)?,
-        (Val::Type(one), Val::Type(two)) => one.runtime_name() == two.runtime_name(),
-        (Val::Optional(one), Val::Optional(two)) => match (one, two) {
-            (Some(one), Some(two)) => equal(one, two)?,
+        ) => compare_numbers(left, right) == Some(Ordering::Equal),
+        (Val::Bytes(left), Val::Bytes(right)) => left == right,
+        (Val::Timestamp(left), Val::Timestamp(right)) => left == right,
+        (Val::Duration(left), Val::Duration(right)) => left == right,
+        (Val::List(left), Val::List(right)) => equal_lists(left, right)?,
+        (Val::Map(left), Val::Map(right)) => equal_maps(left, right)?,
+        (Val::Type(left), Val::Type(right)) => left.runtime_name() == right.runtime_name(),
+        (Val::Optional(left), Val::Optional(right)) => match (left, right) {
+            (Some(left), Some(right)) => equal(left, right)?,
             (None, None) => true,
             _ => false,
         },
-        (Val::Opaque(one), Val::Opaque(two)) => equal_opaque(one, two),
+        (Val::Opaque(left), Val::Opaque(right)) => equal_opaque(left, right),
         _ => false,
     })
 }
 
-fn equal_opaque(one: &Opaque<'_>, two: &Opaque<'_>) -> bool {
-    match (one, two) {
-        (Opaque::Quantity(one), Opaque::Quantity(two)) => one == two,
-        (Opaque::Url(one), Opaque::Url(two)) => one == two,
-        (Opaque::Ip(one), Opaque::Ip(two)) => one == two,
-        (Opaque::Cidr(one), Opaque::Cidr(two)) => one == two,
-        (Opaque::Semver(one), Opaque::Semver(two)) => one == two,
-        (Opaque::Format(one), Opaque::Format(two)) => std::ptr::eq(*one, *two),
-        (Opaque::Authorizer(one), Opaque::Authorizer(two)) => one == two,
+fn equal_opaque(left: &Opaque<'_>, right: &Opaque<'_>) -> bool {
+    match (left, right) {
+        (Opaque::Quantity(left), Opaque::Quantity(right)) => left == right,
+        (Opaque::Url(left), Opaque::Url(right)) => left == right,
+        (Opaque::Ip(left), Opaque::Ip(right)) => left == right,
+        (Opaque::Cidr(left), Opaque::Cidr(right)) => left == right,
+        (Opaque::Semver(left), Opaque::Semver(right)) => left == right,
+        (Opaque::Format(left), Opaque::Format(right)) => std::ptr::eq(*left, *right),
+        (Opaque::Authorizer(left), Opaque::Authorizer(right)) => left == right,
         _ => false,
     }
 }
 
-fn equal_lists(one: &List<'_>, two: &List<'_>) -> Result<bool, EvalError> {
-    if one.len() != two.len() {
+fn equal_lists(left: &List<'_>, right: &List<'_>) -> Result<bool, EvalError> {
+    if left.len() != right.len() {
         return Ok(false);
     }
-    if let List::Json { items, kind: ListKind::Map(keys), .. } = one {
-        return equal_keyed(one, two, items, keys);
+    if let List::Json { items, kind: ListKind::Map(keys), .. } = left {
+        return equal_map_lists(left, right, items, keys);
     }
-    if matches!(one, List::Json { kind: ListKind::Set, .. }) {
-        return equal_sets(one, two);
+    if matches!(left, List::Json { kind: ListKind::Set, .. }) {
+        return equal_set_lists(left, right);
     }
-    for (one, two) in one.iter().zip(two.iter()) {
-        crate::steps::take()?;
-        if !equal(&one?, &two?)? {
+    for (left, right) in left.iter().zip(right.iter()) {
+        crate::work_limit::count()?;
+        if !equal(&left?, &right?)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// Lists of type `set`: the order does not count. Items are sorted by their keys, so that large sets
-/// cost no more than their size allows.
-fn equal_sets(one: &List<'_>, two: &List<'_>) -> Result<bool, EvalError> {
+/// Compares lists of list type `set`, regardless of order. Items are sorted by key, to avoid
+/// quadratic time on large sets.
+fn equal_set_lists(left: &List<'_>, right: &List<'_>) -> Result<bool, EvalError> {
     let sorted = |list: &List<'_>| {
         let mut keys = vec![];
         for item in list.iter() {
-            crate::steps::take()?;
+            crate::work_limit::count()?;
             keys.push(crate::value::Key::of(&item?));
         }
         keys.sort();
         Ok::<_, EvalError>(keys)
     };
-    Ok(sorted(one)? == sorted(two)?)
+    Ok(sorted(left)? == sorted(right)?)
 }
 
-/// The values of the key properties of an item, as text that tells items apart.
+/// Returns the values of the key properties of an item as text; items with different keys have
+/// different texts.
 pub(crate) fn item_key(item: &Value, keys: &[Str]) -> String {
     let mut out = String::new();
     for key in keys {
@@ -102,22 +104,22 @@ pub(crate) fn item_key(item: &Value, keys: &[Str]) -> String {
     out
 }
 
-/// Lists of type `map`: items with equal keys are compared, whatever their order.
-fn equal_keyed(
-    one: &List<'_>,
-    two: &List<'_>,
+/// Compares lists of list type `map`: items with equal keys are compared, regardless of order.
+fn equal_map_lists(
+    left: &List<'_>,
+    right: &List<'_>,
     items: &[Value],
     keys: &[Str],
 ) -> Result<bool, EvalError> {
-    let List::Json { items: others, .. } = two else {
+    let List::Json { items: others, .. } = right else {
         return Ok(false);
     };
     let places: std::collections::HashMap<String, usize> =
         others.iter().enumerate().map(|(at, item)| (item_key(item, keys), at)).collect();
     for (at, item) in items.iter().enumerate() {
-        crate::steps::take()?;
+        crate::work_limit::count()?;
         let Some(place) = places.get(&item_key(item, keys)) else { return Ok(false) };
-        let (Some(here), Some(there)) = (one.get(at), two.get(*place)) else { return Ok(false) };
+        let (Some(here), Some(there)) = (left.get(at), right.get(*place)) else { return Ok(false) };
         if !equal(&here?, &there?)? {
             return Ok(false);
         }
@@ -125,13 +127,13 @@ fn equal_keyed(
     Ok(true)
 }
 
-fn equal_maps(one: &Map<'_>, two: &Map<'_>) -> Result<bool, EvalError> {
-    if one.len() != two.len() {
+fn equal_maps(left: &Map<'_>, right: &Map<'_>) -> Result<bool, EvalError> {
+    if left.len() != right.len() {
         return Ok(false);
     }
-    for key in one.keys() {
-        crate::steps::take()?;
-        let (Some(here), Some(there)) = (one.find(&key), two.find(&key)) else {
+    for key in left.keys() {
+        crate::work_limit::count()?;
+        let (Some(here), Some(there)) = (left.find(&key), right.find(&key)) else {
             return Ok(false);
         };
         if !equal(&here?, &there?)? {
@@ -141,48 +143,51 @@ fn equal_maps(one: &Map<'_>, two: &Map<'_>) -> Result<bool, EvalError> {
     Ok(true)
 }
 
-fn compare_numbers(one: &Val<'_>, two: &Val<'_>) -> Option<Ordering> {
-    Some(match (one, two) {
-        (Val::Int(one), Val::Int(two)) => one.cmp(two),
-        (Val::Uint(one), Val::Uint(two)) => one.cmp(two),
-        (Val::Double(one), Val::Double(two)) => one.partial_cmp(two)?,
-        (Val::Int(one), Val::Uint(two)) => i128::from(*one).cmp(&i128::from(*two)),
-        (Val::Uint(one), Val::Int(two)) => i128::from(*one).cmp(&i128::from(*two)),
-        (Val::Double(one), Val::Int(two)) => double_with(*one, i128::from(*two))?,
-        (Val::Double(one), Val::Uint(two)) => double_with(*one, i128::from(*two))?,
-        (Val::Int(one), Val::Double(two)) => double_with(*two, i128::from(*one))?.reverse(),
-        (Val::Uint(one), Val::Double(two)) => double_with(*two, i128::from(*one))?.reverse(),
+fn compare_numbers(left: &Val<'_>, right: &Val<'_>) -> Option<Ordering> {
+    Some(match (left, right) {
+        (Val::Int(left), Val::Int(right)) => left.cmp(right),
+        (Val::Uint(left), Val::Uint(right)) => left.cmp(right),
+        (Val::Double(left), Val::Double(right)) => left.partial_cmp(right)?,
+        (Val::Int(left), Val::Uint(right)) => i128::from(*left).cmp(&i128::from(*right)),
+        (Val::Uint(left), Val::Int(right)) => i128::from(*left).cmp(&i128::from(*right)),
+        (Val::Double(left), Val::Int(right)) => compare_double(*left, i128::from(*right))?,
+        (Val::Double(left), Val::Uint(right)) => compare_double(*left, i128::from(*right))?,
+        (Val::Int(left), Val::Double(right)) => {
+            compare_double(*right, i128::from(*left))?.reverse()
+        }
+        (Val::Uint(left), Val::Double(right)) => {
+            compare_double(*right, i128::from(*left))?.reverse()
+        }
         _ => return None,
     })
 }
 
-/// A double against a whole number, which is rounded to a double when both are of one size, as upstream
-/// does.
-fn double_with(double: f64, whole: i128) -> Option<Ordering> {
+/// Compares a double with an integer, which is converted to a double as upstream does.
+fn compare_double(double: f64, whole: i128) -> Option<Ordering> {
     double.partial_cmp(&(whole as f64))
 }
 
-/// The order of two values of types that have one; NaN is in no order.
-pub(crate) fn compare(one: &Val<'_>, two: &Val<'_>) -> Result<Option<Ordering>, EvalError> {
-    Ok(Some(match (one, two) {
+/// Returns the order of two values; `None` when one is NaN, an error for types without an order.
+pub(crate) fn compare(left: &Val<'_>, right: &Val<'_>) -> Result<Option<Ordering>, EvalError> {
+    Ok(Some(match (left, right) {
         (
             Val::Int(_) | Val::Uint(_) | Val::Double(_),
             Val::Int(_) | Val::Uint(_) | Val::Double(_),
-        ) => return Ok(compare_numbers(one, two)),
-        (Val::String(one), Val::String(two)) => compare_text(one, two),
-        (Val::Bool(one), Val::Bool(two)) => one.cmp(two),
-        (Val::Bytes(one), Val::Bytes(two)) => one.cmp(two),
-        (Val::Timestamp(one), Val::Timestamp(two)) => one.cmp(two),
-        (Val::Duration(one), Val::Duration(two)) => one.cmp(two),
+        ) => return Ok(compare_numbers(left, right)),
+        (Val::String(left), Val::String(right)) => compare_text(left, right),
+        (Val::Bool(left), Val::Bool(right)) => left.cmp(right),
+        (Val::Bytes(left), Val::Bytes(right)) => left.cmp(right),
+        (Val::Timestamp(left), Val::Timestamp(right)) => left.cmp(right),
+        (Val::Duration(left), Val::Duration(right)) => left.cmp(right),
         _ => return Err(EvalError::no_overload()),
     }))
 }
 
-fn compare_text(one: &Text<'_>, two: &Text<'_>) -> Ordering {
-    one.as_str().cmp(two.as_str())
+fn compare_text(left: &Text<'_>, right: &Text<'_>) -> Ordering {
+    left.as_str().cmp(right.as_str())
 }
 
-/// Whether two types are one at evaluation, where parameters do not count.
-pub(crate) fn same_type(one: &Type, two: &Type) -> bool {
-    one.runtime_name() == two.runtime_name()
+/// Whether two types are equal at evaluation, where type parameters are unknown.
+pub(crate) fn same_type(left: &Type, right: &Type) -> bool {
+    left.runtime_name() == right.runtime_name()
 }

@@ -1,38 +1,39 @@
-//! Evaluates a [`Program`], counting what it costs as upstream does.
+//! Evaluates a [`Program`] and counts the cost as upstream does.
 
-mod scope;
+mod activation;
 
-pub use scope::{Computed, ComputedSet, Scope};
+pub use activation::{Activation, CompositedVariable, CompositedVariables};
 
-use crate::charge::{CallCost, equality_cost};
 use crate::equality::{compare, equal};
 use crate::functions::maps::insert;
 use crate::program::{
-    BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
+    BindNode, Call, ComprehensionNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
 };
-use crate::value::{EvalError, Evaluated, Key, List, Map, OwnedMap, Text, Val};
+use crate::runtime_cost::{CallCost, equality_cost};
+use crate::value::{EvalError, EvalResult, Key, List, Map, OwnedMap, Text, Val};
 use std::sync::Arc;
 
-/// Kubernetes' limit for one expression.
+/// The per-call cost limit of one expression.
 pub const EXPRESSION_COST_MAX: u64 = 1_000_000;
 
-/// Kubernetes' limit for all validation rules of one object, and for all policies of one request.
+/// The cost budget of all validation rules of one object, and of all admission policies of one
+/// request.
 pub const OBJECT_COST_MAX: u64 = 10_000_000;
 
-/// Kubernetes' limit for the match conditions of one webhook or policy.
+/// The cost budget of the match conditions of one webhook or policy.
 pub const MATCH_CONDITIONS_COST_MAX: u64 = 2_500_000;
 
-/// A step of a comprehension asks whether to go on each time it has done this many.
-const STEPS_BETWEEN_LOOKS: u32 = 100;
+/// Comprehensions check for an interrupt every so many steps.
+const STEPS_BETWEEN_INTERRUPT_CHECKS: u32 = 100;
 
-/// Each time it has gone down so many levels, an evaluation looks how much stack is left.
-const LEVELS_BETWEEN_LOOKS: u32 = 8;
+/// Evaluation checks the remaining stack every so many levels.
+const LEVELS_BETWEEN_STACK_CHECKS: u32 = 8;
 
-/// What an evaluation may spend.
+/// The limits of an evaluation.
 pub struct Limits<'a> {
-    /// Cost units.
+    /// The maximum cost.
     pub cost_max: u64,
-    /// Asked now and then in comprehensions; evaluation ends when it says true.
+    /// Called regularly in comprehensions; evaluation ends when it returns true.
     pub interrupted: Option<&'a dyn Fn() -> bool>,
 }
 
@@ -42,62 +43,68 @@ impl Default for Limits<'_> {
     }
 }
 
-/// A value and what it cost to compute.
+/// The result of an evaluation and its cost.
 #[derive(Debug)]
 pub struct Outcome<'a> {
     /// The value or the error.
     pub result: Result<Val<'a>, EvalError>,
-    /// Cost units that were spent.
+    /// The cost in upstream's cost units.
     pub cost: u64,
 }
 
 impl Program {
-    /// Evaluates with the variables in the order in which the environment declares them; one that is
-    /// absent is an error only where it is read.
+    /// Evaluates the program with variables in the order in which the environment declares them.
+    /// Reading a variable that is `None` is an error.
     pub fn evaluate<'a>(
         &'a self,
         variables: &'a [Option<Val<'a>>],
         limits: &Limits<'a>,
     ) -> Outcome<'a> {
-        crate::steps::begin();
+        crate::work_limit::reset();
         let mut evaluation = Evaluation::new(self, variables, None, limits);
         let result = evaluation.eval(&self.root);
         Outcome { result, cost: evaluation.cost() }
     }
 
-    /// Evaluates with the variables of a scope; what computed ones cost is counted there.
-    pub fn evaluate_in<'a>(&'a self, scope: &Scope<'a>, limits: &Limits<'a>) -> Outcome<'a> {
-        crate::steps::begin();
-        let mut evaluation = Evaluation::new(self, scope.given, Some(scope), limits);
+    /// Evaluates the program with the variables of an activation, which counts the cost of
+    /// composited variables.
+    pub fn evaluate_in<'a>(
+        &'a self,
+        activation: &Activation<'a>,
+        limits: &Limits<'a>,
+    ) -> Outcome<'a> {
+        crate::work_limit::reset();
+        let mut evaluation = Evaluation::new(self, activation.given, Some(activation), limits);
         let result = evaluation.eval(&self.root);
         Outcome { result, cost: evaluation.cost() }
     }
 
-    /// Computes a variable while another expression is evaluated, as a part of that evaluation's steps.
-    pub(crate) fn evaluate_within<'a>(&'a self, scope: &Scope<'a>) -> Outcome<'a> {
+    /// Evaluates a composited variable during another evaluation. It shares that evaluation's work
+    /// limit.
+    pub(crate) fn evaluate_nested<'a>(&'a self, activation: &Activation<'a>) -> Outcome<'a> {
         let limits = Limits::default();
-        let mut evaluation = Evaluation::new(self, scope.given, Some(scope), &limits);
+        let mut evaluation = Evaluation::new(self, activation.given, Some(activation), &limits);
         let result = evaluation.eval(&self.root);
         Outcome { result, cost: evaluation.cost() }
     }
 }
 
-/// A variable of a comprehension.
+/// The value of a comprehension variable.
 enum Slot<'a> {
-    Set(Evaluated<'a>),
-    /// Computed when it is first read.
+    Set(EvalResult<'a>),
+    /// Evaluated on first read.
     Lazy(&'a Node),
 }
 
 pub(crate) struct Evaluation<'a, 'l> {
     program: &'a Program,
     variables: &'a [Option<Val<'a>>],
-    scope: Option<&'l Scope<'a>>,
+    activation: Option<&'l Activation<'a>>,
     limits: &'l Limits<'a>,
     slots: Vec<Slot<'a>>,
     cost: u64,
     steps: u32,
-    /// How deep the evaluation stands in the program.
+    /// Current nesting depth in the program.
     depth: u32,
 }
 
@@ -105,11 +112,11 @@ impl<'a, 'l> Evaluation<'a, 'l> {
     pub(crate) fn new(
         program: &'a Program,
         variables: &'a [Option<Val<'a>>],
-        scope: Option<&'l Scope<'a>>,
+        activation: Option<&'l Activation<'a>>,
         limits: &'l Limits<'a>,
     ) -> Self {
         let slots = (0..program.slots).map(|_| Slot::Set(Ok(Val::Null))).collect();
-        Evaluation { program, variables, scope, limits, slots, cost: 0, steps: 0, depth: 0 }
+        Evaluation { program, variables, activation, limits, slots, cost: 0, steps: 0, depth: 0 }
     }
 
     pub(crate) fn cost(&self) -> u64 {
@@ -125,17 +132,17 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         Ok(())
     }
 
-    /// The value of a node; an error is a value too until something depends on it.
+    /// Evaluates a node. An error only ends the evaluation if the result depends on it.
     #[inline]
-    pub(crate) fn eval(&mut self, node: &'a Node) -> Evaluated<'a> {
+    pub(crate) fn eval(&mut self, node: &'a Node) -> EvalResult<'a> {
         match node {
             Node::Const(val) => return Ok(borrow(val)),
             Node::Variable { at, cost } => return self.variable(*at, *cost),
             _ => {}
         }
         self.depth += 1;
-        let result = if self.depth.is_multiple_of(LEVELS_BETWEEN_LOOKS) {
-            crate::stack::with_room(|| self.eval_node(node))
+        let result = if self.depth.is_multiple_of(LEVELS_BETWEEN_STACK_CHECKS) {
+            crate::stack::ensure_sufficient_stack(|| self.eval_node(node))
         } else {
             self.eval_node(node)
         };
@@ -143,7 +150,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         result
     }
 
-    fn eval_node(&mut self, node: &'a Node) -> Evaluated<'a> {
+    fn eval_node(&mut self, node: &'a Node) -> EvalResult<'a> {
         match node {
             Node::Const(val) => Ok(borrow(val)),
             Node::Variable { at, cost } => self.variable(*at, *cost),
@@ -178,20 +185,20 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             Node::Matches { target, pattern, pattern_chars } => {
                 let target = self.eval(target)?;
                 let Val::String(text) = &target else { return Err(EvalError::no_overload()) };
-                self.charge(crate::charge::regex_cost(target.size(), *pattern_chars))?;
+                self.charge(crate::runtime_cost::regex_cost(target.size(), *pattern_chars))?;
                 Ok(Val::Bool(pattern.is_match(text.as_str())))
             }
             Node::List { items } => self.list(items),
             Node::Map { entries } => self.map(entries),
             Node::Struct(literal) => self.struct_literal(literal),
-            Node::Fold(fold) => self.fold(fold),
+            Node::Comprehension(comprehension) => self.comprehension(comprehension),
             Node::Bind(bind) => self.bind(bind),
             Node::Append { slot, item } => self.append(*slot, item),
         }
     }
 
     #[inline]
-    fn variable(&mut self, at: usize, cost: u8) -> Evaluated<'a> {
+    fn variable(&mut self, at: usize, cost: u8) -> EvalResult<'a> {
         self.charge(cost.into())?;
         match self.variables.get(at) {
             Some(Some(val)) => Ok(val.clone()),
@@ -202,7 +209,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
     }
 
-    fn local(&mut self, slot: usize) -> Evaluated<'a> {
+    fn local(&mut self, slot: usize) -> EvalResult<'a> {
         match &self.slots[slot] {
             Slot::Set(val) => val.clone(),
             Slot::Lazy(node) => {
@@ -214,8 +221,8 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
     }
 
-    fn select(&mut self, select: &'a Select) -> Evaluated<'a> {
-        // Most often a field of a variable, which need not be copied for that.
+    fn select(&mut self, select: &'a Select) -> EvalResult<'a> {
+        // The most common case: a field of a variable. It avoids cloning the variable.
         if let Node::Variable { at, cost } = &select.operand
             && let Some(Some(Val::Map(map))) = self.variables.get(*at)
             && !select.optional
@@ -235,7 +242,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             Val::Optional(None) => return Ok(Val::Optional(None)),
             Val::Optional(Some(inner)) => match &*inner {
                 Val::Map(map) => (map.clone(), true),
-                // What has no fields has none that one could choose.
+                // Upstream: an optional selection on a value without fields is none.
                 _ => return Ok(Val::Optional(None)),
             },
             Val::List(_) => return Err(unsupported_index(&Val::text(select.field.clone()))),
@@ -250,14 +257,15 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
     }
 
-    /// The computed variable that is selected, where one is, and what reaching it costs.
-    fn computed(&self, select: &Select) -> Option<(Option<Evaluated<'a>>, u64)> {
+    /// Returns the composited variable that is selected, if it is one, and the cost of the variable
+    /// that holds it.
+    fn computed(&self, select: &Select) -> Option<(Option<EvalResult<'a>>, u64)> {
         let Node::Variable { at, cost } = &select.operand else { return None };
-        let scope = self.scope.filter(|scope| scope.computes(*at))?;
-        Some((scope.field(&select.field), u64::from(*cost)))
+        let activation = self.activation.filter(|activation| activation.computes(*at))?;
+        Some((activation.field(&select.field), u64::from(*cost)))
     }
 
-    fn has(&mut self, select: &'a Select) -> Evaluated<'a> {
+    fn has(&mut self, select: &'a Select) -> EvalResult<'a> {
         if let Some((computed, cost)) = self.computed(select) {
             self.charge(cost + u64::from(select.cost))?;
             return Ok(Val::Bool(computed.is_some()));
@@ -270,7 +278,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
                 Val::Map(map) => map,
                 _ => return Ok(Val::Bool(false)),
             },
-            // What has no fields has not this one.
+            // Upstream: a value without fields has no field.
             _ => return Ok(Val::Bool(false)),
         };
         match map.field(&select.field) {
@@ -279,7 +287,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
     }
 
-    fn index(&mut self, index: &'a Index) -> Evaluated<'a> {
+    fn index(&mut self, index: &'a Index) -> EvalResult<'a> {
         let operand = self.eval(&index.operand)?;
         let key = self.eval(&index.key)?;
         self.charge(index.cost.into())?;
@@ -292,20 +300,20 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             (Some(val), false) => Ok(val),
             (Some(val), true) => Ok(wrap(val)),
             (None, true) => Ok(Val::Optional(None)),
-            (None, false) => Err(absent(&target, &key)),
+            (None, false) => Err(no_such_element(&target, &key)),
         }
     }
 
-    /// `&&` and `||`: one operand that decides is enough, whatever the other is.
-    fn logical(&mut self, pair: &'a (Node, Node), decisive: bool) -> Evaluated<'a> {
-        let one = self.eval(&pair.0);
-        match &one {
-            Ok(Val::Bool(flag)) if *flag == decisive => return one,
-            Err(error) if error.is_cancelled() => return one,
+    /// `&&` and `||`: an operand that decides the result hides an error of the other.
+    fn logical(&mut self, pair: &'a (Node, Node), decisive: bool) -> EvalResult<'a> {
+        let left = self.eval(&pair.0);
+        match &left {
+            Ok(Val::Bool(flag)) if *flag == decisive => return left,
+            Err(error) if error.is_cancelled() => return left,
             _ => {}
         }
-        let two = self.eval(&pair.1);
-        match (one, two) {
+        let right = self.eval(&pair.1);
+        match (left, right) {
             (_, Err(error)) if error.is_cancelled() => Err(error),
             (_, Ok(Val::Bool(flag))) if flag == decisive => Ok(Val::Bool(decisive)),
             (Ok(Val::Bool(_)), Ok(Val::Bool(_))) => Ok(Val::Bool(!decisive)),
@@ -314,7 +322,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
     }
 
-    fn not_strictly_false(&mut self, operand: &'a Node) -> Evaluated<'a> {
+    fn not_strictly_false(&mut self, operand: &'a Node) -> EvalResult<'a> {
         let val = self.eval(operand);
         if let Err(error) = &val
             && error.is_cancelled()
@@ -325,7 +333,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         Ok(Val::Bool(!matches!(val, Ok(Val::Bool(false)))))
     }
 
-    fn conditional(&mut self, parts: &'a (Node, Node, Node)) -> Evaluated<'a> {
+    fn conditional(&mut self, parts: &'a (Node, Node, Node)) -> EvalResult<'a> {
         match self.eval(&parts.0)? {
             Val::Bool(true) => self.eval(&parts.1),
             Val::Bool(false) => self.eval(&parts.2),
@@ -333,12 +341,12 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
     }
 
-    fn equal(&mut self, operands: &'a (Node, Node), negate: bool) -> Evaluated<'a> {
-        let one = self.eval(&operands.0);
-        let two = self.eval(&operands.1);
-        let (one, two) = both(one, two)?;
-        self.charge(equality_cost(&one, &two, negate))?;
-        Ok(Val::Bool(equal(&one, &two)? != negate))
+    fn equal(&mut self, operands: &'a (Node, Node), negate: bool) -> EvalResult<'a> {
+        let left = self.eval(&operands.0);
+        let right = self.eval(&operands.1);
+        let (left, right) = both(left, right)?;
+        self.charge(equality_cost(&left, &right, negate))?;
+        Ok(Val::Bool(equal(&left, &right)? != negate))
     }
 
     fn compare(
@@ -346,16 +354,16 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         operands: &'a (Node, Node),
         relation: Relation,
         cost: CallCost,
-    ) -> Evaluated<'a> {
-        let one = self.eval(&operands.0);
-        let two = self.eval(&operands.1);
-        let (one, two) = both(one, two)?;
-        if let (Val::Int(one), Val::Int(two)) = (&one, &two) {
+    ) -> EvalResult<'a> {
+        let left = self.eval(&operands.0);
+        let right = self.eval(&operands.1);
+        let (left, right) = both(left, right)?;
+        if let (Val::Int(left), Val::Int(right)) = (&left, &right) {
             self.charge(1)?;
-            return Ok(Val::Bool(relation.holds(one.cmp(two))));
+            return Ok(Val::Bool(relation.holds(left.cmp(right))));
         }
-        let args = [one, two];
-        self.charge(cost.before(&args, self.left()))?;
+        let args = [left, right];
+        self.charge(cost.before_call(&args, self.remaining_cost()))?;
         if matches!(
             args[0],
             Val::Null
@@ -373,12 +381,12 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
     }
 
-    fn membership(&mut self, operands: &'a (Node, Node), cost: CallCost) -> Evaluated<'a> {
-        let one = self.eval(&operands.0);
-        let two = self.eval(&operands.1);
-        let (one, two) = both(one, two)?;
-        let args = [one, two];
-        self.charge(cost.before(&args, self.left()))?;
+    fn membership(&mut self, operands: &'a (Node, Node), cost: CallCost) -> EvalResult<'a> {
+        let left = self.eval(&operands.0);
+        let right = self.eval(&operands.1);
+        let (left, right) = both(left, right)?;
+        let args = [left, right];
+        self.charge(cost.before_call(&args, self.remaining_cost()))?;
         match &args[1] {
             Val::List(list) => {
                 for item in list.iter() {
@@ -393,11 +401,11 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
     }
 
-    fn left(&self) -> u64 {
+    fn remaining_cost(&self) -> u64 {
         self.limits.cost_max.saturating_sub(self.cost)
     }
 
-    fn call(&mut self, call: &'a Call) -> Evaluated<'a> {
+    fn call(&mut self, call: &'a Call) -> EvalResult<'a> {
         let mut args: [Val<'a>; 4] = [Val::Null, Val::Null, Val::Null, Val::Null];
         let count = call.args.len();
         let mut failed = None;
@@ -405,7 +413,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             match self.eval(arg) {
                 Ok(val) => args[at] = val,
                 Err(error) if error.is_cancelled() => return Err(error),
-                // All arguments are evaluated; the first error is the call's.
+                // All arguments are evaluated; the first error is the result.
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -413,13 +421,13 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             return Err(error);
         }
         let args = &args[..count.min(4)];
-        self.charge(call.cost.before(args, self.left()))?;
+        self.charge(call.cost.before_call(args, self.remaining_cost()))?;
         let result = (call.implementation)(args)?;
-        self.charge(call.cost.after(&result))?;
+        self.charge(call.cost.after_call(&result))?;
         Ok(result)
     }
 
-    fn list(&mut self, items: &'a [(Node, bool)]) -> Evaluated<'a> {
+    fn list(&mut self, items: &'a [(Node, bool)]) -> EvalResult<'a> {
         let mut out = Vec::with_capacity(items.len());
         for (node, optional) in items {
             match (self.eval(node)?, optional) {
@@ -429,11 +437,11 @@ impl<'a, 'l> Evaluation<'a, 'l> {
                 (other, true) => return Err(not_optional("list", &other)),
             }
         }
-        self.charge(crate::charge::LIST_CREATE_COST)?;
+        self.charge(crate::runtime_cost::LIST_CREATE_COST)?;
         Ok(Val::list(out))
     }
 
-    fn map(&mut self, entries: &'a [MapEntry]) -> Evaluated<'a> {
+    fn map(&mut self, entries: &'a [MapEntry]) -> EvalResult<'a> {
         let mut out = OwnedMap::default();
         for entry in entries {
             let key = self.eval(&entry.key)?;
@@ -445,11 +453,11 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             };
             insert(&mut out, key, value)?;
         }
-        self.charge(crate::charge::MAP_CREATE_COST)?;
+        self.charge(crate::runtime_cost::MAP_CREATE_COST)?;
         Ok(Val::Map(Map::Owned(Arc::new(out))))
     }
 
-    fn struct_literal(&mut self, literal: &'a StructNode) -> Evaluated<'a> {
+    fn struct_literal(&mut self, literal: &'a StructNode) -> EvalResult<'a> {
         let mut out = OwnedMap::of_type(literal.name.clone());
         for (name, node, optional) in &literal.fields {
             let value = match (self.eval(node)?, optional) {
@@ -460,28 +468,32 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             };
             out.set(Key::String(name.clone()), Val::String(Text::Borrowed(name)), value);
         }
-        self.charge(crate::charge::STRUCT_CREATE_COST)?;
+        self.charge(crate::runtime_cost::STRUCT_CREATE_COST)?;
         Ok(Val::Map(Map::Owned(Arc::new(out))))
     }
 
-    fn fold(&mut self, fold: &'a FoldNode) -> Evaluated<'a> {
-        let range = self.eval(&fold.range)?;
-        self.slots[fold.slot] = Slot::Lazy(&fold.init);
+    fn comprehension(&mut self, comprehension: &'a ComprehensionNode) -> EvalResult<'a> {
+        let range = self.eval(&comprehension.range)?;
+        self.slots[comprehension.slot] = Slot::Lazy(&comprehension.init);
         match &range {
             Val::List(list) => {
                 for at in 0..list.len() {
                     let Some(item) = list.get(at) else { break };
                     let index = Ok(Val::Int(at as i64));
-                    let (first, second) = if fold.two { (index, Some(item)) } else { (item, None) };
-                    if !self.step(fold, first, second)? {
+                    let (first, second) = if comprehension.two_variables {
+                        (index, Some(item))
+                    } else {
+                        (item, None)
+                    };
+                    if !self.step(comprehension, first, second)? {
                         break;
                     }
                 }
             }
             Val::Map(map) => {
                 for key in map.keys() {
-                    let second = fold.two.then(|| map.find(&key)).flatten();
-                    if !self.step(fold, Ok(key), second)? {
+                    let second = comprehension.two_variables.then(|| map.find(&key)).flatten();
+                    if !self.step(comprehension, Ok(key), second)? {
                         break;
                     }
                 }
@@ -491,48 +503,48 @@ impl<'a, 'l> Evaluation<'a, 'l> {
                 return Err(EvalError::new(format!("got '{name}', expected iterable type")));
             }
         }
-        self.eval(&fold.result)
+        self.eval(&comprehension.result)
     }
 
-    /// One step of a comprehension; false when it ends here.
+    /// Runs one iteration of a comprehension. Returns false when it ends.
     fn step(
         &mut self,
-        fold: &'a FoldNode,
-        first: Evaluated<'a>,
-        second: Option<Evaluated<'a>>,
+        comprehension: &'a ComprehensionNode,
+        first: EvalResult<'a>,
+        second: Option<EvalResult<'a>>,
     ) -> Result<bool, EvalError> {
         self.steps += 1;
-        if self.steps.is_multiple_of(STEPS_BETWEEN_LOOKS)
+        if self.steps.is_multiple_of(STEPS_BETWEEN_INTERRUPT_CHECKS)
             && self.limits.interrupted.is_some_and(|interrupted| interrupted())
         {
             return Err(EvalError::interrupted());
         }
-        self.slots[fold.slot + 1] = Slot::Set(first);
+        self.slots[comprehension.slot + 1] = Slot::Set(first);
         if let Some(second) = second {
-            self.slots[fold.slot + 2] = Slot::Set(second);
+            self.slots[comprehension.slot + 2] = Slot::Set(second);
         }
-        match self.eval(&fold.condition) {
+        match self.eval(&comprehension.condition) {
             Ok(Val::Bool(false)) => return Ok(false),
             Err(error) if error.is_cancelled() => return Err(error),
             _ => {}
         }
-        let stepped = self.eval(&fold.step);
+        let stepped = self.eval(&comprehension.step);
         if let Err(error) = &stepped
             && error.is_cancelled()
         {
             return Err(error.clone());
         }
-        self.slots[fold.slot] = Slot::Set(stepped);
+        self.slots[comprehension.slot] = Slot::Set(stepped);
         Ok(true)
     }
 
-    fn bind(&mut self, bind: &'a BindNode) -> Evaluated<'a> {
-        // Upstream makes an empty list to iterate over; it is constant and free.
+    fn bind(&mut self, bind: &'a BindNode) -> EvalResult<'a> {
+        // Upstream iterates over an empty list here, which is a constant and costs nothing.
         self.slots[bind.slot] = Slot::Lazy(&bind.init);
         self.eval(&bind.result)
     }
 
-    fn append(&mut self, slot: usize, item: &'a Node) -> Evaluated<'a> {
+    fn append(&mut self, slot: usize, item: &'a Node) -> EvalResult<'a> {
         self.charge(1)?;
         if matches!(self.slots[slot], Slot::Lazy(_)) {
             self.local(slot)?;
@@ -545,7 +557,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
         let taken = std::mem::replace(&mut self.slots[slot], Slot::Set(Ok(Val::Null)));
         let Slot::Set(list) = taken else { return Err(EvalError::no_overload()) };
-        self.charge(crate::charge::LIST_CREATE_COST + 1)?;
+        self.charge(crate::runtime_cost::LIST_CREATE_COST + 1)?;
         let (list, item) = both(list, item)?;
         match list {
             Val::List(List::Owned(mut items)) => {
@@ -562,7 +574,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
     }
 }
 
-/// A constant without a copy of its text.
+/// Borrows a constant, so that its text is not copied.
 #[inline]
 fn borrow<'a>(val: &'a Val<'static>) -> Val<'a> {
     match val {
@@ -574,9 +586,9 @@ fn borrow<'a>(val: &'a Val<'static>) -> Val<'a> {
 }
 
 #[inline]
-fn both<'a>(one: Evaluated<'a>, two: Evaluated<'a>) -> Result<(Val<'a>, Val<'a>), EvalError> {
-    match (one, two) {
-        (Ok(one), Ok(two)) => Ok((one, two)),
+fn both<'a>(left: EvalResult<'a>, right: EvalResult<'a>) -> Result<(Val<'a>, Val<'a>), EvalError> {
+    match (left, right) {
+        (Ok(left), Ok(right)) => Ok((left, right)),
         (_, Err(error)) if error.is_cancelled() => Err(error),
         (Err(error), _) | (_, Err(error)) => Err(error),
     }
@@ -594,7 +606,7 @@ fn no_such_key(key: &str) -> EvalError {
     EvalError::new(format!("no such key: {key}"))
 }
 
-/// The name of a value's type in cel-go's source, which one of its messages shows.
+/// Returns the Go type of a value, which one of cel-go's messages shows.
 pub(crate) fn go_name(val: &Val<'_>) -> &'static str {
     match val {
         Val::Null => "types.Null",
@@ -620,7 +632,7 @@ fn not_optional(what: &str, val: &Val<'_>) -> EvalError {
     ))
 }
 
-/// The element at a key or an index; none when there is none.
+/// Returns the element at a key or an index, `None` when there is none.
 fn find<'a>(target: &Val<'a>, key: &Val<'a>) -> Result<Option<Val<'a>>, EvalError> {
     match target {
         Val::List(list) => {
@@ -631,8 +643,8 @@ fn find<'a>(target: &Val<'a>, key: &Val<'a>) -> Result<Option<Val<'a>>, EvalErro
                     Some(*at as i64)
                 }
                 Val::Double(_) => {
-                    let shown = crate::functions::convert::display(key);
-                    let message = format!("unsupported index value {shown} in list");
+                    let key_text = crate::functions::convert::display(key);
+                    let message = format!("unsupported index value {key_text} in list");
                     return Err(EvalError::new(message));
                 }
                 _ => return Err(unsupported_index(key)),
@@ -651,10 +663,10 @@ fn unsupported_index(key: &Val<'_>) -> EvalError {
 }
 
 #[cold]
-fn absent(target: &Val<'_>, key: &Val<'_>) -> EvalError {
-    let shown = crate::functions::convert::display(key);
+fn no_such_element(target: &Val<'_>, key: &Val<'_>) -> EvalError {
+    let key_text = crate::functions::convert::display(key);
     match target {
-        Val::List(_) => EvalError::new(format!("index out of bounds: {shown}")),
-        _ => no_such_key(&shown),
+        Val::List(_) => EvalError::new(format!("index out of bounds: {key_text}")),
+        _ => no_such_key(&key_text),
     }
 }

@@ -1,97 +1,98 @@
-//! `kubernetes.NamedFormat`: formats of text by name.
+//! `kubernetes.NamedFormat`: named string formats (apiserver `cel/library/format.go`).
 
 use crate::url::Url;
 use base64::Engine;
 use keelson_meta::names;
 use keelson_meta::time::Timestamp;
 
-/// A format with a name.
+/// A named string format.
 #[derive(Debug)]
 pub struct NamedFormat {
     name: &'static str,
-    /// What is wrong with a text.
-    pub(crate) faults: fn(&str) -> Vec<String>,
-    /// The length of the regular expression upstream has for it; checking costs go by it.
+    /// Returns the errors of a text; empty when it is valid.
+    pub(crate) validate: fn(&str) -> Vec<String>,
+    /// Length of upstream's regular expression for the format; it determines the cost of a
+    /// validation.
     pub(crate) regex_chars: u64,
 }
 
 static FORMATS: [NamedFormat; 13] = [
     NamedFormat {
         name: "dns1123Label",
-        faults: |text| names::name_is_dns_label(text, false),
+        validate: |text| names::name_is_dns_label(text, false),
         regex_chars: 30,
     },
     NamedFormat {
         name: "dns1123Subdomain",
-        faults: |text| names::name_is_dns_subdomain(text, false),
+        validate: |text| names::name_is_dns_subdomain(text, false),
         regex_chars: 60,
     },
     NamedFormat {
         name: "dns1035Label",
-        faults: |text| names::name_is_dns1035_label(text, false),
+        validate: |text| names::name_is_dns1035_label(text, false),
         regex_chars: 30,
     },
-    NamedFormat { name: "qualifiedName", faults: names::is_qualified_name, regex_chars: 60 },
+    NamedFormat { name: "qualifiedName", validate: names::is_qualified_name, regex_chars: 60 },
     NamedFormat {
         name: "dns1123LabelPrefix",
-        faults: |text| names::name_is_dns_label(text, true),
+        validate: |text| names::name_is_dns_label(text, true),
         regex_chars: 30,
     },
     NamedFormat {
         name: "dns1123SubdomainPrefix",
-        faults: |text| names::name_is_dns_subdomain(text, true),
+        validate: |text| names::name_is_dns_subdomain(text, true),
         regex_chars: 60,
     },
     NamedFormat {
         name: "dns1035LabelPrefix",
-        faults: |text| names::name_is_dns1035_label(text, true),
+        validate: |text| names::name_is_dns1035_label(text, true),
         regex_chars: 30,
     },
-    NamedFormat { name: "labelValue", faults: names::is_valid_label_value, regex_chars: 40 },
+    NamedFormat { name: "labelValue", validate: names::is_valid_label_value, regex_chars: 40 },
     NamedFormat {
         name: "uri",
-        faults: |text| Url::parse(text).err().into_iter().collect(),
+        validate: |text| Url::parse(text).err().into_iter().collect(),
         regex_chars: 973,
     },
     NamedFormat {
         name: "uuid",
-        faults: |text| unless(is_uuid(text), "does not match the UUID format"),
+        validate: |text| error_unless(is_uuid(text), "does not match the UUID format"),
         regex_chars: 74,
     },
     NamedFormat {
         name: "byte",
-        faults: |text| {
+        validate: |text| {
             let decoded = base64::engine::general_purpose::STANDARD.decode(text);
-            unless(!text.is_empty() && decoded.is_ok(), "invalid base64")
+            error_unless(!text.is_empty() && decoded.is_ok(), "invalid base64")
         },
         regex_chars: 84,
     },
     NamedFormat {
         name: "date",
-        faults: |text| {
+        validate: |text| {
             let is_date =
                 text.len() == 10 && Timestamp::parse(&format!("{text}T00:00:00Z")).is_ok();
-            unless(is_date, "invalid date")
+            error_unless(is_date, "invalid date")
         },
         regex_chars: 91,
     },
     NamedFormat {
         name: "datetime",
-        faults: |text| unless(Timestamp::parse(text).is_ok(), "invalid datetime"),
+        validate: |text| error_unless(Timestamp::parse(text).is_ok(), "invalid datetime"),
         regex_chars: 91,
     },
 ];
 
-/// The format of this name.
+/// Returns the format of this name.
 pub(crate) fn named(name: &str) -> Option<&'static NamedFormat> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
-fn unless(fits: bool, words: &str) -> Vec<String> {
-    if fits { vec![] } else { vec![words.to_owned()] }
+fn error_unless(fits: bool, message: &str) -> Vec<String> {
+    if fits { vec![] } else { vec![message.to_owned()] }
 }
 
-/// 32 hexadecimal digits, with or without the dashes.
+/// 32 hexadecimal digits, with or without dashes.
 fn is_uuid(text: &str) -> bool {
     let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
     let dashes: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();

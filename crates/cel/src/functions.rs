@@ -1,5 +1,5 @@
-//! What functions do, by name. Arguments are looked at as they are, so that one function serves
-//! expressions whose types are known and those whose types show only at evaluation.
+//! The implementations of functions, by name. They dispatch on the values of their arguments,
+//! because argument types may be `dyn` until evaluation.
 
 pub(crate) mod arithmetic;
 mod authorizer;
@@ -17,14 +17,14 @@ pub(crate) mod strings;
 pub(crate) mod time;
 pub(crate) mod url;
 
-use crate::value::{EvalError, Evaluated, Opaque, Val};
+use crate::value::{EvalError, EvalResult, Opaque, Val};
 
-/// What a function does with its arguments, the target being the first.
-pub(crate) type Implementation = for<'a> fn(&[Val<'a>]) -> Evaluated<'a>;
+/// Returns the implementation of a function.
+pub(crate) type Implementation = for<'a> fn(&[Val<'a>]) -> EvalResult<'a>;
 
-/// The implementation of a function.
+/// Returns the implementation of a function.
 pub(crate) fn implementation(name: &str) -> Option<Implementation> {
-    // Names that are functions of two libraries are told apart by their first argument.
+    // Two libraries share these names; the first argument tells which one is called.
     let shared: Option<Implementation> = match name {
         "indexOf" => Some(|args| by_text(args, strings::index_of, lists::index_of)),
         "lastIndexOf" => Some(|args| by_text(args, strings::last_index_of, lists::last_index_of)),
@@ -54,29 +54,29 @@ pub(crate) fn implementation(name: &str) -> Option<Implementation> {
 
 fn by_text<'a>(
     args: &[Val<'a>],
-    text: fn(&[Val<'a>]) -> Evaluated<'a>,
-    other: fn(&[Val<'a>]) -> Evaluated<'a>,
-) -> Evaluated<'a> {
+    text: fn(&[Val<'a>]) -> EvalResult<'a>,
+    other: fn(&[Val<'a>]) -> EvalResult<'a>,
+) -> EvalResult<'a> {
     if matches!(args.first(), Some(Val::String(_))) { text(args) } else { other(args) }
 }
 
 fn by_kind<'a>(
     args: &[Val<'a>],
-    quantity: fn(&[Val<'a>]) -> Evaluated<'a>,
-    semver: fn(&[Val<'a>]) -> Evaluated<'a>,
-) -> Evaluated<'a> {
+    quantity: fn(&[Val<'a>]) -> EvalResult<'a>,
+    semver: fn(&[Val<'a>]) -> EvalResult<'a>,
+) -> EvalResult<'a> {
     match args.first() {
         Some(Val::Opaque(opaque)) if matches!(**opaque, Opaque::Semver(_)) => semver(args),
         _ => quantity(args),
     }
 }
 
-/// A library function with one argument that is text.
+/// Returns a string argument, or the error that no overload matches.
 pub(crate) fn text_arg<'v>(args: &'v [Val<'_>], at: usize) -> Result<&'v str, EvalError> {
     args.get(at).and_then(Val::as_str).ok_or_else(EvalError::no_overload)
 }
 
-/// A library function with an argument that is an integer.
+/// Returns an integer argument, or the error that no overload matches.
 pub(crate) fn int_arg(args: &[Val<'_>], at: usize) -> Result<i64, EvalError> {
     match args.get(at) {
         Some(Val::Int(number)) => Ok(*number),

@@ -1,11 +1,12 @@
-//! Values of the language as JSON.
+//! Converts CEL values to JSON.
 
-use crate::value::{EvalError, Evaluated, Val};
+use crate::value::{EvalError, EvalResult, Val};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_meta::Value;
 
-/// The JSON of a value, for those that have one.
+/// Converts a value to JSON. Types, library values, NaN and infinities have no JSON form and are an
+/// error.
 pub fn to_json(val: &Val<'_>) -> Result<Value, EvalError> {
     Ok(match val {
         Val::Null | Val::Optional(None) => Value::Null,
@@ -22,8 +23,8 @@ pub fn to_json(val: &Val<'_>) -> Result<Value, EvalError> {
             Value::from(crate::functions::convert::to_text(val)?)
         }
         Val::List(list) => {
-            let item = |item: Evaluated<'_>| {
-                crate::steps::take()?;
+            let item = |item: EvalResult<'_>| {
+                crate::work_limit::count()?;
                 to_json(&item?)
             };
             Value::Array(list.iter().map(item).collect::<Result<_, _>>()?)
@@ -31,7 +32,7 @@ pub fn to_json(val: &Val<'_>) -> Result<Value, EvalError> {
         Val::Map(map) => {
             let mut out = keelson_meta::Map::new();
             for (key, value) in map.entries()? {
-                crate::steps::take()?;
+                crate::work_limit::count()?;
                 let Some(name) = key.as_str() else {
                     return Err(EvalError::new("JSON maps have keys of type string"));
                 };

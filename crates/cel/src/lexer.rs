@@ -1,9 +1,9 @@
-//! Splits an expression into tokens, with cel-go's idea of what a token is and how the lexer goes on
-//! after a character that begins none.
+//! The lexer: splits an expression into tokens. Tokens and the recovery after an unrecognized
+//! character are those of cel-go's ANTLR lexer.
 
 use std::fmt;
 
-/// What a token is. The order is that in which messages list what was expected.
+/// The kind of a token. Messages list expected tokens in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Token {
@@ -45,7 +45,7 @@ pub(crate) enum Token {
     QuotedIdentifier,
 }
 
-/// All tokens with their names in messages, in the order of [`Token`].
+/// The names of tokens in messages, in the order of [`Token`].
 const NAMES: [&str; 36] = [
     "<EOF>",
     "'=='",
@@ -124,7 +124,7 @@ impl fmt::Display for TokenSet {
     }
 }
 
-/// A token and where it stands, in characters.
+/// A token and its position, in characters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lexeme {
     pub(crate) token: Token,
@@ -132,14 +132,14 @@ pub(crate) struct Lexeme {
     pub(crate) end: u32,
 }
 
-/// Text that begins no token.
+/// Text that is no token.
 #[derive(Debug)]
 pub(crate) struct Unrecognized {
     pub(crate) start: u32,
     pub(crate) text: String,
 }
 
-/// Reads all tokens; the last one is [`Token::End`].
+/// Returns all tokens, the last one being [`Token::End`], and the text that is none.
 pub(crate) fn tokens(text: &[char]) -> (Vec<Lexeme>, Vec<Unrecognized>) {
     let mut out = vec![];
     let mut faults = vec![];
@@ -151,13 +151,13 @@ pub(crate) fn tokens(text: &[char]) -> (Vec<Lexeme>, Vec<Unrecognized>) {
             out.push(Lexeme { token: Token::End, start: end, end });
             return (out, faults);
         }
-        match Scan::longest(text, at) {
+        match Scan::next_token(text, at) {
             Ok((token, end)) => {
                 out.push(Lexeme { token, start: at as u32, end: end as u32 });
                 at = end;
             }
             Err(end) => {
-                // The character at which no token can go on is skipped as well.
+                // Recovery also skips the character that fits no token.
                 let end = (end + 1).min(text.len());
                 faults
                     .push(Unrecognized { start: at as u32, text: text[at..end].iter().collect() });
@@ -187,11 +187,11 @@ struct Scan<'a> {
     start: usize,
 }
 
-/// A token and its end, or the place of the character that fits no token.
-type Scanned = Result<(Token, usize), usize>;
+/// A token and its end, or the position of the character that fits no token.
+type ScanResult = Result<(Token, usize), usize>;
 
 impl Scan<'_> {
-    fn longest(text: &[char], start: usize) -> Scanned {
+    fn next_token(text: &[char], start: usize) -> ScanResult {
         let scan = Scan { text, start };
         match text[start] {
             'a'..='z' | 'A'..='Z' | '_' => scan.word(),
@@ -199,7 +199,7 @@ impl Scan<'_> {
             '.' if scan.is_digit(start + 1) => Ok(scan.number()),
             '"' | '\'' => scan.string(start, false).map(|end| (Token::String, end)),
             '`' => scan.quoted_identifier(),
-            _ => scan.sign(),
+            _ => scan.punctuation(),
         }
     }
 
@@ -211,7 +211,7 @@ impl Scan<'_> {
         self.at(at).is_some_and(|c| c.is_ascii_digit())
     }
 
-    fn sign(&self) -> Scanned {
+    fn punctuation(&self) -> ScanResult {
         let next = self.at(self.start + 1);
         let two = |second: char, token: Token, alone: Option<Token>| match (next, alone) {
             (Some(c), _) if c == second => Ok((token, self.start + 2)),
@@ -245,8 +245,8 @@ impl Scan<'_> {
         }
     }
 
-    /// A name, a keyword, or a string with a prefix.
-    fn word(&self) -> Scanned {
+    /// Scans an identifier, a keyword, or a string with a prefix.
+    fn word(&self) -> ScanResult {
         let prefix: String = self.text[self.start..].iter().take(2).collect();
         let prefix = prefix.to_ascii_lowercase();
         let quote = |at: usize| matches!(self.at(at), Some('"' | '\''));
@@ -303,21 +303,27 @@ impl Scan<'_> {
         if end == whole { suffixed(Token::Int, whole) } else { (Token::Float, end) }
     }
 
-    /// The end of the string that opens at `open`. Of the forms that fit, the longest wins: `''` is an
-    /// empty string where `'''` is never closed.
+    /// Returns the end of the string that opens at `open`. The longest form that fits wins: `''` is
+    /// an empty string if `'''` is never closed.
     fn string(&self, open: usize, raw: bool) -> Result<usize, usize> {
         let quote = self.text[open];
         let triple = (1..3).all(|more| self.at(open + more) == Some(quote));
         if triple {
-            if let Ok(end) = self.body(open + 3, quote, raw, true) {
+            if let Ok(end) = self.string_body(open + 3, quote, raw, true) {
                 return Ok(end);
             }
             return Ok(open + 2);
         }
-        self.body(open + 1, quote, raw, false)
+        self.string_body(open + 1, quote, raw, false)
     }
 
-    fn body(&self, mut at: usize, quote: char, raw: bool, triple: bool) -> Result<usize, usize> {
+    fn string_body(
+        &self,
+        mut at: usize,
+        quote: char,
+        raw: bool,
+        triple: bool,
+    ) -> Result<usize, usize> {
         loop {
             let c = self.at(at).ok_or(at)?;
             if c == quote && !triple {
@@ -356,7 +362,7 @@ impl Scan<'_> {
         }
     }
 
-    fn quoted_identifier(&self) -> Scanned {
+    fn quoted_identifier(&self) -> ScanResult {
         let mut at = self.start + 1;
         loop {
             match self.at(at) {

@@ -1,23 +1,25 @@
-//! The Common Expression Language as Kubernetes 1.36 has it: validation rules, policies, match conditions.
+//! The Common Expression Language (CEL) of Kubernetes 1.36: validation rules, admission policies,
+//! match conditions, device selectors.
 //!
-//! [`Environment::compile`] parses, checks and plans an expression and estimates its cost;
-//! [`Program::evaluate`] computes it over [`keelson_meta::Value`] without copying the object, counting what
-//! it costs. Messages of errors are those of cel-go 0.26, which clients see in `Status`.
+//! [`Environment::compile`] parses and type-checks an expression, plans its evaluation and
+//! estimates its cost. [`Program::evaluate`] evaluates it over [`keelson_meta::Value`] without
+//! copying the object, and counts the cost. Error messages are those of cel-go 0.26; clients see
+//! them in `Status`.
 //!
 //! ```
-//! use keelson_cel::{Declared, DeclaredField, Environment, Limits, ObjectType, Shape, Version, adapt};
+//! use keelson_cel::{DeclType, DeclField, Environment, Limits, ObjectType, Shape, Version, adapt};
 //! use keelson_meta::value;
 //! use std::sync::Arc;
 //!
-//! let int = || Arc::new(Declared::new(Shape::Int));
-//! let field = |name: &str| DeclaredField {
+//! let int = || Arc::new(DeclType::new(Shape::Int));
+//! let field = |name: &str| DeclField {
 //!     name: name.into(),
 //!     property: name.into(),
-//!     declared: int(),
+//!     decl_type: int(),
 //! };
 //! let object = ObjectType::new("spec", vec![field("minReplicas"), field("replicas")]);
-//! let schema = Arc::new(Declared::new(Shape::Object(Arc::new(object))));
-//! let env = Environment::kubernetes(Version::NEW_EXPRESSIONS).with_declared("self", schema.clone());
+//! let schema = Arc::new(DeclType::new(Shape::Object(Arc::new(object))));
+//! let env = Environment::kubernetes(Version::NEW_EXPRESSIONS).with_decl_type("self", schema.clone());
 //! let rule = env.compile("self.minReplicas <= self.replicas").unwrap();
 //!
 //! let spec = value!({"minReplicas": 1, "replicas": 3});
@@ -27,25 +29,25 @@
 //! assert_eq!((outcome.cost, rule.cost.max), (5, 5));
 //! ```
 //!
-//! Promise: no IO, no clock, no async; equal inputs give equal outputs. No input panics, and no expression
-//! takes more time or memory than its cost limit pays for.
+//! Promise: no IO, no clock, no async; equal inputs give equal outputs. No input panics. No
+//! expression takes more time or memory than its cost limit allows.
 //!
-//! Why not the crate `cel` (0.15): it parses and interprets, but has no type checker, neither static
-//! nor runtime costs, none of Kubernetes' libraries, and its errors are not those clients know.
+//! Why not the crate `cel` (0.15): it parses and interprets, but it has no type checker, no static
+//! or runtime cost, none of Kubernetes' libraries, and other error messages than cel-go.
 
 pub mod admission;
 mod ast;
 mod authorizer;
-mod charge;
 mod checker;
 mod compile;
-mod cost;
+mod cost_estimate;
 pub mod device;
 mod environment;
 mod equality;
 mod eval;
 mod format;
 mod functions;
+mod issues;
 mod json;
 mod lexer;
 mod literal;
@@ -53,34 +55,35 @@ mod parser;
 mod plan;
 mod program;
 mod registry;
+mod runtime_cost;
 mod semver;
-mod source;
 mod stack;
-mod steps;
 mod types;
 mod unify;
 mod url;
 mod validate;
 mod value;
+mod work_limit;
 
 pub use authorizer::{Authorizer, AuthorizerVal, Check, Decision, Resource, Target};
 pub use compile::{CompileError, Compiled};
-pub use cost::Estimate;
+pub use cost_estimate::Estimate;
 pub use environment::{ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment, Version};
 pub use eval::{
-    Computed, ComputedSet, EXPRESSION_COST_MAX, Limits, MATCH_CONDITIONS_COST_MAX, OBJECT_COST_MAX,
-    Outcome, Scope,
+    Activation, CompositedVariable, CompositedVariables, EXPRESSION_COST_MAX, Limits,
+    MATCH_CONDITIONS_COST_MAX, OBJECT_COST_MAX, Outcome,
 };
 pub use format::NamedFormat;
 pub use functions::regex::check_pattern;
+pub use issues::{CompileErrors, Issue, REPORTED_ERRORS_MAX};
 pub use json::to_json;
 pub use parser::{EXPRESSION_CHARS_MAX, NESTING_DEPTH_MAX};
 pub use program::Program;
 pub use registry::Library;
 pub use semver::Semver;
-pub use source::{CompileErrors, Issue, REPORTED_ERRORS_MAX};
-pub use types::{Declared, DeclaredField, ListKind, ObjectType, Shape, Type, escape};
+pub use types::{DeclField, DeclType, ListKind, ObjectType, Shape, Type, escape};
 pub use url::Url;
 pub use value::{
-    EvalError, Evaluated, Joined, List, Map, NO_SUCH_OVERLOAD, Opaque, OwnedMap, Text, Val, adapt,
+    ConcatList, EvalError, EvalResult, List, Map, NO_SUCH_OVERLOAD, Opaque, OwnedMap, Text, Val,
+    adapt,
 };

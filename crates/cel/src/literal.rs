@@ -1,9 +1,9 @@
-//! Literals: how strings, bytes and numbers are written, and what they stand for.
+//! Parses literals: strings, bytes and numbers.
 
 use keelson_meta::Str;
 use std::sync::Arc;
 
-/// A constant that stands in an expression.
+/// A literal of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Literal {
     Null,
@@ -38,20 +38,20 @@ fn radix(text: &str) -> (&str, u32) {
     text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16))
 }
 
-/// Reads a string token, quotes and prefix included.
+/// Parses a string token, including quotes and prefix.
 pub(crate) fn parse_string(text: &str) -> Result<Literal, &'static str> {
     let bytes = unescape(text, false)?;
     let text = String::from_utf8(bytes).map_err(|_| "unable to unescape string")?;
     Ok(Literal::String(text.into()))
 }
 
-/// Reads a bytes token, quotes and prefix included.
+/// Parses a bytes token, including quotes and prefix.
 pub(crate) fn parse_bytes(text: &str) -> Result<Literal, &'static str> {
     Ok(Literal::Bytes(unescape(&text[1..], true)?.into()))
 }
 
-/// What a quoted text stands for. In bytes, `\x` and octal escapes are single bytes, and those for
-/// characters are not allowed.
+/// Unescapes a quoted text. In bytes, `\x` and octal escapes are single bytes, and Unicode escapes
+/// are errors.
 fn unescape(text: &str, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let (raw, quoted) = match text.strip_prefix(['r', 'R']) {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_take_escapes_of_bytes_only() {
+    fn bytes_literals_reject_unicode_escapes() {
         let check = |text: &str, expected: Result<&[u8], &'static str>| {
             assert_eq!(parse_bytes(text), expected.map(|b| Literal::Bytes(b.into())), "{text}");
         };
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_end_at_64_bits() {
+    fn integers_out_of_64_bits_are_errors() {
         assert_eq!(parse_int("-", "9223372036854775808"), Ok(Literal::Int(i64::MIN)));
         assert_eq!(parse_int("", "9223372036854775808"), Err("invalid int literal"));
         assert_eq!(parse_int("", "0x1F"), Ok(Literal::Int(31)));

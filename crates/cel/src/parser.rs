@@ -1,28 +1,27 @@
-//! Reads an expression as cel-go's grammar has it, with the words of its syntax errors.
+//! The parser: cel-go's grammar with its syntax error messages.
 //!
-//! A token too many or one that is missing is reported and read over, as upstream does; after any other
-//! syntax error nothing more is read, so that later errors of the same expression may be missing.
+//! A single extra or missing token is reported and skipped, as upstream does. Parsing stops after
+//! any other syntax error, so later errors of the same expression are not reported.
 
 mod macros;
 
 pub(crate) use macros::Macros;
 
-use crate::ast::{Entry, Expr, Field, Id, Item, Kind, Parsed, operator};
+use crate::ast::{Entry, Expr, ExprKind, Field, Id, Item, Parsed, operator};
+use crate::issues::Issues;
 use crate::lexer::{Lexeme, Token, TokenSet, Unrecognized, tokens};
 use crate::literal::{self, Literal};
-use crate::source::Issues;
 use crate::stack;
 use keelson_meta::Str;
 use macros::Expansion;
 
-/// An expression has at most this many characters.
+/// Maximum number of characters of an expression.
 pub const EXPRESSION_CHARS_MAX: usize = 100_000;
 
-/// Expressions, selections and operators of one kind are nested less deep than this.
+/// Expressions, selections and operators of one kind nest less deep than this.
 pub const NESTING_DEPTH_MAX: usize = 250;
 
-/// A tree is at most this deep: macros and long chains within each other make it deeper than what stands
-/// in the text.
+/// Maximum depth of the tree. Macros and nested chains make the tree deeper than the text.
 const TREE_DEPTH_MAX: usize = 1000;
 
 const RESERVED: [&str; 21] = [
@@ -49,8 +48,8 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// What an expression can begin with.
-const BEGIN: TokenSet = TokenSet::of(&[
+/// The tokens that can begin an expression.
+const EXPRESSION_START: TokenSet = TokenSet::of(&[
     Token::LeftBracket,
     Token::LeftBrace,
     Token::LeftParen,
@@ -68,15 +67,16 @@ const BEGIN: TokenSet = TokenSet::of(&[
     Token::Identifier,
 ]);
 
-/// How an expression is to be read.
+/// The syntax that an environment enables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Syntax {
     pub(crate) macros: Macros,
-    /// Whether fields may be named in backquotes.
+    /// Whether field names may be in backquotes.
     pub(crate) quoted_fields: bool,
 }
 
-/// Parses an expression; what is wrong with it is in `issues`.
+/// Parses an expression and reports its errors to `issues`. Returns `None` after an error that ends
+/// parsing.
 pub(crate) fn parse(text: &str, syntax: Syntax, issues: &mut Issues) -> Option<Parsed> {
     let chars: Vec<char> = text.chars().collect();
     if chars.len() > EXPRESSION_CHARS_MAX {
@@ -97,26 +97,26 @@ pub(crate) fn parse(text: &str, syntax: Syntax, issues: &mut Issues) -> Option<P
         depth: Depth::default(),
         follow: vec![],
     };
-    let root = parser.whole();
+    let root = parser.parse_all();
     parser.report_unrecognized(&unrecognized);
     let offsets = parser.builder.offsets;
     let root = root.ok()?;
     if root.depth() > TREE_DEPTH_MAX {
-        root.dismantle();
+        root.drop_iteratively();
         issues.report_whole(format!("expression recursion limit exceeded: {NESTING_DEPTH_MAX}"));
         return None;
     }
     Some(Parsed { root, offsets })
 }
 
-/// An expression has at most this many nodes, those that macros write twice included.
+/// Maximum number of nodes, including those that macros duplicate.
 const NODES_MAX: usize = 400_000;
 
-/// Numbers nodes and remembers where they stand.
+/// Assigns node ids and records offsets.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     offsets: Vec<u32>,
-    /// Nodes that are copies of others, and so have no number of their own.
+    /// Number of copied nodes; a copy keeps the id of its original.
     copies: usize,
 }
 
@@ -126,11 +126,11 @@ impl Builder {
         (self.offsets.len() - 1) as Id
     }
 
-    pub(crate) fn node(&mut self, offset: u32, kind: Kind) -> Expr {
+    pub(crate) fn node(&mut self, offset: u32, kind: ExprKind) -> Expr {
         Expr { id: self.id(offset), kind }
     }
 
-    /// A copy of a node, unless there are too many already.
+    /// Copies a subtree, unless the tree already has too many nodes.
     pub(crate) fn copy(&mut self, expr: &Expr) -> Option<Expr> {
         self.copies = self.copies.saturating_add(expr.node_count(NODES_MAX));
         (self.copies + self.offsets.len() <= NODES_MAX).then(|| expr.clone())
@@ -141,12 +141,12 @@ impl Builder {
     }
 }
 
-/// The parser gives up: the error is already reported.
+/// Parsing stops; the error has been reported.
 struct Stop;
 
-type Parse<T> = Result<T, Stop>;
+type ParseResult<T> = Result<T, Stop>;
 
-/// How deep the parser stands within rules of the grammar.
+/// The nesting depth within grammar rules.
 #[derive(Default)]
 struct Depth {
     expressions: usize,
@@ -161,12 +161,12 @@ struct Parser<'a> {
     issues: &'a mut Issues,
     builder: Builder,
     depth: Depth,
-    /// What closes the brackets around, innermost last.
+    /// Tokens that can close the enclosing brackets, innermost last.
     follow: Vec<TokenSet>,
 }
 
 impl Parser<'_> {
-    fn whole(&mut self) -> Parse<Expr> {
+    fn parse_all(&mut self) -> ParseResult<Expr> {
         self.follow.push(TokenSet::of(&[Token::End]));
         let expr = self.expression()?;
         self.expect(Token::End)?;
@@ -175,33 +175,34 @@ impl Parser<'_> {
 
     fn report_unrecognized(&mut self, unrecognized: &[Unrecognized]) {
         for fault in unrecognized {
-            let message = format!("token recognition error at: '{}'", shown(&fault.text));
+            let message =
+                format!("token recognition error at: '{}'", escape_whitespace(&fault.text));
             self.syntax_error(fault.start, &message);
         }
     }
 
     fn peek(&self) -> Token {
-        self.look(0)
+        self.peek_at(0)
     }
 
-    fn look(&self, ahead: usize) -> Token {
+    fn peek_at(&self, ahead: usize) -> Token {
         let at = (self.at + ahead).min(self.lexemes.len() - 1);
         self.lexemes[at].token
     }
 
-    fn here(&self) -> Lexeme {
+    fn current(&self) -> Lexeme {
         self.lexemes[self.at]
     }
 
     fn next(&mut self) -> Lexeme {
-        let lexeme = self.here();
+        let lexeme = self.current();
         if self.at + 1 < self.lexemes.len() {
             self.at += 1;
         }
         lexeme
     }
 
-    fn take(&mut self, token: Token) -> Option<Lexeme> {
+    fn take_if(&mut self, token: Token) -> Option<Lexeme> {
         (self.peek() == token).then(|| self.next())
     }
 
@@ -209,10 +210,10 @@ impl Parser<'_> {
         self.chars[lexeme.start as usize..lexeme.end as usize].iter().collect()
     }
 
-    fn shown(&self, lexeme: Lexeme) -> String {
+    fn lexeme_text(&self, lexeme: Lexeme) -> String {
         match lexeme.token {
             Token::End => "<EOF>".to_owned(),
-            _ => shown(&self.text(lexeme)),
+            _ => escape_whitespace(&self.text(lexeme)),
         }
     }
 
@@ -221,51 +222,53 @@ impl Parser<'_> {
     }
 
     fn extraneous(&mut self, expected: TokenSet) {
-        let found = self.here();
-        let message = format!("extraneous input '{}' expecting {expected}", self.shown(found));
+        let found = self.current();
+        let message =
+            format!("extraneous input '{}' expecting {expected}", self.lexeme_text(found));
         self.syntax_error(found.start, &message);
         self.next();
     }
 
     fn mismatched(&mut self, expected: TokenSet) -> Stop {
-        let found = self.here();
-        let message = format!("mismatched input '{}' expecting {expected}", self.shown(found));
+        let found = self.current();
+        let message =
+            format!("mismatched input '{}' expecting {expected}", self.lexeme_text(found));
         self.syntax_error(found.start, &message);
         Stop
     }
 
-    /// Looks whether the next token is one of those that can stand here; reads over one too many.
-    fn sync(&mut self, expected: TokenSet) -> Parse<()> {
+    /// Checks that the next token is expected; skips a single extra token.
+    fn sync(&mut self, expected: TokenSet) -> ParseResult<()> {
         if expected.contains(self.peek()) {
             return Ok(());
         }
-        if self.peek() != Token::End && expected.contains(self.look(1)) {
+        if self.peek() != Token::End && expected.contains(self.peek_at(1)) {
             self.extraneous(expected);
             return Ok(());
         }
         Err(self.mismatched(expected))
     }
 
-    /// Takes the one token that can stand here.
-    fn expect(&mut self, token: Token) -> Parse<Lexeme> {
-        if let Some(lexeme) = self.take(token) {
+    /// Takes a token that must be next; reports it if it is missing.
+    fn expect(&mut self, token: Token) -> ParseResult<Lexeme> {
+        if let Some(lexeme) = self.take_if(token) {
             return Ok(lexeme);
         }
         let expected = TokenSet::of(&[token]);
-        let found = self.here();
-        if found.token != Token::End && self.look(1) == token {
+        let found = self.current();
+        if found.token != Token::End && self.peek_at(1) == token {
             self.extraneous(expected);
             return Ok(self.next());
         }
         if self.can_follow(token, found.token) {
-            let message = format!("missing {expected} at '{}'", self.shown(found));
+            let message = format!("missing {expected} at '{}'", self.lexeme_text(found));
             self.syntax_error(found.start, &message);
             return Ok(Lexeme { token, start: found.start, end: found.start });
         }
         Err(self.mismatched(expected))
     }
 
-    /// Whether `next` could come after `token`, so that only `token` is missing.
+    /// Whether `next` can follow `token`, so that only `token` is missing.
     fn can_follow(&self, token: Token, next: Token) -> bool {
         const AFTER_VALUE: TokenSet = TokenSet::of(&[
             Token::Equal,
@@ -287,9 +290,9 @@ impl Parser<'_> {
             Token::Percent,
         ]);
         match token {
-            Token::Colon => BEGIN.contains(next),
+            Token::Colon => EXPRESSION_START.contains(next),
             Token::RightParen | Token::RightBracket | Token::RightBrace => {
-                // The bracket itself closes the innermost, what is around closes after it.
+                // The last entry is the bracket itself; only enclosing ones count.
                 let around = &self.follow[..self.follow.len().saturating_sub(1)];
                 AFTER_VALUE.contains(next) || around.iter().any(|set| set.contains(next))
             }
@@ -297,12 +300,12 @@ impl Parser<'_> {
         }
     }
 
-    /// Refuses a tree that is too deep, before it is dropped in a way that takes stack.
-    fn shallow(&mut self, expr: Expr) -> Parse<Expr> {
+    /// Rejects a tree that is too deep, before a recursive drop would overflow the stack.
+    fn check_depth(&mut self, expr: Expr) -> ParseResult<Expr> {
         if expr.depth() <= TREE_DEPTH_MAX {
             return Ok(expr);
         }
-        expr.dismantle();
+        expr.drop_iteratively();
         Err(self.too_deep())
     }
 
@@ -312,24 +315,28 @@ impl Parser<'_> {
         Stop
     }
 
-    fn inside<T>(&mut self, end: &[Token], read: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
+    fn inside<T>(
+        &mut self,
+        end: &[Token],
+        read: impl FnOnce(&mut Self) -> ParseResult<T>,
+    ) -> ParseResult<T> {
         self.follow.push(TokenSet::of(end));
         let out = read(self);
         self.follow.pop();
         out
     }
 
-    fn expression(&mut self) -> Parse<Expr> {
-        stack::with_room(|| self.conditional())
+    fn expression(&mut self) -> ParseResult<Expr> {
+        stack::ensure_sufficient_stack(|| self.conditional())
     }
 
-    fn conditional(&mut self) -> Parse<Expr> {
+    fn conditional(&mut self) -> ParseResult<Expr> {
         self.depth.expressions += 1;
         if self.depth.expressions >= NESTING_DEPTH_MAX {
             return Err(self.too_deep());
         }
         let condition = self.or()?;
-        let expr = match self.take(Token::Question) {
+        let expr = match self.take_if(Token::Question) {
             None => condition,
             Some(mark) => {
                 let id = self.builder.id(mark.start);
@@ -343,24 +350,24 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    fn or(&mut self) -> Parse<Expr> {
+    fn or(&mut self) -> ParseResult<Expr> {
         self.chain(Token::Or, operator::OR, Self::and)
     }
 
-    fn and(&mut self) -> Parse<Expr> {
+    fn and(&mut self) -> ParseResult<Expr> {
         self.chain(Token::And, operator::AND, |parser| parser.relation(0))
     }
 
-    /// Terms between equal logical operators become a balanced tree, as deep as needed and no deeper.
+    /// Parses a chain of one logical operator into a balanced tree, to limit its depth.
     fn chain(
         &mut self,
         token: Token,
         function: &'static str,
-        term: fn(&mut Self) -> Parse<Expr>,
-    ) -> Parse<Expr> {
+        term: fn(&mut Self) -> ParseResult<Expr>,
+    ) -> ParseResult<Expr> {
         let mut terms = vec![Some(term(self)?)];
         let mut ids = vec![];
-        while let Some(lexeme) = self.take(token) {
+        while let Some(lexeme) = self.take_if(token) {
             let next = term(self)?;
             ids.push(self.builder.id(lexeme.start));
             terms.push(Some(next));
@@ -368,15 +375,15 @@ impl Parser<'_> {
         Ok(balance(&mut terms, &ids, function))
     }
 
-    /// Relations and arithmetic, by precedence.
-    fn relation(&mut self, least: u8) -> Parse<Expr> {
+    /// Parses relations and arithmetic by precedence climbing.
+    fn relation(&mut self, precedence_min: u8) -> ParseResult<Expr> {
         let mut left = self.unary()?;
         let (mut relations, mut sums) = (0, 0);
         loop {
             let token = self.peek();
-            let operator = binary(token).filter(|(precedence, _)| *precedence >= least);
+            let operator = binary(token).filter(|(precedence, _)| *precedence >= precedence_min);
             let Some((precedence, function)) = operator else {
-                return if relations + sums > 0 { self.shallow(left) } else { Ok(left) };
+                return if relations + sums > 0 { self.check_depth(left) } else { Ok(left) };
             };
             let count = if precedence == 0 { &mut relations } else { &mut sums };
             *count += 1;
@@ -392,19 +399,19 @@ impl Parser<'_> {
         }
     }
 
-    fn unary(&mut self) -> Parse<Expr> {
-        self.sync(BEGIN)?;
+    fn unary(&mut self) -> ParseResult<Expr> {
+        self.sync(EXPRESSION_START)?;
         let (sign, function) = match self.peek() {
             Token::Not => (Token::Not, operator::NOT),
-            Token::Minus if !matches!(self.look(1), Token::Int | Token::Float) => {
+            Token::Minus if !matches!(self.peek_at(1), Token::Int | Token::Float) => {
                 (Token::Minus, operator::NEGATE)
             }
             _ => return self.member(),
         };
-        let first = self.here();
+        let first = self.current();
         let mut count = 0;
         while self.peek() == sign {
-            let literal = matches!(self.look(1), Token::Int | Token::Float);
+            let literal = matches!(self.peek_at(1), Token::Int | Token::Float);
             if sign == Token::Minus && literal {
                 break;
             }
@@ -412,7 +419,7 @@ impl Parser<'_> {
             count += 1;
         }
         let id = (count % 2 == 1).then(|| self.builder.id(first.start));
-        self.sync(BEGIN)?;
+        self.sync(EXPRESSION_START)?;
         let target = self.member()?;
         Ok(match id {
             Some(id) => call(id, function, vec![target]),
@@ -420,14 +427,14 @@ impl Parser<'_> {
         })
     }
 
-    fn member(&mut self) -> Parse<Expr> {
+    fn member(&mut self) -> ParseResult<Expr> {
         let mut expr = self.primary()?;
         let mut length = 1;
         loop {
             expr = match self.peek() {
                 Token::Dot => self.select_or_call(expr)?,
                 Token::LeftBracket => self.index(expr)?,
-                _ if length > 1 => return self.shallow(expr),
+                _ if length > 1 => return self.check_depth(expr),
                 _ => return Ok(expr),
             };
             length += 1;
@@ -437,29 +444,29 @@ impl Parser<'_> {
         }
     }
 
-    fn select_or_call(&mut self, operand: Expr) -> Parse<Expr> {
+    fn select_or_call(&mut self, operand: Expr) -> ParseResult<Expr> {
         let dot = self.next();
-        let optional = self.take(Token::Question).is_some();
+        let optional = self.take_if(Token::Question).is_some();
         let name = self.field_name(dot, optional)?;
         let field: Str = name.1.into();
         if optional {
             let id = self.builder.id(dot.start);
-            let field = self.builder.node(name.0.start, Kind::Literal(Literal::String(field)));
+            let field = self.builder.node(name.0.start, ExprKind::Literal(Literal::String(field)));
             return Ok(call(id, operator::OPTIONAL_SELECT, vec![operand, field]));
         }
         if name.0.token == Token::Identifier
-            && let Some(open) = self.take(Token::LeftParen)
+            && let Some(open) = self.take_if(Token::LeftParen)
         {
             let id = self.builder.id(open.start);
             let args = self.arguments()?;
             return Ok(self.call_or_macro(id, field, Some(operand), args));
         }
         let operand = Box::new(operand);
-        Ok(self.builder.node(dot.start, Kind::Select { operand, field, test: false }))
+        Ok(self.builder.node(dot.start, ExprKind::Select { operand, field, test: false }))
     }
 
-    /// The name behind a dot, without its backquotes.
-    fn field_name(&mut self, dot: Lexeme, optional: bool) -> Parse<(Lexeme, String)> {
+    /// Takes the name after a dot, without backquotes.
+    fn field_name(&mut self, dot: Lexeme, optional: bool) -> ParseResult<(Lexeme, String)> {
         match self.peek() {
             Token::Identifier => {
                 let name = self.next();
@@ -476,28 +483,29 @@ impl Parser<'_> {
             _ if optional => {
                 let expected = TokenSet::of(&[Token::Identifier, Token::QuotedIdentifier]);
                 let stop = self.mismatched(expected);
-                self.issues.report(self.here().start, "unsupported ident kind");
+                self.issues.report(self.current().start, "unsupported ident kind");
                 Err(stop)
             }
             Token::True | Token::False | Token::Null => {
                 Err(self.mismatched(TokenSet::of(&[Token::Identifier])))
             }
             _ => {
-                let found = self.here();
+                let found = self.current();
                 let between: String =
                     self.chars[dot.start as usize..found.end as usize].iter().collect();
-                let message = format!("no viable alternative at input '{}'", shown(&between));
+                let message =
+                    format!("no viable alternative at input '{}'", escape_whitespace(&between));
                 self.syntax_error(found.start, &message);
                 Err(Stop)
             }
         }
     }
 
-    fn index(&mut self, operand: Expr) -> Parse<Expr> {
+    fn index(&mut self, operand: Expr) -> ParseResult<Expr> {
         let open = self.next();
         let id = self.builder.id(open.start);
-        self.sync(BEGIN.with(&[Token::Question]))?;
-        let function = match self.take(Token::Question) {
+        self.sync(EXPRESSION_START.with(&[Token::Question]))?;
+        let function = match self.take_if(Token::Question) {
             Some(_) => operator::OPTIONAL_INDEX,
             None => operator::INDEX,
         };
@@ -509,14 +517,14 @@ impl Parser<'_> {
         Ok(call(id, function, vec![operand, index]))
     }
 
-    /// Arguments behind an opened parenthesis, with the one that closes it.
-    fn arguments(&mut self) -> Parse<Vec<Expr>> {
+    /// Parses arguments after `(`, up to and including `)`.
+    fn arguments(&mut self) -> ParseResult<Vec<Expr>> {
         self.inside(&[Token::RightParen], |parser| {
             let mut args = vec![];
-            parser.sync(BEGIN.with(&[Token::RightParen]))?;
+            parser.sync(EXPRESSION_START.with(&[Token::RightParen]))?;
             if parser.peek() != Token::RightParen {
                 args.push(parser.expression()?);
-                while parser.take(Token::Comma).is_some() {
+                while parser.take_if(Token::Comma).is_some() {
                     args.push(parser.expression()?);
                 }
             }
@@ -525,8 +533,8 @@ impl Parser<'_> {
         })
     }
 
-    fn primary(&mut self) -> Parse<Expr> {
-        let start = self.here();
+    fn primary(&mut self) -> ParseResult<Expr> {
+        let start = self.current();
         match self.peek() {
             Token::LeftParen => {
                 self.next();
@@ -568,65 +576,66 @@ impl Parser<'_> {
             _ => Ok(Literal::Null),
         };
         let kind = match parsed {
-            Ok(literal) => Kind::Literal(literal),
+            Ok(literal) => ExprKind::Literal(literal),
             Err(message) => {
                 self.issues.report(start, message);
-                Kind::Error
+                ExprKind::Error
             }
         };
         self.builder.node(start, kind)
     }
 
-    fn list(&mut self) -> Parse<Expr> {
+    fn list(&mut self) -> ParseResult<Expr> {
         let open = self.next();
         let id = self.builder.id(open.start);
         let mut items = vec![];
         self.inside(&[Token::RightBracket], |parser| {
-            let first = BEGIN.with(&[Token::RightBracket, Token::Comma, Token::Question]);
+            let first =
+                EXPRESSION_START.with(&[Token::RightBracket, Token::Comma, Token::Question]);
             parser.sync(first)?;
             while !matches!(parser.peek(), Token::RightBracket | Token::Comma) {
-                let optional = parser.take(Token::Question).is_some();
+                let optional = parser.take_if(Token::Question).is_some();
                 items.push(Item { expr: parser.expression()?, optional });
-                if parser.peek() != Token::Comma || !begins_element(parser.look(1)) {
+                if parser.peek() != Token::Comma || !begins_element(parser.peek_at(1)) {
                     break;
                 }
                 parser.next();
             }
             parser.sync(TokenSet::of(&[Token::RightBracket, Token::Comma]))?;
-            parser.take(Token::Comma);
+            parser.take_if(Token::Comma);
             parser.expect(Token::RightBracket)
         })?;
-        Ok(Expr { id, kind: Kind::List(items) })
+        Ok(Expr { id, kind: ExprKind::List(items) })
     }
 
-    /// Entries of a map behind an opened brace, with the one that closes it.
-    fn entries(&mut self, id: Id) -> Parse<Expr> {
+    /// Parses the entries of a map after `{`, up to and including `}`.
+    fn entries(&mut self, id: Id) -> ParseResult<Expr> {
         let mut entries = vec![];
-        self.sync(BEGIN.with(&[Token::RightBrace, Token::Comma, Token::Question]))?;
+        self.sync(EXPRESSION_START.with(&[Token::RightBrace, Token::Comma, Token::Question]))?;
         while !matches!(self.peek(), Token::RightBrace | Token::Comma) {
-            let optional = self.take(Token::Question).is_some();
+            let optional = self.take_if(Token::Question).is_some();
             let key = self.expression()?;
             self.expect(Token::Colon)?;
             let value = self.expression()?;
             entries.push(Entry { key, value, optional });
-            if self.peek() != Token::Comma || !begins_element(self.look(1)) {
+            if self.peek() != Token::Comma || !begins_element(self.peek_at(1)) {
                 break;
             }
             self.next();
         }
         self.sync(TokenSet::of(&[Token::RightBrace, Token::Comma]))?;
-        self.take(Token::Comma);
+        self.take_if(Token::Comma);
         self.expect(Token::RightBrace)?;
-        Ok(Expr { id, kind: Kind::Map(entries) })
+        Ok(Expr { id, kind: ExprKind::Map(entries) })
     }
 
-    fn name_call_or_struct(&mut self) -> Parse<Expr> {
-        let start = self.here();
-        let dot = if self.take(Token::Dot).is_some() { "." } else { "" };
+    fn name_call_or_struct(&mut self) -> ParseResult<Expr> {
+        let start = self.current();
+        let dot = if self.take_if(Token::Dot).is_some() { "." } else { "" };
         if self.peek() != Token::Identifier {
-            let found = self.here();
+            let found = self.current();
             let input = self.text(Lexeme { end: found.end, ..start });
-            let message = format!("no viable alternative at input '{}'", shown(&input));
+            let message = format!("no viable alternative at input '{}'", escape_whitespace(&input));
             self.syntax_error(found.start, &message);
             return Err(Stop);
         }
@@ -639,19 +648,19 @@ impl Parser<'_> {
             self.issues.report(start.start, format!("reserved identifier: {name}"));
         }
         let name: Str = format!("{dot}{name}").into();
-        if let Some(open) = self.take(Token::LeftParen) {
+        if let Some(open) = self.take_if(Token::LeftParen) {
             let id = self.builder.id(open.start);
             let args = self.arguments()?;
             return Ok(self.call_or_macro(id, name, None, args));
         }
-        Ok(self.builder.node(ident.start, Kind::Ident(name)))
+        Ok(self.builder.node(ident.start, ExprKind::Ident(name)))
     }
 
-    /// Whether `a.b.c{` stands here.
+    /// Whether the next tokens are `a.b.c{`.
     fn is_struct(&self) -> bool {
         let mut ahead = 0;
-        while self.look(ahead) == Token::Identifier {
-            match self.look(ahead + 1) {
+        while self.peek_at(ahead) == Token::Identifier {
+            match self.peek_at(ahead + 1) {
                 Token::LeftBrace => return true,
                 Token::Dot => ahead += 2,
                 _ => return false,
@@ -660,7 +669,7 @@ impl Parser<'_> {
         false
     }
 
-    fn struct_literal(&mut self, dot: &str) -> Parse<Expr> {
+    fn struct_literal(&mut self, dot: &str) -> ParseResult<Expr> {
         let mut name = dot.to_owned();
         let open = loop {
             let lexeme = self.next();
@@ -678,7 +687,7 @@ impl Parser<'_> {
             while !matches!(parser.peek(), Token::RightBrace | Token::Comma) {
                 fields.push(parser.field()?);
                 let more = matches!(
-                    parser.look(1),
+                    parser.peek_at(1),
                     Token::Identifier | Token::QuotedIdentifier | Token::Question
                 );
                 if parser.peek() != Token::Comma || !more {
@@ -687,15 +696,15 @@ impl Parser<'_> {
                 parser.next();
             }
             parser.sync(TokenSet::of(&[Token::RightBrace, Token::Comma]))?;
-            parser.take(Token::Comma);
+            parser.take_if(Token::Comma);
             parser.expect(Token::RightBrace)
         })?;
-        Ok(Expr { id, kind: Kind::Struct { name: name.into(), fields } })
+        Ok(Expr { id, kind: ExprKind::Struct { name: name.into(), fields } })
     }
 
-    fn field(&mut self) -> Parse<Field> {
-        let optional = self.take(Token::Question).is_some();
-        let start = self.here();
+    fn field(&mut self) -> ParseResult<Field> {
+        let optional = self.take_if(Token::Question).is_some();
+        let start = self.current();
         let (_, name) = self.field_name(start, true)?;
         let colon = self.expect(Token::Colon)?;
         let id = self.builder.id(colon.start);
@@ -716,26 +725,26 @@ impl Parser<'_> {
             Expansion::Expr(expr) => expr,
             Expansion::Fault { offset, message } => {
                 self.issues.report(offset, message);
-                Expr { id, kind: Kind::Error }
+                Expr { id, kind: ExprKind::Error }
             }
             Expansion::Call { target, args } => {
                 let target = target.map(Box::new);
-                Expr { id, kind: Kind::Call { function, target, args } }
+                Expr { id, kind: ExprKind::Call { function, target, args } }
             }
         }
     }
 }
 
 fn begins_element(token: Token) -> bool {
-    BEGIN.contains(token) || token == Token::Question
+    EXPRESSION_START.contains(token) || token == Token::Question
 }
 
-/// A call of an operator.
+/// Returns a call of an operator.
 fn call(id: Id, function: &'static str, args: Vec<Expr>) -> Expr {
-    Expr { id, kind: Kind::Call { function: Str::new_static(function), target: None, args } }
+    Expr { id, kind: ExprKind::Call { function: Str::new_static(function), target: None, args } }
 }
 
-/// The precedence and the function of an operator between two values.
+/// Returns the precedence and the function of a binary operator.
 fn binary(token: Token) -> Option<(u8, &'static str)> {
     Some(match token {
         Token::Equal => (0, operator::EQUAL),
@@ -754,7 +763,7 @@ fn binary(token: Token) -> Option<(u8, &'static str)> {
     })
 }
 
-/// Terms and the ids of the operators between them as a tree.
+/// Builds a balanced tree from terms and the ids of the operators between them.
 fn balance(terms: &mut [Option<Expr>], ids: &[Id], function: &'static str) -> Expr {
     if let [only] = terms {
         return only.take().expect("each term is taken once");
@@ -766,7 +775,7 @@ fn balance(terms: &mut [Option<Expr>], ids: &[Id], function: &'static str) -> Ex
     call(ids[middle], function, vec![left, right])
 }
 
-/// Text of an expression in a message.
-fn shown(text: &str) -> String {
+/// Escapes line breaks and tabs, as messages show the text of an expression.
+fn escape_whitespace(text: &str) -> String {
     text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
 }

@@ -1,21 +1,21 @@
-//! Makes a [`Program`] of a checked expression: names become places, calls become functions, and what is
-//! constant is computed once.
+//! Plans a checked expression as a [`Program`]: resolves names to indices and calls to functions,
+//! and evaluates constant subexpressions.
 
-use crate::ast::{Expr, Fold, Item, Kind, operator};
-use crate::charge::{self, CallCost};
+use crate::ast::{Comprehension, Expr, ExprKind, Item, operator};
 use crate::checker::{Checked, Reference};
 use crate::environment::{Environment, Global};
 use crate::functions;
 use crate::literal::Literal;
 use crate::program::{
-    BindNode, Call, FoldNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
+    BindNode, Call, ComprehensionNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
 };
+use crate::runtime_cost::{self, CallCost};
 use crate::types::Type;
 use crate::value::{Text, Val};
 use keelson_meta::Str;
 use std::sync::Arc;
 
-/// Plans an expression; the error is what is wrong with a constant.
+/// Plans an expression. The error is that of a constant subexpression.
 pub(crate) fn plan(env: &Environment, checked: &Checked) -> Result<Program, String> {
     let mut planner = Planner { checked, scopes: vec![], slots: 0 };
     let root = planner.plan(&checked.root)?;
@@ -29,55 +29,55 @@ pub(crate) fn plan(env: &Environment, checked: &Checked) -> Result<Program, Stri
 
 struct Planner<'a> {
     checked: &'a Checked,
-    /// Names and slots of the variables of the comprehensions around, innermost last.
+    /// Names and slots of the variables of the enclosing comprehensions, innermost last.
     scopes: Vec<(Str, usize)>,
     slots: usize,
 }
 
 type Planned = Result<Node, String>;
 
-/// Functions of one constant that are computed while planning.
+/// Conversions that are evaluated at planning when their argument is a constant.
 const CONVERSIONS: [&str; 10] =
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
 
 impl Planner<'_> {
     fn plan(&mut self, expr: &Expr) -> Planned {
-        crate::stack::with_room(|| self.plan_node(expr))
+        crate::stack::ensure_sufficient_stack(|| self.plan_node(expr))
     }
 
     fn plan_node(&mut self, expr: &Expr) -> Planned {
         Ok(match &expr.kind {
-            Kind::Error => return Err("expression has syntax errors".to_owned()),
-            Kind::Literal(literal) => Node::Const(constant(literal)),
-            Kind::Ident(name) => self.ident(expr, name)?,
-            Kind::Select { operand, field, test } => {
+            ExprKind::Error => return Err("expression has syntax errors".to_owned()),
+            ExprKind::Literal(literal) => Node::Const(constant(literal)),
+            ExprKind::Ident(name) => self.ident(expr, name)?,
+            ExprKind::Select { operand, field, test } => {
                 if let Reference::Global(global) = self.checked.reference(expr.id) {
                     return Ok(self.global(global));
                 }
                 let mut operand = self.plan(operand)?;
                 let field = field.clone();
-                // A presence test costs one for the field, and what it takes to reach it.
+                // A presence test costs one, plus the cost of its operand.
                 let cost = if *test { 1 } else { qualifier_cost(&operand) };
                 if *test {
-                    unobserve(&mut operand);
+                    drop_read_cost(&mut operand);
                 }
                 let select = Box::new(Select { operand, field, optional: false, cost });
                 if *test { Node::Has(select) } else { Node::Select(select) }
             }
-            Kind::Call { function, target, args } => {
+            ExprKind::Call { function, target, args } => {
                 self.call(expr, function, target.as_deref(), args)?
             }
-            Kind::List(items) => self.list(items)?,
-            Kind::Map(entries) => {
+            ExprKind::List(items) => self.list(items)?,
+            ExprKind::Map(entries) => {
                 let mut planned = vec![];
                 for entry in entries {
                     let key = self.plan(&entry.key)?;
                     let value = self.plan(&entry.value)?;
                     planned.push(MapEntry { key, value, optional: entry.optional });
                 }
-                fold_map(planned)
+                constant_map(planned)
             }
-            Kind::Struct { fields, .. } => {
+            ExprKind::Struct { fields, .. } => {
                 let Type::Struct(name) = self.checked.ty(expr.id).clone() else {
                     return Err("no type to make a value of".to_owned());
                 };
@@ -88,7 +88,7 @@ impl Planner<'_> {
                 }
                 Node::Struct(Box::new(StructNode { name, fields: planned }))
             }
-            Kind::Fold(fold) => self.fold(fold)?,
+            ExprKind::Comprehension(comprehension) => self.comprehension(comprehension)?,
         })
     }
 
@@ -150,7 +150,7 @@ impl Planner<'_> {
             [only] => only.id,
             _ => "",
         };
-        let cost = charge::call_cost(name, overload);
+        let cost = runtime_cost::call_cost(name, overload);
         match *name {
             operator::AND => return Ok(Node::And(self.pair(args)?)),
             operator::OR => return Ok(Node::Or(self.pair(args)?)),
@@ -188,15 +188,15 @@ impl Planner<'_> {
         for arg in target.into_iter().chain(args) {
             planned.push(self.plan(arg)?);
         }
-        finish_call(name, planned, cost)
+        plan_call(name, planned, cost)
     }
 
     fn conditional(&mut self, args: &[Expr]) -> Planned {
         let [condition, yes, no] = args else { return Err("a conditional has three parts".into()) };
         let condition = self.plan(condition)?;
         let (mut yes, mut no) = (self.plan(yes)?, self.plan(no)?);
-        unobserve(&mut yes);
-        unobserve(&mut no);
+        drop_read_cost(&mut yes);
+        drop_read_cost(&mut no);
         Ok(Node::Conditional(Box::new((condition, yes, no))))
     }
 
@@ -204,7 +204,7 @@ impl Planner<'_> {
         let [operand, key] = args else { return Err("an index has two parts".into()) };
         let operand = self.plan(operand)?;
         let mut key = self.plan(key)?;
-        unobserve(&mut key);
+        drop_read_cost(&mut key);
         if let Node::Const(val) = &key
             && crate::value::Key::of(val).is_none()
         {
@@ -215,7 +215,7 @@ impl Planner<'_> {
     }
 
     fn optional_select(&mut self, args: &[Expr]) -> Planned {
-        let [operand, Expr { kind: Kind::Literal(Literal::String(field)), .. }] = args else {
+        let [operand, Expr { kind: ExprKind::Literal(Literal::String(field)), .. }] = args else {
             return Err("an optional selection names a field".into());
         };
         let operand = self.plan(operand)?;
@@ -237,7 +237,7 @@ impl Planner<'_> {
                     | Val::Null
             )
         };
-        // Looking something up among constants costs nothing, as upstream has it.
+        // Upstream charges nothing for `in` with a constant list.
         let free = match &operands.1 {
             Node::Const(Val::List(list)) => list.iter().all(|item| item.is_ok_and(|v| simple(&v))),
             _ => false,
@@ -245,9 +245,10 @@ impl Planner<'_> {
         Ok(Node::In { operands, cost: if free { CallCost::Fixed(0) } else { cost } })
     }
 
-    /// `accumulator + [item]` where the accumulator is a list that macros gather.
+    /// Plans `accumulator + [item]` of a list macro as an in-place append.
     fn append(&mut self, args: &[Expr]) -> Result<Option<Node>, String> {
-        let [Expr { kind: Kind::Ident(name), .. }, Expr { kind: Kind::List(items), .. }] = args
+        let [Expr { kind: ExprKind::Ident(name), .. }, Expr { kind: ExprKind::List(items), .. }] =
+            args
         else {
             return Ok(None);
         };
@@ -259,45 +260,53 @@ impl Planner<'_> {
         };
         let slot = *slot;
         let item = self.plan(&items[0].expr)?;
-        // With a constant item the list around it would be constant as well, and cost nothing.
+        // With a constant item the list literal is constant too, and costs nothing.
         if matches!(item, Node::Const(_)) {
             return Ok(None);
         }
         Ok(Some(Node::Append { slot, item: Box::new(item) }))
     }
 
-    fn fold(&mut self, fold: &Fold) -> Planned {
+    fn comprehension(&mut self, comprehension: &Comprehension) -> Planned {
         let mark = self.scopes.len();
         let slot = self.scopes.last().map_or(0, |(_, slot)| slot + 1);
-        if fold.is_bind() {
-            let init = self.plan(&fold.init)?;
-            self.scopes.push((fold.accumulator.clone(), slot));
+        if comprehension.is_bind() {
+            let init = self.plan(&comprehension.init)?;
+            self.scopes.push((comprehension.accumulator.clone(), slot));
             self.slots = self.slots.max(slot + 1);
-            let result = self.plan(&fold.result)?;
+            let result = self.plan(&comprehension.result)?;
             self.scopes.truncate(mark);
             return Ok(Node::Bind(Box::new(BindNode { slot, init, result })));
         }
-        let range = self.plan(&fold.range)?;
-        let init = self.plan(&fold.init)?;
-        self.scopes.push((fold.accumulator.clone(), slot));
-        self.scopes.push((fold.first.clone(), slot + 1));
-        if let Some(second) = &fold.second {
+        let range = self.plan(&comprehension.range)?;
+        let init = self.plan(&comprehension.init)?;
+        self.scopes.push((comprehension.accumulator.clone(), slot));
+        self.scopes.push((comprehension.first.clone(), slot + 1));
+        if let Some(second) = &comprehension.second {
             self.scopes.push((second.clone(), slot + 2));
         }
         self.slots = self.slots.max(slot + 3);
-        let condition = self.plan(&fold.condition)?;
-        let step = self.plan(&fold.step)?;
+        let condition = self.plan(&comprehension.condition)?;
+        let step = self.plan(&comprehension.step)?;
         self.scopes.truncate(mark + 1);
-        let result = self.plan(&fold.result)?;
+        let result = self.plan(&comprehension.result)?;
         self.scopes.truncate(mark);
-        let two = fold.second.is_some();
-        Ok(Node::Fold(Box::new(FoldNode { range, slot, two, init, condition, step, result })))
+        let two_variables = comprehension.second.is_some();
+        Ok(Node::Comprehension(Box::new(ComprehensionNode {
+            range,
+            slot,
+            two_variables,
+            init,
+            condition,
+            step,
+            result,
+        })))
     }
 }
 
-/// A map of constants is a constant, unless its keys are no keys. Of two entries with one key the last
-/// stays; only in maps that are computed is that an error, as upstream has it.
-fn fold_map(entries: Vec<MapEntry>) -> Node {
+/// Plans a map literal; a map of constants is a constant. The last of two equal constant keys wins;
+/// upstream reports duplicate keys only in maps that are computed at evaluation.
+fn constant_map(entries: Vec<MapEntry>) -> Node {
     let mut map = crate::value::OwnedMap::default();
     for entry in &entries {
         let (Node::Const(key), Node::Const(value), false) =
@@ -313,7 +322,7 @@ fn fold_map(entries: Vec<MapEntry>) -> Node {
     Node::Const(Val::Map(crate::value::Map::Owned(Arc::new(map))))
 }
 
-fn finish_call(name: &'static str, mut args: Vec<Node>, cost: CallCost) -> Planned {
+fn plan_call(name: &'static str, mut args: Vec<Node>, cost: CallCost) -> Planned {
     let Some(implementation) = functions::implementation(name) else {
         return Err(format!("no such overload: {name}"));
     };
@@ -344,8 +353,7 @@ fn relation(name: &str) -> Option<Relation> {
     })
 }
 
-/// What selecting from an operand costs: upstream counts one more where the operand is computed and not
-/// reached by a path from a variable.
+/// Returns the cost of a selection: one, plus one if the operand is not a path from a variable.
 fn qualifier_cost(operand: &Node) -> u8 {
     if is_path(operand) { 1 } else { 2 }
 }
@@ -362,21 +370,21 @@ fn is_path(node: &Node) -> bool {
     )
 }
 
-/// Takes the cost of reading a variable off a path: upstream does not count it in branches of a
-/// conditional and in keys.
-fn unobserve(node: &mut Node) {
+/// Removes the cost of reading a variable from a path. Upstream does not charge it in branches of a
+/// conditional and in index keys.
+fn drop_read_cost(node: &mut Node) {
     match node {
         Node::Variable { cost, .. } | Node::Local { cost, .. } => *cost = 0,
         Node::Select(select) => {
             if is_path(&select.operand) {
-                unobserve(&mut select.operand);
+                drop_read_cost(&mut select.operand);
             } else {
                 select.cost -= 1;
             }
         }
         Node::Index(index) => {
             if is_path(&index.operand) {
-                unobserve(&mut index.operand);
+                drop_read_cost(&mut index.operand);
             } else {
                 index.cost -= 1;
             }

@@ -1,31 +1,31 @@
-//! [`Program`]: a checked expression in the form in which it is evaluated.
+//! [`Program`]: a compiled expression, ready for evaluation.
 
-use crate::charge::CallCost;
 use crate::functions::Implementation;
+use crate::runtime_cost::CallCost;
 use crate::types::Type;
 use crate::value::Val;
 use keelson_meta::Str;
 use regex::Regex;
 use std::cmp::Ordering;
 
-/// An expression that compiled.
+/// A compiled expression.
 #[derive(Debug)]
 pub struct Program {
     pub(crate) root: Node,
-    /// How many variables of comprehensions there are at once.
+    /// Maximum number of comprehension variables that exist at once.
     pub(crate) slots: usize,
     pub(crate) variables: Vec<Str>,
     pub(crate) result: Type,
 }
 
 impl Program {
-    /// The type of the expression.
+    /// Returns the type of the expression.
     pub fn result_type(&self) -> &Type {
         &self.result
     }
 }
 
-/// A comparison by order.
+/// An ordering comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relation {
     Less,
@@ -54,7 +54,7 @@ impl Relation {
     }
 }
 
-/// One step of evaluation. What a node costs by itself stands beside it.
+/// A node of the evaluation tree. `cost` is the cost of the node itself.
 #[derive(Debug)]
 pub(crate) enum Node {
     Const(Val<'static>),
@@ -73,7 +73,7 @@ pub(crate) enum Node {
     And(Box<(Node, Node)>),
     Or(Box<(Node, Node)>),
     Not(Box<Node>),
-    /// False only for false: an error counts as true.
+    /// False only for `false`; an error counts as true.
     NotStrictlyFalse(Box<Node>),
     Conditional(Box<(Node, Node, Node)>),
     Equal {
@@ -89,13 +89,14 @@ pub(crate) enum Node {
         operands: Box<(Node, Node)>,
         cost: CallCost,
     },
-    /// `or` and `orValue` of optional values; free, and the second is evaluated when needed only.
+    /// `or` and `orValue` of optionals. Costs nothing; the second operand is evaluated only if
+    /// needed.
     OptionalOr {
         operands: Box<(Node, Node)>,
         unwrap: bool,
     },
     Call(Box<Call>),
-    /// `target.matches(pattern)` with a pattern that is known.
+    /// `target.matches(pattern)` with a constant pattern.
     Matches {
         target: Box<Node>,
         pattern: Box<Regex>,
@@ -108,8 +109,8 @@ pub(crate) enum Node {
         entries: Vec<MapEntry>,
     },
     Struct(Box<StructNode>),
-    Fold(Box<FoldNode>),
-    /// A value with a name, computed when it is read.
+    Comprehension(Box<ComprehensionNode>),
+    /// A named value, evaluated on first read.
     Bind(Box<BindNode>),
     /// `accumulator + [item]`, in place.
     Append {
@@ -151,16 +152,16 @@ pub(crate) struct MapEntry {
 #[derive(Debug)]
 pub(crate) struct StructNode {
     pub(crate) name: Str,
-    /// Name, value, and whether an optional is unwrapped.
+    /// Name, value, and whether the value is an optional to unwrap.
     pub(crate) fields: Vec<(Str, Node, bool)>,
 }
 
 #[derive(Debug)]
-pub(crate) struct FoldNode {
+pub(crate) struct ComprehensionNode {
     pub(crate) range: Node,
-    /// The slot of the accumulator; those of the variables follow it.
+    /// The slot of the accumulator; the iteration variables have the next slots.
     pub(crate) slot: usize,
-    pub(crate) two: bool,
+    pub(crate) two_variables: bool,
     pub(crate) init: Node,
     pub(crate) condition: Node,
     pub(crate) step: Node,

@@ -1,4 +1,4 @@
-//! All functions and their overloads, by library; made once from the tables in `signatures.rs`.
+//! All functions and their overloads, by library. Built once from the tables in `signatures.rs`.
 
 mod signatures;
 
@@ -7,20 +7,20 @@ use signatures::TABLES;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// A library: functions that an environment has or has not.
+/// A function library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 #[non_exhaustive]
 pub enum Library {
-    /// The functions of the language itself.
+    /// The standard functions of CEL.
     Standard,
-    /// `optional.of`, `orValue` and the syntax that goes with them.
+    /// Optional types: `optional.of`, `orValue` and the optional syntax.
     Optional,
-    /// `isSorted`, `sum`, `min`, `max`, `indexOf`, `lastIndexOf` of lists.
+    /// Kubernetes' list library: `isSorted`, `sum`, `min`, `max`, `indexOf`, `lastIndexOf`.
     Lists,
     /// `find`, `findAll`.
     Regex,
-    /// `url`, `isURL` and the parts of a URL.
+    /// `url`, `isURL` and the functions of URLs.
     Urls,
     /// `quantity` and its arithmetic.
     Quantity,
@@ -34,7 +34,7 @@ pub enum Library {
     Semver,
     /// `authorizer.group("").resource("pods").check("get").allowed()`.
     Authorizer,
-    /// `fieldSelector` and `labelSelector` of checks of the authorizer.
+    /// `fieldSelector` and `labelSelector` of authorization checks.
     AuthorizerSelectors,
     /// `jsonpatch.escapeKey`.
     JsonPatch,
@@ -70,31 +70,32 @@ impl Libraries {
     }
 }
 
-/// One signature of a function.
+/// An overload of a function.
 #[derive(Debug)]
 pub(crate) struct Overload {
     pub(crate) id: &'static str,
     pub(crate) function: &'static str,
     pub(crate) library: Library,
-    /// Called on a target, which is the first parameter.
+    /// Whether it is a member function. The target is the first parameter.
     pub(crate) member: bool,
     pub(crate) params: Vec<Type>,
     pub(crate) result: Type,
-    /// How many type parameters it has: `Param(0)` and so on.
+    /// Number of type parameters: `Param(0)` and so on.
     pub(crate) variables: u32,
 }
 
-/// A table: its library and rows of function, overload, `.` for a member function, parameters, result.
+/// A table of a library. A row: function, overload id, `.` for a member function, parameters,
+/// result.
 pub(crate) type Table =
     (Library, &'static [(&'static str, &'static str, &'static str, &'static str, &'static str)]);
 
-/// The overloads of a function in order, those of every library.
+/// Returns the overloads of a function in all libraries, in declaration order.
 pub(crate) fn overloads(function: &str) -> Option<&'static [Overload]> {
     static REGISTRY: OnceLock<HashMap<&'static str, Vec<Overload>>> = OnceLock::new();
     REGISTRY.get_or_init(build).get(function).map(Vec::as_slice)
 }
 
-/// Whether a function of this name is in one of these libraries.
+/// Whether one of these libraries has a function of this name.
 pub(crate) fn is_declared(function: &str, libraries: Libraries) -> bool {
     overloads(function).is_some_and(|all| all.iter().any(|one| libraries.has(one.library)))
 }
@@ -125,7 +126,7 @@ fn build() -> HashMap<&'static str, Vec<Overload>> {
     out
 }
 
-/// Reads types of the tables: `map(A, list(B))`.
+/// Parses the types in the tables, such as `map(A, list(B))`.
 struct Reader {
     rest: &'static str,
     variables: u32,
@@ -160,7 +161,8 @@ impl Reader {
         }
     }
 
-    /// The next parameter of a type, with the bracket or comma before it and the bracket behind.
+    /// Parses the next type parameter, including the bracket or comma before it and the bracket
+    /// after it.
     fn inner(&mut self) -> Type {
         self.rest = &self.rest[1..];
         let ty = self.ty();
@@ -179,15 +181,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signatures_are_read() {
-        let shown = |function: &str| {
+    fn signatures_are_parsed() {
+        let signature = |function: &str| {
             let all = overloads(function).unwrap();
             let one = all.last().unwrap();
             let params: Vec<String> = one.params.iter().map(Type::to_string).collect();
             format!("({}) {} {}", params.join(", "), one.result, one.variables)
         };
-        assert_eq!(shown("_?_:_"), "(bool, _var0, _var0) _var0 1");
-        assert_eq!(shown("@in"), "(_var0, map(_var0, _var1)) bool 2");
-        assert_eq!(shown("isQuantity"), "(string) bool 0");
+        assert_eq!(signature("_?_:_"), "(bool, _var0, _var0) _var0 1");
+        assert_eq!(signature("@in"), "(_var0, map(_var0, _var1)) bool 2");
+        assert_eq!(signature("isQuantity"), "(string) bool 0");
     }
 }

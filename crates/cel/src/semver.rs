@@ -1,26 +1,26 @@
-//! `kubernetes.Semver`: versions as semver.org has them.
+//! `kubernetes.Semver`: semantic versions (semver.org).
 
 use keelson_meta::Str;
 use std::cmp::Ordering;
 
-/// A version.
+/// A semantic version. Build metadata is not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Semver {
     pub(crate) major: u64,
     pub(crate) minor: u64,
     pub(crate) patch: u64,
-    prerelease: Vec<Piece>,
+    prerelease: Vec<PrereleaseId>,
 }
 
-/// A piece of what follows the dash. Numbers come before words.
+/// A prerelease identifier. Numbers sort before text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Piece {
+enum PrereleaseId {
     Number(u64),
     Word(Str),
 }
 
 impl Semver {
-    /// Reads `1.2.3-rc.1+build`.
+    /// Parses `1.2.3-rc.1+build`. Returns upstream's error message.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("Version string empty".to_owned());
@@ -52,7 +52,8 @@ impl Semver {
             None => (rest, None),
         };
         let patch = number(patch, "Patch")?;
-        let pieces = prerelease.map_or(Ok(vec![]), |text| text.split('.').map(piece).collect())?;
+        let ids =
+            prerelease.map_or(Ok(vec![]), |text| text.split('.').map(prerelease_id).collect())?;
         for build in build.into_iter().flat_map(|build| build.split('.')) {
             if build.is_empty() {
                 return Err("Build meta data is empty".to_owned());
@@ -61,10 +62,11 @@ impl Semver {
                 return Err(format!("Invalid character(s) found in build meta data {build:?}"));
             }
         }
-        Ok(Semver { major, minor, patch, prerelease: pieces })
+        Ok(Semver { major, minor, patch, prerelease: ids })
     }
 
-    /// The same after a leading `v` and leading zeros are dropped and absent parts are set to 0.
+    /// Parses a version after normalization: a leading `v` and leading zeros are removed, missing
+    /// parts are 0.
     pub(crate) fn parse_tolerant(text: &str) -> Result<Self, String> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
@@ -95,7 +97,7 @@ fn is_word(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-fn piece(text: &str) -> Result<Piece, String> {
+fn prerelease_id(text: &str) -> Result<PrereleaseId, String> {
     if text.is_empty() {
         return Err("Prerelease is empty".to_owned());
     }
@@ -106,12 +108,12 @@ fn piece(text: &str) -> Result<Piece, String> {
             ));
         }
         let range = format!("strconv.ParseUint: parsing {text:?}: value out of range");
-        return text.parse().map(Piece::Number).map_err(|_| range);
+        return text.parse().map(PrereleaseId::Number).map_err(|_| range);
     }
     if !is_word(text) {
         return Err(format!("Invalid character(s) found in prerelease {text:?}"));
     }
-    Ok(Piece::Word(text.into()))
+    Ok(PrereleaseId::Word(text.into()))
 }
 
 impl Ord for Semver {
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerant_versions_lose_their_zeros() {
+    fn tolerant_parsing_removes_leading_zeros() {
         assert_eq!(Semver::parse_tolerant("v01.2"), Semver::parse("1.2.0"));
         assert_eq!(Semver::parse_tolerant("1.00.03-a"), Semver::parse("1.0.3-a"));
         assert!(Semver::parse_tolerant("1.2-a").is_err());

@@ -1,13 +1,13 @@
-//! Room on the stack for what works its way down an expression.
+//! Stack growth for recursive passes over an expression.
 
-/// With less than this left, a new piece of stack is taken.
-const LEFT_BYTES_MIN: usize = 768 * 1024;
+/// A new stack segment is allocated when less than this is left.
+const RED_ZONE_BYTES: usize = 768 * 1024;
 
-/// The size of a new piece.
-const PIECE_BYTES: usize = 4 * 1024 * 1024;
+/// Size of a new stack segment.
+const NEW_SEGMENT_BYTES: usize = 4 * 1024 * 1024;
 
-/// Calls `f` with enough stack for some levels more.
+/// Calls `f` with at least [`RED_ZONE_BYTES`] of stack.
 #[inline]
-pub(crate) fn with_room<T>(f: impl FnOnce() -> T) -> T {
-    stacker::maybe_grow(LEFT_BYTES_MIN, PIECE_BYTES, f)
+pub(crate) fn ensure_sufficient_stack<T>(f: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(RED_ZONE_BYTES, NEW_SEGMENT_BYTES, f)
 }

@@ -1,4 +1,4 @@
-//! Types of expressions, and types that a schema declares.
+//! Types of expressions ([`Type`]) and types that a schema declares ([`DeclType`]).
 
 use keelson_meta::Str;
 use std::fmt;
@@ -7,62 +7,62 @@ use std::sync::Arc;
 /// The type of an expression or a variable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Type {
-    /// Any value; what it is shows at evaluation.
+    /// Any value; its type is known only at evaluation.
     Dyn,
-    /// Any value too, where a declaration says so: `google.protobuf.Any`.
+    /// `google.protobuf.Any`: any value.
     Any,
     /// The type of `null`.
     Null,
     /// `bool`.
     Bool,
-    /// 64 bits with a sign.
+    /// `int`: a signed 64-bit integer.
     Int,
-    /// 64 bits without a sign.
+    /// `uint`: an unsigned 64-bit integer.
     Uint,
-    /// A 64-bit float.
+    /// `double`: a 64-bit float.
     Double,
-    /// Text.
+    /// A string.
     String,
-    /// Bytes.
+    /// `bytes`.
     Bytes,
-    /// A point in time.
+    /// `google.protobuf.Timestamp`.
     Timestamp,
-    /// A span of time.
+    /// `google.protobuf.Duration`.
     Duration,
     /// A list of values of one type.
     List(Arc<Type>),
     /// A map from keys to values.
     Map(Arc<Type>, Arc<Type>),
-    /// A value or none.
+    /// `optional_type`: a value or none.
     Optional(Arc<Type>),
     /// An object with declared fields.
     Object(Arc<ObjectType>),
-    /// A type of which expressions make values: `Object.spec` or `JSONPatch` of admission policies.
+    /// A type with struct literals: `Object.spec` or `JSONPatch` of mutating admission policies.
     Struct(Str),
-    /// A type of a library, such as `kubernetes.Quantity`.
+    /// An opaque library type, such as `kubernetes.Quantity`.
     Opaque(&'static str),
-    /// A type as a value: `type(1)`.
+    /// The type of types, such as the type of `type(1)`.
     Type(Option<Arc<Type>>),
-    /// A parameter of a function's signature, or a variable of the checker.
+    /// A type parameter of a signature, or a type variable of the checker.
     #[doc(hidden)]
     Param(u32),
-    /// The type of what did not check.
+    /// The type of an expression with an error.
     #[doc(hidden)]
     Error,
 }
 
 impl Type {
-    /// `list(item)`.
+    /// Returns `list(item)`.
     pub fn list(item: Type) -> Type {
         Type::List(Arc::new(item))
     }
 
-    /// `map(key, value)`.
+    /// Returns `map(key, value)`.
     pub fn map(key: Type, value: Type) -> Type {
         Type::Map(Arc::new(key), Arc::new(value))
     }
 
-    /// `optional_type(inner)`.
+    /// Returns `optional_type(inner)`.
     pub fn optional(inner: Type) -> Type {
         Type::Optional(Arc::new(inner))
     }
@@ -71,18 +71,18 @@ impl Type {
         matches!(self, Type::Dyn | Type::Any | Type::Error)
     }
 
-    /// The type of a field of a struct; none when it has no such field.
+    /// Returns the type of a field of a struct, `None` for an unknown field.
     pub(crate) fn struct_field(name: &str, field: &str) -> Option<Type> {
         match (name, field) {
             ("JSONPatch", "op" | "path" | "from") => Some(Type::String),
             ("JSONPatch", "value") => Some(Type::Dyn),
             ("JSONPatch", _) => None,
-            // An `Object` is whatever the policy says; the server looks at it when it is applied.
+            // Fields of `Object` are not declared; they are checked when the result is applied.
             _ => Some(Type::Dyn),
         }
     }
 
-    /// Whether values are of a fixed size.
+    /// Whether values have a fixed size.
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
             Type::Bool
@@ -96,7 +96,7 @@ impl Type {
         }
     }
 
-    /// Whether `null` may stand for a value of it.
+    /// Whether `null` is assignable to it.
     pub(crate) fn is_nullable(&self) -> bool {
         matches!(
             self,
@@ -110,7 +110,7 @@ impl Type {
         )
     }
 
-    /// The name of the type of a value, as `type(value)` has it.
+    /// Returns the type name, as `type(value)` shows it.
     pub(crate) fn runtime_name(&self) -> &str {
         match self {
             Type::Dyn | Type::Any | Type::Error | Type::Param(_) => "dyn",
@@ -153,44 +153,44 @@ impl fmt::Display for Type {
     }
 }
 
-/// An object type: its name in messages and its fields.
+/// An object type: a name for messages, and fields.
 pub struct ObjectType {
     name: Str,
     /// Invariant: sorted by name.
-    fields: Vec<DeclaredField>,
+    fields: Vec<DeclField>,
 }
 
 /// A field of an [`ObjectType`].
 #[derive(Clone, Debug)]
-pub struct DeclaredField {
-    /// As expressions name it; [`escape`] makes this from the property's name.
+pub struct DeclField {
+    /// The name in expressions: the property's name after [`escape`].
     pub name: Str,
-    /// As the property is called in the object.
+    /// The name of the property in the object.
     pub property: Str,
-    /// What it holds.
-    pub declared: Arc<Declared>,
+    /// Its type.
+    pub decl_type: Arc<DeclType>,
 }
 
 impl ObjectType {
-    /// Makes the type from its fields; of two with one name, one is kept.
-    pub fn new(name: impl Into<Str>, mut fields: Vec<DeclaredField>) -> Self {
+    /// Creates an object type. Of two fields with one name, one is kept.
+    pub fn new(name: impl Into<Str>, mut fields: Vec<DeclField>) -> Self {
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         fields.dedup_by(|a, b| a.name == b.name);
         ObjectType { name: name.into(), fields }
     }
 
-    /// The name in messages.
+    /// Returns the name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The fields, sorted by name.
-    pub fn fields(&self) -> &[DeclaredField] {
+    /// Returns the fields, sorted by name.
+    pub fn fields(&self) -> &[DeclField] {
         &self.fields
     }
 
-    /// The field that expressions call `name`.
-    pub fn field(&self, name: &str) -> Option<&DeclaredField> {
+    /// Returns the field with this name in expressions.
+    pub fn field(&self, name: &str) -> Option<&DeclField> {
         let at = self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok()?;
         self.fields.get(at)
     }
@@ -208,79 +208,79 @@ impl fmt::Debug for ObjectType {
     }
 }
 
-/// What a schema says of a value: how JSON becomes a value of the language, and how large it may be.
+/// The type that a schema declares for a value: how JSON is converted, and the maximum size
+/// (upstream's `DeclType`).
 #[derive(Clone, Debug)]
-pub struct Declared {
-    /// Its form.
+pub struct DeclType {
+    /// The shape of the value.
     pub shape: Shape,
-    /// Whether `null` may stand there.
+    /// Whether the value may be `null`.
     pub nullable: bool,
-    /// The most items, properties or bytes it has; 0 for what has no size. Upstream counts four bytes for
-    /// each character that `maxLength` allows.
+    /// Maximum number of items, properties or bytes; 0 for values without a size. Upstream counts
+    /// four bytes per character of `maxLength`.
     pub size_max: u64,
 }
 
-/// The form of a [`Declared`] value.
+/// The shape of a [`DeclType`].
 #[derive(Clone, Debug)]
 pub enum Shape {
-    /// Whatever the JSON is: maps, lists, strings, numbers.
+    /// Any JSON value.
     Dyn,
-    /// The same, where expressions are checked as if it was of a type: a value that another expression
-    /// computes.
-    Computed(Type),
+    /// Any JSON value; expressions are checked as if it had this type.
+    CheckedAs(Type),
     /// An integer or a string.
     IntOrString,
     /// A boolean.
     Bool,
     /// An integer.
     Int,
-    /// A number; integers become doubles.
+    /// A number; integers are converted to doubles.
     Double,
-    /// Text.
+    /// A string.
     String,
-    /// Bytes, in JSON as base64.
+    /// Bytes; base64 in JSON.
     Bytes,
-    /// A point in time, in JSON as RFC 3339.
+    /// A timestamp; RFC 3339 in JSON.
     Timestamp,
-    /// A date, in JSON as `2006-01-02`.
+    /// A date; `2006-01-02` in JSON.
     Date,
-    /// A span, in JSON as Go writes it.
+    /// A duration; Go's format in JSON.
     Duration,
     /// A list.
-    List(Arc<Declared>, ListKind),
+    List(Arc<DeclType>, ListKind),
     /// A map from strings.
-    Map(Arc<Declared>),
+    Map(Arc<DeclType>),
     /// An object with known fields.
     Object(Arc<ObjectType>),
 }
 
-/// How a list is compared and added to: `x-kubernetes-list-type`.
+/// How lists are compared and concatenated: `x-kubernetes-list-type`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ListKind {
-    /// By place.
+    /// By position.
     Atomic,
-    /// As a set of its items.
+    /// As a set.
     Set,
-    /// By the values of these properties of its items.
+    /// By the values of these key properties.
     Map(Vec<Str>),
 }
 
-impl Declared {
-    /// A value of this shape that is never null.
+impl DeclType {
+    /// Returns a type of this shape that is not nullable.
     pub fn new(shape: Shape) -> Self {
-        Declared { shape, nullable: false, size_max: 0 }
+        DeclType { shape, nullable: false, size_max: 0 }
     }
 
-    /// The same with a maximum size.
+    /// Returns the type with a maximum size.
     pub fn with_size_max(self, size_max: u64) -> Self {
-        Declared { size_max, ..self }
+        DeclType { size_max, ..self }
     }
 
-    /// The type of expressions that give this value.
+    /// Returns the expression type of values.
     pub fn ty(&self) -> Type {
         match &self.shape {
             Shape::Dyn | Shape::IntOrString => Type::Dyn,
-            Shape::Computed(ty) => ty.clone(),
+            Shape::CheckedAs(ty) => ty.clone(),
             Shape::Bool => Type::Bool,
             Shape::Int => Type::Int,
             Shape::Double => Type::Double,
@@ -295,7 +295,7 @@ impl Declared {
     }
 }
 
-/// Words that no expression can use as a name.
+/// Reserved words, which cannot be identifiers.
 const KEYWORDS: [&str; 21] = [
     "true",
     "false",
@@ -320,8 +320,8 @@ const KEYWORDS: [&str; 21] = [
     "while",
 ];
 
-/// How expressions name a property: `a-b` is `a__dash__b`, `namespace` is `__namespace__`. None when the
-/// property cannot be named.
+/// Escapes a property name as an identifier: `a-b` becomes `a__dash__b`, `namespace` becomes
+/// `__namespace__`. Returns `None` if the name cannot be escaped.
 pub fn escape(property: &str) -> Option<String> {
     let first = property.chars().next()?;
     if KEYWORDS.contains(&property) {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn types_print_as_upstream() {
+    fn types_print_as_in_upstream() {
         let check = |ty: Type, expected: &str| assert_eq!(ty.to_string(), expected);
         check(Type::map(Type::String, Type::list(Type::Dyn)), "map(string, list(dyn))");
         check(Type::optional(Type::Timestamp), "optional_type(timestamp)");

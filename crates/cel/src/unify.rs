@@ -1,14 +1,14 @@
-//! Which type may stand for which: assignability with type variables, as cel-go decides it.
+//! Assignability of types with type variables, as cel-go decides it.
 
 use crate::types::Type;
 use std::sync::Arc;
 
-/// What type variables stand for so far.
+/// The current bindings of type variables.
 #[derive(Debug, Default)]
 pub(crate) struct Bindings {
     /// By variable.
     bound: Vec<Option<Type>>,
-    /// Bindings that were replaced, to take a failed attempt back.
+    /// Previous bindings, to undo a failed attempt.
     trail: Vec<(u32, Option<Type>)>,
 }
 
@@ -18,12 +18,12 @@ impl Bindings {
         Type::Param((self.bound.len() - 1) as u32)
     }
 
-    /// The type with parameters `0..count` replaced by fresh variables, which begin at `base`.
+    /// Returns the type with its parameters replaced by the fresh variables that begin at `base`.
     pub(crate) fn instantiate(ty: &Type, base: u32) -> Type {
         replace(ty, &|number| Some(Type::Param(base + number)))
     }
 
-    /// Makes `count` fresh variables and returns the first.
+    /// Creates `count` fresh variables and returns the first.
     pub(crate) fn fresh_range(&mut self, count: u32) -> u32 {
         let base = self.bound.len() as u32;
         self.bound.resize(self.bound.len() + count as usize, None);
@@ -39,7 +39,8 @@ impl Bindings {
         self.trail.push((variable, old));
     }
 
-    /// The type with variables replaced by what they stand for; with `free_to_dyn`, free ones by `dyn`.
+    /// Returns the type with bound variables substituted. With `free_to_dyn`, unbound variables
+    /// become `dyn`.
     pub(crate) fn substitute(&self, ty: &Type, free_to_dyn: bool) -> Type {
         match ty {
             Type::Param(variable) => match self.get(*variable) {
@@ -54,12 +55,12 @@ impl Bindings {
         }
     }
 
-    /// Whether a value of type `from` may stand where `to` is asked for; binds variables when it may.
+    /// Whether `from` is assignable to `to`. Binds variables on success.
     pub(crate) fn assign(&mut self, to: &Type, from: &Type) -> bool {
         self.assign_all(std::slice::from_ref(to), std::slice::from_ref(from))
     }
 
-    /// The same for lists of types, all or nothing.
+    /// Same as [`Bindings::assign`] for lists of types; on failure nothing is bound.
     pub(crate) fn assign_all(&mut self, to: &[Type], from: &[Type]) -> bool {
         let mark = self.trail.len();
         let fits = to.len() == from.len()
@@ -72,9 +73,9 @@ impl Bindings {
         fits
     }
 
-    fn is_assignable(&mut self, one: &Type, two: &Type) -> bool {
-        if let Type::Param(variable) = two {
-            let (valid, was_bound) = self.is_substitution(one, *variable);
+    fn is_assignable(&mut self, left: &Type, right: &Type) -> bool {
+        if let Type::Param(variable) = right {
+            let (valid, was_bound) = self.is_substitution(left, *variable);
             if valid {
                 return true;
             }
@@ -82,26 +83,25 @@ impl Bindings {
                 return false;
             }
         }
-        if let Type::Param(variable) = one {
-            return self.is_substitution(two, *variable).0;
+        if let Type::Param(variable) = left {
+            return self.is_substitution(right, *variable).0;
         }
-        if one.is_dyn_or_error() || two.is_dyn_or_error() {
+        if left.is_dyn_or_error() || right.is_dyn_or_error() {
             return true;
         }
-        match (one, two) {
+        match (left, right) {
             (Type::Null, other) | (other, Type::Null) => other.is_nullable(),
-            (Type::List(one), Type::List(two)) | (Type::Optional(one), Type::Optional(two)) => {
-                self.is_assignable(one, two)
-            }
+            (Type::List(left), Type::List(right))
+            | (Type::Optional(left), Type::Optional(right)) => self.is_assignable(left, right),
             (Type::Map(one_key, one_value), Type::Map(two_key, two_value)) => {
                 self.is_assignable(one_key, two_key) && self.is_assignable(one_value, two_value)
             }
             (Type::Type(_), Type::Type(_)) => true,
-            _ => one == two,
+            _ => left == right,
         }
     }
 
-    /// Whether the variable may stand for `ty`, and whether it stood for something before.
+    /// Whether the variable can be bound to `ty`, and whether it was bound before.
     fn is_substitution(&mut self, ty: &Type, variable: u32) -> (bool, bool) {
         if *ty == Type::Param(variable) {
             return (true, true);
@@ -139,24 +139,24 @@ impl Bindings {
     }
 }
 
-/// Of two types that agree, the one that says less.
-pub(crate) fn most_general<'a>(one: &'a Type, two: &'a Type) -> &'a Type {
-    if is_equal_or_less_specific(one, two) { one } else { two }
+/// Returns the more general of two compatible types.
+pub(crate) fn most_general<'a>(left: &'a Type, right: &'a Type) -> &'a Type {
+    if is_equal_or_less_specific(left, right) { left } else { right }
 }
 
-fn is_equal_or_less_specific(one: &Type, two: &Type) -> bool {
-    match (one, two) {
+fn is_equal_or_less_specific(left: &Type, right: &Type) -> bool {
+    match (left, right) {
         (Type::Dyn | Type::Any | Type::Param(_), _) => true,
         (_, Type::Dyn | Type::Any | Type::Param(_)) => false,
-        (Type::List(one), Type::List(two)) | (Type::Optional(one), Type::Optional(two)) => {
-            is_equal_or_less_specific(one, two)
+        (Type::List(left), Type::List(right)) | (Type::Optional(left), Type::Optional(right)) => {
+            is_equal_or_less_specific(left, right)
         }
         (Type::Map(one_key, one_value), Type::Map(two_key, two_value)) => {
             is_equal_or_less_specific(one_key, two_key)
                 && is_equal_or_less_specific(one_value, two_value)
         }
         (Type::Type(_), Type::Type(_)) => true,
-        _ => one == two,
+        _ => left == right,
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn null_stands_for_objects_and_not_for_numbers() {
+    fn null_is_assignable_to_objects_but_not_to_numbers() {
         let mut bindings = Bindings::default();
         assert!(bindings.assign(&Type::Duration, &Type::Null));
         assert!(bindings.assign(&Type::Null, &Type::Opaque("net.IP")));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_never_holds_itself() {
+    fn type_variable_cannot_contain_itself() {
         let mut bindings = Bindings::default();
         let var = bindings.fresh();
         assert!(!bindings.assign(&var, &Type::list(var.clone())));

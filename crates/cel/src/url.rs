@@ -1,4 +1,4 @@
-//! `kubernetes.URL`: a URL as Go's `url.ParseRequestURI` reads it.
+//! `kubernetes.URL`: a URL as Go's `url.ParseRequestURI` parses it.
 
 use keelson_meta::Str;
 
@@ -9,12 +9,12 @@ pub struct Url {
     pub(crate) host: Str,
     pub(crate) escaped_path: Str,
     pub(crate) query: Str,
-    /// What it was parsed from; equal texts are equal URLs.
+    /// The source text.
     text: Str,
 }
 
 impl Url {
-    /// Reads an absolute URL or an absolute path; the error is Go's.
+    /// Parses an absolute URL or an absolute path. Returns Go's error message.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let fault = |why: &str| Err(format!("parse {text:?}: {why}"));
         if text.chars().any(|c| c.is_ascii_control()) {
@@ -39,7 +39,7 @@ impl Url {
             text: text.into(),
         };
         if !rest.starts_with('/') {
-            // A URL such as `mailto:a` has neither host nor path.
+            // An opaque URL such as `mailto:a` has no host and no path.
             return Ok(url("", ""));
         }
         let (authority, path) = match rest.strip_prefix("//") {
@@ -117,7 +117,7 @@ fn check_port(text: &str) -> Result<(), String> {
     Err(format!("invalid port {text:?} after host"))
 }
 
-/// The first percent sign that two hexadecimal digits do not follow, with what follows it.
+/// Returns the first invalid percent escape.
 fn bad_escape(text: &str) -> Option<String> {
     for (at, _) in text.match_indices('%') {
         let two = text.as_bytes().get(at + 1..at + 3);
@@ -128,7 +128,7 @@ fn bad_escape(text: &str) -> Option<String> {
     None
 }
 
-/// The path with what may not stand in one escaped; one that is escaped already stays.
+/// Percent-encodes characters that a path cannot contain. Existing escapes are kept.
 fn escape_path(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -166,13 +166,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_read_as_in_go() {
+    fn urls_parse_as_in_go() {
         let check = |text: &str, expected: Result<(&str, &str, &str, &str), &str>| {
             let found = Url::parse(text);
-            let shown = found.as_ref().map(|url| {
+            let parts = found.as_ref().map(|url| {
                 (url.scheme.as_str(), url.hostname(), url.port(), url.escaped_path.as_str())
             });
-            assert_eq!(shown.map_err(String::as_str), expected, "{text}");
+            assert_eq!(parts.map_err(String::as_str), expected, "{text}");
         };
         check("https://a:80/p%20q?x=1", Ok(("https", "a", "80", "/p%20q")));
         check("https://user@[::1]:80/", Ok(("https", "::1", "80", "/")));

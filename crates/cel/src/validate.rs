@@ -1,16 +1,16 @@
-//! Looks at constants that can never work: durations, timestamps, patterns, format strings, and literals
-//! whose elements are of different types.
+//! Validators of constants, as in apiserver's CEL environment: durations, timestamps, regular
+//! expressions, format strings, and literals with elements of different types.
 
-use crate::ast::{Expr, Id, Kind};
+use crate::ast::{Expr, ExprKind, Id};
 use crate::checker::{Checked, Reference};
 use crate::functions;
 use crate::functions::strings::text_format::{self, Clause};
+use crate::issues::Issues;
 use crate::literal::Literal;
-use crate::source::Issues;
 use crate::types::Type;
 use crate::value::{Text, Val};
 
-/// Reports what is wrong with the constants of a checked expression.
+/// Reports the invalid constants of a checked expression.
 pub(crate) fn validate(checked: &Checked, issues: &mut Issues) {
     let mut validator = Validator { checked, issues, formats: 0 };
     validator.visit(&checked.root);
@@ -19,7 +19,7 @@ pub(crate) fn validate(checked: &Checked, issues: &mut Issues) {
 struct Validator<'a> {
     checked: &'a Checked,
     issues: &'a mut Issues,
-    /// How many calls of `format` are around: what is formatted may be of different types.
+    /// Number of enclosing `format` calls; their arguments may be of different types.
     formats: usize,
 }
 
@@ -29,14 +29,14 @@ impl Validator<'_> {
     }
 
     fn visit(&mut self, expr: &Expr) {
-        crate::stack::with_room(|| self.visit_node(expr));
+        crate::stack::ensure_sufficient_stack(|| self.visit_node(expr));
     }
 
     fn visit_node(&mut self, expr: &Expr) {
         match &expr.kind {
-            Kind::Error | Kind::Literal(_) | Kind::Ident(_) => {}
-            Kind::Select { operand, .. } => self.visit(operand),
-            Kind::Call { function, target, args } => {
+            ExprKind::Error | ExprKind::Literal(_) | ExprKind::Ident(_) => {}
+            ExprKind::Select { operand, .. } => self.visit(operand),
+            ExprKind::Call { function, target, args } => {
                 let formats = usize::from(function == "format");
                 self.formats += formats;
                 if let Some(target) = target {
@@ -46,12 +46,12 @@ impl Validator<'_> {
                 self.formats -= formats;
                 self.call(expr, target.as_deref(), args);
             }
-            Kind::List(items) => {
+            ExprKind::List(items) => {
                 items.iter().for_each(|item| self.visit(&item.expr));
                 let elements = items.iter().map(|item| (&item.expr, item.optional));
                 self.homogeneous(elements.collect());
             }
-            Kind::Map(entries) => {
+            ExprKind::Map(entries) => {
                 for entry in entries {
                     self.visit(&entry.key);
                     self.visit(&entry.value);
@@ -60,11 +60,17 @@ impl Validator<'_> {
                 let values = entries.iter().map(|entry| (&entry.value, entry.optional));
                 self.homogeneous(values.collect());
             }
-            Kind::Struct { fields, .. } => {
+            ExprKind::Struct { fields, .. } => {
                 fields.iter().for_each(|field| self.visit(&field.value));
             }
-            Kind::Fold(fold) => {
-                for part in [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result] {
+            ExprKind::Comprehension(comprehension) => {
+                for part in [
+                    &comprehension.range,
+                    &comprehension.init,
+                    &comprehension.condition,
+                    &comprehension.step,
+                    &comprehension.result,
+                ] {
                     self.visit(part);
                 }
             }
@@ -113,7 +119,8 @@ impl Validator<'_> {
     }
 
     fn format(&mut self, call: Id, target: &Expr, values: &Expr) {
-        let (Some(Val::String(text)), Kind::List(items)) = (constant(target), &values.kind) else {
+        let (Some(Val::String(text)), ExprKind::List(items)) = (constant(target), &values.kind)
+        else {
             return;
         };
         let clauses = match text_format::parse(text.as_str()) {
@@ -128,7 +135,7 @@ impl Validator<'_> {
             };
             at += 1;
             let ty = self.checked.ty(item.expr.id).clone();
-            if let Some(why) = text_format::type_fault(verb, &ty) {
+            if let Some(why) = text_format::type_error(verb, &ty) {
                 let message = format!("error during formatting: {why}");
                 return self.report(item.expr.id, message);
             }
@@ -138,8 +145,8 @@ impl Validator<'_> {
 
 fn constant(expr: &Expr) -> Option<Val<'static>> {
     match &expr.kind {
-        Kind::Literal(Literal::String(text)) => Some(Val::String(Text::Owned(text.clone()))),
-        Kind::Literal(Literal::Int(number)) => Some(Val::Int(*number)),
+        ExprKind::Literal(Literal::String(text)) => Some(Val::String(Text::Owned(text.clone()))),
+        ExprKind::Literal(Literal::Int(number)) => Some(Val::Int(*number)),
         _ => None,
     }
 }

@@ -1,5 +1,5 @@
-//! [`Val`]: what an expression evaluates to. Values of an object borrow from it; nothing is copied until
-//! an expression makes something new.
+//! [`Val`]: the values of expressions. Values of an object borrow from it; only new values are
+//! allocated.
 
 mod json;
 
@@ -8,7 +8,7 @@ pub use json::adapt;
 use crate::authorizer::AuthorizerVal;
 use crate::format::NamedFormat;
 use crate::semver::Semver;
-use crate::types::{Declared, ListKind, ObjectType, Type};
+use crate::types::{DeclType, ListKind, ObjectType, Type};
 use crate::url::Url;
 use keelson_meta::ip::Cidr;
 use keelson_meta::time::{GoDuration, Timestamp};
@@ -16,16 +16,16 @@ use keelson_meta::{Quantity, Str, Value};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A value of the language.
+/// A CEL value.
 #[derive(Clone, Debug)]
 pub enum Val<'a> {
     /// `null`.
     Null,
     /// A boolean.
     Bool(bool),
-    /// An integer with a sign.
+    /// A signed integer.
     Int(i64),
-    /// An integer without a sign.
+    /// An unsigned integer.
     Uint(u64),
     /// A float.
     Double(f64),
@@ -33,9 +33,9 @@ pub enum Val<'a> {
     String(Text<'a>),
     /// Bytes.
     Bytes(Arc<[u8]>),
-    /// A point in time.
+    /// A timestamp.
     Timestamp(Timestamp),
-    /// A span of time.
+    /// A duration.
     Duration(GoDuration),
     /// A list.
     List(List<'a>),
@@ -43,23 +43,23 @@ pub enum Val<'a> {
     Map(Map<'a>),
     /// A type.
     Type(Arc<Type>),
-    /// A value or none.
+    /// An optional value.
     Optional(Option<Arc<Val<'a>>>),
-    /// A value of a library.
+    /// A library value.
     Opaque(Arc<Opaque<'a>>),
 }
 
-/// Text that is borrowed from an object or an expression, or was made while evaluating.
+/// Text, borrowed from an object or expression, or created at evaluation.
 #[derive(Clone, Debug)]
 pub enum Text<'a> {
-    /// Text of an object or of the expression.
+    /// Borrowed from an object or expression.
     Borrowed(&'a str),
-    /// Text that was made.
+    /// Text created at evaluation.
     Owned(Str),
 }
 
 impl Text<'_> {
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         match self {
             Text::Borrowed(text) => text,
@@ -68,47 +68,47 @@ impl Text<'_> {
     }
 }
 
-/// A list of an object, or one that was made while evaluating.
+/// A list, borrowed from an object or created at evaluation.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
-    /// Items of an object.
+    /// A list of an object.
     Json {
         /// The items.
         items: &'a [Value],
-        /// What the schema says of each.
-        item: Option<&'a Declared>,
-        /// How it is compared and added to.
+        /// The type of the items; `None` without a schema.
+        item: Option<&'a DeclType>,
+        /// The list type.
         kind: &'a ListKind,
     },
-    /// Items that were made.
+    /// A list created at evaluation.
     Owned(Arc<Vec<Val<'a>>>),
-    /// Two lists as one: adding lists copies nothing, as it costs next to nothing.
-    Joined(Arc<Joined<'a>>),
+    /// A concatenation. It copies nothing, because its cost does not depend on the size.
+    Concat(Arc<ConcatList<'a>>),
 }
 
-/// Two lists, one behind the other.
+/// The concatenation of two lists.
 #[derive(Debug)]
-pub struct Joined<'a> {
+pub struct ConcatList<'a> {
     left: List<'a>,
     right: List<'a>,
-    /// Saturates: doubling a list costs little, so its length may be beyond all counting.
+    /// Saturates: repeated doubling costs little and can exceed `usize`.
     len: usize,
 }
 
-/// A map of an object, or one that was made while evaluating.
+/// A map, borrowed from an object or created at evaluation.
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
     /// A JSON map without a schema.
     Plain(&'a keelson_meta::Map),
-    /// A JSON map whose values have one schema.
-    Values(&'a keelson_meta::Map, &'a Declared),
+    /// A JSON map whose values have one type.
+    Values(&'a keelson_meta::Map, &'a DeclType),
     /// An object with declared fields.
     Object(&'a keelson_meta::Map, &'a ObjectType),
-    /// Entries that were made.
+    /// A map created at evaluation.
     Owned(Arc<OwnedMap<'a>>),
 }
 
-/// Values of libraries.
+/// A library value.
 #[derive(Debug)]
 pub enum Opaque<'a> {
     /// `kubernetes.Quantity`.
@@ -123,16 +123,16 @@ pub enum Opaque<'a> {
     Semver(Semver),
     /// `kubernetes.NamedFormat`.
     Format(&'static NamedFormat),
-    /// The authorizer and what is built from it.
+    /// The authorizer, and the checks and decisions made with it.
     Authorizer(AuthorizerVal<'a>),
 }
 
-/// Why an expression has no value.
+/// An evaluation error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EvalError(Box<Fault>);
+pub struct EvalError(Box<ErrorInner>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Fault {
+struct ErrorInner {
     message: String,
     cause: Cause,
 }
@@ -144,29 +144,29 @@ enum Cause {
     Interrupt,
 }
 
-/// What evaluating gives.
-pub type Evaluated<'a> = Result<Val<'a>, EvalError>;
+/// The result of an evaluation.
+pub type EvalResult<'a> = Result<Val<'a>, EvalError>;
 
 impl EvalError {
-    /// An error of a value: another operand of `&&` or `||` may still decide.
+    /// Creates an ordinary error: an operand of `&&` or `||` that decides the result hides it.
     #[cold]
     pub fn new(message: impl Into<String>) -> Self {
-        EvalError(Box::new(Fault { message: message.into(), cause: Cause::Value }))
+        EvalError(Box::new(ErrorInner { message: message.into(), cause: Cause::Value }))
     }
 
     #[cold]
     pub(crate) fn cost_limit() -> Self {
         let message = "operation cancelled: actual cost limit exceeded".to_owned();
-        EvalError(Box::new(Fault { message, cause: Cause::CostLimit }))
+        EvalError(Box::new(ErrorInner { message, cause: Cause::CostLimit }))
     }
 
     #[cold]
     pub(crate) fn interrupted() -> Self {
         let message = "operation interrupted".to_owned();
-        EvalError(Box::new(Fault { message, cause: Cause::Interrupt }))
+        EvalError(Box::new(ErrorInner { message, cause: Cause::Interrupt }))
     }
 
-    /// The function has nothing to do with values of the first argument's type.
+    /// No overload of the function takes the first argument.
     #[cold]
     pub(crate) fn no_overload_of(function: &str) -> Self {
         EvalError::new(format!("{NO_SUCH_OVERLOAD}: {function}"))
@@ -177,23 +177,24 @@ impl EvalError {
         EvalError::new(NO_SUCH_OVERLOAD)
     }
 
-    /// Whether evaluation ended because it cost too much.
+    /// Whether the cost limit was exceeded.
     pub fn is_cost_limit(&self) -> bool {
         self.0.cause == Cause::CostLimit
     }
 
-    /// Whether evaluation ended before the expression was done.
+    /// Whether the evaluation was cancelled, by a limit or an interrupt. No operator hides this
+    /// error.
     pub fn is_cancelled(&self) -> bool {
         self.0.cause != Cause::Value
     }
 
-    /// The message.
+    /// Returns the message.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 }
 
-/// The message for arguments that fit no overload.
+/// The message when no overload matches the arguments.
 pub const NO_SUCH_OVERLOAD: &str = "no such overload";
 
 impl std::fmt::Display for EvalError {
@@ -204,18 +205,18 @@ impl std::fmt::Display for EvalError {
 
 impl std::error::Error for EvalError {}
 
-/// A key of a map, in a form in which equal keys are equal: `1` and `1u` are one key.
+/// A map key, normalized so that `1` and `1u` are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Key {
     Bool(bool),
     Number(i128),
-    /// The bits of a double that is no whole number.
+    /// The bits of a double with a fraction.
     Double(u64),
     String(Str),
 }
 
 impl Key {
-    /// The key that a value is, when it can be one; a double can when it is a whole number.
+    /// Returns the key for a value, `None` for types that cannot be keys.
     pub(crate) fn of(val: &Val<'_>) -> Option<Key> {
         Some(match val {
             Val::Bool(flag) => Key::Bool(*flag),
@@ -231,13 +232,13 @@ impl Key {
     }
 }
 
-/// A map that was made while evaluating, in the order of insertion.
+/// A map created at evaluation, in insertion order.
 #[derive(Clone, Debug, Default)]
 pub struct OwnedMap<'a> {
-    /// The type it is of, when it is a struct.
+    /// The name of its type, for a struct.
     type_name: Option<Str>,
     entries: Vec<(Val<'a>, Val<'a>)>,
-    /// Places by key.
+    /// Indices in `entries`, by key.
     places: std::collections::BTreeMap<Key, usize>,
 }
 
@@ -246,12 +247,12 @@ impl<'a> OwnedMap<'a> {
         OwnedMap { type_name: Some(name), ..OwnedMap::default() }
     }
 
-    /// The type that it was made as: `Object.spec`; none for maps.
+    /// Returns the type name of a struct such as `Object.spec`, `None` for a map.
     pub fn type_name(&self) -> Option<&str> {
         self.type_name.as_deref()
     }
 
-    /// Adds an entry; false when its key is there already.
+    /// Adds an entry. Returns false if the key exists.
     pub(crate) fn insert(&mut self, key: Key, name: Val<'a>, value: Val<'a>) -> bool {
         let place = self.entries.len();
         match self.places.entry(key) {
@@ -264,7 +265,7 @@ impl<'a> OwnedMap<'a> {
         }
     }
 
-    /// Adds an entry, in the place of one with the same key.
+    /// Adds or replaces an entry.
     pub(crate) fn set(&mut self, key: Key, name: Val<'a>, value: Val<'a>) {
         match self.places.get(&key) {
             Some(place) => self.entries[*place] = (name, value),
@@ -278,24 +279,24 @@ impl<'a> OwnedMap<'a> {
         self.places.get(key).map(|place| &self.entries[*place].1)
     }
 
-    /// Keys and values.
+    /// Returns the keys and values.
     pub fn entries(&self) -> &[(Val<'a>, Val<'a>)] {
         &self.entries
     }
 }
 
 impl<'a> Val<'a> {
-    /// Text that was made.
+    /// Text created at evaluation.
     pub fn text(text: impl Into<Str>) -> Self {
         Val::String(Text::Owned(text.into()))
     }
 
-    /// A list that was made.
+    /// Creates a list.
     pub fn list(items: Vec<Val<'a>>) -> Self {
         Val::List(List::Owned(Arc::new(items)))
     }
 
-    /// A map that was made; of two entries with one key the first stays.
+    /// Creates a map. The first of two entries with one key wins.
     pub fn map(entries: Vec<(Val<'a>, Val<'a>)>) -> Self {
         let mut out = OwnedMap::default();
         for (key, value) in entries {
@@ -314,7 +315,7 @@ impl<'a> Val<'a> {
         Val::Optional(Some(Arc::new(value)))
     }
 
-    /// The text, when it is one.
+    /// Returns the text of a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Val::String(text) => Some(text.as_str()),
@@ -322,7 +323,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// The boolean, when it is one.
+    /// Returns the value of a boolean.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Val::Bool(flag) => Some(*flag),
@@ -330,7 +331,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// Its type, as `type(value)` has it.
+    /// Returns the type, as `type(value)` shows it.
     pub fn ty(&self) -> Type {
         match self {
             Val::Null => Type::Null,
@@ -353,7 +354,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// What `size()` gives at evaluation; 1 for what has no size.
+    /// Returns the size for cost computation; 1 for values without a size.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Val::String(text) => count_chars(text.as_str()),
@@ -366,7 +367,7 @@ impl<'a> Val<'a> {
     }
 }
 
-/// Characters of a text.
+/// Returns the number of characters of a text.
 pub(crate) fn count_chars(text: &str) -> u64 {
     text.chars().count() as u64
 }
@@ -395,21 +396,21 @@ impl Opaque<'_> {
 }
 
 impl<'a> List<'a> {
-    /// Number of items.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         match self {
             List::Json { items, .. } => items.len(),
             List::Owned(items) => items.len(),
-            List::Joined(joined) => joined.len,
+            List::Concat(joined) => joined.len,
         }
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// This list with another behind it.
+    /// Concatenates two lists.
     pub(crate) fn join(self, other: List<'a>) -> List<'a> {
         if self.is_empty() {
             return other;
@@ -418,50 +419,50 @@ impl<'a> List<'a> {
             return self;
         }
         let len = self.len().saturating_add(other.len());
-        List::Joined(Arc::new(Joined { left: self, right: other, len }))
+        List::Concat(Arc::new(ConcatList { left: self, right: other, len }))
     }
 
-    /// The item at a place.
-    pub fn get(&self, at: usize) -> Option<Evaluated<'a>> {
+    /// Returns the item at an index.
+    pub fn get(&self, at: usize) -> Option<EvalResult<'a>> {
         match self {
             List::Json { items, item, .. } => items.get(at).map(|value| adapt(value, *item)),
             List::Owned(items) => items.get(at).cloned().map(Ok),
-            List::Joined(joined) => match at.checked_sub(joined.left.len()) {
+            List::Concat(joined) => match at.checked_sub(joined.left.len()) {
                 None => joined.left.get(at),
                 Some(rest) => joined.right.get(rest),
             },
         }
     }
 
-    /// All items.
-    pub fn iter(&self) -> impl Iterator<Item = Evaluated<'a>> + '_ {
-        Items { part: self, at: 0, behind: vec![] }
+    /// Iterates over the items.
+    pub fn iter(&self) -> impl Iterator<Item = EvalResult<'a>> + '_ {
+        Items { part: self, at: 0, pending: vec![] }
     }
 
-    /// All items as a vector.
+    /// Returns the items as a vector.
     pub(crate) fn to_vec(&self) -> Result<Vec<Val<'a>>, EvalError> {
         match self {
-            List::Json { .. } | List::Joined(_) => self.iter().collect(),
+            List::Json { .. } | List::Concat(_) => self.iter().collect(),
             List::Owned(items) => Ok(items.to_vec()),
         }
     }
 }
 
-/// Walks over a list, however it was put together.
+/// Iterates over a list; concatenations are flattened without recursion.
 struct Items<'v, 'a> {
     part: &'v List<'a>,
     at: usize,
-    /// Parts that follow, the next one last.
-    behind: Vec<&'v List<'a>>,
+    /// The lists that follow, next one last.
+    pending: Vec<&'v List<'a>>,
 }
 
 impl<'a> Iterator for Items<'_, 'a> {
-    type Item = Evaluated<'a>;
+    type Item = EvalResult<'a>;
 
-    fn next(&mut self) -> Option<Evaluated<'a>> {
+    fn next(&mut self) -> Option<EvalResult<'a>> {
         loop {
-            if let List::Joined(joined) = self.part {
-                self.behind.push(&joined.right);
+            if let List::Concat(joined) = self.part {
+                self.pending.push(&joined.right);
                 self.part = &joined.left;
                 continue;
             }
@@ -469,14 +470,14 @@ impl<'a> Iterator for Items<'_, 'a> {
                 self.at += 1;
                 return Some(item);
             }
-            self.part = self.behind.pop()?;
+            self.part = self.pending.pop()?;
             self.at = 0;
         }
     }
 }
 
 impl<'a> Map<'a> {
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         match self {
             Map::Plain(map) | Map::Values(map, _) | Map::Object(map, _) => map.len(),
@@ -484,7 +485,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -496,22 +497,22 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value of a field or of a key that is text; none when it is absent.
-    pub fn field(&self, name: &str) -> Option<Evaluated<'a>> {
+    /// Returns the value of a field or of a string key.
+    pub fn field(&self, name: &str) -> Option<EvalResult<'a>> {
         match self {
             Map::Plain(map) => map.get(name).map(|value| adapt(value, None)),
-            Map::Values(map, declared) => map.get(name).map(|value| adapt(value, Some(declared))),
+            Map::Values(map, decl_type) => map.get(name).map(|value| adapt(value, Some(decl_type))),
             Map::Object(map, object) => {
                 let field = object.field(name)?;
                 let value = map.get(&field.property).filter(|value| !value.is_null())?;
-                Some(adapt(value, Some(&field.declared)))
+                Some(adapt(value, Some(&field.decl_type)))
             }
             Map::Owned(map) => map.get(&Key::String(name.into())).cloned().map(Ok),
         }
     }
 
-    /// The value of a key of any type; none when it is absent.
-    pub(crate) fn find(&self, key: &Val<'_>) -> Option<Evaluated<'a>> {
+    /// Returns the value of a key of any type.
+    pub(crate) fn find(&self, key: &Val<'_>) -> Option<EvalResult<'a>> {
         match (self, key) {
             (_, Val::String(text)) => self.field(text.as_str()),
             (Map::Owned(map), _) => map.get(&Key::of(key)?).cloned().map(Ok),
@@ -519,7 +520,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether a key is there. A field of an object that is null is not.
+    /// Whether a key exists. A null field of an object does not.
     pub(crate) fn contains(&self, key: &Val<'_>) -> bool {
         match (self, key) {
             (Map::Plain(map) | Map::Values(map, _), Val::String(text)) => {
@@ -531,7 +532,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The keys, in the map's order.
+    /// Returns the keys, in map order.
     pub(crate) fn keys(&self) -> Vec<Val<'a>> {
         fn text<'a>(key: &'a Str) -> Val<'a> {
             Val::String(Text::Borrowed(key.as_str()))
@@ -547,7 +548,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Keys with their values, in the map's order.
+    /// Returns the entries, in map order.
     pub fn entries(&self) -> Result<Vec<(Val<'a>, Val<'a>)>, EvalError> {
         if let Map::Owned(map) = self {
             return Ok(map.entries.clone());

@@ -1,4 +1,4 @@
-//! The authorizer library: expressions say for what, the caller answers.
+//! The authorizer library: expressions build checks, the caller's authorizer decides.
 
 use keelson_cel::{
     Authorizer, Check, Decision, Environment, Limits, Resource, Target, Type, Val, Version,
@@ -50,7 +50,7 @@ fn evaluate(text: &str) -> (Result<Option<bool>, String>, u64) {
 }
 
 #[test]
-fn checks_reach_the_authorizer_whole() {
+fn authorizer_receives_every_field_of_a_check() {
     let check = |text: &str, expected: bool| {
         assert_eq!(evaluate(text).0, Ok(Some(expected)), "{text}");
     };
@@ -71,7 +71,7 @@ fn checks_reach_the_authorizer_whole() {
 }
 
 #[test]
-fn two_checks_are_paid_for_and_no_third() {
+fn cost_limit_allows_two_authorization_checks() {
     let one = "authorizer.path('/healthz').check('get').allowed()";
     let (result, cost) = evaluate(one);
     assert_eq!(result, Ok(Some(true)));
@@ -82,7 +82,7 @@ fn two_checks_are_paid_for_and_no_third() {
 }
 
 #[test]
-fn names_that_cannot_be_are_refused() {
+fn invalid_names_are_rejected() {
     let check = |text: &str, expected: &str| {
         assert_eq!(evaluate(text).0, Err(expected.to_owned()), "{text}");
     };

@@ -1,4 +1,4 @@
-//! No expression takes more time, memory or stack than its limits pay for.
+//! No expression takes more time, memory or stack than its limits allow.
 
 use keelson_cel::{CompileError, Environment, Limits, NESTING_DEPTH_MAX, Type, Val, Version};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn evaluate(text: &str) -> Result<(String, u64), CompileError> {
 }
 
 #[test]
-fn nesting_ends_at_the_limit() {
+fn nesting_beyond_the_limit_is_rejected() {
     let nested = |open: &str, close: &str, depth: usize| {
         format!("{}x{} == 1", open.repeat(depth), close.repeat(depth))
     };
@@ -34,7 +34,7 @@ fn nesting_ends_at_the_limit() {
         ("optional.of(1).optMap(y, ", ").value()"),
         ("cel(x, ", ")"),
     ] {
-        // What is within the limit fits the stack, whatever it means.
+        // Within the limit it must not overflow the stack, whether it compiles or not.
         let _ = evaluate(&nested(open, close, 240));
         let error = evaluate(&nested(open, close, 300)).unwrap_err().to_string();
         assert!(error.contains(&message), "{open}: {error}");
@@ -51,7 +51,7 @@ fn nesting_ends_at_the_limit() {
 }
 
 #[test]
-fn a_tree_that_is_deeper_than_its_text_is_refused_or_fits_the_stack() {
+fn deep_trees_from_shallow_text_are_rejected_or_fit_the_stack() {
     let message = format!("expression recursion limit exceeded: {NESTING_DEPTH_MAX}");
     for (link, count) in [(".a", 240), (".map(y, [y])", 30), ("[0]", 240), (".filter(y, y)", 20)] {
         for levels in [5, 200] {
@@ -62,7 +62,7 @@ fn a_tree_that_is_deeper_than_its_text_is_refused_or_fits_the_stack() {
                 let long = shown.contains("code point size exceeds limit");
                 assert!(long || shown.contains(&message), "{link}: {shown}");
             }
-            // What is read so far is dropped when an error follows.
+            // The partial tree is dropped when an error follows.
             assert!(evaluate(&format!("{text} $")).is_err());
         }
         let long = format!("{}x{}", "(".repeat(200), format!("{})", link.repeat(30)).repeat(200));
@@ -71,13 +71,13 @@ fn a_tree_that_is_deeper_than_its_text_is_refused_or_fits_the_stack() {
 }
 
 #[test]
-fn long_chains_of_logical_operators_are_no_nesting() {
+fn chains_of_logical_operators_do_not_count_as_nesting() {
     let text = format!("true{}", " && true".repeat(5000));
     assert_eq!(evaluate(&text).unwrap(), ("Some(true)".to_owned(), 0));
 }
 
 #[test]
-fn an_optional_that_is_mapped_again_and_again_does_not_double_each_time() {
+fn repeated_opt_map_does_not_grow_exponentially() {
     let text = format!("optional.of(x){}.hasValue()", ".optMap(y, y)".repeat(60));
     let begun = Instant::now();
     let error = evaluate(&text).unwrap_err().to_string();
@@ -86,7 +86,7 @@ fn an_optional_that_is_mapped_again_and_again_does_not_double_each_time() {
 }
 
 #[test]
-fn lists_and_texts_that_double_end_at_the_cost_limit() {
+fn repeated_doubling_hits_the_cost_limit() {
     let doubled = |start: &str, each: &str, last: &str| {
         let nest = each.repeat(40);
         format!("[{start}]{nest}{last}")
@@ -119,7 +119,7 @@ fn lists_and_texts_that_double_end_at_the_cost_limit() {
 }
 
 #[test]
-fn a_list_that_doubles_costs_next_to_nothing_until_it_is_looked_at() {
+fn doubling_a_list_is_cheap_until_it_is_read() {
     let text = format!("[[1, 2]]{}[0].size() > 0", ".map(l, l + l)".repeat(80));
     let (shown, cost) = evaluate(&text).unwrap();
     assert_eq!(shown, "Some(true)");
@@ -127,7 +127,7 @@ fn a_list_that_doubles_costs_next_to_nothing_until_it_is_looked_at() {
 }
 
 #[test]
-fn an_evaluation_ends_when_it_is_interrupted() {
+fn interrupt_ends_evaluation() {
     let program = environment().compile("lists.range(10000).all(y, y >= 0)").unwrap().program;
     let variables = [None];
     let interrupted = || true;
@@ -149,7 +149,7 @@ fn the_cost_limit_is_exact() {
 }
 
 #[test]
-fn nothing_swallows_the_cost_limit() {
+fn no_operator_hides_the_cost_limit_error() {
     let spend = "lists.range(100000).all(y, y * 1 >= 0 && y * 1 >= 0)";
     for text in [
         format!("true || {spend}"),

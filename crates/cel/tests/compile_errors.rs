@@ -1,22 +1,22 @@
-//! What is said of expressions that do not compile, compared with kube-apiserver 1.36: places and messages
-//! of each error, as its answers to validation rules of a text field had them.
+//! Errors of expressions that do not compile, compared with kube-apiserver 1.36: positions and
+//! messages as in its responses to validation rules of a string field.
 
-use keelson_cel::{Declared, Environment, Shape, Version};
+use keelson_cel::{DeclType, Environment, Shape, Version};
 use std::sync::Arc;
 
 fn environment() -> Environment {
-    let text = Arc::new(Declared::new(Shape::String).with_size_max(1000));
+    let text = Arc::new(DeclType::new(Shape::String).with_size_max(1000));
     Environment::kubernetes(Version::NEW_EXPRESSIONS)
-        .with_declared("self", text.clone())
-        .with_declared("oldSelf", text)
+        .with_decl_type("self", text.clone())
+        .with_decl_type("oldSelf", text)
 }
 
-/// Stands in the table for what an expression can begin with.
-const BEGIN: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, \
+/// Replaced in the table by the tokens that can begin an expression.
+const EXPRESSION_START: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, \
                      NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 #[test]
-fn errors_are_those_of_kube_apiserver() {
+fn compile_errors_match_kube_apiserver() {
     let env = environment();
     let mut wrong = vec![];
     for (expr, wanted) in COMPILE_ERRORS {
@@ -32,7 +32,7 @@ fn errors_are_those_of_kube_apiserver() {
         if found.is_empty() {
             found = shown.clone();
         }
-        if found.replace(BEGIN, "BEGIN") != *wanted {
+        if found.replace(EXPRESSION_START, "BEGIN") != *wanted {
             wrong.push(format!("{expr}\n  wanted {wanted}\n  found  {found}"));
         }
     }
@@ -40,7 +40,7 @@ fn errors_are_those_of_kube_apiserver() {
 }
 
 #[test]
-fn a_whole_message_shows_the_line_and_a_mark() {
+fn message_shows_the_source_line_and_a_mark() {
     let error = environment().compile("math.abs(1) == 1").unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -50,7 +50,7 @@ fn a_whole_message_shows_the_line_and_a_mark() {
     );
 }
 
-/// Expressions and answers.
+/// Expressions and expected errors.
 const COMPILE_ERRORS: &[(&str, &str)] = &[
     ("1 +", "1:4: Syntax error: mismatched input '<EOF>' expecting BEGIN"),
     ("self.foo", "1:5: type 'string' does not support field selection"),

@@ -1,15 +1,16 @@
-//! Variables of admission policies: computed when they are read, once, and paid for where they are read.
+//! Variables of admission policies are evaluated on first read, once, and charged to the expression
+//! that reads them.
 
-use keelson_cel::admission::{Compiler, Expression, Inputs, Purpose, scope};
-use keelson_cel::{ComputedSet, Type, Version};
+use keelson_cel::admission::{Compiler, Expression, Inputs, Purpose, activation};
+use keelson_cel::{CompositedVariables, Type, Version};
 use keelson_meta::{Object, value};
 
 const BUDGET: u64 = 10_000;
 
-/// The value or error of an expression, and what the budget was charged.
+/// Returns the value or error of an expression, and its cost.
 fn evaluate(variables: &[(&str, &str)], text: &str) -> (Result<String, String>, u64) {
     let mut compiler = Compiler::policy(Version::STORED_EXPRESSIONS, false);
-    let mut computed = ComputedSet::new();
+    let mut computed = CompositedVariables::new();
     for (name, text) in variables {
         computed.push(compiler.variable(name, text));
     }
@@ -17,14 +18,15 @@ fn evaluate(variables: &[(&str, &str)], text: &str) -> (Result<String, String>, 
     let object = Object::from_value(value!({"a": 1, "list": [1, 2, 3]})).expect("a map");
     let inputs = Inputs { object: Some(&object.root), ..Inputs::default() };
     let given = inputs.variables();
-    let scope = scope(&given, &computed);
+    let activation = activation(&given, &computed);
     let mut budget = BUDGET;
-    let result = expression.evaluate(&scope, &mut budget).unwrap_or_else(|e| Err(e.to_string()));
+    let result =
+        expression.evaluate(&activation, &mut budget).unwrap_or_else(|e| Err(e.to_string()));
     (result.map(|val| val.as_str().unwrap_or_default().to_owned()), BUDGET - budget)
 }
 
 #[test]
-fn variables_are_computed_from_those_before() {
+fn variables_can_read_earlier_variables() {
     let variables = [("a", "object.a + 1"), ("b", "variables.a * 10")];
     assert_eq!(evaluate(&variables, "string(variables.b)").0, Ok("20".into()));
     assert_eq!(evaluate(&variables, "has(variables.a) ? 'yes' : 'no'").0, Ok("yes".into()));
@@ -33,12 +35,12 @@ fn variables_are_computed_from_those_before() {
 }
 
 #[test]
-fn a_variable_is_paid_for_once() {
+fn variable_cost_is_charged_once() {
     let variables = [("sum", "object.list.map(x, x * 2).sum()")];
     let (one, once) = evaluate(&variables, "string(variables.sum)");
     assert_eq!(one, Ok("12".into()));
     let (_, twice) = evaluate(&variables, "string(variables.sum + variables.sum)");
-    // Reading it costs two, adding costs one.
+    // Reading the variable again costs two, the addition one.
     assert_eq!(twice - once, 3);
     assert_eq!(evaluate(&variables, "'unread'").1, 0);
 }
@@ -64,7 +66,7 @@ fn errors_name_the_variable() {
 }
 
 #[test]
-fn of_two_variables_of_one_name_the_last_counts() {
+fn last_variable_of_a_name_wins() {
     let variables = [("a", "1"), ("b", "variables.a"), ("a", "2")];
     assert_eq!(evaluate(&variables, "string(variables.b)").0, Ok("2".into()));
     let error = evaluate(&[("a", "1"), ("a", "variables.a + 1")], "string(variables.a)").0;
@@ -93,7 +95,7 @@ fn variables_have_the_types_of_their_expressions() {
 }
 
 #[test]
-fn expressions_have_the_type_that_they_are_for() {
+fn expressions_must_return_the_type_of_their_purpose() {
     let compiler = Compiler::policy(Version::STORED_EXPRESSIONS, true);
     let check = |text: &str, purpose: Purpose, want: &str| {
         let found = compiler.compile(text, purpose);

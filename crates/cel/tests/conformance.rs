@@ -1,7 +1,7 @@
-//! The conformance tests of the expression language, as the cel-spec project publishes them in JSON.
+//! cel-spec's conformance tests, which that project publishes as JSON.
 //!
-//! They are not kept here. `KEELSON_CEL_TESTS` names their folder; else it is looked for beside the
-//! checkout. Tests that cannot pass are named in `LEFT_OUT`, each with the reason.
+//! They are not part of this repository. `KEELSON_CEL_TESTS` names their folder; the default is a
+//! folder beside the checkout. `SKIPPED` lists the tests that cannot pass, with the reason.
 
 use keelson_cel::{Environment, Library, Limits, Type, Val, Version};
 use serde_json::Value as Json;
@@ -10,21 +10,22 @@ use std::path::PathBuf;
 
 mod support;
 
-const STRINGS: &str = "Kubernetes has version 2 of cel-go's strings, which formats otherwise";
-const LENIENT_INDEX: &str = "an index behind the end is no error in Kubernetes' version of cel-go";
-const OWN_FUNCTIONS: &str = "the test declares functions of its own, which no environment can";
-const REPEATED_KEY: &str = "in a constant map the last entry with a key stays";
-const OTHERWISE: &str = "kube-apiserver 1.36 answers otherwise, and so do we";
-const FAULTY: &str = "the expression lacks the backslash that the answer has";
+const STRINGS: &str = "Kubernetes has version 2 of cel-go's strings, which formats differently";
+const LENIENT_INDEX: &str =
+    "an index beyond the end is not an error in Kubernetes' version of cel-go";
+const OWN_FUNCTIONS: &str = "the test declares functions, which an environment cannot do";
+const REPEATED_KEY: &str = "in a constant map the last entry of a key wins";
+const DIFFERENT: &str = "kube-apiserver 1.36 gives another result, and so does Keelson";
+const FAULTY: &str = "the expression lacks the backslash of the expected value";
 
-/// Tests that do not pass: file, name (with the section where names stand twice), reason.
-const LEFT_OUT: &[(&str, &str, &str)] = &[
-    ("fields", "map_bad_key_type_or_true", OTHERWISE),
+/// Tests that do not pass: file, name (with its section if the name is not unique), reason.
+const SKIPPED: &[(&str, &str, &str)] = &[
+    ("fields", "map_bad_key_type_or_true", DIFFERENT),
     ("fields", "map_value_repeat_key", REPEATED_KEY),
     ("fields", "map_value_repeat_key_heterogeneous", REPEATED_KEY),
-    ("network_ext", "ipv4_equals_ipv6", "Kubernetes refuses IPv4-mapped addresses"),
-    ("optionals", "map_null_entry_no_such_key", OTHERWISE),
-    ("optionals", "map_present_key_invalid_field", OTHERWISE),
+    ("network_ext", "ipv4_equals_ipv6", "Kubernetes rejects IPv4-mapped addresses"),
+    ("optionals", "map_null_entry_no_such_key", DIFFERENT),
+    ("optionals", "map_present_key_invalid_field", DIFFERENT),
     ("parse", "bytes_literals/triple_single_quoted_unescaped_punctuation", FAULTY),
     ("parse", "bytes_literals/triple_double_quoted_unescaped_punctuation", FAULTY),
     ("string_ext", "scientific notation formatting clause", STRINGS),
@@ -48,7 +49,8 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("type_deduction", "multiple_parameters_parameterized_ovl_2", OWN_FUNCTIONS),
 ];
 
-/// Tests of expressions that do not check are left out too: Kubernetes checks every expression.
+/// Whether a test disables type checking and its expression does not type-check. Such tests are
+/// skipped: Kubernetes checks every expression.
 fn is_unchecked(test: &Json) -> bool {
     test["disable_check"].as_bool() == Some(true)
         && environment(test).compile(test["expr"].as_str().unwrap_or_default()).is_err()
@@ -73,7 +75,7 @@ fn folder() -> Option<PathBuf> {
 }
 
 #[test]
-fn the_language_passes_its_conformance_tests() {
+fn cel_spec_conformance_tests_pass() {
     let Some(folder) = folder() else { return };
     let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
         .unwrap()
@@ -93,7 +95,7 @@ fn the_language_passes_its_conformance_tests() {
             let full = format!("{}/{name}", test["section"].as_str().unwrap_or_default());
             let count = counts.entry(file.clone()).or_default();
             let is = |rule: &str| rule == name || rule == full;
-            let named = LEFT_OUT.iter().any(|(of, rule, _)| *of == file && is(rule));
+            let named = SKIPPED.iter().any(|(of, rule, _)| *of == file && is(rule));
             match (run(test), named || is_unchecked(test)) {
                 (Ok(()), false) => count.0 += 1,
                 (Ok(()), true) if named => {
@@ -123,16 +125,16 @@ fn environment(test: &Json) -> Environment {
     if let Some(container) = test["container"].as_str() {
         env = env.with_container(container);
     }
-    let mut declared = vec![];
+    let mut decl_type = vec![];
     for variable in test["type_env"].as_array().into_iter().flatten() {
         let name = variable["name"].as_str().unwrap_or_default();
         if variable.get("ident").is_some() {
-            declared.push(name.to_owned());
+            decl_type.push(name.to_owned());
             env = env.with_variable(name, support::ty(&variable["ident"]["type"]));
         }
     }
     for name in test["bindings"].as_object().into_iter().flat_map(|map| map.keys()) {
-        if !declared.contains(name) {
+        if !decl_type.contains(name) {
             env = env.with_variable(name.as_str(), Type::Dyn);
         }
     }

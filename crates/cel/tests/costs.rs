@@ -1,33 +1,33 @@
-//! Static estimates, compared with those of kube-apiserver 1.36: the most that each expression costs for
-//! one item `x` of a list. They were read off its answers to CustomResourceDefinitions with such rules.
+//! Static estimates, compared with kube-apiserver 1.36: the maximum cost of each expression for one
+//! item `x` of a list, derived from its responses to CustomResourceDefinitions with such rules.
 
-use keelson_cel::{Declared, DeclaredField, Environment, ListKind, ObjectType, Shape, Version};
+use keelson_cel::{DeclField, DeclType, Environment, ListKind, ObjectType, Shape, Version};
 use std::sync::Arc;
 
-/// So many items that the factor by which the budget is exceeded is the cost of one.
+/// With this many items, the factor by which the budget is exceeded is the cost of one item.
 const ITEMS: u64 = 10_000_000;
 
-/// Upstream only says that the budget is exceeded more than a hundred times.
+/// Upstream only reports that the budget is exceeded more than a hundred times.
 const MORE: u64 = u64::MAX;
 
-fn declared(shape: Shape, size_max: u64) -> Arc<Declared> {
-    Arc::new(Declared::new(shape).with_size_max(size_max))
+fn decl_type(shape: Shape, size_max: u64) -> Arc<DeclType> {
+    Arc::new(DeclType::new(shape).with_size_max(size_max))
 }
 
-fn object(name: &str, fields: Vec<(&str, Arc<Declared>)>) -> Arc<Declared> {
-    let fields = fields.into_iter().map(|(name, declared)| DeclaredField {
+fn object(name: &str, fields: Vec<(&str, Arc<DeclType>)>) -> Arc<DeclType> {
+    let fields = fields.into_iter().map(|(name, decl_type)| DeclField {
         name: name.into(),
         property: name.into(),
-        declared,
+        decl_type,
     });
-    declared(Shape::Object(Arc::new(ObjectType::new(name, fields.collect()))), 0)
+    decl_type(Shape::Object(Arc::new(ObjectType::new(name, fields.collect()))), 0)
 }
 
-/// A list of objects. Strings have four times the size that their `maxLength` says.
-fn schema() -> Arc<Declared> {
-    let int = || declared(Shape::Int, 0);
-    let text = |size: u64| declared(Shape::String, size);
-    let list = |items, size| declared(Shape::List(items, ListKind::Atomic), size);
+/// A list of objects. The size of a string is four times its `maxLength`.
+fn schema() -> Arc<DeclType> {
+    let int = || decl_type(Shape::Int, 0);
+    let text = |size: u64| decl_type(Shape::String, size);
+    let list = |items, size| decl_type(Shape::List(items, ListKind::Atomic), size);
     let item = object(
         "item",
         vec![
@@ -36,17 +36,17 @@ fn schema() -> Arc<Declared> {
             ("u", text(3_145_726)),
             ("i", int()),
             ("j", int()),
-            ("b", declared(Shape::Bool, 0)),
-            ("n", declared(Shape::Double, 0)),
+            ("b", decl_type(Shape::Bool, 0)),
+            ("n", decl_type(Shape::Double, 0)),
             ("l", list(text(200), 3)),
             ("li", list(int(), 5)),
-            ("m", declared(Shape::Map(int()), 4)),
-            ("ms", declared(Shape::Map(text(120)), 4)),
+            ("m", decl_type(Shape::Map(int()), 4)),
+            ("ms", decl_type(Shape::Map(text(120)), 4)),
             ("o", object("o", vec![("p", int())])),
-            ("d", declared(Shape::Timestamp, 0)),
-            ("du", declared(Shape::Duration, 0)),
-            ("by", declared(Shape::Bytes, 40)),
-            ("x", declared(Shape::IntOrString, 3_145_726)),
+            ("d", decl_type(Shape::Timestamp, 0)),
+            ("du", decl_type(Shape::Duration, 0)),
+            ("by", decl_type(Shape::Bytes, 40)),
+            ("x", decl_type(Shape::IntOrString, 3_145_726)),
             ("en", text(3)),
             ("ip", text(156)),
         ],
@@ -55,10 +55,10 @@ fn schema() -> Arc<Declared> {
 }
 
 #[test]
-fn estimates_are_those_of_kube_apiserver() {
+fn estimates_match_kube_apiserver() {
     let env = Environment::kubernetes(Version::NEW_EXPRESSIONS)
-        .with_declared("self", schema())
-        .with_declared("oldSelf", schema());
+        .with_decl_type("self", schema())
+        .with_decl_type("oldSelf", schema());
     let mut wrong = vec![];
     for (expr, wanted) in ESTIMATES {
         let compiled = match env.compile(&format!("self.all(x, {expr})")) {
@@ -77,7 +77,7 @@ fn estimates_are_those_of_kube_apiserver() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), ESTIMATES.len(), wrong.join("\n"));
 }
 
-/// Expressions and what they cost.
+/// Expressions and their cost.
 const ESTIMATES: &[(&str, u64)] = &[
     ("x.i == x.j", 7),
     ("x.i == 1", 5),

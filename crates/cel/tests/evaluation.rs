@@ -1,18 +1,19 @@
-//! What expressions evaluate to, compared with kube-apiserver 1.36: booleans, errors, and texts (behind `= `),
-//! as its answers to validation rules and message expressions of a text field had them. The field is `a`.
+//! Results of expressions, compared with kube-apiserver 1.36: booleans, errors, and strings (after
+//! `= `), as in its responses to validation rules and message expressions of a string field. The
+//! field's value is `a`.
 
-use keelson_cel::{Declared, Environment, Limits, Shape, Val, Version};
+use keelson_cel::{DeclType, Environment, Limits, Shape, Val, Version};
 use std::sync::Arc;
 
 fn environment() -> Environment {
-    let text = Arc::new(Declared::new(Shape::String).with_size_max(1000));
+    let text = Arc::new(DeclType::new(Shape::String).with_size_max(1000));
     Environment::kubernetes(Version::NEW_EXPRESSIONS)
-        .with_declared("self", text.clone())
-        .with_declared("oldSelf", text)
+        .with_decl_type("self", text.clone())
+        .with_decl_type("oldSelf", text)
 }
 
 #[test]
-fn answers_are_those_of_kube_apiserver() {
+fn results_match_kube_apiserver() {
     let env = environment();
     let mut wrong = vec![];
     for (expr, wanted) in ANSWERS {
@@ -37,7 +38,7 @@ fn answers_are_those_of_kube_apiserver() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), ANSWERS.len(), wrong.join("\n"));
 }
 
-/// Expressions and answers.
+/// Expressions and expected results.
 const ANSWERS: &[(&str, &str)] = &[
     ("duration('1s') == null", "false"),
     ("dyn(1) == 'a'", "false"),

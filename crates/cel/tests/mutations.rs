@@ -11,7 +11,7 @@ fn environment() -> Environment {
 }
 
 #[test]
-fn structs_check_as_upstream() {
+fn struct_type_checks_match_upstream() {
     let env = environment();
     let check = |text: &str, expected: &str| {
         let found = match env.compile(text) {
@@ -51,7 +51,7 @@ fn structs_check_as_upstream() {
 }
 
 #[test]
-fn structs_are_made() {
+fn struct_literals_are_evaluated() {
     let env = environment();
     let check = |text: &str, expected: Value, cost: u64| {
         let program = env.compile(text).unwrap().program;
@@ -70,7 +70,7 @@ fn structs_are_made() {
 }
 
 #[test]
-fn a_struct_knows_its_type() {
+fn struct_value_has_its_type() {
     let program = environment().compile("Object{spec: Object.spec{}}").unwrap().program;
     let Ok(Val::Map(Map::Owned(object))) = program.evaluate(&[None], &Limits::default()).result
     else {
@@ -82,14 +82,14 @@ fn a_struct_knows_its_type() {
 }
 
 #[test]
-fn without_mutations_there_are_no_such_types() {
+fn object_types_need_mutations() {
     let env = Environment::kubernetes(Version::NEW_EXPRESSIONS);
     assert!(env.compile("Object{}").is_err());
     assert!(env.compile("JSONPatch{}").is_err());
 }
 
 #[test]
-fn an_older_version_has_fewer_libraries() {
+fn older_versions_have_fewer_libraries() {
     let has = |minor: u32, function: &str| {
         Environment::kubernetes(Version::minor(minor)).has_function(function)
     };

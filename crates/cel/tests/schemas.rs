@@ -1,31 +1,31 @@
-//! Objects with a schema: how JSON becomes values, compared with kube-apiserver 1.36.
+//! Objects with a schema: conversion of JSON to values, compared with kube-apiserver 1.36.
 
 use keelson_cel::{
-    Declared, DeclaredField, Environment, Limits, ListKind, ObjectType, Shape, Version, adapt,
-    escape, to_json,
+    DeclField, DeclType, Environment, Limits, ListKind, ObjectType, Shape, Version, adapt, escape,
+    to_json,
 };
 use keelson_meta::{Value, value};
 use std::sync::Arc;
 
-fn of(shape: Shape) -> Arc<Declared> {
-    Arc::new(Declared::new(shape).with_size_max(20))
+fn of(shape: Shape) -> Arc<DeclType> {
+    Arc::new(DeclType::new(shape).with_size_max(20))
 }
 
-fn nullable(shape: Shape) -> Arc<Declared> {
-    Arc::new(Declared { nullable: true, ..Declared::new(shape).with_size_max(20) })
+fn nullable(shape: Shape) -> Arc<DeclType> {
+    Arc::new(DeclType { nullable: true, ..DeclType::new(shape).with_size_max(20) })
 }
 
-fn object(name: &str, properties: Vec<(&str, Arc<Declared>)>) -> Arc<Declared> {
-    let field = |(property, declared): (&str, Arc<Declared>)| DeclaredField {
+fn object(name: &str, properties: Vec<(&str, Arc<DeclType>)>) -> Arc<DeclType> {
+    let field = |(property, decl_type): (&str, Arc<DeclType>)| DeclField {
         name: escape(property).expect("properties can be named").into(),
         property: property.into(),
-        declared,
+        decl_type,
     };
     let fields = properties.into_iter().map(field).collect();
     of(Shape::Object(Arc::new(ObjectType::new(name, fields))))
 }
 
-fn schema() -> Arc<Declared> {
+fn schema() -> Arc<DeclType> {
     let keyed = || {
         let item = object("self.lm.@idx", vec![("k", of(Shape::String)), ("v", of(Shape::Int))]);
         of(Shape::List(item, ListKind::Map(vec!["k".into()])))
@@ -70,7 +70,7 @@ fn instance() -> Value {
 fn answer(text: &str) -> String {
     let schema = schema();
     let env =
-        Environment::kubernetes(Version::NEW_EXPRESSIONS).with_declared("self", schema.clone());
+        Environment::kubernetes(Version::NEW_EXPRESSIONS).with_decl_type("self", schema.clone());
     let program = match env.compile(text) {
         Ok(compiled) => compiled.program,
         Err(error) => {
@@ -90,7 +90,7 @@ fn is_true(text: &str) {
 }
 
 #[test]
-fn lists_are_compared_and_added_by_their_type() {
+fn list_equality_and_concatenation_follow_the_list_type() {
     is_true("self.ls == ['b', 'a']");
     is_true("self.ls != ['a', 'b', 'b']");
     is_true("self.la != ['b', 'a']");
@@ -103,7 +103,7 @@ fn lists_are_compared_and_added_by_their_type() {
 }
 
 #[test]
-fn formats_give_values_of_their_types() {
+fn string_formats_become_typed_values() {
     is_true("self.n == 5.0");
     is_true("self.ios == 5 && self.ios2 == '50%'");
     is_true("self.dt == timestamp('2020-01-01T00:00:00Z')");
@@ -113,7 +113,7 @@ fn formats_give_values_of_their_types() {
 }
 
 #[test]
-fn a_field_that_is_null_is_absent_and_a_value_of_a_map_is_not() {
+fn null_fields_are_absent_and_null_map_values_are_not() {
     is_true("!has(self.nul)");
     is_true("has(self.mm.n) && self.mm.size() == 2");
     is_true("self.mm.all(k, self.mm[k] != 'x')");
@@ -121,7 +121,7 @@ fn a_field_that_is_null_is_absent_and_a_value_of_a_map_is_not() {
 }
 
 #[test]
-fn properties_have_escaped_names() {
+fn property_names_are_escaped() {
     is_true("self.__namespace__ == 'ns' && has(self.__namespace__)");
     is_true("self.a__dash__b == 'ab'");
     assert_eq!(answer("self.o.unknown == 1"), "1:7: undefined field 'unknown'");
@@ -130,7 +130,7 @@ fn properties_have_escaped_names() {
 }
 
 #[test]
-fn objects_are_no_maps() {
+fn objects_are_not_maps() {
     let check = |text: &str, expected: &str| assert_eq!(answer(text), expected, "{text}");
     check(
         "self.o.size() == 1",
@@ -166,7 +166,7 @@ fn objects_are_no_maps() {
 }
 
 #[test]
-fn results_become_json() {
+fn results_convert_to_json() {
     let check = |text: &str, expected: Value| {
         assert_eq!(answer(text), format!("Ok({expected:?})"), "{text}");
     };
@@ -177,19 +177,19 @@ fn results_become_json() {
     check("optional.of(self.ls)", value!(["a", "b"]));
     assert_eq!(
         answer("quantity('1')"),
-        "Err(EvalError(Fault { message: \"type conversion error from 'kubernetes.Quantity' to \
+        "Err(EvalError(ErrorInner { message: \"type conversion error from 'kubernetes.Quantity' to \
          'google.protobuf.Value'\", cause: Value }))"
     );
 }
 
 #[test]
-fn json_that_does_not_fit_its_schema_is_an_error_where_it_is_read() {
+fn json_of_the_wrong_type_is_an_error_when_read() {
     let schema = object(
         "self",
         vec![("n", of(Shape::Int)), ("l", of(Shape::List(of(Shape::Int), ListKind::Atomic)))],
     );
     let env =
-        Environment::kubernetes(Version::NEW_EXPRESSIONS).with_declared("self", schema.clone());
+        Environment::kubernetes(Version::NEW_EXPRESSIONS).with_decl_type("self", schema.clone());
     let check = |object: Value, text: &str, expected: &str| {
         let program = env.compile(text).unwrap().program;
         let variables = [adapt(&object, Some(&schema)).ok()];

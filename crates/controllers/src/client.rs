@@ -140,7 +140,7 @@ impl Client {
     pub async fn create(&self, target: &Target, mut object: Object) -> Result<Object, Failure> {
         let permit = self.permit("create", target, "").await?;
         object.set_gvk(&target.schema().gvk);
-        let body = Decoded { object, strict: vec![] };
+        let body = Decoded { object, strict_errors: vec![] };
         let made = self.registry.create(&permit, target, body, &self.write_options()).await?;
         object_of(target, made)
     }
@@ -154,7 +154,7 @@ impl Client {
     ) -> Result<Object, Failure> {
         let permit = self.permit("update", target, part.name()).await?;
         object.set_gvk(&target.schema().gvk);
-        let body = Decoded { object, strict: vec![] };
+        let body = Decoded { object, strict_errors: vec![] };
         let options = self.write_options();
         let written = self.registry.update(&permit, target, part, body, &options).await?;
         object_of(target, written)

@@ -104,7 +104,7 @@ fn check(registry: &Registry, policy: &Object) -> Vec<Value> {
 /// What compiles the expressions of a policy for each kind that it names.
 fn compilers(registry: &Registry, policy: &Object) -> Vec<(GroupVersionKind, Compiler)> {
     let declared = |kind: &GroupVersionKind, name: &str| -> Option<Type> {
-        registry.declared_type(kind, name).map(|declared| declared.ty())
+        registry.decl_type(kind, name).map(|decl_type| decl_type.ty())
     };
     let params = policy.at(&["spec", "paramKind"]).filter(|kind| !kind.is_null());
     let has_params = params.is_some();

@@ -30,7 +30,7 @@ fn schema(text: &str) -> Schema {
     let value = json::parse(text.as_bytes()).expect("an object of the corpus").value;
     let word = |name: &str| value.str_at(&[name]).expect("kind and apiVersion").to_owned();
     let gvk = GroupVersion::parse(&word("apiVersion")).expect("a group version").kind(word("kind"));
-    Catalogue::shared().schema_of_any(&gvk).expect("a kind that there is")
+    Catalogue::shared().schema_or_unserved(&gvk).expect("a kind that there is")
 }
 
 /// The objects in an encoding, each behind the place of its schema.

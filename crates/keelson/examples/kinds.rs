@@ -81,7 +81,7 @@ fn definition(number: usize) -> Definition {
 
 /// An object with `spec` of texts.
 fn schema(gvk: GroupVersionKind) -> Schema {
-    let types = Catalogue::shared().types_beside_meta(|meta, first| {
+    let types = Catalogue::shared().types_with_object_meta(|meta, first| {
         let text = |n: usize| Field::new(format!("field{n}"), Shape::String);
         let metadata =
             Field { presence: Presence::Always, ..Field::new("metadata", Shape::Struct(meta)) };
@@ -93,7 +93,7 @@ fn schema(gvk: GroupVersionKind) -> Schema {
         ];
         vec![Struct::new("Widget", widget), Struct::new("spec", (0..FIELDS).map(text).collect())]
     });
-    Schema { gvk, types: types.into(), root: Catalogue::shared().first_beside_meta() }
+    Schema { gvk, types: types.into(), root: Catalogue::shared().first_after_object_meta() }
 }
 
 /// Creates ConfigMaps one after the other; how long that took, as text.

@@ -144,7 +144,7 @@ impl<T: Serialize + DeserializeOwned + Send> InProcess<T> {
             map.insert("kind", kind.kind.clone());
             map.insert("apiVersion", kind.api_version());
         }
-        let changed = call.api.conform(kind, value).map_err(unfit)?;
+        let changed = call.api.canonicalize(kind, value).map_err(unfit)?;
         call.api.convert(changed, kind, call.attributes.object_kind).await
     }
 }

@@ -66,10 +66,7 @@ impl Builder {
         // both at once where there is a thread for each.
         tokio::spawn(async { _ = Catalogue::shared() });
         let backend = self.open_store().await?;
-        let listener = TcpListener::bind(self.bind).await.map_err(|error| {
-            let bind = self.bind;
-            StartError(format!("--bind-address/--secure-port: cannot listen on {bind}: {error}"))
-        })?;
+        let listener = self.listen().await?;
         let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
         let advertise = self.advertise.unwrap_or_else(|| advertised(address.ip()));
         let tls_files = self.tls_files(advertise);
@@ -131,6 +128,13 @@ impl Builder {
             backend,
             pki,
             url,
+        })
+    }
+
+    async fn listen(&self) -> Result<TcpListener, StartError> {
+        let bind = self.bind;
+        TcpListener::bind(bind).await.map_err(|error| {
+            StartError(format!("--bind-address/--secure-port: cannot listen on {bind}: {error}"))
         })
     }
 

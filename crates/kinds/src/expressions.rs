@@ -4,17 +4,17 @@
 mod declare;
 mod validate;
 
-pub use declare::declared;
+pub use declare::decl_type;
 pub(crate) use validate::definition as validate_definition;
 use validate::environment;
 
 use keelson_cel::{
-    Compiled, Declared, EXPRESSION_COST_MAX, EvalError, Limits, OBJECT_COST_MAX, Shape, Val,
+    Compiled, DeclType, EXPRESSION_COST_MAX, EvalError, Limits, OBJECT_COST_MAX, Shape, Val,
     Version, adapt,
 };
 use keelson_meta::{ErrorList, FieldError, Map, Path, Str, Value};
 use keelson_schema::json;
-use keelson_schema::structural::key_of;
+use keelson_schema::structural::list_map_key;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct ObjectRules(Tree);
 /// The rules of a value and of what is in it. A value without any has no tree.
 #[derive(Debug)]
 struct Tree {
-    declared: Arc<Declared>,
+    decl_type: Arc<DeclType>,
     /// The `type` of its schema, which stands in messages; empty for a number or text.
     type_name: Str,
     rules: Vec<Rule>,
@@ -73,8 +73,8 @@ impl ObjectRules {
     pub fn read(schema: &[u8]) -> Option<ObjectRules> {
         let parsed = json::parse(schema).ok()?.value;
         let schema = parsed.as_object()?;
-        let declared = Arc::new(declare::root(schema));
-        Tree::read(schema, &declared, 0).map(ObjectRules)
+        let decl_type = Arc::new(declare::root(schema));
+        Tree::read(schema, &decl_type, 0).map(ObjectRules)
     }
 
     /// The faults that the rules find in an object; `old` is what an update changes.
@@ -104,32 +104,32 @@ fn shown(value: &Value) -> Option<String> {
 }
 
 impl Tree {
-    fn read(schema: &Map, declared: &Arc<Declared>, depth: usize) -> Option<Tree> {
+    fn read(schema: &Map, decl_type: &Arc<DeclType>, depth: usize) -> Option<Tree> {
         if depth > keelson_schema::structural::DEPTH_MAX {
             return None;
         }
         let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
         let rules = rules.unwrap_or_default().iter().filter_map(Value::as_object);
-        let rules: Vec<Rule> = rules.map(|rule| Rule::read(rule, declared)).collect();
-        let child = |schema: &Value, declared: &Arc<Declared>| {
-            Tree::read(schema.as_object()?, declared, depth + 1)
+        let rules: Vec<Rule> = rules.map(|rule| Rule::read(rule, decl_type)).collect();
+        let child = |schema: &Value, decl_type: &Arc<DeclType>| {
+            Tree::read(schema.as_object()?, decl_type, depth + 1)
         };
         let properties = schema.get("properties").and_then(Value::as_object);
         let properties = properties.into_iter().flat_map(Map::iter);
         let properties: Vec<(Str, Tree)> = properties
             .filter_map(|(name, schema)| {
-                let declared = declare::property(declared, name)?;
-                Some((name.clone(), child(schema, &declared)?))
+                let decl_type = declare::property(decl_type, name)?;
+                Some((name.clone(), child(schema, &decl_type)?))
             })
             .collect();
-        let (items, values) = match &declared.shape {
+        let (items, values) = match &decl_type.shape {
             Shape::List(items, _) => (schema.get("items").and_then(|s| child(s, items)), None),
             Shape::Map(values) => {
                 (None, schema.get("additionalProperties").and_then(|s| child(s, values)))
             }
             _ => (None, None),
         };
-        let keys = match &declared.shape {
+        let keys = match &decl_type.shape {
             Shape::List(_, keelson_cel::ListKind::Map(keys)) => keys.clone(),
             _ => vec![],
         };
@@ -137,8 +137,8 @@ impl Tree {
         let is_empty =
             rules.is_empty() && properties.is_empty() && items.is_none() && additional.is_none();
         let type_name = schema.get("type").and_then(Value::as_str).unwrap_or_default().into();
-        let declared = declared.clone();
-        let tree = Tree { declared, type_name, rules, properties, items, additional, keys };
+        let decl_type = decl_type.clone();
+        let tree = Tree { decl_type, type_name, rules, properties, items, additional, keys };
         (!is_empty).then_some(tree)
     }
 
@@ -177,10 +177,12 @@ impl Tree {
                 let Some(tree) = &self.items else { return };
                 let before = old.and_then(Value::as_array).filter(|_| !self.keys.is_empty());
                 let before = before.unwrap_or_default().iter();
-                let before = before.filter_map(|item| Some((key_of(&self.keys, item)?, item)));
+                let before =
+                    before.filter_map(|item| Some((list_map_key(&self.keys, item)?, item)));
                 let before: HashMap<Vec<u8>, &Value> = before.collect();
                 for (i, item) in items.iter().enumerate() {
-                    let old = key_of(&self.keys, item).and_then(|key| before.get(&key).copied());
+                    let old =
+                        list_map_key(&self.keys, item).and_then(|key| before.get(&key).copied());
                     tree.check(item, old, &path.index(i), budget, errors);
                 }
             }
@@ -190,13 +192,13 @@ impl Tree {
 }
 
 impl Rule {
-    fn read(rule: &Map, declared: &Arc<Declared>) -> Rule {
+    fn read(rule: &Map, decl_type: &Arc<DeclType>) -> Rule {
         let text = |name: &str| match rule.get(name) {
             Some(Value::String(text)) => text.clone(),
             _ => Str::default(),
         };
         let optional_old = rule.get("optionalOldSelf") == Some(&true.into());
-        let env = environment(Version::STORED_EXPRESSIONS, declared, optional_old);
+        let env = environment(Version::STORED_EXPRESSIONS, decl_type, optional_old);
         let (source, message) = (text("rule"), text("messageExpression"));
         let compile = |text: &str| env.compile(text).map_err(|error| error.to_string());
         Rule {
@@ -231,7 +233,7 @@ impl Rule {
         if is_skipped || budget.0.is_none() {
             return None;
         }
-        let adapted = |value| adapt(value, Some(&of.declared)).ok();
+        let adapted = |value| adapt(value, Some(&of.decl_type)).ok();
         let before = match old {
             Some(old) if self.optional_old => Some(Val::Optional(adapted(old).map(Arc::new))),
             Some(old) => adapted(old),

@@ -2,7 +2,7 @@
 
 use keelson_meta::selector::Selector;
 use keelson_meta::{ErrorList, FieldError, GroupVersionKind, Map, Object, Path, Str, Value};
-use keelson_schema::gofmt;
+use keelson_schema::go_fmt;
 
 /// Where the replicas stand in a Scale, and in every built-in kind that has one.
 pub const REPLICAS: &[&str] = &["spec", "replicas"];
@@ -183,7 +183,7 @@ fn misfit(path: &[Str], value: &Value, wanted: &str) -> String {
         Value::Array(_) => "[]interface {}",
         _ => "map[string]interface {}",
     };
-    let shown = gofmt::plain(value);
+    let shown = go_fmt::plain(value);
     let path = path.join(".");
     format!(".{path} accessor error: {shown} is of the type {go_type}, expected {wanted}")
 }
@@ -198,7 +198,7 @@ mod tests {
         let path = ["spec", "worker", "replicas"].map(Str::from);
         let check = |spec: Value, expected: Result<Option<&str>, &str>| {
             let object = Object::from_value(value!({"spec": (spec)})).expect("a map");
-            let found = nested(&object, &path).map(|found| found.map(gofmt::plain));
+            let found = nested(&object, &path).map(|found| found.map(go_fmt::plain));
             let expected = expected.map(|value| value.map(str::to_owned)).map_err(str::to_owned);
             assert_eq!(found.map(|found| found.map(|text| text.to_string())), expected);
         };

@@ -100,7 +100,7 @@ impl Api for Registry {
         let custom = endpoint_of(&self.api(), kind).filter(|e| e.source == Source::Custom);
         match custom {
             Some(endpoint) => endpoint.schema().cloned(),
-            None => self.catalogue.schema_of_any(kind),
+            None => self.catalogue.schema_or_unserved(kind),
         }
     }
 
@@ -134,9 +134,9 @@ impl Api for Registry {
         })
     }
 
-    fn conform(&self, kind: &GroupVersionKind, value: Value) -> Result<Object, String> {
+    fn canonicalize(&self, kind: &GroupVersionKind, value: Value) -> Result<Object, String> {
         let schema = Api::schema(self, kind).ok_or_else(|| format!("no kind {kind} is served"))?;
-        let mut object = decode::conform(&schema, value)?.object;
+        let mut object = decode::canonicalize(&schema, value)?.object;
         keelson_schema::default::fill(&schema, &mut object);
         let kind = endpoint_of(&self.api(), kind).and_then(|endpoint| endpoint.kind.clone());
         if let Some(kind) = kind {

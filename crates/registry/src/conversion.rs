@@ -302,8 +302,8 @@ impl Batch {
 
 /// A converted object without what its version has not.
 fn pruned(to: &Schema, object: Object) -> Result<Object, Failure> {
-    let conformed = decode::conform(to, object.into_value());
-    conformed.map(|done| done.object).map_err(|why| Status::new(Reason::Unknown, why))
+    let canonical = decode::canonicalize(to, object.into_value());
+    canonical.map(|done| done.object).map_err(|why| Status::new(Reason::Unknown, why))
 }
 
 /// The entry of an object in a version, in the place of the one that is stored.

@@ -214,8 +214,8 @@ impl Kind {
         let obj = Object::from_value(parsed.value)
             .ok_or_else(|| Status::internal("a stored object is not a map"))?;
         let obj = keelson_kinds::convert(obj, &from, &self.storage.gvk);
-        let conformed = decode::conform(&self.storage, obj.into_value());
-        let mut obj = conformed.map_err(Status::internal)?.object;
+        let canonical = decode::canonicalize(&self.storage, obj.into_value());
+        let mut obj = canonical.map_err(Status::internal)?.object;
         keelson_schema::default::fill(&self.storage, &mut obj);
         self.strategy.default(&mut obj);
         Ok(obj)
@@ -235,7 +235,7 @@ impl Kind {
         let obj = if self.is_of_this_schema(entry) {
             let mut obj = read_stored(&self.storage, entry)?;
             let texts = if self.strategy.keeps_texts { entry.field(TEXTS) } else { None };
-            texts.into_iter().for_each(|texts| json::with_texts(&mut obj.root, texts));
+            texts.into_iter().for_each(|texts| json::restore_raw_texts(&mut obj.root, texts));
             obj
         } else {
             let mut obj = self.decode_foreign(entry.json_slice())?;
@@ -268,8 +268,8 @@ impl Kind {
         if is_of(&schema.gvk, entry.json_slice()) && self.is_of_this_schema(entry) {
             return Ok((read_stored(schema, entry)?, schema.clone()));
         }
-        let conformed = decode::conform(schema, parsed.value);
-        let mut obj = conformed.map_err(Status::internal)?.object;
+        let canonical = decode::canonicalize(schema, parsed.value);
+        let mut obj = canonical.map_err(Status::internal)?.object;
         keelson_schema::default::fill(schema, &mut obj);
         obj.metadata_mut().insert("resourceVersion", entry.modified().to_string());
         Ok((obj, schema.clone()))
@@ -290,7 +290,7 @@ impl Kind {
         labels.sort_unstable();
         let mut fields = self.strategy.selectable(obj);
         if self.strategy.keeps_texts {
-            fields.extend(json::texts_of(&obj.root).map(|texts| (TEXTS, Str::from(texts))));
+            fields.extend(json::raw_texts(&obj.root).map(|texts| (TEXTS, Str::from(texts))));
         }
         let record = Record {
             json: &text,
@@ -363,8 +363,8 @@ impl Kind {
         if self.source == Source::BuiltIn {
             return keelson_kinds::convert(obj, &from.gvk, &to.gvk);
         }
-        match decode::conform(to, obj.into_value()) {
-            Ok(conformed) => conformed.object,
+        match decode::canonicalize(to, obj.into_value()) {
+            Ok(canonical) => canonical.object,
             Err(why) => {
                 tracing::warn!(kind = %to.gvk, %why, "stored object does not fit a served version");
                 Object::new()

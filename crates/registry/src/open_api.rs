@@ -5,7 +5,7 @@ pub use crate::open_api_index::OpenApiIndex;
 use crate::api_table::{ApiGroup, ApiTable, Source};
 use crate::open_api_index::IndexAt;
 use crate::registry::Registry;
-use keelson_cel::Declared;
+use keelson_cel::DeclType;
 use keelson_meta::{GroupVersionKind, Str};
 use keelson_schema::openapi::{
     CustomResource, CustomVersion, DocumentHash, OpenApi, group_of_document,
@@ -78,9 +78,9 @@ impl Registry {
 
     /// The type that CEL sees in objects of a kind, as its OpenAPI schema declares it; `name` is what messages call
     /// it. None: the kind is not served, or its schema says nothing. Takes milliseconds.
-    pub fn declared_type(&self, kind: &GroupVersionKind, name: &str) -> Option<Declared> {
+    pub fn decl_type(&self, kind: &GroupVersionKind, name: &str) -> Option<DeclType> {
         let schema = self.documents_of(&kind.group, |documents| documents.resolved(kind))?;
-        keelson_kinds::expressions::declared(schema.as_object()?, name)
+        keelson_kinds::expressions::decl_type(schema.as_object()?, name)
     }
 }
 

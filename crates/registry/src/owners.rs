@@ -79,7 +79,7 @@ impl<'a> Endpoint<'a> {
                 Some(_) if from.gvk != to.gvk => self.conversions?.get(obj, from, to)?,
                 _ => obj.clone(),
             };
-            Some((to.clone(), self.conforming(to, converted)?))
+            Some((to.clone(), self.canonical(to, converted)?))
         };
         work(&Scope {
             schema: self.schema,
@@ -91,14 +91,14 @@ impl<'a> Endpoint<'a> {
 
     /// An object of a custom resource in another version. One with fields that the version does not have is
     /// a fault: upstream does not prune what it compares.
-    fn conforming(&self, to: &Schema, object: Object) -> Option<Object> {
-        let conformed = decode::conform(to, object.into_value()).ok()?;
-        if let Some(unknown) = conformed.strict.first() {
+    fn canonical(&self, to: &Schema, object: Object) -> Option<Object> {
+        let canonical = decode::canonicalize(to, object.into_value()).ok()?;
+        if let Some(unknown) = canonical.strict_errors.first() {
             let field = unknown.trim_start_matches("unknown field ").trim_matches('"');
             let why = format!(".{field}: field not declared in schema");
             self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         }
-        Some(conformed.object)
+        Some(canonical.object)
     }
 
     fn take_fault(&self) -> Option<String> {

@@ -2,14 +2,15 @@
 //! `handlers/patch.go`).
 
 use crate::options::{FieldValidation, Patch, PatchForm, strict_warnings};
-use keelson_apply::{gofmt, json_patch, merge_patch, strategic};
+use keelson_apply::{go_fmt, json_patch, merge_patch, strategic};
 use keelson_meta::{
     ErrorList, Failure, FieldError, GroupVersion, Map, Object, Path, Reason, Status, Str, Value,
 };
+use keelson_schema::canonical::GoDecoder;
 use keelson_schema::catalogue::Catalogue;
-use keelson_schema::conform::Words;
 use keelson_schema::decode::{
-    Decoded, check_custom_type, check_gvk, check_internal, check_maps, conform_in, given_gvk,
+    Decoded, body_gvk, canonicalize_as, check_custom_resource_type, check_gvk,
+    check_internal_version, check_maps,
 };
 use keelson_schema::{Schema, Shape, json};
 
@@ -129,10 +130,10 @@ impl Difference {
         check_maps(&decoded.object.root, bytes)?;
         if is_other_kind {
             // Upstream looks at no more than the metadata of what is of another kind.
-            decoded.strict.retain(|why| why.starts_with("unknown field \"metadata."));
+            decoded.strict_errors.retain(|why| why.starts_with("unknown field \"metadata."));
         }
         let mut strict = self.strict.clone();
-        strict.append(&mut decoded.strict);
+        strict.append(&mut decoded.strict_errors);
         let warnings = match validation {
             FieldValidation::Strict if !strict.is_empty() => {
                 return Err(refused(format!("strict decoding error: {}", strict.join(", "))));
@@ -149,16 +150,16 @@ impl Difference {
         if !keeps_texts {
             return self.patched(schema, before);
         }
-        let after = self.patched(schema, json::expanded(before.clone()))?;
+        let after = self.patched(schema, json::parse_raw(before.clone()))?;
         let opens = (self.form == PatchForm::Merge).then_some(&self.value);
         let is_converted = self.form == PatchForm::Strategic;
-        Ok(if is_converted { after } else { json::untouched(&before, after, opens) })
+        Ok(if is_converted { after } else { json::keep_unchanged_raw(&before, after, opens) })
     }
 
     fn patched(&self, schema: &Schema, before: Value) -> Result<Value, Failure> {
         let after = match self.form {
             // Only this form can look into what is kept as text.
-            PatchForm::Json => json_patch::apply(json::expanded(before), &self.value),
+            PatchForm::Json => json_patch::apply(json::parse_raw(before), &self.value),
             PatchForm::Merge => merge_patch::apply(before, &self.value),
             PatchForm::Strategic => strategic::apply(schema, before, self.value.clone()),
             PatchForm::ApplyYaml | PatchForm::ApplyCbor => {
@@ -175,28 +176,28 @@ impl Difference {
     /// other forms work on text, which is read as the kind that it says it is.
     fn decoded(&self, schema: &Schema, after: Value) -> Result<Decoded, String> {
         if self.form == PatchForm::Strategic {
-            return conform_in(schema, after, Words::Converter);
+            return canonicalize_as(schema, after, GoDecoder::UnstructuredConverter);
         }
         if schema.types.is_custom_resource() {
             check_type_members(&after)?;
             // Another type than that of the endpoint is reported when the name was checked.
-            return conform_in(schema, after, Words::Json);
+            return canonicalize_as(schema, after, GoDecoder::Json);
         }
-        let given = given_gvk(&after, schema)?;
+        let given = body_gvk(&after, schema)?;
         let says_version = !after.str_at(&["apiVersion"]).unwrap_or_default().is_empty();
         if !says_version {
-            check_internal(&given, schema, &|gvk| Catalogue::shared().is_known(gvk))?;
+            check_internal_version(&given, schema, &|gvk| Catalogue::shared().is_known(gvk))?;
             return unversioned(schema, after);
         }
         if given == schema.gvk {
-            return conform_in(schema, after, Words::Json);
+            return canonicalize_as(schema, after, GoDecoder::Json);
         }
         let catalogue = Catalogue::shared();
         let check = check_gvk(&given, schema, &|gvk| catalogue.is_known(gvk));
         let Some(other) = catalogue.schema(&given) else {
             return check.and(Err(format!("no schema for {given}")));
         };
-        let decoded = conform_in(&other, after, Words::Json)?;
+        let decoded = canonicalize_as(&other, after, GoDecoder::Json)?;
         check?;
         let object = keelson_kinds::convert(decoded.object, &given, &schema.gvk);
         Ok(Decoded { object, ..decoded })
@@ -205,10 +206,10 @@ impl Difference {
     /// 422 for a patch whose result is not an object of its kind.
     fn refused(&self, after: &Value, why: &str, is_custom: bool) -> Failure {
         let shown = match self.form {
-            PatchForm::Strategic => gofmt::plain(&self.value),
+            PatchForm::Strategic => go_fmt::plain(&self.value),
             _ => {
                 let text = match is_custom {
-                    true => text_of(&json::expanded(after.clone()).sorted()),
+                    true => text_of(&json::parse_raw(after.clone()).sorted()),
                     false => text_of(after),
                 };
                 let as_it_came = |text: String, (canonical, given): &(String, String)| {
@@ -251,7 +252,7 @@ fn check_type_members(object: &Value) -> Result<(), String> {
         return Err(format!("unexpected GroupVersion string: {}", text("apiVersion")));
     }
     if text("kind").is_empty() {
-        let text = text_of(&json::expanded(object.clone()).sorted());
+        let text = text_of(&json::parse_raw(object.clone()).sorted());
         return Err(format!("Object 'Kind' is missing in '{text}'"));
     }
     if object.get("apiVersion").is_some_and(Value::is_null) {
@@ -267,7 +268,7 @@ fn other_custom_type(object: &Value, schema: &Schema) -> Option<Failure> {
         let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
         return Some(Status::internal(why));
     }
-    check_custom_type(object, schema).err()
+    check_custom_resource_type(object, schema).err()
 }
 
 /// Whether an object says that it is of another kind, whatever its version.
@@ -280,7 +281,9 @@ fn is_other_kind(object: &Value, schema: &Schema) -> bool {
 /// What upstream reads of an object that does not say its version: its type within the server, all of whose
 /// fields have other names in JSON, but for those of the metadata, which it has at the top.
 fn unversioned(schema: &Schema, value: Value) -> Result<Decoded, String> {
-    let Value::Object(members) = value else { return conform_in(schema, value, Words::Json) };
+    let Value::Object(members) = value else {
+        return canonicalize_as(schema, value, GoDecoder::Json);
+    };
     let metadata = schema.root().field("metadata").map(|field| &field.shape);
     let known = match metadata {
         Some(Shape::Struct(id)) => Some(schema.types.get(*id)),
@@ -297,7 +300,7 @@ fn unversioned(schema: &Schema, value: Value) -> Result<Decoded, String> {
     }
     let mut object = Map::new();
     object.insert("metadata", kept);
-    let mut decoded = conform_in(schema, Value::Object(object), Words::Json)?;
-    strict.append(&mut decoded.strict);
-    Ok(Decoded { strict, ..decoded })
+    let mut decoded = canonicalize_as(schema, Value::Object(object), GoDecoder::Json)?;
+    strict.append(&mut decoded.strict_errors);
+    Ok(Decoded { strict_errors: strict, ..decoded })
 }

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use keelson_cache::Entry;
 use keelson_meta::Value;
-use keelson_schema::json::{self, item_places, place_at};
+use keelson_schema::json::{self, item_ranges, value_range};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -106,17 +106,17 @@ impl Place {
 
 /// Where the schema of a version stands in a definition.
 fn place_of(text: &[u8], version: &str) -> Option<Range<usize>> {
-    let versions = place_at(text, &["spec", "versions"])?;
+    let versions = value_range(text, &["spec", "versions"])?;
     let is_named = |item: &Range<usize>| {
-        let name = place_at(&text[item.clone()], &["name"]);
+        let name = value_range(&text[item.clone()], &["name"]);
         // The names of versions have no escapes.
         name.is_some_and(|name| {
             let name = &text[item.clone()][name];
             name.len() == version.len() + 2 && name[1..=version.len()] == *version.as_bytes()
         })
     };
-    let item = item_places(text, versions.start).into_iter().find(is_named)?;
-    let schema = place_at(&text[item.clone()], &["schema", "openAPIV3Schema"])?;
+    let item = item_ranges(text, versions.start).into_iter().find(is_named)?;
+    let schema = value_range(&text[item.clone()], &["schema", "openAPIV3Schema"])?;
     Some(item.start + schema.start..item.start + schema.end)
 }
 

@@ -36,14 +36,14 @@ pub(crate) fn check_fields(
     validation: FieldValidation,
     refuse: impl FnOnce(String) -> Failure,
 ) -> Result<Vec<Str>, Failure> {
-    if decoded.strict.is_empty() {
+    if decoded.strict_errors.is_empty() {
         return Ok(vec![]);
     }
     match validation {
         FieldValidation::Ignore => Ok(vec![]),
-        FieldValidation::Warn => Ok(strict_warnings(&decoded.strict)),
+        FieldValidation::Warn => Ok(strict_warnings(&decoded.strict_errors)),
         FieldValidation::Strict => {
-            Err(refuse(format!("strict decoding error: {}", decoded.strict.join(", "))))
+            Err(refuse(format!("strict decoding error: {}", decoded.strict_errors.join(", "))))
         }
     }
 }

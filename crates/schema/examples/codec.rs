@@ -1,8 +1,9 @@
-//! Work of the codecs on a Pod of 2 KB, to be counted in instructions:
+//! Runs the codecs on a Pod of 2 KB, to count instructions:
 //!
-//! `valgrind --tool=callgrind target/release/examples/codec MODE ROUNDS`, where MODE is `decode` (JSON to
-//! a canonical object), `json` (the same, and to JSON), `proto` (the same, and to protobuf), `unproto`
-//! (protobuf to object) or `cbor`. Two runs with different rounds tell the cost of one.
+//! `valgrind --tool=callgrind target/release/examples/codec MODE ROUNDS`, where MODE is `decode`
+//! (JSON to a canonical object), `json` (the same, and to JSON), `proto` (the same, and to
+//! protobuf), `unproto` (protobuf to object) or `cbor`. The difference of two runs with different
+//! ROUNDS is the cost of the additional rounds.
 
 use keelson_meta::GroupVersionKind;
 use keelson_schema::catalogue::Catalogue;
@@ -10,7 +11,7 @@ use keelson_schema::decode::{Format, decode};
 use keelson_schema::{cbor, json, proto};
 use std::io::Write;
 
-// The one of the server.
+// The server's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,8 +1,8 @@
-//! `application/cbor` and `application/cbor-seq`: CBOR (RFC 8949) in the profile of a kube-apiserver.
+//! `application/cbor` and `application/cbor-seq`: CBOR (RFC 8949) as kube-apiserver uses it.
 //!
-//! What is written is deterministic: keys sorted by their encoded bytes (shorter ones first), lengths
-//! definite, floats as short as they can be, text as byte strings, bytes as tag 22. What is read may be
-//! any well-formed CBOR with a JSON meaning; keys that stand twice are refused.
+//! The encoding is deterministic: keys sorted by their encoded bytes (shorter ones first), definite
+//! lengths, shortest floats, text as byte strings, bytes with tag 22. The decoder accepts any
+//! well-formed CBOR that has a JSON equivalent; duplicate keys are errors.
 
 mod decode;
 mod encode;
@@ -12,21 +12,21 @@ use keelson_meta::{Object, Value};
 
 pub use decode::{CborError, DEPTH_MAX, parse};
 
-/// What every body begins with: tag 55799, which only says that this is CBOR.
+/// The prefix of every body: tag 55799, self-described CBOR.
 pub const PREFIX: [u8; 3] = [0xd9, 0xd9, 0xf7];
 
-/// Appends the object as a body, with `kind` and `apiVersion` of the schema.
+/// Appends an object as a body, with `kind` and `apiVersion` of the schema.
 pub fn encode(schema: &Schema, obj: &Object, out: &mut Vec<u8>) {
     out.extend_from_slice(&PREFIX);
     encode::object(schema, obj, true, out);
 }
 
-/// Appends the object as an item of a typed list, which carries neither `kind` nor `apiVersion`.
+/// Appends an object as an item of a typed list, without `kind` and `apiVersion`.
 pub fn encode_list_item(schema: &Schema, obj: &Object, out: &mut Vec<u8>) {
     encode::object(schema, obj, false, out);
 }
 
-/// Appends the head of a list of `count` items; the items follow, and [`end_list`].
+/// Appends the start of a list of `count` items. The items and [`end_list`] must follow.
 pub fn begin_list(schema: &Schema, count: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&PREFIX);
     encode::head(5, 4, out);
@@ -36,7 +36,7 @@ pub fn begin_list(schema: &Schema, count: usize, out: &mut Vec<u8>) {
     encode::head(4, count as u64, out);
 }
 
-/// Appends what stands after the last item of a list. `metadata` is written as it is.
+/// Appends the end of a list. `metadata` is written as given.
 pub fn end_list(schema: &Schema, metadata: &Value, out: &mut Vec<u8>) {
     encode::text("metadata", out);
     encode::value(metadata, out);
@@ -44,8 +44,8 @@ pub fn end_list(schema: &Schema, metadata: &Value, out: &mut Vec<u8>) {
     encode::text(&schema.gvk.api_version(), out);
 }
 
-/// Appends an event of a watch (`application/cbor-seq`); `body` is the encoded object. Items of a
-/// sequence end by themselves: nothing stands between them.
+/// Appends a watch event (`application/cbor-seq`). `body` is the encoded object. Events need no
+/// separator.
 pub fn encode_watch_event(event: &str, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&PREFIX);
     encode::head(5, 2, out);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_sorted_by_length_and_text_is_bytes() {
+    fn keys_are_sorted_by_length_and_text_is_a_byte_string() {
         let mut out = vec![];
         encode(&schema("ConfigMap"), &config_map(), &mut out);
         let want = b"\xd9\xd9\xf7\xa5\x44data\xa2\x41k\x41v\x44long\x41x\x44kind\x49ConfigMap\
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_encoded_items_is_a_list() {
+    fn streamed_list_is_a_list() {
         let mut out = vec![];
         let list = schema("ConfigMapList");
         begin_list(&list, 2, &mut out);

@@ -1,18 +1,19 @@
-//! The opaque `continue` text of paged lists: base64 of `{"v":"meta.k8s.io/v1","rv":7,"start":"a"}`,
-//! the form that apiserver `storage/continue.go` gives it.
+//! The `continue` token of paged lists: base64 of `{"v":"meta.k8s.io/v1","rv":7,"start":"a"}`, the
+//! format of apiserver `storage/continue.go`.
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use keelson_meta::{Failure, Status, Str, Value, value};
 
-/// As Go reads it: bits after the last byte do not matter.
+/// Like Go's decoder, ignores trailing bits.
 const TEXT: GeneralPurpose =
     GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-/// The token for the page that begins with `start`, at a revision of the store or, without one, at the latest.
+/// Returns the token for the page that begins after `start`, at a revision, or at the latest
+/// revision if `None`.
 pub fn encode(revision: Option<u64>, start: &str) -> String {
     let revision = revision.map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX));
     let start = format!("{start}\u{0}");
@@ -22,7 +23,8 @@ pub fn encode(revision: Option<u64>, start: &str) -> String {
     TEXT.encode(json)
 }
 
-/// Revision and start of a token, or 400 in upstream's words.
+/// Returns revision and start key of a token. An invalid token is an error 400 with upstream's
+/// message.
 pub fn decode(text: &str) -> Result<(Option<u64>, Str), Failure> {
     let fail = |why: String| {
         Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
@@ -49,7 +51,7 @@ pub fn decode(text: &str) -> Result<(Option<u64>, Str), Failure> {
     if start.is_empty() {
         return Err(fail(format!("encoded start key empty (version {VERSION})")));
     }
-    // A token must not lead out of its own list.
+    // A token must not leave its own list.
     if start.split('/').any(|part| part == "." || part == "..") {
         return Err(fail(start.trim_end_matches('\u{0}').to_owned()));
     }
@@ -61,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_reads_as_it_was_written() {
+    fn token_round_trips() {
         for revision in [Some(7), None] {
             assert_eq!(decode(&encode(revision, "a")).unwrap(), (revision, "a\u{0}".into()));
         }
     }
 
     #[test]
-    fn broken_tokens_are_told_in_upstreams_words() {
+    fn invalid_tokens_have_upstream_errors() {
         let check = |text: &str, want: &str| {
             let status = decode(text).unwrap_err();
             let prefix = "invalid continue token: continue key is not valid: ";

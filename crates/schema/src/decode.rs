@@ -1,8 +1,8 @@
-//! A request body to an object of the kind that was expected, with every refusal worded as a
-//! kube-apiserver words it (apiserver `handlers/create.go`, apimachinery `serializer/json`).
+//! Decodes a request body to an object of the expected kind, with kube-apiserver's error messages
+//! (apiserver `handlers/create.go`, apimachinery `serializer/json`).
 
+use crate::canonical::{Canonicalizer, GoDecoder};
 use crate::cbor;
-use crate::conform::{Conform, Words};
 use crate::json;
 use crate::proto;
 use crate::types::Schema;
@@ -26,58 +26,58 @@ pub enum Format {
     Cbor,
 }
 
-/// A body that was read.
+/// A decoded body.
 #[derive(Clone, Debug, Default)]
 pub struct Decoded {
     /// The object in canonical form, with `kind` and `apiVersion`.
     pub object: Object,
-    /// What strict decoding refuses: `unknown field "spec.x"`, `duplicate field "data"`.
-    pub strict: Vec<String>,
+    /// Strict decoding errors: `unknown field "spec.x"`, `duplicate field "data"`.
+    pub strict_errors: Vec<String>,
 }
 
-/// Tells which kinds exist, for the words of a refusal.
+/// Returns whether a kind is known; error messages differ.
 pub type IsKnown<'a> = &'a dyn Fn(&GroupVersionKind) -> bool;
 
-/// Go's words for the type into which a body's kind is read first.
+/// Go's name of the type that a body is first decoded into.
 const TYPE_META: &str = "type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
                          Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
-/// Bytes of a body that a refusal shows.
+/// Number of bytes of a body that error messages show.
 const SUMMARY_BYTES_MAX: usize = 30;
 
-/// Maps that an object of a request may hold beside the fields of its owners. Each takes two bytes of a
-/// body, and up to 2 KB of memory once it has its defaults and its owners and is written out again. The
-/// largest objects that etcd takes would need to spend less than 21 bytes on each map to have as many.
+/// Maximum number of maps in an object, not counting managed fields. An empty map takes two bytes
+/// of a body, and up to 2 KB of memory once it is defaulted, owned and encoded. An object of etcd's
+/// maximum size would reach this number only with less than 21 bytes per map.
 pub const MAPS_MAX: usize = 75_000;
 
-/// Bytes of a body in which there is no room for [`MAPS_MAX`].
-const UNCOUNTED_BYTES_MAX: usize = 2 * MAPS_MAX;
+/// Length of a body that cannot contain [`MAPS_MAX`] maps.
+const UNCOUNTED_BODY_BYTES_MAX: usize = 2 * MAPS_MAX;
 
-/// Refuses an object with more than [`MAPS_MAX`] maps, which came with a body of `bytes`.
+/// Rejects an object with more than [`MAPS_MAX`] maps; `bytes` is the length of its body.
 pub fn check_maps(root: &Map, bytes: usize) -> Result<(), Failure> {
-    if bytes <= UNCOUNTED_BYTES_MAX || maps_in(root) <= MAPS_MAX {
+    if bytes <= UNCOUNTED_BODY_BYTES_MAX || count_maps(root) <= MAPS_MAX {
         return Ok(());
     }
     let why = format!("Request entity too large: an object may hold at most {MAPS_MAX} maps");
     Err(Status::too_large(why))
 }
 
-fn maps_in(map: &Map) -> usize {
+fn count_maps(map: &Map) -> usize {
     let members = map.iter().filter(|(key, _)| *key != "fieldsV1");
-    1 + members.map(|(_, value)| maps_in_value(value)).sum::<usize>()
+    1 + members.map(|(_, value)| count_maps_in_value(value)).sum::<usize>()
 }
 
-fn maps_in_value(value: &Value) -> usize {
+fn count_maps_in_value(value: &Value) -> usize {
     match value {
-        Value::Object(map) => maps_in(map),
-        Value::Array(items) => items.iter().map(maps_in_value).sum(),
+        Value::Object(map) => count_maps(map),
+        Value::Array(items) => items.iter().map(count_maps_in_value).sum(),
         Value::Raw(text) => json_text::maps_in(text),
         _ => 0,
     }
 }
 
-/// Reads a body of the kind that `schema` describes. A missing `kind` or `apiVersion` is taken from the
-/// schema; other ones are refused.
+/// Decodes a body of the kind of `schema`. A missing `kind` or `apiVersion` is taken from the
+/// schema; other values are errors.
 pub fn decode(
     schema: &Schema,
     body: &[u8],
@@ -99,19 +99,20 @@ fn decode_any(
         return decode_protobuf(schema, body, is_known);
     }
     if format == Format::Json
-        && let Some(object) = decode_plain(schema, body)
+        && let Some(object) = decode_without_errors(schema, body)
     {
-        return Ok(Decoded { object, strict: vec![] });
+        return Ok(Decoded { object, strict_errors: vec![] });
     }
-    let (value, mut strict) = read(body, format).map_err(|why| unrecognized(schema, body, &why))?;
-    let given = given_gvk(&value, schema).map_err(|why| unrecognized(schema, body, &why))?;
+    let (value, mut strict_errors) =
+        read(body, format).map_err(|why| unrecognized(schema, body, &why))?;
+    let given = body_gvk(&value, schema).map_err(|why| unrecognized(schema, body, &why))?;
     if schema.types.is_custom_resource() {
         if value.str_at(&["kind"]).unwrap_or_default().is_empty() {
             let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body));
             return Err(unrecognized(schema, body, &why));
         }
         check_version(value.str_at(&["apiVersion"]).unwrap_or_default(), schema)?;
-        check_custom_type(&value, schema)?;
+        check_custom_resource_type(&value, schema)?;
     }
     let mismatched = |why: String| mismatched(&given, schema, &why);
     if given != schema.gvk {
@@ -119,14 +120,14 @@ fn decode_any(
         check_version(&given.api_version(), schema)?;
     }
     let text = (format == Format::Json).then_some(body);
-    let mut decoded = conform_body(schema, value, text).map_err(mismatched)?;
-    strict.append(&mut decoded.strict);
-    Ok(Decoded { strict, ..decoded })
+    let mut decoded = canonicalize_body(schema, value, text).map_err(mismatched)?;
+    strict_errors.append(&mut decoded.strict_errors);
+    Ok(Decoded { strict_errors, ..decoded })
 }
 
-/// Refuses a custom resource of another kind or version than that of its endpoint: upstream reads it without a
-/// type, and finds that when it validates it.
-pub fn check_custom_type(value: &Value, schema: &Schema) -> Result<(), Failure> {
+/// Rejects a custom resource whose kind or version differs from the endpoint. Upstream decodes
+/// custom resources without a type and finds this in validation.
+pub fn check_custom_resource_type(value: &Value, schema: &Schema) -> Result<(), Failure> {
     let given = |name: &str| value.str_at(&[name]).unwrap_or_default();
     let mut errors = ErrorList::new();
     let api_version = schema.gvk.api_version();
@@ -141,8 +142,9 @@ pub fn check_custom_type(value: &Value, schema: &Schema) -> Result<(), Failure> 
     errors.into_result(&group, given("kind"), name)
 }
 
-/// The object of a JSON body about which there is nothing to say: the short way for nearly all bodies.
-fn decode_plain(schema: &Schema, body: &[u8]) -> Option<Object> {
+/// Decodes a JSON body without errors and warnings: the fast path for nearly all bodies. Returns
+/// `None` otherwise.
+fn decode_without_errors(schema: &Schema, body: &[u8]) -> Option<Object> {
     let root = json::read(&schema.types, schema.root(), body)?;
     let mut object = Object { root };
     let api_version = schema.gvk.api_version();
@@ -157,7 +159,7 @@ fn decode_plain(schema: &Schema, body: &[u8]) -> Option<Object> {
     Some(object)
 }
 
-/// Protobuf has no strict decoding: what no field takes is skipped.
+/// Decodes a protobuf body. There is no strict decoding; unknown fields are skipped.
 fn decode_protobuf(
     schema: &Schema,
     body: &[u8],
@@ -173,10 +175,10 @@ fn decode_protobuf(
     }
     let object = proto::decode_message(schema, envelope.raw)
         .map_err(|e| mismatched(&given, schema, &e.to_string()))?;
-    Ok(Decoded { object, strict: vec![] })
+    Ok(Decoded { object, strict_errors: vec![] })
 }
 
-/// The refusal of a body whose kind cannot be told.
+/// Returns the error for a body whose kind is unknown.
 fn unrecognized(schema: &Schema, body: &[u8], why: &str) -> Failure {
     Status::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({})",
@@ -185,7 +187,7 @@ fn unrecognized(schema: &Schema, body: &[u8], why: &str) -> Failure {
     ))
 }
 
-/// The refusal of a body whose kind is told.
+/// Returns the error for a body whose kind is known.
 fn mismatched(given: &GroupVersionKind, schema: &Schema, why: &str) -> Failure {
     Status::bad_request(format!(
         "{} in version {} cannot be handled as a {}: {why}",
@@ -195,47 +197,61 @@ fn mismatched(given: &GroupVersionKind, schema: &Schema, why: &str) -> Failure {
     ))
 }
 
-/// Puts a value into canonical form, and names what strict decoding refuses.
-pub fn conform(schema: &Schema, value: Value) -> Result<Decoded, String> {
-    conform_in(schema, value, Words::Json)
+/// Brings a value into canonical form and returns strict decoding errors.
+pub fn canonicalize(schema: &Schema, value: Value) -> Result<Decoded, String> {
+    canonicalize_as(schema, value, GoDecoder::Json)
 }
 
-/// The same, with wrong types told in other words.
-pub fn conform_in(schema: &Schema, value: Value, words: Words) -> Result<Decoded, String> {
-    conform_by(Conform::new(&schema.types, words), schema, value, None)
+/// Same as [`canonicalize`], with the behavior of the given Go decoder.
+pub fn canonicalize_as(
+    schema: &Schema,
+    value: Value,
+    decoder: GoDecoder,
+) -> Result<Decoded, String> {
+    canonicalize_with(Canonicalizer::new(&schema.types, decoder), schema, value, None)
 }
 
-/// The same for a value that was read of a body; `text` is that, if it is JSON.
-fn conform_body(schema: &Schema, value: Value, text: Option<&[u8]>) -> Result<Decoded, String> {
-    let mut walk = Conform::new(&schema.types, Words::Json);
-    walk.sorts_texts = text.is_none();
-    conform_by(walk, schema, value, text)
+/// Same as [`canonicalize`] for a request body. `text` is the body, if it is JSON.
+fn canonicalize_body(
+    schema: &Schema,
+    value: Value,
+    text: Option<&[u8]>,
+) -> Result<Decoded, String> {
+    let mut canonicalizer = Canonicalizer::new(&schema.types, GoDecoder::Json);
+    canonicalizer.sorts_raw = text.is_none();
+    canonicalize_with(canonicalizer, schema, value, text)
 }
 
-fn conform_by<'s>(
-    mut walk: Conform<'s>,
+fn canonicalize_with<'s>(
+    mut canonicalizer: Canonicalizer<'s>,
     schema: &'s Schema,
     value: Value,
     text: Option<&[u8]>,
 ) -> Result<Decoded, String> {
-    let mut root = walk.object(schema.root(), value).map_err(|e| e.0)?;
-    if let Some(text) = text.filter(|_| walk.has_texts) {
-        json::keep_texts(text, &mut root);
+    let mut root = canonicalizer.object(schema.root(), value).map_err(|e| e.0)?;
+    if let Some(text) = text.filter(|_| canonicalizer.has_raw) {
+        json::restore_raw_from_body(text, &mut root);
     }
     root.remove("kind");
     root.remove("apiVersion");
     let mut object = Object { root };
     object.set_gvk(&schema.gvk);
     if schema.types.is_custom_resource() {
-        walk.unknown.sort_by(|one, other| order_of_unknown(one).cmp(&order_of_unknown(other)));
+        canonicalizer
+            .unknown_fields
+            .sort_by(|one, other| unknown_field_order(one).cmp(&unknown_field_order(other)));
     }
-    let strict = walk.unknown.iter().map(|path| format!("unknown field {}", quote(path))).collect();
-    Ok(Decoded { object, strict })
+    let strict_errors = canonicalizer
+        .unknown_fields
+        .iter()
+        .map(|path| format!("unknown field {}", quote(path)))
+        .collect();
+    Ok(Decoded { object, strict_errors })
 }
 
-/// Upstream looks for unknown fields in the metadata of a custom resource, then in the rest, and then in the
-/// metadata of resources within it.
-fn order_of_unknown(path: &str) -> (u8, &str) {
+/// The order in which upstream reports unknown fields of a custom resource: its metadata, the rest,
+/// the metadata of embedded resources.
+fn unknown_field_order(path: &str) -> (u8, &str) {
     if path.starts_with("metadata.") {
         (0, "")
     } else if path.contains(".metadata.") {
@@ -245,20 +261,21 @@ fn order_of_unknown(path: &str) -> (u8, &str) {
     }
 }
 
-/// The value that a body says, without a kind in mind; errors in upstream's words.
-pub fn read_plain(body: &[u8], format: Format) -> Result<Value, String> {
+/// Decodes a body without a schema. Errors have upstream's messages.
+pub fn read_value(body: &[u8], format: Format) -> Result<Value, String> {
     read(body, format).map(|(value, _)| value)
 }
 
-/// The value that a body says, and its duplicates as strict decoding tells them.
+/// Decodes a body and returns its strict decoding errors about duplicate keys.
 fn read(body: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
     match format {
         Format::Json => {
             let parsed = json::parse(body)
                 .map_err(|e| format!("couldn't get version/kind; json parse error: {e}"))?;
-            let strict = parsed.duplicates.iter();
-            let strict = strict.map(|path| format!("duplicate field {}", quote(path))).collect();
-            Ok((parsed.value, strict))
+            let strict_errors = parsed.duplicates.iter();
+            let strict_errors =
+                strict_errors.map(|path| format!("duplicate field {}", quote(path))).collect();
+            Ok((parsed.value, strict_errors))
         }
         Format::Yaml => {
             let text = std::str::from_utf8(body)
@@ -275,7 +292,7 @@ fn read(body: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
     }
 }
 
-/// The one line that strict YAML decoding adds when keys stand twice.
+/// Returns the strict decoding error for duplicate YAML keys: one text with a line for each.
 pub fn yaml_strict(duplicates: &[(usize, String)]) -> Vec<String> {
     if duplicates.is_empty() {
         return vec![];
@@ -287,8 +304,8 @@ pub fn yaml_strict(duplicates: &[(usize, String)]) -> Vec<String> {
     vec![text]
 }
 
-/// The kind that a body says it is, with what it leaves out taken from the schema.
-pub fn given_gvk(value: &Value, schema: &Schema) -> Result<GroupVersionKind, String> {
+/// Returns the kind of a body; missing parts are taken from the schema.
+pub fn body_gvk(value: &Value, schema: &Schema) -> Result<GroupVersionKind, String> {
     let parse_error = |why: String| format!("couldn't get version/kind; json parse error: {why}");
     let root = match value {
         Value::Object(root) => root,
@@ -310,7 +327,7 @@ pub fn given_gvk(value: &Value, schema: &Schema) -> Result<GroupVersionKind, Str
     complete_gvk(&text("apiVersion")?, &text("kind")?, schema)
 }
 
-/// The kind of these words; what is empty is taken from the schema.
+/// Returns the kind; empty parts are taken from the schema.
 fn complete_gvk(
     api_version: &str,
     kind: &str,
@@ -326,7 +343,7 @@ fn complete_gvk(
     }
 }
 
-/// Refuses a kind that is not known, or that is not the expected one in any version.
+/// Rejects a kind that is unknown, or that is not the expected one in any version.
 pub fn check_gvk(
     given: &GroupVersionKind,
     schema: &Schema,
@@ -352,8 +369,9 @@ pub fn check_gvk(
     Ok(())
 }
 
-/// The same for an object that names no version: upstream takes it for one of its types within the server.
-pub fn check_internal(
+/// Same as [`check_gvk`] for an object without a version, which upstream takes for its internal
+/// version.
+pub fn check_internal_version(
     given: &GroupVersionKind,
     schema: &Schema,
     is_known: IsKnown<'_>,
@@ -377,7 +395,7 @@ pub fn check_internal(
     ))
 }
 
-/// Whether the part of a server that serves a kind knows another one: definitions have a scheme of their own.
+/// Whether the scheme of the serving component knows a kind; apiextensions has its own scheme.
 fn is_known_to(schema: &Schema, given: &GroupVersionKind, is_known: IsKnown<'_>) -> bool {
     const DEFINITIONS: &str = "apiextensions.k8s.io";
     if schema.gvk.group != DEFINITIONS {
@@ -389,7 +407,7 @@ fn is_known_to(schema: &Schema, given: &GroupVersionKind, is_known: IsKnown<'_>)
         && kinds.contains(&given.kind.as_str())
 }
 
-/// The group in which all versions of a kind meet; a few kinds moved from one group to another.
+/// Returns the group of a kind's internal version. A few kinds moved between groups.
 fn hub_group(gvk: &GroupVersionKind) -> &str {
     match (gvk.group.as_str(), gvk.kind.as_str()) {
         ("events.k8s.io", "Event") => "",
@@ -399,7 +417,7 @@ fn hub_group(gvk: &GroupVersionKind) -> &str {
     }
 }
 
-/// Refuses an object whose version is not that of the URL, though its kind is.
+/// Rejects an object whose version differs from the URL.
 pub fn check_version(given: &str, schema: &Schema) -> Result<(), Failure> {
     let expected = schema.gvk.api_version();
     if given.is_empty() || given == expected {
@@ -410,7 +428,7 @@ pub fn check_version(given: &str, schema: &Schema) -> Result<(), Failure> {
     )))
 }
 
-/// Where upstream registers the kinds of a group.
+/// Returns the name of upstream's scheme for a group, as error messages show it.
 fn scheme(group: &str) -> &'static str {
     match group {
         "apiextensions.k8s.io" => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
@@ -419,7 +437,7 @@ fn scheme(group: &str) -> &'static str {
     }
 }
 
-/// The name of upstream's internal package for a group.
+/// Returns the name of upstream's internal package for a group.
 fn package(group: &str) -> &str {
     match group {
         "" => "core",
@@ -428,7 +446,8 @@ fn package(group: &str) -> &str {
     }
 }
 
-/// The beginning of a body as refusals show it: text of a map, else hex.
+/// Returns the beginning of a body for an error message: text if it is a JSON object, otherwise
+/// hexadecimal.
 fn summary(body: &[u8]) -> String {
     let cut = &body[..body.len().min(SUMMARY_BYTES_MAX)];
     let more = if body.len() > SUMMARY_BYTES_MAX { " ..." } else { "" };

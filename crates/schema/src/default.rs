@@ -1,15 +1,15 @@
-//! Defaults that the schema itself carries.
+//! Applies the defaults of a schema.
 
 use crate::types::{Schema, Shape, Struct, Types};
 use keelson_meta::{Map, Object, Value};
 
-/// Fills in the defaults of members that are not set, in every struct that is there.
+/// Sets the defaults of unset fields in every struct that is present.
 pub fn fill(schema: &Schema, obj: &mut Object) {
     members(&schema.types, schema.root(), &mut obj.root);
 }
 
-fn members(types: &Types, of: &Struct, map: &mut Map) {
-    for field in &of.fields {
+fn members(types: &Types, struct_type: &Struct, map: &mut Map) {
+    for field in &struct_type.fields {
         if let Some(default) = &field.default
             && map.get(&field.name).is_none_or(|value| value.is_null() && !field.nullable)
         {
@@ -17,7 +17,7 @@ fn members(types: &Types, of: &Struct, map: &mut Map) {
         }
     }
     for (key, value) in map.iter_mut() {
-        if let Some(field) = of.field(key) {
+        if let Some(field) = struct_type.field(key) {
             walk(types, &field.shape, value);
         }
     }
@@ -55,9 +55,9 @@ mod tests {
     use crate::catalogue::Catalogue;
     use keelson_meta::{GroupVersionKind, value};
 
-    /// A kube-apiserver 1.36 stores and shows these.
+    /// kube-apiserver 1.36 stores and returns these values.
     #[test]
-    fn a_pointer_that_defaults_to_the_zero_value_is_set_to_it() {
+    fn pointers_with_a_zero_default_are_set() {
         let gvk = GroupVersionKind::new("", "v1", "Pod");
         let schema = Catalogue::shared().schema(&gvk).expect("built in");
         let pod = value!({"spec": {

@@ -1,23 +1,23 @@
-//! The Go types of members, where they have names of their own that no schema tells, and the Go structs that
-//! others embed. Only refusals of a wrong type show them.
+//! The Go types of fields whose type names no schema contains, and the embedded Go structs. Only
+//! type errors show them.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
 const TABLE: &str = include_str!("../catalogue/go_types.txt");
 
-/// What the table says of one member.
+/// The Go type of one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// `v1.RestartPolicy`; none where the type follows from the schema.
+    /// `v1.RestartPolicy`; `None` when it follows from the schema.
     pub go_type: Option<&'static str>,
-    /// The embedded struct that has the member: `VolumeSource`.
+    /// The embedded struct that declares the field: `VolumeSource`.
     pub embedded: Option<&'static str>,
 }
 
-/// Looks up a member of the struct of a full name, such as `io.k8s.api.core.v1.PodSpec`.
-pub(crate) fn member(of: &str, name: &str) -> Member {
-    table().get(of).and_then(|members| members.get(name)).copied().unwrap_or_default()
+/// Looks up a field of a struct by the struct's full name, such as `io.k8s.api.core.v1.PodSpec`.
+pub(crate) fn member(struct_name: &str, name: &str) -> Member {
+    table().get(struct_name).and_then(|members| members.get(name)).copied().unwrap_or_default()
 }
 
 type Table = HashMap<&'static str, HashMap<&'static str, Member>>;
@@ -29,13 +29,13 @@ fn table() -> &'static Table {
 
 fn parse() -> Table {
     let mut table = Table::new();
-    let mut of = "";
+    let mut struct_name = "";
     for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let Some(line) = line.strip_prefix("  ") else {
-            of = line;
+            struct_name = line;
             continue;
         };
-        let members = table.entry(of).or_default();
+        let members = table.entry(struct_name).or_default();
         if let Some((embedded, names)) =
             line.strip_prefix("in ").and_then(|rest| rest.split_once(": "))
         {
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn members_have_go_types_and_embedding_structs() {
-        let name = |of: &str, name: &str| member(of, name).go_type;
+        let name = |struct_name: &str, name: &str| member(struct_name, name).go_type;
         assert_eq!(name("io.k8s.api.core.v1.PodSpec", "restartPolicy"), Some("v1.RestartPolicy"));
         assert_eq!(name("io.k8s.api.core.v1.PodSpec", "nodeName"), None);
         let found = member("io.k8s.api.core.v1.Volume", "secret");
@@ -64,13 +64,16 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_about_a_member_that_there_is() {
+    fn every_line_names_an_existing_field() {
         let types = Catalogue::shared().all_types();
-        for (of, members) in table() {
-            let id = types.find(of).unwrap_or_else(|| panic!("no struct {of}"));
+        for (struct_name, members) in table() {
+            let id = types.find(struct_name).unwrap_or_else(|| panic!("no struct {struct_name}"));
             let fields = &types.get(id).fields;
             for name in members.keys() {
-                assert!(fields.iter().any(|field| field.name == *name), "{of} has no {name}");
+                assert!(
+                    fields.iter().any(|field| field.name == *name),
+                    "{struct_name} has no {name}"
+                );
             }
         }
     }

@@ -1,20 +1,20 @@
-//! JSON in and out, as Go's encoding/json and sigs.k8s.io/json read and write it.
+//! JSON decoding and encoding, compatible with Go's encoding/json and sigs.k8s.io/json.
 
 mod check;
 mod encode;
 mod parse;
-mod places;
+mod ranges;
 mod raw;
-mod texts;
+mod raw_extension;
 mod typed;
 
 pub use crate::json_writer::{write_string, write_utf8, write_value};
 pub use check::check_object;
-pub use encode::{Marks, encode, encode_list_item};
+pub use encode::{EncodedOffsets, encode, encode_list_item};
 pub use parse::{DEPTH_MAX, Parsed, SyntaxError, parse};
-pub use places::{item_places, place_at};
-pub use raw::expanded;
-pub(crate) use texts::{keep_texts, kept, kept_value};
-pub use texts::{texts_of, untouched, with_texts};
+pub use ranges::{item_ranges, value_range};
+pub use raw::parse_raw;
+pub use raw_extension::{keep_unchanged_raw, raw_texts, restore_raw_texts};
+pub(crate) use raw_extension::{raw_from_text, raw_from_value, restore_raw_from_body};
 pub(crate) use typed::read;
 pub use typed::read_stored;

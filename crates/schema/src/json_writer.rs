@@ -1,4 +1,4 @@
-//! [`Value`] to JSON text without a schema: members in the order of the map.
+//! Encodes [`Value`] to JSON without a schema: members in map order.
 
 use keelson_meta::Value;
 use keelson_meta::json_text::compact;
@@ -43,12 +43,12 @@ fn write_int(number: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends a float as Go does: plain between 1e-6 and 1e21, else with an exponent.
+/// Appends a float as Go does: with an exponent below 1e-6 and from 1e21 on.
 fn write_float(number: f64, out: &mut Vec<u8>) {
     let size = number.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {
         let text = format!("{number:e}");
-        // Rust writes 1e21, Go 1e+21; negative exponents are the same but for one digit: e-7, e-10.
+        // Rust writes 1e21, Go 1e+21. Negative exponents are the same.
         let text = if text.contains("e-") { text } else { text.replace('e', "e+") };
         out.extend_from_slice(text.as_bytes());
         return;
@@ -56,15 +56,15 @@ fn write_float(number: f64, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{number}").as_bytes());
 }
 
-/// Appends a quoted string. Escapes what Go's encoder escapes: quotes, backslashes, control characters,
-/// `<`, `>`, `&` and the two Unicode line separators.
+/// Appends a quoted string. Escapes what Go's encoder escapes: quotes, backslashes, control
+/// characters, `<`, `>`, `&`, U+2028 and U+2029.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     write_utf8(text.as_bytes(), out);
 }
 
-/// [`write_string`] for the bytes of a text.
+/// Same as [`write_string`] for UTF-8 bytes.
 pub fn write_utf8(bytes: &[u8], out: &mut Vec<u8>) {
-    if !is_plain(bytes) {
+    if !needs_no_escape(bytes) {
         return write_escaped(bytes, out);
     }
     match bytes.len() {
@@ -73,10 +73,10 @@ pub fn write_utf8(bytes: &[u8], out: &mut Vec<u8>) {
             out.extend(bytes.first());
             out.push(b'"');
         }
-        2..4 => quoted::<2>(bytes, out),
-        4..8 => quoted::<4>(bytes, out),
-        8..16 => quoted::<8>(bytes, out),
-        16..=QUOTED_BYTES_MAX => quoted::<16>(bytes, out),
+        2..4 => write_quoted_halves::<2>(bytes, out),
+        4..8 => write_quoted_halves::<4>(bytes, out),
+        8..16 => write_quoted_halves::<8>(bytes, out),
+        16..=SHORT_BYTES_MAX => write_quoted_halves::<16>(bytes, out),
         _ => {
             out.reserve(bytes.len() + 2);
             out.push(b'"');
@@ -86,16 +86,16 @@ pub fn write_utf8(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes of text that is written as two halves.
-const QUOTED_BYTES_MAX: usize = 32;
+/// Maximum length of text that is written as two halves.
+const SHORT_BYTES_MAX: usize = 32;
 
-/// Appends a quoted text as two halves of a known length, which may overlap, over a row of quotes: so there is
-/// room to ask for only once, and no call.
+/// Appends a quoted text by copying two halves of constant length, which may overlap, over a run of
+/// quotes. This reserves memory only once and calls no function.
 #[inline(always)]
-fn quoted<const N: usize>(bytes: &[u8], out: &mut Vec<u8>) {
+fn write_quoted_halves<const N: usize>(bytes: &[u8], out: &mut Vec<u8>) {
     let end = out.len() + bytes.len() + 2;
-    out.extend_from_slice(&[b'"'; QUOTED_BYTES_MAX + 2]);
-    if let Some(to) = out.last_chunk_mut::<{ QUOTED_BYTES_MAX + 2 }>()
+    out.extend_from_slice(&[b'"'; SHORT_BYTES_MAX + 2]);
+    if let Some(to) = out.last_chunk_mut::<{ SHORT_BYTES_MAX + 2 }>()
         && let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>())
     {
         to[1..N + 1].copy_from_slice(first);
@@ -115,7 +115,7 @@ fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
             continue;
         }
         if *byte == 0xe2 {
-            // U+2028 and U+2029 are e2 80 a8 and e2 80 a9; other characters begin with e2 too.
+            // U+2028 and U+2029 are e2 80 a8 and e2 80 a9. Other characters begin with e2 too.
             if let Some([_, 0x80, last @ (0xa8 | 0xa9)]) = bytes.get(at..at + 3) {
                 out.extend_from_slice(&bytes[start..at]);
                 out.extend_from_slice(if *last == 0xa8 { b"\\u2028" } else { b"\\u2029" });
@@ -144,69 +144,69 @@ fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Whether no byte needs a look; many of them at a time.
+/// Whether no byte may need an escape. Compares many bytes at once.
 #[inline(always)]
-fn is_plain(bytes: &[u8]) -> bool {
+fn needs_no_escape(bytes: &[u8]) -> bool {
     match bytes.len() {
         0..4 => bytes.iter().all(|byte| !NEEDS_ESCAPE[usize::from(*byte)]),
-        4..8 => is_plain_halves::<4>(bytes),
-        8..16 => is_plain_halves::<8>(bytes),
-        _ => is_plain_long(bytes),
+        4..8 => halves_need_no_escape::<4>(bytes),
+        8..16 => halves_need_no_escape::<8>(bytes),
+        _ => long_needs_no_escape(bytes),
     }
 }
 
-/// The same for `N` to twice as many bytes, as two halves, which may overlap.
+/// Same as [`needs_no_escape`] for `N` to `2 * N` bytes, as two halves that may overlap.
 #[inline(always)]
-fn is_plain_halves<const N: usize>(bytes: &[u8]) -> bool {
+fn halves_need_no_escape<const N: usize>(bytes: &[u8]) -> bool {
     let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else {
         return false;
     };
-    let mut both = [b' '; LOOKED_AT_BYTES];
+    let mut both = [b' '; CHUNK_BYTES];
     both[..N].copy_from_slice(first);
     both[N..2 * N].copy_from_slice(last);
-    !needs_look(&both)
+    !may_need_escape(&both)
 }
 
-/// The same for at least [`LOOKED_AT_BYTES`].
+/// Same as [`needs_no_escape`] for at least [`CHUNK_BYTES`].
 #[inline(always)]
-fn is_plain_long(bytes: &[u8]) -> bool {
-    let (long, rest) = bytes.as_chunks::<LONG_BYTES>();
-    if long.iter().any(needs_look_long) {
+fn long_needs_no_escape(bytes: &[u8]) -> bool {
+    let (long, rest) = bytes.as_chunks::<LONG_CHUNK_BYTES>();
+    if long.iter().any(long_may_need_escape) {
         return false;
     }
-    let (chunks, rest) = rest.as_chunks::<LOOKED_AT_BYTES>();
-    // The last ones overlap with those before.
-    !chunks.iter().any(needs_look)
-        && (rest.is_empty() || bytes.last_chunk().is_none_or(|last| !needs_look(last)))
+    let (chunks, rest) = rest.as_chunks::<CHUNK_BYTES>();
+    // The last chunk overlaps the one before.
+    !chunks.iter().any(may_need_escape)
+        && (rest.is_empty() || bytes.last_chunk().is_none_or(|last| !may_need_escape(last)))
 }
 
-/// Bytes that are looked at together.
-const LOOKED_AT_BYTES: usize = 16;
-/// Bytes of long text that are looked at together.
-const LONG_BYTES: usize = 8 * LOOKED_AT_BYTES;
+/// Bytes of a chunk that is compared at once.
+const CHUNK_BYTES: usize = 16;
+/// Bytes of a chunk of long text that is compared at once.
+const LONG_CHUNK_BYTES: usize = 8 * CHUNK_BYTES;
 
-/// Whether one of the bytes needs a look; without a branch, so that all of them are compared at once.
+/// Whether one of the bytes may need an escape. Branchless, so that it is vectorized.
 #[inline(always)]
-fn needs_look(bytes: &[u8; LOOKED_AT_BYTES]) -> bool {
-    bytes.iter().fold(u8::MAX, |least, byte| least.min(sign(*byte))) == 0
+fn may_need_escape(bytes: &[u8; CHUNK_BYTES]) -> bool {
+    bytes.iter().fold(u8::MAX, |least, byte| least.min(zero_if_special(*byte))) == 0
 }
 
-/// [`needs_look`] for more bytes, which are compared with each other once.
+/// Same as [`may_need_escape`] for a long chunk, with one comparison at the end.
 #[inline(never)]
-fn needs_look_long(bytes: &[u8; LONG_BYTES]) -> bool {
-    let mut least = [u8::MAX; LOOKED_AT_BYTES];
-    for chunk in bytes.as_chunks::<LOOKED_AT_BYTES>().0 {
+fn long_may_need_escape(bytes: &[u8; LONG_CHUNK_BYTES]) -> bool {
+    let mut least = [u8::MAX; CHUNK_BYTES];
+    for chunk in bytes.as_chunks::<CHUNK_BYTES>().0 {
         for (least, byte) in least.iter_mut().zip(chunk) {
-            *least = (*least).min(sign(*byte));
+            *least = (*least).min(zero_if_special(*byte));
         }
     }
     least.contains(&0)
 }
 
-/// Zero for a byte that needs a look.
+/// Returns zero for a byte that may need an escape.
 #[inline(always)]
-fn sign(byte: u8) -> u8 {
-    // `<` and `>` differ in one bit; `"` and `&`, the same; and so on.
+fn zero_if_special(byte: u8) -> u8 {
+    // `<` and `>` differ in one bit, as do `"` and `&`.
     let signs = ((byte & !0x02) ^ b'<').min((byte & !0x04) ^ b'"').min(byte ^ b'\\');
     signs.min(byte ^ 0xe2).min(byte & 0xe0)
 }
@@ -245,16 +245,16 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_escaped_wherever_it_stands() {
+    fn special_characters_are_escaped_at_every_offset() {
         for c in (0..0x300).chain([0x2028, 0x2029, 0x2030]).filter_map(char::from_u32) {
             let long = [0, 127, 128, 200, 255, 256, 299].map(|before| (before, 300));
             for (before, bytes) in (0..17).map(|before| (before, 16)).chain(long) {
                 let text = format!("{}{c}{}", "a".repeat(before), "b".repeat(bytes - before));
                 let mut out = vec![];
                 write_string(&text, &mut out);
-                let is_plain = out.len() == text.len() + 2;
+                let needs_no_escape = out.len() == text.len() + 2;
                 let escaped = c < ' ' || "\"\\<>&\u{2028}\u{2029}".contains(c);
-                assert_eq!(is_plain, !escaped, "{c:?} after {before}");
+                assert_eq!(needs_no_escape, !escaped, "{c:?} after {before}");
                 let back = crate::json::parse(&out).map(|parsed| parsed.value);
                 assert_eq!(back, Ok(text.into()));
             }

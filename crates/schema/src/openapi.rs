@@ -1,20 +1,20 @@
-//! OpenAPI as the server serves it: a v3 document a group version with their index, and one v2
+//! The OpenAPI documents of the server: a v3 document per group version with an index, and one v2
 //! document.
 //!
-//! Documents are built when they are asked for and nothing of them is kept: a caller that serves
-//! them often keeps the bytes. Building one takes milliseconds and some megabytes while it lasts.
+//! Documents are built on each call and not cached; callers should keep the bytes. Building one
+//! takes milliseconds and some megabytes of memory.
 
 mod custom;
 mod custom_paths;
 mod descriptions;
 mod facts;
-mod fixed;
 mod operations;
 mod parameters;
 mod paths;
 mod protobuf;
 mod resolved;
 mod schemas;
+mod static_documents;
 mod v2;
 mod v3;
 
@@ -23,34 +23,35 @@ use crate::json::{write_string, write_value};
 pub use custom::{CustomResource, CustomVersion};
 use descriptions::Descriptions;
 use facts::Facts;
-use fixed::FIXED;
 use keelson_meta::{Str, Value};
 use operations::{Answer, META, PathItem, discovery_operation, group_tag, path_item};
 use paths::Scope;
-use schemas::{Dialect, Places, Schemas, object, reachable};
+use schemas::{Dialect, GroupVersions, Schemas, object, reachable};
 use sha2::{Digest, Sha512};
+use static_documents::STATIC_DOCUMENTS;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
-/// What `info` says.
+/// The version in `info`.
 const VERSION: &str = "1.36";
 
-/// A name for the content of a document: what tags show in hexadecimal digits.
+/// A content hash of a document; ETags show it in hexadecimal.
 pub type DocumentHash = [u8; 64];
 
-/// The documents of what is served.
+/// Builds the documents of the served resources.
 pub struct OpenApi<'a> {
     catalogue: &'a Catalogue,
-    /// Group, version and name of a resource.
+    /// Whether a resource is served, by group, version and name.
     is_served: &'a dyn Fn(&str, &str, &str) -> bool,
-    /// What is served beside the catalogue.
+    /// The served custom resources.
     custom: &'a [CustomVersion<'a>],
 }
 
 impl<'a> OpenApi<'a> {
-    /// Documents about those resources of the catalogue for which `is_served` says yes to group,
-    /// version and name. A group version without a served resource has no document.
+    /// Creates documents of the catalogue resources for which `is_served` returns true; its
+    /// arguments are group, version and name. A group version without a served resource has no
+    /// document.
     pub fn new(
         catalogue: &'a Catalogue,
         is_served: &'a dyn Fn(&str, &str, &str) -> bool,
@@ -58,16 +59,17 @@ impl<'a> OpenApi<'a> {
         OpenApi { catalogue, is_served, custom: &[] }
     }
 
-    /// The same documents, and those of resources that are not in the catalogue.
+    /// Adds the documents of resources that are not in the catalogue.
     #[must_use]
     pub fn with_custom(self, custom: &'a [CustomVersion<'a>]) -> OpenApi<'a> {
         OpenApi { custom, ..self }
     }
 
-    /// The paths of all v3 documents, sorted: `api/v1`, `apis`, `apis/apps`, `apis/apps/v1`,
-    /// `version`, ..
+    /// Returns the paths of all v3 documents, sorted: `api/v1`, `apis`, `apis/apps`,
+    /// `apis/apps/v1`, `version`, ...
     pub fn v3_paths(&self) -> Vec<String> {
-        let mut out: Vec<String> = FIXED.iter().map(|fixed| fixed.document.to_owned()).collect();
+        let mut out: Vec<String> =
+            STATIC_DOCUMENTS.iter().map(|fixed| fixed.document.to_owned()).collect();
         for group in &self.catalogue.groups {
             let root = group_root(&group.name);
             let mut versions = group.versions.iter().filter(|v| self.serves(group, v)).peekable();
@@ -85,16 +87,16 @@ impl<'a> OpenApi<'a> {
         out
     }
 
-    /// The v3 documents with their hashes, sorted by path; `is_asked` says for which groups, of which `None` is what
-    /// belongs to no group.
+    /// Returns the paths and hashes of v3 documents, sorted by path. `includes_group` selects
+    /// groups; it receives `None` for documents that belong to no group.
     pub fn v3_hashes(
         &self,
-        is_asked: impl Fn(Option<&str>) -> bool,
+        includes_group: impl Fn(Option<&str>) -> bool,
     ) -> Vec<(String, DocumentHash)> {
         let custom = self.custom.iter().map(|custom| (custom.document(), custom));
         let custom: HashMap<String, &CustomVersion<'_>> = custom.collect();
         let mut paths = self.v3_paths();
-        paths.retain(|path| is_asked(group_of_document(path)));
+        paths.retain(|path| includes_group(group_of_document(path)));
         let hashes = paths.into_iter().map(|path| {
             let hash = self.hash(&path, custom.get(&path).copied().into_iter());
             (path, hash)
@@ -102,7 +104,7 @@ impl<'a> OpenApi<'a> {
         hashes.collect()
     }
 
-    /// The index at `/openapi/v3`, as JSON, of such documents.
+    /// Returns the index at `/openapi/v3`, as JSON.
     pub fn v3_index<'h>(
         documents: impl IntoIterator<Item = (&'h String, &'h DocumentHash)>,
     ) -> Vec<u8> {
@@ -121,25 +123,25 @@ impl<'a> OpenApi<'a> {
         out
     }
 
-    /// A name for a text, in the form of [`v3_hash`](Self::v3_hash).
+    /// Returns the hash of a text, in the format of [`v3_hash`](Self::v3_hash).
     pub fn hash_of(text: &[u8]) -> String {
         hex(&Sha512::digest(text))
     }
 
-    /// A name for the content of the v3 document at `path`: 128 upper-case hexadecimal digits that
-    /// change when the document may change. Costs no building of the document.
+    /// Returns the hash of the v3 document at `path`: 128 upper-case hexadecimal digits that change
+    /// whenever the document changes. Does not build the document.
     pub fn v3_hash(&self, path: &str) -> String {
         hex(&self.hash(path, self.custom.iter().filter(|custom| custom.is_at(path))))
     }
 
-    /// [`v3_hash`](Self::v3_hash) of a document with these versions of custom resources.
+    /// Returns the hash of a document with these versions of custom resources.
     fn hash<'v>(
         &self,
         path: &str,
         custom: impl Iterator<Item = &'v CustomVersion<'v>>,
     ) -> DocumentHash {
         let mut hash = Sha512::new();
-        hash.update(tables_digest());
+        hash.update(static_inputs_digest());
         hash.update(path);
         if let Some((group, version)) = self.find(path) {
             for resource in self.resources(group, version) {
@@ -163,20 +165,20 @@ impl<'a> OpenApi<'a> {
         hash.finalize().into()
     }
 
-    /// The v3 document at a path of [`v3_paths`](Self::v3_paths), as JSON.
+    /// Returns the v3 document at a path of [`v3_paths`](Self::v3_paths), as JSON.
     pub fn v3_document(&self, path: &str) -> Option<Vec<u8>> {
         let facts = Facts::read();
         let custom = self.custom.iter().find(|custom| custom.is_at(path));
-        let (mut items, places) = match self.find(path) {
+        let (mut items, group_versions) = match self.find(path) {
             Some((group, version)) => {
                 let group_version = (group.name.as_str(), version.name.as_str());
                 let resources = self.resources(group, version);
                 let items = Scope::paths(self.catalogue, &facts, group_version, resources, None);
-                (items, Places::Of(group_version))
+                (items, GroupVersions::Of(group_version))
             }
             None => match custom {
-                Some(_) => (vec![], Places::OfCustom),
-                None => (vec![self.fixed(path)?], Places::Of(("", "v1"))),
+                Some(_) => (vec![], GroupVersions::CustomResources),
+                None => (vec![self.static_or_group_path(path)?], GroupVersions::Of(("", "v1"))),
             },
         };
         if let Some(custom) = custom {
@@ -184,13 +186,14 @@ impl<'a> OpenApi<'a> {
             items.sort_by(|a, b| a.path.cmp(&b.path));
         }
         let descriptions = Descriptions::read();
-        let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, places);
+        let schemas =
+            Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, group_versions);
         let names = match custom {
             Some(_) => self.reachable(&items),
             None => reachable(&self.catalogue.types, type_names(&items)),
         };
         let own = custom.map(CustomVersion::types).unwrap_or_default();
-        // A document of custom resources alone is one of its own for kube-apiserver.
+        // kube-apiserver builds documents that contain only custom resources differently.
         let is_custom = custom.is_some() && self.find(path).is_none();
         let mut out = b"{\"openapi\":\"3.0.0\",\"info\":".to_vec();
         write_value(&if is_custom { custom_info() } else { info() }, &mut out);
@@ -217,7 +220,7 @@ impl<'a> OpenApi<'a> {
         Some(out)
     }
 
-    /// The v2 document, as JSON.
+    /// Returns the v2 document, as JSON.
     pub fn v2_document(&self) -> Vec<u8> {
         let mut out = b"{\"swagger\":\"2.0\",\"info\":".to_vec();
         write_value(&info(), &mut out);
@@ -233,7 +236,7 @@ impl<'a> OpenApi<'a> {
         out
     }
 
-    /// The v2 document as protobuf, `openapi.v2.Document`: what is served as
+    /// Returns the v2 document as protobuf (`openapi.v2.Document`), served as
     /// `application/com.github.proto-openapi.spec.v2.v1.0+protobuf`.
     pub fn v2_document_protobuf(&self) -> Vec<u8> {
         let mut out = vec![];
@@ -260,14 +263,15 @@ impl<'a> OpenApi<'a> {
         out
     }
 
-    /// Gives the large parts of the v2 document to `take`: name of the part and its members.
+    /// Calls `take` with the name and the members of each large part of the v2 document.
     fn v2_parts(&self, mut take: impl FnMut(&'static str, &mut dyn Iterator<Item = Member<'_>>)) {
         let facts = Facts::read();
         let items = self.all_paths(&facts);
         take("paths", &mut items.iter().map(|item| (item.path.as_str(), v2::path_item(item))));
         take("parameters", &mut v2::shared_parameters(&items).into_iter());
         let descriptions = Descriptions::read();
-        let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V2, Places::All);
+        let schemas =
+            Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V2, GroupVersions::All);
         let names = self.reachable(&items);
         drop(items);
         let own: BTreeMap<Str, _> = self.custom.iter().flat_map(CustomVersion::types).collect();
@@ -278,7 +282,7 @@ impl<'a> OpenApi<'a> {
         take("definitions", &mut { definitions });
     }
 
-    /// The paths of all documents, sorted.
+    /// Returns the paths of all documents, sorted.
     fn all_paths(&self, facts: &Facts) -> Vec<PathItem> {
         let mut out = vec![];
         let custom_groups: HashSet<&str> = self.custom.iter().map(|custom| custom.group).collect();
@@ -289,9 +293,9 @@ impl<'a> OpenApi<'a> {
                     let resources = self.resources(group, version);
                     out.extend(Scope::paths(self.catalogue, facts, group_version, resources, None));
                 }
-                // Groups of custom resources alone are not told of here.
+                // The v2 document omits groups that contain only custom resources.
                 None if self.is_custom_group(&document, &custom_groups) => {}
-                None => out.extend(self.fixed(&document)),
+                None => out.extend(self.static_or_group_path(&document)),
             }
         }
         for custom in self.custom {
@@ -301,7 +305,8 @@ impl<'a> OpenApi<'a> {
         out
     }
 
-    /// The types that paths lead to; those of metadata belong to every custom resource.
+    /// Returns the types that paths refer to, directly or not. Every custom resource refers to the
+    /// metadata types.
     fn reachable(&self, items: &[PathItem]) -> BTreeSet<Str> {
         let mut roots = type_names(items);
         if !self.custom.is_empty() {
@@ -310,7 +315,7 @@ impl<'a> OpenApi<'a> {
         reachable(&self.catalogue.types, roots)
     }
 
-    /// The served group version that a document's path names.
+    /// Returns the served group version of a document's path.
     fn find(&self, path: &str) -> Option<(&'a Group, &'a Version)> {
         let (group, version) = match path.split_once('/')? {
             ("api", version) => ("", version),
@@ -336,7 +341,7 @@ impl<'a> OpenApi<'a> {
         self.resources(group, version).next().is_some()
     }
 
-    /// Whether a document is that of a group in which the catalogue serves nothing.
+    /// Whether a document belongs to a group without served catalogue resources.
     fn is_custom_group(&self, document: &str, custom_groups: &HashSet<&str>) -> bool {
         let Some(name) = document.strip_prefix("apis/") else { return false };
         let of_catalogue = self.catalogue.group(name);
@@ -345,9 +350,9 @@ impl<'a> OpenApi<'a> {
         custom_groups.contains(name) && !is_served
     }
 
-    /// The path of a document that belongs to no group version.
-    fn fixed(&self, document: &str) -> Option<PathItem> {
-        if let Some(fixed) = FIXED.iter().find(|fixed| fixed.document == document) {
+    /// Returns the path of a document that belongs to no group version.
+    fn static_or_group_path(&self, document: &str) -> Option<PathItem> {
+        if let Some(fixed) = STATIC_DOCUMENTS.iter().find(|fixed| fixed.document == document) {
             return Some(fixed.path_item());
         }
         let name = if document == "api" { "" } else { document.strip_prefix("apis/")? };
@@ -376,7 +381,7 @@ impl<'a> OpenApi<'a> {
     }
 }
 
-/// The group of the document at a path; none: it belongs to no group.
+/// Returns the group of the document at a path, `None` if it belongs to no group.
 pub fn group_of_document(path: &str) -> Option<&str> {
     match path.strip_prefix("apis/") {
         Some(rest) => rest.split('/').next(),
@@ -384,12 +389,12 @@ pub fn group_of_document(path: &str) -> Option<&str> {
     }
 }
 
-/// `api`, `apis/apps`.
+/// Returns `api` or `apis/apps`.
 fn group_root(group: &str) -> String {
     if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") }
 }
 
-/// The types that paths speak of.
+/// Returns the types in requests and responses of paths.
 fn type_names(items: &[PathItem]) -> Vec<Str> {
     let operations = items.iter().flat_map(|item| &item.operations);
     let names = operations.flat_map(|operation| {
@@ -403,20 +408,20 @@ fn type_names(items: &[PathItem]) -> Vec<Str> {
 }
 
 fn info() -> Value {
-    object([("title", fixed("Kubernetes")), ("version", fixed(VERSION))])
+    object([("title", static_text("Kubernetes")), ("version", static_text(VERSION))])
 }
 
 fn custom_info() -> Value {
-    object([("title", fixed("Kubernetes CRD Swagger")), ("version", fixed("v0.1.0"))])
+    object([("title", static_text("Kubernetes CRD Swagger")), ("version", static_text("v0.1.0"))])
 }
 
-/// How a client shows who it is.
+/// The security definitions: bearer tokens.
 fn security() -> Value {
     let token = object([
-        ("description", fixed("A bearer token.")),
-        ("in", fixed("header")),
-        ("name", fixed("authorization")),
-        ("type", fixed("apiKey")),
+        ("description", static_text("A bearer token.")),
+        ("in", static_text("header")),
+        ("name", static_text("authorization")),
+        ("type", static_text("apiKey")),
     ]);
     object([("BearerToken", token)])
 }
@@ -424,7 +429,7 @@ fn security() -> Value {
 /// A member of an object.
 type Member<'v> = (&'v str, Value);
 
-/// Writes a JSON object member by member, so that only one of them is held as a value.
+/// Writes a JSON object member by member, so that only one member is in memory at a time.
 fn write_members<'v>(members: impl Iterator<Item = Member<'v>>, out: &mut Vec<u8>) {
     out.push(b'{');
     for (i, (name, value)) in members.enumerate() {
@@ -438,7 +443,7 @@ fn write_members<'v>(members: impl Iterator<Item = Member<'v>>, out: &mut Vec<u8
     out.push(b'}');
 }
 
-fn fixed(text: &'static str) -> Value {
+fn static_text(text: &'static str) -> Value {
     Value::String(Str::new_static(text))
 }
 
@@ -446,8 +451,8 @@ fn text(text: impl Into<Str>) -> Value {
     Value::String(text.into())
 }
 
-/// The hash of all that documents are made of but for what is served.
-fn tables_digest() -> &'static DocumentHash {
+/// Returns the hash of all inputs of documents except the served resources.
+fn static_inputs_digest() -> &'static DocumentHash {
     static DIGEST: OnceLock<DocumentHash> = OnceLock::new();
     DIGEST.get_or_init(|| {
         let mut hash = Sha512::new();

@@ -1,8 +1,8 @@
-//! `application/vnd.kubernetes.protobuf`: objects as the protobuf messages of Go's generated code, in the
-//! envelope that says what they are.
+//! `application/vnd.kubernetes.protobuf`: protobuf messages as Go's generated code writes them, in
+//! the `runtime.Unknown` envelope.
 //!
-//! Promise: the bytes are those of a kube-apiserver, and decoding gives the same value as decoding the
-//! same object from JSON. Costs one pass; what is read never takes more room than its bytes allow.
+//! Promise: the bytes are those of kube-apiserver, and decoding returns the same value as decoding
+//! the same object from JSON. Takes one pass; memory is proportional to the input.
 
 mod decode;
 mod encode;
@@ -16,7 +16,7 @@ use wire::{Reader, begin, end, put_bytes, put_key, put_varint, varint_len};
 pub use encode::Mismatch;
 pub use wire::{DEPTH_MAX, ProtoError};
 
-/// What every body begins with; the fourth byte is the style of the envelope.
+/// The prefix of every body; the fourth byte is the encoding style.
 pub const PREFIX: [u8; 4] = *b"k8s\0";
 
 /// The envelope: runtime.Unknown.
@@ -26,11 +26,11 @@ pub struct Envelope<'a> {
     pub api_version: Cow<'a, str>,
     /// `Deployment`; may be empty.
     pub kind: Cow<'a, str>,
-    /// The message.
+    /// The encoded message.
     pub raw: &'a [u8],
 }
 
-/// Appends the object as a body.
+/// Appends an object as a body.
 pub fn encode(schema: &Schema, obj: &Object, out: &mut Vec<u8>) -> Result<(), Mismatch> {
     put_type(&schema.gvk, out);
     put_key(2, 2, out);
@@ -41,14 +41,14 @@ pub fn encode(schema: &Schema, obj: &Object, out: &mut Vec<u8>) -> Result<(), Mi
     Ok(())
 }
 
-/// Appends the object's message alone, as it stands in a list.
+/// Appends the message of an object without envelope, as in a list.
 pub fn encode_message(schema: &Schema, obj: &Object, out: &mut Vec<u8>) -> Result<(), Mismatch> {
     encode::message(&schema.types, schema.root(), &obj.root, out)
 }
 
-/// Appends the head of a typed list whose items are encoded already. `items_bytes` is the sum of
-/// [`list_item_bytes`] of all items; for each of them [`begin_list_item`] and its message follow, and
-/// [`end_list`] in the end. So a large list need not be in one buffer.
+/// Appends the start of a typed list whose items are already encoded. `items_bytes` is the sum of
+/// [`list_item_bytes`] of all items. For each item, [`begin_list_item`] and its message must
+/// follow, then [`end_list`]. So a large list need not be in one buffer.
 pub fn begin_list(
     schema: &Schema,
     metadata: &Map,
@@ -69,24 +69,24 @@ pub fn begin_list(
 /// Field number of `items` in every typed list.
 const ITEMS: u32 = 2;
 
-/// Bytes that an item with a message of this length takes in a list.
+/// Returns the length of a list item with a message of this length.
 pub fn list_item_bytes(message_bytes: usize) -> usize {
     1 + varint_len(message_bytes as u64) + message_bytes
 }
 
-/// Appends what stands before an item's message.
+/// Appends the header of an item's message.
 pub fn begin_list_item(message_bytes: usize, out: &mut Vec<u8>) {
     put_key(ITEMS, 2, out);
     put_varint(message_bytes as u64, out);
 }
 
-/// Appends what stands after the last item.
+/// Appends the end of a list.
 pub fn end_list(out: &mut Vec<u8>) {
     out.extend_from_slice(ENVELOPE_END);
 }
 
-/// Appends a frame of a watch: its length in four bytes, most significant first, and a WatchEvent
-/// without an envelope. `body` is the object with its envelope.
+/// Appends a watch frame: four bytes of length, most significant first, and a WatchEvent without
+/// envelope. `body` is the object with its envelope.
 pub fn encode_watch_frame(event: &str, body: &[u8], out: &mut Vec<u8>) {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -99,7 +99,7 @@ pub fn encode_watch_frame(event: &str, body: &[u8], out: &mut Vec<u8>) {
     out[at..at + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Reads the envelope of a body.
+/// Decodes the envelope of a body.
 pub fn decode_envelope(body: &[u8]) -> Result<Envelope<'_>, ProtoError> {
     if body.is_empty() {
         return Err(ProtoError::Empty);
@@ -123,7 +123,7 @@ pub fn decode_envelope(body: &[u8]) -> Result<Envelope<'_>, ProtoError> {
                 }
             }
             2 => out.raw = wire.bytes("raw")?,
-            // The encoding and type of the content are not looked at, as upstream does not.
+            // Like upstream, ignores contentEncoding and contentType.
             3 => drop(wire.bytes("contentEncoding")?),
             4 => drop(wire.bytes("contentType")?),
             _ => {}
@@ -132,7 +132,7 @@ pub fn decode_envelope(body: &[u8]) -> Result<Envelope<'_>, ProtoError> {
     Ok(out)
 }
 
-/// Reads a message into an object in canonical form, with `kind` and `apiVersion` of the schema.
+/// Decodes a message to an object in canonical form, with `kind` and `apiVersion` of the schema.
 pub fn decode_message(schema: &Schema, message: &[u8]) -> Result<Object, ProtoError> {
     let root = decode::message(&schema.types, schema.root(), message)?;
     let mut obj = Object { root };
@@ -140,7 +140,7 @@ pub fn decode_message(schema: &Schema, message: &[u8]) -> Result<Object, ProtoEr
     Ok(obj)
 }
 
-/// The prefix and the kind.
+/// Appends the prefix and the kind.
 fn put_type(gvk: &GroupVersionKind, out: &mut Vec<u8>) {
     out.extend_from_slice(&PREFIX);
     put_key(1, 2, out);
@@ -167,7 +167,7 @@ mod tests {
         Object::from_value(value).expect("a map")
     }
 
-    /// Encodes to these bytes, and back.
+    /// Checks that a value encodes to these bytes and back.
     fn check(name: &str, value: Value, want: &[u8]) {
         let schema = named(name);
         let mut got = vec![];
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_entry_of_a_key_counts_however_many_there_are() {
+    fn last_map_entry_of_a_key_wins() {
         let schema = named("io.k8s.api.core.v1.ConfigMap");
         let entry = |number: u32| {
             let (key, value) = (format!("k{}", number % 5), format!("{number:06}"));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pointer_is_written_when_it_is_zero() {
+    fn zero_values_that_are_not_pointers_are_encoded() {
         check("io.k8s.api.core.v1.EnvVar", value!({"name": ""}), b"\x0a\0\x12\0");
         check(
             "io.k8s.api.core.v1.ServicePort",
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_is_written_when_it_is_set() {
+    fn pointers_are_encoded_when_set() {
         check(
             "io.k8s.api.apps.v1.RollingUpdateDeployment",
             value!({"maxSurge": "25%"}),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_are_messages_are_empty_or_absent() {
+    fn wrapped_lists_can_be_empty_or_absent() {
         let resource = "io.k8s.apimachinery.pkg.apis.meta.v1.APIResource";
         let schema = named(resource);
         for (verbs, tail) in
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_encoded_items_is_the_list_encoded_as_one() {
+    fn streamed_list_equals_encoded_list() {
         let gvk = GroupVersionKind::new("", "v1", "ConfigMapList");
         let schema = Catalogue::shared().schema(&gvk).expect("a kind");
         let long = "n".repeat(300);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_frame_is_an_event_without_an_envelope_around_an_object_with_one() {
+    fn watch_frame_has_an_envelope_only_around_the_object() {
         let (schema, obj) = config_map("a");
         let mut body = vec![];
         encode(&schema, &obj, &mut body).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn invalid_messages_are_rejected() {
         let (schema, _) = config_map("a");
         let check = |body: &[u8], want: &str| {
             let got = decode_envelope(body)

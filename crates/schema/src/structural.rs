@@ -1,39 +1,39 @@
-//! Structural schemas: the types of custom resources, as CustomResourceDefinitions write them in
-//! `openAPIV3Schema` (apiextensions `pkg/apiserver/schema`).
+//! Structural schemas: the types of custom resources, read from `openAPIV3Schema` of
+//! CustomResourceDefinitions (apiextensions `pkg/apiserver/schema`).
 //!
-//! One tree ([`Node`]) is read from the document. The engine's [`Schema`](crate::Schema) is made of it, by
-//! which objects are decoded, pruned, given defaults, merged and applied; and it validates objects
-//! ([`Structural::validate`]) in the words of upstream.
+//! The document is read into one tree of [`Node`]s. From the tree, [`Structural::schema`] makes the
+//! [`Schema`](crate::Schema) by which objects are decoded, pruned, defaulted, merged and applied.
+//! [`Structural::validate`] validates objects with upstream's error messages.
 
 mod defaults;
 mod formats;
 mod types;
 mod validate;
 
-pub use defaults::resource_fault;
-pub use validate::key_of;
+pub use defaults::embedded_resource_error;
+pub use validate::list_map_key;
 
 use keelson_meta::{Map, Str, Value, go_regex};
 use regex::Regex;
 use std::sync::{LazyLock, OnceLock};
 
-/// How deep schemas may nest.
+/// Maximum nesting of schemas.
 pub const DEPTH_MAX: usize = 200;
 
 /// The schema of one version of a custom resource.
 #[derive(Clone, Debug, Default)]
 pub struct Structural {
     root: Node,
-    /// Whether a schema below the root is of an embedded resource.
-    has_resources: bool,
-    /// Whether a list is a set or a map.
+    /// Whether a schema below the root is an embedded resource.
+    has_embedded_resources: bool,
+    /// Whether a list has list type `set` or `map`.
     has_keyed_lists: bool,
 }
 
-/// A schema that is read when it is first asked for.
+/// A structural schema that is read on first use.
 pub type LazyStructural = LazyLock<Structural, Box<dyn FnOnce() -> Structural + Send + Sync>>;
 
-/// The JSON type that a schema asks for.
+/// The `type` of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Type {
     Object,
@@ -44,42 +44,42 @@ enum Type {
     Boolean,
 }
 
-/// One schema of the tree.
+/// A schema in the tree.
 #[derive(Clone, Debug, Default)]
 struct Node {
     kind: Option<Type>,
     nullable: bool,
     /// `x-kubernetes-int-or-string`.
     int_or_string: bool,
-    /// `x-kubernetes-preserve-unknown-fields`.
-    preserve: bool,
+    /// `x-kubernetes-preserve_unknown-unknown-fields`.
+    preserve_unknown: bool,
     /// `x-kubernetes-embedded-resource`.
     embedded: bool,
     /// Sorted by name.
     properties: Vec<(Str, Node)>,
-    /// Schema of the members that `properties` does not name.
-    additional: Additional,
+    /// Schema of the members that `properties` does not list.
+    additional: AdditionalProperties,
     items: Option<Box<Node>>,
     default: Option<Box<Value>>,
     list: ListType,
     /// `x-kubernetes-map-type: atomic`.
     atomic: bool,
-    /// What few schemas have.
-    checks: Option<Box<Checks>>,
+    /// Constraints that only few schemas have.
+    validation: Option<Box<ValueValidation>>,
 }
 
 /// `additionalProperties`.
 #[derive(Clone, Debug, Default)]
-enum Additional {
-    /// Not given.
+enum AdditionalProperties {
+    /// Not specified.
     #[default]
     None,
-    /// `false`: upstream does not prune such members, and refuses them.
+    /// `false`: upstream does not prune such members; validation rejects them.
     Forbidden,
     /// `true`.
     Any,
     /// A schema.
-    Of(Box<Node>),
+    Schema(Box<Node>),
 }
 
 /// `x-kubernetes-list-type` with its keys.
@@ -91,12 +91,12 @@ enum ListType {
     Map(Box<[Str]>),
 }
 
-/// What values are asked beside their type.
+/// Constraints on values besides their type (upstream's `ValueValidation`).
 #[derive(Clone, Debug, Default)]
-struct Checks {
+struct ValueValidation {
     required: Box<[Str]>,
     enumeration: Box<[Value]>,
-    numbers: Option<Box<Numbers>>,
+    numbers: Option<Box<NumberValidation>>,
     min_length: Option<u64>,
     max_length: Option<u64>,
     min_items: Option<u64>,
@@ -105,33 +105,33 @@ struct Checks {
     max_properties: Option<u64>,
     pattern: Option<Box<Pattern>>,
     format: Option<Str>,
-    /// Whether the format is known and one of the type.
-    format_counts: bool,
-    /// Whether a text has a format, known or not, that server-side apply leaves to the validation.
+    /// Whether the format is known and applies to the type.
+    format_applies: bool,
+    /// Whether a string has a format, known or not, that server-side apply leaves to validation.
     is_formatted: bool,
-    combined: Option<Box<Combined>>,
+    combinators: Option<Box<Combinators>>,
 }
 
-/// What numbers are asked.
+/// Constraints on numbers.
 #[derive(Clone, Debug, Default)]
-struct Numbers {
-    /// With whether the bound itself is outside.
+struct NumberValidation {
+    /// The bound, and whether it is exclusive.
     minimum: Option<(Value, bool)>,
     maximum: Option<(Value, bool)>,
     multiple_of: Option<Value>,
 }
 
-/// Schemas that are asked together.
+/// `allOf`, `anyOf`, `oneOf` and `not`.
 #[derive(Clone, Debug, Default)]
-struct Combined {
+struct Combinators {
     all_of: Box<[Node]>,
     any_of: Box<[Node]>,
     one_of: Box<[Node]>,
     not: Option<Node>,
 }
 
-/// A pattern. It is compiled when a text is first compared with it: compiled, it takes some 20 kB, and of most
-/// definitions most patterns are never asked.
+/// A pattern, compiled on first use. A compiled pattern takes about 20 kB, and most patterns of
+/// most definitions are never used.
 #[derive(Clone, Debug)]
 struct Pattern {
     text: Str,
@@ -139,7 +139,7 @@ struct Pattern {
 }
 
 impl Pattern {
-    /// Whether a text matches. Every text does where the pattern cannot be used.
+    /// Whether a text matches. An invalid pattern matches every text.
     fn is_match(&self, text: &str) -> bool {
         let regex = self.regex.get_or_init(|| regex(&self.text));
         regex.as_ref().is_none_or(|regex| regex.is_match(text))
@@ -147,38 +147,39 @@ impl Pattern {
 }
 
 impl Structural {
-    /// Reads the `openAPIV3Schema` of a version; absent is an object of which nothing is said.
+    /// Reads the `openAPIV3Schema` of a version. Without a schema, objects may have any content.
     pub fn read(schema: Option<&Value>) -> Structural {
         let root = match schema.and_then(Value::as_object) {
             Some(schema) => Node::read(schema, 0),
-            None => Node { preserve: true, kind: Some(Type::Object), ..Node::default() },
+            None => Node { preserve_unknown: true, kind: Some(Type::Object), ..Node::default() },
         };
-        let has_resources = root.is_any_below(&|node| node.embedded);
+        let has_embedded_resources = root.is_any_below(&|node| node.embedded);
         let has_keyed_lists = root.is_any_below(&|node| !matches!(node.list, ListType::Atomic));
-        Structural { root, has_resources, has_keyed_lists }
+        Structural { root, has_embedded_resources, has_keyed_lists }
     }
 
-    /// The same schema as objects are validated by it: only formats that are known, and of the type that they stand
-    /// beside, count. For defaults all do, since a definition is checked before upstream takes them out.
+    /// Returns the schema for the validation of objects: formats that are unknown or belong to
+    /// another type are ignored. The validation of defaults uses all formats, because upstream
+    /// checks definitions before it drops such formats.
     #[must_use]
-    pub fn of_objects(mut self) -> Structural {
+    pub fn for_objects(mut self) -> Structural {
         self.root.drop_formats();
         self
     }
 
-    /// The same schema in which members that it does not know are kept (`spec.preserveUnknownFields`).
+    /// Returns the schema with unknown fields preserved (`spec.preserveUnknownFields`).
     #[must_use]
-    pub fn preserving(mut self) -> Structural {
-        self.root.preserve = true;
+    pub fn preserving_unknown(mut self) -> Structural {
+        self.root.preserve_unknown = true;
         self
     }
 }
 
 impl Node {
-    /// Whether one of the schemas of members and items, at any depth, is such.
+    /// Whether a schema of members or items, at any depth, matches.
     fn is_any_below(&self, is: &impl Fn(&Node) -> bool) -> bool {
         let additional = match &self.additional {
-            Additional::Of(node) => Some(&**node),
+            AdditionalProperties::Schema(node) => Some(&**node),
             _ => None,
         };
         let properties = self.properties.iter().map(|(_, node)| node);
@@ -186,19 +187,19 @@ impl Node {
         below.any(|node| is(node) || node.is_any_below(is))
     }
 
-    /// See [`Structural::of_objects`].
+    /// See [`Structural::for_objects`].
     fn drop_formats(&mut self) {
         self.properties.iter_mut().for_each(|(_, node)| node.drop_formats());
         self.items.iter_mut().for_each(|node| node.drop_formats());
-        if let Additional::Of(node) = &mut self.additional {
+        if let AdditionalProperties::Schema(node) = &mut self.additional {
             node.drop_formats();
         }
-        let Some(checks) = &mut self.checks else { return };
-        if !checks.format_counts {
-            checks.format = None;
+        let Some(validation) = &mut self.validation else { return };
+        if !validation.format_applies {
+            validation.format = None;
         }
-        let Some(combined) = &mut checks.combined else { return };
-        let Combined { all_of, any_of, one_of, not } = &mut **combined;
+        let Some(combinators) = &mut validation.combinators else { return };
+        let Combinators { all_of, any_of, one_of, not } = &mut **combinators;
         let nodes = all_of.iter_mut().chain(any_of).chain(one_of).chain(not);
         nodes.for_each(Node::drop_formats);
     }
@@ -207,7 +208,7 @@ impl Node {
         let text = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
         let flag = |name: &str| schema.get(name).and_then(Value::as_bool).unwrap_or_default();
         if depth > DEPTH_MAX {
-            return Node { preserve: true, ..Node::default() };
+            return Node { preserve_unknown: true, ..Node::default() };
         }
         let child = |value: &Value| value.as_object().map(|schema| Node::read(schema, depth + 1));
         let properties = schema.get("properties").and_then(Value::as_object);
@@ -217,13 +218,15 @@ impl Node {
         properties.shrink_to_fit();
         properties.sort_by(|(one, _), (other, _)| one.cmp(other));
         let additional = match schema.get("additionalProperties") {
-            Some(Value::Bool(true)) => Additional::Any,
-            Some(Value::Bool(false)) => Additional::Forbidden,
-            Some(value) => child(value).map_or(Additional::None, |of| Additional::Of(Box::new(of))),
-            None => Additional::None,
+            Some(Value::Bool(true)) => AdditionalProperties::Any,
+            Some(Value::Bool(false)) => AdditionalProperties::Forbidden,
+            Some(value) => child(value).map_or(AdditionalProperties::None, |of| {
+                AdditionalProperties::Schema(Box::new(of))
+            }),
+            None => AdditionalProperties::None,
         };
         let keys = strings(schema, "x-kubernetes-list-map-keys");
-        let checks = Checks::read(schema, depth);
+        let validation = ValueValidation::read(schema, depth);
         Node {
             kind: match text("type") {
                 "object" => Some(Type::Object),
@@ -236,7 +239,7 @@ impl Node {
             },
             nullable: flag("nullable"),
             int_or_string: flag("x-kubernetes-int-or-string"),
-            preserve: flag("x-kubernetes-preserve-unknown-fields"),
+            preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
             embedded: flag("x-kubernetes-embedded-resource"),
             properties,
             additional,
@@ -248,7 +251,7 @@ impl Node {
                 _ => ListType::Atomic,
             },
             atomic: text("x-kubernetes-map-type") == "atomic",
-            checks: checks.map(Box::new),
+            validation: validation.map(Box::new),
         }
     }
 
@@ -258,8 +261,8 @@ impl Node {
     }
 }
 
-/// The members of a schema that make [`Checks`].
-const CHECKED: [&str; 17] = [
+/// The schema keywords of [`ValueValidation`].
+const VALIDATION_KEYWORDS: [&str; 17] = [
     "required",
     "enum",
     "minimum",
@@ -279,9 +282,9 @@ const CHECKED: [&str; 17] = [
     "not",
 ];
 
-impl Checks {
-    fn read(schema: &Map, depth: usize) -> Option<Checks> {
-        if !CHECKED.iter().any(|name| schema.get(name).is_some()) {
+impl ValueValidation {
+    fn read(schema: &Map, depth: usize) -> Option<ValueValidation> {
+        if !VALIDATION_KEYWORDS.iter().any(|name| schema.get(name).is_some()) {
             return None;
         }
         let flag = |name: &str| schema.get(name).and_then(Value::as_bool).unwrap_or_default();
@@ -304,15 +307,15 @@ impl Checks {
         };
         let is_any = |names: &[&str]| names.iter().any(|name| schema.get(name).is_some());
         let numbers = is_any(&["minimum", "maximum", "multipleOf"]).then(|| {
-            Box::new(Numbers {
+            Box::new(NumberValidation {
                 minimum: bound("minimum", "exclusiveMinimum"),
                 maximum: bound("maximum", "exclusiveMaximum"),
                 multiple_of: schema.get("multipleOf").filter(|value| !value.is_null()).cloned(),
             })
         });
-        let combined = is_any(&["allOf", "anyOf", "oneOf", "not"]).then(|| {
+        let combinators = is_any(&["allOf", "anyOf", "oneOf", "not"]).then(|| {
             let not = schema.get("not").and_then(Value::as_object);
-            Box::new(Combined {
+            Box::new(Combinators {
                 all_of: schemas("allOf"),
                 any_of: schemas("anyOf"),
                 one_of: schemas("oneOf"),
@@ -320,7 +323,7 @@ impl Checks {
             })
         });
         let list = schema.get("enum").and_then(Value::as_array).unwrap_or_default();
-        Some(Checks {
+        Some(ValueValidation {
             required: strings(schema, "required").into(),
             enumeration: list.into(),
             numbers,
@@ -331,21 +334,22 @@ impl Checks {
             min_properties: count("minProperties"),
             max_properties: count("maxProperties"),
             pattern: text("pattern").map(|text| Box::new(Pattern { text, regex: OnceLock::new() })),
-            format_counts: text("format").is_some_and(|format| counts(schema, &format)),
+            format_applies: text("format").is_some_and(|format| format_applies(schema, &format)),
             is_formatted: text("format").is_some_and(|format| !matches!(&*format, "" | "byte")),
             format: text("format"),
-            combined,
+            combinators,
         })
     }
 }
 
-/// A pattern as Go's `regexp` reads it: `\d` and the like are of ASCII only.
+/// Compiles a pattern with its meaning in Go's `regexp`: `\d` and the like match only ASCII.
 pub(crate) fn regex(pattern: &str) -> Option<Regex> {
     Regex::new(&go_regex::translate(pattern).ok()?.text).ok()
 }
 
-/// Whether a format counts for members of objects: that of another type, or one that is not known, does not.
-fn counts(schema: &Map, format: &str) -> bool {
+/// Whether a format applies to the type of its schema. Unknown formats and those of other types do
+/// not.
+fn format_applies(schema: &Map, format: &str) -> bool {
     match schema.get("type").and_then(Value::as_str) {
         Some("string") | None => formats::is_known(format),
         Some("integer") => matches!(format, "int32" | "int64"),
@@ -354,12 +358,12 @@ fn counts(schema: &Map, format: &str) -> bool {
     }
 }
 
-/// Whether a format means anything.
+/// Whether a format is known.
 pub fn is_format(format: &str) -> bool {
     formats::is_known(format)
 }
 
-/// Whether a text is a pattern that can be used.
+/// Whether a text is a valid pattern.
 pub fn is_pattern(pattern: &str) -> bool {
     regex(pattern).is_some()
 }

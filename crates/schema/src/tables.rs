@@ -1,16 +1,16 @@
-//! Tables: what a kube-apiserver prints for `as=Table`, the rows that `kubectl get` shows. Each
-//! built-in kind has columns as data and one small function for the cells; a kind without them has
-//! the default table of name and creation time.
+//! Table responses (`as=Table`), the rows that `kubectl get` shows. A built-in kind has a list of
+//! columns and a function for the cells; other kinds have the default table of name and creation
+//! time.
 //!
-//! An object is printed in its hub version: core/v1 for events (events.k8s.io is understood too),
-//! autoscaling/v2 for autoscalers, v1 for all others that have one.
+//! Objects are printed in one version per kind: core/v1 for events (events.k8s.io is supported
+//! too), autoscaling/v2 for autoscalers, otherwise v1 if the kind has it.
 
 use keelson_meta::{Object, Timestamp, Value, value};
 use std::cmp::Ordering;
 
 mod column;
 mod custom;
-mod source;
+mod row;
 
 mod access;
 mod admission;
@@ -24,20 +24,20 @@ mod storage;
 mod workloads;
 
 pub use column::{Column, Description};
-use column::{NAME, date, words};
+use column::{NAME, date, literal};
 pub use custom::CustomColumns;
-use source::Source;
+use row::Row;
 
-/// How objects of one kind become rows.
+/// Prints the objects of one kind as rows.
 #[derive(Debug)]
 pub struct Printer {
     group: &'static str,
     kind: &'static str,
     columns: &'static [Column],
-    cells: fn(&Source<'_>) -> Vec<Value>,
+    cells: fn(&Row<'_>) -> Vec<Value>,
 }
 
-/// All kinds that have a printer of their own.
+/// The printers of all kinds that have their own.
 static PRINTERS: &[&[Printer]] = &[
     pods::PRINTERS,
     workloads::PRINTERS,
@@ -51,48 +51,47 @@ static PRINTERS: &[&[Printer]] = &[
     gated::PRINTERS,
 ];
 
-/// The printer of kinds that have none of their own.
+/// The printer of all other kinds.
 static DEFAULT: Printer = Printer {
     group: "",
     kind: "",
-    columns: &[NAME, date("Created At", words("When the object was created."))],
+    columns: &[NAME, date("Created At", literal("When the object was created."))],
     cells: |row| vec![row.name(), row.created_at().into()],
 };
 
-/// The printer of a kind. To be looked up once for a list, for the search costs a walk over all
-/// kinds.
+/// Returns the printer of a kind. The search is linear; call it once per list.
 pub fn printer(group: &str, kind: &str) -> &'static Printer {
     let mut all = PRINTERS.iter().copied().flatten();
     all.find(|printer| printer.kind == kind && printer.group == group).unwrap_or(&DEFAULT)
 }
 
-/// The columns of a kind's table.
+/// Returns the columns of a kind's table.
 pub fn columns(group: &str, kind: &str) -> &'static [Column] {
     printer(group, kind).columns
 }
 
-/// The cells of an object's row, in the order of the columns.
+/// Returns the cells of an object's row, in column order.
 pub fn cells(group: &str, kind: &str, obj: &Object, now: Timestamp) -> Vec<Value> {
     printer(group, kind).cells(obj, now)
 }
 
 impl Printer {
-    /// True when the kind has no table of its own.
+    /// Whether the kind has the default table.
     pub fn is_default(&self) -> bool {
         self.kind.is_empty()
     }
 
-    /// The columns of the table.
+    /// Returns the columns of the table.
     pub fn columns(&self) -> &'static [Column] {
         self.columns
     }
 
-    /// The cells of an object's row, in the order of the columns; ages are counted up to `now`.
+    /// Returns the cells of an object's row, in column order. Ages are relative to `now`.
     pub fn cells(&self, obj: &Object, now: Timestamp) -> Vec<Value> {
-        (self.cells)(&Source { obj, now })
+        (self.cells)(&Row { obj, now })
     }
 
-    /// The conditions of an object's row: only pods have any, when they have ended.
+    /// Returns the conditions of an object's row. Only pods that have ended have any.
     pub fn conditions(&self, obj: &Object) -> Vec<Value> {
         if (self.group, self.kind) != ("", "Pod") {
             return vec![];
@@ -100,13 +99,13 @@ impl Printer {
         pods::row_conditions(obj)
     }
 
-    /// Whether rows may stand in another order than that of the list.
+    /// Whether rows are sorted differently from the list.
     pub fn sorts_rows(&self) -> bool {
         self.kind == "FlowSchema"
     }
 
-    /// The order of rows in a list's table: that of the list, except for flow schemas, which stand
-    /// in the order in which they are tried.
+    /// Compares rows of a table: list order, except for flow schemas, which are sorted by
+    /// precedence.
     pub fn compare_rows(&self, a: &Object, b: &Object) -> Ordering {
         if !self.sorts_rows() {
             return Ordering::Equal;
@@ -115,15 +114,15 @@ impl Printer {
         rank(a).cmp(&rank(b)).then_with(|| a.name().cmp(b.name()))
     }
 
-    /// `columnDefinitions` of the Table; `describe` finds the documentation of a field of a type,
-    /// and an unknown one has an empty description.
+    /// Returns `columnDefinitions` of the Table. `describe` looks up the description of a field of
+    /// a type; an unknown field has an empty description.
     pub fn column_definitions<'a>(
         &self,
         describe: impl Fn(&str, &str) -> Option<&'a str>,
     ) -> Vec<Value> {
         let definition = |column: &Column| {
             let description = match column.description {
-                Description::Words(words) => words,
+                Description::Literal(literal) => literal,
                 Description::Field { type_name, field } => {
                     describe(type_name, field).unwrap_or_default()
                 }

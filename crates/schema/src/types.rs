@@ -1,7 +1,7 @@
-//! What a kind is made of: structs with fields in canonical order, and the shapes that fields have.
+//! The types of kinds: structs with fields in canonical order, and the shapes of fields.
 //!
-//! One [`Types`] holds all structs of one origin (the catalogue of built-in types, or one custom
-//! resource definition); structs refer to each other by [`StructId`], so recursive types are no problem.
+//! One [`Types`] holds all structs of the catalogue or of one CustomResourceDefinition. Structs
+//! refer to each other by [`StructId`], which allows recursive types.
 
 mod index;
 
@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
-/// The place of a struct in its [`Types`].
+/// Index of a struct in its [`Types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StructId(pub u32);
 
-/// All structs of one origin.
+/// A set of structs that refer to each other.
 #[derive(Debug, Default)]
 pub struct Types {
     structs: Vec<Struct>,
@@ -24,7 +24,7 @@ pub struct Types {
 }
 
 impl Types {
-    /// Takes structs whose [`StructId`]s are their places in the list.
+    /// Creates the set. The [`StructId`] of a struct is its index in the list.
     pub fn new(structs: Vec<Struct>) -> Self {
         let by_name =
             structs.iter().zip(0..).map(|(s, id)| (s.name.clone(), StructId(id))).collect();
@@ -37,7 +37,7 @@ impl Types {
         self.is_custom_resource
     }
 
-    /// The struct at `id`, which must come from this `Types`.
+    /// Returns a struct. `id` must belong to this `Types`.
     pub fn get(&self, id: StructId) -> &Struct {
         &self.structs[id.0 as usize]
     }
@@ -47,21 +47,21 @@ impl Types {
         self.by_name.get(name).copied()
     }
 
-    /// All structs in order of their ids.
+    /// Iterates over all structs, in order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (StructId, &Struct)> {
         self.structs.iter().zip(0..).map(|(s, id)| (StructId(id), s))
     }
 }
 
-/// Types that several schemas share. They may be made when they are first asked for: most definitions of a
-/// cluster are of kinds of which there is no object.
+/// Types that several schemas share. They may be created on first use: most definitions of a
+/// cluster have no objects.
 #[derive(Clone, Debug)]
 pub struct SharedTypes(Arc<LazyLock<Types, MakeTypes>>);
 
 type MakeTypes = Box<dyn FnOnce() -> Types + Send + Sync>;
 
 impl SharedTypes {
-    /// Types that `make` gives when they are first asked for.
+    /// Returns types that `make` creates on first use.
     pub fn lazy(make: impl FnOnce() -> Types + Send + Sync + 'static) -> SharedTypes {
         SharedTypes(Arc::new(LazyLock::new(Box::new(make))))
     }
@@ -81,78 +81,79 @@ impl Deref for SharedTypes {
     }
 }
 
-/// The type of one kind of object: what decoders, encoders and all that walks an object need.
+/// The type of one kind of objects, by which they are decoded, encoded, defaulted, patched and
+/// described.
 #[derive(Clone, Debug)]
 pub struct Schema {
     /// The kind.
     pub gvk: GroupVersionKind,
-    /// Where `root` and everything below it lives.
+    /// The structs that `root` refers to.
     pub types: SharedTypes,
-    /// The object itself.
+    /// The struct of the object.
     pub root: StructId,
 }
 
 impl Schema {
-    /// The struct of the object itself.
+    /// Returns the struct of the object.
     pub fn root(&self) -> &Struct {
         self.types.get(self.root)
     }
 }
 
-/// A JSON object with known members.
+/// An object type: a JSON object with known fields.
 #[derive(Clone, Debug, Default)]
 pub struct Struct {
-    /// Full name, as OpenAPI names it.
+    /// Full name, as in OpenAPI.
     pub name: Str,
-    /// In canonical order: that of the Go struct, which is that of the protobuf message.
+    /// In canonical order: the order of the Go struct and of the protobuf message.
     pub fields: Vec<Field>,
-    /// Invariant: of the names of `fields`.
+    /// Invariant: indexes the names of `fields`.
     index: NameIndex,
-    /// Places of the fields that are written although they are not set, in order.
+    /// Returns the indices of the fields that are encoded even if unset, in order.
     always: Box<[u16]>,
     /// `x-kubernetes-map-type: atomic`: one owner for the whole struct.
     pub atomic: bool,
-    /// Members that no field names are kept (`x-kubernetes-preserve-unknown-fields`).
+    /// Whether unknown fields are kept (`x-kubernetes-preserve-unknown-fields`).
     pub preserve_unknown: bool,
-    /// It lies within a value that keeps such members: they are taken away here, and server-side apply does not
-    /// refuse them.
-    pub within_open: bool,
-    /// Members of another type than their field's are kept: they are refused by validation, as those of custom
-    /// resources are, and not by decoding.
+    /// Whether an enclosing value keeps unknown fields. This struct prunes them, but server-side
+    /// apply does not reject them.
+    pub inside_preserve_unknown: bool,
+    /// Whether decoding keeps values of a wrong type. It does for custom resources, because
+    /// validation reports them.
     pub lenient: bool,
-    /// The protobuf message. Invariant: sorted by tag, and so in each inlined message.
-    message: Box<[Slot]>,
+    /// The protobuf message. Invariant: sorted by tag, as is each embedded message.
+    message: Box<[ProtoField]>,
 }
 
 /// A field of a struct's protobuf message.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ProtoField {
     /// Field number.
     pub tag: u32,
-    /// What it holds.
-    pub holds: Holds,
+    /// The content of the field.
+    pub content: ProtoContent,
 }
 
-/// What a field of a struct's protobuf message holds.
+/// The content of a protobuf field.
 #[derive(Clone, Debug)]
-pub(crate) enum Holds {
-    /// The member at this place in `fields`.
+pub(crate) enum ProtoContent {
+    /// The field with this index in `fields`.
     Member(u16),
-    /// A message that JSON does not show; its members are those of the struct.
-    Inlined(Box<Inlined>),
+    /// An embedded message that JSON inlines: its fields are fields of the struct.
+    Embedded(Box<EmbeddedMessage>),
 }
 
-/// A message within a struct's protobuf message that JSON does not show.
+/// A message within a struct's protobuf message that JSON inlines.
 #[derive(Clone, Debug)]
-pub(crate) struct Inlined {
-    /// Written even when none of its members is set.
+pub(crate) struct EmbeddedMessage {
+    /// Whether it is encoded even if none of its fields is set.
     pub always: bool,
     /// Its fields.
-    pub slots: Vec<Slot>,
+    pub proto_fields: Vec<ProtoField>,
 }
 
 impl Struct {
-    /// Takes fields in canonical order.
+    /// Creates a struct. `fields` must be in canonical order.
     pub fn new(name: impl Into<Str>, mut fields: Vec<Field>) -> Self {
         fields.shrink_to_fit();
         let index = NameIndex::new(&fields);
@@ -164,116 +165,117 @@ impl Struct {
         Struct { name: name.into(), fields, index, always, message, ..Struct::default() }
     }
 
-    /// The same struct of a custom resource: members of wrong types are kept for validation to refuse, and
-    /// those that no field names too, if `is_open`.
+    /// Returns the struct as one of a custom resource: values of a wrong type are kept for
+    /// validation to report, and with `is_open` unknown fields too.
     pub(crate) fn of_custom_resource(self, is_open: bool, atomic: bool) -> Self {
         Struct { lenient: true, preserve_unknown: is_open, atomic, ..self }
     }
 
-    /// The same struct with messages embedded in its protobuf message that JSON does not show and that
-    /// are always written, by the tags that lead to them.
-    pub fn with_inlined(mut self, inlined: &[TagPath]) -> Self {
-        self.message = message(&self.fields, inlined);
+    /// Returns the struct with the embedded messages that are always encoded, given by their tags.
+    pub fn with_embedded(mut self, embedded: &[TagPath]) -> Self {
+        self.message = message(&self.fields, embedded);
         self
     }
 
-    /// The same as [`Struct::position`], quick when the field is the next one of those that are set, at or
+    /// Same as [`Struct::position`], but faster when the field is the next one that is set, at or
     /// after `from`.
     pub fn position_near(&self, from: usize, name: &str) -> Option<usize> {
         self.index.next(from, name).or_else(|| self.position(name))
     }
 
-    /// The place of the field at or after `from` whose `name":` the text begins with; none when it is none of
-    /// the next fields or written in another way.
+    /// Returns the index of the field at or after `from` whose `name":` the text begins with. May
+    /// return `None` for later fields and names with escapes.
     #[inline(always)]
     pub(crate) fn next_in(&self, from: usize, text: &[u8]) -> Option<usize> {
         self.index.next_in(from, text)
     }
 
-    /// Bytes of `name":` of the field at this place.
+    /// Returns the length of `name":` of a field.
     #[inline(always)]
     pub(crate) fn key_length(&self, at: usize) -> usize {
         self.index.key_length(at)
     }
 
-    /// Appends `,"name":` of the field at this place.
+    /// Appends `,"name":` of a field.
     #[inline]
     pub(crate) fn write_key(&self, at: usize, out: &mut Vec<u8>) {
         self.index.write_key(at, out);
     }
 
-    /// Whether it has fields that are written although they are not set.
-    pub fn writes_unset(&self) -> bool {
+    /// Whether it has fields that are encoded even if unset.
+    pub fn has_always_fields(&self) -> bool {
         !self.always.is_empty()
     }
 
-    /// Places of the fields that are written although they are not set, in order.
+    /// Returns the indices of the fields that are encoded even if unset, in order.
     pub(crate) fn always(&self) -> &[u16] {
         &self.always
     }
 
-    /// The protobuf message, in order of tags.
-    pub(crate) fn message(&self) -> &[Slot] {
+    /// Returns the protobuf message, in order of tags.
+    pub(crate) fn message(&self) -> &[ProtoField] {
         &self.message
     }
 
-    /// The place in `fields` of the field with this JSON name.
+    /// Returns the index of the field with this JSON name.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.index.position(&self.fields, name)
     }
 
-    /// The field with this JSON name.
+    /// Returns the field with this JSON name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.position(name).map(|at| &self.fields[at])
     }
 }
 
-/// Lays the members out by their tags. An embedded message that is not in `inlined` is written only when
-/// one of its members is set.
-fn message(fields: &[Field], inlined: &[TagPath]) -> Box<[Slot]> {
+/// Builds the protobuf message. An embedded message that is not in `embedded` is only encoded if
+/// one of its fields is set.
+fn message(fields: &[Field], embedded: &[TagPath]) -> Box<[ProtoField]> {
     let mut tagged: Vec<(&TagPath, u16)> =
         fields.iter().zip(0..).map(|(field, at)| (&field.tag, at)).collect();
     tagged.retain(|(tag, _)| !tag.is_empty());
     tagged.sort();
     let mut out = Vec::with_capacity(tagged.len());
     for (path, at) in tagged {
-        let mut slots = &mut out;
+        let mut proto_fields = &mut out;
         for depth in 1..path.len() {
             let tag = path[depth - 1];
-            if slots.last().is_none_or(|last: &Slot| last.tag != tag) {
-                let always = inlined.iter().any(|inlined| inlined[..] == path[..depth]);
-                let inlined = Box::new(Inlined { always, slots: vec![] });
-                slots.push(Slot { tag, holds: Holds::Inlined(inlined) });
+            if proto_fields.last().is_none_or(|last: &ProtoField| last.tag != tag) {
+                let always = embedded.iter().any(|embedded| embedded[..] == path[..depth]);
+                let embedded = Box::new(EmbeddedMessage { always, proto_fields: vec![] });
+                proto_fields.push(ProtoField { tag, content: ProtoContent::Embedded(embedded) });
             }
-            match slots.last_mut().map(|last| &mut last.holds) {
-                Some(Holds::Inlined(inner)) => slots = &mut inner.slots,
+            match proto_fields.last_mut().map(|last| &mut last.content) {
+                Some(ProtoContent::Embedded(inner)) => proto_fields = &mut inner.proto_fields,
                 _ => unreachable!("tag {tag} is a member and a message"),
             }
         }
-        slots.push(Slot { tag: path[path.len() - 1], holds: Holds::Member(at) });
+        proto_fields
+            .push(ProtoField { tag: path[path.len() - 1], content: ProtoContent::Member(at) });
     }
     out.into_boxed_slice()
 }
 
-/// The protobuf field numbers that lead to a field: one, or more when the field belongs to a message
-/// that JSON does not show (`[2, 5]`: field 5 of the embedded message in field 2). Empty: not in protobuf.
+/// The protobuf field numbers of a field: one, or several for a field of an embedded message that
+/// JSON inlines (`[2, 5]`: field 5 of the message in field 2). Empty: not in protobuf.
 pub type TagPath = smallvec::SmallVec<[u32; 2]>;
 
-/// When a member is written although the client gave nothing, or left out although it gave something.
+/// When a field is encoded although it is unset, or omitted although it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// A Go pointer, or a member of a custom resource: written exactly when set, zero values included.
+    /// A Go pointer, or a field of a custom resource: encoded if set, even with a zero value.
     Pointer,
-    /// A Go value with `omitempty`: a zero value is the same as nothing. Protobuf still writes scalars.
+    /// A Go value with `omitempty`: a zero value is the same as an unset one. Protobuf still
+    /// encodes scalars.
     OmitEmpty,
-    /// A Go value without `omitempty`: always written, with its zero value when not set (`""`, 0, false,
-    /// `{}` with its own such members, `null` for lists and maps).
+    /// A Go value without `omitempty`: always encoded. An unset field has its zero value: `""`, 0,
+    /// false, `{}` with its own such fields, `null` for lists and maps.
     Always,
-    /// A Go pointer without `omitempty`: always written, as `null` when not set.
+    /// A Go pointer without `omitempty`: always encoded, as `null` if unset.
     AlwaysNull,
 }
 
-/// One member of a struct.
+/// A field of a struct.
 #[derive(Clone, Debug)]
 pub struct Field {
     /// JSON name.
@@ -282,19 +284,17 @@ pub struct Field {
     pub tag: TagPath,
     /// Type.
     pub shape: Shape,
-    /// When it is written.
+    /// When it is encoded.
     pub presence: Presence,
-    /// Listed as required in OpenAPI.
+    /// Whether OpenAPI lists it as required.
     pub required: bool,
-    /// `nullable: true` of a custom resource: null is a value of its own.
+    /// `nullable: true` of a custom resource: null is a valid value.
     pub nullable: bool,
-    /// OpenAPI default. Of a Go value it is here only when it is not the zero value, since that is what
-    /// the member has anyway.
+    /// OpenAPI default. For a Go value only if it differs from the zero value.
     pub default: Option<Box<Value>>,
-    /// Allowed values, in the order OpenAPI lists them; empty: any.
+    /// Enum values, in OpenAPI's order; empty: any value.
     pub enumeration: Box<[Str]>,
-    /// `x-kubernetes-map-type: granular` of the member: its fields have owners of their own, though its
-    /// type is atomic elsewhere.
+    /// `x-kubernetes-map-type: granular` of the field, which overrides an atomic type.
     pub granular: bool,
     /// `x-kubernetes-patch-strategy` has `retainKeys`.
     pub retain_keys: bool,
@@ -303,13 +303,13 @@ pub struct Field {
 }
 
 impl Field {
-    /// Whether Go would not write the member although the client gave it.
+    /// Whether Go would omit the value although the client set it.
     #[inline]
-    pub(crate) fn is_left_out(&self, value: &Value) -> bool {
+    pub(crate) fn is_omitted(&self, value: &Value) -> bool {
         match self.presence {
             Presence::Pointer | Presence::AlwaysNull => false,
             Presence::OmitEmpty => match self.shape {
-                // An empty list or map is not the same as an absent one until the object is written.
+                // An empty list or map differs from an absent one until the object is encoded.
                 Shape::Struct(_) | Shape::List(_) | Shape::Map(_) => value.is_null(),
                 _ => value.is_empty(),
             },
@@ -317,7 +317,7 @@ impl Field {
         }
     }
 
-    /// A plain optional field, for building custom schemas and tests.
+    /// Creates an optional field.
     pub fn new(name: impl Into<Str>, shape: Shape) -> Self {
         Field {
             name: name.into(),
@@ -338,38 +338,39 @@ impl Field {
 /// The type of a value.
 #[derive(Clone, Debug)]
 pub enum Shape {
-    /// Text.
+    /// A string.
     String,
-    /// true or false.
+    /// A boolean.
     Bool,
-    /// A whole number of 32 bits.
+    /// A 32-bit integer.
     Int32,
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     Int64,
     /// A floating-point number.
     Double,
     /// Bytes; base64 in JSON.
     Bytes,
-    /// RFC 3339 to the second (meta/v1 Time).
+    /// RFC 3339 with seconds (meta/v1 Time).
     Time,
-    /// RFC 3339 to the microsecond (meta/v1 MicroTime).
+    /// RFC 3339 with microseconds (meta/v1 MicroTime).
     MicroTime,
-    /// Go duration text, nanoseconds in protobuf (meta/v1 Duration).
+    /// Go duration, nanoseconds in protobuf (meta/v1 Duration).
     Duration,
-    /// `100m`, `1Gi`; a number is accepted too.
+    /// A quantity such as `100m` or `1Gi`; numbers are accepted too.
     Quantity,
-    /// An integer or text.
+    /// An integer or a string.
     IntOrString,
-    /// Text with a format, in a custom resource: server-side apply takes any scalar there, and the validation
-    /// says what is wrong with it.
+    /// A string with a format, in a custom resource. Server-side apply accepts any scalar;
+    /// validation reports errors.
     Formatted,
     /// Any JSON value (apiextensions JSON); protobuf wraps the raw bytes.
     Json,
     /// An embedded object of any kind (runtime.RawExtension).
     RawExtension,
-    /// The field set of a manager (meta/v1 FieldsV1).
+    /// The field set of a field manager (meta/v1 FieldsV1).
     FieldsV1,
-    /// A schema, or a list of schemas / a boolean / a list of strings (apiextensions JSONSchemaPropsOr...).
+    /// A JSON schema, or a list of schemas, a boolean, or a list of strings (apiextensions
+    /// JSONSchemaPropsOr...).
     SchemaOr(SchemaOr, StructId),
     /// A struct.
     Struct(StructId),
@@ -379,7 +380,7 @@ pub enum Shape {
     Map(Box<MapShape>),
 }
 
-/// The second form that a JSONSchemaPropsOr... value can have.
+/// The alternative form of a JSONSchemaPropsOr... value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemaOr {
     /// A list of schemas.
@@ -390,12 +391,12 @@ pub enum SchemaOr {
     StringArray,
 }
 
-/// A list's items and how they are merged.
+/// The item type of a list and its merge rules.
 #[derive(Clone, Debug)]
 pub struct ListShape {
     /// Type of the items.
     pub item: Shape,
-    /// `x-kubernetes-list-type` (absent is atomic), for server-side apply.
+    /// `x-kubernetes-list-type` (default atomic), for server-side apply.
     pub kind: ListKind,
     /// `x-kubernetes-patch-strategy` has `merge`, for strategic merge patch.
     pub patch_merge: bool,
@@ -403,18 +404,18 @@ pub struct ListShape {
     pub patch_merge_key: Option<Str>,
 }
 
-/// How server-side apply sees a list.
+/// `x-kubernetes-list-type`: how server-side apply merges a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListKind {
-    /// One owner for the whole list.
+    /// The whole list has one owner.
     Atomic,
-    /// Items are told apart by value.
+    /// Items are identified by value.
     Set,
-    /// Items are told apart by these members.
+    /// Items are identified by these key fields.
     Map(Box<[Str]>),
 }
 
-/// A map's values.
+/// The value type of a map and its merge rules.
 #[derive(Clone, Debug)]
 pub struct MapShape {
     /// Type of the values.

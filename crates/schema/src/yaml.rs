@@ -1,4 +1,4 @@
-//! YAML in and out, with the scalar rules of the YAML 1.1 reader that Kubernetes uses (sigs.k8s.io/yaml).
+//! YAML decoding and encoding, with the YAML 1.1 scalar rules of sigs.k8s.io/yaml.
 
 mod reader;
 
@@ -9,29 +9,29 @@ use std::fmt;
 
 use crate::json;
 
-/// A decoded document.
+/// A parsed document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParsedYaml {
-    /// What the document says.
+    /// The value.
     pub value: Value,
-    /// (line, key) of keys that stood twice in one map.
+    /// (line, key) of duplicate keys.
     pub duplicates: Vec<(usize, String)>,
 }
 
-/// Why a text is not YAML that the API takes.
+/// Why a text is not YAML that the API accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum YamlError {
-    /// The text breaks YAML's grammar: (line or 0, words).
+    /// A syntax error: (line or 0, message).
     Syntax(usize, String),
-    /// A character that YAML does not know.
+    /// A character that YAML forbids.
     Control,
-    /// More than [`json::DEPTH_MAX`] levels.
+    /// Nesting exceeds [`json::DEPTH_MAX`].
     Depth,
-    /// Aliases that expand to far more than was written.
+    /// Aliases that expand to too much.
     Aliases,
-    /// An alias of the node, by this name, in which it stands.
-    Itself(String),
-    /// A key that is a list or a map.
+    /// An alias within the node that it refers to: the name of the anchor.
+    SelfReference(String),
+    /// A map key that is a list or a map.
     Key,
 }
 
@@ -43,7 +43,9 @@ impl fmt::Display for YamlError {
             YamlError::Control => f.write_str("yaml: control characters are not allowed"),
             YamlError::Depth => f.write_str("yaml: exceeded max depth of 10000"),
             YamlError::Aliases => f.write_str("yaml: document contains excessive aliasing"),
-            YamlError::Itself(name) => write!(f, "yaml: anchor '{name}' value contains itself"),
+            YamlError::SelfReference(name) => {
+                write!(f, "yaml: anchor '{name}' value contains itself")
+            }
             YamlError::Key => f.write_str("yaml: unsupported map key"),
         }
     }
@@ -51,9 +53,9 @@ impl fmt::Display for YamlError {
 
 impl std::error::Error for YamlError {}
 
-/// Reads the first document of a text; the rest is ignored, as upstream ignores it.
+/// Parses the first document of a text. Like upstream, ignores the rest.
 pub fn parse(text: &str) -> Result<ParsedYaml, YamlError> {
-    if text.chars().any(is_unknown) {
+    if text.chars().any(is_forbidden) {
         return Err(YamlError::Control);
     }
     if let Some(value) = plain_json(text) {
@@ -62,12 +64,12 @@ pub fn parse(text: &str) -> Result<ParsedYaml, YamlError> {
     reader::scan(text)
 }
 
-/// Most YAML that clients send is JSON, which is read many times faster as such. No answer for what the
-/// two may see differently: keys that stand twice, tabs between tokens, surrogates as escapes, whole numbers
-/// that are written as fractions.
+/// Parses a text that is JSON, as most YAML bodies are; JSON parsing is many times faster. Returns
+/// `None` for texts that YAML might read differently: duplicate keys, tabs between tokens, escaped
+/// surrogates, whole numbers with a fraction.
 fn plain_json(text: &str) -> Option<Value> {
-    let is_odd = |word| text.contains(word);
-    if !text.starts_with('{') || ["\t", "\\ud", "\\uD"].into_iter().any(is_odd) {
+    let contains = |word| text.contains(word);
+    if !text.starts_with('{') || ["\t", "\\ud", "\\uD"].into_iter().any(contains) {
         return None;
     }
     let parsed = json::parse(text.as_bytes()).ok()?;
@@ -83,32 +85,37 @@ fn has_whole_float(value: &Value) -> bool {
     }
 }
 
-/// Characters that stand in no YAML text.
-fn is_unknown(c: char) -> bool {
+/// Whether YAML forbids a character.
+fn is_forbidden(c: char) -> bool {
     match c {
         '\t' | '\n' | '\r' | '\u{85}' => false,
         c => c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'),
     }
 }
 
-/// Resolves a scalar. Quoted and block scalars are text; a plain one is null, a boolean, a number or text.
+/// Resolves a scalar. Quoted and block scalars are strings; a plain one is null, a boolean, a
+/// number or a string.
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Value {
     if let Some(tag) = tag
         && tag.is_yaml_core_schema()
     {
         return match tag.suffix.as_str() {
             "str" | "binary" => Value::from(text),
-            "float" => match plain(text) {
+            "float" => match plain_scalar(text) {
                 Value::Int(number) => Value::Float(number as f64),
                 other => other,
             },
-            _ => plain(text),
+            _ => plain_scalar(text),
         };
     }
-    if style == ScalarStyle::Plain && tag.is_none() { plain(text) } else { Value::from(text) }
+    if style == ScalarStyle::Plain && tag.is_none() {
+        plain_scalar(text)
+    } else {
+        Value::from(text)
+    }
 }
 
-fn plain(text: &str) -> Value {
+fn plain_scalar(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
         "true" | "True" | "TRUE" | "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => {
@@ -165,8 +172,8 @@ fn number(text: &str) -> Option<Value> {
         return None;
     }
     let number: f64 = text.strip_prefix('+').unwrap_or(text).parse().ok()?;
-    // On its way to JSON a whole float loses its point, so that 1.0 is taken for an integer; from 1e21 on
-    // it has an exponent there.
+    // Upstream converts YAML to JSON, where 1.0 becomes the integer 1; from 1e21 on a float has an
+    // exponent there.
     if number.fract() == 0.0
         && number.abs() < 1e21
         && let Ok(whole) = number.to_string().parse()
@@ -176,7 +183,7 @@ fn number(text: &str) -> Option<Value> {
     number.is_finite().then_some(Value::Float(number))
 }
 
-/// Appends `value` as a YAML document: keys sorted, lists not indented, as sigs.k8s.io/yaml writes it.
+/// Appends a value as a YAML document, as sigs.k8s.io/yaml does: keys sorted, lists not indented.
 pub fn write(value: &Value, out: &mut String) {
     match value {
         Value::Object(map) if !map.is_empty() => write_map(map, 0, false, out),
@@ -198,7 +205,7 @@ fn write_map(map: &Map, indent: usize, mut inline_first: bool, out: &mut String)
             write_long_key(key, value, indent, out);
             continue;
         }
-        out.push_str(&text_form(key));
+        out.push_str(&one_line_form(key));
         out.push(':');
         match value {
             Value::Object(inner) if !inner.is_empty() => {
@@ -218,10 +225,10 @@ fn write_map(map: &Map, indent: usize, mut inline_first: bool, out: &mut String)
     }
 }
 
-/// Bytes of a key that stands on one line with its value.
+/// Maximum length of a key on one line with its value.
 const KEY_BYTES_MAX: usize = 128;
 
-/// A key that stands on lines of its own, and its value.
+/// Writes a key on its own lines (`? key`), and its value.
 fn write_long_key(key: &Str, value: &Value, indent: usize, out: &mut String) {
     out.push_str("? ");
     write_scalar(&Value::String(key.clone()), indent + 2, out);
@@ -231,7 +238,7 @@ fn write_long_key(key: &Str, value: &Value, indent: usize, out: &mut String) {
     write_nested(value, indent + 2, out);
 }
 
-/// A value behind what stands on its line already.
+/// Writes a value after text on the same line.
 fn write_nested(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(map) if !map.is_empty() => write_map(map, indent, true, out),
@@ -262,7 +269,7 @@ fn write_scalar(value: &Value, indent: usize, out: &mut String) {
         Value::String(text) if text.contains('\n') && is_block_safe(text) => {
             write_block(text, indent, out);
         }
-        Value::String(text) => out.push_str(&text_form(text)),
+        Value::String(text) => out.push_str(&one_line_form(text)),
         other => {
             let mut json = vec![];
             json::write_value(other, &mut json);
@@ -271,7 +278,7 @@ fn write_scalar(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// A literal block: `|`, with `-` or `+` for the line breaks at the end.
+/// Writes a literal block: `|`, with `-` or `+` for trailing line breaks.
 fn write_block(text: &str, indent: usize, out: &mut String) {
     let trailing = text.len() - text.trim_end_matches('\n').len();
     out.push('|');
@@ -299,21 +306,21 @@ fn is_block_safe(text: &str) -> bool {
         && !text.trim_matches('\n').is_empty()
 }
 
-/// A string as it can stand on one line: plain, in single or in double quotes.
-fn text_form(text: &str) -> Cow<'_, str> {
+/// Returns a string in its one-line form: plain, single-quoted or double-quoted.
+fn one_line_form(text: &str) -> Cow<'_, str> {
     if !text.chars().all(is_printable) {
         return Cow::Owned(double_quoted(text));
     }
     if is_plain_safe(text) {
         return Cow::Borrowed(text);
     }
-    if plain(text) != Value::from(text) || looks_like_a_timestamp(text) {
+    if plain_scalar(text) != Value::from(text) || looks_like_a_timestamp(text) {
         return Cow::Owned(double_quoted(text));
     }
     Cow::Owned(format!("'{}'", text.replace('\'', "''")))
 }
 
-/// Characters that upstream writes as they are; it escapes all beyond the first 65,536.
+/// Whether upstream writes a character without an escape. It escapes all beyond U+FFFF.
 fn is_printable(c: char) -> bool {
     !c.is_control() && !matches!(c, '\u{feff}' | '\u{2028}' | '\u{2029}' | '\u{fffe}'..)
 }
@@ -372,7 +379,7 @@ fn is_plain_safe(text: &str) -> bool {
         && !text.starts_with("...")
         && text != "="
         && text != "<<"
-        && plain(text) == Value::from(text)
+        && plain_scalar(text) == Value::from(text)
         && !looks_like_a_timestamp(text)
 }
 
@@ -392,8 +399,8 @@ mod tests {
 
     fn check(text: &str, want: Result<Value, &str>) {
         let got = parse(text).map(|p| p.value).map_err(|e| e.to_string());
-        let shown: String = text.chars().take(80).collect();
-        assert_eq!(got, want.map_err(str::to_owned), "{shown}");
+        let excerpt: String = text.chars().take(80).collect();
+        assert_eq!(got, want.map_err(str::to_owned), "{excerpt}");
     }
 
     #[test]
@@ -407,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_as_the_scanner_reads_it() {
+    fn json_fast_path_agrees_with_the_scanner() {
         for text in [
             r#"{"a":"b","c":[1,-2,true,null,{}],"d":{"e":[],"f":""}}"#,
             "{\n  \"a\": \"x: y # z\",\n  \"b\": [ \"- c\" ]\n}\n",
@@ -440,12 +447,12 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_text_and_levels_are_bounded() {
+    fn expansion_of_aliases_is_limited() {
         let texts =
             |count: usize| format!("a: &a {}\nb: [{}]", "x".repeat(1 << 20), "*a,".repeat(count));
         check(&texts(4), Err("yaml: document contains excessive aliasing"));
         assert!(parse(&texts(3)).is_ok());
-        // Each list is 100 levels deep and ends in the one before.
+        // Each list is 100 levels deep and contains the one before.
         let level =
             |at: usize| format!("- &a{} {}*a{at}{}\n", at + 1, "[".repeat(100), "]".repeat(100));
         let levels = |count| format!("- &a0 []\n{}", (0..count).map(level).collect::<String>());
@@ -467,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_of_aliases_is_refused() {
+    fn alias_bomb_is_rejected() {
         let mut text = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
         for i in 1..9 {
             let row = vec![format!("*a{}", i - 1); 10].join(",");
@@ -485,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_long_or_have_lines_stand_alone() {
+    fn long_and_multiline_keys_have_their_own_line() {
         let long = "k".repeat(129);
         let mut map = Map::new();
         map.insert(long.as_str(), value!({"a": [1, {"b": 2}]}));
@@ -498,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_stand_as_it_is_is_escaped() {
+    fn special_characters_are_escaped() {
         let text = "\u{1}\u{7f}\u{85}\u{a0}é\u{2028}\u{fffe}😀<\"\\";
         let mut out = String::new();
         write(&Value::from(text), &mut out);
@@ -516,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_lines_alone_is_indented() {
+    fn document_of_one_multiline_string_is_indented() {
         let text = Value::from("\n|\n\n|");
         let mut out = String::new();
         write(&text, &mut out);
@@ -524,14 +531,14 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_and_numbers_beyond_all_bounds() {
+    fn control_characters_are_rejected_and_huge_numbers_are_text() {
         assert_eq!(parse("a: \u{3}"), Err(YamlError::Control));
         let digits = "9".repeat(400);
         assert_eq!(parse(&digits).expect("YAML").value, Value::from(digits.as_str()));
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn values_round_trip() {
         let value = value!({"b": ["x", {"c": "y: z", "d": [1, [2, 3]]}], "a": "true", "t": "a\nb\n",
             "u": "\n x\ny\n\n", "n": null, "e": {}, "l": [], "w": "it's", "z": "1.5", "ts": "2001-01-01",
             "sp": " lead", "q": "a \"quoted\" \\ word", "star": "*x", "dash": "- x", "tab": "a\tb"});
@@ -541,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_stand_at_the_level_of_their_key() {
+    fn lists_are_indented_like_their_key() {
         let mut text = String::new();
         write(&value!({"items": [{"b": 1, "a": "x"}, "y"], "on": "on"}), &mut text);
         assert_eq!(text, "items:\n- a: x\n  b: 1\n- \"y\"\n\"on\": \"on\"\n");

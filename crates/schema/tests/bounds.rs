@@ -1,5 +1,5 @@
-//! What decoders take of memory and of the processor, in proportion to what they are given. Counts of memory
-//! are those of the whole process, so that another test in it may only add to them a little.
+//! Memory and time of decoders, in proportion to their input. Memory is counted for the whole
+//! process, so other tests in it may only add a little.
 
 use keelson_meta::{GroupVersionKind, Value};
 use keelson_schema::catalogue::Catalogue;
@@ -14,16 +14,16 @@ use std::time::Duration;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Bytes of a body here. The server takes up to 3 MiB.
+/// Length of the bodies. The server accepts up to 3 MiB.
 const BODY_BYTES: usize = 256 << 10;
-/// Bytes that a value takes for one byte of its text: 32 for a digit and a comma, and lists double.
+/// Maximum bytes of a value per byte of its text: 32 for a digit and a comma, and vectors double.
 const KEPT_FACTOR_MAX: usize = 50;
-/// Bytes that are allocated for one byte, most of them for a moment.
+/// Maximum bytes that are allocated per byte of text, most of them temporarily.
 const ALLOCATED_FACTOR_MAX: usize = 1_000;
-/// How many times longer a body is made, and how many times more time it may take.
+/// The factor by which bodies are lengthened, and the maximum factor of the time.
 const LONGER: usize = 8;
 const RATIO_MAX: f64 = 20.0;
-/// What a body may always take.
+/// The time that is allowed for any body.
 const TIME_FREE: Duration = Duration::from_millis(30);
 
 fn thread_time() -> Duration {
@@ -32,20 +32,20 @@ fn thread_time() -> Duration {
     Duration::new(seconds, u32::try_from(now.tv_nsec).expect("less than a second"))
 }
 
-/// Makes a body of about so many bytes.
+/// Makes a body of about this length.
 type Make = dyn Fn(usize) -> Vec<u8>;
 
-/// `begin`, and `item` as often as there is room.
+/// Makes bodies of `begin` and a repeated `item`.
 fn repeat(begin: &'static str, item: &'static str) -> Box<Make> {
     Box::new(move |bytes| format!("{begin}{}", item.repeat(bytes / item.len())).into_bytes())
 }
 
-/// The same with an end.
+/// Makes bodies of `begin`, a repeated `item`, and `end`.
 fn wrapped(begin: &'static str, item: &'static str, end: &'static str) -> Box<Make> {
     Box::new(move |bytes| format!("{begin}{}{end}", item.repeat(bytes / item.len())).into_bytes())
 }
 
-/// `begin`, and an item for each number.
+/// Makes bodies of `begin` and an item for each number.
 fn counted(begin: &'static str, item: fn(usize) -> String) -> Box<Make> {
     Box::new(move |bytes| {
         let count = bytes / item(bytes / 10).len();
@@ -54,14 +54,14 @@ fn counted(begin: &'static str, item: fn(usize) -> String) -> Box<Make> {
     })
 }
 
-/// Anchors in each other that no alias means.
+/// Nested anchors without aliases.
 fn unused_anchors(bytes: usize) -> Vec<u8> {
     let depth = 200;
     let open: String = (0..depth).map(|at| format!("&a{at} [")).collect();
     format!("{open}{}{}", "x,".repeat(bytes / 2), "]".repeat(depth)).into_bytes()
 }
 
-/// Anchors in each other, each of which an alias means.
+/// Nested anchors, each with an alias.
 fn nested_anchors(bytes: usize) -> Vec<u8> {
     let depth = 200;
     let mut text: String = (0..depth).map(|at| format!("&a{at} [")).collect();
@@ -71,7 +71,7 @@ fn nested_anchors(bytes: usize) -> Vec<u8> {
     format!("[{text}{aliases}]").into_bytes()
 }
 
-/// Maps merged into each other, each of which has an anchor that an alias means.
+/// Maps merged into each other, each with an anchor and an alias.
 fn nested_merges(_: usize) -> Vec<u8> {
     let depth = 200;
     let open: String = (0..depth).map(|at| format!("&a{at} {{k{at}: 1, <<: ")).collect();
@@ -79,17 +79,17 @@ fn nested_merges(_: usize) -> Vec<u8> {
     format!("[{open}{{}}{}{aliases}]", "}".repeat(depth)).into_bytes()
 }
 
-/// One large list that many aliases mean.
+/// One large list with many aliases.
 fn one_anchor(bytes: usize) -> Vec<u8> {
     format!("[&x [{}], {}]", "a,".repeat(bytes / 4), "*x,".repeat(bytes / 6)).into_bytes()
 }
 
-/// One long text that many aliases mean.
+/// One long text with many aliases.
 fn one_text(bytes: usize) -> Vec<u8> {
     format!("[&x {}, {}]", "a".repeat(bytes / 2), "*x,".repeat(bytes / 6)).into_bytes()
 }
 
-/// Ten lists of ten aliases of the one before.
+/// Ten lists, each with ten aliases of the one before (billion laughs).
 fn laughs(_: usize) -> Vec<u8> {
     let line = |at: u8| {
         let (this, last) = (char::from(b'b' + at), char::from(b'a' + at));
@@ -170,7 +170,7 @@ fn cbor_bodies() -> Vec<(&'static str, Box<Make>)> {
     ]
 }
 
-/// A Pod in protobuf whose spec is `item` again and again.
+/// Makes protobuf Pods whose spec is a repeated `item`.
 fn pod_of(item: &'static [u8]) -> Box<Make> {
     Box::new(move |bytes| {
         let spec = item.repeat(bytes / item.len());
@@ -191,7 +191,7 @@ fn pod_of(item: &'static [u8]) -> Box<Make> {
     })
 }
 
-/// Decodes a body and gives back what comes of it.
+/// Decodes a body and returns the result.
 type Decode<'d> = dyn Fn(&[u8]) -> Box<dyn Any> + 'd;
 
 struct Taken {
@@ -235,7 +235,7 @@ fn check(decode: &Decode<'_>, name: &str, make: &Make, faults: &mut Vec<String>)
 }
 
 #[test]
-fn decoders_take_memory_and_time_in_proportion_to_bodies() {
+fn memory_and_time_of_decoders_are_proportional_to_bodies() {
     let catalogue = Catalogue::shared();
     let pod = catalogue.schema(&GroupVersionKind::new("", "v1", "Pod")).expect("Pods are known");
     let typed = |format: Format| {
@@ -245,7 +245,7 @@ fn decoders_take_memory_and_time_in_proportion_to_bodies() {
         }
     };
     let text = |body: &[u8]| String::from_utf8(body.to_vec()).expect("bodies are text");
-    // What is made once for all bodies counts for none.
+    // Initialize shared data before measuring.
     drop(typed(Format::Json)(b"{}"));
     let mut faults = vec![];
     for (name, make) in yaml_bodies() {
@@ -285,13 +285,13 @@ fn decoders_take_memory_and_time_in_proportion_to_bodies() {
 }
 
 #[test]
-fn equal_keys_of_a_map_are_kept_once() {
+fn duplicate_map_keys_are_kept_once() {
     let catalogue = Catalogue::shared();
     let pod = catalogue.schema(&GroupVersionKind::new("", "v1", "Pod")).expect("Pods are known");
     let typed = |body: &[u8]| -> Box<dyn Any> {
         Box::new(decode::decode(&pod, body, Format::Protobuf, &|_| true))
     };
-    // Types are read once for all bodies.
+    // Read the types before measuring.
     drop(typed(&pod_of(b"\x3a\x00")(10)));
     let json = |body: &[u8]| -> Box<dyn Any> { Box::new(json::parse(body)) };
     for (name, decode, make) in [

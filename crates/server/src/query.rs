@@ -438,7 +438,7 @@ fn delete_body(body: &[u8], format: Format) -> Result<(GivenDelete, Option<bool>
         .ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
     let value = match format {
         Format::Protobuf => read_protobuf(&schema, body),
-        _ => decode::read_plain(body, format),
+        _ => decode::read_value(body, format),
     };
     let value = value.map_err(Status::bad_request)?;
     let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("v1");
@@ -454,7 +454,7 @@ fn delete_body(body: &[u8], format: Format) -> Result<(GivenDelete, Option<bool>
             quote(scheme)
         )));
     }
-    let decoded = decode::conform(&schema, value).map_err(Status::bad_request)?;
+    let decoded = decode::canonicalize(&schema, value).map_err(Status::bad_request)?;
     let obj = decoded.object;
     let text = |place: &[&str]| {
         obj.at(place).and_then(Value::as_str).filter(|t| !t.is_empty()).map(Str::new)

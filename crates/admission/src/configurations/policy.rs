@@ -4,7 +4,7 @@
 use super::match_resources::MatchResources;
 use crate::match_conditions::MatchConditions;
 use keelson_cel::admission::{Compiler, Expression, Purpose};
-use keelson_cel::{ComputedSet, Version};
+use keelson_cel::{CompositedVariables, Version};
 use keelson_meta::selector::Selector;
 use keelson_meta::{GroupVersion, GroupVersionKind, Object, Reason, Str, Value};
 use std::sync::OnceLock;
@@ -26,7 +26,7 @@ pub(crate) struct Policy {
 /// The expressions of a policy.
 #[derive(Debug)]
 pub(crate) struct Compiled {
-    pub variables: ComputedSet,
+    pub variables: CompositedVariables,
     pub conditions: MatchConditions,
     pub validations: Vec<Validation>,
     /// Keys and values of audit annotations.
@@ -125,7 +125,7 @@ impl Compiled {
         let text = |item: &'_ Value, name: &str| -> Str {
             item.str_at(&[name]).unwrap_or_default().into()
         };
-        let mut variables = ComputedSet::new();
+        let mut variables = CompositedVariables::new();
         for item in spec.array_at(&["variables"]) {
             let (name, source) = (text(item, "name"), text(item, "expression"));
             note(&source);

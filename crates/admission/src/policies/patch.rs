@@ -3,8 +3,8 @@
 use crate::attributes::Api;
 use crate::configurations::policy::Mutation;
 use keelson_apply::{PatchError as JsonPatchError, json_patch, typed};
-use keelson_cel::admission::{Expression, Variables, scope};
-use keelson_cel::{ComputedSet, List, Map as ValMap, OBJECT_COST_MAX, Val, to_json};
+use keelson_cel::admission::{Expression, Variables, activation};
+use keelson_cel::{CompositedVariables, List, Map as ValMap, OBJECT_COST_MAX, Val, to_json};
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Reason, Status, Value};
 use keelson_schema::Schema;
 
@@ -36,16 +36,16 @@ pub(super) enum Change {
 pub(super) fn evaluate(
     mutation: &Mutation,
     variables: &Variables<'_>,
-    computed: &ComputedSet,
+    computed: &CompositedVariables,
 ) -> Result<Change, PatchError> {
     let (Mutation::JsonPatch(expression) | Mutation::ApplyConfiguration(expression)) = mutation;
-    let scope = scope(variables, computed);
+    let activation = activation(variables, computed);
     let mut budget = OBJECT_COST_MAX;
     let refused = |why: String| PatchError::Refused(why);
     if let Some(error) = Expression::error(expression) {
         return Err(refused(error.to_owned()));
     }
-    let val = expression.evaluate(&scope, &mut budget);
+    let val = expression.evaluate(&activation, &mut budget);
     let val = val.map_err(|error| refused(error.to_string()))?.map_err(refused)?;
     match mutation {
         Mutation::JsonPatch(_) => operations(&val).map(Change::JsonPatch).map_err(refused),
@@ -133,7 +133,7 @@ fn check_at(val: &Val<'_>, path: &str, errors: &mut Vec<String>) {
                 check_at(value, &format!("{path}.{field}"), errors);
             }
         }
-        Val::List(list @ (List::Owned(_) | List::Joined(_))) => {
+        Val::List(list @ (List::Owned(_) | List::Concat(_))) => {
             list.iter().flatten().for_each(|item| check_at(&item, path, errors));
         }
         Val::Optional(Some(inner)) => check_at(inner, path, errors),
@@ -167,8 +167,8 @@ impl Change {
                 Value::Object(merged(&schema, object, config).map_err(why)?)
             }
         };
-        let conformed = api.conform(kind, changed).map_err(Status::internal)?;
-        Ok(Some(conformed))
+        let canonical = api.canonicalize(kind, changed).map_err(Status::internal)?;
+        Ok(Some(canonical))
     }
 }
 
@@ -178,8 +178,8 @@ fn patched(schema: &Schema, object: &Object, patch: &Value) -> Result<Option<Val
         Err(JsonPatchError::TestFailed(_)) => return Ok(None),
         Err(error) => return Err(PatchError::Refused(format!("JSON Patch: {error}"))),
     };
-    let decoded = keelson_schema::decode::conform(schema, patched.clone());
-    let strict = decoded.map_err(Status::internal)?.strict;
+    let decoded = keelson_schema::decode::canonicalize(schema, patched.clone());
+    let strict = decoded.map_err(Status::internal)?.strict_errors;
     if !strict.is_empty() {
         let why = format!("strict decoding error: {}", strict.join(", "));
         return Err(Status::internal(why).into());
@@ -227,7 +227,7 @@ mod tests {
         };
         let object = Object::from_value(value!({"data": {"a": "b"}})).expect("a map");
         let inputs = Inputs { object: Some(&object.root), ..Inputs::default() };
-        match evaluate(&mutation, &inputs.variables(), &ComputedSet::new()) {
+        match evaluate(&mutation, &inputs.variables(), &CompositedVariables::new()) {
             Ok(Change::JsonPatch(value)) => keelson_meta::status::show(&value),
             Ok(Change::ApplyConfiguration(map)) => keelson_meta::status::show(&Value::Object(map)),
             Err(PatchError::Refused(why)) => why,

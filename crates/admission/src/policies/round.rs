@@ -137,7 +137,7 @@ impl<'a> Round<'a> {
 
     /// The object as it would be written; none: it is that already.
     fn written(&self, object: &Object, seen: &Seen) -> Option<Object> {
-        self.call.api.schema(&seen.kind)?.written(object)
+        self.call.api.schema(&seen.kind)?.encoded_form(object)
     }
 
     async fn convert(

@@ -179,7 +179,7 @@ impl<'a> Pass<'a, '_> {
         let patched = json_patch::apply_operations(seen, operations);
         let patched = patched.map_err(|error| internal(error.to_string()))?;
         check_type(&patched, &invocation.kind).map_err(internal)?;
-        let new = api.conform(&invocation.kind, patched).map_err(internal)?;
+        let new = api.canonicalize(&invocation.kind, patched).map_err(internal)?;
         let differs = encoded(&objects.schema, Some(&new)) != objects.object_json();
         let was_patched = std::mem::replace(&mut self.was_patched, true);
         let changed = differs || (!was_patched && is_owned_anew(object, attributes.old));

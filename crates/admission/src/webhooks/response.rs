@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_meta::status::{Cause, Details, quote, server_error_text};
 use keelson_meta::{Failure, GroupVersion, Map, Reason, Status, Str, Value};
-use keelson_schema::decode::{Format, read_plain};
+use keelson_schema::decode::{Format, read_value};
 
 /// Bytes of an error's text that are shown.
 const ERROR_TEXT_BYTES_MAX: usize = 2048;
@@ -89,9 +89,9 @@ pub(super) fn not_an_object(value: &Value) -> String {
 /// What begins as a JSON object is JSON, all else YAML.
 fn read_any(bytes: &[u8]) -> Result<Value, String> {
     if bytes.trim_ascii_start().starts_with(b"{") {
-        return read_plain(bytes, Format::Json);
+        return read_value(bytes, Format::Json);
     }
-    read_plain(bytes, Format::Yaml).map_err(|why| format!("error converting YAML to JSON: {why}"))
+    read_value(bytes, Format::Yaml).map_err(|why| format!("error converting YAML to JSON: {why}"))
 }
 
 fn response_type(version: Version) -> &'static str {
@@ -324,7 +324,7 @@ pub(super) fn shown_version(api_version: &str) -> String {
 
 /// client-go's text for an error answer: the message of a `Status`, or a text by its code.
 pub(super) fn status_message(code: u16, content_type: Option<&str>, body: &[u8]) -> String {
-    let plain = read_plain(body, Format::Json).unwrap_or_default();
+    let plain = read_value(body, Format::Json).unwrap_or_default();
     let is = |name: &str, want: &str| plain.str_at(&[name]) == Some(want);
     if is("kind", "Status") && is("apiVersion", "v1") && is("status", "Failure") {
         return plain.str_at(&["message"]).unwrap_or_default().to_owned();

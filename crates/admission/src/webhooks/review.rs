@@ -36,7 +36,7 @@ impl Versioned {
         };
         let (object, old) = (converted(object).await?, converted(attributes.old).await?);
         // Conditions read what the webhook is sent.
-        let object = object.map(|object| schema.written(&object).unwrap_or(object));
+        let object = object.map(|object| schema.encoded_form(&object).unwrap_or(object));
         let json = (encoded(&schema, object.as_ref()), encoded(&schema, old.as_ref()));
         Ok(Versioned { kind: kind.clone(), schema, object, old, json })
     }

@@ -17,7 +17,7 @@ impl FieldSet {
         match tree {
             Value::Raw(text) => match text::read(text) {
                 Some(set) => Ok((set, true)),
-                None => Self::decode_marked(&json::expanded(tree.clone())),
+                None => Self::decode_marked(&json::parse_raw(tree.clone())),
             },
             Value::Object(map) => Ok((decode(map)?.0, false)),
             Value::Null => Ok((FieldSet::new(), false)),

@@ -1,6 +1,6 @@
 //! [`Element`]: one step of a path, with the order in which sets are sorted and printed.
 
-use crate::gofmt;
+use crate::go_fmt;
 use keelson_meta::status::quote;
 use keelson_meta::{Str, Value};
 use keelson_schema::json;
@@ -121,7 +121,7 @@ fn human(value: &Value) -> String {
         Value::Object(map) => {
             map.sorted().into_iter().map(|(key, item)| format!("{key}={}", human(item))).collect()
         }
-        scalar => gofmt::plain(scalar),
+        scalar => go_fmt::plain(scalar),
     }
 }
 
@@ -186,7 +186,7 @@ pub fn equal_values(left: &Value, right: &Value) -> bool {
         }
         // The letters of a text differ where what it says does not.
         (Value::Raw(_), _) | (_, Value::Raw(_)) if left != right => {
-            equal_values(&json::expanded(left.clone()), &json::expanded(right.clone()))
+            equal_values(&json::parse_raw(left.clone()), &json::parse_raw(right.clone()))
         }
         _ => left == right,
     }

@@ -2,7 +2,7 @@
 
 use super::{MANAGERS_MAX, Manager, Managers, Operation};
 use crate::fields::FieldSet;
-use crate::gofmt;
+use crate::go_fmt;
 use keelson_meta::status::quote;
 use keelson_meta::{Map, Object, Str, Value};
 use std::fmt;
@@ -90,7 +90,7 @@ fn decode(i: usize, entry: &Value) -> Result<Manager, InvalidEntry> {
     }
     let tree = entry.get("fieldsV1").unwrap_or(&Value::Null);
     let (fields, is_canonical) = FieldSet::decode_marked(tree).map_err(|error| {
-        let shown = gofmt::plain(entry);
+        let shown = go_fmt::plain(entry);
         InvalidEntry(format!(
             "error decoding versioned set from {shown}: error decoding set: {error}"
         ))

@@ -1,6 +1,6 @@
 //! Items of the lists that are merged, and what is wrong with those that have no merge key.
 
-use crate::{PatchError, gofmt};
+use crate::{PatchError, go_fmt};
 use keelson_meta::{Map, Value};
 
 /// The merge key of an item: its member `key`, or the item itself.
@@ -17,12 +17,12 @@ pub(super) fn object(item: &Value) -> Result<&Map, PatchError> {
 pub(super) fn bad_type(expected: &str, value: &Value) -> PatchError {
     let got = match value {
         Value::Null => "%!s(<nil>)",
-        other => gofmt::type_name(other),
+        other => go_fmt::type_name(other),
     };
     PatchError::Bare(format!("expected a {expected}, but received a {got}"))
 }
 
 pub(super) fn no_merge_key(map: &Map, key: &str) -> PatchError {
-    let shown = gofmt::plain(&Value::Object(map.clone()));
+    let shown = go_fmt::plain(&Value::Object(map.clone()));
     PatchError::Bare(format!("map: {shown} does not contain declared merge key: {key}"))
 }

@@ -4,7 +4,7 @@ use super::items::{bad_type, key_of, no_merge_key, object};
 use super::lookup::{Context, ListRules};
 use super::order::{Order, Places, arrange};
 use super::{PATCH, SET_ORDER, directive_target, merge_map, unknown_directive, without_directives};
-use crate::{PatchError, gofmt};
+use crate::{PatchError, go_fmt};
 use keelson_meta::{Map, Value};
 use std::mem::{Discriminant, discriminant};
 
@@ -78,8 +78,8 @@ fn check_order(change: &[Value], wanted: &[Value], key: Option<&str>) -> Result<
             let Some(next) = at.next() else {
                 return Err(PatchError::Bare(format!(
                     "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-                    gofmt::plain_items(change),
-                    gofmt::plain_items(wanted)
+                    go_fmt::plain_items(change),
+                    go_fmt::plain_items(wanted)
                 )));
             };
             if key_of(item, key)? == key_of(next, key)? {
@@ -221,7 +221,7 @@ fn item_type(lists: &[&[Value]]) -> Result<Discriminant<Value>, PatchError> {
     if first.is_null() || items.any(|item| discriminant(item) != discriminant(first)) {
         return Err(PatchError::Bare(format!(
             "list element types are not identical: {}",
-            gofmt::plain_lists(lists)
+            go_fmt::plain_lists(lists)
         )));
     }
     Ok(discriminant(first))

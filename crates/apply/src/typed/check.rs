@@ -3,7 +3,7 @@
 use super::element::element;
 use super::{Kind, Misfit, Misfits, Scalar, allows_unknown};
 use crate::fields::Element;
-use crate::gofmt;
+use crate::go_fmt;
 use keelson_meta::{Map, Value};
 use keelson_schema::types::ListShape;
 use keelson_schema::{ListKind, Schema, Shape, Struct, Types};
@@ -148,11 +148,11 @@ fn misfit(scalar: Scalar, value: &Value) -> Option<String> {
         }
         (Scalar::Any, _) => None,
         (Scalar::String, _) => {
-            let shown = gofmt::syntax(value);
+            let shown = go_fmt::syntax(value);
             Some(format!("expected string, got &value.valueUnstructured{{Value:{shown}}}"))
         }
         (Scalar::Numeric, _) => {
-            let got = gofmt::type_name(value);
+            let got = go_fmt::type_name(value);
             Some(format!("expected numeric (int or float), got {got}"))
         }
         (Scalar::Boolean, _) => Some(format!("expected boolean, got {}", wrapped(value))),
@@ -161,5 +161,5 @@ fn misfit(scalar: Scalar, value: &Value) -> Option<String> {
 
 /// Upstream shows the box that its values are in.
 fn wrapped(value: &Value) -> String {
-    format!("&{{{}}}", gofmt::plain(value))
+    format!("&{{{}}}", go_fmt::plain(value))
 }

@@ -190,7 +190,7 @@ impl<'t> Walk<'t> {
     /// Whether an empty struct holds zero values that Go writes out.
     fn holds_zeros(&self, kind: Kind<'t>, old: Option<&Map>, new: Option<&Map>) -> bool {
         let holds = |map: Option<&Map>, form| map.is_some() && form != Form::Written;
-        matches!(kind, Kind::Struct(of) if of.writes_unset())
+        matches!(kind, Kind::Struct(of) if of.has_always_fields())
             && (holds(old, self.old) || holds(new, self.new))
     }
 

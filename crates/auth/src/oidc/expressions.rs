@@ -1,7 +1,7 @@
 //! The expressions of an authentication configuration: what they may read, and what they compute.
 
 use keelson_cel::{
-    Declared, DeclaredField, Environment, Limits, List, ListKind, ObjectType, Program, Shape, Type,
+    DeclField, DeclType, Environment, Limits, List, ListKind, ObjectType, Program, Shape, Type,
     Val, Version, adapt,
 };
 use keelson_meta::Value;
@@ -27,7 +27,7 @@ pub(super) struct Expression {
     pub text: String,
     program: Program,
     /// The type of what it reads, when that is a user.
-    declared: Option<Arc<Declared>>,
+    decl_type: Option<Arc<DeclType>>,
 }
 
 fn environment() -> Environment {
@@ -58,16 +58,16 @@ impl Expression {
         if text.trim().is_empty() {
             return Err("expression must not be empty".to_owned());
         }
-        let declared = (subject == Subject::User).then(|| Arc::new(user_type()));
-        let env = match &declared {
+        let decl_type = (subject == Subject::User).then(|| Arc::new(user_type()));
+        let env = match &decl_type {
             None => claims_environment(),
-            Some(user) => environment().with_declared("user", user.clone()),
+            Some(user) => environment().with_decl_type("user", user.clone()),
         };
         let program = env.compile(text).map_err(|error| error.to_string())?.program;
         if is_condition && *program.result_type() != Type::Bool {
             return Err("must evaluate to bool".to_owned());
         }
-        Ok(Expression { text: text.to_owned(), program, declared })
+        Ok(Expression { text: text.to_owned(), program, decl_type })
     }
 
     /// Evaluates it over claims or a user.
@@ -76,7 +76,7 @@ impl Expression {
         subject: &Value,
         read: impl FnOnce(&Val<'_>) -> Result<T, String>,
     ) -> Result<T, String> {
-        let variables = [adapt(subject, self.declared.as_deref()).ok()];
+        let variables = [adapt(subject, self.decl_type.as_deref()).ok()];
         let outcome = self.program.evaluate(&variables, &Limits::default());
         match &outcome.result {
             Ok(value) => read(value),
@@ -124,20 +124,20 @@ fn some_text(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn user_type() -> Declared {
-    let text = || Declared::new(Shape::String);
-    let list = |of: Declared| Declared::new(Shape::List(Arc::new(of), ListKind::Atomic));
-    let field = |name: &str, declared: Declared| DeclaredField {
+fn user_type() -> DeclType {
+    let text = || DeclType::new(Shape::String);
+    let list = |of: DeclType| DeclType::new(Shape::List(Arc::new(of), ListKind::Atomic));
+    let field = |name: &str, decl_type: DeclType| DeclField {
         name: name.into(),
         property: name.into(),
-        declared: Arc::new(declared),
+        decl_type: Arc::new(decl_type),
     };
-    let extra = Declared::new(Shape::Map(Arc::new(list(text()))));
+    let extra = DeclType::new(Shape::Map(Arc::new(list(text()))));
     let fields = vec![
         field("username", text()),
         field("uid", text()),
         field("groups", list(text())),
         field("extra", extra),
     ];
-    Declared::new(Shape::Object(Arc::new(ObjectType::new("kubernetes.UserInfo", fields))))
+    DeclType::new(Shape::Object(Arc::new(ObjectType::new("kubernetes.UserInfo", fields))))
 }

@@ -3,7 +3,7 @@
 
 use crate::json::to_value;
 use keelson_cel::{
-    Declared, DeclaredField, Environment, Limits, ListKind, MATCH_CONDITIONS_COST_MAX, ObjectType,
+    DeclField, DeclType, Environment, Limits, ListKind, MATCH_CONDITIONS_COST_MAX, ObjectType,
     Program, Shape, Type, Version, adapt,
 };
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Conditions {
     conditions: Vec<(String, Program)>,
-    spec: Arc<Declared>,
+    spec: Arc<DeclType>,
 }
 
 /// Whether a request is one that the webhook is asked about.
@@ -27,7 +27,7 @@ pub(super) enum Matched {
 /// Compiles one condition; why it does not compile as kube-apiserver words it.
 pub(super) fn compile(text: &str) -> Result<Program, String> {
     let env = Environment::kubernetes(Version::NEW_EXPRESSIONS)
-        .with_declared("request", Arc::new(spec_type()));
+        .with_decl_type("request", Arc::new(spec_type()));
     let program = env.compile(text).map_err(|error| error.to_string())?.program;
     match program.result_type() {
         Type::Bool => Ok(program),
@@ -75,23 +75,23 @@ impl Conditions {
 }
 
 /// The type of the spec of a SubjectAccessReview.
-fn spec_type() -> Declared {
-    let text = || Declared::new(Shape::String);
-    let texts = || Declared::new(Shape::List(Arc::new(text()), ListKind::Atomic));
-    let object = |name: &str, fields: Vec<(&str, Declared)>| {
-        let fields = fields.into_iter().map(|(name, declared)| DeclaredField {
+fn spec_type() -> DeclType {
+    let text = || DeclType::new(Shape::String);
+    let texts = || DeclType::new(Shape::List(Arc::new(text()), ListKind::Atomic));
+    let object = |name: &str, fields: Vec<(&str, DeclType)>| {
+        let fields = fields.into_iter().map(|(name, decl_type)| DeclField {
             name: name.into(),
             property: name.into(),
-            declared: Arc::new(declared),
+            decl_type: Arc::new(decl_type),
         });
-        Declared::new(Shape::Object(Arc::new(ObjectType::new(name, fields.collect()))))
+        DeclType::new(Shape::Object(Arc::new(ObjectType::new(name, fields.collect()))))
     };
     let selector = |name: &str| {
         let requirement = object(
             &format!("kubernetes.{name}Requirement"),
             vec![("key", text()), ("operator", text()), ("values", texts())],
         );
-        let requirements = Declared::new(Shape::List(Arc::new(requirement), ListKind::Atomic));
+        let requirements = DeclType::new(Shape::List(Arc::new(requirement), ListKind::Atomic));
         object(
             &format!("kubernetes.{name}Attributes"),
             vec![("rawSelector", text()), ("requirements", requirements)],
@@ -119,7 +119,7 @@ fn spec_type() -> Declared {
             ("nonResourceAttributes", path),
             ("user", text()),
             ("groups", texts()),
-            ("extra", Declared::new(Shape::Map(Arc::new(texts())))),
+            ("extra", DeclType::new(Shape::Map(Arc::new(texts())))),
             ("uid", text()),
         ],
     )

@@ -30,10 +30,13 @@ const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
 /// Tasks that make roles and bindings. The memory of a write under way is what a server keeps from its start.
 const TASKS: usize = 24;
 
-/// Makes and completes all default roles and bindings, side by side, so that their writes share syncs.
-pub(super) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
+/// Makes and completes default roles and bindings, side by side, so that their writes share syncs.
+pub(super) async fn ensure(
+    registry: &Arc<Registry>,
+    defaults: Vec<(Target, Object)>,
+) -> Result<(), Failure> {
     let mut shares: [Vec<(Target, Object)>; TASKS] = Default::default();
-    for (number, expected) in defaults(registry).into_iter().enumerate() {
+    for (number, expected) in defaults.into_iter().enumerate() {
         shares[number % TASKS].push(expected);
     }
     let mut tasks = JoinSet::new();
@@ -143,8 +146,8 @@ pub fn default_rules(name: &str) -> Vec<Rule> {
     rules_of(role.array_at(&["rules"]))
 }
 
-/// The default roles and bindings, with where they stand.
-fn defaults(registry: &Registry) -> Vec<(Target, Object)> {
+/// The default roles and bindings with their targets: those of the cluster, and those in namespaces.
+pub(super) fn defaults(registry: &Registry) -> (Vec<(Target, Object)>, Vec<(Target, Object)>) {
     let mut all: Vec<(Target, Object)> = vec![];
     let features = registry.options.features;
     let gated = GATED.iter().filter(|(feature, _)| features.is_on(*feature));
@@ -167,7 +170,7 @@ fn defaults(registry: &Registry) -> Vec<(Target, Object)> {
             }
         }
     }
-    all
+    all.into_iter().partition(|(target, _)| target.namespace.is_empty())
 }
 
 fn object(registry: &Registry, resource: &str, name: &str) -> (Target, Object) {

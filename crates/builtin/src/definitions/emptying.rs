@@ -63,7 +63,7 @@ fn is_to_be_emptied(registry: &Registry, name: &str) -> bool {
     let Some(target) = target_of(registry, name) else { return false };
     let Some(entry) = registry.cached(&target.kind, "", name) else { return false };
     let text = entry.json_slice();
-    let member = |name| json::place_at(text, &["metadata", name]).map(|place| &text[place]);
+    let member = |name| json::value_range(text, &["metadata", name]).map(|place| &text[place]);
     let is_held = member("finalizers").is_some_and(|finalizers| {
         let parsed = json::parse(finalizers).ok().map(|parsed| parsed.value);
         let names = parsed.as_ref().and_then(Value::as_array).unwrap_or_default();

@@ -142,7 +142,7 @@ impl Ports {
             proto::decode_message(&schema, envelope.raw).map_err(|error| error.to_string())?
         } else {
             let parsed = json::parse(value).map_err(|error| error.to_string())?;
-            decode::conform(&schema, parsed.value)?.object
+            decode::canonicalize(&schema, parsed.value)?.object
         };
         if obj.str_at(&["range"]) != range.to_string() {
             return Err(DecodeError::OtherRange);
@@ -168,7 +168,7 @@ pub(crate) fn check_ports(value: &[u8]) -> Result<(), String> {
 
 fn schema() -> Schema {
     let gvk = GroupVersionKind::new("", "v1", "RangeAllocation");
-    Catalogue::shared().schema_of_any(&gvk).expect("the catalogue has every kind of core/v1")
+    Catalogue::shared().schema_or_unserved(&gvk).expect("the catalogue has every kind of core/v1")
 }
 
 /// The ports as the store had them last.

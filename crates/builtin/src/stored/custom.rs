@@ -24,7 +24,7 @@ pub(super) fn group(key: &[u8]) -> Option<&str> {
 
 /// A schema that knows metadata, and takes everything else as it is.
 pub(super) fn any_object() -> Schema {
-    Structural::read(None).preserving().schema(<_>::default())
+    Structural::read(None).preserving_unknown().schema(<_>::default())
 }
 
 /// The stored form of a record.
@@ -66,7 +66,7 @@ fn record(any: &Schema, group: &str, value: &[u8]) -> Result<Bytes, String> {
         format!("{kind:?} of {api_version:?} stands where an object of {group} should")
     })?;
     let schema = Schema { gvk: version.kind(kind), ..any.clone() };
-    let mut obj: Object = decode::conform(&schema, parsed)?.object;
+    let mut obj: Object = decode::canonicalize(&schema, parsed)?.object;
     obj.metadata_mut().insert("resourceVersion", "0");
     let mut text = Vec::with_capacity(value.len());
     let marks = json::encode(&schema, &obj, &mut text);

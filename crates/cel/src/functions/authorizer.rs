@@ -1,8 +1,8 @@
-//! The functions of `kubernetes.authorization`.
+//! The functions of the authorizer library.
 
 use super::Implementation;
-use crate::authorizer::{Authorizer, AuthorizerVal, Check, Resource, Stage, Target};
-use crate::value::{EvalError, Evaluated, Opaque, Val};
+use crate::authorizer::{Authorizer, AuthorizerVal, AuthorizerValKind, Check, Resource, Target};
+use crate::value::{EvalError, EvalResult, Opaque, Val};
 use keelson_meta::{Str, names};
 use std::sync::Arc;
 
@@ -39,14 +39,15 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
 }
 
 impl<'a> Val<'a> {
-    /// The `authorizer` variable.
+    /// Returns the value of the `authorizer` variable.
     pub fn authorizer(authorizer: &'a dyn Authorizer) -> Val<'a> {
-        AuthorizerVal { authorizer, stage: Stage::Authorizer(None) }.into_val()
+        AuthorizerVal { authorizer, kind: AuthorizerValKind::Authorizer(None) }.into_val()
     }
 
-    /// The `authorizer.requestResource` variable.
+    /// Returns the value of the `authorizer.requestResource` variable.
     pub fn request_resource(authorizer: &'a dyn Authorizer, resource: Resource) -> Val<'a> {
-        AuthorizerVal { authorizer, stage: Stage::Resource(None, Arc::new(resource)) }.into_val()
+        AuthorizerVal { authorizer, kind: AuthorizerValKind::Resource(None, Arc::new(resource)) }
+            .into_val()
     }
 }
 
@@ -55,44 +56,46 @@ impl<'a> AuthorizerVal<'a> {
         Val::opaque(Opaque::Authorizer(self))
     }
 
-    fn with(&self, stage: Stage) -> Evaluated<'a> {
-        Ok(AuthorizerVal { authorizer: self.authorizer, stage }.into_val())
+    fn with(&self, kind: AuthorizerValKind) -> EvalResult<'a> {
+        Ok(AuthorizerVal { authorizer: self.authorizer, kind }.into_val())
     }
 
     /// Calls a function of the library on this value.
-    fn call(&self, function: &str, args: &[Val<'a>]) -> Evaluated<'a> {
+    fn call(&self, function: &str, args: &[Val<'a>]) -> EvalResult<'a> {
         let text = |at: usize| {
             args.get(at).and_then(Val::as_str).map(Str::from).ok_or_else(EvalError::no_overload)
         };
-        match (&self.stage, function) {
-            (Stage::Authorizer(account), "path") => {
+        match (&self.kind, function) {
+            (AuthorizerValKind::Authorizer(account), "path") => {
                 let path = text(0)?;
                 if path.trim().is_empty() {
                     return Err(EvalError::new("path must not be empty"));
                 }
-                self.with(Stage::Path(account.clone(), path))
+                self.with(AuthorizerValKind::Path(account.clone(), path))
             }
-            (Stage::Authorizer(account), "group") => {
-                self.with(Stage::Group(account.clone(), text(0)?))
+            (AuthorizerValKind::Authorizer(account), "group") => {
+                self.with(AuthorizerValKind::Group(account.clone(), text(0)?))
             }
-            (Stage::Authorizer(_), "serviceAccount") => self.service_account(text(0)?, text(1)?),
-            (Stage::Group(account, group), "resource") => {
+            (AuthorizerValKind::Authorizer(_), "serviceAccount") => {
+                self.service_account(text(0)?, text(1)?)
+            }
+            (AuthorizerValKind::Group(account, group), "resource") => {
                 let resource = text(0)?;
                 if resource.trim().is_empty() {
                     return Err(EvalError::new("resource must not be empty"));
                 }
                 let group = group.clone();
                 let resource = Resource { group, resource, ..Resource::default() };
-                self.with(Stage::Resource(account.clone(), Arc::new(resource)))
+                self.with(AuthorizerValKind::Resource(account.clone(), Arc::new(resource)))
             }
-            (Stage::Path(account, path), "check") => {
+            (AuthorizerValKind::Path(account, path), "check") => {
                 self.check(account, text(0)?, Target::Path(path.clone()))
             }
-            (Stage::Resource(account, resource), "check") => {
+            (AuthorizerValKind::Resource(account, resource), "check") => {
                 let target = Target::Resource(Box::new((**resource).clone()));
                 self.check(account, text(0)?, target)
             }
-            (Stage::Resource(account, resource), _) => {
+            (AuthorizerValKind::Resource(account, resource), _) => {
                 let mut resource = (**resource).clone();
                 let part = match function {
                     "subresource" => &mut resource.subresource,
@@ -103,9 +106,9 @@ impl<'a> AuthorizerVal<'a> {
                     _ => return Err(EvalError::no_overload()),
                 };
                 *part = text(0)?;
-                self.with(Stage::Resource(account.clone(), Arc::new(resource)))
+                self.with(AuthorizerValKind::Resource(account.clone(), Arc::new(resource)))
             }
-            (Stage::Decision(decision), _) => match function {
+            (AuthorizerValKind::Decision(decision), _) => match function {
                 "allowed" => Ok(Val::Bool(decision.allowed)),
                 "reason" => Ok(Val::text(decision.reason.as_str())),
                 "errored" => Ok(Val::Bool(decision.error.is_some())),
@@ -116,19 +119,19 @@ impl<'a> AuthorizerVal<'a> {
         }
     }
 
-    fn service_account(&self, namespace: Str, name: Str) -> Evaluated<'a> {
+    fn service_account(&self, namespace: Str, name: Str) -> EvalResult<'a> {
         if !names::is_dns1123_subdomain(&name).is_empty() {
             return Err(EvalError::new("Invalid service account name"));
         }
         if !names::is_dns1123_label(&namespace).is_empty() {
             return Err(EvalError::new("Invalid service account namespace"));
         }
-        self.with(Stage::Authorizer(Some((namespace, name))))
+        self.with(AuthorizerValKind::Authorizer(Some((namespace, name))))
     }
 
-    fn check(&self, account: &Option<(Str, Str)>, verb: Str, target: Target) -> Evaluated<'a> {
+    fn check(&self, account: &Option<(Str, Str)>, verb: Str, target: Target) -> EvalResult<'a> {
         let check = Check { service_account: account.clone(), verb, target };
         let decision = self.authorizer.authorize(&check);
-        self.with(Stage::Decision(Arc::new(decision)))
+        self.with(AuthorizerValKind::Decision(Arc::new(decision)))
     }
 }

@@ -1,7 +1,7 @@
-//! Conversions between types, and values as text.
+//! Type conversions.
 
 use super::Implementation;
-use crate::value::{EvalError, Evaluated, Opaque, Val};
+use crate::value::{EvalError, EvalResult, Opaque, Val};
 use keelson_meta::time::{GoDuration, Timestamp};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
     })
 }
 
-fn fault(to: &str) -> EvalError {
+fn conversion_error(to: &str) -> EvalError {
     EvalError::new(format!("type conversion error from 'string' to '{to}'"))
 }
 
@@ -39,19 +39,19 @@ fn unsigned_overflow() -> EvalError {
     EvalError::new("unsigned integer overflow")
 }
 
-fn to_bool<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn to_bool<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     match args {
         [Val::Bool(flag)] => Ok(Val::Bool(*flag)),
         [Val::String(text)] => match text.as_str() {
             "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(Val::Bool(true)),
             "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(Val::Bool(false)),
-            _ => Err(fault("bool")),
+            _ => Err(conversion_error("bool")),
         },
         _ => Err(EvalError::no_overload()),
     }
 }
 
-fn to_bytes<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn to_bytes<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     match args {
         [Val::Bytes(bytes)] => Ok(Val::Bytes(bytes.clone())),
         [Val::String(text)] => Ok(Val::Bytes(text.as_str().as_bytes().into())),
@@ -59,32 +59,36 @@ fn to_bytes<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     }
 }
 
-fn to_double<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn to_double<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     match args {
         [Val::Double(number)] => Ok(Val::Double(*number)),
         [Val::Int(number)] => Ok(Val::Double(*number as f64)),
         [Val::Uint(number)] => Ok(Val::Double(*number as f64)),
-        [Val::String(text)] => text.as_str().parse().map(Val::Double).map_err(|_| fault("double")),
+        [Val::String(text)] => {
+            text.as_str().parse().map(Val::Double).map_err(|_| conversion_error("double"))
+        }
         _ => Err(EvalError::no_overload()),
     }
 }
 
-fn to_int<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
-    /// The least double that is too large.
+fn to_int<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
+    /// 2^63, the smallest double that is out of range.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     match args {
         [Val::Int(number)] => Ok(Val::Int(*number)),
         [Val::Uint(number)] => i64::try_from(*number).map(Val::Int).map_err(|_| overflow()),
         [Val::Double(number)] if number.abs() < LIMIT => Ok(Val::Int(*number as i64)),
         [Val::Double(_)] => Err(overflow()),
-        [Val::String(text)] => text.as_str().parse().map(Val::Int).map_err(|_| fault("int")),
+        [Val::String(text)] => {
+            text.as_str().parse().map(Val::Int).map_err(|_| conversion_error("int"))
+        }
         [Val::Timestamp(time)] => Ok(Val::Int(time.seconds)),
         [Val::Duration(span)] => Ok(Val::Int(span.0)),
         _ => Err(EvalError::no_overload()),
     }
 }
 
-fn to_uint<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn to_uint<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     const LIMIT: f64 = 18_446_744_073_709_551_616.0;
     match args {
         [Val::Uint(number)] => Ok(Val::Uint(*number)),
@@ -93,37 +97,39 @@ fn to_uint<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
         }
         [Val::Double(number)] if (0.0..LIMIT).contains(number) => Ok(Val::Uint(*number as u64)),
         [Val::Double(_)] => Err(unsigned_overflow()),
-        [Val::String(text)] => text.as_str().parse().map(Val::Uint).map_err(|_| fault("uint")),
+        [Val::String(text)] => {
+            text.as_str().parse().map(Val::Uint).map_err(|_| conversion_error("uint"))
+        }
         _ => Err(EvalError::no_overload()),
     }
 }
 
-fn to_duration<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn to_duration<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     match args {
         [Val::Duration(span)] => Ok(Val::Duration(*span)),
         [Val::Int(nanos)] => Ok(Val::Duration(GoDuration(*nanos))),
         [Val::String(text)] => GoDuration::parse(text.as_str())
             .map(Val::Duration)
-            .map_err(|_| fault("google.protobuf.Duration")),
+            .map_err(|_| conversion_error("google.protobuf.Duration")),
         _ => Err(EvalError::no_overload()),
     }
 }
 
-fn to_timestamp<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn to_timestamp<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     match args {
         [Val::Timestamp(time)] => Ok(Val::Timestamp(*time)),
         [Val::Int(seconds)] => {
             super::time::in_range(Timestamp::new(*seconds, 0)).map(Val::Timestamp)
         }
         [Val::String(text)] => Timestamp::parse(text.as_str())
-            .map_err(|_| fault("google.protobuf.Timestamp"))
+            .map_err(|_| conversion_error("google.protobuf.Timestamp"))
             .and_then(super::time::in_range)
             .map(Val::Timestamp),
         _ => Err(EvalError::no_overload()),
     }
 }
 
-/// A value as `string()` has it.
+/// Converts a value as `string(value)` does.
 pub(crate) fn to_text(val: &Val<'_>) -> Result<String, EvalError> {
     Ok(match val {
         Val::String(text) => text.as_str().to_owned(),
@@ -149,16 +155,16 @@ pub(crate) fn to_text(val: &Val<'_>) -> Result<String, EvalError> {
     })
 }
 
-/// Seconds with as many decimals as needed.
+/// Formats a duration in seconds with as many decimals as needed.
 fn duration_text(span: GoDuration) -> String {
     let seconds = span.0 as f64 / 1e9;
     format!("{}s", plain_double(seconds))
 }
 
-/// From this power of ten on, a double prints with an exponent.
+/// Doubles from 10^6 on are printed with an exponent.
 const EXPONENT_MIN: i32 = 6;
 
-/// A double as Go's `%g` prints it with the fewest digits.
+/// Formats a double as Go's `%g` does with the fewest digits.
 pub(crate) fn double_text(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();
@@ -176,12 +182,12 @@ pub(crate) fn double_text(number: f64) -> String {
     plain_double(number)
 }
 
-/// A double without an exponent.
+/// Formats a double without an exponent.
 pub(crate) fn plain_double(number: f64) -> String {
     format!("{number}")
 }
 
-/// A value in a message.
+/// Formats a value for an error message.
 pub(crate) fn display(val: &Val<'_>) -> String {
     match val {
         Val::Null => "null".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::{Implementation, text_arg};
 use crate::format::named;
-use crate::value::{EvalError, Evaluated, Opaque, Val};
+use crate::value::{EvalError, EvalResult, Opaque, Val};
 
 macro_rules! constant {
     ($name:literal) => {
@@ -40,13 +40,13 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
     })
 }
 
-fn validate<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn validate<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let text = text_arg(args, 1)?;
     let Some(Val::Opaque(opaque)) = args.first() else { return Err(EvalError::no_overload()) };
     let Opaque::Format(format) = &**opaque else { return Err(EvalError::no_overload()) };
-    let faults = (format.faults)(text);
-    if faults.is_empty() {
+    let errors = (format.validate)(text);
+    if errors.is_empty() {
         return Ok(Val::Optional(None));
     }
-    Ok(Val::some(Val::list(faults.into_iter().map(Val::text).collect())))
+    Ok(Val::some(Val::list(errors.into_iter().map(Val::text).collect())))
 }

@@ -1,28 +1,28 @@
-//! Functions of lists: Kubernetes' own, cel-go's extended ones, and sets.
+//! List functions: Kubernetes' list library, cel-go's extended lists, and sets.
 
 use super::{Implementation, int_arg};
 use crate::equality::{compare, equal, same_type};
-use crate::value::{EvalError, Evaluated, List, Val};
+use crate::value::{EvalError, EvalResult, List, Val};
 use keelson_meta::time::GoDuration;
 use std::cmp::Ordering;
 
-/// `lists.range` makes at most this many items.
+/// Maximum number of items that `lists.range` and `flatten` return.
 const RANGE_ITEMS_MAX: i64 = 10_000_000;
 
 pub(crate) fn function(name: &str) -> Option<Implementation> {
     Some(match name {
         "isSorted" => is_sorted,
         "sum" => sum,
-        "max" => |args| extreme(args, "max", Ordering::Greater),
-        "min" => |args| extreme(args, "min", Ordering::Less),
+        "max" => |args| min_or_max(args, "max", Ordering::Greater),
+        "min" => |args| min_or_max(args, "min", Ordering::Less),
         "slice" => slice,
         "flatten" => flatten,
         "sort" => |args| sort(args, 0),
         "@sortByAssociatedKeys" => |args| sort(args, 1),
         "lists.range" => range,
         "distinct" => distinct,
-        "first" => |args| at_end(args, true),
-        "last" => |args| at_end(args, false),
+        "first" => |args| first_or_last(args, true),
+        "last" => |args| first_or_last(args, false),
         "sets.contains" => |args| {
             let (one, two) = pair(args)?;
             Ok(Val::Bool(contains_all(one, two)?))
@@ -47,8 +47,8 @@ fn pair<'v, 'a>(args: &'v [Val<'a>]) -> Result<(&'v List<'a>, &'v List<'a>), Eva
     Ok((list(args, 0)?, list(args, 1)?))
 }
 
-/// Items that cannot be compared count as sorted, as upstream has it.
-fn is_sorted<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+/// Items that cannot be compared count as sorted, as upstream does.
+fn is_sorted<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let mut previous: Option<Val<'a>> = None;
     for item in list(args, 0)?.iter() {
         let item = item?;
@@ -62,7 +62,7 @@ fn is_sorted<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     Ok(Val::Bool(true))
 }
 
-fn sum<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn sum<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let add = super::implementation("_+_").ok_or_else(EvalError::no_overload)?;
     let mut total: Option<Val<'a>> = None;
     for item in list(args, 0)?.iter() {
@@ -75,7 +75,7 @@ fn sum<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     Ok(total.unwrap_or(Val::Int(0)))
 }
 
-fn zero<'a>(item: &Val<'a>) -> Evaluated<'a> {
+fn zero<'a>(item: &Val<'a>) -> EvalResult<'a> {
     Ok(match item {
         Val::Int(_) => Val::Int(0),
         Val::Uint(_) => Val::Uint(0),
@@ -85,13 +85,13 @@ fn zero<'a>(item: &Val<'a>) -> Evaluated<'a> {
     })
 }
 
-fn extreme<'a>(args: &[Val<'a>], name: &str, wanted: Ordering) -> Evaluated<'a> {
+fn min_or_max<'a>(args: &[Val<'a>], name: &str, order: Ordering) -> EvalResult<'a> {
     let mut best: Option<Val<'a>> = None;
     for item in list(args, 0)?.iter() {
         let item = item?;
         let better = match &best {
             None => true,
-            Some(best) => compare(&item, best)? == Some(wanted),
+            Some(best) => compare(&item, best)? == Some(order),
         };
         if better {
             best = Some(item);
@@ -100,7 +100,7 @@ fn extreme<'a>(args: &[Val<'a>], name: &str, wanted: Ordering) -> Evaluated<'a> 
     best.ok_or_else(|| EvalError::new(format!("{name} called on empty list")))
 }
 
-pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let wanted = args.get(1).ok_or_else(EvalError::no_overload)?;
     for (at, item) in list(args, 0)?.iter().enumerate() {
         if equal(&item?, wanted)? {
@@ -110,7 +110,7 @@ pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     Ok(Val::Int(-1))
 }
 
-pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let wanted = args.get(1).ok_or_else(EvalError::no_overload)?;
     let items = list(args, 0)?;
     for at in (0..items.len()).rev() {
@@ -123,7 +123,7 @@ pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     Ok(Val::Int(-1))
 }
 
-fn slice<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn slice<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let items = list(args, 0)?;
     let (start, end) = (int_arg(args, 1)?, int_arg(args, 2)?);
     let fault = |why: &str| Err(EvalError::new(format!("cannot slice({start}, {end}), {why}")));
@@ -140,7 +140,7 @@ fn slice<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     Ok(Val::list(cut.collect::<Result<_, _>>()?))
 }
 
-fn flatten<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn flatten<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let depth = if args.len() > 1 { int_arg(args, 1)? } else { 1 };
     if depth < 0 {
         return Err(EvalError::new("level must be non-negative"));
@@ -152,20 +152,20 @@ fn flatten<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
 
 fn flatten_into<'a>(items: &List<'a>, depth: i64, out: &mut Vec<Val<'a>>) -> Result<(), EvalError> {
     for item in items.iter() {
-        crate::steps::take()?;
+        crate::work_limit::count()?;
         match item? {
             Val::List(inner) if depth > 0 => flatten_into(&inner, depth - 1, out)?,
             other => out.push(other),
         }
         if out.len() as i64 > RANGE_ITEMS_MAX {
-            return Err(crate::charge::too_long());
+            return Err(crate::runtime_cost::too_long());
         }
     }
     Ok(())
 }
 
-/// Sorts the list by the list of keys at `keys`, which may be the list itself.
-fn sort<'a>(args: &[Val<'a>], keys: usize) -> Evaluated<'a> {
+/// Sorts the first argument by the list of keys in argument `keys`, which may be the list itself.
+fn sort<'a>(args: &[Val<'a>], keys: usize) -> EvalResult<'a> {
     let items = list(args, 0)?.to_vec()?;
     let keys = list(args, keys)?.to_vec()?;
     if items.len() != keys.len() {
@@ -190,21 +190,21 @@ fn sort<'a>(args: &[Val<'a>], keys: usize) -> Evaluated<'a> {
     Ok(Val::list(places.into_iter().map(|at| items[at].clone()).collect()))
 }
 
-fn range<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn range<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let count = int_arg(args, 0)?;
     if count > RANGE_ITEMS_MAX {
-        return Err(crate::charge::too_long());
+        return Err(crate::runtime_cost::too_long());
     }
     Ok(Val::list((0..count).map(Val::Int).collect()))
 }
 
-pub(crate) fn reverse<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn reverse<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let mut items = list(args, 0)?.to_vec()?;
     items.reverse();
     Ok(Val::list(items))
 }
 
-fn distinct<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn distinct<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let mut out: Vec<Val<'a>> = vec![];
     'items: for item in list(args, 0)?.iter() {
         let item = item?;
@@ -218,7 +218,7 @@ fn distinct<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     Ok(Val::list(out))
 }
 
-fn at_end<'a>(args: &[Val<'a>], front: bool) -> Evaluated<'a> {
+fn first_or_last<'a>(args: &[Val<'a>], front: bool) -> EvalResult<'a> {
     let items = list(args, 0)?;
     let at = if front { 0 } else { items.len().saturating_sub(1) };
     match items.get(at) {
@@ -240,7 +240,7 @@ fn contains_all(one: &List<'_>, two: &List<'_>) -> Result<bool, EvalError> {
     Ok(true)
 }
 
-fn intersects<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn intersects<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let (one, two) = pair(args)?;
     for item in one.iter() {
         let item = item?;

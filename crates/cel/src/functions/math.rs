@@ -1,14 +1,14 @@
-//! cel-go's math functions, for callers outside of Kubernetes.
+//! cel-go's math functions. Kubernetes does not have them.
 
 use super::Implementation;
 use crate::equality::compare;
-use crate::value::{EvalError, Evaluated, Val};
+use crate::value::{EvalError, EvalResult, Val};
 use std::cmp::Ordering;
 
 pub(crate) fn function(name: &str) -> Option<Implementation> {
     Some(match name {
-        "math.@max" => |args| extreme(args, Ordering::Greater),
-        "math.@min" => |args| extreme(args, Ordering::Less),
+        "math.@max" => |args| min_or_max(args, Ordering::Greater),
+        "math.@min" => |args| min_or_max(args, Ordering::Less),
         "math.ceil" => |args| double(args, |number| Val::Double(number.ceil())),
         "math.floor" => |args| double(args, |number| Val::Double(number.floor())),
         "math.round" => |args| double(args, |number| Val::Double(number.round())),
@@ -52,14 +52,14 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
     })
 }
 
-fn double<'a>(args: &[Val<'a>], f: fn(f64) -> Val<'a>) -> Evaluated<'a> {
+fn double<'a>(args: &[Val<'a>], f: fn(f64) -> Val<'a>) -> EvalResult<'a> {
     match args {
         [Val::Double(number)] => Ok(f(*number)),
         _ => Err(EvalError::no_overload()),
     }
 }
 
-fn bits<'a>(args: &[Val<'a>], f: fn(u64, u64) -> u64) -> Evaluated<'a> {
+fn bits<'a>(args: &[Val<'a>], f: fn(u64, u64) -> u64) -> EvalResult<'a> {
     match args {
         [Val::Int(one), Val::Int(two)] => Ok(Val::Int(f(*one as u64, *two as u64) as i64)),
         [Val::Uint(one), Val::Uint(two)] => Ok(Val::Uint(f(*one, *two))),
@@ -67,7 +67,7 @@ fn bits<'a>(args: &[Val<'a>], f: fn(u64, u64) -> u64) -> Evaluated<'a> {
     }
 }
 
-fn shift<'a>(args: &[Val<'a>], name: &str, f: fn(u64, u32) -> Option<u64>) -> Evaluated<'a> {
+fn shift<'a>(args: &[Val<'a>], name: &str, f: fn(u64, u32) -> Option<u64>) -> EvalResult<'a> {
     let Some(Val::Int(places)) = args.get(1) else { return Err(EvalError::no_overload()) };
     if *places < 0 {
         return Err(EvalError::new(format!("{name} negative offset: {places}")));
@@ -80,7 +80,7 @@ fn shift<'a>(args: &[Val<'a>], name: &str, f: fn(u64, u32) -> Option<u64>) -> Ev
     }
 }
 
-fn extreme<'a>(args: &[Val<'a>], wanted: Ordering) -> Evaluated<'a> {
+fn min_or_max<'a>(args: &[Val<'a>], order: Ordering) -> EvalResult<'a> {
     let items = match args {
         [Val::List(list)] => list.to_vec()?,
         _ => args.to_vec(),
@@ -93,12 +93,12 @@ fn extreme<'a>(args: &[Val<'a>], wanted: Ordering) -> Evaluated<'a> {
         }
         let better = match &best {
             None => true,
-            Some(best) => compare(&item, best)? == Some(wanted),
+            Some(best) => compare(&item, best)? == Some(order),
         };
         if better {
             best = Some(item);
         }
     }
-    let name = if wanted.is_gt() { "math.@max" } else { "math.@min" };
+    let name = if order.is_gt() { "math.@max" } else { "math.@min" };
     best.ok_or_else(|| EvalError::new(format!("{name}(list) argument must not be empty")))
 }

@@ -1,7 +1,7 @@
-//! `net.IP` and `net.CIDR`.
+//! The functions of `net.IP` and `net.CIDR`.
 
 use super::{Implementation, text_arg};
-use crate::value::{EvalError, Evaluated, Opaque, Val};
+use crate::value::{EvalError, EvalResult, Opaque, Val};
 use keelson_meta::ip::Cidr;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -37,23 +37,23 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
     })
 }
 
-/// The function `ip` of a text.
-pub(crate) fn ip<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+/// `ip(string)`.
+pub(crate) fn ip<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let ip = parse_ip(text_arg(args, 0)?).map_err(EvalError::new)?;
     Ok(Val::opaque(Opaque::Ip(ip)))
 }
 
-/// The function `ip` of a network.
-pub(crate) fn cidr_ip<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+/// `cidr.ip()`.
+pub(crate) fn cidr_ip<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     cidr_of(args, |cidr| Val::opaque(Opaque::Ip(cidr.address)))
 }
 
-/// A network as it was written, host bits included.
+/// Formats a CIDR with its host bits.
 pub(crate) fn cidr_text(cidr: &Cidr) -> String {
     format!("{}/{}", cidr.address, cidr.prefix_bits)
 }
 
-fn ip_of<'a>(args: &[Val<'a>], f: fn(&IpAddr) -> Val<'a>) -> Evaluated<'a> {
+fn ip_of<'a>(args: &[Val<'a>], f: fn(&IpAddr) -> Val<'a>) -> EvalResult<'a> {
     match args.first() {
         Some(Val::Opaque(opaque)) => match &**opaque {
             Opaque::Ip(ip) => Ok(f(ip)),
@@ -63,7 +63,7 @@ fn ip_of<'a>(args: &[Val<'a>], f: fn(&IpAddr) -> Val<'a>) -> Evaluated<'a> {
     }
 }
 
-fn cidr_of<'a>(args: &[Val<'a>], f: impl FnOnce(&Cidr) -> Val<'a>) -> Evaluated<'a> {
+fn cidr_of<'a>(args: &[Val<'a>], f: impl FnOnce(&Cidr) -> Val<'a>) -> EvalResult<'a> {
     match args.first() {
         Some(Val::Opaque(opaque)) => match &**opaque {
             Opaque::Cidr(cidr) => Ok(f(cidr)),
@@ -79,7 +79,7 @@ fn parse_ip(text: &str) -> Result<IpAddr, String> {
             return Err(format!("IP address {text:?} with zone value is not allowed"));
         }
         _ => text.parse().map_err(|_| {
-            let why = address_fault(text);
+            let why = address_error(text);
             format!(
                 "IP Address {text:?} parse error during conversion from string: \
                  ParseAddr({text:?}): {why}"
@@ -96,17 +96,17 @@ fn is_mapped(ip: &IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some())
 }
 
-/// Go's words for what is wrong with an address.
-fn address_fault(text: &str) -> String {
+/// Returns Go's error message for an invalid address.
+fn address_error(text: &str) -> String {
     match text.find(['.', ':', '%']) {
         None => "unable to parse IP".to_owned(),
-        Some(at) if text[at..].starts_with('.') => ipv4_fault(text).to_owned(),
+        Some(at) if text[at..].starts_with('.') => ipv4_error(text).to_owned(),
         Some(at) if text[at..].starts_with('%') => "missing IPv6 address".to_owned(),
-        Some(_) => ipv6_fault(text),
+        Some(_) => ipv6_error(text),
     }
 }
 
-fn ipv4_fault(text: &str) -> &'static str {
+fn ipv4_error(text: &str) -> &'static str {
     let mut fields = 0;
     for field in text.split('.') {
         if field.is_empty() {
@@ -129,7 +129,7 @@ fn ipv4_fault(text: &str) -> &'static str {
     "IPv4 address too short"
 }
 
-fn ipv6_fault(text: &str) -> String {
+fn ipv6_error(text: &str) -> String {
     let at = text.find(":::").map(|at| at + 2);
     if let Some(at) = at {
         let rest = &text[at..];
@@ -156,7 +156,7 @@ fn parse_cidr(text: &str) -> Result<Cidr, String> {
         return fault("IPv6 zones cannot be present in a prefix");
     }
     let Ok(ip) = address.parse::<IpAddr>() else {
-        return fault(&format!("ParseAddr({address:?}): {}", address_fault(address)));
+        return fault(&format!("ParseAddr({address:?}): {}", address_error(address)));
     };
     let is_plain = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit());
     if !is_plain || (bits.len() > 1 && bits.starts_with('0')) {
@@ -172,9 +172,9 @@ fn parse_cidr(text: &str) -> Result<Cidr, String> {
     Ok(Cidr { address: ip, prefix_bits })
 }
 
-fn contains_ip<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn contains_ip<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let ip = match args.get(1) {
-        // Upstream gives no reason for text that is no address here.
+        // Upstream returns no parse error here.
         Some(Val::String(text)) => parse_ip(text.as_str()).map_err(|_| EvalError::no_overload())?,
         Some(Val::Opaque(opaque)) => match &**opaque {
             Opaque::Ip(ip) => *ip,
@@ -185,7 +185,7 @@ fn contains_ip<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     cidr_of(args, |cidr| Val::Bool(cidr.contains(ip)))
 }
 
-fn contains_cidr<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn contains_cidr<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let inner = match args.get(1) {
         Some(Val::String(text)) => parse_cidr(text.as_str()).map_err(EvalError::new)?,
         Some(Val::Opaque(opaque)) => match &**opaque {
@@ -214,7 +214,7 @@ fn is_link_local_unicast(ip: &IpAddr) -> bool {
     }
 }
 
-/// Private addresses are global here, as in Go.
+/// As in Go, private addresses count as global.
 fn is_global_unicast(ip: &IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     !broadcast

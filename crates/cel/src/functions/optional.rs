@@ -1,7 +1,7 @@
-//! Values that may be none.
+//! The functions of optional values.
 
 use super::Implementation;
-use crate::value::{EvalError, Evaluated, Val};
+use crate::value::{EvalError, EvalResult, Val};
 
 pub(crate) fn function(name: &str) -> Option<Implementation> {
     Some(match name {
@@ -29,7 +29,7 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
     })
 }
 
-fn unwrap<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn unwrap<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let [Val::List(list)] = args else { return Err(EvalError::no_overload()) };
     let mut out = vec![];
     for item in list.iter() {
@@ -42,7 +42,7 @@ fn unwrap<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     Ok(Val::list(out))
 }
 
-/// What counts as nothing: zero, empty, false, null, none.
+/// Whether a value is the zero value of its type.
 fn is_zero(val: &Val<'_>) -> bool {
     match val {
         Val::Null | Val::Optional(None) => true,

@@ -1,7 +1,7 @@
-//! `kubernetes.Quantity`.
+//! The functions of `kubernetes.Quantity`.
 
 use super::{Implementation, text_arg};
-use crate::value::{EvalError, Evaluated, Opaque, Val};
+use crate::value::{EvalError, EvalResult, Opaque, Val};
 use keelson_meta::Quantity;
 use keelson_meta::quantity::Format;
 use std::cmp::Ordering;
@@ -37,7 +37,7 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
     })
 }
 
-fn with<'a>(args: &[Val<'a>], use_it: impl Fn(&Quantity) -> Evaluated<'a>) -> Evaluated<'a> {
+fn with<'a>(args: &[Val<'a>], use_it: impl Fn(&Quantity) -> EvalResult<'a>) -> EvalResult<'a> {
     match args.first() {
         Some(Val::Opaque(opaque)) => match &**opaque {
             Opaque::Quantity(quantity) => use_it(quantity),
@@ -47,7 +47,7 @@ fn with<'a>(args: &[Val<'a>], use_it: impl Fn(&Quantity) -> Evaluated<'a>) -> Ev
     }
 }
 
-/// Two quantities; the second may be an integer.
+/// Returns two quantities; the second argument may be an integer.
 fn pair(args: &[Val<'_>]) -> Result<(Quantity, Quantity), EvalError> {
     let one = |val: &Val<'_>| match val {
         Val::Opaque(opaque) => match &**opaque {
@@ -68,14 +68,14 @@ fn order(args: &[Val<'_>]) -> Result<Ordering, EvalError> {
     Ok(one.cmp(&two))
 }
 
-pub(crate) fn is_less<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn is_less<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     Ok(Val::Bool(order(args)?.is_lt()))
 }
 
-pub(crate) fn is_greater<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn is_greater<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     Ok(Val::Bool(order(args)?.is_gt()))
 }
 
-pub(crate) fn compare_to<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn compare_to<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     Ok(Val::Int(order(args)? as i64))
 }

@@ -1,22 +1,22 @@
-//! Regular expressions: linear time, whatever the pattern.
+//! Regular expressions. Matching takes linear time for every pattern.
 
 use super::{Implementation, int_arg, text_arg};
-use crate::value::{EvalError, Evaluated, Val};
+use crate::value::{EvalError, EvalResult, Val};
 use keelson_meta::go_regex;
 use regex::{Regex, RegexBuilder};
 
-/// Of a pattern that does not compile, so many Unicode properties are looked at for the message.
+/// Maximum number of Unicode properties that are checked to find the one that is invalid.
 const PROPERTIES_LOOKED_AT_MAX: usize = 100;
 
-/// A compiled pattern takes at most this much.
+/// Maximum size of a compiled pattern.
 const PATTERN_BYTES_MAX: usize = 2 << 20;
 
-/// Checks that Go's `regexp` can read a pattern; the error is Go's.
+/// Checks that Go's `regexp` accepts a pattern. Returns Go's error message.
 pub fn check_pattern(pattern: &str) -> Result<(), String> {
     compile(pattern).map(drop)
 }
 
-/// Compiles a pattern as Go reads it; the error is worded as Go's.
+/// Compiles a pattern with the meaning it has in Go. Returns Go's error message.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
     let translated = go_regex::translate(pattern)
         .map_err(|message| format!("error parsing regexp: {message}"))?;
@@ -50,13 +50,13 @@ fn pattern(args: &[Val<'_>]) -> Result<Regex, EvalError> {
     compile(text_arg(args, 1)?).map_err(|error| EvalError::new(format!("Illegal regex: {error}")))
 }
 
-fn find<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn find<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let pattern = pattern(args)?;
     let found = pattern.find(text_arg(args, 0)?);
     Ok(Val::text(found.map_or("", |found| found.as_str())))
 }
 
-fn find_all<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn find_all<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let limit = if args.len() > 2 { int_arg(args, 2)? } else { -1 };
     let pattern = pattern(args)?;
     let count = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_mean_what_they_mean_in_go() {
+    fn patterns_have_the_meaning_of_go() {
         let check = |pattern: &str, text: &str, expected: bool| {
             let compiled = compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
             assert_eq!(compiled.is_match(text), expected, "{pattern} of {text:?}");

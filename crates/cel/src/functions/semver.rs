@@ -2,7 +2,7 @@
 
 use super::{Implementation, text_arg};
 use crate::semver::Semver;
-use crate::value::{EvalError, Evaluated, Opaque, Val};
+use crate::value::{EvalError, EvalResult, Opaque, Val};
 use std::cmp::Ordering;
 
 pub(crate) fn function(name: &str) -> Option<Implementation> {
@@ -42,14 +42,14 @@ fn order(args: &[Val<'_>]) -> Result<Ordering, EvalError> {
     with(args, 0, |one| with(args, 1, |two| one.cmp(two)))?
 }
 
-pub(crate) fn is_less<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn is_less<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     Ok(Val::Bool(order(args)?.is_lt()))
 }
 
-pub(crate) fn is_greater<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn is_greater<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     Ok(Val::Bool(order(args)?.is_gt()))
 }
 
-pub(crate) fn compare_to<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn compare_to<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     Ok(Val::Int(order(args)? as i64))
 }

@@ -1,12 +1,12 @@
-//! Functions of strings: those of the language and cel-go's extended ones. Places are in characters.
+//! String functions: standard ones and cel-go's extended ones. Indices count characters.
 
 pub(crate) mod text_format;
 
 use super::{Implementation, int_arg, text_arg};
-use crate::value::{EvalError, Evaluated, Val, count_chars};
+use crate::value::{EvalError, EvalResult, Val, count_chars};
 use base64::Engine;
 
-/// Functions make no text longer than this; what may be spent on an expression buys no more.
+/// Maximum length of a string that a function returns.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
 pub(crate) fn function(name: &str) -> Option<Implementation> {
@@ -38,15 +38,15 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
     })
 }
 
-/// The text, unless it is longer than any expression may make.
-pub(crate) fn made<'a>(text: String) -> Evaluated<'a> {
+/// Returns the text, or an error if it is longer than [`TEXT_BYTES_MAX`].
+pub(crate) fn checked_text<'a>(text: String) -> EvalResult<'a> {
     if text.len() > TEXT_BYTES_MAX {
-        return Err(crate::charge::too_long());
+        return Err(crate::runtime_cost::too_long());
     }
     Ok(Val::text(text))
 }
 
-fn test<'a>(args: &[Val<'a>], holds: fn(&str, &str) -> bool) -> Evaluated<'a> {
+fn test<'a>(args: &[Val<'a>], holds: fn(&str, &str) -> bool) -> EvalResult<'a> {
     Ok(Val::Bool(holds(text_arg(args, 0)?, text_arg(args, 1)?)))
 }
 
@@ -54,16 +54,16 @@ fn out_of_range(at: i64) -> EvalError {
     EvalError::new(format!("index out of range: {at}"))
 }
 
-/// The place in bytes of the character at `at`; the end counts as a place.
-fn byte_place(text: &str, at: i64) -> Result<usize, EvalError> {
+/// Returns the byte offset of the character at index `at`; the end of the text is a valid index.
+fn byte_offset(text: &str, at: i64) -> Result<usize, EvalError> {
     let wanted = usize::try_from(at).map_err(|_| out_of_range(at))?;
     let mut places = text.char_indices().map(|(place, _)| place).chain([text.len()]);
     places.nth(wanted).ok_or_else(|| out_of_range(at))
 }
 
-fn char_at<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn char_at<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let text = text_arg(args, 0)?;
-    let place = byte_place(text, int_arg(args, 1)?)?;
+    let place = byte_offset(text, int_arg(args, 1)?)?;
     Ok(Val::text(text[place..].chars().take(1).collect::<String>()))
 }
 
@@ -71,7 +71,7 @@ fn chars_before(text: &str, place: usize) -> Val<'static> {
     Val::Int(count_chars(&text[..place]) as i64)
 }
 
-pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let (text, part) = (text_arg(args, 0)?, text_arg(args, 1)?);
     let start = if args.len() > 2 { int_arg(args, 2)? } else { 0 };
     if part.is_empty() {
@@ -80,14 +80,14 @@ pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     if start < 0 {
         return Err(out_of_range(start));
     }
-    let Ok(from) = byte_place(text, start) else { return Ok(Val::Int(-1)) };
+    let Ok(from) = byte_offset(text, start) else { return Ok(Val::Int(-1)) };
     Ok(match text[from..].find(part) {
         Some(place) => chars_before(text, from + place),
         None => Val::Int(-1),
     })
 }
 
-pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let (text, part) = (text_arg(args, 0)?, text_arg(args, 1)?);
     let length = count_chars(text) as i64;
     let start = if args.len() > 2 { Some(int_arg(args, 2)?) } else { None };
@@ -98,8 +98,8 @@ pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
         None => text.len(),
         Some(start) if start < 0 => return Err(out_of_range(start)),
         Some(start) if start >= length => return Ok(Val::Int(-1)),
-        // A match may begin at `start` at the latest.
-        Some(start) => (byte_place(text, start)? + part.len()).min(text.len()),
+        // The last match may begin at `start`.
+        Some(start) => (byte_offset(text, start)? + part.len()).min(text.len()),
     };
     let mut end = end;
     while !text.is_char_boundary(end) {
@@ -111,34 +111,34 @@ pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     })
 }
 
-fn substring<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn substring<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let text = text_arg(args, 0)?;
     let start = int_arg(args, 1)?;
     if args.len() < 3 {
-        return Ok(Val::text(&text[byte_place(text, start)?..]));
+        return Ok(Val::text(&text[byte_offset(text, start)?..]));
     }
     let end = int_arg(args, 2)?;
     if start > end {
         let message = format!("invalid substring range. start: {start}, end: {end}");
         return Err(EvalError::new(message));
     }
-    let from = byte_place(text, start)?;
-    Ok(Val::text(&text[from..byte_place(text, end)?]))
+    let from = byte_offset(text, start)?;
+    Ok(Val::text(&text[from..byte_offset(text, end)?]))
 }
 
-fn replace<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn replace<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let (text, old, new) = (text_arg(args, 0)?, text_arg(args, 1)?, text_arg(args, 2)?);
     let limit = if args.len() > 3 { int_arg(args, 3)? } else { -1 };
     let count = usize::try_from(limit).unwrap_or(usize::MAX);
     let places = if old.is_empty() { text.len() + 1 } else { text.len() / old.len() };
     let grown = places.min(count).saturating_mul(new.len()).saturating_add(text.len());
     if grown > TEXT_BYTES_MAX {
-        return Err(crate::charge::too_long());
+        return Err(crate::runtime_cost::too_long());
     }
-    made(text.replacen(old, new, count))
+    checked_text(text.replacen(old, new, count))
 }
 
-fn split<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn split<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let (text, separator) = (text_arg(args, 0)?, text_arg(args, 1)?);
     let limit = if args.len() > 2 { int_arg(args, 2)? } else { -1 };
     if limit == 0 {
@@ -151,7 +151,7 @@ fn split<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
     Ok(Val::list(text.splitn(count, separator).map(Val::text).collect()))
 }
 
-/// Each character by itself; the last piece is what is left.
+/// Splits a text into characters; the last item holds the rest.
 fn split_chars<'a>(text: &str, count: usize) -> Vec<Val<'a>> {
     let mut out = vec![];
     let mut rest = text;
@@ -167,7 +167,7 @@ fn split_chars<'a>(text: &str, count: usize) -> Vec<Val<'a>> {
     out
 }
 
-fn join<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn join<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let Some(Val::List(list)) = args.first() else { return Err(EvalError::no_overload()) };
     let separator = if args.len() > 1 { text_arg(args, 1)? } else { "" };
     let mut out = String::new();
@@ -177,17 +177,17 @@ fn join<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
         }
         out.push_str(item?.as_str().ok_or_else(EvalError::no_overload)?);
         if out.len() > TEXT_BYTES_MAX {
-            return Err(crate::charge::too_long());
+            return Err(crate::runtime_cost::too_long());
         }
     }
     Ok(Val::text(out))
 }
 
-pub(crate) fn reverse<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+pub(crate) fn reverse<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     Ok(Val::text(text_arg(args, 0)?.chars().rev().collect::<String>()))
 }
 
-/// Text in quotes, with control characters that have a name escaped.
+/// Quotes a text and escapes control characters that have a short escape.
 pub(crate) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -209,7 +209,7 @@ pub(crate) fn quote(text: &str) -> String {
     out
 }
 
-fn base64_decode<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+fn base64_decode<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
     let text = text_arg(args, 0)?;
     match STANDARD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)) {

@@ -1,7 +1,7 @@
-//! Points in time: their parts in a time zone, and as text.
+//! The functions of timestamps and durations.
 
 use super::Implementation;
-use crate::value::{EvalError, Evaluated, Val};
+use crate::value::{EvalError, EvalResult, Val};
 use keelson_meta::time::Timestamp;
 
 /// 0001-01-01T00:00:00Z.
@@ -9,7 +9,7 @@ const SECONDS_MIN: i64 = -62_135_596_800;
 /// 9999-12-31T23:59:59Z.
 const SECONDS_MAX: i64 = 253_402_300_799;
 
-/// A timestamp that can be printed.
+/// Returns the timestamp if RFC 3339 can represent it, an overflow error otherwise.
 pub(crate) fn in_range(time: Timestamp) -> Result<Timestamp, EvalError> {
     if (SECONDS_MIN..=SECONDS_MAX).contains(&time.seconds) {
         return Ok(time);
@@ -17,7 +17,7 @@ pub(crate) fn in_range(time: Timestamp) -> Result<Timestamp, EvalError> {
     Err(EvalError::new("timestamp overflow"))
 }
 
-/// RFC 3339 with as many decimals as needed.
+/// Formats a timestamp as RFC 3339 with as many decimals as needed.
 pub(crate) fn text(time: Timestamp) -> String {
     let seconds = time.truncated().to_string();
     if time.nanos == 0 {
@@ -27,7 +27,7 @@ pub(crate) fn text(time: Timestamp) -> String {
     format!("{}.{}Z", seconds.trim_end_matches('Z'), decimals.trim_end_matches('0'))
 }
 
-/// A part of a point in time or of a span.
+/// A component of a timestamp or duration.
 #[derive(Clone, Copy)]
 enum Part {
     FullYear,
@@ -58,7 +58,7 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
     })
 }
 
-fn part<'a>(args: &[Val<'a>], part: Part) -> Evaluated<'a> {
+fn part<'a>(args: &[Val<'a>], part: Part) -> EvalResult<'a> {
     match args {
         [Val::Timestamp(time)] => Ok(Val::Int(of_time(*time, part))),
         [Val::Timestamp(time), Val::String(zone)] => {
@@ -95,7 +95,7 @@ fn of_time(time: Timestamp, part: Part) -> i64 {
     }
 }
 
-/// The offset of a time zone, by its name or written as `+05:30`.
+/// Returns the offset of a time zone in seconds, from an IANA name or from text such as `+05:30`.
 fn offset_seconds(time: Timestamp, zone: &str) -> Result<i64, EvalError> {
     if let Some((hours, minutes)) = zone.split_once(':') {
         let invalid = || EvalError::new(format!("invalid time zone offset: {zone}"));

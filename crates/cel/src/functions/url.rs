@@ -2,12 +2,12 @@
 
 use super::{Implementation, text_arg};
 use crate::url::{Url, unescape};
-use crate::value::{EvalError, Evaluated, Key, Map, Opaque, OwnedMap, Val};
+use crate::value::{EvalError, EvalResult, Key, Map, Opaque, OwnedMap, Val};
 use keelson_meta::Str;
 use std::sync::Arc;
 
-/// The parameters, each with its values; those that cannot be read are left out.
-fn query<'a>(url: &Url) -> Evaluated<'a> {
+/// Returns the query parameters, each with a list of values. Malformed parameters are skipped.
+fn query<'a>(url: &Url) -> EvalResult<'a> {
     let mut found: Vec<(String, Vec<Val<'a>>)> = vec![];
     for pair in url.query.split('#').next().unwrap_or_default().split('&') {
         if pair.is_empty() || pair.contains(';') {
@@ -48,7 +48,7 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
     })
 }
 
-fn with<'a>(args: &[Val<'a>], f: fn(&Url) -> Evaluated<'a>) -> Evaluated<'a> {
+fn with<'a>(args: &[Val<'a>], f: fn(&Url) -> EvalResult<'a>) -> EvalResult<'a> {
     match args.first() {
         Some(Val::Opaque(opaque)) => match &**opaque {
             Opaque::Url(url) => f(url),

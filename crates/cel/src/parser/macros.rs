@@ -1,11 +1,11 @@
-//! Macros: calls that become comprehensions and tests while an expression is parsed.
+//! Macros: calls that the parser expands into comprehensions and presence tests.
 
 use super::Builder;
-use crate::ast::{ACCUMULATOR, Expr, Fold, Id, Item, Kind, UNUSED, operator};
+use crate::ast::{ACCUMULATOR, Comprehension, Expr, ExprKind, Id, Item, UNUSED, operator};
 use crate::literal::Literal;
 use keelson_meta::Str;
 
-/// Which macros there are beside those of the language.
+/// Which optional macros are enabled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Macros {
     /// `optMap` and `optFlatMap`.
@@ -20,19 +20,19 @@ pub(crate) struct Macros {
     pub(crate) math: bool,
 }
 
-/// What became of a call.
+/// The result of macro expansion.
 pub(crate) enum Expansion {
-    /// It was a macro.
+    /// The expansion of a macro.
     Expr(Expr),
-    /// It was a macro that is used wrongly.
+    /// A macro with invalid arguments.
     Fault { offset: u32, message: String },
-    /// It is no macro.
+    /// A call that is no macro.
     Call { target: Option<Expr>, args: Vec<Expr> },
 }
 
 type Expanded = Result<Expr, (u32, String)>;
 
-/// Expands the call `id` when it is a macro.
+/// Expands a call if it is a macro; `id` is the node of the call.
 pub(crate) fn expand(
     macros: Macros,
     builder: &mut Builder,
@@ -41,10 +41,10 @@ pub(crate) fn expand(
     target: Option<Expr>,
     args: Vec<Expr>,
 ) -> Expansion {
-    let mut maker = Maker { offset: builder.offset(id), builder };
+    let mut expander = Expander { offset: builder.offset(id), builder };
     let expanded = match (target, function, args.len()) {
-        (None, "has", 1) => maker.has(args),
-        (Some(target), _, _) => match maker.member(macros, target, function, args) {
+        (None, "has", 1) => expander.has(args),
+        (Some(target), _, _) => match expander.member(macros, target, function, args) {
             Ok(expanded) => expanded,
             Err((target, args)) => return Expansion::Call { target: Some(target), args },
         },
@@ -56,14 +56,14 @@ pub(crate) fn expand(
     }
 }
 
-struct Maker<'a> {
+struct Expander<'a> {
     builder: &'a mut Builder,
-    /// Where the call stands; the nodes of its expansion stand there too.
+    /// Offset of the call; all nodes of its expansion have it.
     offset: u32,
 }
 
-impl Maker<'_> {
-    /// Expands a macro with a target; gives both back when it is none.
+impl Expander<'_> {
+    /// Expands a member macro. Returns target and arguments if the call is no macro.
     fn member(
         &mut self,
         macros: Macros,
@@ -72,7 +72,7 @@ impl Maker<'_> {
         args: Vec<Expr>,
     ) -> Result<Expanded, (Expr, Vec<Expr>)> {
         let name = match &target.kind {
-            Kind::Ident(name) => name.as_str(),
+            ExprKind::Ident(name) => name.as_str(),
             _ => "",
         };
         let two = macros.two_variables;
@@ -98,12 +98,12 @@ impl Maker<'_> {
         })
     }
 
-    fn node(&mut self, kind: Kind) -> Expr {
+    fn node(&mut self, kind: ExprKind) -> Expr {
         self.builder.node(self.offset, kind)
     }
 
     fn ident(&mut self, name: &str) -> Expr {
-        self.node(Kind::Ident(name.into()))
+        self.node(ExprKind::Ident(name.into()))
     }
 
     fn accumulator(&mut self) -> Expr {
@@ -111,25 +111,25 @@ impl Maker<'_> {
     }
 
     fn literal(&mut self, literal: Literal) -> Expr {
-        self.node(Kind::Literal(literal))
+        self.node(ExprKind::Literal(literal))
     }
 
     fn call(&mut self, function: &'static str, args: Vec<Expr>) -> Expr {
-        self.node(Kind::Call { function: Str::new_static(function), target: None, args })
+        self.node(ExprKind::Call { function: Str::new_static(function), target: None, args })
     }
 
     fn list(&mut self, items: Vec<Expr>) -> Expr {
         let items = items.into_iter().map(|expr| Item { expr, optional: false }).collect();
-        self.node(Kind::List(items))
+        self.node(ExprKind::List(items))
     }
 
     fn fault<T>(&self, expr: &Expr, message: &str) -> Result<T, (u32, String)> {
         Err((self.builder.offset(expr.id), message.to_owned()))
     }
 
-    /// The name of a variable, which must not hide the accumulator.
+    /// Returns the name of an iteration variable, which must not shadow the accumulator.
     fn variable(&self, expr: &Expr, message: &str) -> Result<Str, (u32, String)> {
-        let Kind::Ident(name) = &expr.kind else { return self.fault(expr, message) };
+        let ExprKind::Ident(name) = &expr.kind else { return self.fault(expr, message) };
         if name.starts_with('.') {
             return self.fault(expr, message);
         }
@@ -142,14 +142,14 @@ impl Maker<'_> {
     fn has(&mut self, mut args: Vec<Expr>) -> Expanded {
         let arg = args.remove(0);
         match arg.kind {
-            Kind::Select { operand, field, test: false } => {
-                Ok(self.node(Kind::Select { operand, field, test: true }))
+            ExprKind::Select { operand, field, test: false } => {
+                Ok(self.node(ExprKind::Select { operand, field, test: true }))
             }
             _ => self.fault(&arg, "invalid argument to has() macro"),
         }
     }
 
-    /// Takes one or two variables off the front of the arguments.
+    /// Takes one or two iteration variables from the front of the arguments.
     fn variables(
         &self,
         args: &mut Vec<Expr>,
@@ -170,14 +170,14 @@ impl Maker<'_> {
         Ok((first, Some(second)))
     }
 
-    fn fold(
+    fn comprehension(
         &mut self,
         range: Expr,
         (first, second): (Str, Option<Str>),
         [init, condition, step, result]: [Expr; 4],
     ) -> Expr {
         let accumulator = Str::new_static(ACCUMULATOR);
-        self.node(Kind::Fold(Box::new(Fold {
+        self.node(ExprKind::Comprehension(Box::new(Comprehension {
             range,
             first,
             second,
@@ -196,36 +196,36 @@ impl Maker<'_> {
         let parts = match function {
             "all" => {
                 let init = self.literal(Literal::Bool(true));
-                let so_far = self.accumulator();
-                let condition = self.call(operator::NOT_STRICTLY_FALSE, vec![so_far]);
-                let so_far = self.accumulator();
-                let step = self.call(operator::AND, vec![so_far, test]);
+                let accumulated = self.accumulator();
+                let condition = self.call(operator::NOT_STRICTLY_FALSE, vec![accumulated]);
+                let accumulated = self.accumulator();
+                let step = self.call(operator::AND, vec![accumulated, test]);
                 [init, condition, step, self.accumulator()]
             }
             "exists" => {
                 let init = self.literal(Literal::Bool(false));
-                let so_far = self.accumulator();
-                let not = self.call(operator::NOT, vec![so_far]);
+                let accumulated = self.accumulator();
+                let not = self.call(operator::NOT, vec![accumulated]);
                 let condition = self.call(operator::NOT_STRICTLY_FALSE, vec![not]);
-                let so_far = self.accumulator();
-                let step = self.call(operator::OR, vec![so_far, test]);
+                let accumulated = self.accumulator();
+                let step = self.call(operator::OR, vec![accumulated, test]);
                 [init, condition, step, self.accumulator()]
             }
             _ => {
                 let init = self.literal(Literal::Int(0));
                 let condition = self.literal(Literal::Bool(true));
-                let (so_far, one) = (self.accumulator(), self.literal(Literal::Int(1)));
-                let more = self.call(operator::ADD, vec![so_far, one]);
+                let (accumulated, one) = (self.accumulator(), self.literal(Literal::Int(1)));
+                let more = self.call(operator::ADD, vec![accumulated, one]);
                 let same = self.accumulator();
                 let step = self.call(operator::CONDITIONAL, vec![test, more, same]);
                 let (count, one) = (self.accumulator(), self.literal(Literal::Int(1)));
                 [init, condition, step, self.call(operator::EQUAL, vec![count, one])]
             }
         };
-        Ok(self.fold(range, variables, parts))
+        Ok(self.comprehension(range, variables, parts))
     }
 
-    /// A fold that adds `element` to a list, where `test` holds.
+    /// Returns a comprehension that appends `element` to a list for each item that matches `test`.
     fn collect(
         &mut self,
         range: Expr,
@@ -234,13 +234,13 @@ impl Maker<'_> {
         element: Expr,
     ) -> Expr {
         let init = self.list(vec![]);
-        let so_far = self.accumulator();
+        let accumulated = self.accumulator();
         let added = self.list(vec![element]);
-        let step = self.call(operator::ADD, vec![so_far, added]);
+        let step = self.call(operator::ADD, vec![accumulated, added]);
         self.gather(range, variables, init, test, step)
     }
 
-    /// A fold over everything, in which `step` is left out where `test` does not hold.
+    /// Returns a comprehension over all items that runs `step` for each item that matches `test`.
     fn gather(
         &mut self,
         range: Expr,
@@ -255,7 +255,7 @@ impl Maker<'_> {
             step = self.call(operator::CONDITIONAL, vec![test, step, same]);
         }
         let result = self.accumulator();
-        self.fold(range, variables, [init, condition, step, result])
+        self.comprehension(range, variables, [init, condition, step, result])
     }
 
     fn map(&mut self, range: Expr, mut args: Vec<Expr>) -> Expanded {
@@ -283,24 +283,24 @@ impl Maker<'_> {
         let variables = self.variables(&mut args, true, "argument must be a simple name")?;
         let value = args.pop().expect("transformMap has three or four arguments");
         let test = args.pop();
-        let init = self.node(Kind::Map(vec![]));
-        let so_far = self.accumulator();
+        let init = self.node(ExprKind::Map(vec![]));
+        let accumulated = self.accumulator();
         let inserted = if keyed {
             let key = self.ident(&variables.0);
-            vec![so_far, key, value]
+            vec![accumulated, key, value]
         } else {
-            vec![so_far, value]
+            vec![accumulated, value]
         };
         let step = self.call(operator::MAP_INSERT, inserted);
         Ok(self.gather(range, variables, init, test, step))
     }
 
-    /// Names `value` within `result`.
+    /// Returns a comprehension that binds `value` to a name within `result`.
     fn named(&mut self, name: Str, value: Expr, result: Expr) -> Expr {
         let range = self.list(vec![]);
         let condition = self.literal(Literal::Bool(false));
         let step = self.ident(&name);
-        self.node(Kind::Fold(Box::new(Fold {
+        self.node(ExprKind::Comprehension(Box::new(Comprehension {
             range,
             first: Str::new_static(UNUSED),
             second: None,
@@ -339,18 +339,18 @@ impl Maker<'_> {
 
     fn method(&mut self, target: Expr, function: &'static str) -> Expr {
         let target = Some(Box::new(target));
-        self.node(Kind::Call { function: Str::new_static(function), target, args: vec![] })
+        self.node(ExprKind::Call { function: Str::new_static(function), target, args: vec![] })
     }
 
-    /// `list.sortBy(x, key)`: the list sorted by the list of its keys.
+    /// `list.sortBy(x, key)`: sorts the list by the list of its keys.
     fn sort_by(&mut self, target: Expr, mut args: Vec<Expr>) -> Expanded {
         let simple = matches!(
             target.kind,
-            Kind::Select { .. }
-                | Kind::List(_)
-                | Kind::Fold(_)
-                | Kind::Ident(_)
-                | Kind::Call { .. }
+            ExprKind::Select { .. }
+                | ExprKind::List(_)
+                | ExprKind::Comprehension(_)
+                | ExprKind::Ident(_)
+                | ExprKind::Call { .. }
         );
         if !simple {
             let message = "sortBy can only be applied to a list, identifier, comprehension, call \
@@ -364,7 +364,7 @@ impl Maker<'_> {
         let keys = self.collect(range, variables, None, key);
         let input = self.ident(&name);
         let target_node = Some(Box::new(input));
-        let sorted = self.node(Kind::Call {
+        let sorted = self.node(ExprKind::Call {
             function: Str::new_static("@sortByAssociatedKeys"),
             target: target_node,
             args: vec![keys],
@@ -380,15 +380,15 @@ impl Maker<'_> {
         let is_number = |expr: &Expr| {
             !matches!(
                 expr.kind,
-                Kind::Literal(
+                ExprKind::Literal(
                     Literal::String(_) | Literal::Bool(_) | Literal::Null | Literal::Bytes(_)
-                ) | Kind::Map(_)
-                    | Kind::Struct { .. }
+                ) | ExprKind::Map(_)
+                    | ExprKind::Struct { .. }
             )
         };
         if args.len() > 1
             && let Some(bad) =
-                args.iter().find(|arg| !is_number(arg) || matches!(arg.kind, Kind::List(_)))
+                args.iter().find(|arg| !is_number(arg) || matches!(arg.kind, ExprKind::List(_)))
         {
             return self.fault(bad, &format!("{name} simple literal arguments must be numeric"));
         }

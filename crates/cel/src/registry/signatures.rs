@@ -1,6 +1,6 @@
 //! The signatures of all functions: tables of function, overload, style, parameters and result.
 //!
-//! Overloads carry cel-go's names, for costs go by them.
+//! Overload ids are those of cel-go, because costs depend on them.
 
 use super::{Library, Table};
 

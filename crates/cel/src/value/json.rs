@@ -1,7 +1,7 @@
-//! JSON as values of the language, which borrow from it.
+//! Converts JSON to CEL values, which borrow from it.
 
-use super::{EvalError, Evaluated, List, Map, Text, Val};
-use crate::types::{Declared, ListKind, Shape};
+use super::{EvalError, EvalResult, List, Map, Text, Val};
+use crate::types::{DeclType, ListKind, Shape};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_meta::Value;
@@ -9,11 +9,12 @@ use keelson_meta::time::{GoDuration, Timestamp};
 
 static ATOMIC: ListKind = ListKind::Atomic;
 
-/// The value that a piece of JSON is, by what the schema says of it.
+/// Converts JSON to a CEL value, by its declared type if there is one. Data that does not match the
+/// type is an error.
 #[inline]
-pub fn adapt<'a>(value: &'a Value, declared: Option<&'a Declared>) -> Evaluated<'a> {
-    let Some(declared) = declared else { return plain(value) };
-    match (&declared.shape, value) {
+pub fn adapt<'a>(value: &'a Value, decl_type: Option<&'a DeclType>) -> EvalResult<'a> {
+    let Some(decl_type) = decl_type else { return plain(value) };
+    match (&decl_type.shape, value) {
         (Shape::Int, Value::Int(number)) => Ok(Val::Int(*number)),
         (Shape::String, Value::String(text)) => Ok(Val::String(Text::Borrowed(text))),
         (Shape::Bool, Value::Bool(flag)) => Ok(Val::Bool(*flag)),
@@ -22,12 +23,12 @@ pub fn adapt<'a>(value: &'a Value, declared: Option<&'a Declared>) -> Evaluated<
             Ok(Val::List(List::Json { items, item: Some(item), kind }))
         }
         (Shape::Map(values), Value::Object(map)) => Ok(Val::Map(Map::Values(map, values))),
-        (_, Value::Null) if declared.nullable => Ok(Val::Null),
-        _ => other(value, declared),
+        (_, Value::Null) if decl_type.nullable => Ok(Val::Null),
+        _ => other(value, decl_type),
     }
 }
 
-fn plain(value: &Value) -> Evaluated<'_> {
+fn plain(value: &Value) -> EvalResult<'_> {
     Ok(match value {
         Value::Null => Val::Null,
         Value::Bool(flag) => Val::Bool(*flag),
@@ -40,16 +41,16 @@ fn plain(value: &Value) -> Evaluated<'_> {
     })
 }
 
-fn other<'a>(value: &'a Value, declared: &'a Declared) -> Evaluated<'a> {
+fn other<'a>(value: &'a Value, decl_type: &'a DeclType) -> EvalResult<'a> {
     let fault = |wanted: &str| {
         let found = value.type_name();
         Err(EvalError::new(format!("invalid data, expected {wanted}, got {found}")))
     };
-    if value.is_null() && !matches!(declared.shape, Shape::Dyn | Shape::Computed(_)) {
+    if value.is_null() && !matches!(decl_type.shape, Shape::Dyn | Shape::CheckedAs(_)) {
         return Err(EvalError::new("invalid data, got null for schema with nullable=false"));
     }
-    match (&declared.shape, value) {
-        (Shape::Dyn | Shape::Computed(_), _) => plain(value),
+    match (&decl_type.shape, value) {
+        (Shape::Dyn | Shape::CheckedAs(_), _) => plain(value),
         (Shape::IntOrString, Value::Int(_) | Value::String(_)) => plain(value),
         (Shape::IntOrString, _) => fault("XIntOrString value to be either a string or integer"),
         (Shape::Double, Value::Float(number)) => Ok(Val::Double(*number)),

@@ -1,11 +1,11 @@
-//! Types and values as cel-spec writes them in JSON.
+//! Parses types and values in cel-spec's JSON.
 
 use base64::Engine;
 use keelson_cel::{Map, Type, Val};
 use serde_json::Value as Json;
 use std::sync::Arc;
 
-/// The type that cel-spec describes.
+/// Returns the type that cel-spec describes.
 pub fn ty(json: &Json) -> Type {
     let Some((kind, of)) = json.as_object().and_then(|map| map.iter().next()) else {
         return Type::Dyn;
@@ -35,7 +35,7 @@ fn number<T: std::str::FromStr>(json: &Json) -> T {
     text.parse().ok().unwrap_or_else(|| panic!("no number: {text}"))
 }
 
-/// The value that cel-spec describes.
+/// Returns the value that cel-spec describes.
 pub fn val(json: &Json) -> Val<'static> {
     let Some((kind, of)) = json.as_object().and_then(|map| map.iter().next()) else {
         return Val::Null;
@@ -100,7 +100,7 @@ fn object(json: &Json) -> Val<'static> {
     }
 }
 
-/// Whether two values are the same, type and all; NaN is the same as itself.
+/// Whether two values are equal and of one type; NaN equals itself.
 pub fn same(one: &Val<'_>, two: &Val<'_>) -> bool {
     match (one, two) {
         (Val::Double(one), Val::Double(two)) => one == two || (one.is_nan() && two.is_nan()),

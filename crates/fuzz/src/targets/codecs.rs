@@ -42,9 +42,9 @@ pub const JSON: Target = Target {
         // The short way to read JSON must be the long way.
         if let Ok(short) = decoded(schema, body, Format::Json)
             && let Ok(parsed) = json::parse(body)
-            && let Ok(long) = decode::conform(schema, parsed.value)
+            && let Ok(long) = decode::canonicalize(schema, parsed.value)
             && let [short, long] =
-                [short.object, long.object].map(|obj| json::expanded(obj.into_value()))
+                [short.object, long.object].map(|obj| json::parse_raw(obj.into_value()))
             && short != long
         {
             let text = |obj: &Value| format!("{obj:?}");
@@ -204,10 +204,10 @@ fn attempt(schema: &Schema, body: &[u8], format: Format) -> Result<u64, String> 
         let back = decoded(schema, &written, to)?;
         // What was read may lack members that are always written, so the bytes are compared.
         let again = encode(schema, &back.object, to)?;
-        if again != written || !back.strict.is_empty() {
+        if again != written || !back.strict_errors.is_empty() {
             let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
             let differs = difference(&text(&written), &text(&again));
-            return Err(format!("{to:?}: {:?} {differs}", back.strict));
+            return Err(format!("{to:?}: {:?} {differs}", back.strict_errors));
         }
         let once_more = decoded(schema, &again, to)?.object;
         if once_more != back.object {
@@ -220,7 +220,7 @@ fn attempt(schema: &Schema, body: &[u8], format: Format) -> Result<u64, String> 
 
 /// A number that tells objects of another shape apart, but not each from each.
 fn shape(schema: &Schema, taken: &Decoded) -> u64 {
-    let strict = taken.strict.len().min(3);
+    let strict = taken.strict_errors.len().min(3);
     let size = members(&taken.object).ilog2();
     answer(&format!("{}{}{}", schema.gvk.kind, "s".repeat(strict), "x".repeat(size as usize)))
 }

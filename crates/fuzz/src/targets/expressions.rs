@@ -2,8 +2,8 @@
 
 use super::{Target, answer};
 use keelson_cel::{
-    Declared, DeclaredField, Environment, Library, Limits, ListKind, ObjectType, Shape, Val,
-    Version, adapt,
+    DeclField, DeclType, Environment, Library, Limits, ListKind, ObjectType, Shape, Val, Version,
+    adapt,
 };
 use keelson_meta::{Value, value};
 use std::sync::{Arc, OnceLock};
@@ -96,7 +96,7 @@ pub const CEL: Target = Target {
     ],
     attempt: |input| {
         let Ok(text) = std::str::from_utf8(input) else { return Ok(0) };
-        let (env, declared, object) = fixture();
+        let (env, decl_type, object) = fixture();
         let compiled = match env.compile(text) {
             Ok(compiled) => compiled,
             Err(error) => return Ok(answer(&error.to_string())),
@@ -105,7 +105,7 @@ pub const CEL: Target = Target {
             return Err(format!("the least cost is above the most: {:?}", compiled.cost));
         }
         let limits = Limits { cost_max: COST_MAX, interrupted: None };
-        let variables = [adapt(object, Some(declared)).ok(), Some(Val::Int(7))];
+        let variables = [adapt(object, Some(decl_type)).ok(), Some(Val::Int(7))];
         let first = compiled.program.evaluate(&variables, &limits);
         let again = compiled.program.evaluate(&variables, &limits);
         let shown = |outcome: &keelson_cel::Outcome<'_>| match &outcome.result {
@@ -138,34 +138,34 @@ const SEEDS: &[&str] = &[
     "Object{spec: Object.spec{?a: self.?name}}.spec.a == JSONPatch{op: 'add', value: x}.value",
 ];
 
-type Fixture = (Environment, Arc<Declared>, Value);
+type Fixture = (Environment, Arc<DeclType>, Value);
 
 fn fixture() -> &'static Fixture {
     static FIXTURE: OnceLock<Fixture> = OnceLock::new();
     FIXTURE.get_or_init(|| {
-        let declared = declared();
+        let decl_type = decl_type();
         let env = Environment::kubernetes(Version::STORED_EXPRESSIONS)
             .with_library(Library::Math)
             .with_library(Library::Bindings)
             .with_library(Library::JsonPatch)
             .with_mutations()
-            .with_declared("self", declared.clone())
+            .with_decl_type("self", decl_type.clone())
             .with_variable("x", keelson_cel::Type::Int);
         let object = value!({
             "name": "abc", "replicas": 3, "max": 5, "labels": {"a": "b", "c": "d"},
             "items": [{"name": "one", "count": 1}, {"name": "two", "count": 2}]
         });
-        (env, declared, object)
+        (env, decl_type, object)
     })
 }
 
-fn declared() -> Arc<Declared> {
-    let of = |shape: Shape, size: u64| Arc::new(Declared::new(shape).with_size_max(size));
-    let object = |name: &str, fields: Vec<(&str, Arc<Declared>)>| {
-        let field = |(name, declared): (&str, Arc<Declared>)| DeclaredField {
+fn decl_type() -> Arc<DeclType> {
+    let of = |shape: Shape, size: u64| Arc::new(DeclType::new(shape).with_size_max(size));
+    let object = |name: &str, fields: Vec<(&str, Arc<DeclType>)>| {
+        let field = |(name, decl_type): (&str, Arc<DeclType>)| DeclField {
             name: name.into(),
             property: name.into(),
-            declared,
+            decl_type,
         };
         let fields = fields.into_iter().map(field).collect();
         of(Shape::Object(Arc::new(ObjectType::new(name, fields))), 0)

@@ -91,7 +91,7 @@ fn fields(tree: &Value) -> Result<String, String> {
 /// A configuration that is merged twice changes nothing the second time.
 fn merged(schema: &Schema, live: Value, config: &Value) -> Result<String, String> {
     let Value::Object(config_root) = config else { return Ok("no map".to_owned()) };
-    let live = match decode::conform(schema, live) {
+    let live = match decode::canonicalize(schema, live) {
         Ok(decoded) => decoded.object,
         Err(why) => return Ok(why),
     };

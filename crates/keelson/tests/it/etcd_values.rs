@@ -51,7 +51,7 @@ impl<'r> Raw<'r> {
 fn unwrapped(value: &[u8]) -> (String, Value) {
     let envelope = proto::decode_envelope(value).expect("an envelope");
     let version = GroupVersion::parse(&envelope.api_version).expect("a version");
-    let schema = Catalogue::shared().schema_of_any(&version.kind(&*envelope.kind));
+    let schema = Catalogue::shared().schema_or_unserved(&version.kind(&*envelope.kind));
     let schema = schema.expect("a known kind");
     let obj = proto::decode_message(&schema, envelope.raw).expect("an object");
     let mut text = vec![];

@@ -13,7 +13,7 @@ const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 /// A schema with `spec` of so many texts, and `status.ready`.
 fn schema(version: &str, fields: usize) -> Schema {
     let mut root = None;
-    let types = Catalogue::shared().types_beside_meta(|meta, first| {
+    let types = Catalogue::shared().types_with_object_meta(|meta, first| {
         let text = |name: String| Field::new(name, Shape::String);
         let spec = Struct::new("spec", (0..fields).map(|n| text(format!("field{n}"))).collect());
         let status = Struct::new("status", vec![Field::new("ready", Shape::Bool)]);

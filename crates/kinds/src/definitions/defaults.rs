@@ -67,10 +67,10 @@ fn walk(schema: &Map, place: Place<'_>, errors: &mut ErrorList) {
 
 fn of_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mut ErrorList) {
     let field = format!("{}.default", place.field);
-    let read = Structural::read(Some(&Value::Object(schema.clone()))).of_defaults();
+    let read = Structural::read(Some(&Value::Object(schema.clone()))).for_defaults();
     let found = match place.meta {
         Some(meta) => {
-            if let Some(why) = structural::resource_fault(&resource(meta, default)) {
+            if let Some(why) = structural::embedded_resource_error(&resource(meta, default)) {
                 let why = format!("must result in valid metadata: {why}");
                 return errors.push(invalid(field, default.clone(), &why));
             }

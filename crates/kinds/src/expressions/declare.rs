@@ -1,6 +1,6 @@
 //! The types of the language that a structural schema declares (apiserver `cel/common.SchemaDeclType`).
 
-use keelson_cel::{Declared, DeclaredField, ListKind, ObjectType, Shape, escape};
+use keelson_cel::{DeclField, DeclType, ListKind, ObjectType, Shape, escape};
 use keelson_meta::{Map, Str, Value};
 use keelson_schema::structural::DEPTH_MAX;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ const NAME_CHARS_MAX: u64 = 253;
 const SELF_TYPE: &str = "selfType1";
 
 /// The type of a whole object: kind and the names in its metadata can be read too.
-pub(super) fn root(schema: &Map) -> Declared {
-    let found = typed(schema, "self", 0).map(|typed| typed.declared);
-    found.map_or(Declared::new(Shape::Dyn), |found| resource("self", found))
+pub(super) fn root(schema: &Map) -> DeclType {
+    let found = typed(schema, "self", 0).map(|typed| typed.decl_type);
+    found.map_or(DeclType::new(Shape::Dyn), |found| resource("self", found))
 }
 
 /// The type of `self` in the rules of a schema, and how many bytes of JSON its smallest value takes; none for
 /// a schema without a type.
-pub(super) fn own(schema: &Map, is_root: bool) -> Option<(Declared, u64)> {
-    let Typed { declared, json_bytes_min } = typed(schema, SELF_TYPE, 0)?;
-    let declared = if is_root { resource(SELF_TYPE, declared) } else { declared };
-    Some((declared, json_bytes_min))
+pub(super) fn own(schema: &Map, is_root: bool) -> Option<(DeclType, u64)> {
+    let Typed { decl_type, json_bytes_min } = typed(schema, SELF_TYPE, 0)?;
+    let decl_type = if is_root { resource(SELF_TYPE, decl_type) } else { decl_type };
+    Some((decl_type, json_bytes_min))
 }
 
 /// How often a value that takes at least so many bytes of JSON can be in one request.
@@ -37,59 +37,58 @@ pub(super) fn count_in_request(json_bytes_min: u64) -> u64 {
     REQUEST_BYTES_MAX / (json_bytes_min + 1)
 }
 
-fn resource(name: &str, declared: Declared) -> Declared {
-    match declared {
-        Declared { shape: Shape::Object(object), nullable, size_max } => {
+fn resource(name: &str, decl_type: DeclType) -> DeclType {
+    match decl_type {
+        DeclType { shape: Shape::Object(object), nullable, size_max } => {
             let fields = with_type_meta(name, object.fields().to_vec());
             let shape = Shape::Object(Arc::new(ObjectType::new(name, fields)));
-            Declared { shape, nullable, size_max }
+            DeclType { shape, nullable, size_max }
         }
         other => other,
     }
 }
 
 /// The type of a schema without references; `name` is what messages call it.
-pub fn declared(schema: &Map, name: &str) -> Option<Declared> {
-    typed(schema, name, 0).map(|typed| typed.declared)
+pub fn decl_type(schema: &Map, name: &str) -> Option<DeclType> {
+    typed(schema, name, 0).map(|typed| typed.decl_type)
 }
 
 /// The type of a member of an object.
-pub(super) fn property(of: &Declared, name: &str) -> Option<Arc<Declared>> {
+pub(super) fn property(of: &DeclType, name: &str) -> Option<Arc<DeclType>> {
     let Shape::Object(object) = &of.shape else { return None };
     let field = object.fields().iter().find(|field| field.property == name);
-    field.map(|field| field.declared.clone())
+    field.map(|field| field.decl_type.clone())
 }
 
 /// A type, and how many bytes of JSON its smallest value takes.
 struct Typed {
-    declared: Declared,
+    decl_type: DeclType,
     json_bytes_min: u64,
 }
 
-fn field(name: &str, declared: Declared) -> Option<DeclaredField> {
+fn field(name: &str, decl_type: DeclType) -> Option<DeclField> {
     let escaped = escape(name)?;
-    Some(DeclaredField {
+    Some(DeclField {
         name: escaped.into(),
         property: Str::new(name),
-        declared: Arc::new(declared),
+        decl_type: Arc::new(decl_type),
     })
 }
 
 /// The same field under its plain name, where this is a word of the language that a selector may be.
-fn unescaped(field: &DeclaredField) -> Option<DeclaredField> {
+fn unescaped(field: &DeclField) -> Option<DeclField> {
     let is_word = field.name == format!("__{}__", field.property);
     let is_literal = matches!(field.property.as_str(), "true" | "false" | "null" | "in");
-    (is_word && !is_literal)
-        .then(|| DeclaredField { name: field.property.clone(), ..field.clone() })
+    (is_word && !is_literal).then(|| DeclField { name: field.property.clone(), ..field.clone() })
 }
 
-fn with_type_meta(path: &str, mut fields: Vec<DeclaredField>) -> Vec<DeclaredField> {
+fn with_type_meta(path: &str, mut fields: Vec<DeclField>) -> Vec<DeclField> {
     fields.retain(|field| !matches!(&*field.property, "kind" | "apiVersion" | "metadata"));
-    let text = |size: u64| Declared::new(Shape::String).with_size_max(size);
+    let text = |size: u64| DeclType::new(Shape::String).with_size_max(size);
     let name = || text(NAME_CHARS_MAX * CHARACTER_BYTES_MAX);
     let names = ["name", "generateName"].map(|property| field(property, name()));
     let names = ObjectType::new(format!("{path}.metadata"), names.into_iter().flatten().collect());
-    let metadata = Declared::new(Shape::Object(Arc::new(names)));
+    let metadata = DeclType::new(Shape::Object(Arc::new(names)));
     let unbounded = || text(REQUEST_BYTES_MAX - 2);
     let more =
         [field("kind", unbounded()), field("apiVersion", unbounded()), field("metadata", metadata)];
@@ -119,14 +118,14 @@ fn typed(schema: &Map, path: &str, depth: usize) -> Option<Typed> {
             let items = child("items", "@idx")?;
             // The brackets around all, and a comma behind each.
             let count = (REQUEST_BYTES_MAX - 2) / (items.json_bytes_min + 1);
-            let shape = Shape::List(Arc::new(items.declared), list_kind(schema));
+            let shape = Shape::List(Arc::new(items.decl_type), list_kind(schema));
             (shape, size("maxItems").unwrap_or(count), 2)
         }
         "object" if schema.get("additionalProperties").is_some_and(|s| s.as_object().is_some()) => {
             let values = child("additionalProperties", "@elem")?;
             // An empty key in quotes, with a colon and a comma, and one byte to spare for each.
             let count = (REQUEST_BYTES_MAX - 2) / (values.json_bytes_min + 6);
-            let shape = Shape::Map(Arc::new(values.declared));
+            let shape = Shape::Map(Arc::new(values.decl_type));
             (shape, size("maxProperties").unwrap_or(count), 2)
         }
         "object" => {
@@ -140,7 +139,7 @@ fn typed(schema: &Map, path: &str, depth: usize) -> Option<Typed> {
         _ => return None,
     };
     let nullable = is("nullable");
-    Some(Typed { declared: Declared { shape, nullable, size_max }, json_bytes_min })
+    Some(Typed { decl_type: DeclType { shape, nullable, size_max }, json_bytes_min })
 }
 
 fn list_kind(schema: &Map) -> ListKind {
@@ -168,7 +167,7 @@ fn object(schema: &Map, path: &str, depth: usize) -> (Shape, u64) {
         if is_required && !property.contains_key("default") {
             bytes += name.len() as u64 + found.json_bytes_min + 4;
         }
-        let field = field(name, found.declared);
+        let field = field(name, found.decl_type);
         fields.extend(field.as_ref().and_then(unescaped));
         fields.extend(field);
     }
@@ -207,8 +206,9 @@ mod tests {
 
     /// By how much a rule's estimate exceeds the budget of one rule, in tenths.
     fn tenths(schema: Value, rule: &str) -> u64 {
-        let declared = Arc::new(root(schema.as_object().unwrap()));
-        let env = Environment::kubernetes(Version::NEW_EXPRESSIONS).with_declared("self", declared);
+        let decl_type = Arc::new(root(schema.as_object().unwrap()));
+        let env =
+            Environment::kubernetes(Version::NEW_EXPRESSIONS).with_decl_type("self", decl_type);
         (env.compile(rule).unwrap().cost.max + 500_000) / 1_000_000
     }
 
@@ -268,8 +268,9 @@ mod tests {
         let part = value!({"type": "object", "properties": {"x": {"type": "integer"}}});
         let schema =
             value!({"type": "object", "properties": {"a": (part.clone()), "b": (part.clone())}});
-        let declared = Arc::new(root(schema.as_object().unwrap()));
-        let env = Environment::kubernetes(Version::NEW_EXPRESSIONS).with_declared("self", declared);
+        let decl_type = Arc::new(root(schema.as_object().unwrap()));
+        let env =
+            Environment::kubernetes(Version::NEW_EXPRESSIONS).with_decl_type("self", decl_type);
         let error = env.compile("self.a == self.b").unwrap_err().to_string();
         assert!(error.contains("applied to '(self.a, self.b)'"), "{error}");
         assert!(env.compile("self.a == self.a && self.a.x == self.b.x").is_ok());

@@ -6,7 +6,7 @@ use crate::definitions::{
     default_faults, is_structural, place_of_rules, place_of_schema, refused, schemas,
 };
 use keelson_cel::{
-    Compiled, Declared, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
+    Compiled, DeclType, ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, Environment,
     OBJECT_COST_MAX, Type, Version,
 };
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, value};
@@ -79,12 +79,12 @@ impl Defaults<'_> {
     }
 
     fn default(&mut self, schema: &Map, default: &Value, field: &str, depth: usize) {
-        let declared = match depth {
+        let decl_type = match depth {
             0 => Some(declare::root(schema)),
-            _ => declare::own(schema, false).map(|(declared, _)| declared),
+            _ => declare::own(schema, false).map(|(decl_type, _)| decl_type),
         };
-        let declared = declared.map(Arc::new);
-        let tree = declared.and_then(|declared| Tree::read(schema, &declared, depth));
+        let decl_type = decl_type.map(Arc::new);
+        let tree = decl_type.and_then(|decl_type| Tree::read(schema, &decl_type, depth));
         let Some(tree) = tree else { return };
         let field = format!("{field}.default");
         let is_refused = self.refused.iter().any(|error| {
@@ -208,23 +208,23 @@ impl Walk<'_> {
         if rules.is_empty() {
             return;
         }
-        let Some((declared, json_bytes_min)) = declare::own(schema, place.is_root) else {
+        let Some((decl_type, json_bytes_min)) = declare::own(schema, place.is_root) else {
             let why = "internal error: failed to construct type information for \
                        x-kubernetes-validations rules: unable to convert structural schema to CEL \
                        declarations";
             let field = format!("{}.{RULES}", place.field);
             return self.errors.push(at(field, FieldError::internal(&Path::ROOT, why)));
         };
-        let (times, declared) =
-            (place.times.unwrap_or(declare::count_in_request(json_bytes_min)), Arc::new(declared));
+        let (times, decl_type) =
+            (place.times.unwrap_or(declare::count_in_request(json_bytes_min)), Arc::new(decl_type));
         for (i, rule) in rules.iter().filter_map(Value::as_object).enumerate() {
             let field = format!("{}.{RULES}[{i}]", place.field);
             let place = Place { field: &field, times: Some(times), ..*place };
-            self.rule(rule, &declared, &place);
+            self.rule(rule, &decl_type, &place);
         }
     }
 
-    fn rule(&mut self, rule: &Map, declared: &Arc<Declared>, place: &Place<'_>) {
+    fn rule(&mut self, rule: &Map, decl_type: &Arc<DeclType>, place: &Place<'_>) {
         let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
         let field = |name: &str| format!("{}.{name}", place.field);
         let source = text("rule");
@@ -232,7 +232,7 @@ impl Walk<'_> {
             return;
         }
         let optional_old = rule.get("optionalOldSelf").and_then(Value::as_bool);
-        let compiled = match self.compile(source, declared, optional_old == Some(true)) {
+        let compiled = match self.compile(source, decl_type, optional_old == Some(true)) {
             Err(why) => Err(why),
             Ok(compiled) if *compiled.program.result_type() != Type::Bool => {
                 Err("cel expression must evaluate to a bool".to_owned())
@@ -244,7 +244,7 @@ impl Walk<'_> {
             Err(why) => self.errors.push(at(field("rule"), invalid(rule, why))),
             Ok(compiled) => {
                 self.cost(field("rule"), ("rule", cost_of(compiled, place)));
-                self.message(rule, declared, place);
+                self.message(rule, decl_type, place);
             }
         }
         if let (true, Some(list)) = (uses_old && optional_old != Some(true), place.apart) {
@@ -261,14 +261,14 @@ impl Walk<'_> {
     }
 
     /// The expression of a rule's message.
-    fn message(&mut self, rule: &Map, declared: &Arc<Declared>, place: &Place<'_>) {
+    fn message(&mut self, rule: &Map, decl_type: &Arc<DeclType>, place: &Place<'_>) {
         let message = rule.get("messageExpression").and_then(Value::as_str).unwrap_or_default();
         if message.is_empty() {
             return;
         }
         let optional_old = rule.get("optionalOldSelf").and_then(Value::as_bool);
         let field = format!("{}.messageExpression", place.field);
-        match self.compile(message, declared, optional_old == Some(true)) {
+        match self.compile(message, decl_type, optional_old == Some(true)) {
             Err(why) => {
                 let why = format!("messageExpression {why}");
                 self.errors.push(at(field, invalid(rule, &why)));
@@ -287,13 +287,13 @@ impl Walk<'_> {
     fn compile(
         &self,
         text: &str,
-        declared: &Arc<Declared>,
+        decl_type: &Arc<DeclType>,
         optional_old: bool,
     ) -> Result<Compiled, String> {
         let is_stored = self.stored.contains(text);
         let version =
             if is_stored { Version::STORED_EXPRESSIONS } else { Version::NEW_EXPRESSIONS };
-        let env = environment(version, declared, optional_old);
+        let env = environment(version, decl_type, optional_old);
         env.compile(text).map_err(|error| error.to_string())
     }
 
@@ -349,12 +349,12 @@ fn invalid(rule: &Map, why: &str) -> FieldError {
 /// The environment in which the rules of a value are compiled.
 pub(super) fn environment(
     version: Version,
-    declared: &Arc<Declared>,
+    decl_type: &Arc<DeclType>,
     optional_old: bool,
 ) -> Environment {
-    let env = Environment::kubernetes(version).with_declared("self", declared.clone());
+    let env = Environment::kubernetes(version).with_decl_type("self", decl_type.clone());
     match optional_old {
-        true => env.with_variable("oldSelf", Type::optional(declared.ty())),
-        false => env.with_declared("oldSelf", declared.clone()),
+        true => env.with_variable("oldSelf", Type::optional(decl_type.ty())),
+        false => env.with_decl_type("oldSelf", decl_type.clone()),
     }
 }

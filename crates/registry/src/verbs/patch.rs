@@ -13,8 +13,8 @@ use crate::write::Part;
 use keelson_apply::apply::are_readable_owners;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value, owner_references};
-use keelson_schema::conform::Words;
-use keelson_schema::decode::{check_maps, conform_in, yaml_strict};
+use keelson_schema::canonical::GoDecoder;
+use keelson_schema::decode::{canonicalize_as, check_maps, yaml_strict};
 use keelson_schema::{Schema, cbor, yaml};
 
 impl Registry {
@@ -165,7 +165,9 @@ impl Applied {
         if let Some(why) = unreadable_owner(&config) {
             return Err(unfit(why));
         }
-        let decoded = conform_in(schema, object.into_value(), Words::Converter).map_err(unfit)?;
+        let decoded =
+            canonicalize_as(schema, object.into_value(), GoDecoder::UnstructuredConverter)
+                .map_err(unfit)?;
         let mut object = decoded.object;
         if live.is_none() && !object.uid().is_empty() {
             return Err(no_such_uid(target, object.uid()));

@@ -247,7 +247,7 @@ async fn a_service_that_gets_no_address_is_not_warned_of() {
         let mut service = Object::from_value(service).expect("an object");
         service.set_gvk(&target.schema().gvk);
         let permit = harness.permit_to_create(&target).await;
-        let body = Decoded { object: service, strict: vec![] };
+        let body = Decoded { object: service, strict_errors: vec![] };
         let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
         let told = match harness.registry.create(&permit, &target, body, &options).await {
             Ok(written) => written.warnings.len(),

@@ -88,7 +88,7 @@ impl Harness {
     /// Stores an object that no validation has seen, in place of any other of its key.
     pub async fn put_object(&self, kind: &Kind, key: Bytes, text: &[u8]) {
         let parsed = json::parse(text).expect("the test's object is JSON");
-        let mut obj = decode::conform(&kind.storage, parsed.value).expect("it fits").object;
+        let mut obj = decode::canonicalize(&kind.storage, parsed.value).expect("it fits").object;
         let ops = vec![Op::Put { key, value: kind.record(&mut obj), lease: None }];
         self.registry.store.txn(Txn { compare: vec![], ops }).await.expect("a write");
         self.registry.cache.wait_latest().await.expect("the cache follows the store");

@@ -43,7 +43,7 @@ fn least(mut work: impl FnMut(usize)) -> Duration {
 fn definition(group: String) -> Definition {
     let group = Str::from(group);
     let gvk = GroupVersionKind::new(group.clone(), "v1", "Widget");
-    let types = Catalogue::shared().types_beside_meta(|meta, _| {
+    let types = Catalogue::shared().types_with_object_meta(|meta, _| {
         let metadata =
             Field { presence: Presence::Always, ..Field::new("metadata", Shape::Struct(meta)) };
         let kind = Field::new("kind", Shape::String);
@@ -51,7 +51,7 @@ fn definition(group: String) -> Definition {
         fields.extend(NAMES.map(|name| Field::new(name, Shape::String)));
         vec![Struct::new("Widget", fields)]
     });
-    let root = Catalogue::shared().first_beside_meta();
+    let root = Catalogue::shared().first_after_object_meta();
     let version = DefinedVersion {
         name: "v1".into(),
         is_served: true,

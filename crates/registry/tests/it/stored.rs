@@ -108,7 +108,7 @@ fn populated(folder: &Path, gvk: &GroupVersionKind) -> Option<Vec<u8>> {
     let name = format!("{group}.{}.{}.pb", gvk.version, gvk.kind);
     let body = std::fs::read(folder.join(name)).ok()?;
     let envelope = proto::decode_envelope(&body).expect("an envelope");
-    let schema = Catalogue::shared().schema_of_any(gvk).expect("a known kind");
+    let schema = Catalogue::shared().schema_or_unserved(gvk).expect("a known kind");
     let mut obj = proto::decode_message(&schema, envelope.raw).expect("an object");
     obj.metadata_mut().remove("resourceVersion");
     let mut out = vec![];
@@ -178,7 +178,7 @@ fn other_versions_are_read_and_so_is_json() {
     for (key, stored) in stored() {
         for gvk in Catalogue::shared().all_kinds().filter(|gvk| gvk.kind == stored.kind) {
             let Some(body) = populated(&folder, gvk) else { continue };
-            let schema = Catalogue::shared().schema_of_any(gvk).expect("a known kind");
+            let schema = Catalogue::shared().schema_or_unserved(gvk).expect("a known kind");
             let envelope = proto::decode_envelope(&body).expect("an envelope");
             let obj = proto::decode_message(&schema, envelope.raw).expect("an object");
             let mut text = vec![];

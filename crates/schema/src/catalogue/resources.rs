@@ -3,7 +3,7 @@
 use super::{Group, Resource, Subresource, Version};
 use keelson_meta::{Feature, GroupVersionKind, Str};
 
-/// Reads the table; its form is a promise of the generator.
+/// Reads the table. Its format is guaranteed by the generator, so errors panic.
 pub(super) fn read(text: &'static str) -> Vec<Group> {
     let mut groups: Vec<Group> = vec![];
     for line in text.lines().map(str::trim) {
@@ -11,8 +11,8 @@ pub(super) fn read(text: &'static str) -> Vec<Group> {
         let word = words.next().unwrap_or_default();
         if word == "group" {
             let name = words.next().unwrap_or_default();
-            // An empty text is compared at the address where it is said to be. Here it is one, and not one at
-            // which nothing is, where a look with vector instructions takes as long as all else of a lookup.
+            // `Str::default()` points to mapped memory. An empty static string may point to an
+            // unmapped address, where a vectorized comparison is as slow as the rest of a lookup.
             let name = if name == "core" { Str::default() } else { Str::new_static(name) };
             groups.push(Group { name, versions: vec![] });
         } else if word == "version" {
@@ -84,7 +84,7 @@ fn list(words: &'static str) -> Vec<Str> {
     if words == "-" { vec![] } else { words.split(',').map(Str::new_static).collect() }
 }
 
-/// `Kind`, or `group/version/Kind`.
+/// Parses `Kind` or `group/version/Kind`.
 fn kind(text: &'static str, group: &Str, version: &Str) -> GroupVersionKind {
     let mut words = text.rsplit('/');
     let kind = Str::new_static(words.next().unwrap_or_default());

@@ -6,29 +6,30 @@ use crate::types::{
 use keelson_meta::{GroupVersionKind, Str};
 use std::collections::HashMap;
 
-/// What the table says.
+/// The content of the tables.
 #[derive(Default)]
-pub(super) struct Read {
+pub(super) struct Tables {
     pub structs: Vec<Struct>,
     pub kinds: HashMap<GroupVersionKind, StructId>,
-    pub everywhere: HashMap<Str, StructId>,
+    pub every_version: HashMap<Str, StructId>,
 }
 
-/// The type that the JSONSchemaPropsOr... shapes lead to.
+/// The struct that JSONSchemaPropsOr... shapes refer to.
 const SCHEMA_PROPS: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
-/// Reads the tables, which may refer to each other; their form is a promise of the generator.
-pub(super) fn read(texts: &[&'static str]) -> Read {
+/// Reads the tables, which may refer to each other. Their format is guaranteed by the generator, so
+/// errors panic.
+pub(super) fn read(texts: &[&'static str]) -> Tables {
     let ids = ids(texts);
-    let mut out = Read::default();
+    let mut out = Tables::default();
     for text in texts {
         read_text(text, &ids, &mut out);
     }
     out
 }
 
-fn read_text(text: &'static str, ids: &HashMap<String, StructId>, out: &mut Read) {
+fn read_text(text: &'static str, ids: &HashMap<String, StructId>, out: &mut Tables) {
     let mut package = "";
     let mut current: Option<Struct> = None;
     let mut fields = vec![];
@@ -38,24 +39,24 @@ fn read_text(text: &'static str, ids: &HashMap<String, StructId>, out: &mut Read
         match line.len() - words.len() {
             _ if words.is_empty() || words.starts_with('#') => {}
             0 => {
-                finish(out, current.take(), &mut fields, &mut inlined);
+                finish_struct(out, current.take(), &mut fields, &mut inlined);
                 match words.split_once(' ') {
                     Some(("package", name)) => package = name,
-                    Some(("struct", rest)) => current = Some(head(package, rest)),
+                    Some(("struct", rest)) => current = Some(struct_header(package, rest)),
                     _ => panic!("types.txt: {line:?}"),
                 }
             }
             1 => {
                 assert!(current.is_some(), "types.txt: {line:?} stands below no struct");
-                note(out, &mut inlined, words);
+                annotation(out, &mut inlined, words);
             }
             _ => fields.push(field(words, package, ids)),
         }
     }
-    finish(out, current, &mut fields, &mut inlined);
+    finish_struct(out, current, &mut fields, &mut inlined);
 }
 
-/// Full name to place, found in a first look over the texts.
+/// Returns the id of each struct by full name, so that structs can refer to later ones.
 fn ids(texts: &[&'static str]) -> HashMap<String, StructId> {
     let mut package = "";
     let mut ids = HashMap::new();
@@ -71,22 +72,22 @@ fn ids(texts: &[&'static str]) -> HashMap<String, StructId> {
     ids
 }
 
-fn head(package: &str, rest: &str) -> Struct {
+fn struct_header(package: &str, rest: &str) -> Struct {
     let mut words = rest.split(' ');
     let name = words.next().unwrap_or_default();
-    let mut of = Struct::new(format!("{package}.{name}"), vec![]);
+    let mut struct_type = Struct::new(format!("{package}.{name}"), vec![]);
     for word in words {
         match word {
-            "atomic" => of.atomic = true,
-            "preserve" => of.preserve_unknown = true,
+            "atomic" => struct_type.atomic = true,
+            "preserve" => struct_type.preserve_unknown = true,
             other => panic!("types.txt: {other:?} of struct {name}"),
         }
     }
-    of
+    struct_type
 }
 
-/// A line that says of which kinds the struct is, or what is inlined in it.
-fn note(out: &mut Read, inlined: &mut Vec<TagPath>, words: &'static str) {
+/// Reads a line about a struct: its kinds, or a message embedded in it.
+fn annotation(out: &mut Tables, inlined: &mut Vec<TagPath>, words: &'static str) {
     let id = StructId(u32::try_from(out.structs.len()).expect("fewer than 2^32 types"));
     let mut words = words.split(' ');
     let (what, first) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -97,20 +98,26 @@ fn note(out: &mut Read, inlined: &mut Vec<TagPath>, words: &'static str) {
             out.kinds.insert(GroupVersionKind::new(group, version, Str::new_static(kind)), id);
         }
         "everywhere" => {
-            out.everywhere.insert(Str::new_static(first), id);
+            out.every_version.insert(Str::new_static(first), id);
         }
         "inline" => inlined.push(tag(first)),
         other => panic!("types.txt: {other:?}"),
     }
 }
 
-fn finish(out: &mut Read, of: Option<Struct>, fields: &mut Vec<Field>, inlined: &mut Vec<TagPath>) {
-    if let Some(of) = of {
+fn finish_struct(
+    out: &mut Tables,
+    struct_type: Option<Struct>,
+    fields: &mut Vec<Field>,
+    inlined: &mut Vec<TagPath>,
+) {
+    if let Some(struct_type) = struct_type {
         let fields = std::mem::take(fields);
-        let mut made = Struct::new(of.name, fields).with_inlined(&std::mem::take(inlined));
-        made.atomic = of.atomic;
-        made.preserve_unknown = of.preserve_unknown;
-        out.structs.push(made);
+        let mut finished =
+            Struct::new(struct_type.name, fields).with_embedded(&std::mem::take(inlined));
+        finished.atomic = struct_type.atomic;
+        finished.preserve_unknown = struct_type.preserve_unknown;
+        out.structs.push(finished);
     }
 }
 

@@ -1,4 +1,4 @@
-//! CBOR to [`Value`], in one pass over the bytes.
+//! Decodes CBOR to [`Value`] in one pass.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -7,37 +7,37 @@ use keelson_meta::{Map, Str, Value};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Levels of nested lists, maps and tags that are read, as upstream reads them.
+/// Maximum nesting of lists, maps and tags, as upstream has it.
 pub const DEPTH_MAX: usize = 64;
 
-/// Why bytes are not CBOR that the API takes.
+/// Why bytes are not CBOR that the API accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CborError {
-    /// Nothing is there.
+    /// The input is empty.
     Empty,
-    /// The bytes end too early.
+    /// The input ends too early.
     End,
-    /// A head that no item begins with: (major type, additional information).
+    /// An invalid initial byte: (major type, additional information).
     Head(u8, u8),
-    /// A break outside of an item of indefinite length, or within an entry.
+    /// A break code outside an indefinite-length item, or within an entry.
     Break,
-    /// A chunk of an indefinite string that is no string of its kind.
+    /// A chunk of an indefinite-length string that is not a string of the same type.
     Chunk,
-    /// More than [`DEPTH_MAX`] levels.
+    /// Nesting exceeds [`DEPTH_MAX`].
     Depth,
-    /// Text that is not UTF-8.
+    /// A text string that is not UTF-8.
     Utf8,
-    /// An integer that does not fit 64 bits with a sign.
+    /// An integer out of the range of `i64`.
     Integer(i128),
-    /// NaN, an infinity, or a simple value that is not false, true or null.
+    /// NaN, an infinity, or a simple value other than false, true and null.
     Unacceptable(&'static str),
-    /// A tag whose content is not of its kind.
+    /// A tag with content of the wrong type.
     Tag(u64),
-    /// A key that is no string.
+    /// A map key that is not a string.
     Key,
-    /// A key that stands twice in one map: (key, place).
+    /// A duplicate map key: (key, index of the entry).
     Duplicate(Str, usize),
-    /// Bytes after the item: (how many, where).
+    /// Extra bytes after the item: (count, offset).
     Rest(usize, usize),
 }
 
@@ -93,7 +93,7 @@ const MAJOR_NAMES: [&str; 8] = [
     "primitives",
 ];
 
-/// Reads one item, which must be all there is. The tag that says that this is CBOR may be missing.
+/// Decodes one item, which must be the whole input. The self-described CBOR tag is optional.
 pub fn parse(bytes: &[u8]) -> Result<Value, CborError> {
     if bytes.is_empty() {
         return Err(CborError::Empty);
@@ -106,7 +106,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value, CborError> {
     }
 }
 
-/// The number in a head.
+/// The argument of an item's head.
 #[derive(Clone, Copy)]
 enum Number {
     Definite(u64),
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
         taken.ok_or(CborError::End)
     }
 
-    /// The next head: major type, additional information, number.
+    /// Reads the next head: major type, additional information, argument.
     fn head(&mut self) -> Result<(u8, u8, Number), CborError> {
         let first = self.take(1)?[0];
         let (major, info) = (first >> 5, first & 31);
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
         Ok((major, info, number))
     }
 
-    /// Takes the break at the end of an item of indefinite length, if it is next.
+    /// Takes the break code, if it is next.
     fn is_break(&mut self) -> bool {
         let is_break = self.bytes.get(self.at) == Some(&0xff);
         self.at += usize::from(is_break);
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// The bytes of a string whose head was read.
+    /// Returns the bytes of a string whose head was read.
     fn string(&mut self, major: u8, number: Number) -> Result<Cow<'a, [u8]>, CborError> {
         if let Number::Definite(length) = number {
             let length = usize::try_from(length).map_err(|_| CborError::End)?;
@@ -202,11 +202,11 @@ impl<'a> Reader<'a> {
         Ok(Cow::Owned(out))
     }
 
-    /// Whether another item of a list or map follows, of which `read` were read.
+    /// Whether a list or map has another item after `read` items.
     fn more(&mut self, number: Number, read: usize) -> Result<bool, CborError> {
         match number {
             Number::Indefinite => Ok(!self.is_break()),
-            // Each item takes a byte at least, so the end of the bytes bounds the loop.
+            // Each item takes at least one byte, so the input length bounds the loop.
             Number::Definite(count) => Ok((read as u64) < count),
         }
     }
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         });
         match duplicate {
             None => {
-                // Where no schema orders the members, upstream's JSON has them sorted.
+                // Without a schema upstream's JSON has sorted members.
                 map.sort();
                 Ok(Value::Object(map))
             }
@@ -264,9 +264,9 @@ impl<'a> Reader<'a> {
                 }
                 _ => Err(CborError::Tag(tag)),
             },
-            // Big numbers have no JSON form.
+            // Bignums have no JSON equivalent.
             2 | 3 => Err(CborError::Tag(tag)),
-            // Bytes that are to be shown as base64url, base64 or base16.
+            // Expected later encoding: base64url, base64 or base16.
             21..=23 if self.bytes.get(self.at).is_some_and(|first| first >> 5 == 2) => {
                 let (major, _, number) = self.head()?;
                 let bytes = self.string(major, number)?;
@@ -285,7 +285,7 @@ fn integer(number: i128) -> Result<Value, CborError> {
     i64::try_from(number).map(Value::Int).map_err(|_| CborError::Integer(number))
 }
 
-/// Text must be UTF-8; bytes that are not are read as JSON decoding reads them.
+/// Converts a string. Invalid UTF-8 is an error in text strings and replaced in byte strings.
 fn text(major: u8, bytes: &[u8]) -> Result<Str, CborError> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(Str::new(text)),
@@ -313,7 +313,7 @@ fn primitive(info: u8, number: u64) -> Result<Value, CborError> {
     Ok(Value::Float(float))
 }
 
-/// The value of a 16-bit float.
+/// Converts a 16-bit float.
 fn from_half(bits: u16) -> f64 {
     let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
     let mantissa = f64::from(bits & 0x3ff);
@@ -325,7 +325,8 @@ fn from_half(bits: u16) -> f64 {
     }
 }
 
-/// A point in time as RFC 3339 with as many decimals as needed, if its year has four digits.
+/// Formats a time as RFC 3339 with as many decimals as needed, `None` if its year does not have
+/// four digits.
 fn epoch(seconds: i64, nanos: i64) -> Option<Value> {
     if !(-62_135_596_800..253_402_300_800).contains(&seconds) {
         return None;
@@ -351,7 +352,7 @@ mod tests {
             .collect()
     }
 
-    /// Reads an item, and writes it as `again`.
+    /// Decodes `hex` to `want`, which encodes to `again`.
     fn check(hex: &str, want: Value, again: &str) {
         let got = parse(&bytes(hex));
         assert_eq!(got, Ok(want.clone()), "{hex}");
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_short_as_they_can_be() {
+    fn numbers_have_the_shortest_form() {
         for (hex, number) in [
             ("00", 0),
             ("17", 23),
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn text_lists_and_maps_are_read_in_any_form() {
+    fn strings_lists_and_maps_of_any_form_are_decoded() {
         check("6449455446", value!("IETF"), "4449455446");
         check("5f42010243030405ff", value!("\u{1}\u{2}\u{3}\u{4}\u{5}"), "450102030405");
         check("7f657374726561646d696e67ff", value!("streaming"), "4973747265616d696e67");
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_json_form_is_refused() {
+    fn items_without_a_json_form_are_rejected() {
         refuse("", "EOF");
         refuse("18", "unexpected EOF");
         refuse(

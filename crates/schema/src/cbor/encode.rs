@@ -1,4 +1,4 @@
-//! Object to CBOR through its schema, and values without one.
+//! Encodes objects to CBOR by their schema, and values without a schema.
 
 use crate::json;
 use crate::types::{Field, Presence, Schema, Shape, Struct, Types};
@@ -19,11 +19,11 @@ pub(super) fn object(schema: &Schema, obj: &Object, with_kind: bool, out: &mut V
     write_members(&schema.types, members, out);
 }
 
-/// What stands at a key.
+/// The value of a member.
 enum Member<'a> {
     Given(&'a Shape, &'a Value),
     Zero(&'a Shape),
-    /// A value that no field names.
+    /// An unknown field.
     Unknown(&'a Value),
     Null,
     Text(&'a str),
@@ -31,17 +31,17 @@ enum Member<'a> {
 
 type Members<'a> = SmallVec<[(&'a str, Member<'a>); 16]>;
 
-/// The members of a struct that are written.
-fn members<'a>(of: &'a Struct, map: &'a Map) -> Members<'a> {
+/// Returns the members of a struct that are encoded.
+fn members<'a>(struct_type: &'a Struct, map: &'a Map) -> Members<'a> {
     let mut out = Members::new();
     for (key, value) in map.iter() {
-        match of.field(key) {
+        match struct_type.field(key) {
             Some(field) if field.presence == Presence::OmitEmpty && value.is_empty() => {}
             Some(field) => out.push((&field.name, given(field, value))),
             None => out.push((key, Member::Unknown(value))),
         }
     }
-    for field in &of.fields {
+    for field in &struct_type.fields {
         let member = match field.presence {
             Presence::Pointer | Presence::OmitEmpty => continue,
             Presence::Always => Member::Zero(&field.shape),
@@ -62,7 +62,7 @@ fn given<'a>(field: &'a Field, value: &'a Value) -> Member<'a> {
 }
 
 fn write_members(types: &Types, mut members: Members<'_>, out: &mut Vec<u8>) {
-    // The bytes of a key begin with its length, so this is the order of the encoded keys.
+    // An encoded key begins with its length, so this is the order of encoded keys.
     members.sort_by(|(a, _), (b, _)| (a.len(), *a).cmp(&(b.len(), *b)));
     head(5, members.len() as u64, out);
     for (key, member) in members {
@@ -120,7 +120,7 @@ fn typed(types: &Types, shape: &Shape, given: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// The zero value that Go writes for a member that is not set.
+/// Appends the zero value that Go writes for an unset field.
 fn zero(types: &Types, shape: &Shape, out: &mut Vec<u8>) {
     match shape {
         Shape::String | Shape::Formatted => text("", out),
@@ -145,7 +145,7 @@ fn zero(types: &Types, shape: &Shape, out: &mut Vec<u8>) {
 const FALSE: u8 = 0xf4;
 const TRUE: u8 = 0xf5;
 const NULL: u8 = 0xf6;
-/// Tag 22: bytes that are base64 where only text can stand.
+/// Tag 22: expected later encoding is base64.
 const LATER_BASE64: u8 = 0xd6;
 
 /// Appends a value without a schema.
@@ -157,7 +157,7 @@ pub(super) fn value(value: &Value, out: &mut Vec<u8>) {
         Value::Int(number) => head(1, !*number as u64, out),
         Value::Float(number) => float(*number, out),
         Value::String(words) => text(words, out),
-        Value::Raw(_) => self::value(&json::expanded(value.clone()), out),
+        Value::Raw(_) => self::value(&json::parse_raw(value.clone()), out),
         Value::Array(items) => {
             head(4, items.len() as u64, out);
             for item in items {
@@ -176,13 +176,13 @@ pub(super) fn value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends text as a byte string, which is how upstream writes it.
+/// Appends text as a byte string, as upstream does.
 pub(super) fn text(words: &str, out: &mut Vec<u8>) {
     head(2, words.len() as u64, out);
     out.extend_from_slice(words.as_bytes());
 }
 
-/// Appends a major type and its number, as short as it can be.
+/// Appends a head: a major type and its argument, in the shortest form.
 pub(super) fn head(major: u8, number: u64, out: &mut Vec<u8>) {
     let major = major << 5;
     if number < 24 {
@@ -201,7 +201,7 @@ pub(super) fn head(major: u8, number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a float in the fewest bytes that keep its value.
+/// Appends a float in the shortest form that keeps its value.
 fn float(number: f64, out: &mut Vec<u8>) {
     let single = number as f32;
     if f64::from(single) != number {
@@ -216,7 +216,7 @@ fn float(number: f64, out: &mut Vec<u8>) {
     }
 }
 
-/// The 16-bit float of the same value, when there is one.
+/// Returns the 16-bit float of the same value, if there is one.
 fn half(number: f32) -> Option<u16> {
     let bits = number.to_bits();
     let sign = (bits >> 16 & 0x8000) as u16;

@@ -1,9 +1,9 @@
-//! Checks that a text is JSON that [`super::parse`] can read, without building a value.
+//! Checks JSON syntax without building a value. Accepts exactly what [`super::parse`] accepts.
 
 use super::parse::{Reader, SyntaxError};
 
-/// Checks the syntax and the depth of a whole text, whose outermost value must be an object. Allocates
-/// only for strings with escapes.
+/// Checks the syntax and depth of a text, which must be an object. Allocates only for strings with
+/// escapes.
 pub fn check_object(text: &[u8]) -> Result<(), SyntaxError> {
     let mut reader = Reader::new(text);
     if reader.peek()? != b'{' {
@@ -28,16 +28,16 @@ fn value(reader: &mut Reader<'_>) -> Result<(), SyntaxError> {
             Ok(())
         }
         b'"' => string(reader).map(drop),
-        // Words and numbers allocate nothing.
+        // Literals and numbers do not allocate.
         _ => reader.value(&keelson_meta::Path::ROOT).map(drop),
     }
 }
 
-/// The text of a string that has no escapes.
+/// Reads a string; returns its text if it has no escapes.
 fn string<'t>(reader: &mut Reader<'t>) -> Result<Option<&'t str>, SyntaxError> {
-    match reader.plain_string() {
+    match reader.unescaped_string() {
         Some(text) => Ok(Some(text)),
-        None => reader.odd_string().map(|_| None),
+        None => reader.escaped_or_invalid_string().map(|_| None),
     }
 }
 
@@ -55,9 +55,9 @@ fn members(reader: &mut Reader<'_>) -> Result<(), SyntaxError> {
             return reader.unexpected("after object key");
         }
         reader.at += 1;
-        // Field sets are maps of maps, which have a faster way.
+        // Field sets are maps of maps, for which there is a fast path.
         let is_fields = key == Some("fieldsV1") && reader.peek()? == b'{';
-        if !is_fields || reader.maps().is_none() {
+        if !is_fields || reader.map_of_maps().is_none() {
             value(reader)?;
         }
         match reader.peek()? {
@@ -96,7 +96,7 @@ mod tests {
     use keelson_meta::Value;
 
     #[test]
-    fn what_is_accepted_is_what_can_be_parsed_as_an_object() {
+    fn check_accepts_what_parse_accepts_as_an_object() {
         let deep = |levels: usize| format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
         let texts = [
             "{}",

@@ -1,25 +1,25 @@
-//! Object to JSON through its schema: members in canonical order, members that Go always writes filled
-//! in with their zero value.
+//! Encodes objects to JSON by their schema: fields in canonical order, and the zero values that Go
+//! always writes.
 
 use crate::json_writer::{write_string, write_value};
 use crate::types::{Field, Presence, Schema, Shape, Struct, Types};
 use keelson_meta::{Map, Object, Str, Value};
 use smallvec::SmallVec;
 
-/// Kinds that the reference stores as JSON, in which an empty list stays one.
-const STORED_AS_JSON: &str = "io.k8s.apiextensions-apiserver.";
+/// Package of the kinds that kube-apiserver stores as JSON; their empty lists stay empty lists.
+const STORED_AS_JSON_PREFIX: &str = "io.k8s.apiextensions-apiserver.";
 
-/// Places in an encoded object, counted from its first byte.
+/// Offsets in an encoded object, from its first byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct EncodedOffsets {
     /// After `{"kind":"Pod","apiVersion":"v1",`.
     pub item_at: usize,
-    /// The first byte of the text of `metadata.resourceVersion`; 0 when it is not set.
+    /// First byte of the text of `metadata.resourceVersion`; 0 if it is not set.
     pub resource_version_at: usize,
 }
 
-/// Appends the object with `kind` and `apiVersion` of the schema in front.
-pub fn encode(schema: &Schema, obj: &Object, out: &mut Vec<u8>) -> Marks {
+/// Appends an object, beginning with `kind` and `apiVersion` of the schema.
+pub fn encode(schema: &Schema, obj: &Object, out: &mut Vec<u8>) -> EncodedOffsets {
     let start = out.len();
     out.extend_from_slice(b"{\"kind\":");
     write_string(&schema.gvk.kind, out);
@@ -29,34 +29,34 @@ pub fn encode(schema: &Schema, obj: &Object, out: &mut Vec<u8>) -> Marks {
     let mut encoder = Encoder::new(&schema.types, out);
     encoder.object(schema.root(), &obj.root, Start::AfterTypeMeta);
     let at = encoder.resource_version_at;
-    Marks { item_at, resource_version_at: at.saturating_sub(start) }
+    EncodedOffsets { item_at, resource_version_at: at.saturating_sub(start) }
 }
 
-/// Appends the object as an item of a typed list, which carries neither `kind` nor `apiVersion`.
+/// Appends an object as an item of a typed list, without `kind` and `apiVersion`.
 pub fn encode_list_item(schema: &Schema, obj: &Object, out: &mut Vec<u8>) {
     let mut encoder = Encoder::new(&schema.types, out);
     encoder.object(schema.root(), &obj.root, Start::OpenRoot);
 }
 
-/// What stands before the first member.
+/// What precedes the first member.
 #[derive(Clone, Copy, PartialEq)]
 enum Start {
-    /// Nothing, in a struct below the root.
+    /// Nothing: a struct below the root.
     Open,
-    /// Nothing, in the root, whose `kind` and `apiVersion` are left out.
+    /// Nothing: the root of a list item, whose `kind` and `apiVersion` are omitted.
     OpenRoot,
-    /// `kind` and `apiVersion` of the root.
+    /// `kind` and `apiVersion`: the root of an object.
     AfterTypeMeta,
 }
 
-/// How the members of an object's structs stand.
+/// The order of members in the object.
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
-    /// In the order in which they are written, as far as was seen.
+    /// Canonical, as far as encoded.
     Canonical,
-    /// Not so: what was written is worthless.
-    Broken,
-    /// In any order.
+    /// Not canonical: the output must be discarded.
+    NotCanonical,
+    /// Any order.
     Any,
 }
 
@@ -64,7 +64,7 @@ struct Encoder<'a> {
     types: &'a Types,
     out: &'a mut Vec<u8>,
     order: Order,
-    /// Where the text of the first `resourceVersion` of an ObjectMeta was written.
+    /// Offset of the text of the first `resourceVersion` of an ObjectMeta.
     resource_version_at: usize,
 }
 
@@ -73,27 +73,28 @@ impl<'a> Encoder<'a> {
         Encoder { types, out, order: Order::Canonical, resource_version_at: 0 }
     }
 
-    /// Writes the object; a second time when its members turn out not to stand in order.
-    fn object(&mut self, of: &Struct, map: &Map, start: Start) {
+    /// Writes an object. If its members turn out not to be in canonical order, starts over and
+    /// sorts them.
+    fn object(&mut self, struct_type: &Struct, map: &Map, start: Start) {
         let first = self.out.len();
-        self.members(of, map, start);
-        if self.order == Order::Broken {
+        self.members(struct_type, map, start);
+        if self.order == Order::NotCanonical {
             self.out.truncate(first);
             self.resource_version_at = 0;
             self.order = Order::Any;
-            self.members(of, map, start);
+            self.members(struct_type, map, start);
         }
     }
 
     /// Writes the members and the closing brace.
-    fn members(&mut self, of: &Struct, map: &Map, start: Start) {
+    fn members(&mut self, struct_type: &Struct, map: &Map, start: Start) {
         let first = self.out.len();
         match self.order {
-            Order::Canonical => self.in_order(of, map, start),
-            Order::Any => self.sorted(of, map, start),
-            Order::Broken => {}
+            Order::Canonical => self.in_order(struct_type, map, start),
+            Order::Any => self.sorted(struct_type, map, start),
+            Order::NotCanonical => {}
         }
-        // A comma stands before each member: before the first one it is the bracket or not there.
+        // Each member begins with a comma; the first one is replaced by the opening brace.
         match (start, self.out.get_mut(first)) {
             (Start::AfterTypeMeta, _) => {}
             (_, Some(comma)) => *comma = b'{',
@@ -102,43 +103,43 @@ impl<'a> Encoder<'a> {
         self.out.push(b'}');
     }
 
-    /// Writes members that stand in canonical order, as they do in all objects that were decoded. Ends
-    /// when they do not, or when no field has a member's name.
-    fn in_order(&mut self, of: &Struct, map: &Map, start: Start) {
+    /// Writes members in canonical order, the order of decoded objects. Stops at a member that is
+    /// out of order or unknown.
+    fn in_order(&mut self, struct_type: &Struct, map: &Map, start: Start) {
         let is_root = start != Start::Open;
-        let mut always = of.always();
+        let mut always = struct_type.always();
         let mut next = 0;
         for (key, value) in map.iter() {
-            match of.position_near(next, key) {
-                Some(at) if is_root && is_type_meta(&of.fields[at]) => {}
+            match struct_type.position_near(next, key) {
+                Some(at) if is_root && is_type_meta(&struct_type.fields[at]) => {}
                 Some(at) if at >= next => {
                     next = at + 1;
-                    always = self.unset_before(of, at, always, is_root);
-                    self.member(of, at, value);
+                    always = self.write_unset_before(struct_type, at, always, is_root);
+                    self.member(struct_type, at, value);
                 }
                 _ => {
-                    self.order = Order::Broken;
+                    self.order = Order::NotCanonical;
                     return;
                 }
             }
         }
-        self.unset_before(of, usize::MAX, always, is_root);
+        self.write_unset_before(struct_type, usize::MAX, always, is_root);
     }
 
-    /// Writes members that stand in any order. Kept apart, since it takes room that [`Self::in_order`] does
-    /// not need at each level.
+    /// Writes members in any order. Not inlined: it needs stack space that [`Self::in_order`] does
+    /// not.
     #[inline(never)]
-    fn sorted(&mut self, of: &Struct, map: &Map, start: Start) {
+    fn sorted(&mut self, struct_type: &Struct, map: &Map, start: Start) {
         let is_root = start != Start::Open;
-        let (known, unknown) = place(of, map);
-        let mut always = of.always();
+        let (known, unknown) = partition_fields(struct_type, map);
+        let mut always = struct_type.always();
         for (at, value) in known {
-            if !(is_root && is_type_meta(&of.fields[at])) {
-                always = self.unset_before(of, at, always, is_root);
-                self.member(of, at, value);
+            if !(is_root && is_type_meta(&struct_type.fields[at])) {
+                always = self.write_unset_before(struct_type, at, always, is_root);
+                self.member(struct_type, at, value);
             }
         }
-        self.unset_before(of, usize::MAX, always, is_root);
+        self.write_unset_before(struct_type, usize::MAX, always, is_root);
         for (key, value) in unknown {
             self.out.push(b',');
             write_string(key, self.out);
@@ -148,15 +149,15 @@ impl<'a> Encoder<'a> {
     }
 
     #[inline(always)]
-    fn member(&mut self, of: &Struct, at: usize, value: &Value) {
-        let field = &of.fields[at];
+    fn member(&mut self, struct_type: &Struct, at: usize, value: &Value) {
+        let field = &struct_type.fields[at];
         match (value, &field.shape) {
-            // Most members are text, which is written in one way whatever the shape.
+            // Most members are strings, which are written the same way for every shape.
             (Value::String(text), _) => {
                 if text.is_empty() && field.presence == Presence::OmitEmpty {
                     return;
                 }
-                of.write_key(at, self.out);
+                struct_type.write_key(at, self.out);
                 if self.resource_version_at == 0 && field.name == "resourceVersion" {
                     self.resource_version_at = self.out.len() + 1;
                 }
@@ -164,26 +165,27 @@ impl<'a> Encoder<'a> {
             }
             (Value::Object(map), Shape::Struct(id)) => {
                 if !map.is_empty() || field.presence != Presence::OmitEmpty {
-                    of.write_key(at, self.out);
+                    struct_type.write_key(at, self.out);
                     self.members(self.types.get(*id), map, Start::Open);
                 }
             }
-            _ => self.other(of, at, value),
+            _ => self.other_member(struct_type, at, value),
         }
     }
 
-    /// Writes a member that is neither text nor a struct.
+    /// Writes a member that is neither a string nor a struct.
     #[inline(never)]
-    fn other(&mut self, of: &Struct, at: usize, value: &Value) {
-        let field = &of.fields[at];
+    fn other_member(&mut self, struct_type: &Struct, at: usize, value: &Value) {
+        let field = &struct_type.fields[at];
         if field.presence == Presence::OmitEmpty && value.is_empty() {
             return;
         }
-        of.write_key(at, self.out);
-        // Protobuf, in which the reference stores, knows no empty lists: they are read back as null.
+        struct_type.write_key(at, self.out);
+        // kube-apiserver stores protobuf, which cannot represent an empty list: it is read back as
+        // null.
         let is_null = || {
             matches!(field.presence, Presence::Always | Presence::AlwaysNull)
-                && !of.name.starts_with(STORED_AS_JSON)
+                && !struct_type.name.starts_with(STORED_AS_JSON_PREFIX)
         };
         match value {
             Value::Array(items) if items.is_empty() && is_null() => {
@@ -193,11 +195,11 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Writes those of the `always` members that stand before `at`, which is set; gives the later ones.
+    /// Writes the unset `always` fields before `at`, which is set. Returns the remaining ones.
     #[inline(always)]
-    fn unset_before<'s>(
+    fn write_unset_before<'s>(
         &mut self,
-        of: &Struct,
+        struct_type: &Struct,
         at: usize,
         mut always: &'s [u16],
         is_root: bool,
@@ -206,21 +208,21 @@ impl<'a> Encoder<'a> {
             && usize::from(*unset) <= at
         {
             if usize::from(*unset) < at {
-                self.unset(of, *unset, is_root);
+                self.write_unset(struct_type, *unset, is_root);
             }
             always = &always[1..];
         }
         always
     }
 
-    /// Writes a member that is written although it is not set.
+    /// Writes an unset field that Go always writes.
     #[inline(never)]
-    fn unset(&mut self, of: &Struct, at: u16, is_root: bool) {
-        let field = &of.fields[usize::from(at)];
+    fn write_unset(&mut self, struct_type: &Struct, at: u16, is_root: bool) {
+        let field = &struct_type.fields[usize::from(at)];
         if is_root && is_type_meta(field) {
             return;
         }
-        of.write_key(usize::from(at), self.out);
+        struct_type.write_key(usize::from(at), self.out);
         match field.presence {
             Presence::AlwaysNull => self.out.extend_from_slice(b"null"),
             _ => self.zero(&field.shape),
@@ -256,16 +258,16 @@ impl<'a> Encoder<'a> {
                 }
                 self.out.push(b']');
             }
-            // Null is a value of its own in custom resources.
+            // Custom resources keep nulls.
             (Shape::Struct(id), Value::Null) if !self.types.get(*id).lenient => self.zero(shape),
             (_, Value::String(text)) => write_string(text, self.out),
-            // It is compact.
+            // The text is already compact.
             (Shape::FieldsV1, Value::Raw(text)) => self.out.extend_from_slice(text.as_bytes()),
             _ => write_value(value, self.out),
         }
     }
 
-    /// Map keys are written in the order of their bytes, as Go writes them.
+    /// Writes a map with keys sorted by bytes, as Go does.
     fn map(&mut self, shape: &Shape, map: &Map) {
         self.out.push(b'{');
         if map.iter().is_sorted_by(|a, b| a.0 <= b.0) {
@@ -287,7 +289,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The zero value that Go writes for a member that is not set.
+    /// Writes the zero value that Go writes for an unset field.
     fn zero(&mut self, shape: &Shape) {
         let text: &[u8] = match shape {
             Shape::String | Shape::Formatted => b"\"\"",
@@ -317,16 +319,19 @@ fn is_type_meta(field: &Field) -> bool {
     field.name == "kind" || field.name == "apiVersion"
 }
 
-type Placed<'m> = SmallVec<[(usize, &'m Value); 24]>;
-type Unplaced<'m> = SmallVec<[(&'m str, &'m Value); 2]>;
+type KnownFields<'m> = SmallVec<[(usize, &'m Value); 24]>;
+type UnknownFields<'m> = SmallVec<[(&'m str, &'m Value); 2]>;
 
-/// The entries with their fields' places in canonical order, and those no field names, sorted.
-fn place<'m>(of: &Struct, map: &'m Map) -> (Placed<'m>, Unplaced<'m>) {
-    let mut known = Placed::new();
-    let mut unknown = Unplaced::new();
+/// Splits the members into known fields, in canonical order, and unknown fields, sorted by name.
+fn partition_fields<'m>(
+    struct_type: &Struct,
+    map: &'m Map,
+) -> (KnownFields<'m>, UnknownFields<'m>) {
+    let mut known = KnownFields::new();
+    let mut unknown = UnknownFields::new();
     let mut near = 0;
     for (key, value) in map.iter() {
-        match of.position_near(near, key) {
+        match struct_type.position_near(near, key) {
             Some(at) => {
                 near = at;
                 known.push((at, value));
@@ -392,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_written_in_order_wherever_they_stand() {
+    fn members_are_written_in_canonical_order() {
         let want = r#""metadata":{"name":"a","resourceVersion":"7","list":null},"#;
         let spec = r#""spec":{"name":"","list":[{"name":"b","list":null}]}}"#;
         let want = format!("{want}{spec}");
@@ -416,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_field_names_comes_last() {
+    fn unknown_fields_come_last() {
         check(
             value!({"z": "<", "metadata": {"y": 1}}),
             r#""metadata":{"name":"","list":null,"y":1},"z":"\u003c"}"#,
@@ -424,9 +429,9 @@ mod tests {
         );
     }
 
-    /// As kube-apiserver 1.36 answers: it stores definitions as JSON, and other kinds as protobuf.
+    /// kube-apiserver 1.36 stores definitions as JSON and other kinds as protobuf.
     #[test]
-    fn empty_lists_of_definitions_stay_empty_lists() {
+    fn empty_lists_in_definitions_are_kept() {
         let check = |gvk: GroupVersionKind, given: Value, expected: &str| {
             let schema = Catalogue::shared().schema(&gvk).expect("built in");
             let mut out = vec![];

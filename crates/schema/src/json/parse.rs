@@ -1,7 +1,7 @@
-//! JSON text to [`Value`], in one pass over the bytes.
+//! Parses JSON to [`Value`] in one pass.
 //!
-//! Syntax errors carry the words of Go's encoding/json, because clients compare them. Keys that stand
-//! twice in one object are reported with their path, the last one wins (sigs.k8s.io/json).
+//! Syntax errors have the messages of Go's encoding/json, because clients compare them. Duplicate
+//! keys are reported with their path, and the last one wins (sigs.k8s.io/json).
 
 mod maps;
 
@@ -9,32 +9,32 @@ use keelson_meta::{Map, Path, Str, Value};
 use maps::maps_length;
 use std::fmt;
 
-/// Levels of nesting that are read. Real objects stay below 100; deeper bodies are refused with a 400.
-/// A level costs some KiB of the stack in a debug build, and a thread of an async runtime has 2 MiB.
+/// Maximum nesting. Real objects stay below 100; deeper bodies are rejected with 400. A level takes
+/// some KiB of stack in a debug build, and a thread of an async runtime has 2 MiB.
 pub const DEPTH_MAX: usize = 250;
 
-/// Paths of duplicate fields that are kept; further ones are not reported (the same cap as upstream).
-const DUPLICATES_MAX: usize = 100;
-/// Bytes of their paths; the one that goes beyond is the last.
-const DUPLICATE_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of duplicate fields that are reported, as upstream has it.
+const REPORTED_DUPLICATES_MAX: usize = 100;
+/// Maximum total length of their paths; the path that exceeds it is the last.
+const REPORTED_DUPLICATES_BYTES_MAX: usize = 1 << 20;
 
-/// A decoded text.
+/// A parsed text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parsed {
-    /// What the text says.
+    /// The value.
     pub value: Value,
-    /// Paths of the members that stood twice in one object, in order of appearance.
+    /// Paths of duplicate keys, in order of appearance.
     pub duplicates: Vec<String>,
 }
 
-/// Why a text is not JSON, in Go's words.
+/// Why a text is not JSON. Displays as Go's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyntaxError {
-    /// A byte where it cannot stand, and what was looked for.
+    /// An unexpected character, and what was expected.
     Character(char, &'static str),
     /// The text ends too early.
     End,
-    /// More than [`DEPTH_MAX`] levels.
+    /// Nesting exceeds [`DEPTH_MAX`].
     Depth,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for SyntaxError {
 
 impl std::error::Error for SyntaxError {}
 
-/// Reads a whole JSON text.
+/// Parses a whole text.
 pub fn parse(text: &[u8]) -> Result<Parsed, SyntaxError> {
     let mut reader = Reader::new(text);
     let value = reader.value(&Path::ROOT)?;
@@ -74,29 +74,29 @@ pub fn parse(text: &[u8]) -> Result<Parsed, SyntaxError> {
     Ok(Parsed { value, duplicates: reader.duplicates })
 }
 
-/// A text that is read from its beginning to its end.
+/// A cursor over a JSON text.
 pub(super) struct Reader<'a> {
     /// The text.
     pub text: &'a [u8],
-    /// The text, when all of it is UTF-8: then no part needs another look.
+    /// The text, if all of it is UTF-8; then strings need no further check.
     utf8: Option<&'a str>,
-    /// The next byte.
+    /// Offset of the next byte.
     pub at: usize,
-    /// Lists and maps around the next byte.
+    /// Number of enclosing lists and maps.
     pub depth: usize,
-    /// Paths of the members that stood twice in one object.
+    /// Paths of duplicate keys.
     pub duplicates: Vec<String>,
     duplicate_bytes: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// At the beginning of a text.
+    /// Creates a reader at the start of a text.
     pub fn new(text: &'a [u8]) -> Self {
         let utf8 = std::str::from_utf8(text).ok();
         Reader { text, utf8, at: 0, depth: 0, duplicates: vec![], duplicate_bytes: 0 }
     }
 
-    /// Refuses what stands after the value.
+    /// Returns an error if anything follows the value.
     pub fn end(&mut self) -> Result<(), SyntaxError> {
         self.space();
         match self.text.get(self.at) {
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next byte after white space, not taken.
+    /// Skips white space and returns the next byte without taking it.
     #[inline]
     pub fn peek(&mut self) -> Result<u8, SyntaxError> {
         match self.text.get(self.at) {
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The error for a byte that does not belong where it stands.
+    /// Returns the error for the next byte.
     pub fn unexpected<T>(&self, what: &'static str) -> Result<T, SyntaxError> {
         match self.text.get(self.at) {
             Some(byte) => Err(SyntaxError::Character(char::from(*byte), what)),
@@ -131,14 +131,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a value of any kind.
+    /// Parses a value of any type.
     pub fn value(&mut self, path: &Path<'_>) -> Result<Value, SyntaxError> {
         match self.peek()? {
             b'{' => self.nested(|reader| reader.object(path)),
             b'[' => self.nested(|reader| reader.array(path)),
             b'"' => Ok(Value::String(self.string()?)),
             b't' | b'f' => self.bool(),
-            b'n' => self.word("null", Value::Null),
+            b'n' => self.literal("null", Value::Null),
             b'-' | b'0'..=b'9' => self.number(),
             _ => self.unexpected("looking for beginning of value"),
         }
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Goes past the bracket that begins a list or map.
+    /// Takes the bracket that opens a list or map.
     pub fn begin(&mut self) -> Result<(), SyntaxError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -164,34 +164,34 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Goes past the bracket that ends a list or map, if it comes next.
-    pub fn is_end(&mut self, close: u8) -> bool {
-        let is_end = self.peek() == Ok(close);
-        if is_end {
+    /// Takes the bracket that closes a list or map, if it is next.
+    pub fn take_end(&mut self, close: u8) -> bool {
+        let take_end = self.peek() == Ok(close);
+        if take_end {
             (self.at, self.depth) = (self.at + 1, self.depth - 1);
         }
-        is_end
+        take_end
     }
 
-    fn word(&mut self, word: &'static str, value: Value) -> Result<Value, SyntaxError> {
-        for (i, byte) in word.bytes().enumerate() {
+    fn literal(&mut self, literal: &'static str, value: Value) -> Result<Value, SyntaxError> {
+        for (i, byte) in literal.bytes().enumerate() {
             if self.text.get(self.at) != Some(&byte) {
-                return self.unexpected(literal_words(word, i));
+                return self.unexpected(literal_error(literal, i));
             }
             self.at += 1;
         }
         Ok(value)
     }
 
-    /// `true` or `false`, the first byte of which is the next one.
+    /// Parses `true` or `false`; the first byte is next.
     pub fn bool(&mut self) -> Result<Value, SyntaxError> {
         match self.text.get(self.at) {
-            Some(b't') => self.word("true", Value::Bool(true)),
-            _ => self.word("false", Value::Bool(false)),
+            Some(b't') => self.literal("true", Value::Bool(true)),
+            _ => self.literal("false", Value::Bool(false)),
         }
     }
 
-    /// The number of up to eight digits, without a sign, that comes next; none when it is written otherwise.
+    /// Parses an unsigned integer of up to eight digits. Returns `None` for any other number.
     pub fn small_int(&mut self) -> Option<i64> {
         let rest = self.text.get(self.at..)?;
         let mut number = 0;
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A number, the first byte of which is the next one.
+    /// Parses a number; the first byte is next.
     pub fn number(&mut self) -> Result<Value, SyntaxError> {
         let start = self.at;
         if self.text[self.at] == b'-' {
@@ -223,7 +223,7 @@ impl<'a> Reader<'a> {
         if self.text.get(self.at) == Some(&b'.') {
             whole = false;
             self.at += 1;
-            self.digit_or("after decimal point in numeric literal")?;
+            self.require_digits("after decimal point in numeric literal")?;
         }
         if let Some(b'e' | b'E') = self.text.get(self.at) {
             whole = false;
@@ -231,13 +231,13 @@ impl<'a> Reader<'a> {
             if let Some(b'+' | b'-') = self.text.get(self.at) {
                 self.at += 1;
             }
-            self.digit_or("in exponent of numeric literal")?;
+            self.require_digits("in exponent of numeric literal")?;
         }
         let digits = &self.text[start..self.at];
-        if whole && let Some(number) = small_integer(digits) {
+        if whole && let Some(number) = parse_short_integer(digits) {
             return Ok(Value::Int(number));
         }
-        // The bytes matched above are ASCII.
+        // The matched bytes are ASCII.
         let text = std::str::from_utf8(digits).unwrap_or_default();
         if whole && let Ok(number) = text.parse::<i64>() {
             return Ok(Value::Int(number));
@@ -251,7 +251,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn digit_or(&mut self, what: &'static str) -> Result<(), SyntaxError> {
+    fn require_digits(&mut self, what: &'static str) -> Result<(), SyntaxError> {
         if !matches!(self.text.get(self.at), Some(b'0'..=b'9')) {
             return self.unexpected(what);
         }
@@ -307,7 +307,8 @@ impl<'a> Reader<'a> {
         }
         let (duplicates, bytes) = (&mut self.duplicates, &mut self.duplicate_bytes);
         Ok(Value::Object(Map::from_entries(entries, |key| {
-            if duplicates.len() < DUPLICATES_MAX && *bytes < DUPLICATE_BYTES_MAX {
+            if duplicates.len() < REPORTED_DUPLICATES_MAX && *bytes < REPORTED_DUPLICATES_BYTES_MAX
+            {
                 let text = path.field(key).to_string();
                 *bytes += text.len();
                 duplicates.push(text);
@@ -315,12 +316,12 @@ impl<'a> Reader<'a> {
         })))
     }
 
-    /// A string without escapes, as it stands in the text, with the opening quote as the next byte. None
-    /// when it holds an escape or a fault, or stands in a text that is not UTF-8.
+    /// Takes a string without escapes; the opening quote is next. Returns `None` if it has an
+    /// escape or an error, or if the text is not UTF-8.
     #[inline(always)]
-    pub fn plain_string(&mut self) -> Option<&'a str> {
+    pub fn unescaped_string(&mut self) -> Option<&'a str> {
         let rest = self.utf8?.get(self.at + 1..)?;
-        let length = plain_length(rest.as_bytes());
+        let length = unescaped_length(rest.as_bytes());
         if rest.as_bytes().get(length) != Some(&b'"') {
             return None;
         }
@@ -329,31 +330,31 @@ impl<'a> Reader<'a> {
         Some(text)
     }
 
-    /// A map of maps as it stands in the text, with the opening brace as the next byte. None when it is
-    /// written in any way but the usual one.
-    pub fn maps(&mut self) -> Option<&'a str> {
+    /// Takes a map of maps as text; the opening brace is next. Returns `None` unless it is written
+    /// compactly.
+    pub fn map_of_maps(&mut self) -> Option<&'a str> {
         let rest = self.utf8?.get(self.at..)?;
         let text = rest.get(..maps_length(rest.as_bytes(), self.depth)?)?;
         self.at += text.len();
         Some(text)
     }
 
-    /// A string, with the opening quote as the next byte.
+    /// Parses a string; the opening quote is next.
     #[inline]
     pub fn string(&mut self) -> Result<Str, SyntaxError> {
-        match self.plain_string() {
-            Some(text) => Ok(text_of(text)),
-            None => self.odd_string(),
+        match self.unescaped_string() {
+            Some(text) => Ok(str_of(text)),
+            None => self.escaped_or_invalid_string(),
         }
     }
 
-    /// A string that is not plain, with the opening quote as the next byte.
+    /// Parses a string that [`Self::unescaped_string`] does not take; the opening quote is next.
     #[cold]
     #[inline(never)]
-    pub fn odd_string(&mut self) -> Result<Str, SyntaxError> {
+    pub fn escaped_or_invalid_string(&mut self) -> Result<Str, SyntaxError> {
         self.at += 1;
         let rest = &self.text[self.at..];
-        let plain = plain_length(rest);
+        let plain = unescaped_length(rest);
         match rest.get(plain) {
             None => {
                 self.at = self.text.len();
@@ -367,7 +368,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A string that holds an escape; the first `plain` bytes do not.
+    /// Parses a string with escapes; the first `plain` bytes have none.
     fn escaped_string(&mut self, plain: usize) -> Result<Str, SyntaxError> {
         let mut out = self.text[self.at..self.at + plain].to_vec();
         self.at += plain;
@@ -415,22 +416,22 @@ impl<'a> Reader<'a> {
         Ok(c)
     }
 
-    /// The four digits after `\u`, and a second escape when they are half of a surrogate pair; a lone
-    /// half becomes U+FFFD.
+    /// Parses the digits after `\u` and the second half of a surrogate pair. A lone surrogate
+    /// becomes U+FFFD.
     fn unicode_escape(&mut self) -> Result<char, SyntaxError> {
         let first = self.hex4()?;
         if !(0xd800..0xe000).contains(&first) {
             return Ok(char::from_u32(first).unwrap_or('\u{fffd}'));
         }
         if first < 0xdc00 && self.text[self.at..].starts_with(b"\\u") {
-            let back = self.at;
+            let restart = self.at;
             self.at += 2;
             let second = self.hex4()?;
             if (0xdc00..0xe000).contains(&second) {
                 let joined = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
                 return Ok(char::from_u32(joined).unwrap_or('\u{fffd}'));
             }
-            self.at = back;
+            self.at = restart;
         }
         Ok('\u{fffd}')
     }
@@ -449,8 +450,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The number of up to 18 digits, which fits without a look.
-fn small_integer(digits: &[u8]) -> Option<i64> {
+/// Parses an integer of up to 18 digits, which cannot overflow.
+fn parse_short_integer(digits: &[u8]) -> Option<i64> {
     let (negative, digits) = match digits {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
@@ -462,87 +463,88 @@ fn small_integer(digits: &[u8]) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
-/// Bytes of a string that needs no memory of its own.
+/// Maximum length of a string that is stored inline.
 pub(super) const STR_INLINE_BYTES: usize = 23;
 
 #[inline(always)]
-fn text_of(text: &str) -> Str {
-    // The short way is a copy without a call.
+fn str_of(text: &str) -> Str {
+    // An inline string is copied without a function call.
     if text.len() <= STR_INLINE_BYTES { Str::new_inline(text) } else { Str::new(text) }
 }
 
-/// Bytes before the first quote, backslash or control character. Most text is short and ends soon.
+/// Returns the number of bytes before the first quote, backslash or control character. Most strings
+/// are short.
 #[inline(always)]
-pub(super) fn plain_length(text: &[u8]) -> usize {
-    match text.first_chunk().map(marks) {
-        Some(marks) if marks != 0 => marked_at(marks),
-        Some(_) => long_plain_length(text),
-        None => ends_at(text),
+pub(super) fn unescaped_length(text: &[u8]) -> usize {
+    match text.first_chunk().map(special_bytes) {
+        Some(special_bytes) if special_bytes != 0 => first_special(special_bytes),
+        Some(_) => long_unescaped_length(text),
+        None => scan_bytes(text),
     }
 }
 
-/// The same for a text of which the first [`MARKED_BYTES`] are plain.
+/// Same as [`unescaped_length`] when the first [`CHUNK_BYTES`] are known to have none of these.
 #[inline(never)]
-fn long_plain_length(text: &[u8]) -> usize {
-    let mut at = MARKED_BYTES;
+fn long_unescaped_length(text: &[u8]) -> usize {
+    let mut at = CHUNK_BYTES;
     while let Some(chunk) = text.get(at..).and_then(|rest| rest.first_chunk())
-        && is_plain(chunk)
+        && has_no_special(chunk)
     {
-        at += PLAIN_BYTES;
+        at += LONG_CHUNK_BYTES;
     }
     while let Some(chunk) = text.get(at..).and_then(|rest| rest.first_chunk()) {
-        let marks = marks(chunk);
-        if marks != 0 {
-            return at + marked_at(marks);
+        let special_bytes = special_bytes(chunk);
+        if special_bytes != 0 {
+            return at + first_special(special_bytes);
         }
-        at += MARKED_BYTES;
+        at += CHUNK_BYTES;
     }
-    at + ends_at(&text[at..])
+    at + scan_bytes(&text[at..])
 }
 
-/// The same, byte for byte.
+/// Same as [`unescaped_length`], byte by byte.
 #[cold]
-fn ends_at(text: &[u8]) -> usize {
-    text.iter().position(|byte| ends_plain(*byte)).unwrap_or(text.len())
+fn scan_bytes(text: &[u8]) -> usize {
+    text.iter().position(|byte| is_special(*byte)).unwrap_or(text.len())
 }
 
-/// Bytes that are looked at together.
-const MARKED_BYTES: usize = 16;
+/// Bytes of a chunk that is compared at once.
+const CHUNK_BYTES: usize = 16;
 
-/// Bytes of long text that are looked at together.
-const PLAIN_BYTES: usize = 64;
+/// Bytes of a chunk of long text that is compared at once.
+const LONG_CHUNK_BYTES: usize = 64;
 
-/// Whether none of the bytes ends plain text.
+/// Whether a chunk has no quote, backslash or control character.
 #[inline(never)]
-fn is_plain(chunk: &[u8; PLAIN_BYTES]) -> bool {
-    chunk.iter().fold(0, |ends, byte| ends | u8::from(ends_plain(*byte))) == 0
+fn has_no_special(chunk: &[u8; LONG_CHUNK_BYTES]) -> bool {
+    chunk.iter().fold(0, |ends, byte| ends | u8::from(is_special(*byte))) == 0
 }
 
-/// A byte with all bits set for each that ends plain text, the first one lowest. Where this is inlined, the
-/// bytes are no longer compared all at once.
+/// Returns a mask with a byte of ones for each quote, backslash and control character, the first
+/// one lowest. Not inlined: inlining prevents vectorization.
 #[inline(never)]
-fn marks(chunk: &[u8; MARKED_BYTES]) -> u128 {
-    let mut marks = [0; MARKED_BYTES];
-    for at in 0..MARKED_BYTES {
-        marks[at] = if ends_plain(chunk[at]) { u8::MAX } else { 0 };
+fn special_bytes(chunk: &[u8; CHUNK_BYTES]) -> u128 {
+    let mut special_bytes = [0; CHUNK_BYTES];
+    for at in 0..CHUNK_BYTES {
+        special_bytes[at] = if is_special(chunk[at]) { u8::MAX } else { 0 };
     }
-    u128::from_le_bytes(marks)
+    u128::from_le_bytes(special_bytes)
 }
 
-/// The place of the first byte that is marked.
+/// Returns the index of the first byte that is set in the mask.
 #[inline(always)]
-fn marked_at(marks: u128) -> usize {
-    marks.trailing_zeros() as usize / 8
+fn first_special(special_bytes: u128) -> usize {
+    special_bytes.trailing_zeros() as usize / 8
 }
 
 #[inline(always)]
-fn ends_plain(byte: u8) -> bool {
+fn is_special(byte: u8) -> bool {
     (byte == b'"') | (byte == b'\\') | (byte < 0x20)
 }
 
-/// Go's words for a byte that breaks a literal at place `at`.
-fn literal_words(word: &str, at: usize) -> &'static str {
-    match (word, at) {
+/// Returns Go's message for a wrong byte at index `at` of a literal.
+fn literal_error(literal: &str, at: usize) -> &'static str {
+    match (literal, at) {
         ("true", 1) => "in literal true (expecting 'r')",
         ("true", 2) => "in literal true (expecting 'u')",
         ("true", _) => "in literal true (expecting 'e')",
@@ -566,21 +568,21 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_plain_text_is_found_in_every_place() {
+    fn first_special_byte_is_found_at_every_offset() {
         for length in 0..200 {
             let mut text = "x".repeat(length).into_bytes();
-            assert_eq!(plain_length(&text), length);
+            assert_eq!(unescaped_length(&text), length);
             for end in *b"\"\\\x00\x1f" {
                 text.push(end);
                 text.extend([b'x'; 90]);
-                assert_eq!(plain_length(&text), length, "{end}");
+                assert_eq!(unescaped_length(&text), length, "{end}");
                 text.truncate(length);
             }
         }
     }
 
     #[test]
-    fn text_of_any_length_is_read_as_it_stands() {
+    fn strings_of_any_length_are_parsed() {
         for length in 0..60 {
             let text = "é".repeat(length / 2) + &"x".repeat(length % 2);
             let parsed = parse(format!("{text:?}").as_bytes()).map(|parsed| parsed.value);
@@ -589,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read() {
+    fn values_are_parsed() {
         check(
             r#" {"a":[1,-2.5,true,null,"x"],"b":{}} "#,
             Ok(value!({"a": [1, (-2.5), true, null, "x"], "b": {}})),
@@ -600,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_errors_have_the_words_of_go() {
+    fn syntax_errors_match_go() {
         check("", Err("unexpected end of JSON input"));
         check("[]]", Err("invalid character ']' after top-level value"));
         check("{'a'", Err(r"invalid character '\'' looking for beginning of object key string"));
@@ -625,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_stand_twice_are_named_with_their_path() {
+    fn duplicate_keys_are_reported_with_their_path() {
         let parsed = parse(br#"{"a":{"b":[{"c":1,"c":2}]},"a":3}"#).unwrap();
         assert_eq!(parsed.duplicates, ["a.b[0].c", "a"]);
         assert_eq!(parsed.value, value!({"a": 3}));

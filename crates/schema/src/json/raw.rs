@@ -1,10 +1,10 @@
-//! Values that are kept as text: [`Value::Raw`].
+//! Values that are kept as JSON text: [`Value::Raw`].
 
 use super::parse::parse;
 use keelson_meta::Value;
 
-/// The value with all that is kept as text read.
-pub fn expanded(mut value: Value) -> Value {
+/// Returns a value with all raw texts in it parsed.
+pub fn parse_raw(mut value: Value) -> Value {
     expand(&mut value);
     value
 }
@@ -27,9 +27,9 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn what_is_kept_as_text_is_read_wherever_it_stands() {
+    fn raw_texts_are_parsed_at_any_depth() {
         let raw = Value::Raw(r#"{"f:a":{}}"#.into());
         let all = value!({"a": [(raw.clone())], "b": 1});
-        assert_eq!(expanded(all), value!({"a": [{"f:a": {}}], "b": 1}));
+        assert_eq!(parse_raw(all), value!({"a": [{"f:a": {}}], "b": 1}));
     }
 }

@@ -1,53 +1,52 @@
-//! JSON straight to an object in canonical form, in one pass without the values in between.
+//! Parses JSON directly to an object in canonical form, in one pass.
 //!
-//! Promise: what is read here is what parsing and conforming give; for a text on which those would say
-//! anything (a fault, a name no field has, a key that stands twice) there is no answer, and the caller
-//! takes the long way for the words.
+//! Promise: the result is that of parsing and canonicalizing. Texts for which those report an
+//! error, an unknown field or a duplicate key return `None`; the caller then takes the slow path
+//! for the messages.
 
 use super::parse::{Reader, STR_INLINE_BYTES};
-use super::texts::kept;
-use crate::text;
+use super::raw_extension::raw_from_text;
+use crate::scalar;
 use crate::types::{Field, MapShape, Presence, Schema, SchemaOr, Shape, Struct, Types};
 use keelson_meta::room::Kept;
 use keelson_meta::{Map, Path, Str, Value};
 use smallvec::SmallVec;
 
-/// Fields of a struct that is read here: the ones that were met are bits of a word.
+/// Maximum number of fields of a struct: the fields that were seen are bits of a word.
 const FIELDS_MAX: usize = 64;
 
-/// Members, and items, for which a thread keeps room to read the next text.
-const ROOM_MAX: usize = 256;
+/// Maximum number of members and items in the buffers that a thread keeps.
+const BUFFER_ITEMS_MAX: usize = 256;
 
 type Members = Vec<(Str, Value)>;
 
 thread_local! {
-    /// Room for members and items at hand: to make it anew for each text costs a twentieth of the reading,
-    /// and as much memory as the half of an object.
-    static ROOM: Kept<(Members, Vec<Value>)> = const { Kept::new(ROOM_MAX) };
+    /// Buffers for members and items. Allocating them for each text would take 5 % of the time.
+    static BUFFERS: Kept<(Members, Vec<Value>)> = const { Kept::new(BUFFER_ITEMS_MAX) };
 }
 
-/// Reads the whole text as a struct.
-pub(crate) fn read(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
-    read_whole::<false>(types, of, text)
+/// Parses a whole text as a struct.
+pub(crate) fn read(types: &Types, struct_type: &Struct, text: &[u8]) -> Option<Map> {
+    read_whole::<false>(types, struct_type, text)
 }
 
-/// Reads the whole text as a struct, as it stands there: what Go would leave out is kept, so that an object
-/// in canonical form is what parsing alone gives, but for the fields of owners, which stay text.
+/// Parses a stored object. Members that Go would omit are kept, so that an object in canonical form
+/// is what parsing alone returns, except that managed fields stay text.
 pub fn read_stored(schema: &Schema, text: &[u8]) -> Option<Map> {
     read_whole::<true>(&schema.types, schema.root(), text)
 }
 
-fn read_whole<const ALL: bool>(types: &Types, of: &Struct, text: &[u8]) -> Option<Map> {
-    let (members, items) = Kept::take(&ROOM);
-    let mut typed = Typed::<'_, ALL> { types, reader: Reader::new(text), members, items };
-    let root = typed.whole(of);
-    Kept::give_back(&ROOM, (typed.members, typed.items));
+fn read_whole<const ALL: bool>(types: &Types, struct_type: &Struct, text: &[u8]) -> Option<Map> {
+    let (members, items) = Kept::take(&BUFFERS);
+    let mut typed = TypedReader::<'_, ALL> { types, reader: Reader::new(text), members, items };
+    let root = typed.whole(struct_type);
+    Kept::give_back(&BUFFERS, (typed.members, typed.items));
     root
 }
 
-/// Puts members into the order of their fields. They are few: what is sorted by them stands on the stack.
-fn sort(of: &Struct, members: &mut [(Str, Value)]) {
-    let place = |(name, _): &(Str, Value)| of.position(name);
+/// Sorts members in field order. There are few, so their positions fit on the stack.
+fn sort(struct_type: &Struct, members: &mut [(Str, Value)]) {
+    let place = |(name, _): &(Str, Value)| struct_type.position(name);
     let mut places: SmallVec<[Option<usize>; 24]> = members.iter().map(place).collect();
     for next in 1..members.len() {
         let to = places[..next].partition_point(|place| *place <= places[next]);
@@ -56,28 +55,28 @@ fn sort(of: &Struct, members: &mut [(Str, Value)]) {
     }
 }
 
-/// With `ALL`, members that Go would leave out are kept.
-struct Typed<'a, const ALL: bool> {
+/// The parser. With `ALL`, members that Go would omit are kept.
+struct TypedReader<'a, const ALL: bool> {
     types: &'a Types,
     reader: Reader<'a>,
-    /// Members of the structs at hand, those of the innermost last.
+    /// Members of the open structs, innermost last.
     members: Members,
-    /// Items of the lists at hand, those of the innermost last.
+    /// Items of the open lists, innermost last.
     items: Vec<Value>,
 }
 
-impl<const ALL: bool> Typed<'_, ALL> {
-    /// Reads a struct and nothing behind it.
-    fn whole(&mut self, of: &Struct) -> Option<Map> {
+impl<const ALL: bool> TypedReader<'_, ALL> {
+    /// Parses a struct that is the whole text.
+    fn whole(&mut self, struct_type: &Struct) -> Option<Map> {
         if self.reader.peek().ok()? != b'{' {
             return None;
         }
-        let root = self.object(of)?;
+        let root = self.object(struct_type)?;
         self.reader.end().ok()?;
         self.reader.duplicates.is_empty().then_some(root)
     }
 
-    /// Reads a list or map, with its opening bracket as the next byte.
+    /// Parses a list or map; the opening bracket is next.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.reader.begin().ok()?;
         let value = read(self)?;
@@ -85,7 +84,7 @@ impl<const ALL: bool> Typed<'_, ALL> {
         Some(value)
     }
 
-    /// Goes past what stands after a member or item; true when another one follows.
+    /// Takes the separator after a member or item. Returns true if another one follows.
     fn more(&mut self, close: u8) -> Option<bool> {
         let byte = self.reader.peek().ok()?;
         self.reader.at += 1;
@@ -96,14 +95,14 @@ impl<const ALL: bool> Typed<'_, ALL> {
         }
     }
 
-    /// Whether a list or map ends where it began.
+    /// Takes the closing bracket of an empty list or map. Returns true if it was next.
     fn is_empty(&mut self, close: u8) -> Option<bool> {
         let is_empty = self.reader.peek().ok()? == close;
         self.reader.at += usize::from(is_empty);
         Some(is_empty)
     }
 
-    /// Goes past the colon; the next byte is that of a value.
+    /// Takes the colon after a key.
     fn colon(&mut self) -> Option<()> {
         if self.reader.peek().ok()? != b':' {
             return None;
@@ -112,31 +111,31 @@ impl<const ALL: bool> Typed<'_, ALL> {
         Some(())
     }
 
-    /// Reads a key and its colon; gives the place of its field.
+    /// Parses a key and its colon. Returns the index of its field.
     #[inline(always)]
-    fn key(&mut self, of: &Struct, from: usize) -> Option<usize> {
+    fn key(&mut self, struct_type: &Struct, from: usize) -> Option<usize> {
         if self.reader.peek().ok()? != b'"' {
             return None;
         }
         let rest = self.reader.text.get(self.reader.at + 1..)?;
-        if let Some(at) = of.next_in(from, rest) {
-            self.reader.at += 1 + of.key_length(at);
+        if let Some(at) = struct_type.next_in(from, rest) {
+            self.reader.at += 1 + struct_type.key_length(at);
             return Some(at);
         }
-        self.other_key(of)
+        self.key_out_of_order(struct_type)
     }
 
-    /// The same for a key that is none of the next fields'.
+    /// Same as [`Self::key`] for a key that is not one of the next fields.
     #[inline(never)]
-    fn other_key(&mut self, of: &Struct) -> Option<usize> {
-        let at = of.position(self.reader.plain_string()?)?;
+    fn key_out_of_order(&mut self, struct_type: &Struct) -> Option<usize> {
+        let at = struct_type.position(self.reader.unescaped_string()?)?;
         self.colon()?;
         Some(at)
     }
 
-    /// Reads a struct, with its opening brace as the next byte.
-    fn object(&mut self, of: &Struct) -> Option<Map> {
-        if of.fields.len() > FIELDS_MAX {
+    /// Parses a struct; the opening brace is next.
+    fn object(&mut self, struct_type: &Struct) -> Option<Map> {
+        if struct_type.fields.len() > FIELDS_MAX {
             return None;
         }
         self.reader.begin().ok()?;
@@ -145,21 +144,21 @@ impl<const ALL: bool> Typed<'_, ALL> {
             self.reader.depth -= 1;
             return Some(Map::new());
         }
-        let mut met = 0_u64;
+        let mut seen_fields = 0_u64;
         let mut next = 0;
         let mut is_sorted = true;
         loop {
-            let at = self.key(of, next)?;
-            let met_after = met >> at;
-            if met_after != 0 {
-                if met_after & 1 != 0 {
+            let at = self.key(struct_type, next)?;
+            let seen_at_or_after = seen_fields >> at;
+            if seen_at_or_after != 0 {
+                if seen_at_or_after & 1 != 0 {
                     return None;
                 }
                 is_sorted = false;
             }
-            met |= 1 << at;
+            seen_fields |= 1 << at;
             next = at + 1;
-            self.member(&of.fields[at])?;
+            self.member(&struct_type.fields[at])?;
             if !self.more(b'}')? {
                 break;
             }
@@ -167,19 +166,21 @@ impl<const ALL: bool> Typed<'_, ALL> {
         self.reader.depth -= 1;
         let mut members = self.members.split_off(start);
         if !is_sorted {
-            sort(of, &mut members);
+            sort(struct_type, &mut members);
         }
         Some(Map::from_distinct(members))
     }
 
-    /// Reads the value of a member, and keeps it unless Go would leave it out.
+    /// Parses the value of a field and adds it unless Go would omit it.
     #[inline(always)]
     fn member(&mut self, field: &Field) -> Option<()> {
         match (&field.shape, self.reader.peek().ok()?) {
             (Shape::String, b'"') => {
-                let Some(text) = self.reader.plain_string() else { return self.other(field) };
+                let Some(text) = self.reader.unescaped_string() else {
+                    return self.member_value(field);
+                };
                 if text.len() > STR_INLINE_BYTES {
-                    self.keep(field, Value::String(Str::new(text)));
+                    self.push_member(field, Value::String(Str::new(text)));
                 } else if ALL || !text.is_empty() || field.presence != Presence::OmitEmpty {
                     self.members.push((field.name.clone(), Value::String(Str::new_inline(text))));
                 }
@@ -188,34 +189,34 @@ impl<const ALL: bool> Typed<'_, ALL> {
                 let map = self.object(self.types.get(*id))?;
                 self.members.push((field.name.clone(), Value::Object(map)));
             }
-            _ => return self.other(field),
+            _ => return self.member_value(field),
         }
         Some(())
     }
 
-    /// The same for any kind of member.
+    /// Same as [`Self::member`] for a field of any shape.
     #[inline(never)]
-    fn other(&mut self, field: &Field) -> Option<()> {
+    fn member_value(&mut self, field: &Field) -> Option<()> {
         match self.value(&field.shape)? {
-            value if ALL => self.keep(field, value),
+            value if ALL => self.push_member(field, value),
             Value::Null if field.nullable => return None,
             Value::Null => {}
-            // An empty list resets the owners of the object.
+            // An empty `managedFields` resets the field managers.
             Value::Array(entries) if entries.is_empty() && field.name == "managedFields" => {
                 return None;
             }
-            value if field.is_left_out(&value) => {}
-            value => self.keep(field, value),
+            value if field.is_omitted(&value) => {}
+            value => self.push_member(field, value),
         }
         Some(())
     }
 
     #[inline(never)]
-    fn keep(&mut self, field: &Field, value: Value) {
+    fn push_member(&mut self, field: &Field, value: Value) {
         self.members.push((field.name.clone(), value));
     }
 
-    /// Reads a value; null for a null, whatever the shape.
+    /// Parses a value; a null is null for every shape.
     fn value(&mut self, shape: &Shape) -> Option<Value> {
         let first = self.reader.peek().ok()?;
         if first == b'n' {
@@ -237,31 +238,31 @@ impl<const ALL: bool> Typed<'_, ALL> {
             }
             (Shape::Int64, b'-' | b'0'..=b'9') => self.int().map(Value::Int),
             (Shape::Double, b'-' | b'0'..=b'9') => match self.reader.number().ok()? {
-                Value::Int(number) => Some(text::double(number as f64)),
-                Value::Float(number) => Some(text::double(number)),
+                Value::Int(number) => Some(scalar::double(number as f64)),
+                Value::Float(number) => Some(scalar::double(number)),
                 _ => None,
             },
-            (Shape::FieldsV1, b'{') if ALL => match self.reader.maps() {
+            (Shape::FieldsV1, b'{') if ALL => match self.reader.map_of_maps() {
                 Some(text) => Some(Value::Raw(Str::new(text))),
                 None => self.reader.value(&Path::ROOT).ok(),
             },
             (Shape::Json, _) | (Shape::FieldsV1, b'{') => self.reader.value(&Path::ROOT).ok(),
-            (Shape::RawExtension, _) => self.kept(),
-            (shape, b'"') => self.text(shape),
+            (Shape::RawExtension, _) => self.raw_extension(),
+            (shape, b'"') => self.text_scalar(shape),
             _ => None,
         }
     }
 
-    /// Reads a value that is kept as text. What stands twice in it is nobody's concern.
+    /// Parses a RawExtension value. Duplicate keys in it are not reported.
     #[inline(never)]
-    fn kept(&mut self) -> Option<Value> {
+    fn raw_extension(&mut self) -> Option<Value> {
         let (start, duplicates) = (self.reader.at, self.reader.duplicates.len());
         let value = self.reader.value(&Path::ROOT).ok()?;
         self.reader.duplicates.truncate(duplicates);
-        Some(kept(&self.reader.text[start..self.reader.at], value))
+        Some(raw_from_text(&self.reader.text[start..self.reader.at], value))
     }
 
-    /// Reads a number, which must be whole.
+    /// Parses an integer.
     fn int(&mut self) -> Option<i64> {
         match self.reader.small_int() {
             Some(number) => Some(number),
@@ -269,18 +270,18 @@ impl<const ALL: bool> Typed<'_, ALL> {
         }
     }
 
-    /// Shapes whose JSON form is text with rules of its own.
-    fn text(&mut self, shape: &Shape) -> Option<Value> {
+    /// Parses a type with a text form of its own.
+    fn text_scalar(&mut self, shape: &Shape) -> Option<Value> {
         let words = self.string()?;
         match shape {
             Shape::IntOrString => Some(Value::String(words)),
-            Shape::Bytes => text::bytes(words).ok(),
-            // What is smaller than a thousandth depends on where it stands.
+            Shape::Bytes => scalar::bytes(words).ok(),
+            // Rounding of amounts below 1m depends on the field.
             Shape::Quantity if words.contains(['n', 'u', '.', 'e']) => None,
-            Shape::Quantity => text::quantity(&Value::String(words)).ok(),
-            Shape::Time => text::time(words).ok(),
-            Shape::MicroTime => text::micro_time(words).ok(),
-            Shape::Duration => text::duration(&words).ok(),
+            Shape::Quantity => scalar::quantity(&Value::String(words)).ok(),
+            Shape::Time => scalar::time(words).ok(),
+            Shape::MicroTime => scalar::micro_time(words).ok(),
+            Shape::Duration => scalar::duration(&words).ok(),
             _ => None,
         }
     }
@@ -302,7 +303,7 @@ impl<const ALL: bool> Typed<'_, ALL> {
                 self.items.push(Value::Object(item));
             } else {
                 match self.value(shape)? {
-                    // What a null item becomes depends on its type.
+                    // The replacement of a null item depends on its type.
                     Value::Null => return None,
                     item => self.items.push(item),
                 }
@@ -332,8 +333,8 @@ impl<const ALL: bool> Typed<'_, ALL> {
                 break;
             }
         }
-        let mut stands_twice = false;
-        let map = Map::from_entries(self.members.split_off(start), |_| stands_twice = true);
-        (!stands_twice).then_some(Value::Object(map))
+        let mut has_duplicate = false;
+        let map = Map::from_entries(self.members.split_off(start), |_| has_duplicate = true);
+        (!has_duplicate).then_some(Value::Object(map))
     }
 }

@@ -1,4 +1,4 @@
-//! The paths of resources that are not in the catalogue.
+//! The paths of custom resources.
 
 use super::custom::CustomVersion;
 use super::facts::Facts;
@@ -8,10 +8,10 @@ use super::paths::Scope;
 use crate::catalogue::Catalogue;
 use keelson_meta::GroupVersionKind;
 
-/// Content types of custom objects.
+/// Content types of custom resources.
 const MEDIA: &[&str] = &["application/json", "application/yaml"];
 
-/// Content types of patches of custom objects.
+/// Content types of patches of custom resources.
 const PATCH_MEDIA: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -19,7 +19,8 @@ const PATCH_MEDIA: &[&str] = &[
 ];
 
 impl<'a> CustomVersion<'a> {
-    /// The paths of the resources, sorted. Custom resources have no deprecated `/watch/` paths.
+    /// Returns the paths of the resources, sorted. Custom resources have no deprecated `/watch/`
+    /// paths.
     pub(super) fn paths(&'a self, catalogue: &'a Catalogue, facts: &'a Facts) -> Vec<PathItem> {
         let resources = self.resources.iter().map(|resource| resource.facts);
         let mut items =
@@ -30,13 +31,13 @@ impl<'a> CustomVersion<'a> {
         for item in &mut items {
             let kind = self.kind_at(item.path.strip_prefix(&root).unwrap_or_default());
             for operation in &mut item.operations {
-                of_custom_resource(operation, kind);
+                adjust_for_custom_resource(operation, kind);
             }
         }
         items
     }
 
-    /// The kind of the resource of a path, such as `namespaces/{namespace}/widgets/{name}`.
+    /// Returns the kind of the resource in a path such as `namespaces/{namespace}/widgets/{name}`.
     fn kind_at(&self, path: &str) -> Option<&GroupVersionKind> {
         let path = path.strip_prefix("namespaces/{namespace}/").unwrap_or(path);
         let name = path.split('/').next().unwrap_or_default();
@@ -45,8 +46,8 @@ impl<'a> CustomVersion<'a> {
     }
 }
 
-/// What operations on custom resources have in common.
-fn of_custom_resource(operation: &mut Operation, kind: Option<&GroupVersionKind>) {
+/// Adjusts an operation to custom resources.
+fn adjust_for_custom_resource(operation: &mut Operation, kind: Option<&GroupVersionKind>) {
     operation.produces = MEDIA;
     operation.consumes = MEDIA;
     if operation.kind.is_some() && kind.is_some() {

@@ -1,26 +1,26 @@
-//! Texts that describe types and members. They are part of the program in packed form and unpacked
-//! only while a document is built.
+//! Descriptions of types and fields. They are embedded in compressed form and only decompressed
+//! while a document is built.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Packed by the build script; the crate `keelson-descriptions` says how.
+/// Packed by the build script; `keelson-descriptions` defines the format.
 pub(super) const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.bin"));
 
-/// Unpacked texts are smaller than this; it bounds what a fault of ours may cost.
+/// Maximum size of the decompressed texts.
 const UNPACKED_BYTES_MAX: usize = 16 << 20;
 
-/// The texts of all built-in types.
+/// The descriptions of all built-in types.
 pub(super) struct Descriptions {
     unpacked: String,
-    /// Places of texts in `unpacked`.
+    /// Ranges of texts in `unpacked`.
     texts: Vec<Range<usize>>,
-    /// Places of lines of the index in `unpacked`, by name of the type.
+    /// Ranges of index lines in `unpacked`, by type name.
     types: HashMap<Box<str>, Range<usize>>,
 }
 
 impl Descriptions {
-    /// Unpacks the texts.
+    /// Decompresses the descriptions.
     pub fn read() -> Descriptions {
         let bytes = miniz_oxide::inflate::decompress_to_vec_with_limit(PACKED, UNPACKED_BYTES_MAX);
         let unpacked = String::from_utf8(bytes.expect("the build script packed the texts"))
@@ -44,7 +44,7 @@ impl Descriptions {
         Descriptions { texts, types, unpacked }
     }
 
-    /// What a type is.
+    /// Returns the description of a type.
     pub fn of_type(&self, type_name: &str) -> Option<&str> {
         self.find(type_name, "").or_else(|| match type_name.ends_with("List") {
             true => Some("A list of objects."),
@@ -52,12 +52,12 @@ impl Descriptions {
         })
     }
 
-    /// What a member is.
+    /// Returns the description of a field.
     pub fn of_member(&self, type_name: &str, member: &str) -> Option<&str> {
         if let Some(text) = self.find(type_name, member) {
             return Some(text);
         }
-        // Lists are not among the texts; their members are all alike.
+        // The source has no descriptions of list types; their fields are all alike.
         match member {
             "object" if type_name.ends_with(".WatchEvent") => {
                 Some("The object after the change; a Status when the type is ERROR.")
@@ -69,7 +69,7 @@ impl Descriptions {
         }
     }
 
-    /// The text of a member; that of the type when the member is empty.
+    /// Returns the description of a field, or of the type if `member` is empty.
     fn find(&self, type_name: &str, member: &str) -> Option<&str> {
         let entries = &self.unpacked[self.types.get(type_name)?.clone()];
         let place =

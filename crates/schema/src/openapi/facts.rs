@@ -1,54 +1,54 @@
-//! Reads `openapi.txt`: what only OpenAPI documents need to know. It is read anew for each
-//! document, so that it takes no room in between.
+//! Reads `openapi.txt`, the facts that only OpenAPI documents need. It is read for each document,
+//! so that it takes no memory in between.
 
 use std::collections::HashMap;
 
 /// The text of the table.
 pub(super) const TABLE: &str = include_str!("../../catalogue/openapi.txt");
 
-/// What the table says.
+/// The content of the table.
 #[derive(Default)]
 pub(super) struct Facts {
-    /// Group and version of every place where DeleteOptions and WatchEvent stand.
-    pub everywhere: Vec<(&'static str, &'static str)>,
-    /// `GROUP/VERSION` and resource whose delete answers with the object.
+    /// The group versions that contain DeleteOptions and WatchEvent.
+    pub every_version: Vec<(&'static str, &'static str)>,
+    /// `GROUP/VERSION` and resource of deletes that return the object.
     deleted: Vec<(&'static str, &'static str)>,
     structs: HashMap<&'static str, StructFacts>,
 }
 
-/// What the table says of one struct.
+/// The facts about one struct.
 #[derive(Default)]
 pub(super) struct StructFacts {
-    /// No `type` is written.
+    /// Whether `type` is omitted.
     pub no_type: bool,
-    /// JSON of `x-kubernetes-unions`.
+    /// `x-kubernetes-unions` as JSON.
     pub unions: Option<&'static str>,
     members: Vec<(&'static str, MemberFacts)>,
 }
 
-/// What the table says of one member.
+/// The facts about one field.
 #[derive(Clone, Copy, Default)]
 pub(super) struct MemberFacts {
-    /// A reference that nothing is said of.
+    /// Whether the field is a bare `$ref`.
     pub bare: bool,
-    /// A list whose list type is not written.
+    /// Whether the list type is omitted.
     pub unstated: bool,
     /// `x-kubernetes-map-type: granular`.
     pub granular: bool,
-    /// `x-kubernetes-list-type` of something that is no list.
+    /// `x-kubernetes-list-type` of a field that is not a list.
     pub list_type: Option<&'static str>,
-    /// `x-kubernetes-patch-strategy` of something that is no list.
+    /// `x-kubernetes-patch-strategy` of a field that is not a list.
     pub patch: Option<&'static str>,
-    /// Allowed values of the items, with `|` between them and `+` for a space.
+    /// Enum values of the items, separated by `|`, with `+` for a space.
     pub item_enumeration: Option<&'static str>,
-    /// JSON of the default.
+    /// The default as JSON.
     pub default: Option<&'static str>,
-    /// The default that the type implies is not written.
+    /// Whether the implied default is omitted.
     pub no_default: bool,
 }
 
 impl Facts {
-    /// Reads the table; its form is a promise of the generator.
+    /// Reads the table. Its format is guaranteed by the generator, so errors panic.
     pub fn read() -> Facts {
         let mut out = Facts::default();
         let mut current = "";
@@ -61,7 +61,9 @@ impl Facts {
                 continue;
             }
             match first {
-                "everywhere" => out.everywhere = words.filter_map(|w| w.split_once('/')).collect(),
+                "everywhere" => {
+                    out.every_version = words.filter_map(|w| w.split_once('/')).collect()
+                }
                 "deleted" => {
                     let group_version = words.next().unwrap_or_default();
                     out.deleted.extend(words.map(|resource| (group_version, resource)));
@@ -76,21 +78,21 @@ impl Facts {
         out
     }
 
-    /// Whether a delete of this resource answers with the object in place of a Status.
+    /// Whether a delete of this resource returns the object instead of a Status.
     pub fn answers_deleted(&self, group: &str, version: &str, resource: &str) -> bool {
         self.deleted
             .iter()
             .any(|(at, name)| *name == resource && at.split_once('/') == Some((group, version)))
     }
 
-    /// What is said of a struct.
+    /// Returns the facts about a struct.
     pub fn of(&self, name: &str) -> Option<&StructFacts> {
         self.structs.get(name)
     }
 }
 
 impl StructFacts {
-    /// What is said of a member.
+    /// Returns the facts about a field.
     pub fn member(&self, name: &str) -> MemberFacts {
         let found = self.members.iter().find(|(member, _)| *member == name);
         found.map(|(_, facts)| *facts).unwrap_or_default()

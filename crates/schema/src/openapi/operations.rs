@@ -1,50 +1,50 @@
-//! Paths and the operations on them, before they are written in one of the two document forms.
+//! Paths and operations, independent of the OpenAPI version.
 
 use super::parameters::Parameter;
 use keelson_meta::{GroupVersionKind, Str};
 
-/// A path and what can be done with it.
+/// A path with its operations.
 pub(super) struct PathItem {
     pub path: String,
-    /// What all operations take, sorted by name and place.
+    /// Parameters of all operations, sorted by name and location.
     pub parameters: Vec<Parameter>,
     /// Sorted by method.
     pub operations: Vec<Operation>,
 }
 
-/// One method of a path.
+/// An operation: one method of a path.
 pub(super) struct Operation {
     pub method: &'static str,
     /// `operationId`.
     pub id: String,
     pub description: String,
     pub tag: Str,
-    /// `x-kubernetes-action`; empty: none is written.
+    /// `x-kubernetes-action`; empty: omitted.
     pub action: &'static str,
     pub kind: Option<GroupVersionKind>,
-    /// Sorted by name and place; those of the path are not repeated.
+    /// Parameters besides those of the path, sorted by name and location.
     pub parameters: Vec<Parameter>,
     pub body: Option<Body>,
-    /// Codes of success.
+    /// Status codes of success.
     pub codes: &'static [u16],
     pub answer: Answer,
     pub produces: &'static [&'static str],
-    /// What OpenAPI v2 says of the request's content type.
+    /// Content types of the request, for OpenAPI v2.
     pub consumes: &'static [&'static str],
 }
 
-/// What a request carries.
+/// A request body.
 pub(super) struct Body {
-    /// Full name of its type.
+    /// Full name of the type.
     pub type_name: Str,
     pub required: bool,
 }
 
-/// What an answer carries.
+/// A response body.
 pub(super) enum Answer {
-    /// Text of no further form.
+    /// Plain text.
     Text,
-    /// A type, by its full name.
+    /// A type, by full name.
     Type(Str),
 }
 
@@ -55,10 +55,10 @@ pub(super) const OBJECT_MEDIA: &[&str] =
 /// Any content type.
 pub(super) const ANY_MEDIA: &[&str] = &["*/*"];
 
-/// The package of types that all groups share.
+/// The package of the types that all groups share.
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
-/// An operation that tells what is served; `answer` is a type of meta/v1.
+/// Returns a discovery operation; `answer` is a type of meta/v1.
 pub(super) fn discovery_operation(
     id: String,
     description: &str,
@@ -81,7 +81,7 @@ pub(super) fn discovery_operation(
     }
 }
 
-/// Makes a path's entry: what all operations take is said once.
+/// Creates a path. Parameters that all operations share are moved to the path.
 pub(super) fn path_item(
     path: String,
     common: Vec<Parameter>,
@@ -109,7 +109,7 @@ fn sort(parameters: &mut [Parameter]) {
     parameters.sort_by_key(|p| (p.name, p.place));
 }
 
-/// `RbacAuthorization` of `rbac.authorization.k8s.io`.
+/// Returns `RbacAuthorization` for `rbac.authorization.k8s.io`.
 pub(super) fn group_title(group: &str) -> String {
     if group.is_empty() {
         return "Core".to_owned();
@@ -118,7 +118,7 @@ pub(super) fn group_title(group: &str) -> String {
     name.split(['.', '-']).map(upper_first).collect()
 }
 
-/// The tag of a group without a version.
+/// Returns the tag of a group, without a version.
 pub(super) fn group_tag(group: &str) -> Str {
     lower_first(&group_title(group)).into()
 }

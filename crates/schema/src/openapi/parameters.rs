@@ -1,8 +1,8 @@
-//! The parameters that requests take.
+//! The parameters of operations.
 
 use std::borrow::Cow;
 
-/// A parameter of a path or of a query.
+/// A path or query parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parameter {
     pub name: &'static str,
@@ -11,7 +11,7 @@ pub(super) struct Parameter {
     /// `string`, `integer` or `boolean`.
     pub kind: &'static str,
     pub description: Cow<'static, str>,
-    /// The name under which OpenAPI v2 shares it; empty: it is not shared.
+    /// The key of the shared parameter in OpenAPI v2; empty: not shared.
     pub key: &'static str,
 }
 
@@ -44,7 +44,7 @@ const FIELD_MANAGER_TEXT: &str = "Who makes the change: the name that owns the f
 pub(super) const FIELD_MANAGER: Parameter =
     query("fieldManager", "string", "fieldManager-Qy4HdaTW", FIELD_MANAGER_TEXT);
 
-/// The same for a patch, where apply cannot do without it.
+/// The same for patches; an apply patch requires it.
 pub(super) const FIELD_MANAGER_PATCH: Parameter = query(
     "fieldManager",
     "string",
@@ -68,7 +68,7 @@ pub(super) const FORCE: Parameter = query(
     "Apply takes over fields that others own. Only for apply patches.",
 );
 
-/// Of lists and watches.
+/// Parameters of lists and watches.
 pub(super) const LIST: [Parameter; 11] = [
     query(
         "allowWatchBookmarks",
@@ -138,7 +138,7 @@ pub(super) const LIST: [Parameter; 11] = [
     ),
 ];
 
-/// Of deletes, besides `dryRun`.
+/// Parameters of deletes, besides `dryRun`.
 pub(super) const DELETE: [Parameter; 4] = [
     query(
         "gracePeriodSeconds",
@@ -166,7 +166,7 @@ pub(super) const DELETE: [Parameter; 4] = [
     ),
 ];
 
-/// Of `pods/log`.
+/// Parameters of `pods/log`.
 pub(super) const LOG: [Parameter; 9] = [
     query(
         "container",
@@ -228,8 +228,8 @@ static NODE_PROXY: [Parameter; 1] =
 static SERVICE_PROXY: [Parameter; 1] =
     [query("path", "string", "path-QCf0eosM", "The path to ask the service for.")];
 
-/// Those of a connection, by the kind of its options.
-pub(super) fn of_connection(kind: &str) -> &'static [Parameter] {
+/// Returns the parameters of a connect subresource, by the kind of its options.
+pub(super) fn connect_parameters(kind: &str) -> &'static [Parameter] {
     match kind {
         "PodAttachOptions" => &ATTACH,
         "PodExecOptions" => &EXEC,
@@ -241,7 +241,7 @@ pub(super) fn of_connection(kind: &str) -> &'static [Parameter] {
     }
 }
 
-/// All that OpenAPI v2 shares.
+/// Returns the parameters that OpenAPI v2 shares.
 pub(super) fn shared() -> Vec<Parameter> {
     let mut all = vec![PRETTY, FIELD_MANAGER, FIELD_MANAGER_PATCH, FORCE, namespace(), rest()];
     for set in [&LIST[..], &DELETE, &LOG, &ATTACH, &EXEC, &PORT_FORWARD] {
@@ -253,17 +253,17 @@ pub(super) fn shared() -> Vec<Parameter> {
     all
 }
 
-/// `{namespace}`.
+/// Returns the path parameter `{namespace}`.
 pub(super) fn namespace() -> Parameter {
     in_path("namespace", "namespace-vgWSWtn3", "The namespace of the object.".into())
 }
 
-/// `{path}`: the rest of a path behind a proxy.
+/// Returns the path parameter `{path}`: the path behind a proxy.
 pub(super) fn rest() -> Parameter {
     in_path("path", "path-z6Ciiujn", "The rest of the path.".into())
 }
 
-/// `{name}` of an object of this kind.
+/// Returns the path parameter `{name}` of a kind.
 pub(super) fn name(kind: &str) -> Parameter {
     in_path("name", "", format!("The name of the {kind}.").into())
 }

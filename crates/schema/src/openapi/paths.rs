@@ -1,4 +1,4 @@
-//! The paths of a group version: what its resources and their verbs allow.
+//! The paths of a group version, from its resources and their verbs.
 
 use super::custom::CustomVersion;
 use super::facts::Facts;
@@ -29,7 +29,7 @@ const PATCH_MEDIA: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
-/// A group version whose paths are asked for.
+/// Builds the paths of a group version.
 pub(super) struct Scope<'a> {
     catalogue: &'a Catalogue,
     facts: &'a Facts,
@@ -41,13 +41,13 @@ pub(super) struct Scope<'a> {
     tag: Str,
     /// `/apis/apps/v1`.
     root: String,
-    /// The resources, when they are none of the catalogue.
+    /// The custom resources, if the resources are not in the catalogue.
     custom: Option<&'a CustomVersion<'a>>,
     items: Vec<PathItem>,
 }
 
 impl<'a> Scope<'a> {
-    /// The paths of a group version with these resources, sorted.
+    /// Returns the paths of a group version with these resources, sorted.
     pub fn paths(
         catalogue: &'a Catalogue,
         facts: &'a Facts,
@@ -89,14 +89,14 @@ impl<'a> Scope<'a> {
         scope.items
     }
 
-    /// Adds a path; parameters that all its operations take go to the path.
+    /// Adds a path if it has operations.
     fn add(&mut self, path: String, common: Vec<Parameter>, operations: Vec<Operation>) {
         if !operations.is_empty() {
             self.items.push(path_item(path, common, operations));
         }
     }
 
-    /// `/pods` or `/namespaces/{namespace}/pods`.
+    /// Returns `/pods` or `/namespaces/{namespace}/pods`, with its parameters.
     fn base(&self, resource: &Resource) -> (String, Vec<Parameter>) {
         if resource.namespaced {
             let path = format!("{}/namespaces/{{namespace}}/{}", self.root, resource.name);
@@ -138,7 +138,7 @@ impl<'a> Scope<'a> {
         self.add(format!("{path}/{{name}}"), common, operations);
     }
 
-    /// `get`, `update` and `patch` of an object or of a part of it.
+    /// Adds `get`, `update` and `patch` of an object or a subresource.
     fn read_and_write(
         &self,
         resource: &Resource,
@@ -159,7 +159,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The deprecated paths below `/watch`.
+    /// Adds the deprecated paths below `/watch`.
     fn watches(&mut self, resource: &Resource) {
         if !resource.has_verb("watch") {
             return;
@@ -221,7 +221,7 @@ impl<'a> Scope<'a> {
         self.add(path, common, operations);
     }
 
-    /// Subresources that lead somewhere else: streams and proxies.
+    /// Adds connect subresources: streams and proxies.
     fn connections(
         &mut self,
         resource: &Resource,
@@ -229,7 +229,7 @@ impl<'a> Scope<'a> {
         path: String,
         mut common: Vec<Parameter>,
     ) {
-        common.extend_from_slice(parameters::of_connection(&sub.kind.kind));
+        common.extend_from_slice(parameters::connect_parameters(&sub.kind.kind));
         let is_proxy = sub.kind.kind.ends_with("ProxyOptions");
         let methods: &[&'static str] = match is_proxy {
             true => &["delete", "get", "head", "options", "patch", "post", "put"],
@@ -246,8 +246,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// An operation with what most have in common; `name` is what follows the group version in its
-    /// id.
+    /// Returns an operation with common values. `name` follows the group version in its id.
     fn operation(
         &self,
         method: &'static str,
@@ -270,7 +269,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// `NamespacedPodStatus` of `pods/status`.
+    /// Returns `NamespacedPodStatus` for `pods/status`.
     fn name(&self, resource: &Resource, part: &str) -> String {
         let scope = if resource.namespaced { "Namespaced" } else { "" };
         format!("{scope}{}{}", resource.kind.kind, upper_first(part))
@@ -406,7 +405,7 @@ fn delete_options() -> Body {
     Body { type_name: format!("{META}DeleteOptions").into(), required: false }
 }
 
-/// `the status of one deployment`.
+/// Returns `the status of one deployment`.
 fn what(resource: &Resource, part: &str) -> String {
     let one = if resource.singular.is_empty() { &resource.name } else { &resource.singular };
     if part.is_empty() { format!("one {one}") } else { format!("the {part} of one {one}") }

@@ -1,32 +1,32 @@
-//! The v2 document in protobuf (`openapi.v2.Document` of gnostic), for clients that ask for it so:
-//! the JSON form is walked along a description of the messages.
+//! Encodes the v2 document as protobuf (gnostic's `openapi.v2.Document`): the JSON form is
+//! converted by a description of the messages.
 
 use crate::json::write_value;
 use keelson_meta::{Str, Value};
 
-/// A message: what becomes of the members of a JSON object.
+/// A message: maps members of a JSON object to fields.
 pub(super) struct Message {
     fields: &'static [(&'static str, u32, Form)],
-    /// The field that takes members whose names begin with `x-`; 0: there is none.
+    /// The field for members whose names begin with `x-`; 0: none.
     extensions: u32,
 }
 
-/// How a value is written into its field.
+/// How a value is encoded.
 enum Form {
-    /// Text and booleans, one or a list of them.
+    /// A string or boolean, or a list of them.
     Plain,
-    /// `Any`, which holds JSON (a form of YAML); one or a list of them.
+    /// `Any`, which holds JSON as YAML, or a list of them.
     Any,
     /// A message, or a list of them.
     Message(&'static Message),
-    /// A message that holds the members of an object as pairs of name and value in this field.
+    /// A message with a repeated field of name and value pairs.
     Named(u32, &'static Message),
-    /// Parameters, each a reference or of one of several kinds.
+    /// A list of parameters, each a reference or one of several messages.
     Parameters,
 }
 use Form::{Any, Named, Parameters, Plain};
 
-/// A message with one field that takes the whole value: a choice or a list of one kind.
+/// A wrapper message with one field for the whole value.
 macro_rules! wrap {
     ($number:literal, $form:expr) => {{
         static WRAP: Message = Message { fields: &[("", $number, $form)], extensions: 0 };
@@ -40,7 +40,7 @@ macro_rules! message {
     };
 }
 
-/// The fields of the document that are written here.
+/// The fields of the document.
 pub(super) const SWAGGER: u32 = 1;
 pub(super) const INFO: u32 = 2;
 pub(super) const PATHS: u32 = 8;
@@ -129,7 +129,7 @@ static API_KEY: Message = message!(5,
     "description" 4 Plain,
 );
 
-/// The message of a parameter that is no reference.
+/// Returns the message of a parameter that is not a reference.
 pub(super) fn parameter_message(of: &Value) -> &'static Message {
     match of.str_at(&["in"]) {
         Some("body") => wrap!(1, Form::Message(&BODY)),
@@ -138,12 +138,12 @@ pub(super) fn parameter_message(of: &Value) -> &'static Message {
     }
 }
 
-/// Appends a field that holds a message.
+/// Appends a field with a message.
 pub(super) fn write_message(number: u32, of: &'static Message, value: &Value, out: &mut Vec<u8>) {
     write_delimited(number, out, |out| members(of, value, out));
 }
 
-/// Appends a field that holds a pair of a name and a message.
+/// Appends a field with a pair of a name and a message.
 pub(super) fn write_named(
     number: u32,
     name: &str,
@@ -157,8 +157,8 @@ pub(super) fn write_named(
     });
 }
 
-/// Appends the requirement and the definitions of the only way in which a client shows who it is:
-/// an API key of this name, given as the members of `definitions`.
+/// Appends the security requirement and definitions: an API key of this name, defined by the
+/// members of `definitions`.
 pub(super) fn write_security(name: &str, definitions: &Value, out: &mut Vec<u8>) {
     write_delimited(SECURITY, out, |out| {
         // The pair of the name and an empty list of scopes.
@@ -182,8 +182,8 @@ pub(super) fn write_bytes(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a field whose content `write` appends. The length is put in front of it afterwards,
-/// which moves the content; it is small in all but the outermost fields.
+/// Appends a length-delimited field whose content `write` appends. Inserting the length moves the
+/// content, which is small except in the outermost fields.
 fn write_delimited(number: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     write_key(number, 2, out);
     let start = out.len();

@@ -1,16 +1,15 @@
-//! The schema of one kind with the schemas that it refers to in their places (apiserver
-//! `pkg/cel/openapi/resolver`).
+//! The schema of one kind with references resolved (apiserver `pkg/cel/openapi/resolver`).
 
-use super::custom::OwnType;
+use super::custom::CustomType;
 use super::descriptions::Descriptions;
 use super::facts::Facts;
-use super::schemas::{Dialect, Places, Schemas, object};
-use super::{CustomVersion, OpenApi, fixed};
+use super::schemas::{Dialect, GroupVersions, Schemas, object};
+use super::{CustomVersion, OpenApi, static_text};
 use keelson_meta::{GroupVersionKind, Map, Str, Value};
 use std::collections::BTreeMap;
 
-/// What of a schema says which values it takes; the rest is for people.
-const KEPT: [&str; 7] = [
+/// Schema keywords that constrain values; descriptive ones are dropped.
+const VALIDATION_KEYWORDS: [&str; 7] = [
     "type",
     "format",
     "enum",
@@ -21,8 +20,9 @@ const KEPT: [&str; 7] = [
 ];
 
 impl OpenApi<'_> {
-    /// The v3 schema of a kind without references: types, formats, properties, items. A schema within itself is an
-    /// object without properties. None: the kind is not served.
+    /// Returns the v3 schema of a kind without references: types, formats, properties, items. A
+    /// recursive schema becomes an object without properties. Returns `None` if the kind is not
+    /// served.
     pub fn resolved(&self, kind: &GroupVersionKind) -> Option<Value> {
         let custom = self
             .custom
@@ -35,7 +35,8 @@ impl OpenApi<'_> {
             None => self.catalogue.types.get(self.catalogue.schema(kind)?.root).name.clone(),
         };
         let (facts, descriptions) = (Facts::read(), Descriptions::read());
-        let schemas = Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, Places::All);
+        let schemas =
+            Schemas::new(self.catalogue, &facts, &descriptions, Dialect::V3, GroupVersions::All);
         let mut resolver = Resolver { schemas: &schemas, own: &own, open: vec![] };
         Some(resolver.named(&name))
     }
@@ -43,15 +44,15 @@ impl OpenApi<'_> {
 
 struct Resolver<'a> {
     schemas: &'a Schemas<'a>,
-    own: &'a BTreeMap<Str, OwnType<'a>>,
-    /// Names of the schemas around the one at hand.
+    own: &'a BTreeMap<Str, CustomType<'a>>,
+    /// Names of the enclosing schemas.
     open: Vec<Str>,
 }
 
 impl Resolver<'_> {
     fn named(&mut self, name: &str) -> Value {
         if self.open.iter().any(|open| open == name) {
-            return object([("type", fixed("object"))]);
+            return object([("type", static_text("object"))]);
         }
         self.open.push(name.into());
         let schema = match self.own.get(name) {
@@ -77,7 +78,7 @@ impl Resolver<'_> {
                     Value::Object(properties.collect())
                 }
                 "items" | "additionalProperties" => self.schema(value),
-                kept if KEPT.contains(&kept) => value.clone(),
+                kept if VALIDATION_KEYWORDS.contains(&kept) => value.clone(),
                 _ => continue,
             };
             out.insert(name.clone(), value);
@@ -86,7 +87,7 @@ impl Resolver<'_> {
     }
 }
 
-/// The name of the schema that this one stands for: by itself, or beside a default.
+/// Returns the name of the referenced schema: a `$ref`, alone or in an `allOf` beside a default.
 fn reference(schema: &Value) -> Option<&str> {
     let place = match schema.array_at(&["allOf"]) {
         [only] => only.str_at(&["$ref"]),

@@ -1,9 +1,8 @@
-//! Types as OpenAPI shows them: one schema a struct, and the few shapes that have a name of their
-//! own.
+//! The OpenAPI schemas of built-in types: structs, and the few other shapes that have a name.
 
 use super::descriptions::Descriptions;
 use super::facts::{Facts, MemberFacts};
-use super::{fixed, text};
+use super::{static_text, text};
 use crate::catalogue::Catalogue;
 use crate::types::{
     Field, ListKind, ListShape, Presence, SchemaOr, Shape, Struct, StructId, Types,
@@ -11,21 +10,21 @@ use crate::types::{
 use keelson_meta::{GroupVersionKind, Map, Str, Value};
 use std::collections::{BTreeSet, HashMap};
 
-/// Groups that kube-apiserver's documents of custom resources do not know.
-const NOT_OF_CUSTOM: [&str; 4] =
+/// Groups that kube-apiserver's documents of custom resources omit.
+const NOT_IN_CUSTOM_RESOURCE_DOCUMENTS: [&str; 4] =
     ["admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io"];
 
-/// The group versions that are named at types that all groups share, such as DeleteOptions.
+/// The group versions that are listed at types that all groups share, such as DeleteOptions.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Places<'a> {
+pub(super) enum GroupVersions<'a> {
     All,
     /// The core group and this group version.
     Of((&'a str, &'a str)),
-    /// Those of a document of custom resources.
-    OfCustom,
+    /// The group versions in documents of custom resources.
+    CustomResources,
 }
 
-/// Which of the two document forms.
+/// The OpenAPI version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// OpenAPI 3.0, with defaults and alternatives.
@@ -35,7 +34,7 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// `{"$ref": ..}` to a type.
+    /// Returns `{"$ref": ..}` to a type.
     pub fn reference(self, name: &str) -> Value {
         let place = match self {
             Dialect::V3 => "#/components/schemas/",
@@ -45,30 +44,30 @@ impl Dialect {
     }
 }
 
-/// A map of the given members.
+/// Returns an object with the given members.
 pub(super) fn object<const N: usize>(members: [(&'static str, Value); N]) -> Value {
     Value::Object(members.into_iter().map(|(name, value)| (Str::new_static(name), value)).collect())
 }
 
-/// The types that a document speaks of.
+/// Builds the schemas of a document.
 pub(super) struct Schemas<'a> {
     catalogue: &'a Catalogue,
     facts: &'a Facts,
     descriptions: &'a Descriptions,
     dialect: Dialect,
-    /// The group version of the document; none: all of them.
-    places: Places<'a>,
+    /// The group versions that shared types list.
+    group_versions: GroupVersions<'a>,
     kinds: HashMap<StructId, Vec<&'a GroupVersionKind>>,
 }
 
 impl<'a> Schemas<'a> {
-    /// Schemas of the catalogue's types in one dialect.
+    /// Creates a builder for the catalogue's types in one dialect.
     pub fn new(
         catalogue: &'a Catalogue,
         facts: &'a Facts,
         descriptions: &'a Descriptions,
         dialect: Dialect,
-        places: Places<'a>,
+        group_versions: GroupVersions<'a>,
     ) -> Self {
         let mut kinds: HashMap<StructId, Vec<&GroupVersionKind>> = HashMap::new();
         for (kind, id) in catalogue.kinds() {
@@ -77,10 +76,10 @@ impl<'a> Schemas<'a> {
         for list in kinds.values_mut() {
             list.sort_by(|a, b| (&a.group, &a.version).cmp(&(&b.group, &b.version)));
         }
-        Schemas { catalogue, facts, descriptions, dialect, places, kinds }
+        Schemas { catalogue, facts, descriptions, dialect, group_versions, kinds }
     }
 
-    /// The schema of a type.
+    /// Returns the schema of a type.
     pub fn definition(&self, name: &str) -> Value {
         let mut out = Map::new();
         if let Some(text) = self.descriptions.of_type(name) {
@@ -94,10 +93,10 @@ impl<'a> Schemas<'a> {
     }
 
     fn structure(&self, name: &str, id: StructId, out: &mut Map) {
-        let of = self.catalogue.types.get(id);
+        let struct_type = self.catalogue.types.get(id);
         let facts = self.facts.of(name);
-        if !of.fields.is_empty() {
-            let properties = of.fields.iter().map(|field| {
+        if !struct_type.fields.is_empty() {
+            let properties = struct_type.fields.iter().map(|field| {
                 let facts = facts.map(|facts| facts.member(&field.name)).unwrap_or_default();
                 (field.name.clone(), self.property(name, field, facts))
             });
@@ -105,7 +104,7 @@ impl<'a> Schemas<'a> {
             properties.sort();
             out.insert(Str::new_static("properties"), properties);
         }
-        let required: Vec<Value> = of
+        let required: Vec<Value> = struct_type
             .fields
             .iter()
             .filter(|f| f.required)
@@ -115,16 +114,16 @@ impl<'a> Schemas<'a> {
             out.insert(Str::new_static("required"), required);
         }
         if !facts.is_some_and(|facts| facts.no_type) {
-            out.insert(Str::new_static("type"), fixed("object"));
+            out.insert(Str::new_static("type"), static_text("object"));
         }
-        let kinds = self.kinds_of(of, id);
+        let kinds = self.kinds_of(struct_type, id);
         if !kinds.is_empty() {
             out.insert(Str::new_static("x-kubernetes-group-version-kind"), kinds);
         }
-        if of.atomic {
-            out.insert(Str::new_static("x-kubernetes-map-type"), fixed("atomic"));
+        if struct_type.atomic {
+            out.insert(Str::new_static("x-kubernetes-map-type"), static_text("atomic"));
         }
-        if of.preserve_unknown {
+        if struct_type.preserve_unknown {
             out.insert(Str::new_static("x-kubernetes-preserve-unknown-fields"), true);
         }
         if let Some(unions) = facts.and_then(|facts| facts.unions) {
@@ -132,12 +131,12 @@ impl<'a> Schemas<'a> {
         }
     }
 
-    /// The kinds that a struct is, as the document names them.
-    fn kinds_of(&self, of: &Struct, id: StructId) -> Vec<Value> {
+    /// Returns the kinds of a struct, as the document lists them.
+    fn kinds_of(&self, struct_type: &Struct, id: StructId) -> Vec<Value> {
         if let Some(kinds) = self.kinds.get(&id) {
             return kinds.iter().map(|kind| kind_value(kind)).collect();
         }
-        let short = of.name.rsplit('.').next().unwrap_or_default();
+        let short = struct_type.name.rsplit('.').next().unwrap_or_default();
         let is_everywhere = self
             .catalogue
             .schema(&GroupVersionKind::new("", "v1", short))
@@ -145,16 +144,19 @@ impl<'a> Schemas<'a> {
         if !is_everywhere {
             return vec![];
         }
-        let places = self.facts.everywhere.iter().filter(|place| match self.places {
-            Places::Of(own) => **place == ("", "v1") || **place == own,
-            Places::OfCustom => !NOT_OF_CUSTOM.contains(&place.0),
-            Places::All => true,
-        });
-        places.map(|(g, v)| kind_value(&GroupVersionKind::new(*g, *v, short))).collect()
+        let group_versions =
+            self.facts.every_version.iter().filter(|place| match self.group_versions {
+                GroupVersions::Of(own) => **place == ("", "v1") || **place == own,
+                GroupVersions::CustomResources => {
+                    !NOT_IN_CUSTOM_RESOURCE_DOCUMENTS.contains(&place.0)
+                }
+                GroupVersions::All => true,
+            });
+        group_versions.map(|(g, v)| kind_value(&GroupVersionKind::new(*g, *v, short))).collect()
     }
 
-    fn property(&self, of: &str, field: &Field, facts: MemberFacts) -> Value {
-        let description = self.descriptions.of_member(of, &field.name);
+    fn property(&self, struct_type: &str, field: &Field, facts: MemberFacts) -> Value {
+        let description = self.descriptions.of_member(struct_type, &field.name);
         let mut out = Map::new();
         let default = if self.dialect == Dialect::V3 { default(field, facts) } else { None };
         let is_reference = self.type_of(&field.shape, facts, &mut out);
@@ -173,12 +175,12 @@ impl<'a> Schemas<'a> {
                 field.enumeration.iter().map(|value| Value::String(value.clone())).collect();
             out.insert(Str::new_static("enum"), values);
         }
-        self.merge_words(of, field, facts, &mut out);
+        self.merge_extensions(struct_type, field, facts, &mut out);
         out.sort();
         Value::Object(out)
     }
 
-    /// Writes what the shape says; true when it is a reference to a type with a name.
+    /// Writes the type of a shape. Returns true for a reference to a named type.
     fn type_of(&self, shape: &Shape, facts: MemberFacts, out: &mut Map) -> bool {
         let (kind, format) = match shape {
             Shape::String | Shape::Formatted => ("string", ""),
@@ -204,14 +206,14 @@ impl<'a> Schemas<'a> {
                 return true;
             }
         };
-        out.insert(Str::new_static("type"), fixed(kind));
+        out.insert(Str::new_static("type"), static_text(kind));
         if !format.is_empty() {
-            out.insert(Str::new_static("format"), fixed(format));
+            out.insert(Str::new_static("format"), static_text(format));
         }
         false
     }
 
-    /// The schema of items and of the values of a map.
+    /// Returns the schema of list items or map values.
     fn inner(&self, shape: &Shape, facts: MemberFacts) -> Value {
         let mut out = Map::new();
         self.type_of(shape, MemberFacts::default(), &mut out);
@@ -223,11 +225,17 @@ impl<'a> Schemas<'a> {
         Value::Object(out)
     }
 
-    /// How lists and maps are merged.
-    fn merge_words(&self, of: &str, field: &Field, facts: MemberFacts, out: &mut Map) {
+    /// Writes the `x-kubernetes-*` extensions about merging.
+    fn merge_extensions(
+        &self,
+        struct_type: &str,
+        field: &Field,
+        facts: MemberFacts,
+        out: &mut Map,
+    ) {
         match &field.shape {
             Shape::List(list) => {
-                let is_list_of_kind = field.name == "items" && of.ends_with("List");
+                let is_list_of_kind = field.name == "items" && struct_type.ends_with("List");
                 if !facts.unstated && !is_list_of_kind {
                     list_type(list, out);
                 }
@@ -240,20 +248,23 @@ impl<'a> Schemas<'a> {
                     (false, true) => "retainKeys",
                     (false, false) => return,
                 };
-                out.insert(Str::new_static("x-kubernetes-patch-strategy"), fixed(strategy));
+                out.insert(Str::new_static("x-kubernetes-patch-strategy"), static_text(strategy));
             }
             shape => {
                 if matches!(shape, Shape::Map(map) if map.atomic) {
-                    out.insert(Str::new_static("x-kubernetes-map-type"), fixed("atomic"));
+                    out.insert(Str::new_static("x-kubernetes-map-type"), static_text("atomic"));
                 } else if facts.granular {
-                    out.insert(Str::new_static("x-kubernetes-map-type"), fixed("granular"));
+                    out.insert(Str::new_static("x-kubernetes-map-type"), static_text("granular"));
                 }
                 if let Some(kind) = facts.list_type {
-                    out.insert(Str::new_static("x-kubernetes-list-type"), fixed(kind));
+                    out.insert(Str::new_static("x-kubernetes-list-type"), static_text(kind));
                 }
                 let strategy = if field.retain_keys { Some("retainKeys") } else { facts.patch };
                 if let Some(strategy) = strategy {
-                    out.insert(Str::new_static("x-kubernetes-patch-strategy"), fixed(strategy));
+                    out.insert(
+                        Str::new_static("x-kubernetes-patch-strategy"),
+                        static_text(strategy),
+                    );
                 }
             }
         }
@@ -270,11 +281,11 @@ fn list_type(list: &ListShape, out: &mut Map) {
             "map"
         }
     };
-    out.insert(Str::new_static("x-kubernetes-list-type"), fixed(kind));
+    out.insert(Str::new_static("x-kubernetes-list-type"), static_text(kind));
 }
 
-/// The default as OpenAPI v3 shows it: that of the field, else the zero value of a Go value that is
-/// always written.
+/// Returns the default as OpenAPI v3 shows it: that of the field, or the zero value of a Go value
+/// that is always encoded.
 fn default(field: &Field, facts: MemberFacts) -> Option<Value> {
     if facts.no_default {
         return None;
@@ -289,7 +300,7 @@ fn default(field: &Field, facts: MemberFacts) -> Option<Value> {
         return None;
     }
     match &field.shape {
-        Shape::String => Some(fixed("")),
+        Shape::String => Some(static_text("")),
         Shape::Bool => Some(false.into()),
         Shape::Int32 | Shape::Int64 => Some(0.into()),
         Shape::Bytes | Shape::Double | Shape::List(_) | Shape::Map(_) => None,
@@ -298,7 +309,7 @@ fn default(field: &Field, facts: MemberFacts) -> Option<Value> {
     }
 }
 
-/// `{"group": .., "kind": .., "version": ..}`.
+/// Returns `{"group": .., "kind": .., "version": ..}`.
 pub(super) fn kind_value(kind: &GroupVersionKind) -> Value {
     object([
         ("group", Value::String(kind.group.clone())),
@@ -307,14 +318,14 @@ pub(super) fn kind_value(kind: &GroupVersionKind) -> Value {
     ])
 }
 
-/// A fact in JSON; the tables are part of the program.
+/// Parses JSON of the tables, which is compiled in.
 fn json(text: &str) -> Value {
     crate::json::parse(text.as_bytes()).expect("the tables hold JSON").value
 }
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
-/// The full name of a shape that has one.
+/// Returns the full name of a named shape.
 fn shape_name<'a>(shape: &Shape, types: &'a Types) -> &'a str {
     match shape {
         Shape::Struct(id) => &types.get(*id).name,
@@ -337,10 +348,10 @@ fn shape_name<'a>(shape: &Shape, types: &'a Types) -> &'a str {
     }
 }
 
-/// The schema of a type with a name that is no struct. What is not known here takes any value.
+/// Writes the schema of a named type that is not a struct. Unknown types accept any value.
 fn named_shape(name: &str, dialect: Dialect, out: &mut Map) {
     let mut put = |name: &'static str, value: &'static str| {
-        out.insert(Str::new_static(name), fixed(value));
+        out.insert(Str::new_static(name), static_text(value));
     };
     match name.strip_prefix(META).or_else(|| name.rsplit('.').next()).unwrap_or(name) {
         "Time" | "MicroTime" => {
@@ -362,11 +373,13 @@ fn named_shape(name: &str, dialect: Dialect, out: &mut Map) {
 }
 
 fn one_of(types: [&'static str; 2], out: &mut Map) {
-    let types: Vec<Value> = types.iter().map(|kind| object([("type", fixed(kind))])).collect();
+    let types: Vec<Value> =
+        types.iter().map(|kind| object([("type", static_text(kind))])).collect();
     out.insert(Str::new_static("oneOf"), types);
 }
 
-/// The names of all types that the given ones lead to, themselves included.
+/// Returns the names of all types that the given ones refer to, directly or not, including
+/// themselves.
 pub(super) fn reachable(types: &Types, roots: impl IntoIterator<Item = Str>) -> BTreeSet<Str> {
     let mut seen = BTreeSet::new();
     let mut todo: Vec<Str> = roots.into_iter().collect();

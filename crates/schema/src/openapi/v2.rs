@@ -1,20 +1,20 @@
-//! Paths in the form of OpenAPI 2.0.
+//! Paths in OpenAPI 2.0.
 
 use super::operations::{Answer, Body, Operation, PathItem};
 use super::parameters::{self, Parameter};
 use super::schemas::{Dialect, kind_value, object};
-use super::v3::code_text;
-use super::{fixed, text};
+use super::v3::status_code_text;
+use super::{static_text, text};
 use keelson_meta::{Map, Str, Value};
 use std::collections::BTreeSet;
 
-/// The body of deletes and that of patches, which are shared: name of the type, key.
+/// Request bodies that are shared: type name and key.
 const SHARED_BODIES: [(&str, &str); 2] = [
     ("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "body-2Y1dVQaQ"),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.Patch", "body-78PwaGsr"),
 ];
 
-/// One entry of `paths`.
+/// Returns an entry of `paths`.
 pub(super) fn path_item(item: &PathItem) -> Value {
     let mut out = Map::new();
     for operation in &item.operations {
@@ -39,7 +39,7 @@ fn operation(operation: &Operation) -> Value {
     put("description", text(operation.description.as_str()));
     put("operationId", text(operation.id.as_str()));
     let own = operation.parameters.iter().map(parameter);
-    // `body` stands before all other names.
+    // `body` sorts before all other names.
     let parameters: Vec<Value> = operation.body.iter().map(body).chain(own).collect();
     if !parameters.is_empty() {
         put("parameters", Value::Array(parameters));
@@ -49,7 +49,7 @@ fn operation(operation: &Operation) -> Value {
     put("schemes", list(&["https"]));
     put("tags", Value::Array(vec![Value::String(operation.tag.clone())]));
     if !operation.action.is_empty() {
-        put("x-kubernetes-action", fixed(operation.action));
+        put("x-kubernetes-action", static_text(operation.action));
     }
     if let Some(kind) = &operation.kind {
         put("x-kubernetes-group-version-kind", kind_value(kind));
@@ -58,21 +58,21 @@ fn operation(operation: &Operation) -> Value {
 }
 
 fn list(words: &[&'static str]) -> Value {
-    Value::Array(words.iter().map(|word| fixed(word)).collect())
+    Value::Array(words.iter().map(|word| static_text(word)).collect())
 }
 
 fn responses(operation: &Operation) -> Value {
     let schema = match &operation.answer {
-        Answer::Text => object([("type", fixed("string"))]),
+        Answer::Text => object([("type", static_text("string"))]),
         Answer::Type(name) => Dialect::V2.reference(name),
     };
     let mut out = Map::new();
     for code in operation.codes {
-        let (code, description) = code_text(*code);
+        let (code, description) = status_code_text(*code);
         let answer = object([("description", description), ("schema", schema.clone())]);
         out.insert(Str::new_static(code), answer);
     }
-    let (code, description) = code_text(401);
+    let (code, description) = status_code_text(401);
     out.insert(Str::new_static(code), object([("description", description)]));
     Value::Object(out)
 }
@@ -88,12 +88,12 @@ fn parameter(of: &Parameter) -> Value {
 fn full(of: &Parameter) -> Value {
     let mut out = Map::new();
     out.insert(Str::new_static("description"), text(of.description.clone()));
-    out.insert(Str::new_static("in"), fixed(of.place));
-    out.insert(Str::new_static("name"), fixed(of.name));
+    out.insert(Str::new_static("in"), static_text(of.place));
+    out.insert(Str::new_static("name"), static_text(of.name));
     if of.place == "path" {
         out.insert(Str::new_static("required"), true);
     }
-    out.insert(Str::new_static("type"), fixed(of.kind));
+    out.insert(Str::new_static("type"), static_text(of.kind));
     out.insert(Str::new_static("uniqueItems"), true);
     Value::Object(out)
 }
@@ -107,8 +107,8 @@ fn body(of: &Body) -> Value {
 
 fn full_body(type_name: &str, required: bool) -> Value {
     let mut out = Map::new();
-    out.insert(Str::new_static("in"), fixed("body"));
-    out.insert(Str::new_static("name"), fixed("body"));
+    out.insert(Str::new_static("in"), static_text("body"));
+    out.insert(Str::new_static("name"), static_text("body"));
     if required {
         out.insert(Str::new_static("required"), true);
     }
@@ -116,7 +116,7 @@ fn full_body(type_name: &str, required: bool) -> Value {
     Value::Object(out)
 }
 
-/// The parameters that the paths share, by key.
+/// Returns the shared parameters of these paths, by key.
 pub(super) fn shared_parameters(items: &[PathItem]) -> Vec<(&'static str, Value)> {
     let operations = || items.iter().flat_map(|item| &item.operations);
     let of_paths = items.iter().flat_map(|item| &item.parameters);

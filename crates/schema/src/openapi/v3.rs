@@ -1,12 +1,12 @@
-//! Paths in the form of OpenAPI 3.0.
+//! Paths in OpenAPI 3.0.
 
 use super::operations::{Answer, Operation, PathItem};
 use super::parameters::Parameter;
 use super::schemas::{Dialect, kind_value, object};
-use super::{fixed, text};
+use super::{static_text, text};
 use keelson_meta::{Map, Str, Value};
 
-/// One entry of `paths`.
+/// Returns an entry of `paths`.
 pub(super) fn path_item(item: &PathItem) -> Value {
     let mut out = Map::new();
     for operation in &item.operations {
@@ -41,7 +41,7 @@ fn operation(operation: &Operation) -> Value {
     put("responses", responses(operation));
     put("tags", Value::Array(vec![Value::String(operation.tag.clone())]));
     if !operation.action.is_empty() {
-        put("x-kubernetes-action", fixed(operation.action));
+        put("x-kubernetes-action", static_text(operation.action));
     }
     if let Some(kind) = &operation.kind {
         put("x-kubernetes-group-version-kind", kind_value(kind));
@@ -51,30 +51,30 @@ fn operation(operation: &Operation) -> Value {
 
 fn responses(operation: &Operation) -> Value {
     let schema = match &operation.answer {
-        Answer::Text => object([("type", fixed("string"))]),
+        Answer::Text => object([("type", static_text("string"))]),
         Answer::Type(name) => Dialect::V3.reference(name),
     };
     let content = content(operation.produces, &schema);
     let mut out = Map::new();
     for code in operation.codes {
-        let (code, description) = code_text(*code);
+        let (code, description) = status_code_text(*code);
         let answer = object([("content", content.clone()), ("description", description)]);
         out.insert(Str::new_static(code), answer);
     }
-    let (code, description) = code_text(401);
+    let (code, description) = status_code_text(401);
     out.insert(Str::new_static(code), object([("description", description)]));
     Value::Object(out)
 }
 
-/// A code and its description.
-pub(super) fn code_text(code: u16) -> (&'static str, Value) {
+/// Returns a status code and its description.
+pub(super) fn status_code_text(code: u16) -> (&'static str, Value) {
     let (code, text) = match code {
         200 => ("200", "OK"),
         201 => ("201", "Created"),
         202 => ("202", "Accepted"),
         _ => ("401", "Unauthorized"),
     };
-    (code, fixed(text))
+    (code, static_text(text))
 }
 
 fn content(media: &[&'static str], schema: &Value) -> Value {
@@ -90,12 +90,12 @@ fn list(parameters: &[Parameter]) -> Value {
     let one = |parameter: &Parameter| {
         let mut out = Map::new();
         out.insert(Str::new_static("description"), text(parameter.description.clone()));
-        out.insert(Str::new_static("in"), fixed(parameter.place));
-        out.insert(Str::new_static("name"), fixed(parameter.name));
+        out.insert(Str::new_static("in"), static_text(parameter.place));
+        out.insert(Str::new_static("name"), static_text(parameter.name));
         if parameter.place == "path" {
             out.insert(Str::new_static("required"), true);
         }
-        let schema = object([("type", fixed(parameter.kind)), ("uniqueItems", true.into())]);
+        let schema = object([("type", static_text(parameter.kind)), ("uniqueItems", true.into())]);
         out.insert(Str::new_static("schema"), schema);
         Value::Object(out)
     };

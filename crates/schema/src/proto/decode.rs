@@ -1,65 +1,71 @@
-//! Protobuf message to object through its schema, in the form that decoding the same object from JSON
-//! gives: members in canonical order, what Go would not print left out.
+//! Decodes protobuf messages to objects by their schema, in the canonical form that decoding from
+//! JSON returns.
 
 use super::encode::ZERO_TIME_SECONDS;
 use super::wire::{DEPTH_MAX, ProtoError, Reader, Wire, packed};
-use crate::types::{Field, Holds, SchemaOr, Shape, Slot, Struct, Types};
-use crate::{json, text};
+use crate::types::{Field, ProtoContent, ProtoField, SchemaOr, Shape, Struct, Types};
+use crate::{json, scalar};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Map, Str, Value};
 use smallvec::{SmallVec, smallvec};
 
-/// Reads the message of a struct.
-pub(super) fn message(types: &Types, of: &Struct, bytes: &[u8]) -> Result<Map, ProtoError> {
-    Decoder { types, depth: 0 }.members(of, &[bytes])
+/// Decodes the message of a struct.
+pub(super) fn message(
+    types: &Types,
+    struct_type: &Struct,
+    bytes: &[u8],
+) -> Result<Map, ProtoError> {
+    Decoder { types, depth: 0 }.members(struct_type, &[bytes])
 }
 
-/// What was found for a member so far.
+/// What was decoded for a field so far.
 #[derive(Debug)]
-enum Found<'a> {
-    Nothing,
-    /// A scalar; the last one counts.
+enum FieldState<'a> {
+    Absent,
+    /// A scalar; the last one wins.
     Value(Value),
-    /// The pieces of a message, which count as if they were one.
+    /// The pieces of a message, which are merged.
     Pieces(Pieces<'a>),
     Items(Vec<Value>),
-    /// Entries of a map; the last one of a key counts.
+    /// Entries of a map; the last one of a key wins.
     Entries(Vec<(Str, Value)>),
 }
 
-/// Entries of a map among which keys may stand more than once.
-const ENTRIES_WITH_DUPLICATES_MAX: usize = 4_096;
+/// Number of map entries that may contain duplicate keys.
+const ENTRIES_BEFORE_DEDUP_MAX: usize = 4_096;
 
 type Pieces<'a> = SmallVec<[&'a [u8]; 1]>;
 
 struct Decoder<'t> {
     types: &'t Types,
-    /// Messages around the one at hand.
+    /// Number of enclosing messages.
     depth: usize,
 }
 
 impl<'t> Decoder<'t> {
-    /// Reads the pieces of one message.
-    fn members(&mut self, of: &Struct, pieces: &[&[u8]]) -> Result<Map, ProtoError> {
-        self.deeper()?;
-        let mut found: SmallVec<[Found<'_>; 16]> = SmallVec::new();
-        found.resize_with(of.fields.len(), || Found::Nothing);
+    /// Decodes the pieces of one message.
+    fn members(&mut self, struct_type: &Struct, pieces: &[&[u8]]) -> Result<Map, ProtoError> {
+        self.enter()?;
+        let mut states: SmallVec<[FieldState<'_>; 16]> = SmallVec::new();
+        states.resize_with(struct_type.fields.len(), || FieldState::Absent);
         for piece in pieces {
-            self.slots(of, of.message(), piece, &mut found)?;
+            self.proto_fields(struct_type, struct_type.message(), piece, &mut states)?;
         }
-        let count = found.iter().filter(|found| !matches!(found, Found::Nothing)).count();
+        let count = states.iter().filter(|state| !matches!(state, FieldState::Absent)).count();
         let mut entries = Vec::with_capacity(count);
-        for (field, found) in of.fields.iter().zip(found) {
-            let value = match found {
-                Found::Nothing => continue,
-                Found::Value(value) => value,
-                Found::Pieces(pieces) => self.whole(&field.shape, &pieces, &field.name)?,
-                Found::Items(items) => Value::Array(items),
-                Found::Entries(entries) => Value::Object(entries.into_iter().collect()),
+        for (field, state) in struct_type.fields.iter().zip(states) {
+            let value = match state {
+                FieldState::Absent => continue,
+                FieldState::Value(value) => value,
+                FieldState::Pieces(pieces) => {
+                    self.message_value(&field.shape, &pieces, &field.name)?
+                }
+                FieldState::Items(items) => Value::Array(items),
+                FieldState::Entries(entries) => Value::Object(entries.into_iter().collect()),
             };
-            if !value.is_null() && !field.is_left_out(&value) {
+            if !value.is_null() && !field.is_omitted(&value) {
                 entries.push((field.name.clone(), value));
             }
         }
@@ -67,73 +73,82 @@ impl<'t> Decoder<'t> {
         Ok(Map::from_distinct(entries))
     }
 
-    fn deeper(&mut self) -> Result<(), ProtoError> {
+    fn enter(&mut self) -> Result<(), ProtoError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX { Err(ProtoError::Depth) } else { Ok(()) }
     }
 
-    fn slots<'a>(
+    fn proto_fields<'a>(
         &mut self,
-        of: &Struct,
-        slots: &[Slot],
+        struct_type: &Struct,
+        proto_fields: &[ProtoField],
         bytes: &'a [u8],
-        found: &mut [Found<'a>],
+        states: &mut [FieldState<'a>],
     ) -> Result<(), ProtoError> {
         let mut reader = Reader::new(bytes);
         while let Some((tag, wire)) = reader.next()? {
-            let Ok(slot) = slots.binary_search_by_key(&tag, |slot| slot.tag) else { continue };
-            match &slots[slot].holds {
-                Holds::Member(at) => {
-                    let field = &of.fields[usize::from(*at)];
-                    self.member(field, wire, &mut found[usize::from(*at)])?;
+            let Ok(proto_field) =
+                proto_fields.binary_search_by_key(&tag, |proto_field| proto_field.tag)
+            else {
+                continue;
+            };
+            match &proto_fields[proto_field].content {
+                ProtoContent::Member(at) => {
+                    let field = &struct_type.fields[usize::from(*at)];
+                    self.member(field, wire, &mut states[usize::from(*at)])?;
                 }
-                Holds::Inlined(inlined) => {
-                    if !inlined.always {
-                        begin_lists(&inlined.slots, found);
+                ProtoContent::Embedded(embedded) => {
+                    if !embedded.always {
+                        start_lists(&embedded.proto_fields, states);
                     }
-                    self.slots(of, &inlined.slots, wire.bytes(&of.name)?, found)?;
+                    self.proto_fields(
+                        struct_type,
+                        &embedded.proto_fields,
+                        wire.bytes(&struct_type.name)?,
+                        states,
+                    )?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Takes in one field of a member.
+    /// Decodes one occurrence of a field.
     fn member<'a>(
         &mut self,
         field: &Field,
         wire: Wire<'a>,
-        found: &mut Found<'a>,
+        state: &mut FieldState<'a>,
     ) -> Result<(), ProtoError> {
         let name = &field.name;
         match &field.shape {
             Shape::List(list) => {
-                let mut items = match std::mem::replace(found, Found::Nothing) {
-                    Found::Items(items) => items,
+                let mut items = match std::mem::replace(state, FieldState::Absent) {
+                    FieldState::Items(items) => items,
                     _ => vec![],
                 };
                 self.item(&list.item, wire, &mut items, name)?;
-                *found = Found::Items(items);
+                *state = FieldState::Items(items);
             }
             Shape::Map(map) => {
                 let entry = self.entry(&map.value, wire.bytes(name)?, name)?;
-                match found {
-                    Found::Entries(entries) => push_entry(entries, entry),
-                    other => *other = Found::Entries(vec![entry]),
+                match state {
+                    FieldState::Entries(entries) => push_entry(entries, entry),
+                    other => *other = FieldState::Entries(vec![entry]),
                 }
             }
             shape if is_message(shape) => {
                 let bytes = wire.bytes(name)?;
-                match found {
-                    Found::Pieces(pieces) => pieces.push(bytes),
-                    other => *other = Found::Pieces(smallvec![bytes]),
+                match state {
+                    FieldState::Pieces(pieces) => pieces.push(bytes),
+                    other => *other = FieldState::Pieces(smallvec![bytes]),
                 }
             }
-            // Most scalars are zero: they are written whether they are set or not.
+            // Most scalars are zero, because unset ones are encoded too.
             shape => {
                 let value = scalar(shape, wire, name)?;
-                let is_out = field.is_left_out(&value);
-                *found = if is_out { Found::Nothing } else { Found::Value(value) };
+                let is_omitted = field.is_omitted(&value);
+                *state = if is_omitted { FieldState::Absent } else { FieldState::Value(value) };
             }
         }
         Ok(())
@@ -153,21 +168,21 @@ impl<'t> Decoder<'t> {
                 }
             }
             (shape, wire) if is_message(shape) => {
-                items.push(self.whole(shape, &[wire.bytes(name)?], name)?);
+                items.push(self.message_value(shape, &[wire.bytes(name)?], name)?);
             }
             (shape, wire) => items.push(scalar(shape, wire, name)?),
         }
         Ok(())
     }
 
-    /// A map's entry: field 1 is the key, field 2 the value.
+    /// Decodes a map entry: field 1 is the key, field 2 the value.
     fn entry(
         &mut self,
         shape: &Shape,
         bytes: &[u8],
         name: &str,
     ) -> Result<(Str, Value), ProtoError> {
-        self.deeper()?;
+        self.enter()?;
         let mut key = Str::default();
         let mut pieces = Pieces::new();
         let mut value = None;
@@ -184,8 +199,8 @@ impl<'t> Decoder<'t> {
         }
         let value = match (shape, value) {
             (_, Some(value)) => value,
-            (Shape::List(list), None) => self.wrapped(&list.item, &pieces, name)?,
-            (shape, None) if is_message(shape) => self.whole(shape, &pieces, name)?,
+            (Shape::List(list), None) => self.wrapped_list(&list.item, &pieces, name)?,
+            (shape, None) if is_message(shape) => self.message_value(shape, &pieces, name)?,
             (Shape::Bool, None) => Value::Bool(false),
             (Shape::Int32 | Shape::Int64 | Shape::Double, None) => Value::Int(0),
             (_, None) => Value::String(Str::default()),
@@ -194,9 +209,14 @@ impl<'t> Decoder<'t> {
         Ok((key, value))
     }
 
-    /// A list that stands in a message of its own, as field 1.
-    fn wrapped(&mut self, item: &Shape, pieces: &[&[u8]], name: &str) -> Result<Value, ProtoError> {
-        self.deeper()?;
+    /// Decodes a list in a wrapper message, as field 1.
+    fn wrapped_list(
+        &mut self,
+        item: &Shape,
+        pieces: &[&[u8]],
+        name: &str,
+    ) -> Result<Value, ProtoError> {
+        self.enter()?;
         let mut items = vec![];
         for piece in pieces {
             let mut reader = Reader::new(piece);
@@ -210,8 +230,13 @@ impl<'t> Decoder<'t> {
         Ok(Value::Array(items))
     }
 
-    /// A value whose protobuf form is a message.
-    fn whole(&mut self, shape: &Shape, pieces: &[&[u8]], name: &str) -> Result<Value, ProtoError> {
+    /// Decodes a value whose protobuf form is a message.
+    fn message_value(
+        &mut self,
+        shape: &Shape,
+        pieces: &[&[u8]],
+        name: &str,
+    ) -> Result<Value, ProtoError> {
         match shape {
             Shape::Struct(id) => {
                 let types: &'t Types = self.types;
@@ -220,7 +245,7 @@ impl<'t> Decoder<'t> {
             Shape::SchemaOr(second, id) => {
                 self.schema_or(*second, &Shape::Struct(*id), pieces, name)
             }
-            _ => special(shape, pieces, name),
+            _ => special_message(shape, pieces, name),
         }
     }
 
@@ -249,7 +274,7 @@ impl<'t> Decoder<'t> {
             }
         }
         match second {
-            _ if !one.is_empty() => self.whole(schema, &one, name),
+            _ if !one.is_empty() => self.message_value(schema, &one, name),
             SchemaOr::Bool => Ok(Value::Bool(allows)),
             _ if items.is_empty() => Ok(Value::Null),
             _ => Ok(Value::Array(items)),
@@ -257,13 +282,13 @@ impl<'t> Decoder<'t> {
     }
 }
 
-/// Marks the lists of a message that stands although it is empty.
-fn begin_lists(slots: &[Slot], found: &mut [Found<'_>]) {
-    for slot in slots {
-        if let Holds::Member(at) = &slot.holds
-            && let place @ Found::Nothing = &mut found[usize::from(*at)]
+/// Sets the lists of a message that is present to empty.
+fn start_lists(proto_fields: &[ProtoField], states: &mut [FieldState<'_>]) {
+    for proto_field in proto_fields {
+        if let ProtoContent::Member(at) = &proto_field.content
+            && let place @ FieldState::Absent = &mut states[usize::from(*at)]
         {
-            *place = Found::Items(vec![]);
+            *place = FieldState::Items(vec![]);
         }
     }
 }
@@ -297,21 +322,21 @@ fn scalar(shape: &Shape, wire: Wire<'_>, name: &str) -> Result<Value, ProtoError
         (Shape::String | Shape::Formatted, Wire::Bytes(bytes)) => Ok(Value::String(string(bytes))),
         (Shape::Bytes, Wire::Bytes(bytes)) => Ok(Value::from(STANDARD.encode(bytes))),
         (Shape::Bool, Wire::Varint(number)) => Ok(Value::Bool(number != 0)),
-        // As in Go, the high bits of a number that is too large are lost.
+        // Like Go, truncates a number that is too large.
         (Shape::Int32, Wire::Varint(number)) => Ok(Value::Int(i64::from(number as i32))),
         (Shape::Int64, Wire::Varint(number)) => Ok(Value::Int(number as i64)),
         (Shape::Double, Wire::Fixed64(bits)) => {
             let number = f64::from_bits(bits);
             if !number.is_finite() {
-                return Err(content(name, "a number that is not finite"));
+                return Err(content_error(name, "a number that is not finite"));
             }
-            Ok(text::double(number))
+            Ok(scalar::double(number))
         }
-        (_, wire) => Err(wire.wrong(name)),
+        (_, wire) => Err(wire.wrong_type(name)),
     }
 }
 
-/// Text that is not UTF-8 is read as JSON decoding reads it.
+/// Invalid UTF-8 is replaced, as JSON decoding does.
 fn string(bytes: &[u8]) -> Str {
     match std::str::from_utf8(bytes) {
         Ok(text) => Str::new(text),
@@ -319,23 +344,23 @@ fn string(bytes: &[u8]) -> Str {
     }
 }
 
-fn content(name: &str, why: impl Into<String>) -> ProtoError {
+fn content_error(name: &str, why: impl Into<String>) -> ProtoError {
     ProtoError::Content(name.to_owned(), why.into())
 }
 
-/// Adds an entry of a map. Before a long list would grow, keys that stand in it more than once are made one: an
-/// empty entry is two bytes of a body.
+/// Adds a map entry. Before a long list would grow, duplicate keys are removed, because an empty
+/// entry takes only two bytes of a body.
 fn push_entry(entries: &mut Vec<(Str, Value)>, entry: (Str, Value)) {
-    if entries.len() == entries.capacity() && entries.len() >= ENTRIES_WITH_DUPLICATES_MAX {
+    if entries.len() == entries.capacity() && entries.len() >= ENTRIES_BEFORE_DEDUP_MAX {
         let distinct: Map = std::mem::take(entries).into_iter().collect();
         *entries = distinct.into_iter().collect();
-        entries.reserve(entries.len().max(ENTRIES_WITH_DUPLICATES_MAX));
+        entries.reserve(entries.len().max(ENTRIES_BEFORE_DEDUP_MAX));
     }
     entries.push(entry);
 }
 
-/// A message whose JSON form is no map of its fields.
-fn special(shape: &Shape, pieces: &[&[u8]], name: &str) -> Result<Value, ProtoError> {
+/// Decodes a message whose JSON form is not an object of its fields.
+fn special_message(shape: &Shape, pieces: &[&[u8]], name: &str) -> Result<Value, ProtoError> {
     let (mut numbers, mut bytes): ([u64; 2], &[u8]) = ([0; 2], &[]);
     let text_tag = if matches!(shape, Shape::IntOrString) { 3 } else { 1 };
     let takes_numbers =
@@ -357,26 +382,25 @@ fn special(shape: &Shape, pieces: &[&[u8]], name: &str) -> Result<Value, ProtoEr
         Shape::MicroTime => time(numbers[0] as i64, numbers[1] as i32, true, name),
         Shape::Duration => Ok(Value::from(GoDuration(numbers[0] as i64).to_string())),
         Shape::Quantity if bytes.is_empty() => Ok(Value::from("0")),
-        Shape::Quantity => {
-            text::quantity(&Value::String(string(bytes))).map_err(|error| content(name, error.0))
-        }
+        Shape::Quantity => scalar::quantity(&Value::String(string(bytes)))
+            .map_err(|error| content_error(name, error.0)),
         Shape::IntOrString => match numbers[0] {
             0 => Ok(Value::Int(i64::from(numbers[1] as i32))),
             1 => Ok(Value::String(string(bytes))),
-            _ => Err(content(name, "impossible IntOrString.Type")),
+            _ => Err(content_error(name, "impossible IntOrString.Type")),
         },
         _ if bytes.is_empty() => Ok(Value::Null),
         _ => match json::parse(bytes) {
             Ok(parsed) if matches!(shape, Shape::RawExtension) => {
-                Ok(json::kept(bytes, parsed.value))
+                Ok(json::raw_from_text(bytes, parsed.value))
             }
             Ok(parsed) => Ok(parsed.value),
-            Err(error) => Err(content(name, error.to_string())),
+            Err(error) => Err(content_error(name, error.to_string())),
         },
     }
 }
 
-/// Seconds of 10000-01-01T00:00:00Z, the first point that RFC 3339 cannot say.
+/// Seconds of 10000-01-01T00:00:00Z, the first time that RFC 3339 cannot represent.
 const END_SECONDS: i64 = 253_402_300_800;
 /// Seconds of 0000-01-01T00:00:00Z.
 const BEGIN_SECONDS: i64 = -62_167_219_200;
@@ -387,7 +411,7 @@ fn time(seconds: i64, nanos: i32, micro: bool, name: &str) -> Result<Value, Prot
         return Ok(Value::Null);
     }
     if !(BEGIN_SECONDS..END_SECONDS).contains(&time.seconds) {
-        return Err(content(name, "year outside of range [0,9999]"));
+        return Err(content_error(name, "year outside of range [0,9999]"));
     }
     let text = if micro { time.micro().to_string() } else { time.to_string() };
     Ok(Value::from(text))

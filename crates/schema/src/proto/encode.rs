@@ -1,9 +1,9 @@
-//! Object to protobuf message through its schema, as Go's generated marshallers write it: fields in the
-//! order of their tags, scalars and structs that are no pointers always, maps sorted by key.
+//! Encodes objects to protobuf messages by their schema, as Go's generated marshallers do: fields
+//! in order of their tags, scalars and non-pointer structs always, maps sorted by key.
 
 use super::wire::{begin, end, put_bytes, put_key, put_nested, put_varint};
 use crate::json::write_value;
-use crate::types::{Field, Holds, Presence, SchemaOr, Shape, Slot, Struct, Types};
+use crate::types::{Field, Presence, ProtoContent, ProtoField, SchemaOr, Shape, Struct, Types};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_meta::time::{GoDuration, Timestamp};
@@ -11,10 +11,10 @@ use keelson_meta::{Map, Value};
 use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
-/// A value that is not of its schema's type, so that it has no protobuf form.
+/// A value of a wrong type, which has no protobuf form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// JSON name of the member.
+    /// JSON name of the field.
     pub field: String,
 }
 
@@ -33,12 +33,12 @@ impl std::error::Error for Mismatch {}
 /// Appends the message of a struct.
 pub(super) fn message(
     types: &Types,
-    of: &Struct,
+    struct_type: &Struct,
     map: &Map,
     out: &mut Vec<u8>,
 ) -> Result<(), Mismatch> {
     let mut encoder = Encoder { types, out, mismatch: None };
-    encoder.members(of, map);
+    encoder.members(struct_type, map);
     match encoder.mismatch {
         Some(field) => Err(Mismatch { field }),
         None => Ok(()),
@@ -48,40 +48,45 @@ pub(super) fn message(
 /// Seconds of Go's zero time, 0001-01-01T00:00:00Z.
 pub(super) const ZERO_TIME_SECONDS: i64 = -62_135_596_800;
 
-/// The values of a struct's members, at the places of its fields.
-type Given<'v> = SmallVec<[Option<&'v Value>; 32]>;
+/// The values of a struct's fields, by field index.
+type MemberValues<'v> = SmallVec<[Option<&'v Value>; 32]>;
 
 struct Encoder<'a> {
     types: &'a Types,
     out: &'a mut Vec<u8>,
-    /// The first member whose value did not fit. The bytes are worthless then.
+    /// The first field with a value of a wrong type. The output must be discarded then.
     mismatch: Option<String>,
 }
 
 impl Encoder<'_> {
-    fn members(&mut self, of: &Struct, map: &Map) {
-        let mut given: Given<'_> = smallvec![None; of.fields.len()];
+    fn members(&mut self, struct_type: &Struct, map: &Map) {
+        let mut values: MemberValues<'_> = smallvec![None; struct_type.fields.len()];
         let mut near = 0;
         for (key, value) in map.iter() {
-            if let Some(at) = of.position_near(near, key) {
+            if let Some(at) = struct_type.position_near(near, key) {
                 near = at;
-                given[at] = Some(value).filter(|value| !value.is_null());
+                values[at] = Some(value).filter(|value| !value.is_null());
             }
         }
-        self.slots(of, of.message(), &given);
+        self.proto_fields(struct_type, struct_type.message(), &values);
     }
 
-    fn slots(&mut self, of: &Struct, slots: &[Slot], given: &[Option<&Value>]) {
-        for slot in slots {
-            match &slot.holds {
-                Holds::Member(at) => {
+    fn proto_fields(
+        &mut self,
+        struct_type: &Struct,
+        proto_fields: &[ProtoField],
+        values: &[Option<&Value>],
+    ) {
+        for proto_field in proto_fields {
+            match &proto_field.content {
+                ProtoContent::Member(at) => {
                     let at = usize::from(*at);
-                    self.member(slot.tag, &of.fields[at], given[at]);
+                    self.member(proto_field.tag, &struct_type.fields[at], values[at]);
                 }
-                Holds::Inlined(inlined) => {
-                    if inlined.always || is_any_given(&inlined.slots, given) {
-                        let start = self.begin(slot.tag);
-                        self.slots(of, &inlined.slots, given);
+                ProtoContent::Embedded(embedded) => {
+                    if embedded.always || has_values(&embedded.proto_fields, values) {
+                        let start = self.begin(proto_field.tag);
+                        self.proto_fields(struct_type, &embedded.proto_fields, values);
                         end(start, self.out);
                     }
                 }
@@ -137,13 +142,13 @@ impl Encoder<'_> {
         }
     }
 
-    /// Shapes whose JSON form is text with rules of its own.
+    /// Writes types with a text form of their own.
     fn text(&mut self, tag: u32, shape: &Shape, value: &Value, name: &str) {
         let fits = match (shape, value) {
             (Shape::Bytes, Value::String(text)) => {
                 let start = self.begin(tag);
                 let at = self.out.len();
-                // Four characters make three bytes.
+                // Four base64 characters are three bytes.
                 self.out.resize(at + text.len().div_ceil(4) * 3, 0);
                 let decoded = STANDARD.decode_slice(text.as_bytes(), &mut self.out[at..]);
                 self.out.truncate(at + decoded.as_ref().copied().unwrap_or_default());
@@ -184,7 +189,7 @@ impl Encoder<'_> {
         let start = self.begin(tag);
         if time != Timestamp::new(ZERO_TIME_SECONDS, 0) {
             self.varint(1, time.seconds as u64);
-            // MicroTime keeps microseconds; nanoseconds below them are not written.
+            // MicroTime has microseconds; nanoseconds are truncated.
             self.varint(2, u64::from(time.nanos / 1000 * 1000));
         }
         end(start, self.out);
@@ -200,7 +205,7 @@ impl Encoder<'_> {
         true
     }
 
-    /// Entries are messages of a key and a value, in the order of the keys' bytes.
+    /// Writes map entries, messages of a key and a value, sorted by the bytes of the keys.
     fn map(&mut self, tag: u32, shape: &Shape, map: &Map, name: &str) {
         let mut entries: SmallVec<[_; 16]> = map.iter().collect();
         if !entries.is_sorted_by(|a, b| a.0 <= b.0) {
@@ -210,7 +215,7 @@ impl Encoder<'_> {
             let start = self.begin(tag);
             put_bytes(1, key.as_bytes(), self.out);
             match shape {
-                // A list cannot be a map's value: it stands in a message of its own, as field 1.
+                // A map value cannot be repeated: a list is wrapped in a message, as field 1.
                 Shape::List(_) => {
                     let list = self.begin(2);
                     self.value(1, shape, value, name);
@@ -245,7 +250,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// What Go writes for a value that is no pointer and was not set.
+    /// Writes what Go writes for an unset value that is not a pointer.
     fn zero(&mut self, tag: u32, shape: &Shape) {
         match shape {
             Shape::String | Shape::Formatted => put_bytes(tag, b"", self.out),
@@ -285,9 +290,9 @@ impl Encoder<'_> {
     }
 }
 
-fn is_any_given(slots: &[Slot], given: &[Option<&Value>]) -> bool {
-    slots.iter().any(|slot| match &slot.holds {
-        Holds::Member(at) => given[usize::from(*at)].is_some(),
-        Holds::Inlined(inlined) => is_any_given(&inlined.slots, given),
+fn has_values(proto_fields: &[ProtoField], values: &[Option<&Value>]) -> bool {
+    proto_fields.iter().any(|proto_field| match &proto_field.content {
+        ProtoContent::Member(at) => values[usize::from(*at)].is_some(),
+        ProtoContent::Embedded(embedded) => has_values(&embedded.proto_fields, values),
     })
 }

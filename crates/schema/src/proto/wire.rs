@@ -1,34 +1,34 @@
-//! The primitive layer of protobuf: varints, keys, lengths, and fields read one by one.
+//! The protobuf wire format: varints, keys, lengths, fields.
 
 use std::fmt;
 
-/// Levels of nested messages that are read.
+/// Maximum nesting of messages.
 pub const DEPTH_MAX: usize = 100;
 
-/// Why bytes are not the protobuf message that was expected.
+/// Why bytes are not the expected protobuf message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProtoError {
     /// The `k8s\0` prefix is missing.
     Prefix,
-    /// Nothing is there.
+    /// The input is empty.
     Empty,
     /// Nothing follows the prefix.
     EmptyBody,
-    /// The bytes end within a field.
+    /// The input ends within a field.
     End,
     /// A varint of more than 64 bits.
     Overflow,
-    /// A field number of 0, or above what 29 bits hold.
+    /// An invalid field number: 0 or more than 29 bits.
     Tag(u64),
-    /// An end of a group that was not begun.
+    /// An end-group key without a start.
     EndGroup,
-    /// A wire type that does not exist.
+    /// An unknown wire type.
     WireType(u8),
-    /// A field whose wire type does not fit its type: (wire type, JSON name).
+    /// A field with a wrong wire type: (wire type, JSON name).
     WrongType(u8, String),
-    /// More than [`DEPTH_MAX`] levels.
+    /// Nesting exceeds [`DEPTH_MAX`].
     Depth,
-    /// Text or raw bytes within the message that cannot be read: (JSON name, words).
+    /// Invalid content of a field: (JSON name, reason).
     Content(String, String),
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for ProtoError {
 
 impl std::error::Error for ProtoError {}
 
-/// The content of one field.
+/// The value of one field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wire<'a> {
     /// Wire type 0.
@@ -83,24 +83,24 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// The error of a field that should be of another wire type.
-    pub fn wrong(self, name: &str) -> ProtoError {
+    /// Returns the error for a wrong wire type.
+    pub fn wrong_type(self, name: &str) -> ProtoError {
         ProtoError::WrongType(self.number(), name.to_owned())
     }
 
-    /// A whole number.
+    /// Returns the varint, or an error for another wire type.
     pub fn varint(self, name: &str) -> Result<u64, ProtoError> {
         match self {
             Wire::Varint(number) => Ok(number),
-            other => Err(other.wrong(name)),
+            other => Err(other.wrong_type(name)),
         }
     }
 
-    /// Text, bytes or a message.
+    /// Returns text, bytes or a message, or an error for another wire type.
     pub fn bytes(self, name: &str) -> Result<&'a [u8], ProtoError> {
         match self {
             Wire::Bytes(bytes) => Ok(bytes),
-            other => Err(other.wrong(name)),
+            other => Err(other.wrong_type(name)),
         }
     }
 }
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// The next field: number and content.
+    /// Reads the next field: number and value.
     #[inline]
     pub fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>, ProtoError> {
         if self.rest.is_empty() {
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Goes past the end of the group whose start was just read.
+    /// Skips a group whose start was just read.
     fn skip_group(&mut self) -> Result<(), ProtoError> {
         let mut depth = 1_usize;
         while depth > 0 {
@@ -204,7 +204,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The numbers of a packed repeated field.
+/// Decodes a packed repeated field.
 pub(super) fn packed(bytes: &[u8]) -> Result<Vec<u64>, ProtoError> {
     let mut reader = Reader::new(bytes);
     let mut out = vec![];
@@ -223,7 +223,7 @@ pub(super) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Bytes of a varint.
+/// Returns the length of a varint.
 pub(super) fn varint_len(number: u64) -> usize {
     let bits = 64 - (number | 1).leading_zeros() as usize;
     bits.div_ceil(7)
@@ -241,8 +241,8 @@ pub(super) fn put_bytes(tag: u32, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a field whose content is what `write` appends. The length in front is a byte at first; a
-/// longer one moves the content.
+/// Appends a length-delimited field whose content `write` appends. One byte is reserved for the
+/// length; a longer length moves the content.
 pub(super) fn put_nested(tag: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     put_key(tag, 2, out);
     let at = begin(out);
@@ -250,13 +250,13 @@ pub(super) fn put_nested(tag: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Ve
     end(at, out);
 }
 
-/// Begins content with a length in front; gives what [`end`] needs.
+/// Begins length-delimited content. Returns the start offset for [`end`].
 pub(super) fn begin(out: &mut Vec<u8>) -> usize {
     out.push(0);
     out.len()
 }
 
-/// Ends content that began at `start`.
+/// Ends length-delimited content that began at `start`.
 pub(super) fn end(start: usize, out: &mut Vec<u8>) {
     let length = out.len() - start;
     if length < 0x80 {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_fields_are_told_apart() {
+    fn malformed_fields_have_distinct_errors() {
         let check = |bytes: &[u8], want: ProtoError| {
             let mut reader = Reader::new(bytes);
             let got = loop {

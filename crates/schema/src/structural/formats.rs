@@ -1,11 +1,12 @@
-//! The formats of texts that upstream checks (kube-openapi `pkg/validation/strfmt`); others mean nothing.
+//! The string formats that upstream validates (kube-openapi `pkg/validation/strfmt`). All other
+//! formats are ignored.
 
 use keelson_meta::{Timestamp, ip, names};
 use regex::Regex;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{LazyLock, OnceLock};
 
-/// Formats that are patterns.
+/// Formats that are defined by a pattern.
 const FORMATS: &[(&str, &str)] = &[
     ("go duration", r"^[+-]?((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+$"),
     (
@@ -31,23 +32,23 @@ const FORMATS: &[(&str, &str)] = &[
     ("ssn", r"^\d{3}[- ]?\d{2}[- ]?\d{4}$"),
 ];
 
-/// Each is compiled when a text is first compared with it: together they take megabytes.
+/// Compiled on first use; together they take megabytes.
 static PATTERNS: LazyLock<Vec<OnceLock<Option<Regex>>>> =
     LazyLock::new(|| FORMATS.iter().map(|_| OnceLock::new()).collect());
 
-/// Whether a text matches the pattern of a format; `None`: the format has none.
+/// Whether a text matches the pattern of a format. Returns `None` for a format without a pattern.
 fn matches(format: &str, text: &str) -> Option<bool> {
     let at = FORMATS.iter().position(|(name, _)| *name == format)?;
     let regex = PATTERNS[at].get_or_init(|| super::regex(FORMATS[at].1));
     regex.as_ref().map(|regex| regex.is_match(text))
 }
 
-/// Whether a format is one of those that are checked.
+/// Whether a format is validated.
 pub(super) fn is_known(format: &str) -> bool {
     FORMATS.iter().any(|(name, _)| *name == format) || has(format, "").is_some()
 }
 
-/// Whether a text has a format; `None`: the format is unknown.
+/// Whether a text has a format. Returns `None` for an unknown format.
 pub(super) fn has(format: &str, text: &str) -> Option<bool> {
     if format != "hostname"
         && let Some(matches) = matches(format, text)
@@ -79,12 +80,12 @@ fn is_date(text: &str) -> bool {
     text.len() == 10 && Timestamp::parse(&format!("{text}T00:00:00Z")).is_ok()
 }
 
-/// Strict RFC 3339, upper or lower case.
+/// Strict RFC 3339, in upper or lower case.
 fn is_date_time(text: &str) -> bool {
     Timestamp::parse(&text.to_ascii_uppercase()).is_ok()
 }
 
-/// Go's durations, and some words of time (`3 days`).
+/// Go durations, and amounts of a unit such as `3 days`.
 fn is_duration(text: &str) -> bool {
     text == "0"
         || ["go duration", "words of time"].iter().any(|name| matches(name, text) == Some(true))

@@ -1,10 +1,10 @@
-//! Faults of objects as kube-apiserver 1.36 reports them.
+//! Validation errors of objects, as kube-apiserver 1.36 reports them.
 
 use super::*;
 use keelson_meta::{GroupVersionKind, value};
 
 #[test]
-fn classes_of_patterns_are_of_ascii_only() {
+fn pattern_classes_match_only_ascii() {
     let check = |pattern: &str, text: &str, expected: bool| {
         let found = regex(pattern).map(|regex| regex.is_match(text));
         assert_eq!(found, Some(expected), "{pattern} on {text}");
@@ -22,13 +22,13 @@ fn classes_of_patterns_are_of_ascii_only() {
     assert!(regex(r"a\Z").is_none() && regex("(?=a)").is_none());
 }
 
-/// Faults as kube-apiserver 1.36 tells them.
+/// Expected errors are those of kube-apiserver 1.36.
 #[test]
-fn formats_of_other_types_and_unknown_ones_do_not_count() {
+fn unknown_formats_and_those_of_other_types_are_ignored() {
     let check = |schema: Value, given: Value, expected: &[&str]| {
         let schema = value!({"type": "object", "properties": {"f": (schema)}});
         let object: Map = [(Str::from("f"), given)].into_iter().collect();
-        let faults = Structural::read(Some(&schema)).of_objects().validate(&object, None);
+        let faults = Structural::read(Some(&schema)).for_objects().validate(&object, None);
         let messages: Vec<String> = faults.iter().map(|fault| fault.to_string()).collect();
         let expected: Vec<String> = expected.iter().map(|why| format!("f: {why}")).collect();
         assert_eq!(messages, expected, "{schema:?}");
@@ -57,9 +57,9 @@ fn formats_of_other_types_and_unknown_ones_do_not_count() {
     check(either("date-time"), "aaa".into(), &[&of("date-time", "aaa")]);
 }
 
-/// As kube-apiserver 1.36 tells it: doubles are looked for only among objects.
+/// As in kube-apiserver 1.36, duplicates are only searched among objects.
 #[test]
-fn items_of_a_map_that_are_no_objects_are_told_of() {
+fn non_object_items_of_a_list_map_are_reported() {
     let schema = value!({"type": "object", "properties": {"f": {"type": "array",
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
         "items": {"type": "object", "properties": {"k": {"type": "string"}}}}}});
@@ -76,10 +76,10 @@ fn items_of_a_map_that_are_no_objects_are_told_of() {
     assert_eq!(messages, [typed(0), typed(1), other.to_owned()]);
 }
 
-/// Checks the faults of an object whose schema is that of the whole object.
+/// Checks the errors of an object; `schema` is that of the whole object.
 fn check_object(schema: &Value, object: Value, expected: &[&str]) {
     let Value::Object(object) = object else { panic!("not an object") };
-    let faults = Structural::read(Some(schema)).of_objects().validate(&object, None);
+    let faults = Structural::read(Some(schema)).for_objects().validate(&object, None);
     let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
     assert_eq!(faults, expected, "{schema:?}");
 }
@@ -90,7 +90,7 @@ fn check_spec(schema: Value, spec: Value, expected: &[&str]) {
 }
 
 #[test]
-fn faults_are_in_the_order_of_upstreams_validators() {
+fn errors_are_in_upstream_order() {
     let text = value!({"type": "string", "enum": ["x"], "minLength": 5, "pattern": "^b",
         "format": "date", "anyOf": [{"minLength": 9}]});
     let any = "<nil>: Invalid value: \"\": \"spec\" must validate at least one schema (anyOf)";
@@ -122,7 +122,7 @@ fn faults_are_in_the_order_of_upstreams_validators() {
 }
 
 #[test]
-fn of_failed_alternatives_the_faults_of_the_closest_one_are_reported() {
+fn errors_of_the_best_matching_alternative_are_reported() {
     let one = value!({"type": "object", "oneOf": [{"required": ["x"]},
         {"required": ["a"], "properties": {"a": {"required": ["k"], "properties": {"k": {"enum": ["Q"]}}}}},
         {"properties": {"a": {"properties": {"v": {"properties": {"z": {"enum": ["Q"]}}}}}}}],
@@ -144,7 +144,7 @@ fn of_failed_alternatives_the_faults_of_the_closest_one_are_reported() {
 }
 
 #[test]
-fn kind_api_version_and_metadata_are_held_to_the_schema() {
+fn kind_api_version_and_metadata_are_validated_by_the_schema() {
     let schema = value!({"type": "object", "properties": {"kind": {"type": "string", "enum": ["x"]},
         "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 1}}}}});
     let faults = [
@@ -155,7 +155,7 @@ fn kind_api_version_and_metadata_are_held_to_the_schema() {
 }
 
 #[test]
-fn equal_faults_are_reported_once() {
+fn equal_errors_are_reported_once() {
     let schema = value!({"type": "object", "required": ["a", "a"]});
     check_object(&schema, value!({}), &["a: Required value"]);
 }
@@ -169,7 +169,7 @@ fn the_type_of_a_whole_object_is_checked() {
 }
 
 #[test]
-fn null_is_never_one_of_an_enum() {
+fn null_never_matches_an_enum() {
     let of = |list: Value| value!({"type": "string", "nullable": true, "enum": (list)});
     let fault = "spec: Unsupported value: null: supported values: ";
     check_spec(of(value!(["x"])), Value::Null, &[&format!("{fault}\"x\"")]);
@@ -186,13 +186,13 @@ fn members_are_forbidden_where_additional_properties_is_false() {
 }
 
 #[test]
-fn empty_text_is_not_of_format_byte() {
+fn empty_string_does_not_have_format_byte() {
     let schema = value!({"type": "string", "format": "byte"});
     let fault = "spec: Invalid value: \"\": spec in body must be of type byte: \"\"";
     check_spec(schema, "".into(), &[fault]);
 }
 
-/// Of a definition's nullable members, null is stored; other nulls are dropped.
+/// Null is stored for nullable fields; other nulls are dropped.
 #[test]
 fn null_is_kept_where_the_schema_is_nullable() {
     let object = value!({"type": "object", "properties": {"x": {"type": "string"}}});
@@ -211,7 +211,7 @@ fn null_is_kept_where_the_schema_is_nullable() {
     let given = value!({"kept": null, "dropped": null, "items": [null], "values": {"a": null},
         "others": {"a": null}, "any": {"a": null}});
     let schema = Structural::read(Some(&schema)).schema(GroupVersionKind::new("g", "v1", "K"));
-    let decoded = crate::decode::conform(&schema, given).expect("of the type");
+    let decoded = crate::decode::canonicalize(&schema, given).expect("of the type");
     let mut text = vec![];
     crate::json::encode(&schema, &decoded.object, &mut text);
     let text = String::from_utf8(text).expect("UTF-8");
@@ -219,14 +219,14 @@ fn null_is_kept_where_the_schema_is_nullable() {
     assert!(text.ends_with(kept), "{text}");
 }
 
-/// A compiled pattern takes some 20 kB, so that a definition keeps only those that are used.
+/// A compiled pattern takes about 20 kB, so only those in use are kept.
 #[test]
-fn a_pattern_is_compiled_when_a_text_is_compared_with_it() {
+fn patterns_are_compiled_on_first_use() {
     let schema = value!({"type": "object", "properties": {
         "a": {"type": "string", "pattern": "^a+$"}, "b": {"type": "string", "pattern": "^b+$"}}});
-    let read = Structural::read(Some(&schema)).of_objects();
+    let read = Structural::read(Some(&schema)).for_objects();
     let is_compiled = |name: &str| {
-        let pattern = read.root.property(name)?.checks.as_ref()?.pattern.as_ref()?;
+        let pattern = read.root.property(name)?.validation.as_ref()?.pattern.as_ref()?;
         Some(pattern.regex.get().is_some())
     };
     assert_eq!((is_compiled("a"), is_compiled("b")), (Some(false), Some(false)));
@@ -237,9 +237,9 @@ fn a_pattern_is_compiled_when_a_text_is_compared_with_it() {
     assert_eq!((is_compiled("a"), is_compiled("b")), (Some(true), Some(false)));
 }
 
-/// As kube-apiserver 1.36 answers.
+/// Expected errors are those of kube-apiserver 1.36.
 #[test]
-fn bounds_that_are_no_numbers_of_the_type_are_told_and_compared_as_any_number() {
+fn bounds_of_another_type_are_reported_and_compared_as_floats() {
     let of_type = |what: &str| {
         format!(
             "<nil>: Invalid value: \"\": {what} must be of type integer (default format) in spec"
@@ -250,24 +250,24 @@ fn bounds_that_are_no_numbers_of_the_type_are_told_and_compared_as_any_number() 
         let schema: Map = schema.into_iter().map(|(key, value)| (Str::from(key), value)).collect();
         check_spec(Value::Object(schema), given, expected);
     };
-    let told = of_type("MultipleOf value");
+    let reported = of_type("MultipleOf value");
     let fault = "spec: Invalid value: 3: spec in body should be a multiple of 2.5";
-    check("multipleOf", 2.5.into(), 3.into(), &[&told, fault]);
-    check("multipleOf", 2.5.into(), 5.into(), &[&told]);
-    // Near enough, by JSON's measure of whole numbers.
-    check("multipleOf", 2.5.into(), 2_147_483_648_i64.into(), &[&told]);
+    check("multipleOf", 2.5.into(), 3.into(), &[&reported, fault]);
+    check("multipleOf", 2.5.into(), 5.into(), &[&reported]);
+    // Close enough to a multiple, by upstream's tolerance.
+    check("multipleOf", 2.5.into(), 2_147_483_648_i64.into(), &[&reported]);
     let fault =
         "spec: Invalid value: 2.147483648e+09: spec in body should be less than or equal to 0.5";
-    let told = of_type("Maximum boundary value");
-    check("maximum", 0.5.into(), 2_147_483_648_i64.into(), &[&told, fault]);
+    let reported = of_type("Maximum boundary value");
+    check("maximum", 0.5.into(), 2_147_483_648_i64.into(), &[&reported, fault]);
 }
 
-/// As kube-apiserver 1.36 refuses defaults.
+/// Expected errors are those of kube-apiserver 1.36.
 #[test]
-fn a_default_is_not_of_a_format_that_its_type_does_not_have() {
+fn format_of_a_default_must_belong_to_its_type() {
     let check = |format: &str, given: Value, expected: &str| {
         let schema = value!({"type": "integer", "format": (format)});
-        let faults = Structural::read(Some(&schema)).of_defaults().check_default(&given);
+        let faults = Structural::read(Some(&schema)).for_defaults().check_default(&given);
         let details: Vec<&str> = faults.iter().map(|fault| fault.detail.as_str()).collect();
         assert!(details.contains(&expected), "{format}: {details:?}");
     };
@@ -278,21 +278,21 @@ fn a_default_is_not_of_a_format_that_its_type_does_not_have() {
 }
 
 #[test]
-fn a_value_of_a_map_at_the_root_is_named_with_a_dot() {
+fn path_of_a_root_map_value_begins_with_a_dot() {
     let schema = value!({"type": "object", "additionalProperties": {"type": "integer"}});
-    let faults = Structural::read(Some(&schema)).of_defaults().check_default(&value!({"a": "x"}));
+    let faults = Structural::read(Some(&schema)).for_defaults().check_default(&value!({"a": "x"}));
     let details: Vec<&str> = faults.iter().map(|fault| fault.detail.as_str()).collect();
     assert_eq!(details, [".a in body must be of type integer: \"string\""]);
 }
 
-/// As kube-apiserver 1.36 prunes them, and warns.
+/// kube-apiserver 1.36 prunes these members and warns.
 #[test]
-fn objects_that_stand_for_a_number_or_text_are_emptied() {
+fn objects_in_place_of_scalars_lose_their_members() {
     let schema = value!({"type": "object", "properties": {
         "q": {"x-kubernetes-int-or-string": true}, "t": {"type": "string", "format": "date-time"}}});
     let schema = Structural::read(Some(&schema)).schema(GroupVersionKind::new("x.com", "v1", "W"));
     let given = value!({"q": [{"a": 1}, 5.5], "t": {"b": 1}});
-    let decoded = crate::decode::conform(&schema, given).unwrap();
-    assert_eq!(decoded.strict, ["unknown field \"q[0].a\"", "unknown field \"t.b\""]);
+    let decoded = crate::decode::canonicalize(&schema, given).unwrap();
+    assert_eq!(decoded.strict_errors, ["unknown field \"q[0].a\"", "unknown field \"t.b\""]);
     assert_eq!(decoded.object.root.get("q"), Some(&value!([{}, 5.5])));
 }

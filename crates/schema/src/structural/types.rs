@@ -1,6 +1,6 @@
-//! The engine's types of a structural schema.
+//! Converts a structural schema to a [`Schema`].
 
-use super::{Additional, LazyStructural, ListType, Node, Structural, Type};
+use super::{AdditionalProperties, LazyStructural, ListType, Node, Structural, Type};
 use crate::catalogue::Catalogue;
 use crate::types::{
     Field, ListKind, ListShape, MapShape, Presence, Schema, Shape, SharedTypes, Struct, StructId,
@@ -10,50 +10,56 @@ use keelson_meta::{GroupVersionKind, Str};
 use std::sync::Arc;
 
 impl Structural {
-    /// The type by which objects of this kind are decoded, pruned, given defaults, merged and applied.
+    /// Returns the schema by which objects of this kind are decoded, pruned, defaulted, merged and
+    /// applied.
     pub fn schema(&self, gvk: GroupVersionKind) -> Schema {
         let types = self.types(&gvk.kind).into();
-        Schema { gvk, types, root: Catalogue::shared().first_beside_meta() }
+        Schema { gvk, types, root: Catalogue::shared().first_after_object_meta() }
     }
 
-    /// The same, made when it is first asked for.
+    /// Same as [`Structural::schema`], created on first use.
     pub fn lazy_schema(
         gvk: GroupVersionKind,
         structural: impl FnOnce() -> Arc<LazyStructural> + Send + Sync + 'static,
     ) -> Schema {
         let name = gvk.kind.clone();
         let types = SharedTypes::lazy(move || structural().types(&name));
-        Schema { gvk, types, root: Catalogue::shared().first_beside_meta() }
+        Schema { gvk, types, root: Catalogue::shared().first_after_object_meta() }
     }
 
-    /// The root is the first one beside those of metadata.
+    /// The root is the first struct after those of ObjectMeta.
     fn types(&self, kind: &str) -> Types {
-        Catalogue::shared().types_beside_meta(|meta, first| {
+        Catalogue::shared().types_with_object_meta(|meta, first| {
             let structs = vec![Struct::default()];
-            let mut made = Made { structs, first, meta, within_open: self.root.preserve };
-            made.structs[0] = made.resource(&self.root, kind);
-            made.structs
+            let mut builder = StructBuilder {
+                structs,
+                first,
+                meta,
+                inside_preserve_unknown: self.root.preserve_unknown,
+            };
+            builder.structs[0] = builder.resource(&self.root, kind);
+            builder.structs
         })
     }
 }
 
-/// The structs that were made so far.
-struct Made {
+/// Builds the structs of a schema.
+struct StructBuilder {
     structs: Vec<Struct>,
     first: StructId,
     meta: StructId,
-    /// Whether a schema around the one at hand keeps members that it does not name.
-    within_open: bool,
+    /// Whether an enclosing schema preserves unknown fields.
+    inside_preserve_unknown: bool,
 }
 
-impl Made {
-    fn add(&mut self, made: Struct) -> StructId {
+impl StructBuilder {
+    fn add(&mut self, new: Struct) -> StructId {
         let place = u32::try_from(self.structs.len()).unwrap_or(u32::MAX);
-        self.structs.push(made);
+        self.structs.push(new);
         StructId(self.first.0 + place)
     }
 
-    /// A whole object: kind and metadata are those of every object.
+    /// Builds the struct of a whole object; kind and metadata are the standard ones.
     fn resource(&mut self, node: &Node, name: &str) -> Struct {
         let own =
             |(name, _): &&(Str, Node)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
@@ -64,8 +70,9 @@ impl Made {
             Field { presence: Presence::Always, ..metadata },
         ];
         fields.extend(node.properties.iter().filter(own).map(|named| self.field(named)));
-        let is_open = node.preserve || !matches!(node.additional, Additional::None);
-        self.made(Struct::new(name, fields).of_custom_resource(is_open, false))
+        let is_open =
+            node.preserve_unknown || !matches!(node.additional, AdditionalProperties::None);
+        self.finish(Struct::new(name, fields).of_custom_resource(is_open, false))
     }
 
     fn field(&mut self, (name, node): &(Str, Node)) -> Field {
@@ -75,16 +82,16 @@ impl Made {
         Field { nullable: node.nullable, required, default, ..Field::new(name.clone(), shape) }
     }
 
-    fn made(&self, mut made: Struct) -> Struct {
-        made.within_open = self.within_open;
-        made
+    fn finish(&self, mut new: Struct) -> Struct {
+        new.inside_preserve_unknown = self.inside_preserve_unknown;
+        new
     }
 
     fn shape(&mut self, node: &Node) -> Shape {
-        let around = self.within_open;
-        self.within_open |= node.preserve;
+        let around = self.inside_preserve_unknown;
+        self.inside_preserve_unknown |= node.preserve_unknown;
         let shape = self.shape_within(node);
-        self.within_open = around;
+        self.inside_preserve_unknown = around;
         shape
     }
 
@@ -108,7 +115,7 @@ impl Made {
                 })),
                 None => Shape::Json,
             },
-            Some(Type::String) if node.checks.as_ref().is_some_and(|it| it.is_formatted) => {
+            Some(Type::String) if node.validation.as_ref().is_some_and(|it| it.is_formatted) => {
                 Shape::Formatted
             }
             Some(Type::String) => Shape::String,
@@ -121,28 +128,30 @@ impl Made {
 
     fn object(&mut self, node: &Node) -> Shape {
         match &node.additional {
-            Additional::Of(values) => {
+            AdditionalProperties::Schema(values) => {
                 let value = self.shape(values);
                 let nullable = values.nullable;
                 Shape::Map(Box::new(MapShape { value, nullable, atomic: node.atomic }))
             }
-            Additional::Any | Additional::Forbidden => {
+            AdditionalProperties::Any | AdditionalProperties::Forbidden => {
                 let (value, nullable) = (Shape::Json, true);
                 Shape::Map(Box::new(MapShape { value, nullable, atomic: node.atomic }))
             }
-            Additional::None if node.properties.is_empty() && node.preserve => Shape::Json,
-            Additional::None => {
+            AdditionalProperties::None if node.properties.is_empty() && node.preserve_unknown => {
+                Shape::Json
+            }
+            AdditionalProperties::None => {
                 let fields = node.properties.iter().map(|named| self.field(named)).collect();
-                let made = Struct::new("object", fields);
-                let made = self.made(made.of_custom_resource(node.preserve, node.atomic));
-                Shape::Struct(self.add(made))
+                let new = Struct::new("object", fields);
+                let new = self.finish(new.of_custom_resource(node.preserve_unknown, node.atomic));
+                Shape::Struct(self.add(new))
             }
         }
     }
 
-    /// A resource within a resource: its metadata is pruned as that of every object.
+    /// Builds the struct of an embedded resource; its metadata is pruned like that of every object.
     fn embedded(&mut self, node: &Node) -> StructId {
-        let made = self.resource(node, "object");
-        self.add(made)
+        let new = self.resource(node, "object");
+        self.add(new)
     }
 }

@@ -1,117 +1,135 @@
-//! Validation of objects against their structural schema, in the words and in the order of upstream
-//! (kube-openapi `pkg/validation/validate`, apiextensions `pkg/apiserver/validation`, `schema/objectmeta` and
-//! `schema/listtype`). What is asked of a value beside its type is in `checks.rs`.
+//! Validates objects against their structural schema, with upstream's error messages and order
+//! (kube-openapi `pkg/validation/validate`, apiextensions `pkg/apiserver/validation`,
+//! `schema/objectmeta` and `schema/listtype`). Constraints besides the type are in
+//! `value_validation.rs`.
 
-mod checks;
+mod value_validation;
 
-use super::{Additional, Checks, ListType, Node, Structural, Type};
-use checks::type_name;
+use super::{AdditionalProperties, ListType, Node, Structural, Type, ValueValidation};
 use keelson_meta::object_meta::validate_object_meta;
 use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Path, Str, Value, names};
 use std::collections::{HashMap, HashSet};
+use value_validation::type_name;
 
-/// Where upstream puts faults of which it does not know the field.
-pub(super) const NOWHERE: Path<'static> = Path::new("<nil>");
+/// The field of upstream's errors that have none.
+pub(super) const NO_FIELD: Path<'static> = Path::new("<nil>");
 
-/// What upstream takes for the path of the root where it writes the dot before a map's value.
-const NAMELESS: Path<'static> = Path::new("");
+/// The path of the root in upstream's errors about map values, where it writes a dot before the
+/// key.
+const EMPTY_PATH: Path<'static> = Path::new("");
 
-/// Members of every object, whose types are checked elsewhere.
-const TYPE_AND_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
+/// Fields of every object, whose types are checked elsewhere.
+const TYPE_AND_METADATA: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// A value that is validated. A whole object is a map, which is not copied to be validated.
+/// A value to validate. An object is passed as its map, to avoid a copy.
 #[derive(Clone, Copy)]
-pub(super) enum Given<'v> {
+pub(super) enum ValueRef<'v> {
     Object(&'v Map),
     Other(&'v Value),
 }
 
-impl<'v> From<&'v Value> for Given<'v> {
+impl<'v> From<&'v Value> for ValueRef<'v> {
     fn from(value: &'v Value) -> Self {
         match value {
-            Value::Object(map) => Given::Object(map),
-            other => Given::Other(other),
+            Value::Object(map) => ValueRef::Object(map),
+            other => ValueRef::Other(other),
         }
     }
 }
 
-impl Given<'_> {
+impl ValueRef<'_> {
     pub(super) fn is(self, other: &Value) -> bool {
         match (self, other) {
-            (Given::Object(map), Value::Object(other)) => map == other,
-            (Given::Object(_), _) => false,
-            (Given::Other(value), other) => value == other,
+            (ValueRef::Object(map), Value::Object(other)) => map == other,
+            (ValueRef::Object(_), _) => false,
+            (ValueRef::Other(value), other) => value == other,
         }
     }
 
     pub(super) fn to_value(self) -> Value {
         match self {
-            Given::Object(map) => Value::Object(map.clone()),
-            Given::Other(value) => value.clone(),
+            ValueRef::Object(map) => Value::Object(map.clone()),
+            ValueRef::Other(value) => value.clone(),
         }
     }
 }
 
 impl Structural {
-    /// The faults of an object. The types of its kind, apiVersion and metadata are checked elsewhere, and
-    /// members that an update leaves as they were are not checked (validation ratcheting).
+    /// Validates an object. The types of kind, apiVersion and metadata are checked elsewhere.
+    /// Values that are unchanged since `old` are not checked (validation ratcheting).
     pub fn validate(&self, obj: &Map, old: Option<&Map>) -> ErrorList {
         let mut found = ErrorList::new();
-        self.root.given(Given::Object(obj), old.map(Given::Object), &Path::ROOT, &mut found);
+        self.root.validate_value(
+            ValueRef::Object(obj),
+            old.map(ValueRef::Object),
+            &Path::ROOT,
+            &mut found,
+        );
         let mut errors = ErrorList::new();
         found.drop_repeated();
         for fault in found {
             let is_root = fault.field.is_empty();
-            let field = if is_root { NOWHERE.to_string() } else { fault.field.clone() };
+            let field = if is_root { NO_FIELD.to_string() } else { fault.field.clone() };
             errors.push(FieldError { field, ..fault });
         }
-        if !self.has_resources && !self.has_keyed_lists {
+        if !self.has_embedded_resources && !self.has_keyed_lists {
             return errors;
         }
         let members = || {
             let nodes = self.root.properties.iter();
-            let own = nodes.filter(|(name, _)| !TYPE_AND_META.contains(&name.as_str()));
+            let own = nodes.filter(|(name, _)| !TYPE_AND_METADATA.contains(&name.as_str()));
             own.filter_map(|(name, node)| Some((name, node, obj.get(name)?)))
         };
-        if self.has_resources {
+        if self.has_embedded_resources {
             for (name, node, value) in members() {
-                node.resources(value, &Path::ROOT.field(name), type_members, &mut errors);
+                node.visit_embedded(
+                    value,
+                    &Path::ROOT.field(name),
+                    validate_type_meta,
+                    &mut errors,
+                );
             }
         }
         if self.has_keyed_lists {
             for (name, node, value) in members() {
-                node.lists(value, &Path::ROOT.field(name), &mut errors);
+                node.check_list_types(value, &Path::ROOT.field(name), &mut errors);
             }
         }
         errors
     }
 }
 
-/// The items of a list before an update, by their keys: of other lists than maps nothing is known.
-struct Before<'v> {
+/// A check of an embedded resource.
+pub(super) type EmbeddedCheck = fn(&Map, &Path<'_>, &mut ErrorList);
+
+/// The items of a list of list type `map` before an update, by key. Items of other lists cannot be
+/// correlated.
+struct OldItems<'v> {
     keys: &'v [Str],
-    /// By the text of their keys.
+    /// By [`list_map_key`].
     items: HashMap<Vec<u8>, &'v Value>,
 }
 
-impl<'v> Before<'v> {
-    fn of(list: &'v ListType, old: Option<Given<'v>>) -> Before<'v> {
-        let ListType::Map(keys) = list else { return Before { keys: &[], items: HashMap::new() } };
-        let Some(Given::Other(Value::Array(old))) = old else {
-            return Before { keys: &[], items: HashMap::new() };
+impl<'v> OldItems<'v> {
+    fn of(list: &'v ListType, old: Option<ValueRef<'v>>) -> OldItems<'v> {
+        let ListType::Map(keys) = list else {
+            return OldItems { keys: &[], items: HashMap::new() };
         };
-        let items = old.iter().filter_map(|item| Some((key_of(keys, item)?, item)));
-        Before { keys, items: items.collect() }
+        let Some(ValueRef::Other(Value::Array(old))) = old else {
+            return OldItems { keys: &[], items: HashMap::new() };
+        };
+        let items = old.iter().filter_map(|item| Some((list_map_key(keys, item)?, item)));
+        OldItems { keys, items: items.collect() }
     }
 
     fn find(&self, item: &Value) -> Option<&'v Value> {
-        let key = key_of(self.keys, item).filter(|_| !self.items.is_empty())?;
+        let key = list_map_key(self.keys, item).filter(|_| !self.items.is_empty())?;
         self.items.get(&key).copied()
     }
 }
 
-/// The text of the keys of an item of a map; none when it has not all of them.
-pub fn key_of(keys: &[Str], item: &Value) -> Option<Vec<u8>> {
+/// Returns the key of an item of a list of type `map`, `None` if a key field is missing.
+pub fn list_map_key(keys: &[Str], item: &Value) -> Option<Vec<u8>> {
     let mut text = vec![];
     for key in keys {
         crate::json::write_value(item.get(key)?, &mut text);
@@ -132,17 +150,17 @@ impl Type {
         }
     }
 
-    fn takes(self, value: Given<'_>) -> bool {
+    fn accepts(self, value: ValueRef<'_>) -> bool {
         let given = type_name(value);
         given == self.name() || (self == Type::Number && given == "integer")
     }
 }
 
 impl Node {
-    /// The faults of a value that was `old` before the update, if that is known. Returns how much of the schema
-    /// the value was compared with: where all alternatives of an `anyOf` fail, upstream reports the faults of
-    /// the one with the highest such count.
-    pub(super) fn value(
+    /// Validates a value unless it equals `old`, its value before the update. Returns upstream's
+    /// match count: how much of the schema the value was compared with. If all alternatives of an
+    /// `anyOf` fail, upstream reports the errors of the one with the highest count.
+    pub(super) fn validate_if_changed(
         &self,
         value: &Value,
         old: Option<&Value>,
@@ -152,50 +170,89 @@ impl Node {
         if old == Some(value) {
             return 0;
         }
-        self.given(value.into(), old.map(Given::from), path, errors)
+        self.validate_value(value.into(), old.map(ValueRef::from), path, errors)
     }
 
-    /// See [`Node::value`]. The steps and their counts are those of upstream's validators.
-    pub(super) fn given(
+    /// Validates a value; see [`Node::validate_if_changed`] for the result. The steps and counts are
+    /// those of upstream's validators.
+    pub(super) fn validate_value(
         &self,
-        given: Given<'_>,
-        old: Option<Given<'_>>,
+        value: ValueRef<'_>,
+        old: Option<ValueRef<'_>>,
         path: &Path<'_>,
         errors: &mut ErrorList,
     ) -> u32 {
-        let checks = self.checks.as_deref();
-        let mut count = self.check_type(given, path, errors);
-        if let Given::Other(Value::Null) = given {
-            checks.inspect(|checks| checks.of_enumeration(given, path, errors));
+        let validation = self.validation.as_deref();
+        let mut count = self.check_type(value, path, errors);
+        if let ValueRef::Other(Value::Null) = value {
+            validation.inspect(|validation| validation.validate_enum(value, path, errors));
             return count;
         }
-        count += 2 + checks.map_or(0, |checks| checks.of_schemas(given, path, errors));
-        count += match given {
-            Given::Other(Value::String(text)) => {
-                1 + checks.map_or(0, |checks| checks.of_text(text, path, errors))
+        count += 2 + validation
+            .map_or(0, |validation| validation.validate_combinators(value, path, errors));
+        count += match value {
+            ValueRef::Other(Value::String(text)) => {
+                1 + validation
+                    .map_or(0, |validation| validation.validate_string(text, path, errors))
             }
-            Given::Other(value @ (Value::Int(_) | Value::Float(_))) => {
-                match checks {
-                    Some(checks) => checks.of_number(self, value, path, errors),
-                    None => Checks::default().of_range(self, value, path, errors),
+            ValueRef::Other(value @ (Value::Int(_) | Value::Float(_))) => {
+                match validation {
+                    Some(validation) => validation.validate_number(self, value, path, errors),
+                    None => {
+                        ValueValidation::default().validate_number_format(self, value, path, errors)
+                    }
                 }
                 2
             }
-            Given::Other(Value::Array(items)) => self.check_items(items, old, path, errors),
+            ValueRef::Other(Value::Array(items)) => self.validate_items(items, old, path, errors),
             _ => 0,
         };
-        checks.inspect(|checks| checks.of_enumeration(given, path, errors));
-        if let Given::Object(map) = given {
+        validation.inspect(|validation| validation.validate_enum(value, path, errors));
+        if let ValueRef::Object(map) = value {
             let old = old.and_then(|old| match old {
-                Given::Object(map) => Some(map),
-                Given::Other(_) => None,
+                ValueRef::Object(map) => Some(map),
+                ValueRef::Other(_) => None,
             });
-            count += 1 + self.check_members(map, old, path, errors);
+            count += 1 + self.validate_properties(map, old, path, errors);
         }
         count + 2
     }
 
-    /// Whether decoding would leave a part of a value out.
+    /// Calls `check` for each embedded resource in a value.
+    pub(super) fn visit_embedded(
+        &self,
+        value: &Value,
+        path: &Path<'_>,
+        check: EmbeddedCheck,
+        errors: &mut ErrorList,
+    ) {
+        match value {
+            Value::Object(map) => {
+                if self.embedded {
+                    check(map, path, errors);
+                }
+                for (name, value) in map.iter() {
+                    let node = self.property(name).or(match &self.additional {
+                        AdditionalProperties::Schema(node) => Some(node),
+                        _ => None,
+                    });
+                    if let Some(node) = node {
+                        node.visit_embedded(value, &path.field(name), check, errors);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                for (i, item) in items.iter().enumerate() {
+                    if let Some(node) = &self.items {
+                        node.visit_embedded(item, &path.index(i), check, errors);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether decoding would prune a part of a value.
     pub(super) fn has_unknown(&self, value: &Value) -> bool {
         match value {
             Value::Object(map) => {
@@ -206,31 +263,34 @@ impl Node {
                 let mut members = members.map(|(name, value)| (self.property(name), value));
                 members.any(|(node, value)| match (node, &self.additional) {
                     (Some(node), _) => node.has_unknown(value),
-                    (None, Additional::Of(node)) => node.has_unknown(value),
-                    (None, Additional::Any) => false,
-                    (None, Additional::Forbidden) => has_members(value),
-                    (None, Additional::None) => !self.preserve,
+                    (None, AdditionalProperties::Schema(node)) => node.has_unknown(value),
+                    (None, AdditionalProperties::Any) => false,
+                    (None, AdditionalProperties::Forbidden) => has_members(value),
+                    (None, AdditionalProperties::None) => !self.preserve_unknown,
                 })
             }
             Value::Array(items) => match &self.items {
                 Some(node) => items.iter().any(|item| node.has_unknown(item)),
-                None => !self.preserve && items.iter().any(has_members),
+                None => !self.preserve_unknown && items.iter().any(has_members),
             },
             _ => false,
         }
     }
 
-    /// Whether a value is of the schema's type. Counts one when there is a type, and one more when it fits.
-    fn check_type(&self, value: Given<'_>, path: &Path<'_>, errors: &mut ErrorList) -> u32 {
+    /// Checks the type of a value. Counts one if the schema has a type, and one more if the value
+    /// matches.
+    fn check_type(&self, value: ValueRef<'_>, path: &Path<'_>, errors: &mut ErrorList) -> u32 {
         let is_typed = self.int_or_string || self.kind.is_some();
         if !is_typed && self.format().is_none() {
             return 0;
         }
         let given = type_name(value);
         let wanted = match value {
-            Given::Other(Value::Null) if self.nullable || !is_typed => None,
-            Given::Other(Value::Null) => Some((self.type_names(), given)),
-            _ => self.misformed(value).or_else(|| self.mistyped(value).map(|of| (of, given))),
+            ValueRef::Other(Value::Null) if self.nullable || !is_typed => None,
+            ValueRef::Other(Value::Null) => Some((self.type_names(), given)),
+            _ => self
+                .format_mismatch(value)
+                .or_else(|| self.type_mismatch(value).map(|of| (of, given))),
         };
         let Some((wanted, given)) = wanted else { return 2 };
         errors.push_with(|| {
@@ -244,63 +304,63 @@ impl Node {
         if self.int_or_string { "integer,string" } else { self.kind.map_or("", Type::name) }
     }
 
-    fn takes(&self, value: Given<'_>) -> bool {
+    fn accepts(&self, value: ValueRef<'_>) -> bool {
         match self.int_or_string {
             true => matches!(type_name(value), "integer" | "string"),
-            false => self.kind.is_some_and(|kind| kind.takes(value)),
+            false => self.kind.is_some_and(|kind| kind.accepts(value)),
         }
     }
 
-    /// The type that a value should have and has not.
-    fn mistyped(&self, value: Given<'_>) -> Option<&'static str> {
+    /// Returns the expected type, if the value has another one.
+    fn type_mismatch(&self, value: ValueRef<'_>) -> Option<&'static str> {
         let is_number =
             self.int_or_string || matches!(self.kind, Some(Type::Integer | Type::Number));
-        // Upstream leaves these to the format.
-        let is_formatted = matches!(value, Given::Other(Value::String(_) | Value::Array(_)));
+        // Upstream checks these by their format.
+        let is_formatted = matches!(value, ValueRef::Other(Value::String(_) | Value::Array(_)));
         let is_checked = (self.int_or_string || self.kind.is_some())
             && (is_number || !is_formatted || self.format().is_none());
-        (is_checked && !self.takes(value)).then(|| self.type_names())
+        (is_checked && !self.accepts(value)).then(|| self.type_names())
     }
 
     fn format(&self) -> Option<&str> {
-        self.checks.as_ref()?.format.as_deref().filter(|format| !format.is_empty())
+        self.validation.as_ref()?.format.as_deref().filter(|format| !format.is_empty())
     }
 
-    /// The format that a value should have and the one it has, where its type is another and it is neither
-    /// text nor a list.
-    fn misformed(&self, value: Given<'_>) -> Option<(&str, &'static str)> {
+    /// Returns the expected format and the actual one, for a value of another type that is neither
+    /// a string nor a list.
+    fn format_mismatch(&self, value: ValueRef<'_>) -> Option<(&str, &'static str)> {
         let format = self.format()?;
         let given = match value {
-            Given::Other(Value::String(_) | Value::Array(_)) => return None,
-            Given::Other(Value::Int(_)) => "int64",
-            Given::Other(Value::Float(_)) => "float64",
+            ValueRef::Other(Value::String(_) | Value::Array(_)) => return None,
+            ValueRef::Other(Value::Int(_)) => "int64",
+            ValueRef::Other(Value::Float(_)) => "float64",
             _ => "",
         };
-        (!self.takes(value) && given != format).then_some((format, given))
+        (!self.accepts(value) && given != format).then_some((format, given))
     }
 
-    fn check_items(
+    fn validate_items(
         &self,
         items: &[Value],
-        old: Option<Given<'_>>,
+        old: Option<ValueRef<'_>>,
         path: &Path<'_>,
         errors: &mut ErrorList,
     ) -> u32 {
         let mut count = 2;
         if let Some(node) = &self.items {
-            let before = Before::of(&self.list, old);
+            let before = OldItems::of(&self.list, old);
             for (i, item) in items.iter().enumerate() {
-                count += node.value(item, before.find(item), &path.index(i), errors);
+                count += node.validate_if_changed(item, before.find(item), &path.index(i), errors);
             }
         }
-        if let Some(checks) = &self.checks {
-            let limits = ("items", checks.min_items, checks.max_items);
-            checks.of_count(items.len(), limits, path, errors);
+        if let Some(validation) = &self.validation {
+            let limits = ("items", validation.min_items, validation.max_items);
+            validation.validate_count(items.len(), limits, path, errors);
         }
         count
     }
 
-    fn check_members(
+    fn validate_properties(
         &self,
         map: &Map,
         old: Option<&Map>,
@@ -308,16 +368,16 @@ impl Node {
         errors: &mut ErrorList,
     ) -> u32 {
         let mut count = 0;
-        if let Some(checks) = &self.checks {
-            let limits = ("properties", checks.min_properties, checks.max_properties);
-            checks.of_count(map.len(), limits, path, errors);
+        if let Some(validation) = &self.validation {
+            let limits = ("properties", validation.min_properties, validation.max_properties);
+            validation.validate_count(map.len(), limits, path, errors);
         }
         for (name, value) in map.iter() {
-            let of_map = if path.is_root() { &NAMELESS } else { path };
+            let of_map = if path.is_root() { &EMPTY_PATH } else { path };
             let (node, around) = match (self.property(name), &self.additional) {
                 (Some(node), _) => (node, path),
-                (None, Additional::Of(node)) => (&**node, of_map),
-                (None, Additional::Forbidden) => {
+                (None, AdditionalProperties::Schema(node)) => (&**node, of_map),
+                (None, AdditionalProperties::Forbidden) => {
                     errors.push_with(|| {
                         let place = of_map.field(name);
                         let why = format!("{place} in body is a forbidden property");
@@ -328,34 +388,34 @@ impl Node {
                 (None, _) => continue,
             };
             let old = old.and_then(|old| old.get(name));
-            count += node.value(value, old, &around.field(name), errors);
+            count += node.validate_if_changed(value, old, &around.field(name), errors);
         }
-        let required = self.checks.iter().flat_map(|checks| checks.required.iter());
+        let required = self.validation.iter().flat_map(|validation| validation.required.iter());
         for name in required.filter(|name| map.get(name).is_none()) {
             errors.push_with(|| FieldError::required(&path.field(name), ""));
         }
         count
     }
 
-    /// Items that stand twice in sets and maps.
-    fn lists(&self, value: &Value, path: &Path<'_>, errors: &mut ErrorList) {
+    /// Reports duplicate items in lists of type `set` and `map`, at any depth.
+    fn check_list_types(&self, value: &Value, path: &Path<'_>, errors: &mut ErrorList) {
         match value {
             Value::Object(map) => {
                 for (name, value) in map.iter() {
                     let node = self.property(name).or(match &self.additional {
-                        Additional::Of(node) => Some(node),
+                        AdditionalProperties::Schema(node) => Some(node),
                         _ => None,
                     });
                     if let Some(node) = node {
-                        node.lists(value, &path.field(name), errors);
+                        node.check_list_types(value, &path.field(name), errors);
                     }
                 }
             }
             Value::Array(items) => {
-                self.duplicates(items, path, errors);
+                self.check_duplicates(items, path, errors);
                 if let Some(node) = &self.items {
                     for (i, item) in items.iter().enumerate() {
-                        node.lists(item, &path.index(i), errors);
+                        node.check_list_types(item, &path.index(i), errors);
                     }
                 }
             }
@@ -363,8 +423,9 @@ impl Node {
         }
     }
 
-    /// Whether all items of a map are objects, or nothing; tells of the first one that is not.
-    fn are_objects(items: &[Value], path: &Path<'_>, errors: &mut ErrorList) -> bool {
+    /// Checks that all items of a list of type `map` are objects or null. Reports the first other
+    /// item.
+    fn check_items_are_objects(items: &[Value], path: &Path<'_>, errors: &mut ErrorList) -> bool {
         let is_other = |item: &Value| !matches!(item, Value::Object(_) | Value::Null);
         let other = items.iter().enumerate().find(|(_, item)| is_other(item));
         let Some((i, item)) = other else { return true };
@@ -375,17 +436,17 @@ impl Node {
         false
     }
 
-    /// Items that stand twice in a set or map.
-    fn duplicates(&self, items: &[Value], path: &Path<'_>, errors: &mut ErrorList) {
+    /// Reports duplicate items in a list of type `set` or `map`.
+    fn check_duplicates(&self, items: &[Value], path: &Path<'_>, errors: &mut ErrorList) {
         let keys: &[Str] = match &self.list {
             ListType::Atomic => return,
             ListType::Set => &[],
             ListType::Map(keys) => keys,
         };
-        if !keys.is_empty() && !Self::are_objects(items, path, errors) {
+        if !keys.is_empty() && !Self::check_items_are_objects(items, path, errors) {
             return;
         }
-        let key_of = |item: &Value| match (keys, item) {
+        let list_map_key = |item: &Value| match (keys, item) {
             ([], item) => item.clone(),
             (_, Value::Object(map)) => {
                 let node = self.items.as_deref();
@@ -397,19 +458,19 @@ impl Node {
             }
             (_, item) => item.clone(),
         };
-        let (mut seen, mut told) = (HashSet::new(), HashSet::new());
+        let (mut seen, mut reported) = (HashSet::new(), HashSet::new());
         for (i, item) in items.iter().enumerate() {
-            let key = key_of(item);
+            let key = list_map_key(item);
             let mut text = vec![];
             crate::json::write_value(&key, &mut text);
-            if !seen.insert(text.clone()) && told.insert(text) {
+            if !seen.insert(text.clone()) && reported.insert(text) {
                 errors.push_with(|| FieldError::duplicate(&path.index(i), key.sorted()));
             }
         }
     }
 }
 
-/// Whether there is an object with members in a value.
+/// Whether a value contains an object with members.
 fn has_members(value: &Value) -> bool {
     match value {
         Value::Object(map) => !map.is_empty(),
@@ -418,8 +479,8 @@ fn has_members(value: &Value) -> bool {
     }
 }
 
-/// The faults of the kind, apiVersion and metadata that every resource within a resource has.
-pub(super) fn type_members(map: &Map, path: &Path<'_>, errors: &mut ErrorList) {
+/// Validates kind, apiVersion and metadata of an embedded resource.
+pub(super) fn validate_type_meta(map: &Map, path: &Path<'_>, errors: &mut ErrorList) {
     for name in ["apiVersion", "kind"] {
         let (field, value) = (path.field(name), map.get(name));
         let why = match value.and_then(Value::as_str) {

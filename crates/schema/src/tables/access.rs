@@ -1,7 +1,7 @@
-//! Who may do what: bindings and certificate requests. Roles have the default table.
+//! Role bindings and certificate signing requests. Roles have the default table.
 
-use super::column::{AGE, NAME, field, string, words};
-use super::source::{NONE, Source, human_seconds, members};
+use super::column::{AGE, NAME, field, literal, string};
+use super::row::{NONE, Row, human_seconds, members};
 use super::{Column, Printer};
 use keelson_meta::Value;
 
@@ -13,9 +13,9 @@ const fn binding_columns(type_name: &'static str) -> [Column; 6] {
         NAME,
         string("Role", field(type_name, "roleRef")),
         AGE,
-        string("Users", words("The users bound to the role.")).wide(),
-        string("Groups", words("The groups bound to the role.")).wide(),
-        string("ServiceAccounts", words("The service accounts bound to the role.")).wide(),
+        string("Users", literal("The users bound to the role.")).wide(),
+        string("Groups", literal("The groups bound to the role.")).wide(),
+        string("ServiceAccounts", literal("The service accounts bound to the role.")).wide(),
     ]
 }
 
@@ -47,7 +47,7 @@ pub(super) static PRINTERS: &[Printer] = &[
     },
 ];
 
-fn binding(row: &Source<'_>) -> Vec<Value> {
+fn binding(row: &Row<'_>) -> Vec<Value> {
     let role = format!("{}/{}", row.str(&["roleRef", "kind"]), row.str(&["roleRef", "name"]));
     let subjects = row.array(&["subjects"]);
     let of_kind = |kind: &str, print: fn(&Value) -> String| {
@@ -69,7 +69,7 @@ fn binding(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn signing_request(row: &Source<'_>) -> Vec<Value> {
+fn signing_request(row: &Row<'_>) -> Vec<Value> {
     let lifetime = row.obj.int_at(&["spec", "expirationSeconds"]);
     vec![
         row.name(),
@@ -81,7 +81,7 @@ fn signing_request(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn request_state(row: &Source<'_>) -> String {
+fn request_state(row: &Row<'_>) -> String {
     let conditions = row.array(&["status", "conditions"]);
     let has = |wanted: &str| members(conditions, "type").any(|kind| kind == wanted);
     let mut state = match () {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_tells_its_state_and_lifetime() {
+    fn signing_request_shows_state_and_duration() {
         let object = value!({"metadata": {"name": "c"}, "spec": {
             "signerName": "s/x", "username": "u", "expirationSeconds": 3600
         }, "status": {"conditions": [{"type": "Approved"}], "certificate": "x"}});

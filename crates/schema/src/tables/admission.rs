@@ -1,23 +1,23 @@
 //! Admission webhooks and policies.
 
-use super::column::{AGE, NAME, integer, string, words};
-use super::source::{Source, UNSET, text};
+use super::column::{AGE, NAME, integer, literal, string};
+use super::row::{Row, UNSET, text};
 use super::{Column, Printer};
 use keelson_meta::{Map, Value};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
 const WEBHOOKS: &[Column] =
-    &[NAME, integer("Webhooks", words("How many webhooks this configures.")), AGE];
+    &[NAME, integer("Webhooks", literal("The number of webhooks in the configuration.")), AGE];
 
 const BINDING: &[Column] = &[
     NAME,
-    string("PolicyName", words("The policy that is bound.")),
-    string("ParamRef", words("The objects that hold the policy's parameters.")),
+    string("PolicyName", literal("The policy that is bound.")),
+    string("ParamRef", literal("The objects with the policy's parameters.")),
     AGE,
 ];
 
-const PARAM_KIND: Column = string("ParamKind", words("The kind of the policy's parameters."));
+const PARAM_KIND: Column = string("ParamKind", literal("The kind of the policy's parameters."));
 
 pub(super) static PRINTERS: &[Printer] = &[
     Printer {
@@ -37,7 +37,7 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "ValidatingAdmissionPolicy",
         columns: &[
             NAME,
-            integer("Validations", words("How many rules the policy has.")),
+            integer("Validations", literal("The number of validations of the policy.")),
             PARAM_KIND,
             AGE,
         ],
@@ -48,7 +48,7 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "MutatingAdmissionPolicy",
         columns: &[
             NAME,
-            integer("Mutations", words("How many changes the policy makes.")),
+            integer("Mutations", literal("The number of mutations of the policy.")),
             PARAM_KIND,
             AGE,
         ],
@@ -68,11 +68,11 @@ pub(super) static PRINTERS: &[Printer] = &[
     },
 ];
 
-fn webhooks(row: &Source<'_>) -> Vec<Value> {
+fn webhooks(row: &Row<'_>) -> Vec<Value> {
     vec![row.name(), row.count(&["webhooks"]), row.age()]
 }
 
-fn policy(row: &Source<'_>, rules: &str) -> Vec<Value> {
+fn policy(row: &Row<'_>, rules: &str) -> Vec<Value> {
     let kind = row.obj.at(&["spec", "paramKind"]).filter(|kind| !kind.is_null()).map(|kind| {
         let member = |name| kind.str_at(&[name]).unwrap_or_default();
         format!("{}/{}", member("apiVersion"), member("kind"))
@@ -81,7 +81,7 @@ fn policy(row: &Source<'_>, rules: &str) -> Vec<Value> {
     vec![row.name(), row.count(&["spec", rules]), kind.into(), row.age()]
 }
 
-fn binding(row: &Source<'_>) -> Vec<Value> {
+fn binding(row: &Row<'_>) -> Vec<Value> {
     let parameters = row.obj.at(&["spec", "paramRef"]).filter(|p| !p.is_null());
     let parameters = parameters.map_or_else(|| UNSET.to_owned(), parameter_reference);
     vec![row.name(), row.text(&["spec", "policyName"]), parameters.into(), row.age()]
@@ -94,13 +94,13 @@ fn parameter_reference(reference: &Value) -> String {
             Some(selector) => go_selector(selector),
             None => UNSET.to_owned(),
         },
-        // Whether the parameters live in namespaces cannot be told here.
+        // Whether the parameter kind is namespaced is unknown here.
         ("", name) => format!("*/{name}"),
         (namespace, name) => format!("{namespace}/{name}"),
     }
 }
 
-/// A label selector as Go prints the struct; upstream shows this.
+/// Formats a label selector as Go prints the struct, which upstream shows.
 fn go_selector(selector: &Value) -> String {
     let labels = selector.get("matchLabels").and_then(Value::as_object);
     let labels: String = labels
@@ -134,7 +134,7 @@ mod tests {
     use keelson_meta::{Value, value};
 
     #[test]
-    fn a_binding_names_its_parameters() {
+    fn policy_binding_shows_its_parameters() {
         let check = |reference: Value, expected: &str| {
             let object = value!({"metadata": {"name": "b"}, "spec": {
                 "policyName": "p", "paramRef": (reference)
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_counts_its_rules() {
+    fn policy_shows_the_number_of_validations() {
         let object = value!({"metadata": {"name": "p"}, "spec": {
             "validations": [{}, {}], "paramKind": {"apiVersion": "x/v1", "kind": "Y"}
         }});

@@ -1,14 +1,14 @@
-//! Autoscalers (in the form of autoscaling/v2) and scales.
+//! HorizontalPodAutoscalers (in autoscaling/v2) and scales.
 
 use super::Printer;
 use super::column::{AGE, NAME, OBJECT_META, field, integer, string};
-use super::source::{NONE, Source, UNKNOWN, UNSET, quantity};
+use super::row::{NONE, Row, UNKNOWN, UNSET, quantity};
 use keelson_meta::Value;
 
 const SPEC: &str = "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerSpec";
 const STATUS: &str = "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerStatus";
 
-/// How many metrics a cell lists before it counts the rest.
+/// Maximum number of metrics in a cell; the rest is counted.
 const LISTED_METRICS_MAX: usize = 2;
 
 pub(super) static PRINTERS: &[Printer] = &[
@@ -42,7 +42,7 @@ pub(super) static PRINTERS: &[Printer] = &[
     },
 ];
 
-fn autoscaler(row: &Source<'_>) -> Vec<Value> {
+fn autoscaler(row: &Row<'_>) -> Vec<Value> {
     let target = ["spec", "scaleTargetRef"];
     let member = |name| row.str(&[target[0], target[1], name]);
     let min = row.obj.int_at(&["spec", "minReplicas"]);
@@ -57,7 +57,7 @@ fn autoscaler(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn metrics(row: &Source<'_>) -> String {
+fn metrics(row: &Row<'_>) -> String {
     let specs = row.array(&["spec", "metrics"]);
     if specs.is_empty() {
         return NONE.to_owned();
@@ -65,14 +65,14 @@ fn metrics(row: &Source<'_>) -> String {
     let statuses = row.array(&["status", "currentMetrics"]);
     let listed = specs.iter().take(LISTED_METRICS_MAX).enumerate();
     let parts: Vec<String> = listed.map(|(at, spec)| metric(spec, statuses.get(at))).collect();
-    let shown = parts.join(", ");
+    let listed = parts.join(", ");
     match specs.len().saturating_sub(LISTED_METRICS_MAX) {
-        0 => shown,
-        more => format!("{shown} + {more} more..."),
+        0 => listed,
+        more => format!("{listed} + {more} more..."),
     }
 }
 
-/// Where a metric stands and where it should: `cpu: 40%/70%`, `2/10 (avg)`.
+/// Formats current and target value of a metric: `cpu: 40%/70%`, `2/10 (avg)`.
 fn metric(spec: &Value, status: Option<&Value>) -> String {
     let source = match spec.str_at(&["type"]).unwrap_or_default() {
         "External" => "external",
@@ -85,7 +85,7 @@ fn metric(spec: &Value, status: Option<&Value>) -> String {
     let target = |name| spec.at(&[source, "target", name]);
     let has_current = status.is_some_and(|status| status.get(source).is_some());
     let current = |name| status.and_then(|status| status.at(&[source, "current", name]));
-    // A quantity that is not there although its kind of source is prints as Go prints nil.
+    // A missing quantity of a source that is set prints as Go prints nil.
     let amount = |value: Option<&Value>| value.map_or_else(|| "<nil>".to_owned(), quantity);
     let reported = |name| if has_current { amount(current(name)) } else { UNKNOWN.to_owned() };
     match source {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_metric_has_its_form() {
+    fn each_metric_type_has_its_format() {
         check(value!([]), value!([]), "<none>");
         check(
             value!([

@@ -1,8 +1,8 @@
-//! What the whole cluster has: nodes, namespaces, classes, flow control, versions and API services.
+//! Cluster-scoped kinds: nodes, namespaces, classes, flow control, storage versions, API services.
 
 use super::Printer;
-use super::column::{AGE, NAME, boolean, field, integer, string, words};
-use super::source::{NONE, Source, UNKNOWN, UNSET, condition, first_items, join};
+use super::column::{AGE, NAME, boolean, field, integer, literal, string};
+use super::row::{NONE, Row, UNKNOWN, UNSET, condition, first_items, join};
 use keelson_meta::Value;
 use std::collections::BTreeSet;
 
@@ -23,8 +23,8 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "Node",
         columns: &[
             NAME,
-            string("Status", words("Whether the node is ready and takes pods.")),
-            string("Roles", words("What the node is for.")),
+            string("Status", literal("Whether the node is ready and schedulable.")),
+            string("Roles", literal("The roles of the node.")),
             AGE,
             string("Version", field(NODE_INFO, "kubeletVersion")),
             string("Internal-IP", field(NODE_STATUS, "addresses")).wide(),
@@ -38,7 +38,11 @@ pub(super) static PRINTERS: &[Printer] = &[
     Printer {
         group: "",
         kind: "Namespace",
-        columns: &[NAME, string("Status", words("Whether the namespace is in use or ends.")), AGE],
+        columns: &[
+            NAME,
+            string("Status", literal("Whether the namespace is active or terminating.")),
+            AGE,
+        ],
         cells: |row| vec![row.name(), row.text(&["status", "phase"]), row.age()],
     },
     Printer {
@@ -46,9 +50,9 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "ComponentStatus",
         columns: &[
             NAME,
-            string("Status", words("Whether the component is well.")),
-            string("Message", words("What the component says.")),
-            string("Error", words("What went wrong when it was asked.")),
+            string("Status", literal("Whether the component is healthy.")),
+            string("Message", literal("The message of the component.")),
+            string("Error", literal("The error of the last health check.")),
         ],
         cells: component_status,
     },
@@ -83,7 +87,7 @@ pub(super) static PRINTERS: &[Printer] = &[
             string("MatchingPrecedence", field(FLOW_SCHEMA, "matchingPrecedence")),
             string("DistinguisherMethod", field(FLOW_SCHEMA, "distinguisherMethod")),
             AGE,
-            string("MissingPL", words("Whether the priority level is missing.")),
+            string("MissingPL", literal("Whether the priority level is missing.")),
         ],
         cells: flow_schema,
     },
@@ -117,8 +121,8 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "APIService",
         columns: &[
             NAME,
-            string("Service", words("The service that serves this part of the API.")),
-            string("Available", words("Whether this part of the API can be used.")),
+            string("Service", literal("The service that serves the group version.")),
+            string("Available", literal("Whether the API service is available.")),
             AGE,
         ],
         cells: api_service,
@@ -135,7 +139,7 @@ pub(super) static PRINTERS: &[Printer] = &[
     },
 ];
 
-fn node(row: &Source<'_>) -> Vec<Value> {
+fn node(row: &Row<'_>) -> Vec<Value> {
     let info = |name| row.str(&["status", "nodeInfo", name]);
     let or_unknown = |text: &str| if text.is_empty() { UNKNOWN.into() } else { text.into() };
     let kernel: Value = match (info("kernelVersion"), info("architecture")) {
@@ -156,9 +160,9 @@ fn node(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn node_status(row: &Source<'_>) -> String {
+fn node_status(row: &Row<'_>) -> String {
     let conditions = row.array(&["status", "conditions"]);
-    // Of equal types the last one counts.
+    // The last condition of a type wins.
     let ready = conditions.iter().rev().find(|c| c.str_at(&["type"]) == Some("Ready"));
     let ready = match ready.map(|condition| condition.str_at(&["status"])) {
         Some(Some("True")) => "Ready",
@@ -169,7 +173,7 @@ fn node_status(row: &Source<'_>) -> String {
     format!("{ready}{}", if closed { ",SchedulingDisabled" } else { "" })
 }
 
-fn node_roles(row: &Source<'_>) -> String {
+fn node_roles(row: &Row<'_>) -> String {
     let role = |(key, value)| match str::strip_prefix(key, "node-role.kubernetes.io/") {
         Some(role) => Some(role),
         None if key == "kubernetes.io/role" => Some(value),
@@ -180,12 +184,12 @@ fn node_roles(row: &Source<'_>) -> String {
     if roles.is_empty() { NONE.to_owned() } else { join(roles.into_iter()) }
 }
 
-fn node_address<'a>(row: &Source<'a>, kind: &str) -> &'a str {
+fn node_address<'a>(row: &Row<'a>, kind: &str) -> &'a str {
     let address = condition(row.array(&["status", "addresses"]), kind);
     address.map_or(NONE, |address| address.str_at(&["address"]).unwrap_or_default())
 }
 
-fn component_status(row: &Source<'_>) -> Vec<Value> {
+fn component_status(row: &Row<'_>) -> Vec<Value> {
     let Some(healthy) = condition(row.array(&["conditions"]), "Healthy") else {
         return vec![row.name(), "Unknown".into(), "".into(), "".into()];
     };
@@ -194,7 +198,7 @@ fn component_status(row: &Source<'_>) -> Vec<Value> {
     vec![row.name(), status.into(), member("message").into(), member("error").into()]
 }
 
-fn priority_class(row: &Source<'_>) -> Vec<Value> {
+fn priority_class(row: &Row<'_>) -> Vec<Value> {
     vec![
         row.name(),
         row.int(&["value"]),
@@ -204,7 +208,7 @@ fn priority_class(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn flow_schema(row: &Source<'_>) -> Vec<Value> {
+fn flow_schema(row: &Row<'_>) -> Vec<Value> {
     let dangling = condition(row.array(&["status", "conditions"]), "Dangling");
     vec![
         row.name(),
@@ -216,7 +220,7 @@ fn flow_schema(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn priority_level(row: &Source<'_>) -> Vec<Value> {
+fn priority_level(row: &Row<'_>) -> Vec<Value> {
     let present = |value: Option<&Value>| value.is_some_and(|value| !value.is_null());
     let limited = row.obj.at(&["spec", "limited"]);
     let queuing = limited.and_then(|limited| limited.at(&["limitResponse", "queuing"]));
@@ -235,7 +239,7 @@ fn priority_level(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn storage_version(row: &Source<'_>) -> Vec<Value> {
+fn storage_version(row: &Row<'_>) -> Vec<Value> {
     let version = |server: &Value| {
         let member = |name| server.str_at(&[name]).unwrap_or_default();
         format!("{}={}", member("apiServerID"), member("encodingVersion"))
@@ -249,7 +253,7 @@ fn storage_version(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn api_service(row: &Source<'_>) -> Vec<Value> {
+fn api_service(row: &Row<'_>) -> Vec<Value> {
     let service = match row.obj.at(&["spec", "service"]).filter(|service| !service.is_null()) {
         None => "Local".to_owned(),
         Some(service) => {
@@ -276,7 +280,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn a_node_tells_state_roles_and_machine() {
+    fn node_shows_status_roles_and_node_info() {
         let object = value!({
             "metadata": {"name": "n", "labels": {
                 "node-role.kubernetes.io/worker": "", "node-role.kubernetes.io/control-plane": "",
@@ -303,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_service_tells_why_it_is_not_available() {
+    fn api_service_shows_why_it_is_unavailable() {
         let object = value!({"metadata": {"name": "v1.x"}, "spec": {"service": {
             "namespace": "ns", "name": "svc"
         }}, "status": {"conditions": [
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exempt_level_has_no_queues() {
+    fn exempt_priority_level_has_no_queues() {
         let object = value!({"metadata": {"name": "exempt"}, "spec": {"type": "Exempt"}});
         assert_eq!(
             row("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration", object),

@@ -1,43 +1,43 @@
-//! Columns of tables, and short ways to write them down.
+//! Table columns, and constructors for them.
 
 /// One column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Heading.
+    /// The heading.
     pub name: &'static str,
     /// `string`, `integer`, `boolean` or `date`.
     pub kind: &'static str,
-    /// `name` for the column of the object's name, else empty.
+    /// `name` for the column with the object's name, otherwise empty.
     pub format: &'static str,
-    /// 0: always shown; 1: shown in wide output.
+    /// 0: always shown; 1: only in wide output.
     pub priority: u8,
-    /// What the column shows.
+    /// The description.
     pub description: Description,
 }
 
-/// What a column shows, for people.
+/// The description of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Description {
-    /// In these words.
-    Words(&'static str),
-    /// As the documentation of this field says.
+    /// A literal text.
+    Literal(&'static str),
+    /// The description of a field.
     Field {
-        /// Full name, as OpenAPI names it.
+        /// Full name of the type, as in OpenAPI.
         type_name: &'static str,
-        /// JSON name.
+        /// JSON name of the field.
         field: &'static str,
     },
 }
 
 impl Column {
-    /// The same column, shown in wide output only.
+    /// Returns the column for wide output only.
     pub(super) const fn wide(mut self) -> Self {
         self.priority = 1;
         self
     }
 
-    /// The same column, as one that holds a name.
-    pub(super) const fn names(mut self) -> Self {
+    /// Returns the column with format `name`.
+    pub(super) const fn as_name(mut self) -> Self {
         self.format = "name";
         self
     }
@@ -45,22 +45,22 @@ impl Column {
 
 pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// The object's name.
-pub(super) const NAME: Column = string("Name", field(OBJECT_META, "name")).names();
+/// The name of the object.
+pub(super) const NAME: Column = string("Name", field(OBJECT_META, "name")).as_name();
 
-/// Time since the object was created.
+/// The time since the object was created.
 pub(super) const AGE: Column = string("Age", field(OBJECT_META, "creationTimestamp"));
 
-/// Names of the containers of a template.
+/// The names of the containers of a template.
 pub(super) const CONTAINERS: Column =
-    string("Containers", words("The containers of the template.")).wide();
+    string("Containers", literal("The containers of the template.")).wide();
 
-/// Images of the containers of a template.
+/// The images of the containers of a template.
 pub(super) const IMAGES: Column =
-    string("Images", words("The images of the template's containers.")).wide();
+    string("Images", literal("The images of the template's containers.")).wide();
 
-pub(super) const fn words(words: &'static str) -> Description {
-    Description::Words(words)
+pub(super) const fn literal(text: &'static str) -> Description {
+    Description::Literal(text)
 }
 
 pub(super) const fn field(type_name: &'static str, field: &'static str) -> Description {

@@ -1,9 +1,9 @@
-//! What lives in a namespace beside pods and services: configuration, accounts, quotas, events,
-//! leases.
+//! Namespaced core kinds besides pods and services: configuration, service accounts, quotas,
+//! events, leases.
 
 use super::Printer;
-use super::column::{AGE, Column, NAME, field, string, words};
-use super::source::{Source, UNKNOWN, count, quantity};
+use super::column::{AGE, Column, NAME, field, literal, string};
+use super::row::{Row, UNKNOWN, count, quantity};
 use keelson_meta::{Map, Value};
 
 const EVENT: &str = "io.k8s.api.core.v1.Event";
@@ -55,8 +55,8 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "ResourceQuota",
         columns: &[
             NAME,
-            string("Request", words("What is used of what is granted.")),
-            string("Limit", words("What limits add up to, of what is granted.")),
+            string("Request", literal("Used and hard amounts of requests and counts.")),
+            string("Limit", literal("Used and hard amounts of limits.")),
             AGE,
         ],
         cells: resource_quota,
@@ -82,8 +82,8 @@ pub(super) static PRINTERS: &[Printer] = &[
                 "LeaseName",
                 field("io.k8s.api.coordination.v1beta1.LeaseCandidateSpec", "leaseName"),
             ),
-            string("BinaryVersion", words("")),
-            string("EmulationVersion", words("")),
+            string("BinaryVersion", literal("")),
+            string("EmulationVersion", literal("")),
             AGE,
         ],
         cells: |row| {
@@ -94,7 +94,7 @@ pub(super) static PRINTERS: &[Printer] = &[
     },
 ];
 
-fn resource_quota(row: &Source<'_>) -> Vec<Value> {
+fn resource_quota(row: &Row<'_>) -> Vec<Value> {
     let (mut requests, mut limits) = (vec![], vec![]);
     let hard = row.obj.at(&["status", "hard"]).and_then(Value::as_object);
     for (resource, granted) in hard.into_iter().flat_map(Map::sorted) {
@@ -106,8 +106,8 @@ fn resource_quota(row: &Source<'_>) -> Vec<Value> {
     vec![row.name(), requests.join(", ").into(), limits.join(", ").into(), row.age()]
 }
 
-/// An event in the form of core/v1 or of events.k8s.io/v1, which has other names for some fields.
-fn event(row: &Source<'_>) -> Vec<Value> {
+/// Prints an event of core/v1 or events.k8s.io/v1, which name some fields differently.
+fn event(row: &Row<'_>) -> Vec<Value> {
     let either = |old: &[&str], new: &[&str]| {
         let text = row.str(old);
         if text.is_empty() { row.str(new) } else { text }
@@ -147,7 +147,7 @@ fn event(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn event_source(row: &Source<'_>) -> String {
+fn event_source(row: &Row<'_>) -> String {
     let first = |paths: [&[&str]; 3]| {
         paths.into_iter().map(|path| row.str(path)).find(|t| !t.is_empty()).unwrap_or_default()
     };
@@ -156,7 +156,7 @@ fn event_source(row: &Source<'_>) -> String {
         &["deprecatedSource", "component"],
         &["reportingController"],
     ]);
-    // events.k8s.io has other names for the reporter: reportingComponent in core/v1.
+    // events.k8s.io names the reporter differently: `reportingComponent` in core/v1.
     let component = if component.is_empty() { row.str(&["reportingComponent"]) } else { component };
     let host = first([&["source", "host"], &["deprecatedSource", "host"], &["reportingInstance"]]);
     if host.is_empty() { component.to_owned() } else { format!("{component}, {host}") }
@@ -168,7 +168,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn a_quota_lists_limits_apart() {
+    fn quota_shows_limits_separately() {
         let object = value!({"metadata": {"name": "q"}, "status": {
             "hard": {"limits.cpu": "2", "pods": "10", "limits.memory": "1Gi"},
             "used": {"limits.cpu": "0.5", "pods": "3"}
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_tells_when_and_what_in_both_forms() {
+    fn events_of_both_groups_have_the_same_columns() {
         let object = value!({
             "metadata": {"name": "e"}, "type": "Normal", "reason": "Pulled", "message": " text\n",
             "involvedObject": {"kind": "Pod", "name": "p", "fieldPath": "spec.containers{c}"},

@@ -1,11 +1,11 @@
-//! Tables of custom resources: the columns that a CustomResourceDefinition asks for
-//! (`additionalPrinterColumns`, apiextensions `registry/customresource/tableconvertor`).
+//! Tables of custom resources: the columns of `additionalPrinterColumns` (apiextensions
+//! `registry/customresource/tableconvertor`).
 
-use super::source::ago;
+use super::row::human_age;
 use crate::json;
 use keelson_meta::{Object, Str, Timestamp, Value, value};
 
-/// The columns of one version of a custom resource, after the name.
+/// The columns of one version of a custom resource, after the name column.
 #[derive(Clone, Debug, Default)]
 pub struct CustomColumns(Vec<CustomColumn>);
 
@@ -25,12 +25,12 @@ enum Step {
     Member(Str),
     Index(i64),
     Every,
-    /// `[?(@.type=="Ready")]`: members that lead to a text.
+    /// `[?(@.type=="Ready")]`: the path of a member and its text.
     Where(Vec<Str>, Str),
 }
 
 impl CustomColumns {
-    /// Reads `additionalPrinterColumns`; without any, the age is shown.
+    /// Reads `additionalPrinterColumns`. The default is one column with the age.
     pub fn read(columns: &[Value]) -> CustomColumns {
         if columns.is_empty() {
             return CustomColumns(vec![CustomColumn {
@@ -56,7 +56,7 @@ impl CustomColumns {
         CustomColumns(columns.collect())
     }
 
-    /// `columnDefinitions` of the Table.
+    /// Returns `columnDefinitions` of the Table.
     pub fn definitions(&self) -> Vec<Value> {
         let name = value!({
             "name": "Name", "type": "string", "format": "name", "description": "", "priority": 0
@@ -71,7 +71,7 @@ impl CustomColumns {
         std::iter::once(name).chain(others).collect()
     }
 
-    /// The cells of an object's row; ages are counted up to `now`.
+    /// Returns the cells of an object's row. Ages are relative to `now`.
     pub fn cells(&self, obj: &Object, now: Timestamp) -> Vec<Value> {
         let name = Value::from(obj.name());
         let others = self.0.iter().map(|column| {
@@ -84,7 +84,7 @@ impl CustomColumns {
     }
 }
 
-/// The value as a column of this type shows it.
+/// Formats a value for a column of this type.
 fn cell(kind: &str, found: &Value, now: Timestamp) -> Value {
     match (kind, found) {
         ("integer", Value::Int(_)) | ("boolean", Value::Bool(_)) => found.clone(),
@@ -98,14 +98,14 @@ fn cell(kind: &str, found: &Value, now: Timestamp) -> Value {
             Value::from(String::from_utf8_lossy(&text).into_owned())
         }
         ("date", Value::String(text)) => match Timestamp::parse(text) {
-            Ok(time) => Value::from(ago(time, now)),
+            Ok(time) => Value::from(human_age(time, now)),
             Err(_) => Value::from("<invalid>"),
         },
         _ => Value::Null,
     }
 }
 
-/// The first value at a path.
+/// Returns the first value at a path.
 fn first<'v>(value: &'v Value, path: &[Step]) -> Option<&'v Value> {
     let Some((step, rest)) = path.split_first() else { return Some(value) };
     let items = || value.as_array().unwrap_or_default();
@@ -125,7 +125,8 @@ fn first<'v>(value: &'v Value, path: &[Step]) -> Option<&'v Value> {
     }
 }
 
-/// The steps of a simple JSONPath: `.a.b`, `['a']`, `[0]`, `[*]`, `[?(@.a=="b")]`. What is none leads nowhere.
+/// Parses a simple JSONPath: `.a.b`, `['a']`, `[0]`, `[*]`, `[?(@.a=="b")]`. An invalid path
+/// matches nothing.
 fn path(text: &str) -> Vec<Step> {
     let mut steps = vec![];
     let mut rest = text;
@@ -155,7 +156,8 @@ fn nowhere() -> Vec<Step> {
     vec![Step::Index(i64::MAX)]
 }
 
-/// A member's name, in which a backslash takes the next character as it is, and what follows.
+/// Parses a member name, in which a backslash escapes the next character. Returns the name and the
+/// rest.
 fn member(text: &str) -> (Str, &str) {
     let (mut name, mut chars) = (String::new(), text.char_indices());
     while let Some((at, c)) = chars.next() {
@@ -207,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_show_what_their_paths_lead_to() {
+    fn columns_show_values_at_their_paths() {
         let obj = value!({
             "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z",
                 "labels": {"example.com/x": "l"}},

@@ -1,8 +1,8 @@
-//! Kinds that are served only with feature gates on.
+//! Kinds that are only served with a feature gate.
 
 use super::Printer;
-use super::column::{AGE, Column, NAME, field, integer, string, words};
-use super::source::{NONE, Source, condition, text};
+use super::column::{AGE, Column, NAME, field, integer, literal, string};
+use super::row::{NONE, Row, condition, text};
 use keelson_meta::Value;
 
 const BUNDLE: &str = "io.k8s.api.certificates.v1beta1.ClusterTrustBundleSpec";
@@ -26,7 +26,7 @@ pub(super) static PRINTERS: &[Printer] = &[
             string("ServiceAccountName", field(REQUEST, "serviceAccountName")),
             string("NodeName", field(REQUEST, "nodeName")),
             string("SignerName", field(REQUEST, "signerName")),
-            string("State", words("What has become of the request.")),
+            string("State", literal("The state of the request.")),
             string("UnverifiedUserAnnotations", field(REQUEST, "unverifiedUserAnnotations")),
         ],
         cells: certificate_request,
@@ -37,8 +37,8 @@ pub(super) static PRINTERS: &[Printer] = &[
         columns: &[
             NAME,
             string("Policy", field(POD_GROUP, "schedulingPolicy")),
-            string("Workload", words("The workload of the group.")),
-            string("Status", words("Whether the group is scheduled.")),
+            string("Workload", literal("The workload of the group.")),
+            string("Status", literal("Whether the group is scheduled.")),
             AGE,
         ],
         cells: pod_group,
@@ -54,8 +54,8 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "StorageVersionMigration",
         columns: &[
             Column { format: "", ..NAME },
-            string("Resource", words("The resource whose objects are stored again.")),
-            string("Status", words("How far the migration has come.")),
+            string("Resource", literal("The resource whose objects are migrated.")),
+            string("Status", literal("The state of the migration.")),
         ],
         cells: migration,
     },
@@ -77,26 +77,26 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "ResourcePoolStatusRequest",
         columns: &[
             NAME,
-            string("Driver", words("The driver whose pools are asked for.")),
-            string("Total", words("How many devices there are.")),
-            string("Available", words("How many devices are free.")),
-            string("Allocated", words("How many devices are in use.")),
-            string("Unavailable", words("How many devices cannot be used.")),
-            string("Errors", words("How many pools have faults.")),
-            integer("Pools", words("How many pools there are.")),
-            string("Status", words("How far the request has come.")),
-            string("Completed", words("For how long the answer has been there.")),
+            string("Driver", literal("The driver of the requested pools.")),
+            string("Total", literal("The number of devices.")),
+            string("Available", literal("The number of available devices.")),
+            string("Allocated", literal("The number of allocated devices.")),
+            string("Unavailable", literal("The number of unavailable devices.")),
+            string("Errors", literal("The number of pools with validation errors.")),
+            integer("Pools", literal("The number of pools.")),
+            string("Status", literal("The state of the request.")),
+            string("Completed", literal("The time since the request was completed.")),
         ],
         cells: pool_status,
     },
 ];
 
-fn is_true(row: &Source<'_>, kind: &str) -> bool {
+fn is_true(row: &Row<'_>, kind: &str) -> bool {
     let found = condition(row.array(&["status", "conditions"]), kind);
     found.is_some_and(|found| found.str_at(&["status"]) == Some("True"))
 }
 
-fn certificate_request(row: &Source<'_>) -> Vec<Value> {
+fn certificate_request(row: &Row<'_>) -> Vec<Value> {
     let state = ["Issued", "Denied", "Failed"].into_iter().find(|kind| is_true(row, kind));
     vec![
         row.name(),
@@ -109,7 +109,7 @@ fn certificate_request(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn pod_group(row: &Source<'_>) -> Vec<Value> {
+fn pod_group(row: &Row<'_>) -> Vec<Value> {
     let policy = ["spec", "schedulingPolicy", "gang"];
     let gang = row.obj.at(&policy).is_some_and(|gang| !gang.is_null());
     let scheduled = condition(row.array(&["status", "conditions"]), "PodGroupScheduled");
@@ -127,7 +127,7 @@ fn pod_group(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn migration(row: &Source<'_>) -> Vec<Value> {
+fn migration(row: &Row<'_>) -> Vec<Value> {
     let (resource, group) =
         (row.str(&["spec", "resource", "resource"]), row.str(&["spec", "resource", "group"]));
     let dot = if group.is_empty() { "" } else { "." };
@@ -135,7 +135,7 @@ fn migration(row: &Source<'_>) -> Vec<Value> {
     vec![row.name(), format!("{resource}{dot}{group}").into(), status.unwrap_or("Unknown").into()]
 }
 
-fn taint_rule(row: &Source<'_>) -> Vec<Value> {
+fn taint_rule(row: &Row<'_>) -> Vec<Value> {
     vec![
         row.name(),
         row.text(&["spec", "taint", "key"]),
@@ -146,12 +146,12 @@ fn taint_rule(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn pool_status(row: &Source<'_>) -> Vec<Value> {
+fn pool_status(row: &Row<'_>) -> Vec<Value> {
     let pools = row.array(&["status", "pools"]);
     let is_failed = is_true(row, "Failed");
-    let is_told = !is_failed && row.obj.at(&["status", "poolCount"]).is_some();
-    let shown = |number: i64| if is_told { number.to_string() } else { "-".to_owned() };
-    let sum = |name: &str| shown(pools.iter().filter_map(|pool| pool.int_at(&[name])).sum());
+    let has_status = !is_failed && row.obj.at(&["status", "poolCount"]).is_some();
+    let or_dash = |number: i64| if has_status { number.to_string() } else { "-".to_owned() };
+    let sum = |name: &str| or_dash(pools.iter().filter_map(|pool| pool.int_at(&[name])).sum());
     let faults = pools.iter().filter(|pool| pool.str_at(&["validationError"]).is_some()).count();
     let complete = condition(row.array(&["status", "conditions"]), "Complete")
         .filter(|found| found.str_at(&["status"]) == Some("True"));
@@ -168,7 +168,7 @@ fn pool_status(row: &Source<'_>) -> Vec<Value> {
         sum("availableDevices").into(),
         sum("allocatedDevices").into(),
         sum("unavailableDevices").into(),
-        shown(i64::try_from(faults).unwrap_or(i64::MAX)).into(),
+        or_dash(i64::try_from(faults).unwrap_or(i64::MAX)).into(),
         row.int(&["status", "poolCount"]),
         state.into(),
         completed.map_or_else(|| NONE.to_owned(), |time| row.since(text(time))).into(),

@@ -1,15 +1,15 @@
-//! Services, their endpoints, and what leads to and guards them.
+//! Services, endpoints, ingresses, network policies and addresses.
 
 use super::Printer;
-use super::column::{AGE, NAME, field, string, words};
-use super::source::{NONE, Source, UNKNOWN, first_items, join, members, text};
+use super::column::{AGE, NAME, field, literal, string};
+use super::row::{NONE, Row, UNKNOWN, first_items, join, members, text};
 use keelson_meta::Value;
 use std::collections::BTreeSet;
 
 const SERVICE_SPEC: &str = "io.k8s.api.core.v1.ServiceSpec";
 const SLICE: &str = "io.k8s.api.discovery.v1.EndpointSlice";
 
-/// How many hosts or addresses a cell lists before it counts the rest.
+/// Maximum number of hosts or addresses in a cell; the rest is counted.
 const LISTED_ITEMS_MAX: usize = 3;
 
 pub(super) static PRINTERS: &[Printer] = &[
@@ -54,10 +54,10 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "Ingress",
         columns: &[
             NAME,
-            string("Class", words("The IngressClass that serves this.")),
-            string("Hosts", words("Names of hosts that the rules are for.")),
-            string("Address", words("Where the load balancer is reached.")),
-            string("Ports", words("Ports that are open.")),
+            string("Class", literal("The IngressClass of the ingress.")),
+            string("Hosts", literal("The hosts of the rules.")),
+            string("Address", literal("The addresses of the load balancer.")),
+            string("Ports", literal("The ports.")),
             AGE,
         ],
         cells: ingress,
@@ -67,8 +67,8 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "IngressClass",
         columns: &[
             NAME,
-            string("Controller", words("What serves ingresses of this class.")),
-            string("Parameters", words("An object with more settings.")),
+            string("Controller", literal("The controller of the ingress class.")),
+            string("Parameters", literal("An object with more settings.")),
             AGE,
         ],
         cells: ingress_class,
@@ -99,7 +99,7 @@ pub(super) static PRINTERS: &[Printer] = &[
             vec![row.name(), cidrs.into(), row.age()]
         },
     },
-    // Upstream has a cell for the age here but no column.
+    // Upstream has a cell for the age, but no column.
     Printer {
         group: "networking.k8s.io",
         kind: "IPAddress",
@@ -111,7 +111,7 @@ pub(super) static PRINTERS: &[Printer] = &[
     },
 ];
 
-fn service(row: &Source<'_>) -> Vec<Value> {
+fn service(row: &Row<'_>) -> Vec<Value> {
     let first_ip = row.array(&["spec", "clusterIPs"]).first().map(text);
     let ports: Vec<String> = row.array(&["spec", "ports"]).iter().map(service_port).collect();
     vec![
@@ -134,7 +134,7 @@ fn service_port(port: &Value) -> String {
     }
 }
 
-fn external_ip(row: &Source<'_>) -> String {
+fn external_ip(row: &Row<'_>) -> String {
     let ips = join(row.array(&["spec", "externalIPs"]).iter().map(text));
     match row.str(&["spec", "type"]) {
         "ClusterIP" | "NodePort" if ips.is_empty() => NONE.to_owned(),
@@ -150,8 +150,8 @@ fn external_ip(row: &Source<'_>) -> String {
     }
 }
 
-/// Addresses and names of a load balancer, sorted, each once.
-fn load_balancer(row: &Source<'_>) -> String {
+/// Returns the addresses and names of a load balancer, sorted and without duplicates.
+fn load_balancer(row: &Row<'_>) -> String {
     let ingress = row.array(&["status", "loadBalancer", "ingress"]);
     let place = |point| -> &str {
         let member = |name| Value::str_at(point, &[name]).filter(|text| !text.is_empty());
@@ -161,7 +161,7 @@ fn load_balancer(row: &Source<'_>) -> String {
     join(places.into_iter())
 }
 
-fn endpoints(row: &Source<'_>) -> String {
+fn endpoints(row: &Row<'_>) -> String {
     let subsets = row.array(&["subsets"]);
     if subsets.is_empty() {
         return NONE.to_owned();
@@ -185,7 +185,7 @@ fn host_port(host: &str, port: i64) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-fn endpoint_slice(row: &Source<'_>) -> Vec<Value> {
+fn endpoint_slice(row: &Row<'_>) -> Vec<Value> {
     let port = |port: &Value| match (port.int_at(&["port"]), port.str_at(&["name"])) {
         (Some(number), _) => number.to_string(),
         (None, Some(name)) => name.to_owned(),
@@ -204,7 +204,7 @@ fn endpoint_slice(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn ingress(row: &Source<'_>) -> Vec<Value> {
+fn ingress(row: &Row<'_>) -> Vec<Value> {
     let tls = !row.array(&["spec", "tls"]).is_empty();
     vec![
         row.name(),
@@ -216,8 +216,8 @@ fn ingress(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-/// The first three hosts. What is left is counted in rules, those without a host included, and only
-/// when a rule follows the third host.
+/// Returns the first three hosts. The rest is counted in rules, including those without a host, and
+/// only if a rule follows the third host.
 fn hosts(rules: &[Value]) -> String {
     let mut list = vec![];
     let mut more = false;
@@ -230,11 +230,11 @@ fn hosts(rules: &[Value]) -> String {
     if list.is_empty() {
         return "*".to_owned();
     }
-    let shown = join(list.into_iter());
-    if more { format!("{shown} + {} more...", rules.len() - LISTED_ITEMS_MAX) } else { shown }
+    let listed = join(list.into_iter());
+    if more { format!("{listed} + {} more...", rules.len() - LISTED_ITEMS_MAX) } else { listed }
 }
 
-fn ingress_class(row: &Source<'_>) -> Vec<Value> {
+fn ingress_class(row: &Row<'_>) -> Vec<Value> {
     let parameters = row.obj.at(&["spec", "parameters"]).filter(|p| !p.is_null()).map(|p| {
         let member = |name| p.str_at(&[name]);
         let group = member("apiGroup").map(|group| format!(".{group}")).unwrap_or_default();
@@ -245,7 +245,7 @@ fn ingress_class(row: &Source<'_>) -> Vec<Value> {
     vec![row.name(), row.text(&["spec", "controller"]), parameters.into(), row.age()]
 }
 
-fn parent(row: &Source<'_>) -> String {
+fn parent(row: &Row<'_>) -> String {
     let Some(parent) = row.obj.at(&["spec", "parentRef"]).filter(|p| !p.is_null()) else {
         return NONE.to_owned();
     };
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_tells_where_it_is_reached() {
+    fn service_shows_addresses_and_ports() {
         check_service(
             value!({"type": "ClusterIP", "clusterIPs": ["None"], "selector": {"x": "y", "a": "b"},
                 "ports": [{"port": 80, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]}),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_names_its_parent() {
+    fn ip_address_shows_its_parent() {
         let object = value!({"metadata": {"name": "10.0.0.1"}, "spec": {"parentRef": {
             "resource": "services", "namespace": "default", "name": "kubernetes"
         }}});

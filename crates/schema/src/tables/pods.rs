@@ -1,8 +1,7 @@
-//! Pods: READY, STATUS and RESTARTS are told from what all containers report, init containers
-//! first.
+//! Pods: READY, STATUS and RESTARTS are computed from all containers, init containers first.
 
-use super::column::{AGE, NAME, field, string, words};
-use super::source::{NONE, Source, condition, is_true};
+use super::column::{AGE, NAME, field, literal, string};
+use super::row::{NONE, Row, condition, is_true};
 use super::{Column, Printer};
 use keelson_meta::{Object, Seen, Value, value};
 
@@ -11,9 +10,12 @@ const SPEC: &str = "io.k8s.api.core.v1.PodSpec";
 
 const COLUMNS: &[Column] = &[
     NAME,
-    string("Ready", words("Containers that are ready, of all that keep running.")),
-    string("Status", words("What the containers are doing, in one word.")),
-    string("Restarts", words("How often containers were restarted, and when last.")),
+    string("Ready", literal("The number of ready containers and of all containers.")),
+    string("Status", literal("The state of the pod.")),
+    string(
+        "Restarts",
+        literal("The number of container restarts, and the time since the last one."),
+    ),
     AGE,
     string("IP", field(STATUS, "podIP")).wide(),
     string("Node", field(SPEC, "nodeName")).wide(),
@@ -24,7 +26,7 @@ const COLUMNS: &[Column] = &[
 pub(super) static PRINTERS: &[Printer] =
     &[Printer { group: "", kind: "Pod", columns: COLUMNS, cells: pod }];
 
-/// The mark of a pod that has ended; kubectl can leave such rows out.
+/// Returns the row condition of a pod that has ended; kubectl can hide such rows.
 pub(super) fn row_conditions(obj: &Object) -> Vec<Value> {
     let (reason, message) = match obj.str_at(&["status", "phase"]) {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -34,7 +36,7 @@ pub(super) fn row_conditions(obj: &Object) -> Vec<Value> {
     vec![value!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
 }
 
-fn pod(row: &Source<'_>) -> Vec<Value> {
+fn pod(row: &Row<'_>) -> Vec<Value> {
     let summary = Summary::of(row);
     vec![
         row.name(),
@@ -49,15 +51,15 @@ fn pod(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn pod_ip(row: &Source<'_>) -> Value {
+fn pod_ip(row: &Row<'_>) -> Value {
     let ips = row.array(&["status", "podIPs"]);
     let first = ips.first().and_then(|ip| ip.str_at(&["ip"]));
-    // Objects written before there were many addresses hold only the one.
+    // Older objects have only the single address.
     let ip = first.unwrap_or_else(|| row.str(&["status", "podIP"]));
     if ip.is_empty() { NONE.into() } else { ip.into() }
 }
 
-fn readiness_gates(row: &Source<'_>) -> String {
+fn readiness_gates(row: &Row<'_>) -> String {
     let gates = row.array(&["spec", "readinessGates"]);
     if gates.is_empty() {
         return NONE.to_owned();
@@ -68,11 +70,11 @@ fn readiness_gates(row: &Source<'_>) -> String {
     format!("{}/{}", gates.iter().filter(met).count(), gates.len())
 }
 
-/// Restarts of containers and the end of the last container that was restarted.
+/// The restarts of containers, and the end of the last restarted one.
 #[derive(Clone, Copy, Default)]
 struct Restarts<'a> {
     count: i64,
-    /// RFC 3339 in UTC, so that texts compare as times do; empty for never.
+    /// RFC 3339 in UTC, so that it compares as text; empty for never.
     last: &'a str,
 }
 
@@ -83,7 +85,7 @@ impl<'a> Restarts<'a> {
         self.last = self.last.max(ended);
     }
 
-    fn print(self, row: &Source<'_>) -> String {
+    fn print(self, row: &Row<'_>) -> String {
         if self.count == 0 || self.last.is_empty() {
             return self.count.to_string();
         }
@@ -99,7 +101,7 @@ struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    fn of(row: &Source<'a>) -> Self {
+    fn of(row: &Row<'a>) -> Self {
         let init = row.array(&["spec", "initContainers"]);
         let total = row.array(&["spec", "containers"]).len()
             + init.iter().filter(|container| is_restartable(container)).count();
@@ -111,7 +113,7 @@ impl<'a> Summary<'a> {
             summary.restarts = of_sidecars;
             summary.containers(row, conditions);
         }
-        if row.deleting() {
+        if row.is_deleting() {
             if row.str(&["status", "reason"]) == "NodeLost" {
                 summary.reason = "Unknown".to_owned();
             } else if !matches!(row.str(&["status", "phase"]), "Failed" | "Succeeded") {
@@ -121,9 +123,9 @@ impl<'a> Summary<'a> {
         summary
     }
 
-    /// Walks the init containers up to the first that is not done. Gives back whether there is one,
-    /// and the restarts of those that run on beside the others.
-    fn init_containers(&mut self, row: &Source<'a>, specs: &[Value]) -> (bool, Restarts<'a>) {
+    /// Visits the init containers up to the first one that is not done. Returns whether there is
+    /// one, and the restarts of sidecar containers.
+    fn init_containers(&mut self, row: &Row<'a>, specs: &[Value]) -> (bool, Restarts<'a>) {
         let mut of_sidecars = Restarts::default();
         let statuses = row.array(&["status", "initContainerStatuses"]);
         let sidecars: Seen<Option<&str>> =
@@ -156,8 +158,8 @@ impl<'a> Summary<'a> {
         (false, of_sidecars)
     }
 
-    /// Walks the containers; the first one that has something to say wins.
-    fn containers(&mut self, row: &Source<'a>, conditions: &[Value]) {
+    /// Visits the containers; the first one with a reason determines the status.
+    fn containers(&mut self, row: &Row<'a>, conditions: &[Value]) {
         let mut has_running = false;
         for status in row.array(&["status", "containerStatuses"]).iter().rev() {
             self.restarts.add(status);
@@ -172,7 +174,7 @@ impl<'a> Summary<'a> {
                 self.ready += 1;
             }
         }
-        // One container that has ended does not end the pod while another runs.
+        // A pod with an ended container still runs while another one does.
         if self.reason == "Completed" && has_running {
             let ready = is_true(conditions, "Ready");
             self.reason = if ready { "Running" } else { "NotReady" }.to_owned();
@@ -180,7 +182,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-fn phase_reason(row: &Source<'_>) -> String {
+fn phase_reason(row: &Row<'_>) -> String {
     let gated = "SchedulingGated";
     let scheduled = condition(row.array(&["status", "conditions"]), "PodScheduled");
     if scheduled.and_then(|c| c.str_at(&["reason"])) == Some(gated) {
@@ -192,7 +194,7 @@ fn phase_reason(row: &Source<'_>) -> String {
     }
 }
 
-/// Why a container ended: its reason, else the signal, else the exit code.
+/// Returns why a container ended: its reason, the signal, or the exit code.
 fn ended_reason(terminated: &Value) -> String {
     let reason = terminated.str_at(&["reason"]).unwrap_or_default();
     let signal = terminated.int_at(&["signal"]).unwrap_or(0);
@@ -207,7 +209,7 @@ fn is_ready(status: &Value) -> bool {
     status.get("ready").and_then(Value::as_bool) == Some(true)
 }
 
-/// An init container that runs on beside the others.
+/// Whether an init container is a sidecar (`restartPolicy: Always`).
 fn is_restartable(container: &Value) -> bool {
     container.str_at(&["restartPolicy"]) == Some("Always")
 }
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_container_names_the_status() {
+    fn reason_of_a_waiting_container_is_the_status() {
         check(
             value!({"containers": [{"name": "a"}], "nodeName": "n"}),
             value!({"phase": "Running", "podIPs": [{"ip": "10.1.1.1"}], "containerStatuses": [{
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn one_container_that_runs_keeps_the_pod_running() {
+    fn pod_is_running_while_one_container_runs() {
         let statuses = || {
             value!([
                 {"name": "a", "state": {"terminated": {"reason": "Completed"}}},
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_and_ends_are_told() {
+    fn readiness_gates_and_exit_reasons_are_shown() {
         let rest = "0 | <unknown> | <none> | <none> | <none>";
         check(
             value!({"containers": [{"name": "a"}], "readinessGates": [
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_ended_has_a_condition_in_its_row() {
+    fn ended_pods_have_a_row_condition() {
         let object = |phase: &str| {
             Object::from_value(value!({"status": {"phase": phase}})).unwrap_or_default()
         };

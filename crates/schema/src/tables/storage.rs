@@ -1,8 +1,8 @@
-//! Volumes, claims, classes and drivers of storage, and devices.
+//! Persistent volumes and claims, storage classes, CSI drivers, and devices.
 
 use super::Printer;
-use super::column::{AGE, NAME, boolean, field, integer, string, words};
-use super::source::{NONE, Source, UNSET, join, members, text};
+use super::column::{AGE, NAME, boolean, field, integer, literal, string};
+use super::row::{NONE, Row, UNSET, join, members, text};
 use keelson_meta::Value;
 
 const PV_SPEC: &str = "io.k8s.api.core.v1.PersistentVolumeSpec";
@@ -28,8 +28,8 @@ pub(super) static PRINTERS: &[Printer] = &[
             string("Reclaim Policy", field(PV_SPEC, "persistentVolumeReclaimPolicy")),
             string("Status", field(PV_STATUS, "phase")),
             string("Claim", field(PV_SPEC, "claimRef")),
-            string("StorageClass", words("The volume's storage class.")),
-            string("VolumeAttributesClass", words("The volume's attributes class.")),
+            string("StorageClass", literal("The volume's storage class.")),
+            string("VolumeAttributesClass", literal("The volume's attributes class.")),
             string("Reason", field(PV_STATUS, "reason")),
             AGE,
             string("VolumeMode", field(PV_SPEC, "volumeMode")).wide(),
@@ -45,8 +45,8 @@ pub(super) static PRINTERS: &[Printer] = &[
             string("Volume", field(PVC_SPEC, "volumeName")),
             string("Capacity", field(PVC_STATUS, "capacity")),
             string("Access Modes", field(PVC_STATUS, "accessModes")),
-            string("StorageClass", words("The claim's storage class.")),
-            string("VolumeAttributesClass", words("The claim's attributes class.")),
+            string("StorageClass", literal("The claim's storage class.")),
+            string("VolumeAttributesClass", literal("The claim's attributes class.")),
             AGE,
             string("VolumeMode", field(PVC_SPEC, "volumeMode")).wide(),
         ],
@@ -70,7 +70,7 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "VolumeAttributesClass",
         columns: &[NAME, string("DriverName", field(ATTRIBUTES_CLASS, "driverName")), AGE],
         cells: |row| {
-            let default = row.marked("storageclass.kubernetes.io/is-default-class");
+            let default = row.annotation_is_true("storageclass.kubernetes.io/is-default-class");
             vec![class_name(row, default), row.text(&["driverName"]), row.age()]
         },
     },
@@ -79,7 +79,7 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "VolumeAttachment",
         columns: &[
             NAME,
-            string("Attacher", field(ATTACHMENT_SPEC, "attacher")).names(),
+            string("Attacher", field(ATTACHMENT_SPEC, "attacher")).as_name(),
             string("PV", field(ATTACHMENT_SOURCE, "persistentVolumeName")),
             string("Node", field(ATTACHMENT_SPEC, "nodeName")),
             boolean("Attached", field(ATTACHMENT_STATUS, "attached")),
@@ -90,7 +90,7 @@ pub(super) static PRINTERS: &[Printer] = &[
     Printer {
         group: "storage.k8s.io",
         kind: "CSINode",
-        columns: &[NAME, integer("Drivers", words("How many drivers the node has.")), AGE],
+        columns: &[NAME, integer("Drivers", literal("The number of drivers on the node.")), AGE],
         cells: |row| vec![row.name(), row.count(&["spec", "drivers"]), row.age()],
     },
     Printer {
@@ -117,7 +117,7 @@ pub(super) static PRINTERS: &[Printer] = &[
     Printer {
         group: "resource.k8s.io",
         kind: "ResourceClaim",
-        columns: &[NAME, string("State", words("How far the claim has come.")), AGE],
+        columns: &[NAME, string("State", literal("The state of the claim.")), AGE],
         cells: |row| vec![row.name(), claim_state(row).into(), row.age()],
     },
     Printer {
@@ -143,7 +143,7 @@ pub(super) static PRINTERS: &[Printer] = &[
     },
 ];
 
-fn volume(row: &Source<'_>) -> Vec<Value> {
+fn volume(row: &Row<'_>) -> Vec<Value> {
     let claim = row.obj.at(&["spec", "claimRef"]).filter(|claim| !claim.is_null()).map(|claim| {
         let member = |name| claim.str_at(&[name]).unwrap_or_default();
         format!("{}/{}", member("namespace"), member("name"))
@@ -163,7 +163,7 @@ fn volume(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn claim(row: &Source<'_>) -> Vec<Value> {
+fn claim(row: &Row<'_>) -> Vec<Value> {
     let bound = !row.str(&["spec", "volumeName"]).is_empty();
     let capacity = row.quantity(&["status", "capacity", "storage"]);
     let modes = access_modes(row.array(&["status", "accessModes"])).into();
@@ -181,19 +181,19 @@ fn claim(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn phase(row: &Source<'_>) -> Value {
-    if row.deleting() { "Terminating".into() } else { row.text(&["status", "phase"]) }
+fn phase(row: &Row<'_>) -> Value {
+    if row.is_deleting() { "Terminating".into() } else { row.text(&["status", "phase"]) }
 }
 
-/// The storage class; an annotation from the time before the field goes first.
-fn class(row: &Source<'_>) -> Value {
+/// Returns the storage class. The annotation that preceded the field takes precedence.
+fn class(row: &Row<'_>) -> Value {
     match row.obj.annotation("volume.beta.kubernetes.io/storage-class") {
         Some(class) => class.into(),
         None => row.text(&["spec", "storageClassName"]),
     }
 }
 
-/// The short words for access modes, in a fixed order.
+/// Returns the abbreviations of access modes, in a fixed order.
 fn access_modes(modes: &[Value]) -> String {
     const WORDS: [(&str, &str); 4] = [
         ("ReadWriteOnce", "RWO"),
@@ -205,13 +205,13 @@ fn access_modes(modes: &[Value]) -> String {
     join(WORDS.iter().filter(has).map(|(_, short)| *short))
 }
 
-fn class_name(row: &Source<'_>, default: bool) -> Value {
+fn class_name(row: &Row<'_>, default: bool) -> Value {
     if default { format!("{} (default)", row.obj.name()).into() } else { row.name() }
 }
 
-fn storage_class(row: &Source<'_>) -> Vec<Value> {
-    let default = row.marked("storageclass.kubernetes.io/is-default-class")
-        || row.marked("storageclass.beta.kubernetes.io/is-default-class");
+fn storage_class(row: &Row<'_>) -> Vec<Value> {
+    let default = row.annotation_is_true("storageclass.kubernetes.io/is-default-class")
+        || row.annotation_is_true("storageclass.beta.kubernetes.io/is-default-class");
     vec![
         class_name(row, default),
         row.text(&["provisioner"]),
@@ -222,7 +222,7 @@ fn storage_class(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn attachment(row: &Source<'_>) -> Vec<Value> {
+fn attachment(row: &Row<'_>) -> Vec<Value> {
     vec![
         row.name(),
         row.text(&["spec", "attacher"]),
@@ -233,7 +233,7 @@ fn attachment(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn driver(row: &Source<'_>) -> Vec<Value> {
+fn driver(row: &Row<'_>) -> Vec<Value> {
     let flag = |name, missing: bool| row.flag(&["spec", name]).unwrap_or(missing).into();
     let tokens = row.obj.at(&["spec", "tokenRequests"]).and_then(Value::as_array);
     let tokens = tokens.map_or_else(|| UNSET.to_owned(), |all| join(members(all, "audience")));
@@ -250,12 +250,12 @@ fn driver(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn claim_state(row: &Source<'_>) -> String {
+fn claim_state(row: &Row<'_>) -> String {
     let allocated = row.obj.at(&["status", "allocation"]).is_some_and(|a| !a.is_null());
     let reserved = allocated && !row.array(&["status", "reservedFor"]).is_empty();
     let states = [
-        ("deleted", row.deleting()),
-        ("pending", !allocated && !row.deleting()),
+        ("deleted", row.is_deleting()),
+        ("pending", !allocated && !row.is_deleting()),
         ("allocated", allocated),
         ("reserved", reserved),
     ];
@@ -268,7 +268,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn a_volume_tells_size_modes_and_claim() {
+    fn volume_shows_capacity_access_modes_and_claim() {
         let object = value!({"metadata": {"name": "v"}, "spec": {
             "capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "sc",
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_has_a_size_when_it_is_bound() {
+    fn claim_shows_capacity_when_bound() {
         let object = value!({"metadata": {"name": "c", "deletionTimestamp": "2024-01-01T00:00:00Z"},
             "spec": {"storageClassName": "sc"}, "status": {"capacity": {"storage": "5Gi"}}});
         assert_eq!(
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_class_is_marked() {
+    fn default_storage_class_is_marked() {
         let object = value!({"provisioner": "p", "metadata": {"name": "s", "annotations": {
             "storageclass.kubernetes.io/is-default-class": "true"
         }}});
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_shows_what_it_leaves_open() {
+    fn csi_driver_shows_unset_fields() {
         let object = value!({"metadata": {"name": "d"}, "spec": {"tokenRequests": [
             {"audience": "a"}, {"audience": "b"}
         ]}});
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_claim_goes_through_states() {
+    fn resource_claim_shows_its_state() {
         let check = |status, expected: &str| {
             let object = value!({"metadata": {"name": "c"}, "status": (status)});
             let printed = row("resource.k8s.io", "ResourceClaim", object);

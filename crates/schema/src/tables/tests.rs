@@ -1,4 +1,4 @@
-//! Every kind that is served has a table that fits together, and recorded tables come out again.
+//! Checks that every served kind has a consistent table, and that recorded tables are reproduced.
 
 use super::*;
 use keelson_meta::Map;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const NOW: &str = "2024-01-01T00:10:00Z";
 
-/// The cells of an object's row at ten past midnight, joined by bars.
+/// Returns the cells of an object's row at ten past midnight, joined by bars.
 pub(super) fn row(group: &str, kind: &str, object: Value) -> String {
     let now = Timestamp::parse(NOW).expect("the constant is a time");
     let obj = Object::from_value(object).expect("a test gives a map");
@@ -22,7 +22,7 @@ fn cell_text(cell: &Value) -> String {
     }
 }
 
-/// Every kind that can be read, by group. A star marks the kinds whose table is the default one.
+/// All readable kinds, by group. A star marks kinds with the default table.
 const SERVED: &[(&str, &str)] = &[
     (
         "",
@@ -66,7 +66,7 @@ const SERVED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_served_kind_has_a_table_that_fits_together() {
+fn every_served_kind_has_a_consistent_table() {
     let now = Timestamp::default();
     let odd = value!({"metadata": 5, "spec": [], "status": {"conditions": [[], 1]}, "ports": [2]});
     let odd = Object::from_value(odd).expect("the literal is a map");
@@ -86,14 +86,14 @@ fn every_served_kind_has_a_table_that_fits_together() {
 }
 
 #[test]
-fn a_kind_without_a_printer_shows_its_creation() {
+fn default_table_shows_the_creation_time() {
     let object = value!({"metadata": {"name": "r", "creationTimestamp": "2024-01-01T00:00:00Z"}});
     assert_eq!(row("rbac.authorization.k8s.io", "Role", object), "r | 2024-01-01T00:00:00Z");
     assert_eq!(columns("x.example", "Widget")[1].kind, "date");
 }
 
 #[test]
-fn flow_schemas_stand_in_the_order_in_which_they_are_tried() {
+fn flow_schemas_are_sorted_by_precedence() {
     let object = |name: &str, rank: i64| {
         let object = value!({"metadata": {"name": name}, "spec": {"matchingPrecedence": rank}});
         Object::from_value(object).expect("the literal is a map")
@@ -116,10 +116,10 @@ fn definitions_take_descriptions_from_fields() {
     assert_eq!(definitions[0].str_at(&["format"]), Some("name"));
 }
 
-/// Tables that a kube-apiserver answered: the columns of each must be ours, and so must the cells
-/// of objects whose making is in the transcript, unless they need defaults or controllers.
+/// Compares with recorded tables of kube-apiserver: the columns, and the cells of objects whose
+/// creation is in the transcript, unless they depend on defaults or controllers.
 #[test]
-fn recorded_tables_come_out_again() {
+fn recorded_tables_are_reproduced() {
     let paths = ["reference/discovery-aggregated-all.json", "conformance/transcripts"];
     let [Some(discovery), Some(transcripts)] = paths.map(reference_data) else { return };
     let kinds = Kinds::read(&discovery);
@@ -190,7 +190,7 @@ fn convert(json: serde_json::Value) -> Value {
     }
 }
 
-/// Group and kind of each resource, by the end of its path: `apps/v1/deployments`.
+/// Group and kind of each resource, by path: `apps/v1/deployments`.
 struct Kinds(Vec<(String, String, String)>);
 
 impl Kinds {
@@ -214,7 +214,7 @@ impl Kinds {
     }
 }
 
-/// Finds the groups in any form of aggregated discovery.
+/// Collects the kinds from aggregated discovery in any version.
 fn collect_kinds(value: &Value, kinds: &mut Vec<(String, String, String)>) {
     if let Some(items) = value.as_array() {
         items.iter().for_each(|item| collect_kinds(item, kinds));
@@ -239,7 +239,8 @@ fn collect_kinds(value: &Value, kinds: &mut Vec<(String, String, String)>) {
     }
 }
 
-/// (collection, name): a path of an even number of parts after the version ends in a name.
+/// Splits a path into collection and name. A path with an even number of segments after the version
+/// ends in a name.
 fn split_target(target: &str) -> (&str, Option<&str>) {
     let parts: Vec<&str> = target.trim_matches('/').split('/').collect();
     let base = if parts.first() == Some(&"api") { 2 } else { 3 };
@@ -251,12 +252,12 @@ fn split_target(target: &str) -> (&str, Option<&str>) {
     target.rsplit_once('/').map_or((target, None), |(head, name)| (head, Some(name)))
 }
 
-/// What the writes of a transcript made, as far as can be told without a server.
+/// The objects that the writes of a transcript create, as far as known without a server.
 #[derive(Default)]
 struct World(Vec<(String, Object)>);
 
 impl World {
-    /// Follows a write: the recorded answer if it is a whole object, else the request's body.
+    /// Applies a write: the recorded response if it is an object, otherwise the request body.
     fn note(&mut self, verb: &str, target: &str, body: Option<&Value>, answer: Option<&Value>) {
         let whole = answer.filter(|answer| answer.at(&["metadata", "creationTimestamp"]).is_some());
         let body = whole.or(body).cloned().and_then(Object::from_value);
@@ -283,7 +284,7 @@ impl World {
                 }
                 merge(&mut object.root, &change.root);
             }
-            // A pod is given time to end.
+            // A deleted pod has a grace period.
             ("DELETE", _) if target.contains("/pods/") => {
                 let known = self.0.iter_mut().filter(|(known, _)| known == target);
                 known.for_each(|(_, object)| object.set_meta("deletionTimestamp", NOW));
@@ -293,7 +294,7 @@ impl World {
         }
     }
 
-    /// Each cell that was recorded and needs no server: where, ours, recorded.
+    /// Returns the recorded cells that need no server: position, ours, recorded.
     fn recorded_cells(
         &self,
         body: &Value,
@@ -323,7 +324,7 @@ impl World {
     }
 }
 
-/// Cells that rest on defaults or on what a controller does.
+/// Whether a cell depends on defaults or controllers.
 fn needs_server(kind: &str, column: &str) -> bool {
     matches!(
         (kind, column),

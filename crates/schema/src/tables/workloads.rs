@@ -1,10 +1,10 @@
-//! What makes pods: deployments, sets, jobs and the templates and revisions beside them.
+//! Workloads: deployments, sets, jobs, pod templates, controller revisions, disruption budgets.
 
 use super::Printer;
 use super::column::{
-    AGE, CONTAINERS, Column, IMAGES, NAME, boolean, field, integer, string, words,
+    AGE, CONTAINERS, Column, IMAGES, NAME, boolean, field, integer, literal, string,
 };
-use super::source::{NONE, Source, UNSET, human_seconds, is_true};
+use super::row::{NONE, Row, UNSET, human_seconds, is_true};
 use keelson_meta::{GroupVersion, Timestamp, Value, selector::Selector};
 
 const RC_SPEC: &str = "io.k8s.api.core.v1.ReplicationControllerSpec";
@@ -17,7 +17,8 @@ const CRON_SPEC: &str = "io.k8s.api.batch.v1.CronJobSpec";
 const CRON_STATUS: &str = "io.k8s.api.batch.v1.CronJobStatus";
 const DEPLOYMENT_STATUS: &str = "io.k8s.api.apps.v1.DeploymentStatus";
 
-const READY_PODS: Column = string("Ready", words("Pods that are ready, of those wanted."));
+const READY_PODS: Column =
+    string("Ready", literal("The number of ready pods and of desired pods."));
 
 pub(super) static PRINTERS: &[Printer] = &[
     Printer {
@@ -94,9 +95,9 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "Job",
         columns: &[
             NAME,
-            string("Status", words("How far the job has come, in one word.")),
+            string("Status", literal("The state of the job.")),
             string("Completions", field("io.k8s.api.batch.v1.JobStatus", "succeeded")),
-            string("Duration", words("Time from start to end, or until now.")),
+            string("Duration", literal("The time from start to completion, or until now.")),
             AGE,
             CONTAINERS,
             IMAGES,
@@ -126,7 +127,7 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "ControllerRevision",
         columns: &[
             NAME,
-            string("Controller", words("The object whose past this is.")),
+            string("Controller", literal("The object that the revision belongs to.")),
             string("Revision", field("io.k8s.api.apps.v1.ControllerRevision", "revision")),
             AGE,
         ],
@@ -137,9 +138,9 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "PodTemplate",
         columns: &[
             NAME,
-            string("Containers", words("The containers of the template.")),
-            string("Images", words("The images of the template's containers.")),
-            string("Pod Labels", words("The labels that pods of the template get.")),
+            string("Containers", literal("The containers of the template.")),
+            string("Images", literal("The images of the template's containers.")),
+            string("Pod Labels", literal("The labels of the pods of the template.")),
         ],
         cells: pod_template,
     },
@@ -148,9 +149,9 @@ pub(super) static PRINTERS: &[Printer] = &[
         kind: "PodDisruptionBudget",
         columns: &[
             NAME,
-            string("Min Available", words("How many pods must stay available.")),
-            string("Max Unavailable", words("How many pods may be unavailable.")),
-            integer("Allowed Disruptions", words("How many pods may be evicted now.")),
+            string("Min Available", literal("The number of pods that must stay available.")),
+            string("Max Unavailable", literal("The number of pods that may be unavailable.")),
+            integer("Allowed Disruptions", literal("The number of pods that may be evicted now.")),
             AGE,
         ],
         cells: disruption_budget,
@@ -159,8 +160,8 @@ pub(super) static PRINTERS: &[Printer] = &[
 
 const TEMPLATE_CONTAINERS: &[&str] = &["spec", "template", "spec", "containers"];
 
-/// Name and age around `middle`, then the containers of the template.
-fn workload(row: &Source<'_>, middle: Vec<Value>) -> Vec<Value> {
+/// Returns name, `middle`, age, and the containers of the template.
+fn workload(row: &Row<'_>, middle: Vec<Value>) -> Vec<Value> {
     let mut cells = vec![row.name()];
     cells.extend(middle);
     cells.push(row.age());
@@ -168,12 +169,12 @@ fn workload(row: &Source<'_>, middle: Vec<Value>) -> Vec<Value> {
     cells
 }
 
-fn ready_of_wanted(row: &Source<'_>) -> Value {
+fn ready_of_wanted(row: &Row<'_>) -> Value {
     let ready = row.number(&["status", "readyReplicas"]);
     format!("{ready}/{}", row.number(&["spec", "replicas"])).into()
 }
 
-fn deployment(row: &Source<'_>) -> Vec<Value> {
+fn deployment(row: &Row<'_>) -> Vec<Value> {
     let mut cells = workload(
         row,
         vec![
@@ -187,19 +188,19 @@ fn deployment(row: &Source<'_>) -> Vec<Value> {
     cells
 }
 
-fn replica_set(row: &Source<'_>) -> Vec<Value> {
+fn replica_set(row: &Row<'_>) -> Vec<Value> {
     let mut cells = workload(row, replica_counts(row));
     cells.push(row.selector(&["spec", "selector"]));
     cells
 }
 
-fn replication_controller(row: &Source<'_>) -> Vec<Value> {
+fn replication_controller(row: &Row<'_>) -> Vec<Value> {
     let mut cells = workload(row, replica_counts(row));
     cells.push(row.labels(&["spec", "selector"]));
     cells
 }
 
-fn replica_counts(row: &Source<'_>) -> Vec<Value> {
+fn replica_counts(row: &Row<'_>) -> Vec<Value> {
     vec![
         row.int(&["spec", "replicas"]),
         row.int(&["status", "replicas"]),
@@ -207,11 +208,11 @@ fn replica_counts(row: &Source<'_>) -> Vec<Value> {
     ]
 }
 
-fn stateful_set(row: &Source<'_>) -> Vec<Value> {
+fn stateful_set(row: &Row<'_>) -> Vec<Value> {
     workload(row, vec![ready_of_wanted(row)])
 }
 
-fn daemon_set(row: &Source<'_>) -> Vec<Value> {
+fn daemon_set(row: &Row<'_>) -> Vec<Value> {
     let mut cells = workload(
         row,
         vec![
@@ -227,7 +228,7 @@ fn daemon_set(row: &Source<'_>) -> Vec<Value> {
     cells
 }
 
-fn job(row: &Source<'_>) -> Vec<Value> {
+fn job(row: &Row<'_>) -> Vec<Value> {
     let middle =
         vec![job_status(row).into(), job_completions(row).into(), job_duration(row).into()];
     let mut cells = workload(row, middle);
@@ -235,12 +236,12 @@ fn job(row: &Source<'_>) -> Vec<Value> {
     cells
 }
 
-fn job_status(row: &Source<'_>) -> &'static str {
+fn job_status(row: &Row<'_>) -> &'static str {
     let conditions = row.array(&["status", "conditions"]);
     match () {
         () if is_true(conditions, "Complete") => "Complete",
         () if is_true(conditions, "Failed") => "Failed",
-        () if row.deleting() => "Terminating",
+        () if row.is_deleting() => "Terminating",
         () if is_true(conditions, "Suspended") => "Suspended",
         () if is_true(conditions, "FailureTarget") => "FailureTarget",
         () if is_true(conditions, "SuccessCriteriaMet") => "SuccessCriteriaMet",
@@ -248,7 +249,7 @@ fn job_status(row: &Source<'_>) -> &'static str {
     }
 }
 
-fn job_completions(row: &Source<'_>) -> String {
+fn job_completions(row: &Row<'_>) -> String {
     let succeeded = row.number(&["status", "succeeded"]);
     if let Some(wanted) = row.obj.int_at(&["spec", "completions"]) {
         return format!("{succeeded}/{wanted}");
@@ -259,7 +260,7 @@ fn job_completions(row: &Source<'_>) -> String {
     }
 }
 
-fn job_duration(row: &Source<'_>) -> String {
+fn job_duration(row: &Row<'_>) -> String {
     let Ok(start) = Timestamp::parse(row.str(&["status", "startTime"])) else {
         return String::new();
     };
@@ -267,7 +268,7 @@ fn job_duration(row: &Source<'_>) -> String {
     human_seconds(end.since(start).seconds())
 }
 
-fn cron_job(row: &Source<'_>) -> Vec<Value> {
+fn cron_job(row: &Row<'_>) -> Vec<Value> {
     let suspend = match row.flag(&["spec", "suspend"]) {
         Some(true) => "True",
         Some(false) => "False",
@@ -289,7 +290,7 @@ fn cron_job(row: &Source<'_>) -> Vec<Value> {
     cells
 }
 
-fn controller_revision(row: &Source<'_>) -> Vec<Value> {
+fn controller_revision(row: &Row<'_>) -> Vec<Value> {
     let owners = row.array(&["metadata", "ownerReferences"]);
     let is_controller = |owner: &&Value| owner.get("controller") == Some(&Value::Bool(true));
     let controller = owners.iter().find(is_controller).map(|owner| {
@@ -303,14 +304,14 @@ fn controller_revision(row: &Source<'_>) -> Vec<Value> {
     vec![row.name(), controller.into(), row.int(&["revision"]), row.age()]
 }
 
-fn pod_template(row: &Source<'_>) -> Vec<Value> {
+fn pod_template(row: &Row<'_>) -> Vec<Value> {
     let mut cells = vec![row.name()];
     cells.extend(row.containers(&["template", "spec", "containers"]));
     cells.push(row.labels(&["template", "metadata", "labels"]));
     cells
 }
 
-fn disruption_budget(row: &Source<'_>) -> Vec<Value> {
+fn disruption_budget(row: &Row<'_>) -> Vec<Value> {
     let bound = |name| match row.obj.at(&["spec", name]) {
         Some(Value::String(text)) => text.as_str().into(),
         Some(Value::Int(number)) => number.to_string().into(),
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_tells_completions_and_duration() {
+    fn job_shows_completions_and_duration() {
         let check = |spec, status, expected: &str| {
             let object = value!({"metadata": {"name": "j"}, "spec": (spec), "status": (status)});
             assert_eq!(
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_names_its_controller() {
+    fn revision_shows_its_controller() {
         let object = value!({"revision": 7, "metadata": {"name": "r", "ownerReferences": [
             {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "controller": true}
         ]}});
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_has_one_bound() {
+    fn disruption_budget_shows_its_bound() {
         let object = value!({"metadata": {"name": "b"}, "spec": {"maxUnavailable": "30%"}});
         assert_eq!(row("policy", "PodDisruptionBudget", object), "b | N/A | 30% | 0 | <unknown>");
     }

@@ -1,17 +1,17 @@
-//! Finds a member of a struct by its name, which every decoder and encoder does for every member.
+//! Finds a field of a struct by name, which decoders and encoders do for every field.
 
 use super::Field;
 
-/// The names of a struct's fields: hashed, by their first bytes, by where they are, and as JSON keys.
+/// An index of field names: by hash, by their first bytes, by address, and as JSON keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NameIndex {
-    /// Places of fields, with open addressing. Invariant: at least half empty, and every field is found
-    /// from the slot of its hash by going to the next slot until it is met.
+    /// Hash table of field indices, with open addressing. Invariant: at least half of it is empty,
+    /// and each field is in the first free slot from that of its hash.
     slots: Box<[u16]>,
     shift: u32,
     /// The first four bytes of `name":` for each field.
     heads: Box<[u32]>,
-    /// Where the names are; 0 for one that moves with its field.
+    /// The address of each name; 0 for an inline name, which moves with its field.
     addresses: Box<[usize]>,
     /// `,"name":` for each field.
     keys: Box<[Key]>,
@@ -20,29 +20,29 @@ pub(super) struct NameIndex {
 /// `,"name":` of a field.
 #[derive(Clone, Debug)]
 struct Key {
-    /// The beginning, filled up with zeros: bytes of a known number are copied without a call.
+    /// The beginning, padded with zeros. A copy of constant length needs no function call.
     short: [u8; KEY_SHORT_BYTES],
-    /// Bits of those of the first [`KEY_FIRST_BYTES`] of `name":` that it has.
+    /// Mask of the bytes of `name":` among the first [`KEY_FIRST_BYTES`].
     first_mask: u128,
-    /// Bytes of all of it.
+    /// Length of the whole key.
     length: u32,
-    /// All of it, when it is longer than `short`.
+    /// The whole key, if it is longer than `short`.
     long: Option<Box<[u8]>>,
 }
 
-/// Bytes of nearly all keys.
+/// Nearly all keys are at most this long.
 const KEY_SHORT_BYTES: usize = 32;
 
-/// Bytes of a key's name that are compared at once.
+/// Bytes of a name that are compared at once.
 const KEY_FIRST_BYTES: usize = 16;
 
 const EMPTY: u16 = u16::MAX;
 
-/// Bytes of a key before the name: `,"`.
+/// Offset of the name in a key, after `,"`.
 const KEY_NAME_AT: usize = 2;
 
 impl NameIndex {
-    /// The index of fewer than 65535 fields.
+    /// Creates the index. Panics with 65535 fields or more.
     pub fn new(fields: &[Field]) -> Self {
         let size = (fields.len() * 2).next_power_of_two();
         let mut slots = vec![EMPTY; size].into_boxed_slice();
@@ -60,11 +60,11 @@ impl NameIndex {
         NameIndex { slots, shift, heads, addresses, keys: fields.iter().map(Key::new).collect() }
     }
 
-    /// The place of the field with this name.
+    /// Returns the index of the field with this name.
     pub fn position(&self, fields: &[Field], name: &str) -> Option<usize> {
         let mut at = slot(name.as_bytes(), self.shift);
         loop {
-            // A struct without fields has one slot at most, and that is empty.
+            // A struct without fields has at most one slot, which is empty.
             let place = *self.slots.get(at)?;
             let field = fields.get(usize::from(place))?;
             if field.name.as_str() == name {
@@ -74,22 +74,23 @@ impl NameIndex {
         }
     }
 
-    /// The place of the field with this name at or after `from`, when the name is the field's own or a clone
-    /// of it, which those of decoded objects are; members mostly stand in order.
+    /// Returns the index of the field with this name at or after `from`, if the name is the field's
+    /// own string or a clone of it. This holds for decoded objects, whose members are mostly in
+    /// order.
     #[inline]
     pub fn next(&self, from: usize, name: &str) -> Option<usize> {
         let place = place_of(&self.addresses, from, name.as_ptr().addr())?;
         (self.keys.get(place)?.length() == name.len() + KEY_SIGNS).then_some(place)
     }
 
-    /// The place of the field at or after `from` whose `name":` the text begins with. None also when the text
-    /// ends soon.
+    /// Returns the index of the field at or after `from` whose `name":` the text begins with. Also
+    /// `None` if little text is left.
     #[inline(always)]
     pub fn next_in(&self, from: usize, text: &[u8]) -> Option<usize> {
         if self.keys.get(from)?.begins(text) { Some(from) } else { self.later_in(from + 1, text) }
     }
 
-    /// The same, when it is not the field at `from` itself most often.
+    /// Same as [`Self::next_in`] for fields after `from`.
     #[inline(never)]
     fn later_in(&self, from: usize, text: &[u8]) -> Option<usize> {
         let head = u32::from_le_bytes(*text.first_chunk()?);
@@ -97,19 +98,19 @@ impl NameIndex {
         self.keys.get(place)?.begins(text).then_some(place)
     }
 
-    /// Bytes of `name":` of the field at this place.
+    /// Returns the length of `name":` of a field.
     #[inline(always)]
     pub fn key_length(&self, place: usize) -> usize {
         self.keys[place].length() - KEY_NAME_AT
     }
 
-    /// `,"name":` of the field at this place.
+    /// Returns `,"name":` of a field.
     #[cfg(test)]
     fn key(&self, place: usize) -> &[u8] {
         self.keys[place].whole()
     }
 
-    /// Appends `,"name":` of the field at this place.
+    /// Appends `,"name":` of a field.
     #[inline]
     pub fn write_key(&self, place: usize, out: &mut Vec<u8>) {
         let key = &self.keys[place];
@@ -123,16 +124,16 @@ impl NameIndex {
     }
 }
 
-/// The first place at or after `from` that holds `what`; most often it is the first one looked at.
+/// Returns the first index at or after `from` with this value; most often it is `from`.
 #[inline(always)]
-fn place_of<T: PartialEq>(of: &[T], from: usize, what: T) -> Option<usize> {
-    if *of.get(from)? == what {
+fn place_of<T: PartialEq>(values: &[T], from: usize, value: T) -> Option<usize> {
+    if *values.get(from)? == value {
         return Some(from);
     }
-    (from + 1..of.len()).find(|place| of[*place] == what)
+    (from + 1..values.len()).find(|place| values[*place] == value)
 }
 
-/// Bytes of a key beside the name.
+/// Bytes of a key besides the name.
 const KEY_SIGNS: usize = 4;
 
 impl Key {
@@ -157,12 +158,13 @@ impl Key {
         self.length as usize
     }
 
-    /// All of it.
+    /// Returns the whole key.
     fn whole(&self) -> &[u8] {
         self.long.as_deref().unwrap_or_else(|| &self.short[..self.length()])
     }
 
-    /// Whether the text begins with `name":`. A text of fewer than [`KEY_FIRST_BYTES`] may be said not to.
+    /// Whether the text begins with `name":`. May return false for a text shorter than
+    /// [`KEY_FIRST_BYTES`].
     #[inline(always)]
     fn begins(&self, text: &[u8]) -> bool {
         let (Some(first), Some(key)) =
@@ -175,26 +177,27 @@ impl Key {
             && (self.length() <= KEY_NAME_AT + KEY_FIRST_BYTES || self.begins_long(text))
     }
 
-    /// The same for a long key, the first bytes of which the text begins with.
+    /// Same as [`Self::begins`] for a long key whose first bytes match.
     fn begins_long(&self, text: &[u8]) -> bool {
         let key = &self.whole()[KEY_NAME_AT..];
         let Some(text) = text.get(..key.len()) else { return false };
         if key.len() <= 2 * KEY_FIRST_BYTES {
-            // The last ones may overlap with the first ones.
+            // The last bytes may overlap with the first ones.
             return text.last_chunk::<KEY_FIRST_BYTES>() == key.last_chunk();
         }
         text == key
     }
 }
 
-/// Where a field's name is, if it stays there however the field moves.
+/// Returns the address of a field's name, 0 if it is stored inline.
 fn address(field: &Field) -> usize {
     let text = field.name.as_ptr().addr();
     let own = std::ptr::from_ref(&field.name).addr();
     if (own..own + size_of_val(&field.name)).contains(&text) { 0 } else { text }
 }
 
-/// The first four bytes of `name":`; 0 for a name of one letter, which is found by its hash only.
+/// Returns the first four bytes of `name":`; 0 for a name of one character, which is only found by
+/// hash.
 fn head(name: &[u8]) -> u32 {
     if let Some(head) = name.first_chunk() {
         return u32::from_le_bytes(*head);
@@ -206,12 +209,13 @@ fn head(name: &[u8]) -> u32 {
     }
 }
 
-/// The slot of a name: its length and three of its bytes tell most names of a struct apart.
+/// Returns the hash slot of a name. Its length and three of its bytes distinguish most names of a
+/// struct.
 fn slot(name: &[u8], shift: u32) -> usize {
     let [first, .., last] = name else { return 0 };
     let middle = name[name.len() / 2];
     let mixed = u32::from_le_bytes([*first, middle, *last, name.len() as u8]);
-    // The product's upper bits depend on all of the factor.
+    // The upper bits of the product depend on all bits of the factor.
     (u64::from(mixed.wrapping_mul(0x9e37_79b1)) >> shift) as usize
 }
 
@@ -221,11 +225,11 @@ mod tests {
     use crate::Shape;
     use keelson_meta::Str;
 
-    /// Enough text after a key for it to be compared.
+    /// Text after a key, long enough for it to be compared.
     const AFTER: &str = ",\"after\":\"0123456789\"}";
 
     #[test]
-    fn every_name_is_found_and_no_other() {
+    fn only_field_names_are_found() {
         let names =
             ["a", "id", "key", "keys", "keyring", "x-kubernetes-y", "$ref", "kind", "kinds"];
         let fields: Vec<Field> =
@@ -234,7 +238,7 @@ mod tests {
         for (place, name) in names.iter().enumerate() {
             assert_eq!(index.position(&fields, name), Some(place), "{name}");
             assert_eq!(index.key(place), format!(",{name:?}:").as_bytes());
-            // These names are short and stand in their fields.
+            // These names are stored inline.
             assert_eq!(index.next(place, &fields[place].name), None, "{name}");
             assert_eq!(index.key_length(place), name.len() + 2);
             let text = format!("{name}\":1{AFTER}");
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_stays_is_known_by_its_place() {
+    fn names_are_found_by_address() {
         let names: [Str; 3] =
             [Str::new_static("a"), "x".repeat(40).into(), Str::new_static("containers")];
         let fields: Vec<Field> =
@@ -269,7 +273,7 @@ mod tests {
                 assert_eq!(index.next_in(from, other.as_bytes()), None, "{name}");
             }
         }
-        // A part of a name begins where the name begins.
+        // A prefix has the same address as the name.
         assert_eq!(index.next(0, &names[2][..4]), None);
     }
 }

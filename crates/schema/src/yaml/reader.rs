@@ -1,4 +1,5 @@
-//! A YAML document as a value: anchors, aliases and merge keys, bounded in what they make of few words.
+//! Parses a YAML document: resolves anchors, aliases and merge keys, with limits on their
+//! expansion.
 
 use super::{ParsedYaml, YamlError, scalar};
 use crate::json::DEPTH_MAX;
@@ -6,19 +7,20 @@ use keelson_meta::{Map, Str, Value};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use std::collections::{HashMap, HashSet};
 
-/// Nodes that aliases may add to any document, and nodes of a document that may come from anywhere.
+/// Number of nodes that aliases may always add, and size of a document up to which all nodes may
+/// come from aliases.
 const ALIASED_NODES_FREE: usize = 100;
 const NODES_FREE: usize = 1_000;
-/// Nodes up to which nearly all of a document may come from aliases, and nodes from which on only a
-/// tenth may; between the two the share falls in a line. As in upstream's reader.
+/// Up to this number of nodes, nearly all may come from aliases; from [`NODES_LARGE`] on, only a
+/// tenth. In between the allowed share decreases linearly, as upstream's does.
 const NODES_SMALL: usize = 400_000;
 const NODES_LARGE: usize = 4_000_000;
 
-/// Bytes of text that aliases may stand for. A kube-apiserver has no such limit; it takes up that much
-/// memory for each of them.
+/// Maximum length of text that aliases may add. kube-apiserver has no such limit and allocates that
+/// much for each alias.
 const ALIASED_BYTES_MAX: usize = 3 << 20;
 
-/// Reads the first document of a text.
+/// Parses the first document of a text.
 pub(super) fn scan(text: &str) -> Result<ParsedYaml, YamlError> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
@@ -45,13 +47,13 @@ pub(super) fn scan(text: &str) -> Result<ParsedYaml, YamlError> {
         return Ok(ParsedYaml::default());
     }
     let mut value = reader.node(event)?.value;
-    // What follows on the same document must still be well-formed.
+    // The rest of the document must be well-formed.
     reader.next()?;
     expand(&mut value, &reader.shared);
     Ok(ParsedYaml { value, duplicates: reader.duplicates })
 }
 
-/// The anchors that any alias of a text means; others need not be kept.
+/// Returns the anchors that have an alias; only these are kept.
 fn aliased_anchors(text: &str) -> HashSet<usize> {
     let mut aliased = HashSet::new();
     if text.contains('&') && text.contains('*') {
@@ -67,7 +69,7 @@ fn aliased_anchors(text: &str) -> HashSet<usize> {
     aliased
 }
 
-/// Puts shared values in the places that stand for them.
+/// Replaces placeholders by the shared values.
 fn expand(value: &mut Value, shared: &[Value]) {
     match value {
         Value::Raw(place) => {
@@ -84,12 +86,12 @@ fn expand(value: &mut Value, shared: &[Value]) {
 struct Reader<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     text: &'a str,
-    /// The character at which the last event began.
+    /// Offset of the last event, in characters.
     at: usize,
     aliased_anchors: HashSet<usize>,
     anchors: HashMap<usize, Node>,
-    /// Lists and maps that aliases mean. In the document their places stand for them, as
-    /// [`Value::Raw`], which YAML has not: so none is copied before it is known how much all copies are.
+    /// Lists and maps with an alias. The document contains their indices as [`Value::Raw`], which
+    /// YAML does not produce, so that nothing is copied before the total size is known.
     shared: Vec<Value>,
     duplicates: Vec<(usize, String)>,
     written: usize,
@@ -98,7 +100,7 @@ struct Reader<'a> {
     depth: usize,
 }
 
-/// A value, and what a copy of it takes.
+/// A value and the size of a copy of it.
 #[derive(Clone, Debug, Default)]
 struct Node {
     value: Value,
@@ -132,10 +134,11 @@ impl<'a> Reader<'a> {
                 Ok(node)
             }
             Event::Alias(anchor) => {
-                // The parser knows every anchor; what is not here yet is still being read.
+                // The parser reports unknown anchors; one that is missing here is still being
+                // parsed.
                 let known = self.anchors.get(&anchor).cloned();
-                let node = known.ok_or_else(|| YamlError::Itself(self.alias_name()))?;
-                self.copied(&node)?;
+                let node = known.ok_or_else(|| YamlError::SelfReference(self.alias_name()))?;
+                self.count_copy(&node)?;
                 if self.depth + node.depth > DEPTH_MAX {
                     return Err(YamlError::Depth);
                 }
@@ -147,11 +150,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Accounts for one more copy of a node.
-    fn copied(&mut self, node: &Node) -> Result<(), YamlError> {
+    /// Counts a copy of a node.
+    fn count_copy(&mut self, node: &Node) -> Result<(), YamlError> {
         self.aliased += node.nodes;
         self.aliased_bytes = self.aliased_bytes.saturating_add(node.bytes);
-        if self.is_aliased_too_much() { Err(YamlError::Aliases) } else { Ok(()) }
+        if self.has_excessive_aliasing() { Err(YamlError::Aliases) } else { Ok(()) }
     }
 
     fn nested(
@@ -176,13 +179,13 @@ impl<'a> Reader<'a> {
         Ok(node)
     }
 
-    /// The name of the alias that was read last.
+    /// Returns the name of the last alias.
     fn alias_name(&self) -> String {
         let name = self.text.chars().skip(self.at + 1);
         name.take_while(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
     }
 
-    fn is_aliased_too_much(&self) -> bool {
+    fn has_excessive_aliasing(&self) -> bool {
         let nodes = self.written + self.aliased;
         let beyond = nodes.clamp(NODES_SMALL, NODES_LARGE) - NODES_SMALL;
         let share = 0.99 - 0.89 * beyond as f64 / (NODES_LARGE - NODES_SMALL) as f64;
@@ -230,9 +233,9 @@ impl<'a> Reader<'a> {
             depth = depth.max(value.depth);
             if is_merge {
                 if let (Value::Raw(place), false) = (&value.value, is_alias) {
-                    // What has an anchor stays where it is and is copied; aliases are accounted for.
+                    // A value with an anchor is copied here; aliases are already counted.
                     let nodes = 2 * self.shared_at(place).map_or(0, length);
-                    self.copied(&Node { nodes, ..Node::default() })?;
+                    self.count_copy(&Node { nodes, ..Node::default() })?;
                 }
                 self.merge_sources(value.value, &mut merged);
                 continue;
@@ -244,7 +247,7 @@ impl<'a> Reader<'a> {
         let map = Map::from_entries(entries, |key| {
             duplicates.push((lines.get(key).copied().unwrap_or(0), key.to_string()));
         });
-        let map = if merged.is_empty() { map } else { with_merged(map, merged) };
+        let map = if merged.is_empty() { map } else { merge_maps(map, merged) };
         Ok(Node { value: Value::Object(map), nodes: 0, bytes, depth })
     }
 
@@ -252,7 +255,7 @@ impl<'a> Reader<'a> {
         self.shared.get(place.parse::<usize>().ok()?)
     }
 
-    /// The maps that the value of a `<<` key brings in.
+    /// Collects the maps that the value of a `<<` key merges.
     fn merge_sources(&self, source: Value, maps: &mut Vec<Map>) {
         match source {
             Value::Object(map) => maps.push(map),
@@ -267,7 +270,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Number of items or entries.
+/// Returns the number of items or entries.
 fn length(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.len(),
@@ -276,8 +279,8 @@ fn length(value: &Value) -> usize {
     }
 }
 
-/// The entries of a map, and those of others whose keys it lacks; of the others the first counts.
-fn with_merged(map: Map, others: Vec<Map>) -> Map {
+/// Adds entries of other maps whose keys are missing; the first map with a key wins.
+fn merge_maps(map: Map, others: Vec<Map>) -> Map {
     let mut seen: HashSet<Str> = map.iter().map(|(key, _)| key.clone()).collect();
     let mut entries: Vec<(Str, Value)> = map.into_iter().collect();
     for (key, value) in others.into_iter().flatten() {
@@ -288,7 +291,7 @@ fn with_merged(map: Map, others: Vec<Map>) -> Map {
     Map::from_distinct(entries)
 }
 
-/// A key as JSON has it: scalars become text.
+/// Returns a key as text, as JSON requires.
 fn key_text(key: Value) -> Result<Str, YamlError> {
     match key {
         Value::String(text) => Ok(text),
@@ -316,8 +319,8 @@ fn syntax(error: &ScanError) -> YamlError {
         }
         info => info,
     };
-    // Upstream counts lines from 0 where its parser fails and from 1 where its scanner does, and names
-    // none for the first one.
+    // Upstream counts lines from 0 in parser errors and from 1 in scanner errors, and omits the
+    // first line.
     let line = match error.marker().line() {
         0 | 1 => 0,
         line if words.starts_with("did not find expected") => line - 1,

@@ -1,4 +1,4 @@
-//! Objects made up from schemas: seeded, of bounded size, with values that are hard to carry.
+//! Generates objects from schemas: seeded, of bounded size, with values that are hard to encode.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,17 +7,17 @@ use keelson_meta::{Map, Str, Value};
 use keelson_schema::types::{Presence, SchemaOr};
 use keelson_schema::{Field, Schema, Shape, Struct, Types};
 
-/// Structs within structs; below that, only members of other types are set.
+/// Maximum nesting of structs; deeper structs have no struct members.
 const DEPTH_MAX: usize = 9;
 
-/// A row of pseudo-random numbers (SplitMix64), and what is made of them.
+/// A generator of pseudo-random numbers (SplitMix64) and objects.
 pub struct Generator {
     state: u64,
     depth: usize,
 }
 
 impl Generator {
-    /// Equal seeds give equal objects.
+    /// Creates a generator. Equal seeds generate equal objects.
     pub fn new(seed: u64) -> Self {
         Generator { state: seed, depth: 0 }
     }
@@ -29,7 +29,7 @@ impl Generator {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `limit`, which is not 0.
+    /// Returns a number below `limit`, which must not be 0.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
@@ -38,18 +38,18 @@ impl Generator {
         from[self.below(from.len())].clone()
     }
 
-    /// An object of the schema's kind.
+    /// Returns an object of the schema's kind.
     pub fn object(&mut self, schema: &Schema) -> Value {
         self.members(&schema.types, schema.root())
     }
 
     fn members(&mut self, types: &Types, of: &Struct) -> Value {
         self.depth += 1;
-        // The deeper, the fewer members.
+        // Deeper structs have fewer members.
         let odds = 1 + self.depth.min(6) / 2 + usize::from(of.fields.len() > 20);
         let mut map = Map::new();
         for field in &of.fields {
-            // The kind of an embedded object has no place in protobuf.
+            // Protobuf does not encode the kind of an embedded object.
             if !field.tag.is_empty() && self.below(odds) == 0 {
                 let value = self.member(types, field);
                 map.insert(field.name.clone(), value);
@@ -63,7 +63,7 @@ impl Generator {
         if !field.enumeration.is_empty() && matches!(field.shape, Shape::String) {
             return Value::String(self.pick(&field.enumeration));
         }
-        // An empty list or map that is always written is null in protobuf.
+        // Protobuf decodes an empty list or map that is always encoded as null.
         let least = usize::from(field.presence == Presence::Always);
         self.value(types, &field.shape, least)
     }
@@ -107,7 +107,7 @@ impl Generator {
         (0..count).map(|_| make(self)).collect()
     }
 
-    /// Values that are text in JSON.
+    /// Returns a value of a type with a text form of its own.
     fn special(&mut self, shape: &Shape) -> Value {
         match shape {
             Shape::Bytes => {
@@ -190,7 +190,7 @@ impl Generator {
         Str::from(format!("{word}{}", "lorem ".repeat(times)))
     }
 
-    /// Any JSON value but null.
+    /// Returns any JSON value except null.
     fn any(&mut self, depth: usize) -> Value {
         match self.below(if depth == 0 { 4 } else { 6 }) {
             0 => Value::Bool(self.below(2) == 0),

@@ -1,6 +1,6 @@
-//! Tests of the schema crate against facts of a running server.
+//! Tests of the schema crate against recordings of kube-apiserver.
 
-// What was compared is told in the output of the tests.
+// The tests print what was compared.
 #![allow(clippy::print_stdout)]
 
 mod generate;

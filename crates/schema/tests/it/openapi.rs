@@ -1,4 +1,5 @@
-//! The documents are those of a server with every version on, but for the texts of descriptions.
+//! Compares documents with those of kube-apiserver with every version enabled, except for
+//! descriptions.
 
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::openapi::OpenApi;
@@ -9,7 +10,7 @@ use std::fs;
 
 type IsServed = dyn Fn(&str, &str, &str) -> bool;
 
-/// All resources that a server with the default feature gates can serve.
+/// All resources that kube-apiserver with default feature gates can serve.
 fn everything(group: &str, version: &str, resource: &str) -> bool {
     let groups = Catalogue::shared().groups.iter().filter(|known| known.name == group);
     let versions = groups.flat_map(|group| &group.versions).filter(|known| known.name == version);
@@ -17,7 +18,7 @@ fn everything(group: &str, version: &str, resource: &str) -> bool {
     resources.any(|known| known.name == resource && known.gate.is_none())
 }
 
-/// Takes out descriptions: their words are our own.
+/// Removes descriptions, which are our own.
 fn without_texts(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -52,7 +53,7 @@ fn differences(place: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
     }
 }
 
-/// Compares, prints the number and the first differences.
+/// Compares two documents and prints the number of differences and the first ones.
 fn compare(name: &str, want: &[u8], got: &[u8]) -> usize {
     let mut want: Value = serde_json::from_slice(want).expect("the reference is JSON");
     let mut got: Value = serde_json::from_slice(got).expect("the document is JSON");
@@ -68,7 +69,7 @@ fn compare(name: &str, want: &[u8], got: &[u8]) -> usize {
 }
 
 #[test]
-fn v3_documents_are_those_of_a_server() {
+fn v3_documents_match_kube_apiserver() {
     let Some(folder) = reference_data("reference") else { return };
     let openapi = OpenApi::new(Catalogue::shared(), &everything);
     let mut names = BTreeSet::new();
@@ -86,14 +87,14 @@ fn v3_documents_are_those_of_a_server() {
 }
 
 #[test]
-fn the_v2_document_is_that_of_a_server() {
+fn v2_document_matches_kube_apiserver() {
     let Some(folder) = reference_data("reference") else { return };
     let openapi = OpenApi::new(Catalogue::shared(), &everything);
     let want = fs::read(folder.join("openapi-v2.json")).expect("the file is readable");
     assert_eq!(compare("v2", &want, &openapi.v2_document()), 0);
 }
 
-/// Places that have a description in `want` and none in `got`.
+/// Paths that have a description in `want` and none in `got`.
 fn undescribed(place: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
     if want["description"].is_string() && !got["description"].is_string() {
         out.push(place.to_owned());
@@ -109,7 +110,7 @@ fn undescribed(place: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
 }
 
 #[test]
-fn what_a_server_describes_is_described() {
+fn what_kube_apiserver_describes_has_a_description() {
     let Some(folder) = reference_data("reference") else { return };
     let openapi = OpenApi::new(Catalogue::shared(), &everything);
     let want = fs::read(folder.join("openapi-v2.json")).expect("the file is readable");
@@ -180,7 +181,7 @@ fn the_protobuf_form_has_the_same_paths_and_definitions() {
     }
 }
 
-/// Numbers and contents of the fields of a message; those that hold a number are left out.
+/// Returns numbers and contents of the length-delimited fields of a message.
 fn fields(mut message: &[u8]) -> Vec<(u64, &[u8])> {
     let mut out = vec![];
     while !message.is_empty() {

@@ -1,5 +1,6 @@
-//! One populated object of each kind, in JSON, YAML and protobuf as a kube-apiserver writes them: every
-//! encoding decodes to the same object and is written again byte for byte. So does CBOR.
+//! Recorded objects of each kind, with all fields set, in kube-apiserver's JSON, YAML and protobuf:
+//! every encoding decodes to the same object, which encodes to the same bytes. CBOR round-trips
+//! too.
 
 use keelson_meta::{GroupVersion, GroupVersionKind, Object, Value, value};
 use keelson_schema::catalogue::Catalogue;
@@ -8,7 +9,7 @@ use keelson_schema::{Schema, cbor, json, proto, yaml};
 use keelson_testkit::prerequisites::reference_data;
 use std::path::Path;
 
-/// `apps.v1.Deployment`, `storage.k8s.io.v1beta1.CSINode`, `core.v1.Pod`.
+/// Parses `apps.v1.Deployment`, `storage.k8s.io.v1beta1.CSINode`, `core.v1.Pod`.
 fn kind(stem: &str) -> GroupVersionKind {
     let (rest, kind) = stem.rsplit_once('.').expect("group.version.kind");
     let (group, version) = rest.rsplit_once('.').expect("group.version");
@@ -35,7 +36,7 @@ fn encode(schema: &Schema, obj: &Object, format: Format) -> Vec<u8> {
     out
 }
 
-/// JSON without the white space between tokens; other formats as they are.
+/// Removes white space between JSON tokens; leaves other formats unchanged.
 fn compact(bytes: &[u8], format: Format) -> Vec<u8> {
     if format != Format::Json {
         return bytes.to_vec();
@@ -55,12 +56,12 @@ fn compact(bytes: &[u8], format: Format) -> Vec<u8> {
     out
 }
 
-/// With what is kept as text as the value that it says: YAML and CBOR do not keep its letters.
-fn expanded(obj: Object) -> Object {
-    Object::from_value(json::expanded(obj.into_value())).expect("a map")
+/// Parses raw values: YAML and CBOR do not keep their text.
+fn parse_raw(obj: Object) -> Object {
+    Object::from_value(json::parse_raw(obj.into_value())).expect("a map")
 }
 
-/// How many bodies there are of the object of this name, or what is wrong with one of them.
+/// Returns the number of recorded bodies of an object, or the first error.
 fn check(folder: &Path, stem: &str, schema: &Schema) -> Result<usize, String> {
     let mut bodies = vec![];
     for (format, extension) in FORMATS {
@@ -68,23 +69,23 @@ fn check(folder: &Path, stem: &str, schema: &Schema) -> Result<usize, String> {
             .map_err(|e| format!("{extension}: {e}"))?;
         let decoded = decode::decode(schema, &body, format, &|_| true)
             .map_err(|status| format!("{extension}: {status:?}"))?;
-        if !decoded.strict.is_empty() {
-            return Err(format!("{extension}: {:?}", decoded.strict));
+        if !decoded.strict_errors.is_empty() {
+            return Err(format!("{extension}: {:?}", decoded.strict_errors));
         }
-        bodies.push((format, extension, body, expanded(decoded.object)));
+        bodies.push((format, extension, body, parse_raw(decoded.object)));
     }
     let stored = encode(schema, &bodies[0].3, Format::Json);
     let parsed = json::parse(&stored).map_err(|e| e.to_string())?.value;
-    // A null among the entries of a map is left to the parser.
-    let read = json::read_stored(schema, &stored).map(Value::Object).map(json::expanded);
+    // Null map values are tested with the parser.
+    let read = json::read_stored(schema, &stored).map(Value::Object).map(json::parse_raw);
     if read.is_some_and(|root| root != parsed) {
         return Err("read by its schema it is not what parsing gives".to_owned());
     }
-    // No CBOR is kept: what is written from JSON stands for it.
+    // There is no recorded CBOR: the encoding of the JSON body takes its place.
     let body = encode(schema, &bodies[0].3, Format::Cbor);
     let decoded = decode::decode(schema, &body, Format::Cbor, &|_| true)
         .map_err(|status| format!("cbor: {status:?}"))?;
-    bodies.push((Format::Cbor, "cbor", body, expanded(decoded.object)));
+    bodies.push((Format::Cbor, "cbor", body, parse_raw(decoded.object)));
     for (_, from, _, obj) in &bodies {
         for (format, to, body, other) in &bodies {
             if obj != other {
@@ -110,17 +111,18 @@ fn check(folder: &Path, stem: &str, schema: &Schema) -> Result<usize, String> {
     Ok(FORMATS.len())
 }
 
-/// The same for a frame of a watch, which is no object: its forms do not say of which kind it is.
+/// Same as [`check`] for a watch frame, which is not an object: its encodings do not contain its
+/// kind.
 fn check_frame(folder: &Path, stem: &str, schema: &Schema) -> Result<usize, String> {
     let read = |extension: &str| {
         std::fs::read(folder.join(format!("{stem}.{extension}"))).map_err(|e| e.to_string())
     };
-    let json = decode::read_plain(&read("json")?, Format::Json)?;
-    let yaml = decode::read_plain(&read("yaml")?, Format::Yaml)?;
+    let json = decode::read_value(&read("json")?, Format::Json)?;
+    let yaml = decode::read_value(&read("yaml")?, Format::Yaml)?;
     let body = read("pb")?;
     let message = proto::decode_envelope(&body).map_err(|e| e.to_string())?.raw;
     let obj = proto::decode_message(schema, message).map_err(|e| e.to_string())?;
-    let mut obj = expanded(obj);
+    let mut obj = parse_raw(obj);
     for member in ["kind", "apiVersion"] {
         obj.root.remove(member);
     }
@@ -130,7 +132,7 @@ fn check_frame(folder: &Path, stem: &str, schema: &Schema) -> Result<usize, Stri
     let (mut object, mut frame) = (vec![], vec![]);
     json::write_value(obj.get("object").unwrap_or(&Value::Null), &mut object);
     proto::encode_watch_frame(obj.str_at(&["type"]), &object, &mut frame);
-    // The length stands before the message.
+    // The length precedes the message.
     if frame[4..] != *message {
         return Err(format!("got {frame:?}, want {message:?}"));
     }
@@ -148,19 +150,19 @@ fn difference(schema: &Schema, left: &Object, right: &Object) -> String {
 }
 
 #[test]
-fn a_stored_object_is_read_with_what_go_would_leave_out() {
+fn stored_objects_keep_members_that_go_omits() {
     let text = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"","creationTimestamp":null},
         "spec":{"containers":[{"name":"a","image":"","resources":{},"args":[]}],"nodeName":""},
         "status":{"conditions":[{"type":"Ready","status":"True","lastProbeTime":null}]}}"#;
-    let schema = Catalogue::shared().schema_of_any(&kind("core.v1.Pod")).expect("built in");
+    let schema = Catalogue::shared().schema_or_unserved(&kind("core.v1.Pod")).expect("built in");
     let parsed = json::parse(text).expect("JSON").value;
     assert_eq!(json::read_stored(&schema, text).map(Value::Object), Some(parsed));
     assert_eq!(json::read_stored(&schema, br#"{"kind":"Pod","apiVersion":"v1","no":1}"#), None);
 }
 
 #[test]
-fn the_fields_of_owners_stay_text_where_they_are_written_as_usual() {
-    let schema = Catalogue::shared().schema_of_any(&kind("core.v1.Pod")).expect("built in");
+fn compact_managed_fields_stay_text() {
+    let schema = Catalogue::shared().schema_or_unserved(&kind("core.v1.Pod")).expect("built in");
     let fields = |text: &str| {
         let text = format!(r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{text}}}]}}}}"#);
         let root = json::read_stored(&schema, text.as_bytes()).expect("an object");
@@ -175,14 +177,14 @@ fn the_fields_of_owners_stay_text_where_they_are_written_as_usual() {
         let obj = value!({"metadata": {"managedFields": [{"fieldsV1": (fields)}]}});
         Object::from_value(obj).expect("a map")
     };
-    let (text, tree) = (of(Value::Raw(usual.into())), of(json::expanded(fields(usual))));
+    let (text, tree) = (of(Value::Raw(usual.into())), of(json::parse_raw(fields(usual))));
     for format in [Format::Json, Format::Yaml, Format::Protobuf, Format::Cbor] {
         assert_eq!(encode(&schema, &text, format), encode(&schema, &tree, format), "{format:?}");
     }
 }
 
 #[test]
-fn every_reference_object_is_the_same_in_every_encoding() {
+fn recorded_objects_round_trip_in_every_encoding() {
     let Some(folder) = reference_data("reference/roundtrip") else { return };
     let mut stems: Vec<String> = std::fs::read_dir(&folder)
         .expect("the folder was there")
@@ -194,7 +196,7 @@ fn every_reference_object_is_the_same_in_every_encoding() {
     let mut faults = vec![];
     for stem in &stems {
         let check = if stem.ends_with(".WatchEvent") { check_frame } else { check };
-        let schema = Catalogue::shared().schema_of_any(&kind(stem));
+        let schema = Catalogue::shared().schema_or_unserved(&kind(stem));
         match schema.ok_or("no schema".to_owned()).and_then(|schema| check(&folder, stem, &schema))
         {
             Ok(count) => good += count,
@@ -208,9 +210,10 @@ fn every_reference_object_is_the_same_in_every_encoding() {
 }
 
 #[test]
-fn a_text_that_is_kept_goes_through_protobuf_letter_by_letter() {
-    let schema =
-        Catalogue::shared().schema_of_any(&kind("apps.v1.ControllerRevision")).expect("built in");
+fn raw_extension_text_survives_protobuf() {
+    let schema = Catalogue::shared()
+        .schema_or_unserved(&kind("apps.v1.ControllerRevision"))
+        .expect("built in");
     let data = r#"{ "b": 1.0, "a":"\u0041\/" }"#;
     let body = format!(r#"{{"kind":"ControllerRevision","apiVersion":"apps/v1","data":{data}}}"#);
     let decode = |body: &[u8], format| {

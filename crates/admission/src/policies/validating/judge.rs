@@ -3,7 +3,7 @@
 use crate::configurations::policy::{Compiled, Policy, Validation};
 use crate::decisions::Decisions;
 use crate::match_conditions::Matched;
-use keelson_cel::admission::{Inputs, OutOfBudget, Variables, scope};
+use keelson_cel::admission::{Inputs, OutOfBudget, Variables, activation};
 use keelson_cel::{EXPRESSION_COST_MAX, OBJECT_COST_MAX, Resource, Val};
 use keelson_meta::{Reason, Str};
 
@@ -77,11 +77,11 @@ fn validate(
     inputs: &Inputs<'_>,
     variables: &Variables<'_>,
 ) -> Result<(Vec<Failed>, usize), OutOfBudget> {
-    let scope = scope(variables, &compiled.variables);
+    let activation = activation(variables, &compiled.variables);
     let mut budget = OBJECT_COST_MAX;
     let mut results = Vec::with_capacity(compiled.validations.len());
     for validation in &compiled.validations {
-        let result = validation.expression.evaluate(&scope, &mut budget)?;
+        let result = validation.expression.evaluate(&activation, &mut budget)?;
         results.push(result.map(|val| matches!(val, Val::Bool(true))));
     }
     let holds = results.iter().all(|result| matches!(result, Ok(true)));
@@ -128,14 +128,14 @@ fn messages(
     mut budget: u64,
 ) -> Result<Vec<Option<String>>, OutOfBudget> {
     let variables = inputs.variables();
-    let scope = scope(&variables, &compiled.variables);
+    let activation = activation(&variables, &compiled.variables);
     let mut messages = Vec::with_capacity(compiled.validations.len());
     for validation in &compiled.validations {
         let Some(expression) = &validation.message_expression else {
             messages.push(None);
             continue;
         };
-        let result = expression.evaluate(&scope, &mut budget)?;
+        let result = expression.evaluate(&activation, &mut budget)?;
         messages.push(result.ok().and_then(|val| val.as_str().map(str::to_owned)));
     }
     Ok(messages)
@@ -159,10 +159,10 @@ fn annotate(
     variables: &Variables<'_>,
     verdict: &mut Verdict,
 ) -> Result<(), OutOfBudget> {
-    let scope = scope(variables, &compiled.variables);
+    let activation = activation(variables, &compiled.variables);
     let mut budget = OBJECT_COST_MAX;
     for (key, expression) in &compiled.audits {
-        match expression.evaluate(&scope, &mut budget)? {
+        match expression.evaluate(&activation, &mut budget)? {
             Ok(val) => match val.as_str().map(str::trim) {
                 None | Some("") => {}
                 Some(text) => verdict.annotations.push((key.clone(), text.to_owned())),

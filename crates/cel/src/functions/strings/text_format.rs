@@ -1,21 +1,21 @@
-//! `'%s is %d'.format([name, 5])`.
+//! The `format` function of strings: `'%s is %d'.format([name, 5])`.
 
-use super::{made, quote};
+use super::{checked_text, quote};
 use crate::functions::convert;
 use crate::types::Type;
-use crate::value::{EvalError, Evaluated, List, Map, Val};
+use crate::value::{EvalError, EvalResult, List, Map, Val};
 use std::fmt::Write;
 
-/// A number has at most this many digits behind the point.
+/// Maximum number of decimals of a number.
 const PRECISION_MAX: usize = 1000;
 
-/// One piece of a format string.
+/// A part of a format string.
 pub(crate) enum Clause {
     Text(String),
     Value { verb: char, precision: Option<usize> },
 }
 
-/// Reads a format string; the error is cel-go's.
+/// Parses a format string. Returns cel-go's error message.
 pub(crate) fn parse(format: &str) -> Result<Vec<Clause>, String> {
     let mut out = vec![];
     let mut text = String::new();
@@ -68,8 +68,8 @@ pub(crate) fn parse(format: &str) -> Result<Vec<Clause>, String> {
     Ok(out)
 }
 
-/// The function.
-pub(crate) fn format<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
+/// `format.format(values)`.
+pub(crate) fn format<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let [Val::String(format), Val::List(values)] = args else {
         return Err(EvalError::no_overload());
     };
@@ -84,8 +84,9 @@ pub(crate) fn format<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
                 };
                 at += 1;
                 write_value(&mut out, &val?, verb, precision).map_err(|why| {
-                    // What ended the evaluation is no fault of the value.
-                    match crate::steps::take() {
+                    // The work limit may have ended the evaluation; report that and not a
+                    // formatting error.
+                    match crate::work_limit::count() {
                         Ok(()) => EvalError::new(format!("error during formatting: {why}")),
                         Err(ended) => ended,
                     }
@@ -93,10 +94,10 @@ pub(crate) fn format<'a>(args: &[Val<'a>]) -> Evaluated<'a> {
             }
         }
         if out.len() > 16 << 20 {
-            return Err(crate::charge::too_long());
+            return Err(crate::runtime_cost::too_long());
         }
     }
-    made(out)
+    checked_text(out)
 }
 
 fn write_value(
@@ -109,7 +110,7 @@ fn write_value(
         's' => write_string(out, val),
         'd' => decimal(out, val),
         'f' => fixed(out, val, precision.unwrap_or(6)),
-        // Upstream's printer takes no notice of the precision here.
+        // Upstream ignores the precision here.
         'e' => scientific(out, val, 6),
         'b' => binary(out, val),
         'o' => octal(out, val),
@@ -151,7 +152,7 @@ fn special(number: f64) -> Option<&'static str> {
 fn write_list(out: &mut String, list: &List<'_>) -> Result<(), String> {
     out.push('[');
     for (at, item) in list.iter().enumerate() {
-        crate::steps::take().map_err(|error| error.to_string())?;
+        crate::work_limit::count().map_err(|error| error.to_string())?;
         if at > 0 {
             out.push_str(", ");
         }
@@ -162,7 +163,7 @@ fn write_list(out: &mut String, list: &List<'_>) -> Result<(), String> {
 }
 
 fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), String> {
-    let mut shown = vec![];
+    let mut entries = vec![];
     for (key, value) in map.entries().map_err(|error| error.to_string())? {
         let is_key = matches!(key, Val::String(_) | Val::Bool(_) | Val::Int(_) | Val::Uint(_));
         if !is_key {
@@ -171,14 +172,14 @@ fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), String> {
         let (mut name, mut text) = (String::new(), String::new());
         write_element(&mut name, &key)?;
         write_element(&mut text, &value)?;
-        shown.push(format!("{name}:{text}"));
+        entries.push(format!("{name}:{text}"));
     }
-    shown.sort();
-    let _ = write!(out, "{{{}}}", shown.join(", "));
+    entries.sort();
+    let _ = write!(out, "{{{}}}", entries.join(", "));
     Ok(())
 }
 
-/// An element of a list or map: text in quotes, doubles with six decimals.
+/// Writes an element of a list or map: strings in quotes, doubles with six decimals.
 fn write_element(out: &mut String, val: &Val<'_>) -> Result<(), String> {
     match val {
         Val::String(text) => out.push_str(&quote(text.as_str())),
@@ -214,7 +215,7 @@ fn decimal(out: &mut String, val: &Val<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Digits before the point in groups of three.
+/// Groups digits in threes.
 fn grouped(digits: &str) -> String {
     let mut out = String::new();
     for (at, c) in digits.chars().enumerate() {
@@ -257,7 +258,7 @@ fn special_sign(number: f64) -> Option<&'static str> {
     number.is_infinite().then_some(if number > 0.0 { "∞" } else { "-∞" })
 }
 
-/// A double, or the text of one that has no literal.
+/// Returns a double; `"NaN"`, `"Infinity"` and `"-Infinity"` stand for values without a literal.
 fn double(val: &Val<'_>) -> Option<f64> {
     match val {
         Val::Double(number) => Some(*number),
@@ -353,8 +354,8 @@ fn hex_bytes(bytes: &[u8]) -> String {
     })
 }
 
-/// What is wrong with formatting a value of this type, as far as the type tells.
-pub(crate) fn type_fault(verb: char, ty: &Type) -> Option<String> {
+/// Returns the error of formatting a value of this type; `None` when the type is valid or `dyn`.
+pub(crate) fn type_error(verb: char, ty: &Type) -> Option<String> {
     let name = ty.runtime_name();
     let fits = match (verb, ty) {
         (_, Type::Dyn | Type::Any | Type::Error | Type::Param(_)) => true,

@@ -1,9 +1,10 @@
-//! Maps that are taken as text while JSON is read.
+//! Finds the end of maps that are kept as text.
 
-use super::{DEPTH_MAX, plain_length};
+use super::{DEPTH_MAX, unescaped_length};
 
-/// Bytes of the map with which a text begins, when it holds nothing but maps, white space stands nowhere
-/// and its keys have no escapes but those of quotes and backslashes. `depth`: levels around it.
+/// Returns the length of the map at the start of a text. It must contain only maps, no white space,
+/// and no escapes in keys except for quotes and backslashes; otherwise returns `None`. `depth` is
+/// the number of enclosing levels.
 pub(super) fn maps_length(text: &[u8], depth: usize) -> Option<usize> {
     let mut at = 0;
     let mut levels = 0;
@@ -30,14 +31,14 @@ pub(super) fn maps_length(text: &[u8], depth: usize) -> Option<usize> {
     }
 }
 
-/// Bytes of a key with its quotes and its colon.
+/// Returns the length of a key with its quotes and colon.
 fn key_length(text: &[u8]) -> Option<usize> {
     if text.first() != Some(&b'"') {
         return None;
     }
     let mut at = 1;
     loop {
-        at += plain_length(text.get(at..)?);
+        at += unescaped_length(text.get(at..)?);
         match (text.get(at)?, text.get(at + 1)?) {
             (b'"', b':') => return Some(at + 2),
             (b'\\', b'"' | b'\\') => at += 2,
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_compact_maps_of_maps_are_taken_as_text() {
+    fn only_compact_maps_of_maps_have_a_length() {
         for text in
             [r#"{}"#, r#"{"f:a":{}}"#, r#"{"a":{".":{},"k:{\"n\":\"x\\\"}":{"b":{}}},"é":{}}"#]
         {
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_that_are_too_deep_are_not_taken() {
+    fn maps_beyond_the_depth_limit_have_no_length() {
         let deep = format!("{}{}{}", r#"{"a":"#.repeat(9), "{}", "}".repeat(9));
         assert_eq!(maps_length(deep.as_bytes(), DEPTH_MAX - 10), Some(deep.len()));
         assert_eq!(maps_length(deep.as_bytes(), DEPTH_MAX - 9), None);

@@ -1,18 +1,19 @@
-//! What calls cost at evaluation, in upstream's units.
+//! The cost of calls at evaluation, in upstream's cost units (cel-go `interpreter/runtimecost.go`,
+//! apiserver `cel/library/cost.go`).
 
 use crate::value::{EvalError, List, Map, Opaque, Val};
 
-/// What one character costs that is looked at.
+/// Cost of reading one character.
 pub(crate) const TRAVERSAL_FACTOR: f64 = 0.1;
-/// What one character of a regular expression costs.
+/// Cost of one character of a regular expression.
 pub(crate) const REGEX_FACTOR: f64 = 0.25;
-/// What making a list costs.
+/// Cost of creating a list.
 pub(crate) const LIST_CREATE_COST: u64 = 10;
-/// What making a map costs.
+/// Cost of creating a map.
 pub(crate) const MAP_CREATE_COST: u64 = 30;
-/// What making an object costs.
+/// Cost of creating an object.
 pub(crate) const STRUCT_CREATE_COST: u64 = 40;
-/// What one check of the authorizer costs: two fit into the limit of an expression.
+/// Cost of one authorization check. The limit of an expression allows two.
 pub(crate) const AUTHORIZER_CHECK_COST: u64 = 350_000;
 
 /// How the cost of a call is computed.
@@ -23,42 +24,44 @@ pub(crate) enum CallCost {
     Traverse(f64),
     /// The size of the second argument.
     SecondSize,
-    /// The smaller of both sizes.
-    Smaller,
-    /// Both sizes together.
-    Together,
-    /// The first argument against the regular expression that is the second.
+    /// The smaller of both sizes, times [`TRAVERSAL_FACTOR`].
+    SmallerSize,
+    /// The sum of both sizes, times [`TRAVERSAL_FACTOR`].
+    SumOfSizes,
+    /// The first argument matched against the regular expression in the second.
     Regex,
-    /// The first argument against each place of the second.
+    /// The first argument searched for the second.
     Contains,
-    /// All that is in the first argument.
-    Deep,
-    /// The size of the result.
-    Result(f64),
-    /// An address in a network; whether it is text that must be parsed.
+    /// The first argument with all values in it.
+    DeepTraverse,
+    /// The size of the result, times a factor.
+    ResultSize(f64),
+    /// Whether a CIDR contains an IP; true: the IP is a string that must be parsed.
     ContainsIp(bool),
-    /// A network in a network; whether it is text that must be parsed.
+    /// Whether a CIDR contains a CIDR; true: the inner one is a string that must be parsed.
     ContainsCidr(bool),
-    /// A selector of labels or fields.
+    /// Parsing a label selector or field selector.
     Selector,
-    /// A named format.
+    /// Validating a string against a named format.
     Validate,
-    /// The result, and making a list.
+    /// Creating a list of the size of the result.
     NewList,
-    /// The first argument as often as it is flattened, and making a list.
+    /// Flattening the first argument, and creating a list.
     Flatten,
-    /// Each item of this argument against each other, and making a list.
+    /// Comparing each pair of items of this argument, and creating a list.
     SelfCompare(usize),
-    /// Each item of one set against each of the other.
+    /// Comparing each item of one set with each of the other.
     Sets(f64),
 }
 
-/// How a call costs, by the function and by the overload when there is only one.
+/// Returns how the cost of a call is computed. `overload` is empty when several overloads match.
 pub(crate) fn call_cost(function: &str, overload: &str) -> CallCost {
     match function {
         "check" => return CallCost::Fixed(AUTHORIZER_CHECK_COST),
         "fieldSelector" | "labelSelector" => return CallCost::Selector,
-        "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => return CallCost::Deep,
+        "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
+            return CallCost::DeepTraverse;
+        }
         "url"
         | "lowerAscii"
         | "upperAscii"
@@ -78,7 +81,7 @@ pub(crate) fn call_cost(function: &str, overload: &str) -> CallCost {
         "replace" | "split" | "ip.isCanonical" => {
             return CallCost::Traverse(2.0 * TRAVERSAL_FACTOR);
         }
-        "join" => return CallCost::Result(2.0 * TRAVERSAL_FACTOR),
+        "join" => return CallCost::ResultSize(2.0 * TRAVERSAL_FACTOR),
         "find" | "findAll" => return CallCost::Regex,
         "containsIP" => return CallCost::ContainsIp(overload == "cidr_contains_ip_string"),
         "containsCIDR" => return CallCost::ContainsCidr(overload == "cidr_contains_cidr_string"),
@@ -97,8 +100,8 @@ pub(crate) fn call_cost(function: &str, overload: &str) -> CallCost {
         | "less_bytes"
         | "greater_bytes"
         | "less_equals_bytes"
-        | "greater_equals_bytes" => CallCost::Smaller,
-        "add_string" | "add_bytes" => CallCost::Together,
+        | "greater_equals_bytes" => CallCost::SmallerSize,
+        "add_string" | "add_bytes" => CallCost::SumOfSizes,
         "matches_string" => CallCost::Regex,
         "contains_string" => CallCost::Contains,
         "list_slice" | "lists_range" | "list_reverse" => CallCost::NewList,
@@ -113,21 +116,22 @@ pub(crate) fn call_cost(function: &str, overload: &str) -> CallCost {
 }
 
 impl CallCost {
-    /// What is known from the arguments, before the call. Looking at them ends where `left` is spent.
-    pub(crate) fn before(self, args: &[Val<'_>], left: u64) -> u64 {
+    /// Returns the cost that is known before the call. Stops reading the arguments when the cost
+    /// exceeds `remaining`.
+    pub(crate) fn before_call(self, args: &[Val<'_>], remaining: u64) -> u64 {
         let size = |at: usize| args.get(at).map_or(1, Val::size);
         match self {
             CallCost::Fixed(cost) => cost,
             CallCost::Traverse(factor) => scaled(size(0), factor),
             CallCost::SecondSize => size(1),
-            CallCost::Smaller => scaled(size(0).min(size(1)), TRAVERSAL_FACTOR),
-            CallCost::Together => scaled(size(0).saturating_add(size(1)), TRAVERSAL_FACTOR),
+            CallCost::SmallerSize => scaled(size(0).min(size(1)), TRAVERSAL_FACTOR),
+            CallCost::SumOfSizes => scaled(size(0).saturating_add(size(1)), TRAVERSAL_FACTOR),
             CallCost::Regex => regex_cost(size(0), size(1)),
             CallCost::Contains => {
                 scaled(size(0), TRAVERSAL_FACTOR).saturating_mul(scaled(size(1), TRAVERSAL_FACTOR))
             }
-            CallCost::Deep => args.first().map_or(0, |arg| traversal_cost(arg, left)),
-            CallCost::Result(_) => joined_floor(args, left),
+            CallCost::DeepTraverse => args.first().map_or(0, |arg| traversal_cost(arg, remaining)),
+            CallCost::ResultSize(_) => join_cost_min(args, remaining),
             CallCost::ContainsIp(parse) => {
                 let parsed = if parse { scaled(size(1), TRAVERSAL_FACTOR) } else { 0 };
                 scaled(2 * size(0), TRAVERSAL_FACTOR) + parsed
@@ -151,8 +155,8 @@ impl CallCost {
                 },
                 _ => 1,
             },
-            // The part that depends on the result comes after the call; the work is bounded by `left`
-            // already, for slices and ranges are cut to what can still be paid.
+            // Slices and ranges are charged before they are created, so the remaining cost bounds
+            // the work.
             CallCost::NewList => 1 + LIST_CREATE_COST + new_list_size(args),
             CallCost::Flatten => {
                 let depth = match args.get(1) {
@@ -179,19 +183,19 @@ impl CallCost {
         }
     }
 
-    /// What is known from the result.
-    pub(crate) fn after(self, result: &Val<'_>) -> u64 {
+    /// Returns the cost that is only known from the result.
+    pub(crate) fn after_call(self, result: &Val<'_>) -> u64 {
         match self {
-            // What was charged before the call is a part of this.
-            CallCost::Result(factor) => {
-                scaled(result.size(), factor).saturating_sub(joined_part(result.size()))
+            // A part of it was charged before the call.
+            CallCost::ResultSize(factor) => {
+                scaled(result.size(), factor).saturating_sub(join_cost(result.size()))
             }
             _ => 0,
         }
     }
 }
 
-/// The size of the list that `slice`, `range` and `reverse` make.
+/// Returns the size of the list that `slice`, `range` or `reverse` creates.
 fn new_list_size(args: &[Val<'_>]) -> u64 {
     match args {
         [Val::List(_), Val::Int(start), Val::Int(end)] => end.saturating_sub(*start).max(0) as u64,
@@ -201,45 +205,46 @@ fn new_list_size(args: &[Val<'_>]) -> u64 {
     }
 }
 
-/// A part of what joining costs, from the characters of the items; it is charged before they are copied.
-fn joined_floor(args: &[Val<'_>], left: u64) -> u64 {
+/// Returns the part of the cost of `join` that the items determine. It is charged before they are
+/// copied.
+fn join_cost_min(args: &[Val<'_>], remaining: u64) -> u64 {
     let Some(Val::List(list)) = args.first() else { return 0 };
     let separator = args.get(1).map_or(0, Val::size);
     let mut chars: u64 = 0;
     for (at, item) in list.iter().enumerate() {
-        if crate::steps::take().is_err() {
-            return left.saturating_add(1);
+        if crate::work_limit::count().is_err() {
+            return remaining.saturating_add(1);
         }
         let size = item.map_or(0, |item| item.size());
         chars = chars.saturating_add(size).saturating_add(if at > 0 { separator } else { 0 });
-        if joined_part(chars) > left {
+        if join_cost(chars) > remaining {
             break;
         }
     }
-    joined_part(chars)
+    join_cost(chars)
 }
 
-fn joined_part(chars: u64) -> u64 {
+fn join_cost(chars: u64) -> u64 {
     scaled(chars, 2.0 * TRAVERSAL_FACTOR)
 }
 
-/// What comparing two values by equality costs.
+/// Returns the cost of `==` or `!=`.
 #[inline]
-pub(crate) fn equality_cost(one: &Val<'_>, two: &Val<'_>, negate: bool) -> u64 {
-    match one {
-        Val::Int(_) | Val::Bool(_) => scaled(two.size().min(1), TRAVERSAL_FACTOR),
+pub(crate) fn equality_cost(left: &Val<'_>, right: &Val<'_>, negate: bool) -> u64 {
+    match left {
+        Val::Int(_) | Val::Bool(_) => scaled(right.size().min(1), TRAVERSAL_FACTOR),
         Val::Opaque(_) if !negate => 1,
-        _ => scaled(one.size().min(two.size()), TRAVERSAL_FACTOR),
+        _ => scaled(left.size().min(right.size()), TRAVERSAL_FACTOR),
     }
 }
 
-/// What matching a text against a regular expression costs.
+/// Returns the cost of matching a text against a regular expression.
 pub(crate) fn regex_cost(chars: u64, pattern_chars: u64) -> u64 {
     scaled(chars.saturating_add(1), TRAVERSAL_FACTOR)
         .saturating_mul(scaled(pattern_chars, REGEX_FACTOR))
 }
 
-/// The product, rounded up.
+/// Returns the product, rounded up.
 #[inline]
 pub(crate) fn scaled(size: u64, factor: f64) -> u64 {
     match size {
@@ -250,43 +255,43 @@ pub(crate) fn scaled(size: u64, factor: f64) -> u64 {
     }
 }
 
-/// What going through a value with all that is in it costs; ends early above `left`.
-fn traversal_cost(val: &Val<'_>, left: u64) -> u64 {
+/// Returns the cost of reading a value with all values in it. Stops above `remaining`.
+fn traversal_cost(val: &Val<'_>, remaining: u64) -> u64 {
     match val {
         Val::String(text) => (text.as_str().len() as f64 * TRAVERSAL_FACTOR) as u64,
         Val::Bytes(bytes) => (bytes.len() as f64 * TRAVERSAL_FACTOR) as u64,
-        Val::List(list) => list_traversal_cost(list, left),
-        Val::Map(map) => map_traversal_cost(map, left),
+        Val::List(list) => list_traversal_cost(list, remaining),
+        Val::Map(map) => map_traversal_cost(map, remaining),
         _ => 1,
     }
 }
 
-fn list_traversal_cost(list: &List<'_>, left: u64) -> u64 {
+fn list_traversal_cost(list: &List<'_>, remaining: u64) -> u64 {
     let mut cost: u64 = 0;
     for item in list.iter() {
-        cost = cost.saturating_add(item.map_or(1, |item| traversal_cost(&item, left)));
-        // Empty texts cost nothing, but looking at them takes time.
-        if cost > left || crate::steps::take().is_err() {
-            return left.saturating_add(1);
+        cost = cost.saturating_add(item.map_or(1, |item| traversal_cost(&item, remaining)));
+        // Empty strings cost nothing, but reading them takes time.
+        if cost > remaining || crate::work_limit::count().is_err() {
+            return remaining.saturating_add(1);
         }
     }
     cost
 }
 
-fn map_traversal_cost(map: &Map<'_>, left: u64) -> u64 {
+fn map_traversal_cost(map: &Map<'_>, remaining: u64) -> u64 {
     let Ok(entries) = map.entries() else { return 1 };
     let mut cost: u64 = 0;
     for (key, value) in entries {
-        cost = cost.saturating_add(traversal_cost(&key, left));
-        cost = cost.saturating_add(traversal_cost(&value, left));
-        if cost > left || crate::steps::take().is_err() {
-            return left.saturating_add(1);
+        cost = cost.saturating_add(traversal_cost(&key, remaining));
+        cost = cost.saturating_add(traversal_cost(&value, remaining));
+        if cost > remaining || crate::work_limit::count().is_err() {
+            return remaining.saturating_add(1);
         }
     }
     cost
 }
 
-/// The error for a text that is too long to be made.
+/// The error of a function whose result would be too large.
 pub(crate) fn too_long() -> EvalError {
     EvalError::cost_limit()
 }

@@ -1,18 +1,18 @@
-//! Values as Go's `fmt` prints them, because upstream's messages do and clients compare those.
+//! Formats values as Go's package `fmt` does, because upstream's messages contain them.
 
 use crate::json;
 use keelson_meta::Value;
 use keelson_meta::status::quote;
 use std::fmt::Write;
 
-/// Go's `%v`: `map[a:1 b:[x y]]`.
+/// Formats a value like `%v`: `map[a:1 b:[x y]]`.
 pub fn plain(value: &Value) -> String {
     let mut out = String::new();
     write_plain(value, &mut out);
     out
 }
 
-/// Go's `%v` of a list of lists, as `fmt.Sprint` prints it.
+/// Formats a list of lists like `%v`.
 pub fn plain_lists(lists: &[&[Value]]) -> String {
     let mut out = String::from("[");
     for (i, list) in lists.iter().enumerate() {
@@ -25,14 +25,14 @@ pub fn plain_lists(lists: &[&[Value]]) -> String {
     out
 }
 
-/// Go's `%v` of a list.
+/// Formats a list like `%v`.
 pub fn plain_items(items: &[Value]) -> String {
     let mut out = String::new();
     write_items(items, &mut out);
     out
 }
 
-/// Go's `%s`: text as it is, anything else with the note that it is none.
+/// Formats a value like `%s`: a string as it is, other scalars as `%!s(int64=5)`.
 pub fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.to_string(),
@@ -42,7 +42,7 @@ pub fn text(value: &Value) -> String {
     }
 }
 
-/// Go's `%#v`: `map[string]interface {}{"a":1}`.
+/// Formats a value like `%#v`: `map[string]interface {}{"a":1}`.
 pub fn syntax(value: &Value) -> String {
     let mut out = String::new();
     write_syntax(value, &mut out);
@@ -75,7 +75,7 @@ fn write_syntax(value: &Value, out: &mut String) {
     }
 }
 
-/// Go's `%T` of the value in an `interface{}`.
+/// Returns the type name like `%T` for a value in an `interface{}`.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -111,7 +111,7 @@ fn write_plain(value: &Value, out: &mut String) {
             }
             out.push(']');
         }
-        Value::Raw(_) => write_plain(&json::expanded(value.clone()), out),
+        Value::Raw(_) => write_plain(&json::parse_raw(value.clone()), out),
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn maps_are_sorted_and_strings_bare() {
+    fn maps_are_sorted_and_strings_unquoted() {
         let all = value!({"b": [1, "x y", null], "a": {"f": 1.5, "t": true}});
         assert_eq!(plain(&all), "map[a:map[f:1.5 t:true] b:[1 x y <nil>]]");
         assert_eq!(text(&value!(5)), "%!s(int64=5)");

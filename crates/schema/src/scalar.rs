@@ -1,4 +1,4 @@
-//! Values whose JSON form is text with rules of its own: bytes, quantities, times and durations.
+//! Types with a text form of their own: bytes, quantities, times and durations.
 
 use base64::Engine;
 use base64::alphabet;
@@ -6,17 +6,17 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Str, Value, quantity};
 
-/// Why a value is not of its type, in Go's words.
+/// A type error with Go's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeError(pub String);
 
-/// Go does not look at bits after the last byte.
+/// Go's decoder ignores trailing bits.
 const LAX: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// Base64 text; line breaks are skipped as Go skips them.
+/// Checks base64 text. Line breaks are removed, as Go does.
 pub(crate) fn bytes(text: Str) -> Result<Value, TypeError> {
     if text.contains(['\n', '\r']) {
         let joined: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
@@ -32,12 +32,12 @@ pub(crate) fn bytes(text: Str) -> Result<Value, TypeError> {
     }
 }
 
-/// Bytes as the text that objects hold.
+/// Encodes bytes as base64.
 pub(crate) fn encoded(bytes: &[u8]) -> Value {
     Value::from(STANDARD.encode(bytes))
 }
 
-/// Whether the last character may say more than the last byte holds.
+/// Whether the last character may have trailing bits.
 fn has_trailing_bits(text: &str) -> bool {
     match text.trim_end_matches('=').as_bytes().last() {
         Some(last) if text.ends_with("==") => !b"AQgw".contains(last),
@@ -46,7 +46,7 @@ fn has_trailing_bits(text: &str) -> bool {
     }
 }
 
-/// The byte that Go's decoder names.
+/// Returns the offset that Go's decoder reports.
 fn base64_error_offset(length: usize, error: &base64::DecodeError) -> usize {
     match error {
         base64::DecodeError::InvalidByte(at, _) => *at,
@@ -57,7 +57,7 @@ fn base64_error_offset(length: usize, error: &base64::DecodeError) -> usize {
     }
 }
 
-/// A quantity in canonical form; a number is one too.
+/// Returns a quantity in canonical form. Numbers are accepted too.
 pub(crate) fn quantity(value: &Value) -> Result<Value, TypeError> {
     let canonical = match value {
         Value::String(text) if is_plain_quantity(text) => return Ok(value.clone()),
@@ -71,7 +71,7 @@ pub(crate) fn quantity(value: &Value) -> Result<Value, TypeError> {
     canonical.map(Value::from).map_err(|error| TypeError(error.to_string()))
 }
 
-/// Rounds the amounts of a ResourceList up to thousandths.
+/// Rounds the amounts of a ResourceList up to 1m.
 pub(crate) fn round_to_milli(amounts: &mut keelson_meta::Map) {
     for (_, amount) in amounts.iter_mut() {
         let text = amount.as_str().filter(|text| text.ends_with(['n', 'u']));
@@ -82,8 +82,9 @@ pub(crate) fn round_to_milli(amounts: &mut keelson_meta::Map) {
     }
 }
 
-/// Whether a quantity is surely canonical: one to three digits that do not begin with 0, and a suffix. A
-/// canonical form is one that no larger suffix can say, and those are 1000 or 1024 times as large.
+/// Whether a quantity is known to be canonical: one to three digits without a leading 0, and a
+/// suffix. A larger suffix cannot express such an amount, because suffixes differ by a factor of
+/// 1000 or 1024.
 fn is_plain_quantity(text: &str) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = text.split_at(digits);
@@ -109,10 +110,10 @@ fn is_plain_quantity(text: &str) -> bool {
         )
 }
 
-/// A time to the second, in UTC.
+/// Returns a time in UTC with seconds.
 pub(crate) fn time(text: Str) -> Result<Value, TypeError> {
     let time = Timestamp::parse(&text).map_err(TypeError)?;
-    // A valid text of this form is what would be printed.
+    // A valid text of this form is canonical already.
     if matches!(text.as_bytes(), [_, _, _, _, b'-', _, _, b'-', _, _, b'T', .., b'Z'])
         && text.len() == "2006-01-02T15:04:05Z".len()
     {
@@ -121,10 +122,10 @@ pub(crate) fn time(text: Str) -> Result<Value, TypeError> {
     Ok(Value::from(time.to_string()))
 }
 
-/// A time to the microsecond, in UTC.
+/// Returns a time in UTC with microseconds.
 pub(crate) fn micro_time(text: Str) -> Result<Value, TypeError> {
     let time = Timestamp::parse_micro(&text).map_err(TypeError)?;
-    // A valid text of this form is what would be printed.
+    // A valid text of this form is canonical already.
     if let [date @ .., b'.', _, _, _, _, _, _, b'Z'] = text.as_bytes()
         && date.len() == "2006-01-02T15:04:05".len()
         && date[10] == b'T'
@@ -134,12 +135,12 @@ pub(crate) fn micro_time(text: Str) -> Result<Value, TypeError> {
     Ok(Value::from(time.micro().to_string()))
 }
 
-/// A duration in canonical form.
+/// Returns a duration in canonical form.
 pub(crate) fn duration(text: &str) -> Result<Value, TypeError> {
     GoDuration::parse(text).map(|span| Value::from(span.to_string())).map_err(TypeError)
 }
 
-/// A floating-point number; a whole one is an integer, as Go prints it.
+/// Returns a float; a whole one becomes an integer, as Go prints it.
 pub(crate) fn double(number: f64) -> Value {
     let is_whole = number.fract() == 0.0 && number.abs() < 9.2e18;
     if is_whole && !(number == 0.0 && number.is_sign_negative()) {
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_quantity_that_looks_canonical_is() {
+    fn short_quantities_taken_as_canonical_are_canonical() {
         for number in [1, 7, 10, 99, 100, 512, 900, 999] {
             for suffix in ["n", "u", "m", "", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti"]
             {
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_after_the_last_byte_are_dropped() {
+    fn trailing_base64_bits_are_dropped() {
         for (given, want) in
             [("Ag==", "Ag=="), ("Ah==", "Ag=="), ("AQI=", "AQI="), ("AQJ=", "AQI="), ("", "")]
         {

@@ -1,173 +1,187 @@
-//! Brings a freshly decoded value into the form its schema asks for: type checks with Go's words, names
-//! of members that no field has, nulls and empty members dropped where Go would not see them.
+//! Brings a decoded value into the canonical form of its schema. It checks types with Go's error
+//! messages, reports unknown fields, and drops nulls and empty members that Go would not keep.
 
 use crate::go_types;
 use crate::json;
-pub use crate::text::TypeError;
+pub use crate::scalar::TypeError;
 use crate::types::{Field, ListShape, Presence, SchemaOr, Shape, Struct, Types};
 use keelson_meta::{Map, Path, Str, Value};
 
-/// Unknown fields that are reported; further ones are dropped silently (the same cap as upstream).
-const UNKNOWN_MAX: usize = 100;
-/// Bytes of their paths; the one that goes beyond is the last.
-const UNKNOWN_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of unknown fields that are reported, as upstream has it.
+const UNKNOWN_FIELDS_MAX: usize = 100;
+/// Maximum total length of their paths; the path that exceeds it is the last.
+const UNKNOWN_FIELDS_BYTES_MAX: usize = 1 << 20;
 
-/// Where the types of core/v1 are.
+/// The package of core/v1.
 const CORE: &str = "io.k8s.api.core.v1.";
 
-/// Whose words a refusal of a wrong type uses.
+/// The Go decoder whose behavior and error messages apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
-    /// Those of Go's `encoding/json`, which reads text.
+pub enum GoDecoder {
+    /// `encoding/json`, which decodes text.
     Json,
-    /// Those of apimachinery's `runtime.DefaultUnstructuredConverter`, which reads values.
-    Converter,
+    /// apimachinery's `runtime.DefaultUnstructuredConverter`, which converts values.
+    UnstructuredConverter,
 }
 
-/// Walks values of one set of types.
-pub struct Conform<'t> {
+/// Brings values into canonical form.
+pub struct Canonicalizer<'t> {
     types: &'t Types,
-    words: Words,
-    /// Paths of the members that no field has, in order of appearance.
-    pub unknown: Vec<String>,
-    unknown_bytes: usize,
-    /// The members from the root down to the value at hand, as places in their structs.
-    trail: Vec<(&'t Struct, usize)>,
-    /// The first wrong type: Go reads on after it, and a text that its type cannot read counts more.
-    first: Option<TypeError>,
-    /// Members are put in order where values are kept as text.
-    pub sorts_texts: bool,
-    /// A value was kept as text.
-    pub has_texts: bool,
+    decoder: GoDecoder,
+    /// Paths of unknown fields, in order of appearance.
+    pub unknown_fields: Vec<String>,
+    unknown_fields_bytes: usize,
+    /// The fields from the root to the current value: struct and index of the field.
+    field_path: Vec<(&'t Struct, usize)>,
+    /// The first type error. Go continues after it, and an error of a type with its own text
+    /// decoder takes precedence.
+    first_error: Option<TypeError>,
+    /// Whether to sort the members of RawExtension values.
+    pub sorts_raw: bool,
+    /// Whether a RawExtension value was found.
+    pub has_raw: bool,
 }
 
-impl<'t> Conform<'t> {
-    /// A walk that has seen nothing yet.
-    pub fn new(types: &'t Types, words: Words) -> Self {
-        Conform {
+impl<'t> Canonicalizer<'t> {
+    /// Creates a canonicalizer for the given types.
+    pub fn new(types: &'t Types, decoder: GoDecoder) -> Self {
+        Canonicalizer {
             types,
-            words,
-            unknown: vec![],
-            unknown_bytes: 0,
-            trail: vec![],
-            first: None,
-            sorts_texts: false,
-            has_texts: false,
+            decoder,
+            unknown_fields: vec![],
+            unknown_fields_bytes: 0,
+            field_path: vec![],
+            first_error: None,
+            sorts_raw: false,
+            has_raw: false,
         }
     }
 
-    /// Checks a value against a struct and makes it canonical.
-    pub fn object(&mut self, of: &'t Struct, value: Value) -> Result<Map, TypeError> {
+    /// Checks a value against a struct and returns it in canonical form.
+    pub fn object(&mut self, struct_type: &'t Struct, value: Value) -> Result<Map, TypeError> {
         match value {
             Value::Object(map) => {
-                let map = self.members(of, map, &Path::ROOT)?;
-                if self.words == Words::Converter && !of.lenient {
-                    self.unknown.sort_unstable();
+                let map = self.members(struct_type, map, &Path::ROOT)?;
+                if self.decoder == GoDecoder::UnstructuredConverter && !struct_type.lenient {
+                    self.unknown_fields.sort_unstable();
                 }
-                self.first.take().map_or(Ok(map), Err)
+                self.first_error.take().map_or(Ok(map), Err)
             }
             Value::Null => Ok(Map::new()),
             other => Err(TypeError(format!(
                 "json: cannot unmarshal {} into Go value of type {}",
-                shown(&other),
-                go_type_of_struct(of)
+                json_type_name(&other),
+                go_type_of_struct(struct_type)
             ))),
         }
     }
 
-    fn members(&mut self, of: &'t Struct, mut map: Map, path: &Path<'_>) -> Result<Map, TypeError> {
+    fn members(
+        &mut self,
+        struct_type: &'t Struct,
+        mut map: Map,
+        path: &Path<'_>,
+    ) -> Result<Map, TypeError> {
         let (mut last, mut is_sorted) = (0, true);
-        let mut fault: Option<(usize, TypeError)> = None;
-        // The converter goes through the members of the struct: of several faults it meets the first one there.
-        let in_turn = self.words == Words::Converter && !of.lenient;
+        let mut member_error: Option<(usize, TypeError)> = None;
+        // The converter visits fields in struct order, so of several errors the first in that order
+        // is reported.
+        let checks_all_members =
+            self.decoder == GoDecoder::UnstructuredConverter && !struct_type.lenient;
         map.retain(|key, slot| {
-            if fault.is_some() && !in_turn {
+            if member_error.is_some() && !checks_all_members {
                 return false;
             }
-            let Some(at) = of.position_near(last, key) else {
-                if of.preserve_unknown {
+            let Some(at) = struct_type.position_near(last, key) else {
+                if struct_type.preserve_unknown {
                     last = usize::MAX;
                 } else {
-                    self.note_unknown(&path.field(key));
+                    self.report_unknown_field(&path.field(key));
                 }
-                return of.preserve_unknown;
+                return struct_type.preserve_unknown;
             };
-            if fault.as_ref().is_some_and(|(first, _)| *first < at) {
+            if member_error.as_ref().is_some_and(|(place, _)| *place < at) {
                 return false;
             }
-            let field = &of.fields[at];
+            let field = &struct_type.fields[at];
             if slot.is_null() && !field.nullable {
-                // What is applied to a custom resource keeps its nulls until its validation.
-                return of.lenient
-                    && self.words == Words::Converter
+                // Nulls in an apply configuration of a custom resource are kept for validation.
+                return struct_type.lenient
+                    && self.decoder == GoDecoder::UnstructuredConverter
                     && field.presence == Presence::Pointer;
             }
-            if let Some(why) = self.fault_of_resource(of, field, slot, path) {
-                fault = Some((at, why));
+            if let Some(why) = self.embedded_resource_error(struct_type, field, slot, path) {
+                member_error = Some((at, why));
                 return false;
             }
-            self.trail.push((of, at));
-            match self.value(&field.shape, std::mem::take(slot), of, &path.field(&field.name)) {
+            self.field_path.push((struct_type, at));
+            match self.value(
+                &field.shape,
+                std::mem::take(slot),
+                struct_type,
+                &path.field(&field.name),
+            ) {
                 Ok(value) => *slot = value,
-                Err(why) => fault = Some((at, why)),
+                Err(why) => member_error = Some((at, why)),
             }
-            self.trail.pop();
-            // An empty list of `metadata.managedFields` resets them; elsewhere it means nothing.
+            self.field_path.pop();
+            // An empty `metadata.managedFields` resets the field managers; other empty lists have
+            // no meaning.
             let resets =
-                || field.name == "managedFields" && self.trail.len() == 1 && slot.is_empty();
-            let is_kept = fault.is_none() && (!field.is_left_out(slot) || resets());
+                || field.name == "managedFields" && self.field_path.len() == 1 && slot.is_empty();
+            let is_kept = member_error.is_none() && (!field.is_omitted(slot) || resets());
             if is_kept {
                 is_sorted &= last <= at;
                 last = at;
             }
             is_kept
         });
-        if let Some((_, why)) = fault {
+        if let Some((_, why)) = member_error {
             return Err(why);
         }
-        Ok(if is_sorted { map } else { in_order(of, map) })
+        Ok(if is_sorted { map } else { in_order(struct_type, map) })
     }
 
-    /// What is wrong with the type of a member that every resource within a custom resource has.
-    fn fault_of_resource(
+    /// Returns the type error of `kind`, `apiVersion` or `metadata` of an embedded resource.
+    fn embedded_resource_error(
         &self,
-        of: &Struct,
+        struct_type: &Struct,
         field: &Field,
         value: &Value,
         path: &Path<'_>,
     ) -> Option<TypeError> {
-        if !of.lenient || self.trail.is_empty() || value.is_null() {
+        if !struct_type.lenient || self.field_path.is_empty() || value.is_null() {
             return None;
         }
         let why = match (&*field.name, &field.shape) {
             ("metadata", Shape::Struct(id)) if !self.types.get(*id).lenient => {
-                let mut walk = Conform::new(self.types, Words::Json);
-                walk.object(self.types.get(*id), value.clone()).err()?.0
+                let mut canonicalizer = Canonicalizer::new(self.types, GoDecoder::Json);
+                canonicalizer.object(self.types.get(*id), value.clone()).err()?.0
             }
             ("apiVersion" | "kind", Shape::String) if value.as_str().is_none() => {
                 let has_metadata = |field: &&Field| {
                     let of_struct = matches!(field.shape, Shape::Struct(_));
                     field.name == "metadata" && field.presence == Presence::Always && of_struct
                 };
-                of.fields.iter().find(has_metadata)?;
+                struct_type.fields.iter().find(has_metadata)?;
                 "must be a string".to_owned()
             }
             _ => return None,
         };
-        let shown = keelson_meta::status::show(&value.clone().sorted());
+        let shown_value = keelson_meta::status::show(&value.clone().sorted());
         let field = path.field(&field.name);
-        Some(TypeError(format!("{field}: Invalid value: {shown}: {why}")))
+        Some(TypeError(format!("{field}: Invalid value: {shown_value}: {why}")))
     }
 
     fn value(
         &mut self,
         shape: &Shape,
         value: Value,
-        of: &'t Struct,
+        struct_type: &'t Struct,
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
         match (shape, value) {
-            (_, Value::Null) if of.lenient => Ok(Value::Null),
+            (_, Value::Null) if struct_type.lenient => Ok(Value::Null),
             (_, Value::Null) => Ok(self.null(shape)),
             (Shape::String | Shape::Formatted, value @ Value::String(_)) => Ok(value),
             (Shape::Bool, value @ Value::Bool(_)) => Ok(value),
@@ -176,82 +190,88 @@ impl<'t> Conform<'t> {
                 Ok(Value::Int(number))
             }
             (Shape::Int32 | Shape::Int64, value @ (Value::Int(_) | Value::Float(_)))
-                if self.words == Words::Converter && (!of.lenient || is_whole(&value)) =>
+                if self.decoder == GoDecoder::UnstructuredConverter
+                    && (!struct_type.lenient || is_whole(&value)) =>
             {
-                self.converted(shape, &value)
+                self.convert_integer(shape, &value)
             }
-            (Shape::Double, Value::Int(number)) => Ok(crate::text::double(number as f64)),
-            (Shape::Double, Value::Float(number)) => Ok(crate::text::double(number)),
+            (Shape::Double, Value::Int(number)) => Ok(crate::scalar::double(number as f64)),
+            (Shape::Double, Value::Float(number)) => Ok(crate::scalar::double(number)),
             (Shape::Struct(id), Value::Object(map)) => {
                 let inner = self.types.get(*id);
                 self.members(inner, map, path).map(Value::Object)
             }
-            (Shape::List(list), Value::Array(items)) => self.list(list, items, of, path),
+            (Shape::List(list), Value::Array(items)) => self.list(list, items, struct_type, path),
             (Shape::Map(shape), Value::Object(mut map)) => {
-                if of.lenient && !shape.nullable && self.words == Words::Json {
+                if struct_type.lenient && !shape.nullable && self.decoder == GoDecoder::Json {
                     map.retain(|_, value| !value.is_null());
                 }
                 for (key, slot) in map.iter_mut() {
                     let item = std::mem::take(slot);
-                    *slot = self.value(&shape.value, item, of, &path.field(key))?;
+                    *slot = self.value(&shape.value, item, struct_type, &path.field(key))?;
                 }
-                // The ResourceLists of core/v1.
-                if matches!(shape.value, Shape::Quantity) && of.name.starts_with(CORE) {
-                    crate::text::round_to_milli(&mut map);
+                // A ResourceList of core/v1.
+                if matches!(shape.value, Shape::Quantity) && struct_type.name.starts_with(CORE) {
+                    crate::scalar::round_to_milli(&mut map);
                 }
                 Ok(Value::Object(map))
             }
             (Shape::Json, value) => Ok(value),
-            (Shape::RawExtension, value) => Ok(self.kept(value)),
-            // Whatever it is, Go keeps its text: entries that cannot be read are left out later.
+            (Shape::RawExtension, value) => Ok(self.raw_extension(value)),
+            // Go keeps any value as text; invalid entries are dropped later.
             (Shape::FieldsV1, value) => Ok(value),
-            (Shape::SchemaOr(second, id), value) => self.schema_or(*second, *id, value, of, path),
-            // Metadata is that of every object.
+            (Shape::SchemaOr(second, id), value) => {
+                self.schema_or(*second, *id, value, struct_type, path)
+            }
+            // Metadata of custom resources is typed.
             (Shape::Struct(id), value) if !self.types.get(*id).lenient => {
-                self.text(&Shape::Struct(*id), value, of)
+                self.text_scalar(&Shape::Struct(*id), value, struct_type)
             }
             (Shape::Struct(id), value) if self.types.get(*id).preserve_unknown => Ok(value),
-            (_, mut value) if of.lenient => {
-                self.empty(&mut value, path);
+            (_, mut value) if struct_type.lenient => {
+                self.remove_members(&mut value, path);
                 Ok(value)
             }
-            (shape, value) => self.text(shape, value, of),
+            (shape, value) => self.text_scalar(shape, value, struct_type),
         }
     }
 
-    /// A value that is kept as text. The text of what was converted, or came in another form, is Go's of a map.
-    fn kept(&mut self, value: Value) -> Value {
-        self.has_texts = true;
+    /// Returns a RawExtension value as text. Text that did not come from JSON is marshalled as Go
+    /// does it: with sorted members.
+    fn raw_extension(&mut self, value: Value) -> Value {
+        self.has_raw = true;
         match value {
-            value if self.words == Words::Converter || self.sorts_texts => {
-                json::kept_value(json::expanded(value).sorted())
+            value if self.decoder == GoDecoder::UnstructuredConverter || self.sorts_raw => {
+                json::raw_from_value(json::parse_raw(value).sorted())
             }
             Value::Raw(text) => Value::Raw(text),
-            value => json::kept_value(value),
+            value => json::raw_from_value(value),
         }
     }
 
-    /// Takes the members of objects away that stand where the schema of a custom resource has something else.
-    fn empty(&mut self, value: &mut Value, path: &Path<'_>) {
+    /// Removes the members of objects where the schema of a custom resource has another type.
+    fn remove_members(&mut self, value: &mut Value, path: &Path<'_>) {
         match value {
             Value::Object(map) => {
-                map.iter().for_each(|(key, _)| self.note_unknown(&path.field(key)));
+                map.iter().for_each(|(key, _)| self.report_unknown_field(&path.field(key)));
                 *map = Map::new();
             }
             Value::Array(items) => {
                 for (i, item) in items.iter_mut().enumerate() {
-                    self.empty(item, &path.index(i));
+                    self.remove_members(item, &path.index(i));
                 }
             }
             _ => {}
         }
     }
 
-    fn note_unknown(&mut self, path: &Path<'_>) {
-        if self.unknown.len() < UNKNOWN_MAX && self.unknown_bytes < UNKNOWN_BYTES_MAX {
+    fn report_unknown_field(&mut self, path: &Path<'_>) {
+        if self.unknown_fields.len() < UNKNOWN_FIELDS_MAX
+            && self.unknown_fields_bytes < UNKNOWN_FIELDS_BYTES_MAX
+        {
             let text = path.to_string();
-            self.unknown_bytes += text.len();
-            self.unknown.push(text);
+            self.unknown_fields_bytes += text.len();
+            self.unknown_fields.push(text);
         }
     }
 
@@ -259,12 +279,12 @@ impl<'t> Conform<'t> {
         &mut self,
         list: &ListShape,
         mut items: Vec<Value>,
-        of: &'t Struct,
+        struct_type: &'t Struct,
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
         for (i, slot) in items.iter_mut().enumerate() {
             let item = std::mem::take(slot);
-            *slot = self.value(&list.item, item, of, &path.index(i))?;
+            *slot = self.value(&list.item, item, struct_type, &path.index(i))?;
         }
         Ok(Value::Array(items))
     }
@@ -274,14 +294,14 @@ impl<'t> Conform<'t> {
         second: SchemaOr,
         id: crate::StructId,
         value: Value,
-        of: &'t Struct,
+        struct_type: &'t Struct,
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
-        // Go has a decoder of its own for these, which does not tell of unknown members.
-        let (known, known_bytes) = (self.unknown.len(), self.unknown_bytes);
-        let found = self.schema_or_other(second, id, value, of, path);
-        self.unknown.truncate(known);
-        self.unknown_bytes = known_bytes;
+        // Go has a custom decoder for these types, which does not report unknown fields.
+        let (known, known_bytes) = (self.unknown_fields.len(), self.unknown_fields_bytes);
+        let found = self.schema_or_other(second, id, value, struct_type, path);
+        self.unknown_fields.truncate(known);
+        self.unknown_fields_bytes = known_bytes;
         found
     }
 
@@ -290,7 +310,7 @@ impl<'t> Conform<'t> {
         second: SchemaOr,
         id: crate::StructId,
         value: Value,
-        of: &'t Struct,
+        struct_type: &'t Struct,
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
         match (second, value) {
@@ -298,18 +318,20 @@ impl<'t> Conform<'t> {
             (SchemaOr::Array, Value::Array(mut items)) => {
                 for slot in &mut items {
                     let item = std::mem::take(slot);
-                    *slot = self.value(&Shape::Struct(id), item, of, path)?;
+                    *slot = self.value(&Shape::Struct(id), item, struct_type, path)?;
                 }
                 Ok(Value::Array(items))
             }
             (SchemaOr::StringArray, value @ Value::Array(_)) => Ok(value),
-            (_, value @ Value::Object(_)) => self.value(&Shape::Struct(id), value, of, path),
+            (_, value @ Value::Object(_)) => {
+                self.value(&Shape::Struct(id), value, struct_type, path)
+            }
             (SchemaOr::Bool, _) => Err(TypeError("boolean or JSON schema expected".to_owned())),
             (..) => Err(TypeError("couldn't unmarshal schema or array".to_owned())),
         }
     }
 
-    /// What a null list item or map value becomes: the zero value of its type.
+    /// Returns the zero value that replaces a null list item or map value.
     fn null(&self, shape: &Shape) -> Value {
         match shape {
             Shape::String | Shape::Bytes => Value::String(Str::default()),
@@ -322,121 +344,139 @@ impl<'t> Conform<'t> {
         }
     }
 
-    /// A number as the converter takes it: whole, and cut to the size of its type.
-    fn converted(&self, shape: &Shape, value: &Value) -> Result<Value, TypeError> {
+    /// Converts a number as the converter does: it must be whole, and is truncated to the size of
+    /// its type.
+    fn convert_integer(&self, shape: &Shape, value: &Value) -> Result<Value, TypeError> {
         let number = match value {
             Value::Int(number) => *number,
             Value::Float(number) if number.fract() == 0.0 => *number as i64,
-            _ => return Err(TypeError(self.not_converted(shape, value))),
+            _ => return Err(TypeError(self.conversion_error(shape, value))),
         };
         let is_short = matches!(shape, Shape::Int32);
         Ok(Value::Int(if is_short { i64::from(number as i32) } else { number }))
     }
 
-    /// Shapes whose JSON form is text with rules of its own.
-    fn text(&mut self, shape: &Shape, value: Value, of: &'t Struct) -> Result<Value, TypeError> {
+    /// Canonicalizes types with a text form of their own.
+    fn text_scalar(
+        &mut self,
+        shape: &Shape,
+        value: Value,
+        struct_type: &'t Struct,
+    ) -> Result<Value, TypeError> {
         match (shape, value) {
-            (Shape::Bytes, Value::String(text)) => match (crate::text::bytes(text), self.words) {
-                (Err(TypeError(why)), Words::Converter) => {
+            (Shape::Bytes, Value::String(text)) => match (crate::scalar::bytes(text), self.decoder)
+            {
+                (Err(TypeError(why)), GoDecoder::UnstructuredConverter) => {
                     Err(TypeError(format!("error decoding from json: {why}")))
                 }
-                (Err(why), Words::Json) => self.note(why),
+                (Err(why), GoDecoder::Json) => self.record_error(why),
                 (bytes, _) => bytes,
             },
-            (Shape::Bytes, Value::Array(items)) => self.bytes_of(&items, of),
-            (Shape::Quantity, value) => crate::text::quantity(&value),
+            (Shape::Bytes, Value::Array(items)) => self.bytes_from_numbers(&items, struct_type),
+            (Shape::Quantity, value) => crate::scalar::quantity(&value),
             (Shape::IntOrString, value @ Value::String(_)) => Ok(value),
             (Shape::IntOrString, Value::Int(number)) if i32::try_from(number).is_ok() => {
                 Ok(Value::Int(number))
             }
-            (Shape::Time, Value::String(text)) => crate::text::time(text),
-            (Shape::MicroTime, Value::String(text)) => crate::text::micro_time(text),
-            (Shape::Duration, Value::String(text)) => crate::text::duration(&text),
+            (Shape::Time, Value::String(text)) => crate::scalar::time(text),
+            (Shape::MicroTime, Value::String(text)) => crate::scalar::micro_time(text),
+            (Shape::Duration, Value::String(text)) => crate::scalar::duration(&text),
             (Shape::Time | Shape::MicroTime | Shape::Duration, value) => {
-                Err(self.misread(&shown(&value), "string", of))
+                Err(self.wrong_json_type(&json_type_name(&value), "string", struct_type))
             }
-            (Shape::IntOrString, value) => Err(self.misread(&shown_number(&value), "int32", of)),
+            (Shape::IntOrString, value) => {
+                Err(self.wrong_json_type(&json_number_name(&value), "int32", struct_type))
+            }
             (shape, value) => {
-                let why = self.mismatch(shape, &value, of);
-                self.note(why)
+                let why = self.mismatch(shape, &value, struct_type);
+                self.record_error(why)
             }
         }
     }
 
-    /// Bytes that are given as a list of numbers.
-    fn bytes_of(&mut self, items: &[Value], of: &'t Struct) -> Result<Value, TypeError> {
+    /// Converts bytes that are given as a list of numbers.
+    fn bytes_from_numbers(
+        &mut self,
+        items: &[Value],
+        struct_type: &'t Struct,
+    ) -> Result<Value, TypeError> {
         let mut bytes = Vec::with_capacity(items.len());
         for item in items {
-            let byte = match (item, self.words) {
+            let byte = match (item, self.decoder) {
                 (Value::Null, _) => 0,
-                (Value::Int(number), Words::Converter) => *number as u8,
-                (Value::Float(_), Words::Converter) => {
+                (Value::Int(number), GoDecoder::UnstructuredConverter) => *number as u8,
+                (Value::Float(_), GoDecoder::UnstructuredConverter) => {
                     return Err(TypeError("cannot convert float64 to uint8".to_owned()));
                 }
-                (_, Words::Converter) => {
+                (_, GoDecoder::UnstructuredConverter) => {
                     return Err(TypeError("unrecognized type: uint8".to_owned()));
                 }
-                (Value::Int(number), Words::Json) if (0..=255).contains(number) => *number as u8,
-                (_, Words::Json) => {
-                    let why = self.refused(&shown_number(item), "uint8", of);
-                    return self.note(why);
+                (Value::Int(number), GoDecoder::Json) if (0..=255).contains(number) => {
+                    *number as u8
+                }
+                (_, GoDecoder::Json) => {
+                    let why = self.type_error(&json_number_name(item), "uint8", struct_type);
+                    return self.record_error(why);
                 }
             };
             bytes.push(byte);
         }
-        Ok(crate::text::encoded(&bytes))
+        Ok(crate::scalar::encoded(&bytes))
     }
 
-    /// Notes a wrong type and goes on, as Go does; the converter ends here.
-    fn note(&mut self, why: TypeError) -> Result<Value, TypeError> {
-        if self.words == Words::Converter {
+    /// Records a type error and continues, as Go does; the converter fails at once.
+    fn record_error(&mut self, why: TypeError) -> Result<Value, TypeError> {
+        if self.decoder == GoDecoder::UnstructuredConverter {
             return Err(why);
         }
-        self.first.get_or_insert(why);
+        self.first_error.get_or_insert(why);
         Ok(Value::Null)
     }
 
-    /// What a type says that reads a text of its own and was given something else.
-    fn misread(&self, given: &str, wanted: &str, of: &'t Struct) -> TypeError {
-        if self.words == Words::Converter {
+    /// Returns the error of a type with its own text decoder for another JSON type.
+    fn wrong_json_type(&self, given: &str, wanted: &str, struct_type: &'t Struct) -> TypeError {
+        if self.decoder == GoDecoder::UnstructuredConverter {
             let why = format!("json: cannot unmarshal {given} into Go value of type {wanted}");
             return TypeError(why);
         }
-        self.refused(given, wanted, of)
+        self.type_error(given, wanted, struct_type)
     }
 
-    fn refused(&self, given: &str, wanted: &str, of: &'t Struct) -> TypeError {
-        // Of a custom resource, Go reads the metadata alone.
+    fn type_error(&self, given: &str, wanted: &str, struct_type: &'t Struct) -> TypeError {
+        // Go decodes only the metadata of a custom resource.
         let is_metadata = self.types.is_custom_resource()
-            && self.trail.first().is_some_and(|(of, at)| of.fields[*at].name == "metadata");
-        if is_metadata && self.trail.len() == 1 {
+            && self
+                .field_path
+                .first()
+                .is_some_and(|(struct_type, at)| struct_type.fields[*at].name == "metadata");
+        if is_metadata && self.field_path.len() == 1 {
             let why = format!("json: cannot unmarshal {given} into Go value of type {wanted}");
             return TypeError(why);
         }
-        let mut trail = String::new();
-        for (of, at) in self.trail.iter().skip(usize::from(is_metadata)) {
-            let name = &of.fields[*at].name;
-            let embedded = go_types::member(&of.name, name).embedded;
+        let mut field_path = String::new();
+        for (struct_type, at) in self.field_path.iter().skip(usize::from(is_metadata)) {
+            let name = &struct_type.fields[*at].name;
+            let embedded = go_types::member(&struct_type.name, name).embedded;
             for word in embedded.into_iter().chain([name.as_str()]) {
-                trail.push('.');
-                trail.push_str(word);
+                field_path.push('.');
+                field_path.push_str(word);
             }
         }
-        let of = last_word(&of.name);
+        let struct_type = last_word(&struct_type.name);
         TypeError(format!(
-            "json: cannot unmarshal {given} into Go struct field {of}{trail} of type {wanted}"
+            "json: cannot unmarshal {given} into Go struct field {struct_type}{field_path} of type {wanted}"
         ))
     }
 
-    /// The Go type of a value whose shape is that of the member at hand, or of what it holds.
+    /// Returns the Go type of the current field, or of a value in it.
     fn go_type(&self, shape: &Shape) -> String {
         self.named_go_type(shape).map_or_else(|| self.plain_go_type(shape), str::to_owned)
     }
 
     fn named_go_type(&self, shape: &Shape) -> Option<&'static str> {
-        let (of, at) = self.trail.last()?;
-        let field = &of.fields[*at];
-        let mut name = go_types::member(&of.name, &field.name).go_type?;
+        let (struct_type, at) = self.field_path.last()?;
+        let field = &struct_type.fields[*at];
+        let mut name = go_types::member(&struct_type.name, &field.name).go_type?;
         let mut outer = &field.shape;
         while !std::ptr::eq(outer, shape) {
             (outer, name) = match outer {
@@ -448,18 +488,18 @@ impl<'t> Conform<'t> {
         Some(name)
     }
 
-    fn mismatch(&self, shape: &Shape, value: &Value, of: &'t Struct) -> TypeError {
-        if self.words == Words::Converter {
-            return TypeError(self.not_converted(shape, value));
+    fn mismatch(&self, shape: &Shape, value: &Value, struct_type: &'t Struct) -> TypeError {
+        if self.decoder == GoDecoder::UnstructuredConverter {
+            return TypeError(self.conversion_error(shape, value));
         }
         let what = match shape {
-            Shape::Int32 | Shape::Int64 => shown_number(value),
-            _ => shown(value),
+            Shape::Int32 | Shape::Int64 => json_number_name(value),
+            _ => json_type_name(value),
         };
-        self.refused(&what, &self.go_type(shape), of)
+        self.type_error(&what, &self.go_type(shape), struct_type)
     }
 
-    fn not_converted(&self, shape: &Shape, value: &Value) -> String {
+    fn conversion_error(&self, shape: &Shape, value: &Value) -> String {
         let given = match value {
             Value::String(_) => "string",
             Value::Bool(_) => "bool",
@@ -504,9 +544,9 @@ impl<'t> Conform<'t> {
     }
 }
 
-/// The members in the order of the struct's; unknown ones come last.
-fn in_order(of: &Struct, map: Map) -> Map {
-    let place = |key: &Str| of.position(key).unwrap_or(usize::MAX);
+/// Returns the members in struct order; unknown fields come last.
+fn in_order(struct_type: &Struct, map: Map) -> Map {
+    let place = |key: &Str| struct_type.position(key).unwrap_or(usize::MAX);
     let mut members: Vec<(Str, Value)> = map.into_iter().collect();
     members.sort_by_cached_key(|(key, _)| place(key));
     Map::from_distinct(members)
@@ -519,9 +559,9 @@ fn is_whole(value: &Value) -> bool {
     }
 }
 
-/// `v1.PodSpec` for `io.k8s.api.core.v1.PodSpec`.
-fn go_type_of_struct(of: &Struct) -> String {
-    let mut words = of.name.rsplit('.');
+/// Returns `v1.PodSpec` for `io.k8s.api.core.v1.PodSpec`.
+fn go_type_of_struct(struct_type: &Struct) -> String {
+    let mut words = struct_type.name.rsplit('.');
     let name = words.next().unwrap_or_default();
     let package = words.next().unwrap_or_default();
     if package.is_empty() { name.to_owned() } else { format!("{package}.{name}") }
@@ -531,12 +571,12 @@ fn last_word(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-fn shown(value: &Value) -> String {
+fn json_type_name(value: &Value) -> String {
     value.type_name().to_owned()
 }
 
-/// As Go shows a value that was to become a whole number: a number is quoted.
-fn shown_number(value: &Value) -> String {
+/// Returns Go's description of a value that should be an integer: numbers are quoted.
+fn json_number_name(value: &Value) -> String {
     match value {
         Value::Int(number) => format!("number {number}"),
         Value::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
@@ -547,7 +587,7 @@ fn shown_number(value: &Value) -> String {
             crate::json_writer::write_value(value, &mut text);
             format!("number {}", String::from_utf8_lossy(&text))
         }
-        other => shown(other),
+        other => json_type_name(other),
     }
 }
 
@@ -589,34 +629,35 @@ mod tests {
 
     fn check(value: Value, want: Result<Value, &str>) {
         let types = types();
-        let got = Conform::new(&types, Words::Json).object(types.get(StructId(0)), value);
+        let got = Canonicalizer::new(&types, GoDecoder::Json).object(types.get(StructId(0)), value);
         assert_eq!(got.map(Value::Object), want.map_err(|e| TypeError(e.to_owned())));
     }
 
     #[test]
-    fn what_go_would_not_write_is_dropped() {
+    fn values_that_go_omits_are_dropped() {
         check(
             value!({"flag": false, "choice": false, "labels": {}, "items": null}),
-            // The writer drops empty maps: until then they differ from absent ones.
+            // Empty maps are dropped by the encoder; until then they differ from absent ones.
             Ok(value!({"labels": {}, "choice": false})),
         );
         check(value!({"labels": {"a": null}}), Ok(value!({"labels": {"a": ""}})));
     }
 
     #[test]
-    fn the_converter_goes_through_the_struct_and_sorts_what_is_unknown() {
+    fn converter_reports_errors_in_struct_order_and_sorts_unknown_fields() {
         let types = types();
-        let mut walk = Conform::new(&types, Words::Converter);
+        let mut canonicalizer = Canonicalizer::new(&types, GoDecoder::UnstructuredConverter);
         let value = value!({"z": 1, "items": [{"b": 1, "a": 1}], "c": 1});
-        walk.object(types.get(StructId(0)), value).expect("all else fits");
-        assert_eq!(walk.unknown, ["c", "items[0].a", "items[0].b", "z"]);
+        canonicalizer.object(types.get(StructId(0)), value).expect("all else fits");
+        assert_eq!(canonicalizer.unknown_fields, ["c", "items[0].a", "items[0].b", "z"]);
         let both = value!({"flag": "x", "items": 1});
-        let got = Conform::new(&types, Words::Converter).object(types.get(StructId(0)), both);
+        let got = Canonicalizer::new(&types, GoDecoder::UnstructuredConverter)
+            .object(types.get(StructId(0)), both);
         assert_eq!(got, Err(TypeError("cannot restore slice from int64".to_owned())));
     }
 
     #[test]
-    fn wrong_types_are_told_in_the_words_of_go() {
+    fn type_errors_match_encoding_json() {
         check(
             value!({"labels": {"a": 1}}),
             Err("json: cannot unmarshal number into Go struct field Thing.labels of type string"),
@@ -633,11 +674,12 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_go_types_and_embedded_structs() {
+    fn type_errors_name_go_types_and_embedded_structs() {
         let schema = crate::catalogue::Catalogue::shared().named("io.k8s.api.core.v1.PodSpec");
         let schema = schema.expect("the catalogue has pods");
         let check = |value: Value, want: &str| {
-            let got = Conform::new(&schema.types, Words::Json).object(schema.root(), value);
+            let got =
+                Canonicalizer::new(&schema.types, GoDecoder::Json).object(schema.root(), value);
             let want = format!("json: cannot unmarshal {want}");
             assert_eq!(got, Err(TypeError(want)));
         };
@@ -668,11 +710,11 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_told_in_the_words_of_the_converter() {
+    fn type_errors_match_the_converter() {
         let types = types();
         let check = |value: Value, want: &str| {
-            let mut walk = Conform::new(&types, Words::Converter);
-            let got = walk.object(types.get(StructId(0)), value);
+            let mut canonicalizer = Canonicalizer::new(&types, GoDecoder::UnstructuredConverter);
+            let got = canonicalizer.object(types.get(StructId(0)), value);
             assert_eq!(got, Err(TypeError(want.to_owned())));
         };
         check(value!({"labels": {"a": 1}}), "cannot convert int64 to string");
@@ -684,12 +726,12 @@ mod tests {
     }
 
     #[test]
-    fn members_without_a_field_are_named_and_dropped() {
+    fn unknown_fields_are_reported_and_dropped() {
         let types = types();
-        let mut walk = Conform::new(&types, Words::Json);
+        let mut canonicalizer = Canonicalizer::new(&types, GoDecoder::Json);
         let value = value!({"items": [{"count": 1}, {"x": 1}], "y": 2});
-        let map = walk.object(types.get(StructId(0)), value).unwrap();
-        assert_eq!(walk.unknown, ["items[1].x", "y"]);
+        let map = canonicalizer.object(types.get(StructId(0)), value).unwrap();
+        assert_eq!(canonicalizer.unknown_fields, ["items[1].x", "y"]);
         assert_eq!(Value::Object(map), value!({"items": [{"count": 1}, {}]}));
     }
 }

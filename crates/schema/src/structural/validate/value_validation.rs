@@ -1,14 +1,14 @@
-//! What a schema asks of a value beside its type: `enum`, lengths, patterns, formats, bounds, counts, and the
-//! schemas of `allOf`, `anyOf`, `oneOf` and `not` (kube-openapi `pkg/validation/validate`).
+//! Validates the constraints of a schema besides the type: `enum`, lengths, patterns, formats,
+//! bounds, counts, `allOf`, `anyOf`, `oneOf` and `not` (kube-openapi `pkg/validation/validate`).
 
-use super::{Given, NOWHERE};
-use crate::structural::{Checks, Node, Pattern, Type, formats};
+use super::{NO_FIELD, ValueRef};
+use crate::structural::{Node, Pattern, Type, ValueValidation, formats};
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Path, Str, Value};
 
-/// What a value is called.
-pub(super) fn type_name(value: Given<'_>) -> &'static str {
-    let Given::Other(value) = value else { return "object" };
+/// Returns the type name of a value, as errors show it.
+pub(super) fn type_name(value: ValueRef<'_>) -> &'static str {
+    let ValueRef::Other(value) = value else { return "object" };
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
@@ -21,16 +21,16 @@ pub(super) fn type_name(value: Given<'_>) -> &'static str {
     }
 }
 
-/// The largest whole number that JSON's numbers tell from its neighbours.
+/// The largest integer that a JSON number distinguishes from its neighbors.
 const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
 
-/// Whether a number has no fraction.
+/// Whether a number is an integer.
 fn is_whole(number: f64) -> bool {
     number.fract() == 0.0 && number.abs() <= WHOLE_MAX
 }
 
-/// `1` of 1 and of 1.0.
-fn shown(number: &Value) -> String {
+/// Formats a number; both 1 and 1.0 are `1`.
+fn number_text(number: &Value) -> String {
     match number {
         Value::Float(number) if is_whole(*number) => (*number as i64).to_string(),
         other => keelson_meta::status::show(other),
@@ -45,7 +45,7 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// Whether one number is less than another; whole ones are compared exactly.
+/// Whether `one < other`. Integers are compared exactly.
 fn is_less(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Int(one), Value::Int(other)) => one < other,
@@ -64,7 +64,7 @@ fn is_multiple(value: &Value, of: &Value) -> bool {
     }
 }
 
-/// Whether a quotient is taken for a whole number, as JSON has them: large ones need not be quite.
+/// Whether a quotient counts as an integer; upstream tolerates rounding errors.
 fn is_nearly_whole(number: f64) -> bool {
     const LARGEST: f64 = 9_007_199_254_740_991.0;
     let whole = number.trunc();
@@ -73,22 +73,28 @@ fn is_nearly_whole(number: f64) -> bool {
     number.abs() <= LARGEST && (number == whole || is_near)
 }
 
-/// A number as it was compared with a bound: one that is no number of the schema's type is compared as any number.
-fn compared(value: &Value, is_comparable: bool) -> Value {
+/// Returns the value as errors show it: as a float, if the bound does not match the type of the
+/// schema.
+fn reported_value(value: &Value, is_comparable: bool) -> Value {
     match number(value) {
         Some(number) if !is_comparable => Value::Float(number),
         _ => value.clone(),
     }
 }
 
-impl Checks {
-    /// Whether a value is one of `enum`.
-    pub(super) fn of_enumeration(&self, value: Given<'_>, path: &Path<'_>, errors: &mut ErrorList) {
+impl ValueValidation {
+    /// Validates `enum`.
+    pub(super) fn validate_enum(
+        &self,
+        value: ValueRef<'_>,
+        path: &Path<'_>,
+        errors: &mut ErrorList,
+    ) {
         let is_same = |known: &Value| match (known, value) {
             (Value::Null, _) => false,
             (
                 Value::Int(_) | Value::Float(_),
-                Given::Other(value @ (Value::Int(_) | Value::Float(_))),
+                ValueRef::Other(value @ (Value::Int(_) | Value::Float(_))),
             ) => !is_less(known, value) && !is_less(value, known),
             _ => value.is(known),
         };
@@ -100,21 +106,26 @@ impl Checks {
             .iter()
             .map(|value| match value {
                 Value::String(text) => text.to_string(),
-                other => shown(other),
+                other => number_text(other),
             })
             .collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         errors.push(FieldError::not_supported(path, value.to_value().sorted(), &words));
     }
 
-    /// Length, pattern and format of a text. Counts one when its format is known.
-    pub(super) fn of_text(&self, text: &Str, path: &Path<'_>, errors: &mut ErrorList) -> u32 {
+    /// Validates length, pattern and format of a string. Counts one if its format is known.
+    pub(super) fn validate_string(
+        &self,
+        text: &Str,
+        path: &Path<'_>,
+        errors: &mut ErrorList,
+    ) -> u32 {
         let length = text.chars().count() as u64;
         let invalid = |why: String| {
             let why = format!("{path} in body {why}");
             FieldError::invalid(path, Value::String(text.clone()), &why)
         };
-        // Of these, upstream tells the first.
+        // Upstream reports only the first of these errors.
         if let Some(most) = self.max_length.filter(|most| length > *most) {
             errors.push(FieldError::too_long(path, usize::try_from(most).unwrap_or(usize::MAX)));
         } else if let Some(least) = self.min_length.filter(|least| length < *least) {
@@ -133,27 +144,28 @@ impl Checks {
         1
     }
 
-    /// Range, factor and bounds of a number.
-    pub(super) fn of_number(
+    /// Validates format, `multipleOf`, `minimum` and `maximum` of a number.
+    pub(super) fn validate_number(
         &self,
         node: &Node,
         value: &Value,
         path: &Path<'_>,
         errors: &mut ErrorList,
     ) {
-        self.of_range(node, value, path, errors);
+        self.validate_number_format(node, value, path, errors);
         let Some(numbers) = &self.numbers else { return };
         if let Some(of) = &numbers.multiple_of {
-            let is_comparable = self.is_in_range(node, of);
+            let is_comparable = self.matches_number_format(node, of);
             let of = self.bound(node, value, ("MultipleOf value", of), path, errors);
             if !is_less(&Value::Int(0), &of) {
-                let shown = shown(&of);
-                let why =
-                    format!("factor MultipleOf declared for {path} must be positive: {shown}");
+                let number_text = number_text(&of);
+                let why = format!(
+                    "factor MultipleOf declared for {path} must be positive: {number_text}"
+                );
                 errors.push(FieldError::invalid(path, of, &why));
             } else if !is_multiple(value, &of) {
-                let why = format!("{path} in body should be a multiple of {}", shown(&of));
-                errors.push(FieldError::invalid(path, compared(value, is_comparable), &why));
+                let why = format!("{path} in body should be a multiple of {}", number_text(&of));
+                errors.push(FieldError::invalid(path, reported_value(value, is_comparable), &why));
             }
         }
         let bounds = [
@@ -162,7 +174,7 @@ impl Checks {
         ];
         for (what, side, bound) in bounds {
             let Some((bound, is_outside)) = bound else { continue };
-            let is_comparable = self.is_in_range(node, bound);
+            let is_comparable = self.matches_number_format(node, bound);
             let bound = self.bound(node, value, (what, bound), path, errors);
             let is_beyond = match side {
                 "less" => is_less(&bound, value),
@@ -171,15 +183,15 @@ impl Checks {
             let is_equal = !is_less(&bound, value) && !is_less(value, &bound);
             if is_beyond || (*is_outside && is_equal) {
                 let or = if *is_outside { "" } else { " or equal to" };
-                let bound = shown(&bound);
+                let bound = number_text(&bound);
                 let why = format!("{path} in body should be {side} than{or} {bound}");
-                errors.push(FieldError::invalid(path, compared(value, is_comparable), &why));
+                errors.push(FieldError::invalid(path, reported_value(value, is_comparable), &why));
             }
         }
     }
 
-    /// A bound as a value is compared with it: of one that is of the schema's type, a whole number is compared
-    /// with the whole part. One that is of another type is a fault.
+    /// Returns the bound to compare with: an integer is compared with the truncated bound. Reports
+    /// a bound that does not match the type of the schema.
     fn bound(
         &self,
         node: &Node,
@@ -188,11 +200,11 @@ impl Checks {
         path: &Path<'_>,
         errors: &mut ErrorList,
     ) -> Value {
-        let fits = self.is_in_range(node, bound);
+        let fits = self.matches_number_format(node, bound);
         if !fits {
-            let of = self.range_name(node);
+            let of = self.number_type_name(node);
             let why = format!("{what} must be of type {of} in {path}");
-            errors.push(FieldError::invalid(&NOWHERE, "", &why));
+            errors.push(FieldError::invalid(&NO_FIELD, "", &why));
         }
         match (value, bound) {
             (Value::Int(_), Value::Float(number)) if fits => Value::Int(*number as i64),
@@ -200,28 +212,28 @@ impl Checks {
         }
     }
 
-    /// Whether a number is one of its type and format.
-    pub(super) fn of_range(
+    /// Validates that a number is in the range of its type and format.
+    pub(super) fn validate_number_format(
         &self,
         node: &Node,
         value: &Value,
         path: &Path<'_>,
         errors: &mut ErrorList,
     ) {
-        if !self.is_in_range(node, value) {
-            let of = self.range_name(node);
+        if !self.matches_number_format(node, value) {
+            let of = self.number_type_name(node);
             let why = format!("Checked value must be of type {of} in {path}");
-            errors.push(FieldError::invalid(&NOWHERE, "", &why));
+            errors.push(FieldError::invalid(&NO_FIELD, "", &why));
         }
     }
 
-    /// The format of a number: one that is unknown, or of another type, is none.
-    fn format_of_number(&self) -> &str {
-        self.format.as_deref().filter(|_| self.format_counts).unwrap_or_default()
+    /// Returns the format of numbers; empty if it is unknown or of another type.
+    fn number_format(&self) -> &str {
+        self.format.as_deref().filter(|_| self.format_applies).unwrap_or_default()
     }
 
-    fn is_in_range(&self, node: &Node, value: &Value) -> bool {
-        let format = self.format_of_number();
+    fn matches_number_format(&self, node: &Node, value: &Value) -> bool {
+        let format = self.number_format();
         if node.kind != Some(Type::Integer) {
             let is_single = matches!(format, "float" | "float32");
             return !is_single
@@ -240,17 +252,17 @@ impl Checks {
         }
     }
 
-    /// The type of numbers, with its format.
-    fn range_name(&self, node: &Node) -> String {
+    /// Returns the type and format of numbers, as errors show them.
+    fn number_type_name(&self, node: &Node) -> String {
         let kind = node.kind.map_or("number", Type::name);
-        match self.format_of_number() {
+        match self.number_format() {
             "" => format!("{kind} (default format)"),
             format => format!("{kind} with format {format}"),
         }
     }
 
-    /// The number of items or members.
-    pub(super) fn of_count(
+    /// Validates the number of items or properties.
+    pub(super) fn validate_count(
         &self,
         count: usize,
         (what, least, most): (&str, Option<u64>, Option<u64>),
@@ -268,101 +280,107 @@ impl Checks {
         }
     }
 
-    /// `anyOf`, `oneOf`, `allOf` and `not`. Returns the counts ([`Node::value`]) of the schemas whose faults, or
-    /// success, decided.
-    pub(super) fn of_schemas(
+    /// Validates `anyOf`, `oneOf`, `allOf` and `not`. Returns the match counts
+    /// ([`Node::validate_if_changed`]) of the schemas that determined the result.
+    pub(super) fn validate_combinators(
         &self,
-        value: Given<'_>,
+        value: ValueRef<'_>,
         path: &Path<'_>,
         errors: &mut ErrorList,
     ) -> u32 {
-        let nowhere = |why: String| {
+        let no_field = |why: String| {
             let why = format!("\"{path}\" {why}");
-            FieldError::invalid(&NOWHERE, "", &why)
+            FieldError::invalid(&NO_FIELD, "", &why)
         };
-        let Some(combined) = &self.combined else { return 0 };
+        let Some(combinators) = &self.combinators else { return 0 };
         let mut count = 0;
-        if !combined.any_of.is_empty() {
-            let tried = Tried::of(&combined.any_of, value, path, true);
-            if tried.valid == 0 {
-                errors.push(nowhere("must validate at least one schema (anyOf)".to_owned()));
+        if !combinators.any_of.is_empty() {
+            let alternatives = Alternatives::of(&combinators.any_of, value, path, true);
+            if alternatives.valid == 0 {
+                errors.push(no_field("must validate at least one schema (anyOf)".to_owned()));
             }
-            count += tried.conclude(errors);
+            count += alternatives.report(errors);
         }
-        if !combined.one_of.is_empty() {
-            let tried = Tried::of(&combined.one_of, value, path, false);
-            let found = match tried.valid {
+        if !combinators.one_of.is_empty() {
+            let alternatives = Alternatives::of(&combinators.one_of, value, path, false);
+            let found = match alternatives.valid {
                 0 => "Found none valid".to_owned(),
                 valid => format!("Found {valid} valid alternatives"),
             };
-            if tried.valid != 1 {
+            if alternatives.valid != 1 {
                 let words = "must validate one and only one schema (oneOf)";
-                errors.push(nowhere(format!("{words}. {found}")));
+                errors.push(no_field(format!("{words}. {found}")));
             }
-            if tried.valid < 2 {
-                count += tried.conclude(errors);
+            if alternatives.valid < 2 {
+                count += alternatives.report(errors);
             }
         }
-        if !combined.all_of.is_empty() {
+        if !combinators.all_of.is_empty() {
             let mut valid = 0;
-            for node in &combined.all_of {
+            for node in &combinators.all_of {
                 let mut found = ErrorList::new();
-                count += node.given(value, None, path, &mut found);
+                count += node.validate_value(value, None, path, &mut found);
                 valid += usize::from(found.is_empty());
                 errors.extend(found);
             }
-            if valid < combined.all_of.len() {
+            if valid < combinators.all_of.len() {
                 let none = if valid == 0 { ". None validated" } else { "" };
-                errors.push(nowhere(format!("must validate all the schemas (allOf){none}")));
+                errors.push(no_field(format!("must validate all the schemas (allOf){none}")));
             }
         }
-        if let Some(not) = &combined.not {
+        if let Some(not) = &combinators.not {
             let mut found = ErrorList::new();
-            not.given(value, None, path, &mut found);
+            not.validate_value(value, None, path, &mut found);
             if found.is_empty() {
-                errors.push(nowhere("must not validate the schema (not)".to_owned()));
+                errors.push(no_field("must not validate the schema (not)".to_owned()));
             }
         }
         count
     }
 }
 
-/// What became of the alternatives of an `anyOf` or `oneOf`.
+/// The results of the alternatives of an `anyOf` or `oneOf`.
 #[derive(Default)]
-struct Tried {
-    /// How many of them took the value.
+struct Alternatives {
+    /// Number of alternatives that accept the value.
     valid: usize,
-    /// The count of the first that took it.
+    /// The match count of the first one that accepts it.
     first: u32,
-    /// The faults of the one that took most of it, with its count; of equal ones the first.
+    /// The highest match count of a failed alternative and its errors; of equal counts the first.
     best: Option<(u32, ErrorList)>,
 }
 
-impl Tried {
-    fn of(nodes: &[Node], value: Given<'_>, path: &Path<'_>, is_one_enough: bool) -> Tried {
-        let mut tried = Tried::default();
+impl Alternatives {
+    fn of(
+        nodes: &[Node],
+        value: ValueRef<'_>,
+        path: &Path<'_>,
+        is_one_enough: bool,
+    ) -> Alternatives {
+        let mut alternatives = Alternatives::default();
         for node in nodes {
             let mut found = ErrorList::new();
-            let count = node.given(value, None, path, &mut found);
+            let count = node.validate_value(value, None, path, &mut found);
             if found.is_empty() {
-                if tried.valid == 0 {
-                    tried.first = count;
+                if alternatives.valid == 0 {
+                    alternatives.first = count;
                 }
-                tried.valid += 1;
-                tried.best = None;
+                alternatives.valid += 1;
+                alternatives.best = None;
                 if is_one_enough {
                     break;
                 }
-            } else if tried.valid == 0 && tried.best.as_ref().is_none_or(|(best, _)| count > *best)
+            } else if alternatives.valid == 0
+                && alternatives.best.as_ref().is_none_or(|(best, _)| count > *best)
             {
-                tried.best = Some((count, found));
+                alternatives.best = Some((count, found));
             }
         }
-        tried
+        alternatives
     }
 
-    /// Adds the faults to report, if any, and returns the count.
-    fn conclude(self, errors: &mut ErrorList) -> u32 {
+    /// Adds the errors to report, if any, and returns the match count.
+    fn report(self, errors: &mut ErrorList) -> u32 {
         let Some((count, found)) = self.best else { return self.first };
         errors.extend(found);
         count

@@ -1,40 +1,40 @@
-//! [`CompileErrors`]: what is wrong with an expression, printed with the line and a mark below the place,
-//! as cel-go prints it.
+//! [`CompileErrors`]: the errors of an expression, printed as cel-go prints them, with the source
+//! line and a mark below the position.
 
 use std::fmt;
 
-/// At most this many errors of one expression are reported.
+/// Maximum number of errors that are reported for one expression.
 pub const REPORTED_ERRORS_MAX: usize = 100;
 
-/// One fault of an expression.
+/// An error in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// Where it is, in characters from the start; none when it concerns the whole expression.
+    /// Offset in characters; `None` when the error concerns the whole expression.
     pub offset: Option<u32>,
-    /// What is wrong.
+    /// The message.
     pub message: String,
 }
 
-/// Why an expression does not compile.
+/// The errors of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileErrors {
     text: String,
-    /// In the order of their places.
+    /// Sorted by offset.
     issues: Vec<Issue>,
-    /// How many there were, those beyond [`REPORTED_ERRORS_MAX`] included.
+    /// Number of errors, including those beyond [`REPORTED_ERRORS_MAX`].
     count: usize,
 }
 
 impl std::error::Error for CompileErrors {}
 
 impl CompileErrors {
-    /// The faults, in the order of their places.
+    /// Returns the errors, sorted by offset.
     pub fn issues(&self) -> &[Issue] {
         &self.issues
     }
 }
 
-/// Collects issues while an expression is compiled.
+/// Collects errors during compilation.
 #[derive(Debug, Default)]
 pub(crate) struct Issues {
     found: Vec<Issue>,
@@ -46,7 +46,7 @@ impl Issues {
         self.add(Some(offset), message.into());
     }
 
-    /// Reports an issue of the expression as a whole.
+    /// Reports an error of the whole expression.
     pub(crate) fn report_whole(&mut self, message: impl Into<String>) {
         self.add(None, message.into());
     }
@@ -62,7 +62,7 @@ impl Issues {
         self.found.is_empty()
     }
 
-    /// The error that reports everything found, or nothing when nothing was found.
+    /// Returns an error if issues were reported.
     pub(crate) fn finish(mut self, text: &str) -> Result<(), CompileErrors> {
         if self.found.is_empty() {
             return Ok(());
@@ -109,7 +109,7 @@ fn write_issue(f: &mut fmt::Formatter<'_>, text: &str, issue: &Issue) -> fmt::Re
         line = next;
     }
     write!(f, "ERROR: <input>:{number}:{}: {}", left + 1, issue.message)?;
-    // A wide character is given a wide dot, so that the mark stands below its place.
+    // Non-ASCII characters get a full-width dot, so that the mark stays aligned.
     write!(f, "\n | {}\n | ", line.replace('\t', " "))?;
     let mut chars = line.chars();
     for c in chars.by_ref().take(left) {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_stands_below_the_place() {
+    fn mark_is_below_the_error_position() {
         let check = |text: &str, offset: u32, expected: &str| {
             let mut issues = Issues::default();
             issues.report(offset, "bad");
@@ -138,11 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_errors_are_reported() {
+    fn reported_errors_are_limited() {
         let mut issues = Issues::default();
         (0..103).for_each(|_| issues.report(0, "bad"));
-        let shown = issues.finish("x").unwrap_err().to_string();
-        assert!(shown.ends_with("\n3 more errors were truncated"), "{shown}");
-        assert_eq!(shown.matches("ERROR").count(), REPORTED_ERRORS_MAX);
+        let message = issues.finish("x").unwrap_err().to_string();
+        assert!(message.ends_with("\n3 more errors were truncated"), "{message}");
+        assert_eq!(message.matches("ERROR").count(), REPORTED_ERRORS_MAX);
     }
 }

@@ -1,5 +1,5 @@
-//! What stands where a kind takes any object (`runtime.RawExtension`): Go keeps it as text, letter by letter,
-//! compares it so, and writes it out compact. In an object it is a [`Value::Raw`] outside of the metadata.
+//! `runtime.RawExtension`: Go keeps such a value as the text of the request, compares it as text,
+//! and writes it compactly. In an object it is a [`Value::Raw`] outside the metadata.
 
 use super::parse::Reader;
 use crate::json_writer::write_value;
@@ -10,34 +10,35 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::str::{Split, from_utf8};
 
-/// The value that a text says, as that text; `parsed` is what it says. What is no UTF-8 is written anew.
-pub fn kept(text: &[u8], parsed: Value) -> Value {
+/// Returns a text as [`Value::Raw`]; `parsed` is its value. A text that is not UTF-8 is encoded
+/// again.
+pub fn raw_from_text(text: &[u8], parsed: Value) -> Value {
     match from_utf8(text) {
         Ok(text) => Value::Raw(Str::new(text)),
-        Err(_) => kept_value(parsed),
+        Err(_) => raw_from_value(parsed),
     }
 }
 
-/// The value as text of our own.
-pub fn kept_value(value: Value) -> Value {
+/// Encodes a value as [`Value::Raw`].
+pub fn raw_from_value(value: Value) -> Value {
     let mut text = vec![];
     write_value(&value, &mut text);
     Value::Raw(String::from_utf8_lossy(&text).into())
 }
 
-/// Stands between the texts of [`texts_of`]: no JSON has it.
-const BETWEEN: char = '\0';
+/// Separates the texts of [`raw_texts`]; JSON does not contain it.
+const SEPARATOR: char = '\0';
 
-/// The texts in an object that are not written out as they are, and all others with them; `None` where there is
-/// no such text. What metadata holds is always written as it is.
-pub fn texts_of(root: &Map) -> Option<String> {
+/// Returns the raw texts of an object, if one of them is not compact. Encoding makes them compact,
+/// so a store that needs the original texts must keep them. Metadata is not included.
+pub fn raw_texts(root: &Map) -> Option<String> {
     let mut texts = vec![];
     let members = root.iter().filter(|(name, _)| *name != "metadata");
     members.for_each(|(_, value)| collect(value, &mut texts));
     let is_compact = |text: &&str| matches!(compact(text), Cow::Borrowed(_));
     match texts.iter().all(is_compact) {
         true => None,
-        false => Some(texts.join(BETWEEN.encode_utf8(&mut [0; 4]))),
+        false => Some(texts.join(SEPARATOR.encode_utf8(&mut [0; 4]))),
     }
 }
 
@@ -50,38 +51,38 @@ fn collect<'v>(value: &'v Value, texts: &mut Vec<&'v str>) {
     }
 }
 
-/// Puts the texts of [`texts_of`] back into the object of which they were taken, which was written out and read
-/// since. Those that do not fit what stands there are left out.
-pub fn with_texts(root: &mut Map, texts: &str) {
-    let mut texts = texts.split(BETWEEN);
+/// Puts the texts of [`raw_texts`] back into the object, which was encoded and decoded since. Texts
+/// that do not match are ignored.
+pub fn restore_raw_texts(root: &mut Map, texts: &str) {
+    let mut texts = texts.split(SEPARATOR);
     let members = root.iter_mut().filter(|(name, _)| **name != "metadata");
-    members.for_each(|(_, value)| put_back(value, &mut texts));
+    members.for_each(|(_, value)| restore(value, &mut texts));
 }
 
-fn put_back(value: &mut Value, texts: &mut Split<'_, char>) {
+fn restore(value: &mut Value, texts: &mut Split<'_, char>) {
     match value {
         Value::Raw(written) => {
             if let Some(text) = texts.next().filter(|text| compact(text) == written.as_str()) {
                 *written = text.into();
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| put_back(item, texts)),
-        Value::Object(map) => map.iter_mut().for_each(|(_, item)| put_back(item, texts)),
+        Value::Array(items) => items.iter_mut().for_each(|item| restore(item, texts)),
+        Value::Object(map) => map.iter_mut().for_each(|(_, item)| restore(item, texts)),
         _ => {}
     }
 }
 
-/// Takes the texts of a body into the object that was read of it by way of values.
-pub(crate) fn keep_texts(body: &[u8], root: &mut Map) {
+/// Replaces the raw values of an object by their original text in the body.
+pub(crate) fn restore_raw_from_body(body: &[u8], root: &mut Map) {
     let mut whole = Value::Object(std::mem::take(root));
-    let read = keep_in(&mut Reader::new(body), &mut whole);
+    let read = restore_raw(&mut Reader::new(body), &mut whole);
     debug_assert!(read.is_some(), "the body was read before");
     if let Value::Object(map) = whole {
         *root = map;
     }
 }
 
-fn keep_in(reader: &mut Reader<'_>, value: &mut Value) -> Option<()> {
+fn restore_raw(reader: &mut Reader<'_>, value: &mut Value) -> Option<()> {
     match (reader.peek().ok()?, value) {
         (_, Value::Raw(text)) => {
             let start = reader.at;
@@ -92,7 +93,7 @@ fn keep_in(reader: &mut Reader<'_>, value: &mut Value) -> Option<()> {
         }
         (b'{', Value::Object(map)) => {
             reader.begin().ok()?;
-            if reader.is_end(b'}') {
+            if reader.take_end(b'}') {
                 return Some(());
             }
             loop {
@@ -101,10 +102,10 @@ fn keep_in(reader: &mut Reader<'_>, value: &mut Value) -> Option<()> {
                 reader.peek().ok()?;
                 reader.at += 1;
                 match map.get_mut(&key) {
-                    Some(member) => keep_in(reader, member)?,
+                    Some(member) => restore_raw(reader, member)?,
                     None => skip(reader)?,
                 }
-                if reader.is_end(b'}') {
+                if reader.take_end(b'}') {
                     return Some(());
                 }
                 reader.at += 1;
@@ -112,15 +113,15 @@ fn keep_in(reader: &mut Reader<'_>, value: &mut Value) -> Option<()> {
         }
         (b'[', Value::Array(items)) => {
             reader.begin().ok()?;
-            if reader.is_end(b']') {
+            if reader.take_end(b']') {
                 return Some(());
             }
             for at in 0.. {
                 match items.get_mut(at) {
-                    Some(item) => keep_in(reader, item)?,
+                    Some(item) => restore_raw(reader, item)?,
                     None => skip(reader)?,
                 }
-                if reader.is_end(b']') {
+                if reader.take_end(b']') {
                     break;
                 }
                 reader.at += 1;
@@ -135,18 +136,18 @@ fn skip(reader: &mut Reader<'_>) -> Option<()> {
     reader.value(&Path::ROOT).ok().map(drop)
 }
 
-/// What a patch made of an object, with the texts of `before` where it did not touch them. `after` was made of
-/// values. Like upstream, which opens level by level what a patch touches: the members of an opened map
-/// are in order, and within it again what was not touched is as it was. `patch`: the maps that it opens, though
-/// it changes nothing in them.
-pub fn untouched(before: &Value, after: Value, patch: Option<&Value>) -> Value {
+/// Returns a patched object in which unchanged parts of raw values keep the text they had in
+/// `before`. Like upstream, maps that the patch touches are decoded level by level: their members
+/// are sorted, and unchanged members keep their text. `patch` holds the maps that the patch
+/// contains, even where it changes nothing.
+pub fn keep_unchanged_raw(before: &Value, after: Value, patch: Option<&Value>) -> Value {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
             let members = after.into_iter().map(|(name, value)| {
                 let value = match before.get(&name) {
                     Some(before) if name != "metadata" => {
                         let patch = patch.and_then(|patch| patch.get(&name));
-                        untouched(before, value, patch)
+                        keep_unchanged_raw(before, value, patch)
                     }
                     _ => value,
                 };
@@ -154,68 +155,70 @@ pub fn untouched(before: &Value, after: Value, patch: Option<&Value>) -> Value {
             });
             Value::Object(members.collect())
         }
-        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
-            Value::Array(before.iter().zip(after).map(|(b, a)| untouched(b, a, None)).collect())
-        }
-        (Value::Raw(text), after) => untouched_text(text, after, patch),
+        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => Value::Array(
+            before.iter().zip(after).map(|(b, a)| keep_unchanged_raw(b, a, None)).collect(),
+        ),
+        (Value::Raw(text), after) => keep_unchanged_text(text, after, patch),
         (_, after) => after,
     }
 }
 
-fn untouched_text(text: &Str, after: Value, patch: Option<&Value>) -> Value {
+fn keep_unchanged_text(text: &Str, after: Value, patch: Option<&Value>) -> Value {
     let mut reader = Reader::new(text.as_bytes());
-    match place_of(&mut reader).map(|place| place.compared(text, after, patch)) {
-        None | Some(Touched::No(_)) => Value::Raw(compact(text).into()),
-        Some(Touched::Yes(value)) => value,
+    match parse_node(&mut reader).map(|place| place.compared(text, after, patch)) {
+        None | Some(Comparison::Unchanged(_)) => Value::Raw(compact(text).into()),
+        Some(Comparison::Changed(value)) => value,
     }
 }
 
-/// Where a value stands in its text, and what it is, if it is no map.
-struct Place {
+/// A parsed raw value: its range in the text, and its value or members.
+struct RawNode {
     range: Range<usize>,
-    holds: Holds,
+    content: Content,
 }
 
-enum Holds {
-    Members(HashMap<Str, Place>),
+enum Content {
+    Members(HashMap<Str, RawNode>),
     Other(Value),
 }
 
-fn place_of(reader: &mut Reader<'_>) -> Option<Place> {
+fn parse_node(reader: &mut Reader<'_>) -> Option<RawNode> {
     let first = reader.peek().ok()?;
     let start = reader.at;
     if first != b'{' {
         let value = reader.value(&Path::ROOT).ok()?;
-        return Some(Place { range: start..reader.at, holds: Holds::Other(value) });
+        return Some(RawNode { range: start..reader.at, content: Content::Other(value) });
     }
     reader.begin().ok()?;
     let mut members = HashMap::new();
     let mut is_first = true;
-    while !reader.is_end(b'}') {
+    while !reader.take_end(b'}') {
         reader.at += usize::from(!is_first);
         is_first = false;
         reader.peek().ok()?;
         let key = reader.string().ok()?;
         reader.peek().ok()?;
         reader.at += 1;
-        members.insert(key, place_of(reader)?);
+        members.insert(key, parse_node(reader)?);
     }
-    Some(Place { range: start..reader.at, holds: Holds::Members(members) })
+    Some(RawNode { range: start..reader.at, content: Content::Members(members) })
 }
 
-enum Touched {
-    /// With where the value stood.
-    No(Range<usize>),
-    Yes(Value),
+enum Comparison {
+    /// The range of the unchanged value.
+    Unchanged(Range<usize>),
+    Changed(Value),
 }
 
-impl Place {
-    /// Looks once at each value, however deep it is.
-    fn compared(self, text: &str, after: Value, patch: Option<&Value>) -> Touched {
-        let (mut before, map) = match (self.holds, after) {
-            (Holds::Members(members), Value::Object(map)) => (members, map),
-            (Holds::Other(before), after) if before == after => return Touched::No(self.range),
-            (_, after) => return Touched::Yes(after),
+impl RawNode {
+    /// Compares the value with the patched one. Visits each value once, regardless of depth.
+    fn compared(self, text: &str, after: Value, patch: Option<&Value>) -> Comparison {
+        let (mut before, map) = match (self.content, after) {
+            (Content::Members(members), Value::Object(map)) => (members, map),
+            (Content::Other(before), after) if before == after => {
+                return Comparison::Unchanged(self.range);
+            }
+            (_, after) => return Comparison::Changed(after),
         };
         let is_open = patch.is_some_and(Value::is_map) || map.len() < before.len();
         let members = map.into_iter().map(|(name, value)| match before.remove(&name) {
@@ -223,19 +226,19 @@ impl Place {
                 let patch = patch.and_then(|patch| patch.get(&name));
                 (name, place.compared(text, value, patch))
             }
-            None => (name, Touched::Yes(value)),
+            None => (name, Comparison::Changed(value)),
         });
         let members: Vec<_> = members.collect();
-        if !is_open && members.iter().all(|(_, value)| matches!(value, Touched::No(_))) {
-            return Touched::No(self.range);
+        if !is_open && members.iter().all(|(_, value)| matches!(value, Comparison::Unchanged(_))) {
+            return Comparison::Unchanged(self.range);
         }
         let members = members.into_iter().map(|(name, value)| match value {
-            Touched::No(range) => (name, Value::Raw(text[range].into())),
-            Touched::Yes(value) => (name, value),
+            Comparison::Unchanged(range) => (name, Value::Raw(text[range].into())),
+            Comparison::Changed(value) => (name, value),
         });
         let mut map: Map = members.collect();
         map.sort();
-        Touched::Yes(Value::Object(map))
+        Comparison::Changed(Value::Object(map))
     }
 }
 
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_come_back_where_they_were() {
+    fn raw_texts_are_restored_in_place() {
         let with = |first: &str, second: &str| {
             let metadata = value!({"managedFields": [{"fieldsV1": (raw("{}"))}]});
             let items =
@@ -266,34 +269,34 @@ mod tests {
             map
         };
         let object = with(r#"{"b": 1.0}"#, r#"{"b":1,"a":2}"#);
-        let texts = texts_of(&object).expect("a text that is not compact");
+        let texts = raw_texts(&object).expect("a text that is not compact");
         let mut written = with(r#"{"b":1.0}"#, r#"{"b":1,"a":2}"#);
-        assert_eq!(texts_of(&written), None);
-        with_texts(&mut written, &texts);
+        assert_eq!(raw_texts(&written), None);
+        restore_raw_texts(&mut written, &texts);
         assert_eq!(written, object);
-        // Another object than that of which they are keeps its own.
+        // Texts of another object are ignored.
         let mut other = with("{}", r#"{"b":1,"a":2}"#);
-        with_texts(&mut other, &texts);
+        restore_raw_texts(&mut other, &texts);
         assert_eq!(other, with("{}", r#"{"b":1,"a":2}"#));
     }
 
     #[test]
-    fn texts_of_a_body_are_taken_as_they_stand() {
+    fn raw_values_keep_the_text_of_the_body() {
         let body = br#" {"no": {"x": [1]}, "x": { "b" : 1e3 }, "l": [7, {"x":  [ 1 ]}], "x": {"c": 2.0} }"#;
         let list = Value::Array(vec![value!(7), value!({"x": (raw("[1]"))})]);
         let Value::Object(mut map) = value!({"x": (raw(r#"{"c":2}"#)), "l": (list)}) else {
             unreachable!()
         };
-        keep_texts(body, &mut map);
+        restore_raw_from_body(body, &mut map);
         assert_eq!(map.get("x"), Some(&raw(r#"{"c": 2.0}"#)));
         assert_eq!(map.get("l").and_then(|l| l.as_array()?[1].get("x")), Some(&raw("[ 1 ]")));
     }
 
     #[test]
-    fn a_patch_puts_in_order_what_it_opens() {
+    fn patched_maps_are_sorted_and_unchanged_members_keep_their_text() {
         let before = value!({"x": (raw(r#"{"b": {"z":1.0, "y":2}, "a": 0.10}"#))});
         let check = |after: Value, patch: Option<Value>, expected: &str| {
-            let made = untouched(&before, value!({"x": (after)}), patch.as_ref());
+            let made = keep_unchanged_raw(&before, value!({"x": (after)}), patch.as_ref());
             assert_eq!(made.get("x").map(text_of).as_deref(), Some(expected));
         };
         let same = value!({"b": {"z": 1.0, "y": 2}, "a": 0.1});

@@ -1,28 +1,31 @@
-//! The static estimate of what an expression costs, from the sizes that types declare.
+//! The static cost estimate of an expression, from the sizes that types declare (cel-go
+//! `checker/cost.go`).
 
 mod calls;
 
-use crate::ast::{ACCUMULATOR, Expr, Fold, Id, Kind, UNUSED, operator};
-use crate::charge::{LIST_CREATE_COST, MAP_CREATE_COST, STRUCT_CREATE_COST, TRAVERSAL_FACTOR};
+use crate::ast::{ACCUMULATOR, Comprehension, Expr, ExprKind, Id, UNUSED, operator};
 use crate::checker::{Checked, Reference};
 use crate::environment::Environment;
 use crate::literal::Literal;
-use crate::types::{Declared, Shape, Type};
+use crate::runtime_cost::{
+    LIST_CREATE_COST, MAP_CREATE_COST, STRUCT_CREATE_COST, TRAVERSAL_FACTOR,
+};
+use crate::types::{DeclType, Shape, Type};
 use calls::CallEstimate;
 use keelson_meta::Str;
 use std::collections::HashMap;
 
-/// The least and the most of something; 64 bits are never exceeded.
+/// A minimum and a maximum, of a cost or of a size. Both saturate at 64 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// The least.
+    /// The minimum.
     pub min: u64,
-    /// The most.
+    /// The maximum.
     pub max: u64,
 }
 
 impl Estimate {
-    /// Nothing is known.
+    /// The range of an unknown size.
     pub const UNKNOWN: Estimate = Estimate { min: 0, max: u64::MAX };
 
     pub(crate) const fn fixed(number: u64) -> Self {
@@ -43,7 +46,7 @@ impl Estimate {
         }
     }
 
-    /// Both times a factor, rounded up.
+    /// Returns both bounds times a factor, rounded up.
     pub(crate) fn scale(self, factor: f64) -> Self {
         let scale = |number: u64| (number as f64 * factor).ceil() as u64;
         Estimate { min: scale(self.min), max: scale(self.max) }
@@ -53,13 +56,13 @@ impl Estimate {
         self.scale(TRAVERSAL_FACTOR)
     }
 
-    /// The range that holds both.
+    /// Returns the smallest range that contains both.
     pub(crate) fn union(self, other: Estimate) -> Self {
         Estimate { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 }
 
-/// A step from a variable into its type.
+/// A step on the path from a variable into its type.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     Name(Str),
@@ -71,7 +74,7 @@ pub(crate) enum Step {
 
 type Path = Vec<Step>;
 
-/// Sizes of what a list or map holds.
+/// Sizes of the elements of a list or the entries of a map.
 #[derive(Clone, Copy, Debug)]
 struct EntrySize {
     is_list: bool,
@@ -79,7 +82,7 @@ struct EntrySize {
     value: Estimate,
 }
 
-/// A variable of a comprehension.
+/// A variable of an enclosing comprehension.
 struct Local {
     name: Str,
     path: Path,
@@ -87,23 +90,23 @@ struct Local {
     entry: Option<EntrySize>,
 }
 
-/// An argument as estimates of calls see it.
+/// An argument of a call.
 pub(crate) struct Argument<'e> {
     pub(crate) expr: Option<&'e Expr>,
     pub(crate) ty: Type,
     pub(crate) path: Path,
-    /// What is known of its size beside its path.
+    /// Its size, when it is known without the path.
     pub(crate) size: Option<Estimate>,
 }
 
-/// What a call is given, and what each argument costs.
+/// The target and arguments of a call, with the cost of each argument.
 struct Given<'e> {
     target: Option<Argument<'e>>,
     args: Vec<Argument<'e>>,
     costs: Vec<Estimate>,
 }
 
-/// Estimates a checked expression.
+/// Returns the estimated cost of a checked expression.
 pub(crate) fn estimate(env: &Environment, checked: &Checked) -> Estimate {
     let mut estimator = Estimator {
         env,
@@ -127,18 +130,18 @@ pub(crate) struct Estimator<'a> {
 
 impl Estimator<'_> {
     fn cost(&mut self, expr: &Expr) -> Estimate {
-        crate::stack::with_room(|| self.node_cost(expr))
+        crate::stack::ensure_sufficient_stack(|| self.node_cost(expr))
     }
 
     fn node_cost(&mut self, expr: &Expr) -> Estimate {
         match &expr.kind {
-            Kind::Error | Kind::Literal(_) => Estimate::default(),
-            Kind::Ident(name) => self.ident(expr, name),
-            Kind::Select { operand, field, test } => self.select(expr, operand, field, *test),
-            Kind::Call { function, target, args } => {
+            ExprKind::Error | ExprKind::Literal(_) => Estimate::default(),
+            ExprKind::Ident(name) => self.ident(expr, name),
+            ExprKind::Select { operand, field, test } => self.select(expr, operand, field, *test),
+            ExprKind::Call { function, target, args } => {
                 self.call(expr, function, target.as_deref(), args)
             }
-            Kind::List(items) => {
+            ExprKind::List(items) => {
                 let mut sum = Estimate::fixed(LIST_CREATE_COST);
                 let mut size: Option<Estimate> = None;
                 for item in items {
@@ -151,7 +154,7 @@ impl Estimator<'_> {
                 self.entries.insert(expr.id, entry);
                 sum
             }
-            Kind::Map(entries) => {
+            ExprKind::Map(entries) => {
                 let mut sum = Estimate::fixed(MAP_CREATE_COST);
                 let mut sizes: Option<(Estimate, Estimate)> = None;
                 for entry in entries {
@@ -165,13 +168,15 @@ impl Estimator<'_> {
                 self.entries.insert(expr.id, EntrySize { is_list: false, key, value });
                 sum
             }
-            Kind::Struct { fields, .. } => {
+            ExprKind::Struct { fields, .. } => {
                 fields.iter().fold(Estimate::fixed(STRUCT_CREATE_COST), |sum, field| {
                     sum.add(self.cost(&field.value))
                 })
             }
-            Kind::Fold(fold) if fold.is_bind() => self.bind(expr, fold),
-            Kind::Fold(fold) => self.fold(expr, fold),
+            ExprKind::Comprehension(comprehension) if comprehension.is_bind() => {
+                self.bind(expr, comprehension)
+            }
+            ExprKind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
         }
     }
 
@@ -185,7 +190,7 @@ impl Estimator<'_> {
             None => vec![Step::Name(name.clone())],
         };
         self.paths.insert(expr.id, path);
-        // Types are constants.
+        // Types used as values cost one too.
         Estimate::fixed(1)
     }
 
@@ -210,7 +215,7 @@ impl Estimator<'_> {
     }
 
     fn path(&self, expr: &Expr) -> Path {
-        if let Kind::Ident(name) = &expr.kind
+        if let ExprKind::Ident(name) = &expr.kind
             && let Some(local) = self.local(name)
         {
             return local.path.clone();
@@ -349,11 +354,11 @@ impl Estimator<'_> {
         }
     }
 
-    fn bind(&mut self, expr: &Expr, fold: &Fold) -> Estimate {
-        let cost = self.cost(&fold.range).add(self.cost(&fold.init));
-        self.push_value(&fold.accumulator, &fold.init);
-        let cost = cost.add(self.cost(&fold.result));
-        self.copy_sizes(expr.id, &fold.result);
+    fn bind(&mut self, expr: &Expr, comprehension: &Comprehension) -> Estimate {
+        let cost = self.cost(&comprehension.range).add(self.cost(&comprehension.init));
+        self.push_value(&comprehension.accumulator, &comprehension.init);
+        let cost = cost.add(self.cost(&comprehension.result));
+        self.copy_sizes(expr.id, &comprehension.result);
         self.locals.pop();
         cost
     }
@@ -368,27 +373,27 @@ impl Estimator<'_> {
         self.locals.push(local);
     }
 
-    fn fold(&mut self, expr: &Expr, fold: &Fold) -> Estimate {
-        let mut sum = self.cost(&fold.range).add(self.cost(&fold.init));
-        self.push_value(&fold.accumulator, &fold.init);
+    fn comprehension(&mut self, expr: &Expr, comprehension: &Comprehension) -> Estimate {
+        let mut sum = self.cost(&comprehension.range).add(self.cost(&comprehension.init));
+        self.push_value(&comprehension.accumulator, &comprehension.init);
         let mark = self.locals.len();
-        self.push_variables(fold);
-        let condition = self.cost(&fold.condition);
-        let step = self.cost(&fold.step);
+        self.push_variables(comprehension);
+        let condition = self.cost(&comprehension.condition);
+        let step = self.cost(&comprehension.step);
         self.locals.truncate(mark);
-        sum = sum.add(self.cost(&fold.result));
+        sum = sum.add(self.cost(&comprehension.result));
         self.locals.pop();
-        let count = self.size_or_unknown(&fold.range);
+        let count = self.size_or_unknown(&comprehension.range);
         sum = sum.add(count.multiply(step.add(condition)));
-        match fold.init.kind {
-            Kind::Literal(_) => {
-                if let Some(size) = self.size(&fold.init) {
+        match comprehension.init.kind {
+            ExprKind::Literal(_) => {
+                if let Some(size) = self.size(&comprehension.init) {
                     self.sizes.insert(expr.id, size);
                 }
             }
-            Kind::List(_) | Kind::Map(_) => {
+            ExprKind::List(_) | ExprKind::Map(_) => {
                 self.sizes.insert(expr.id, count);
-                if let Some(entry) = self.entry(&fold.step) {
+                if let Some(entry) = self.entry(&comprehension.step) {
                     self.entries.insert(expr.id, entry);
                 }
             }
@@ -397,13 +402,13 @@ impl Estimator<'_> {
         sum
     }
 
-    fn push_variables(&mut self, fold: &Fold) {
-        let entry = self.entry(&fold.range);
+    fn push_variables(&mut self, comprehension: &Comprehension) {
+        let entry = self.entry(&comprehension.range);
         let is_list = match entry {
             Some(entry) => entry.is_list,
-            None => matches!(self.checked.ty(fold.range.id), Type::List(_)),
+            None => matches!(self.checked.ty(comprehension.range.id), Type::List(_)),
         };
-        let path = self.path(&fold.range);
+        let path = self.path(&comprehension.range);
         let local = |name: &Str, step: Step, size: Option<Estimate>| {
             let mut path = path.clone();
             path.push(step);
@@ -411,23 +416,23 @@ impl Estimator<'_> {
         };
         let key = entry.map(|entry| entry.key);
         let value = entry.map(|entry| entry.value);
-        match &fold.second {
+        match &comprehension.second {
             Some(second) => {
                 let (keys, values) =
                     if is_list { (Step::Indices, Step::Items) } else { (Step::Keys, Step::Values) };
-                let pair = [local(&fold.first, keys, key), local(second, values, value)];
+                let pair = [local(&comprehension.first, keys, key), local(second, values, value)];
                 self.locals.extend(pair);
             }
             None if is_list => {
-                let local = local(&fold.first, Step::Items, value);
+                let local = local(&comprehension.first, Step::Items, value);
                 self.locals.push(local);
             }
             None => {
-                let local = local(&fold.first, Step::Keys, key);
+                let local = local(&comprehension.first, Step::Keys, key);
                 self.locals.push(local);
             }
         }
-        debug_assert!(fold.first != UNUSED);
+        debug_assert!(comprehension.first != UNUSED);
     }
 
     fn entry(&self, expr: &Expr) -> Option<EntrySize> {
@@ -435,7 +440,7 @@ impl Estimator<'_> {
             return Some(*entry);
         }
         match &expr.kind {
-            Kind::Ident(name) => self.local(name).and_then(|local| local.entry),
+            ExprKind::Ident(name) => self.local(name).and_then(|local| local.entry),
             _ => None,
         }
     }
@@ -444,7 +449,7 @@ impl Estimator<'_> {
         self.size(expr).unwrap_or(Estimate::UNKNOWN)
     }
 
-    /// The size of a node, as far as it is known.
+    /// Returns the size of a node, if it is known.
     fn size(&mut self, expr: &Expr) -> Option<Estimate> {
         if let Some(size) = self.sizes.get(&expr.id) {
             return Some(*size);
@@ -452,7 +457,7 @@ impl Estimator<'_> {
         if let Some(size) = literal_size(expr) {
             return Some(size);
         }
-        if let Some(size) = self.declared_size(&self.path(expr)) {
+        if let Some(size) = self.decl_type_size(&self.path(expr)) {
             self.sizes.insert(expr.id, size);
             return Some(size);
         }
@@ -460,54 +465,54 @@ impl Estimator<'_> {
             return Some(Estimate::fixed(1));
         }
         match &expr.kind {
-            Kind::Ident(name) => self.local(name).and_then(|local| local.size),
+            ExprKind::Ident(name) => self.local(name).and_then(|local| local.size),
             _ => None,
         }
     }
 
-    /// The size that the schema declares for what lies at a path.
-    pub(crate) fn declared_size(&self, path: &[Step]) -> Option<Estimate> {
+    /// Returns the size that the schema declares at a path.
+    pub(crate) fn decl_type_size(&self, path: &[Step]) -> Option<Estimate> {
         let (_, rest) = path.split_first()?;
-        let mut declared: &Declared = self.env.root()?;
+        let mut decl_type: &DeclType = self.env.root()?;
         for (at, step) in rest.iter().enumerate() {
-            declared = match (step, &declared.shape) {
+            decl_type = match (step, &decl_type.shape) {
                 (Step::Items, Shape::List(items, _)) => items,
                 (Step::Values, Shape::Map(values)) => values,
                 (Step::Items, Shape::Map(values)) => values,
                 (Step::Values, Shape::List(items, _)) => items,
-                // Keys are text without a declared length.
+                // Map keys have no declared length.
                 (Step::Keys, Shape::Map(_)) if at + 1 == rest.len() => {
                     return Some(Estimate::default());
                 }
-                (Step::Name(name), Shape::Object(object)) => &object.field(name)?.declared,
+                (Step::Name(name), Shape::Object(object)) => &object.field(name)?.decl_type,
                 (Step::Name(_), Shape::Map(values)) if is_any(values) => values,
                 _ => return None,
             };
         }
-        Some(Estimate { min: 0, max: declared.size_max })
+        Some(Estimate { min: 0, max: decl_type.size_max })
     }
 }
 
-/// Whether values may be anything, up to a size.
-fn is_any(declared: &Declared) -> bool {
-    matches!(declared.shape, Shape::Computed(Type::Any))
+/// Whether values are of type `any`.
+fn is_any(decl_type: &DeclType) -> bool {
+    matches!(decl_type.shape, Shape::CheckedAs(Type::Any))
 }
 
 impl Argument<'_> {
-    /// The size, where nothing else is known, any.
+    /// Returns the size, or the unknown range.
     pub(crate) fn size_or_unknown(&self) -> Estimate {
         self.size.unwrap_or(Estimate::UNKNOWN)
     }
 }
 
-/// The size of what stands in the expression itself.
+/// Returns the size of a literal.
 fn literal_size(expr: &Expr) -> Option<Estimate> {
     let size = match &expr.kind {
-        Kind::Literal(Literal::String(text)) => text.chars().count() as u64,
-        Kind::Literal(Literal::Bytes(bytes)) => bytes.len() as u64,
-        Kind::Literal(_) => 1,
-        Kind::List(items) => items.len() as u64,
-        Kind::Map(entries) => entries.len() as u64,
+        ExprKind::Literal(Literal::String(text)) => text.chars().count() as u64,
+        ExprKind::Literal(Literal::Bytes(bytes)) => bytes.len() as u64,
+        ExprKind::Literal(_) => 1,
+        ExprKind::List(items) => items.len() as u64,
+        ExprKind::Map(entries) => entries.len() as u64,
         _ => return None,
     };
     Some(Estimate::fixed(size))

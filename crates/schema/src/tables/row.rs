@@ -1,4 +1,4 @@
-//! [`Source`]: what a row is made from, and the small words that many kinds share.
+//! [`Row`]: the object of a table row, and formats that many kinds share.
 
 use keelson_meta::time::{GoDuration, human_duration};
 use keelson_meta::{Map, Object, Quantity, Timestamp, Value};
@@ -7,16 +7,16 @@ pub(super) const NONE: &str = "<none>";
 pub(super) const UNKNOWN: &str = "<unknown>";
 pub(super) const UNSET: &str = "<unset>";
 
-/// How many items a cell lists before it counts the rest.
+/// Maximum number of items in a cell; the rest is counted.
 const LISTED_ITEMS_MAX: usize = 3;
 
-/// An object and the present.
-pub(super) struct Source<'a> {
+/// An object and the current time.
+pub(super) struct Row<'a> {
     pub(super) obj: &'a Object,
     pub(super) now: Timestamp,
 }
 
-impl<'a> Source<'a> {
+impl<'a> Row<'a> {
     pub(super) fn name(&self) -> Value {
         self.obj.name().into()
     }
@@ -31,7 +31,7 @@ impl<'a> Source<'a> {
             .map_or_else(|_| zero.to_owned(), |time| time.to_string())
     }
 
-    /// How long ago a time was.
+    /// Returns the time since a timestamp.
     pub(super) fn since(&self, time: &str) -> String {
         match Timestamp::parse(time) {
             Ok(time) => human_duration(self.now.since(time)),
@@ -47,12 +47,12 @@ impl<'a> Source<'a> {
         self.str(path).into()
     }
 
-    /// The text, or `missing` when it is empty.
+    /// Returns the text, or `missing` if it is empty.
     pub(super) fn text_or(&self, path: &[&str], missing: &'static str) -> Value {
         Some(self.str(path)).filter(|text| !text.is_empty()).unwrap_or(missing).into()
     }
 
-    /// The text, or `missing` when there is none; an empty one stays.
+    /// Returns the text, or `missing` if it is absent. An empty text is kept.
     pub(super) fn present_or(&self, path: &[&str], missing: &'static str) -> Value {
         self.obj.at(path).and_then(Value::as_str).unwrap_or(missing).into()
     }
@@ -81,11 +81,11 @@ impl<'a> Source<'a> {
         self.obj.at(path).and_then(Value::as_object).map_or(0, Map::len)
     }
 
-    pub(super) fn deleting(&self) -> bool {
+    pub(super) fn is_deleting(&self) -> bool {
         self.obj.deletion_timestamp().is_some()
     }
 
-    /// A string map as `a=b,c=d`, sorted.
+    /// Formats a string map as `a=b,c=d`, sorted.
     pub(super) fn labels(&self, path: &[&str]) -> Value {
         let Some(map) = self.obj.at(path).and_then(Value::as_object).filter(|m| !m.is_empty())
         else {
@@ -96,34 +96,34 @@ impl<'a> Source<'a> {
         parts.join(",").into()
     }
 
-    /// A LabelSelector object as text.
+    /// Formats a LabelSelector.
     pub(super) fn selector(&self, path: &[&str]) -> Value {
         keelson_meta::selector::format_label_selector(self.obj.at(path)).into()
     }
 
-    /// Names and images of a list of containers.
+    /// Returns the names and images of a list of containers.
     pub(super) fn containers(&self, path: &[&str]) -> [Value; 2] {
         let containers = self.array(path);
         [join(members(containers, "name")).into(), join(members(containers, "image")).into()]
     }
 
-    /// A quantity as it prints; an absent one is zero.
+    /// Formats a quantity; an absent one is zero.
     pub(super) fn quantity(&self, path: &[&str]) -> Value {
         self.obj.at(path).map_or_else(|| "0".to_owned(), quantity).into()
     }
 
     /// Whether an annotation is `true`.
-    pub(super) fn marked(&self, annotation: &str) -> bool {
+    pub(super) fn annotation_is_true(&self, annotation: &str) -> bool {
         self.obj.annotation(annotation) == Some("true")
     }
 }
 
-/// The text of a value, or empty.
+/// Returns the text of a value; empty if it is none.
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A member of each item of a list, as text.
+/// Returns a text field of each list item.
 pub(super) fn members<'a>(
     items: &'a [Value],
     name: &'a str,
@@ -139,7 +139,7 @@ pub(super) fn join<'a>(parts: impl Iterator<Item = &'a str>) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
-/// A quantity's canonical text.
+/// Returns the canonical form of a quantity.
 pub(super) fn quantity(value: &Value) -> String {
     match value {
         Value::String(text) => text.parse::<Quantity>().map_or(text.to_string(), |q| q.to_string()),
@@ -149,7 +149,7 @@ pub(super) fn quantity(value: &Value) -> String {
     }
 }
 
-/// The first condition of a type.
+/// Returns the first condition of a type.
 pub(super) fn condition<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| condition.str_at(&["type"]) == Some(kind))
 }
@@ -159,22 +159,22 @@ pub(super) fn is_true(conditions: &[Value], kind: &str) -> bool {
     condition(conditions, kind).and_then(|c| c.str_at(&["status"])) == Some("True")
 }
 
-/// The first three items and the number of the rest; `<unset>` when that is an empty text.
+/// Formats the first three items and the number of the rest; `<unset>` if the result is empty.
 pub(super) fn first_items(items: &[String]) -> String {
-    let shown = items[..items.len().min(LISTED_ITEMS_MAX)].join(",");
+    let listed = items[..items.len().min(LISTED_ITEMS_MAX)].join(",");
     match items.len().saturating_sub(LISTED_ITEMS_MAX) {
-        0 if shown.is_empty() => UNSET.to_owned(),
-        0 => shown,
-        more => format!("{shown} + {more} more..."),
+        0 if listed.is_empty() => UNSET.to_owned(),
+        0 => listed,
+        more => format!("{listed} + {more} more..."),
     }
 }
 
-/// Seconds as an age.
+/// Formats seconds as kubectl formats an age.
 pub(super) fn human_seconds(seconds: i64) -> String {
     human_duration(GoDuration::from_seconds(seconds))
 }
 
-/// How long ago a time was, in the words of `kubectl`.
-pub(super) fn ago(time: Timestamp, now: Timestamp) -> String {
+/// Formats the time since a timestamp as kubectl does.
+pub(super) fn human_age(time: Timestamp, now: Timestamp) -> String {
     human_duration(now.since(time))
 }

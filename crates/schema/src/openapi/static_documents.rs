@@ -1,25 +1,25 @@
-//! Documents that are there whatever is served.
+//! Documents that do not depend on the served resources.
 
 use super::operations::{
     Answer, OBJECT_MEDIA, Operation, PathItem, discovery_operation, path_item,
 };
 use keelson_meta::Str;
 
-/// A document about one path that is always there.
-pub(super) struct Fixed {
+/// A document with one path.
+pub(super) struct StaticDocument {
     pub document: &'static str,
     id: &'static str,
     description: &'static str,
     tag: &'static str,
-    /// Full name of the type it answers with; empty: text.
+    /// Full name of the response type; empty: text.
     answer: &'static str,
-    /// The content type of the answer; empty: those of objects.
+    /// Content types of the response.
     produces: &'static [&'static str],
     consumes: &'static [&'static str],
 }
 
-impl Fixed {
-    /// The path of the document.
+impl StaticDocument {
+    /// Returns the path of the document.
     pub fn path_item(&self) -> PathItem {
         let answer = match self.answer {
             "" => Answer::Text,
@@ -40,9 +40,9 @@ impl Fixed {
     }
 }
 
-/// All of them.
-pub(super) const FIXED: [Fixed; 4] = [
-    Fixed {
+/// All static documents.
+pub(super) const STATIC_DOCUMENTS: [StaticDocument; 4] = [
+    StaticDocument {
         document: ".well-known/openid-configuration",
         id: "getServiceAccountIssuerOpenIDConfiguration",
         description: "Tells how tokens of service accounts are checked (OpenID discovery).",
@@ -51,7 +51,7 @@ pub(super) const FIXED: [Fixed; 4] = [
         produces: &["application/json"],
         consumes: &[],
     },
-    Fixed {
+    StaticDocument {
         document: "apis",
         id: "getAPIVersions",
         description: "Lists the groups and their versions.",
@@ -60,7 +60,7 @@ pub(super) const FIXED: [Fixed; 4] = [
         produces: OBJECT_MEDIA,
         consumes: OBJECT_MEDIA,
     },
-    Fixed {
+    StaticDocument {
         document: "openid/v1/jwks",
         id: "getServiceAccountIssuerOpenIDKeyset",
         description: "Lists the public keys of tokens of service accounts.",
@@ -69,7 +69,7 @@ pub(super) const FIXED: [Fixed; 4] = [
         produces: &["application/jwk-set+json"],
         consumes: &[],
     },
-    Fixed {
+    StaticDocument {
         document: "version",
         id: "getCodeVersion",
         description: "Tells the version of the server.",
