@@ -142,7 +142,6 @@ impl Registry {
     ) -> Result<Arc<Registry>, OpenError> {
         let catalogue = Catalogue::shared();
         let served = Served { runtime_config: &options.runtime_config, features: options.features };
-        let provides_namespaces = options.admission.has(NAMESPACE_AUTO_PROVISION);
         let kinds = built_in(catalogue, served, &hooks);
         let api = ApiTable::built_in(catalogue, &kinds, |group, version, resource| {
             served.has(&group.name, version, resource)
@@ -158,11 +157,11 @@ impl Registry {
             store,
             cache,
             clock,
+            provides_namespaces: options.admission.has(NAMESPACE_AUTO_PROVISION),
             options,
             configurations: Mirror::default(),
             hooks,
             no_hooks: KindHooks::default(),
-            provides_namespaces,
             writes: TaskTracker::new(),
             this: this.clone(),
             api: ArcSwap::from_pointee(api),

@@ -274,12 +274,9 @@ impl Registry {
         write: &Write<'_>,
         obj: &Object,
     ) -> Result<Option<Box<dyn Charge>>, Failure> {
-        match &self.hooks.quotas {
-            Some(quotas) if self.has_quotas(write) => {
-                quotas.charge(self, write, obj).await.map(Some)
-            }
-            _ => Ok(None),
-        }
+        let quotas = self.hooks.quotas.as_ref().filter(|_| self.has_quotas(write));
+        let Some(quotas) = quotas else { return Ok(None) };
+        quotas.charge(self, write, obj).await.map(Some)
     }
 
     /// Gives back what was charged for an object that was not stored.
