@@ -10,6 +10,7 @@ mod rbac;
 mod requirements;
 mod startup_order;
 mod tidy;
+mod transcripts;
 
 use anyhow::{Result, bail};
 
@@ -33,6 +34,10 @@ cargo xtask tidy
 cargo xtask rbac DIR
     Writes the default roles and bindings of RBAC, crates/builtin/src/bootstrap/rbac.txt, from those of a
     kube-apiserver: DIR/clusterroles.json and so on, as `kubectl get clusterroles -A -o json` prints them.
+cargo xtask record --server URL --token TOKEN [FILE|all]
+cargo xtask replay --server URL --token TOKEN [FILE|all]
+    Sends the requests of transcripts, crates/*/tests/**/*.transcript, to a kube-apiserver 1.36 and keeps what it
+    answers; or to any server and tells what it answers otherwise. --help tells more.
 cargo xtask requirements [--check]
     Writes docs/requirements.md, which test proves which requirement of the API. With --check it only
     compares, and looks for requirements without a test where ../shared/spec is at hand.
@@ -64,6 +69,7 @@ fn main() -> Result<()> {
         Some("soak") => bench::soak(&args[1..]),
         Some("rbac") => rbac::run(&args[1..]),
         Some("requirements") => requirements::run(&args[1..]),
+        Some("record" | "replay") => transcripts::run(&args),
         Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") | None => {
             use std::io::Write;

@@ -11,12 +11,11 @@ use crate::options::WriteOptions;
 use crate::registry::Registry;
 use crate::write::{Options, OwnKind, Part, Write};
 use keelson_admission::{
-    Attributes, Call, Configurations, NAMESPACE_AUTO_PROVISION, Notes, Operation, Phase,
-    Reinvocation, Request, Step,
+    Attributes, Call, Configurations, Notes, Operation, Phase, Reinvocation, Request, Step,
 };
 use keelson_auth::Permit;
 use keelson_meta::random_names::generated_name;
-use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value, value};
+use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value};
 use std::time::{Duration, Instant};
 
 /// How long a write waits for what a control loop is about to make: a new pod for its service account (upstream
@@ -385,10 +384,6 @@ impl Registry {
         if !there() || chain.looks_around(write.target.gvr()) {
             self.fresh().await?;
         }
-        let creates = write.operation == Operation::Create && !write.dry_run;
-        if creates && !there() && chain.has(NAMESPACE_AUTO_PROVISION) {
-            Box::pin(self.provision_namespace(namespace)).await?;
-        }
         let Some(awaited) = self.asked(write, |req| chain.awaited(req, obj)) else {
             return Ok(());
         };
@@ -405,15 +400,6 @@ impl Registry {
         // Whether it came is for the plug-in to see.
         let _ = tokio::time::timeout(AWAITED_TIME_MAX, appears).await;
         Ok(())
-    }
-
-    /// Makes the namespace of an object that is about to be made (NamespaceAutoProvision).
-    async fn provision_namespace(&self, name: &str) -> Result<(), Failure> {
-        let target = self.target("", "namespaces", "", name);
-        let namespace = value!({"metadata": {"name": (Str::new(name))}});
-        let permit = Permit::internal("system:apiserver");
-        self.make_missing(&permit, &target, namespace, "kube-apiserver").await?;
-        self.fresh().await
     }
 
     /// Asks a built-in plug-in, or what it is made of, about a write.

@@ -3,7 +3,6 @@
 
 use crate::cel_rules::CelRules;
 use crate::converted::ConvertedEntries;
-use crate::hooks::KindHooks;
 use crate::stamp::Clock;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
@@ -84,8 +83,8 @@ pub struct Kind {
     pub foreign_through: AtomicU64,
     /// Uid and generation of the CustomResourceDefinition that describes it.
     pub definition: Option<(Str, i64)>,
-    /// What is done for it in the verbs, beyond its rules.
-    pub(crate) hooks: KindHooks,
+    /// The row of the registry's hooks with what is done for it in the verbs, beyond its rules.
+    pub(crate) hooks_row: Option<usize>,
     /// Its definition is being deleted: nothing is made any more.
     pub is_terminating: AtomicBool,
     /// What validates objects of a custom resource.
@@ -102,11 +101,6 @@ impl Kind {
     /// The schema of a served version.
     pub fn schema(&self, version: &str) -> Option<&Schema> {
         self.versions.iter().find(|schema| schema.gvk.version == version)
-    }
-
-    /// Whether its objects are given something before they are stored: such a write is of several keys.
-    pub(crate) fn takes(&self) -> bool {
-        self.hooks.claims.is_some()
     }
 
     /// What belongs to a version of a custom resource.

@@ -10,7 +10,6 @@ pub mod api_table;
 mod cel_rules;
 mod conversion;
 mod converted;
-pub mod hooks;
 mod informer;
 mod kind;
 pub mod open_api;
@@ -30,7 +29,6 @@ mod write;
 
 pub use admission::Passes;
 pub use api_table::{ApiTable, Endpoint, RemoteGroup};
-pub use hooks::{Acted, Asked, OwnedAsked};
 pub use informer::{Informer, InformerEvent, Wanted};
 /// A value of the store for an object that is there and cannot be read, made of the reason.
 pub use keelson_cache::unreadable as unreadable_record;
@@ -41,6 +39,7 @@ pub use keelson_kinds::facts::{
 };
 pub use keelson_kinds::scale::{ScalePaths, path_members, scale_kind};
 pub use kind::{Answer, Kind, Target};
+pub use registry::hooks::{self, Acted, Asked, OwnedAsked};
 pub use registry::{OpenError, Registry, RegistryOptions, built_in_kinds, stored_gvk};
 pub use scale::ScaleChange;
 pub use schema_text::{OpenText, SchemaText};

@@ -5,7 +5,6 @@ use crate::Registry;
 use crate::api_table::{Endpoint, Source};
 use crate::cel_rules::CelRules;
 use crate::converted::ConvertedEntries;
-use crate::hooks::KindHooks;
 use crate::kind::{Kind, VersionChecks};
 use crate::schema_text::SchemaText;
 use bytes::Bytes;
@@ -157,7 +156,7 @@ impl Definition {
             foreign_through: AtomicU64::new(foreign_through.0),
             definition: self.definition.clone(),
             is_terminating: AtomicBool::new(false),
-            hooks: KindHooks::default(),
+            hooks_row: None,
             checks: self.versions.iter().filter_map(DefinedVersion::checks).collect(),
             all_versions: self.versions.iter().map(|version| version.schema.clone()).collect(),
             webhook: self.webhook.clone(),

@@ -1,18 +1,21 @@
 //! [`Registry`]: all kinds over one store.
 
 mod followed;
+pub mod hooks;
 
 use crate::api_changes::ApiChanges;
 use crate::api_table::{ApiTable, RemoteGroup, Source};
 use crate::converted::ConvertedEntries;
-use crate::hooks::{Claim, Ending, Hooks, KindHooks};
 use crate::kind::{Kind, Target};
 use crate::open_api_index::KeptIndex;
 use crate::stamp::Clock;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
+use hooks::{Claim, Ending, Hooks, KindHooks};
 use keelson_admission::webhooks::ConversionWebhooks;
-use keelson_admission::{Configurations, DynamicPlugIn, namespace_lifecycle};
+use keelson_admission::{
+    Configurations, DynamicPlugIn, NAMESPACE_AUTO_PROVISION, namespace_lifecycle,
+};
 use keelson_auth::{Authorizer, Mirror};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_kinds::{PortRange, facts};
@@ -112,7 +115,10 @@ pub struct Registry {
     /// The webhooks and policies that are stored.
     pub(crate) configurations: Mirror<Configurations>,
     /// What is done in the verbs for single kinds.
-    pub(crate) hooks: Hooks,
+    hooks: Hooks,
+    no_hooks: KindHooks,
+    /// Whether NamespaceAutoProvision is on.
+    pub(crate) provides_namespaces: bool,
     /// Writes that run to their end whatever becomes of their requests.
     writes: TaskTracker,
     pub(crate) this: Weak<Registry>,
@@ -151,9 +157,11 @@ impl Registry {
             store,
             cache,
             clock,
+            provides_namespaces: options.admission.has(NAMESPACE_AUTO_PROVISION),
             options,
             configurations: Mirror::default(),
             hooks,
+            no_hooks: KindHooks::default(),
             writes: TaskTracker::new(),
             this: this.clone(),
             api: ArcSwap::from_pointee(api),
@@ -595,7 +603,7 @@ pub(crate) fn built_in(
         }
         for name in names {
             if let Some(mut kind) = kind_of(catalogue, group, name, served) {
-                kind.hooks = hooks.of(&group.name, name);
+                kind.hooks_row = hooks.row(&group.name, name);
                 kinds.insert((group.name.clone(), name.clone()), Arc::new(kind));
             }
         }
@@ -642,7 +650,7 @@ fn kind_of(
         generation: 0,
         foreign_through: AtomicU64::new(0),
         definition: None,
-        hooks: KindHooks::default(),
+        hooks_row: None,
         is_terminating: AtomicBool::new(false),
         checks: vec![],
         all_versions: vec![],

@@ -2,16 +2,15 @@
 //! permit is compared with their target, and they are given what verbs are made of.
 
 use crate::admission::Passes;
-use crate::hooks::{Acted, Asked, OwnedAsked};
 use crate::kind::{Answer, Target};
 use crate::options::{DeleteOptions, Freshness, ListOptions, WriteOptions};
 use crate::registry::Registry;
+use crate::registry::hooks::{Acted, Asked, OwnedAsked};
 use crate::verbs::Written;
 use crate::verbs::bodies::Change;
 use crate::verbs::delete::Deleted;
 use crate::verbs::list::List;
-use crate::write::Part;
-use crate::write::{Options, OwnKind, Write};
+use crate::write::{Options, OwnKind, Part, Write};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str};
@@ -34,9 +33,9 @@ impl Registry {
         body: Object,
         options: &WriteOptions,
     ) -> Result<Acted, Failure> {
-        let mut rows = target.kind.hooks.actions.iter();
-        let row =
-            rows.find(|row| row.name == subresource).ok_or_else(Status::method_not_allowed)?;
+        let mut rows = self.hooks_of(&target.kind).actions.iter();
+        let row = rows.find(|row| row.name == subresource);
+        let row = row.ok_or_else(Status::method_not_allowed)?;
         target.assert_acted(permit, row.name, row.resource);
         row.action.act(Asked { registry: self, permit, target, options, row }, body).await
     }

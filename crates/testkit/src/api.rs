@@ -2,9 +2,14 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    StreamOwned,
+};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -27,6 +32,8 @@ type Stream = BufReader<StreamOwned<ClientConnection, TcpStream>>;
 pub struct Answer {
     /// Status code.
     pub code: u16,
+    /// The values of Warning headers.
+    pub warnings: Vec<String>,
     /// The body, null where it is no JSON.
     pub body: Value,
 }
@@ -79,6 +86,19 @@ impl Api {
         Ok(Api { address, roots, config, token, connection: Mutex::default() })
     }
 
+    /// A user with a token of a server that may have any certificate.
+    pub fn unchecked(address: SocketAddr, token: Option<String>) -> io::Result<Api> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+            .with_no_client_auth();
+        let (roots, config) = (RootCertStore::empty(), Arc::new(config));
+        Ok(Api { address, roots, config, token, connection: Mutex::default() })
+    }
+
     /// The same user, over a connection of its own.
     pub fn again(&self) -> Api {
         Api {
@@ -109,6 +129,18 @@ impl Api {
         path: &str,
         media_type: &str,
         body: Option<&Value>,
+    ) -> io::Result<Answer> {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        self.send_text(method, path, media_type, &body)
+    }
+
+    /// The same, with a body to the byte.
+    pub fn send_text(
+        &self,
+        method: &str,
+        path: &str,
+        media_type: &str,
+        body: &str,
     ) -> io::Result<Answer> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut stream) = connection.take()
@@ -155,7 +187,7 @@ impl Api {
     /// Begins a watch; an error also when it is refused.
     pub fn watch(&self, path: &str) -> io::Result<Watch> {
         let mut stream = self.connect()?;
-        self.send(&mut stream, "GET", path, "application/json", None)?;
+        self.send(&mut stream, "GET", path, "application/json", "")?;
         let head = head(&mut stream)?;
         if head.code != 200 {
             return Err(io::Error::other(format!("watch of {path}: {}", head.code)));
@@ -178,9 +210,8 @@ impl Api {
         method: &str,
         path: &str,
         media_type: &str,
-        body: Option<&Value>,
+        body: &str,
     ) -> io::Result<()> {
-        let body = body.map(Value::to_string).unwrap_or_default();
         let token = self.token.iter().map(|token| format!("Authorization: Bearer {token}\r\n"));
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: keelson-testkit\r\n\
@@ -236,9 +267,51 @@ fn config(roots: RootCertStore, pair: Option<(&[u8], &[u8])>) -> io::Result<Arc<
     Ok(Arc::new(config.map_err(io::Error::other)?))
 }
 
+/// Believes any certificate of a server.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
 /// What comes before a body. Without a length it comes in chunks.
 struct Head {
     code: u16,
+    warnings: Vec<String>,
     length: Option<usize>,
     is_chunked: bool,
 }
@@ -247,16 +320,16 @@ fn head(stream: &mut Stream) -> io::Result<Head> {
     let status = line(stream)?;
     let code = status.split(' ').nth(1).and_then(|word| word.parse().ok());
     let code = code.ok_or_else(|| io::Error::other(format!("no status line: {status}")))?;
-    let mut head = Head { code, length: None, is_chunked: false };
+    let mut head = Head { code, warnings: vec![], length: None, is_chunked: false };
     loop {
-        let line = line(stream)?.to_ascii_lowercase();
-        if line.is_empty() {
-            return Ok(head);
+        let line = line(stream)?;
+        let Some((name, value)) = line.split_once(':') else { return Ok(head) };
+        match (name.to_ascii_lowercase().as_str(), value.trim()) {
+            ("content-length", length) => head.length = length.parse().ok(),
+            ("transfer-encoding", coding) => head.is_chunked = coding.contains("chunked"),
+            ("warning", text) => head.warnings.push(text.to_owned()),
+            _ => {}
         }
-        if let Some(text) = line.strip_prefix("content-length:") {
-            head.length = text.trim().parse().ok();
-        }
-        head.is_chunked |= line.starts_with("transfer-encoding:") && line.contains("chunked");
     }
 }
 
@@ -271,6 +344,7 @@ fn answer(stream: &mut Stream) -> io::Result<Answer> {
     }
     Ok(Answer {
         code: head.code,
+        warnings: head.warnings,
         body: crate::sorted(serde_json::from_slice(&bytes).unwrap_or_default()),
     })
 }

@@ -1,4 +1,4 @@
-//! For tests only: a client of any kube-apiserver that needs no async runtime, a fake kubelet on top of it, and
+//! For tests only: transcripts of what a kube-apiserver answers, recorded and replayed; a client of any kube-apiserver that needs no async runtime, a fake kubelet on top of it, and
 //! stock programs of Kubernetes as child processes with their logs.
 //!
 //! It speaks with the server over HTTPS alone and depends on no other crate of the workspace, so that the same test
@@ -13,6 +13,7 @@ pub mod kubelet;
 pub mod pods;
 pub mod prerequisites;
 pub mod process;
+pub mod transcript;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -10,21 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// A module of a crate, others that it uses against the order of the crate's modules, and why it does.
-type Known = (&'static str, &'static str, &'static [&'static str], &'static str);
-
-/// Without these uses there is no circle. The list may only become shorter: one that is not needed is a fault.
-const KNOWN: &[Known] = &[
-    (
-        "registry",
-        "admission",
-        &["verbs"],
-        "NamespaceAutoProvision creates a namespace, and that write is admitted in turn",
-    ),
-    ("registry", "kind", &["hooks"], "holds hooks, whose methods are handed the registry"),
-    ("registry", "registry", &["hooks"], "holds hooks, whose methods are handed the registry"),
-];
-
 /// A module's path from the root of its crate: `verbs::create`; the root is empty.
 type Name = String;
 
@@ -46,14 +31,6 @@ pub(super) fn check(faults: &mut Vec<String>) -> Result<()> {
     for dir in dirs {
         let name = dir.file_name().to_string_lossy().into_owned();
         let mut uses = Crate::read(&dir.path().join("src"))?.levels();
-        let known = KNOWN.iter().filter(|(of, ..)| *of == name);
-        for (user, used) in
-            known.flat_map(|(_, user, all, _)| all.iter().map(move |used| (user, used)))
-        {
-            if !uses.get_mut(*user).is_some_and(|uses| uses.remove(*used)) {
-                faults.push(format!("circles.rs: {name}: {user} does not use {used} any more"));
-            }
-        }
         retain_circles(&mut uses);
         let shown = uses.iter().map(|(user, used)| {
             let used: Vec<&str> = used.iter().map(String::as_str).collect();

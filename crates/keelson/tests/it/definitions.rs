@@ -2,6 +2,7 @@
 //! deleted with them.
 
 use crate::http::{Client, Server, quiet};
+use keelson_testkit::transcript::{Answers, Reply, Request, Transcript, replay};
 use serde_json::{Value, json};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -349,45 +350,31 @@ fn protobuf_carries_the_metadata_of_custom_resources_alone() {
     }
 }
 
-/// Definitions made at random, most of them broken in several places, with the answers of a kube-apiserver
-/// 1.36: `crates/testkit/compare/definitions.py ... --record FILE`.
-const GENERATED: &str = include_str!("files/definitions.txt");
+/// Definitions made at random, most of them broken in several places: `crates/testkit/compare/definitions.py` made them.
+const GENERATED: &str = include_str!("files/definitions.transcript");
 
-/// Characters of a recorded message; of a longer one the middle is left out.
-const SHOWN_MAX: usize = 300;
+/// A server as transcripts ask it.
+struct Asked<'a>(&'a Client);
 
-/// A message as it is recorded: the time in names of types, empty lists and the middle of long ones left out.
-fn brief(text: &str) -> String {
-    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).count();
-    let mut parts = text.split("selfType");
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        out.push_str("selfType");
-        out.push_str(&part[digits(part)..]);
+impl Answers for Asked<'_> {
+    fn ask(&mut self, request: &Request<'_>) -> Result<Reply, String> {
+        let headers = format!("Content-Type: {}\r\n", request.media_type);
+        let body = serde_json::from_str(request.body).ok();
+        let answer = self.0.ask(request.method, request.path, &headers, body.as_ref());
+        let warnings = answer.headers.into_iter().filter(|(name, _)| name == "warning");
+        let warnings = warnings.map(|(_, text)| text).collect();
+        Ok(Reply { code: answer.status, warnings, body: answer.body })
     }
-    let chars: Vec<char> = out.chars().collect();
-    if chars.len() <= SHOWN_MAX {
-        return out;
-    }
-    let of = |chars: &[char]| chars.iter().collect::<String>();
-    format!("{}...{}", of(&chars[..SHOWN_MAX / 2]), of(&chars[chars.len() - SHOWN_MAX / 2..]))
 }
 
 #[test]
 fn generated_definitions_are_answered_as_by_kube_apiserver() {
     let server = Server::start_plain(quiet());
-    let client = server.client();
-    let mut unlike = vec![];
-    for (number, line) in GENERATED.lines().enumerate() {
-        let case: Value = serde_json::from_str(line).expect("a recorded case");
-        let answer = client.post(&format!("{DEFINITIONS}?dryRun=All"), &case["definition"]);
-        let mut found: Vec<String> = causes(&answer.body).iter().map(|text| brief(text)).collect();
-        found.sort();
-        if json!(answer.status) != case["status"] || json!(found) != case["causes"] {
-            unlike.push(format!("{number}: {found:?}, not {}", case["causes"]));
-        }
-    }
-    assert!(unlike.is_empty(), "{} unlike: {unlike:#?}", unlike.len());
+    let transcript = Transcript::parse(GENERATED).expect("a transcript");
+    let outcome = replay(&transcript, &mut Asked(&server.client()));
+    let faults: Vec<&str> = outcome.faults.iter().map(|fault| fault.text.as_str()).collect();
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    assert_eq!(outcome.answers, 304);
 }
 
 #[test]

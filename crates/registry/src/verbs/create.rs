@@ -18,7 +18,7 @@ use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, Check};
 use keelson_meta::random_names::generated_name;
 use keelson_meta::{
-    ErrorList, Failure, Map, Object, Reason, Status, Str, Value, names, owner_references,
+    ErrorList, Failure, Map, Object, Reason, Status, Str, Value, names, owner_references, value,
 };
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
@@ -96,6 +96,19 @@ impl Registry {
         }
     }
 
+    /// Makes the namespace of an object that is about to be made (NamespaceAutoProvision).
+    async fn provide_namespace(&self, name: &str) -> Result<(), Failure> {
+        let target = self.target("", "namespaces", "", name);
+        if name.is_empty() || self.objects(&target.kind).get(name).is_some() {
+            return Ok(());
+        }
+        self.fresh().await?;
+        let namespace = value!({"metadata": {"name": (Str::new(name))}});
+        let permit = Permit::internal("system:apiserver");
+        self.make_missing(&permit, &target, namespace, "kube-apiserver").await?;
+        self.fresh().await
+    }
+
     /// Makes, checks and stores an object that is in the version of the target.
     pub(crate) async fn create_object(
         &self,
@@ -143,6 +156,9 @@ impl Registry {
         let mut tries = Tries::begin(Instant::now());
         loop {
             tries.next(Instant::now())?;
+            if self.provides_namespaces && !options.dry_run {
+                Box::pin(self.provide_namespace(&target.namespace)).await?;
+            }
             // Looked at before the plug-ins look: what they see is this, or newer.
             let guard = self.namespace_guard(target).await?;
             warnings.truncate(told);
@@ -151,7 +167,7 @@ impl Registry {
                 // A webhook or policy may have changed it.
                 check_namespace(target, &mut obj)?;
             }
-            if let Some(guard) = &kind.hooks.guard {
+            if let Some(guard) = &self.hooks_of(kind).guard {
                 guard.check(self, &new.write(), &obj).await?;
             }
             if let Some(answer) =
@@ -246,7 +262,7 @@ impl Registry {
             // In a box, as what is done seldom, so that the future of each write stays small.
             return Box::pin(self.try_new(new, obj)).await;
         }
-        if !new.target.kind.takes() && !self.has_quotas(&new.write()) {
+        if !self.takes(&new.target.kind) && !self.has_quotas(&new.write()) {
             fill_again(new.target, obj);
             let record = record_of!(self, new.target, obj)?;
             let put = self.put(new.target, record, Revision(0), guard).await?;

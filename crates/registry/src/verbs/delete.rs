@@ -138,7 +138,7 @@ impl Registry {
             self.admit_deletion(&write, warnings).await?;
         }
         let plan = plan(target, options, &mut obj, self.clock.now());
-        let several = target.kind.takes() || matches!(plan, Plan::Mark { then_delete: true });
+        let several = self.takes(&target.kind) || matches!(plan, Plan::Mark { then_delete: true });
         if options.dry_run || !several {
             return self.carry_out(target, plan, obj, entry, options.dry_run).await;
         }

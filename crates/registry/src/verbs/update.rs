@@ -196,7 +196,7 @@ impl Registry {
         let passes = self.admit_part(&write, part, &mut new, warnings).await?;
         // Until here it is what the client said of it, which plug-ins see.
         new.set_meta("resourceVersion", &entry.modified().to_string());
-        if let Some(guard) = &kind.hooks.guard {
+        if let Some(guard) = &self.hooks_of(kind).guard {
             guard.check(self, &write, &new).await?;
         }
         prepare(target, part, &mut new, &stored);
@@ -216,7 +216,7 @@ impl Registry {
         }
         self.validate_part(&write, part, &passes, &new, warnings).await?;
         let mut result = Changed { new, stored, entry: entry.clone() };
-        let several = kind.takes() || self.has_quotas(&ask.write(&result.stored));
+        let several = self.takes(kind) || self.has_quotas(&ask.write(&result.stored));
         if !several {
             return self.put_change(ask, &mut result).await;
         }

@@ -4,9 +4,9 @@
 //! Some of these traits have one implementation beside that of the tests: they are the seam at which a crate below
 //! asks one above it.
 
-use crate::kind::Target;
+use super::Registry;
+use crate::kind::{Kind, Target};
 use crate::options::{LogOptions, WriteOptions};
-use crate::registry::Registry;
 use crate::write::Write;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Status, Str};
@@ -26,11 +26,8 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// Those of a resource.
-    pub(crate) fn of(&self, group: &str, resource: &str) -> KindHooks {
-        let mut known = self.kinds.iter();
-        let found = known.find(|(of, name, _)| *of == group && *name == resource);
-        found.map(|(.., hooks)| hooks.clone()).unwrap_or_default()
+    pub(super) fn row(&self, group: &str, resource: &str) -> Option<usize> {
+        self.kinds.iter().position(|(of, name, _)| *of == group && *name == resource)
     }
 }
 
@@ -239,6 +236,16 @@ pub trait Connections: Send + Sync {
 }
 
 impl Registry {
+    /// What is done for a kind in the verbs, beyond its rules.
+    pub(crate) fn hooks_of(&self, kind: &Kind) -> &KindHooks {
+        kind.hooks_row.map_or(&self.no_hooks, |row| &self.hooks.kinds[row].2)
+    }
+
+    /// Whether objects of a kind are given something before they are stored: such a write is of several keys.
+    pub(crate) fn takes(&self, kind: &Kind) -> bool {
+        self.hooks_of(kind).claims.is_some()
+    }
+
     /// What answers for a resource that keeps no objects.
     pub fn computed(&self, group: &str, resource: &str) -> Option<&Arc<dyn Computed>> {
         let mut known = self.hooks.computed.iter();
@@ -267,12 +274,9 @@ impl Registry {
         write: &Write<'_>,
         obj: &Object,
     ) -> Result<Option<Box<dyn Charge>>, Failure> {
-        match &self.hooks.quotas {
-            Some(quotas) if self.has_quotas(write) => {
-                quotas.charge(self, write, obj).await.map(Some)
-            }
-            _ => Ok(None),
-        }
+        let quotas = self.hooks.quotas.as_ref().filter(|_| self.has_quotas(write));
+        let Some(quotas) = quotas else { return Ok(None) };
+        quotas.charge(self, write, obj).await.map(Some)
     }
 
     /// Gives back what was charged for an object that was not stored.
@@ -303,7 +307,7 @@ impl Registry {
         old: Option<&Object>,
         dry_run: bool,
     ) -> Result<Option<Box<dyn Claim>>, Failure> {
-        match &target.kind.hooks.claims {
+        match &self.hooks_of(&target.kind).claims {
             Some(claims) => claims.claim(self, obj, old, dry_run).await,
             None => Ok(None),
         }
@@ -318,7 +322,7 @@ impl Registry {
         (old, dry_run): (Option<&Object>, bool),
         invalid: Failure,
     ) -> Failure {
-        match &target.kind.hooks.claims {
+        match &self.hooks_of(&target.kind).claims {
             Some(claims) => claims.refused(self, obj, old, dry_run).await.unwrap_or(invalid),
             None => invalid,
         }
@@ -326,7 +330,7 @@ impl Registry {
 
     /// The object is gone, and what it was given is free.
     pub(crate) async fn release(&self, target: &Target, gone: &Object) {
-        if let Some(claims) = &target.kind.hooks.claims {
+        if let Some(claims) = &self.hooks_of(&target.kind).claims {
             claims.release(self, gone).await;
         }
     }
@@ -339,14 +343,14 @@ impl Registry {
         options: &LogOptions,
     ) -> Result<(), Failure> {
         target.assert_covered(permit, "get", "log");
-        let connections = target.kind.hooks.connections.as_ref();
+        let connections = self.hooks_of(&target.kind).connections.as_ref();
         connections.ok_or_else(Status::method_not_allowed)?.log(self, target, options).await
     }
 
     /// Why there is no stream to an object.
     pub async fn no_node(&self, permit: &Permit, target: &Target, container: &str) -> Failure {
         target.assert_connected(permit);
-        match &target.kind.hooks.connections {
+        match &self.hooks_of(&target.kind).connections {
             Some(connections) => connections.refused(self, permit, target, container).await,
             None => Status::method_not_allowed(),
         }

@@ -1,0 +1,15 @@
+//! `cargo xtask record` and `cargo xtask replay`: what a server answers to the requests of transcripts.
+
+use anyhow::{Context, Result, bail};
+use std::process::Command;
+
+/// Runs `keelson-testkit` with all words, the name of the task among them.
+pub fn run(words: &[String]) -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["run", "--quiet", "-p", "keelson-testkit", "--"]).args(words);
+    let status = cargo.status().context("run cargo")?;
+    if !status.success() {
+        bail!("{} found something amiss", words.join(" "));
+    }
+    Ok(())
+}
