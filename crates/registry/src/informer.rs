@@ -223,8 +223,7 @@ impl Followed {
         }
     }
 
-    /// Takes all objects. While the cache is loaded anew there is nothing to take; it tells followers when
-    /// it is.
+    /// Takes all objects. While the cache is loaded anew there is nothing to take; it tells followers when it is.
     fn list(&mut self, registry: &Registry, out: &mut Vec<InformerEvent>) {
         let objects = registry.objects(&self.kind);
         let snapshot = registry.cache.snapshot(&objects);

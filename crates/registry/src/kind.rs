@@ -226,8 +226,7 @@ impl Kind {
         self.object_in(entry, &self.storage)
     }
 
-    /// The object of an entry in a version. An entry of a custom resource with a webhook must be in that
-    /// version.
+    /// The object of an entry in a version. An entry of a custom resource with a webhook must be in that version.
     pub fn object_in(&self, entry: &Entry, to: &Schema) -> Result<Object, Failure> {
         if self.source == Source::Custom {
             return self.custom_object_in(entry, to);

@@ -51,8 +51,7 @@ impl Registry {
         documents
     }
 
-    /// Gives the OpenAPI documents of all that is served to `work`. Takes longer the more custom resources there
-    /// are.
+    /// Gives the OpenAPI documents of all that is served to `work`. Takes longer the more custom resources there are.
     pub fn documents<T>(&self, work: impl FnOnce(&OpenApi) -> T) -> T {
         let api = self.api();
         self.documents_with(&api, custom_versions(api.groups()), work)

@@ -14,8 +14,7 @@ pub struct OpenApiIndex {
     pub hash: String,
 }
 
-/// The index as it was last asked for. Of a table that has changed since, only the groups that changed are looked
-/// at.
+/// The index as it was last asked for. Of a table that has changed since, only the groups that changed are looked at.
 #[derive(Default)]
 pub(crate) struct KeptIndex(pub(crate) Mutex<Option<IndexAt>>);
 

@@ -1,5 +1,4 @@
-//! A patch in one of the forms that tell a difference, applied to one object (apiserver
-//! `handlers/patch.go`).
+//! A patch in one of the forms that tell a difference, applied to one object (apiserver `handlers/patch.go`).
 
 use crate::options::{FieldValidation, Patch, PatchForm, strict_warnings};
 use keelson_apply::{go_fmt, json_patch, merge_patch, strategic};

@@ -1,5 +1,4 @@
-//! What a producer of the API table gives in: resources that are served, changed and withdrawn while the
-//! server runs.
+//! What a producer of the API table gives in: resources that are served, changed and withdrawn while the server runs.
 
 use crate::Registry;
 use crate::api_table::{Endpoint, Source};
@@ -237,8 +236,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Serves a resource no longer, and ends its watches. Its objects stay where they are. False: it was
-    /// not served.
+    /// Serves a resource no longer, and ends its watches. Its objects stay where they are. False: it was not served.
     pub fn withdraw(&self, group: &str, resource: &str) -> bool {
         let withdrawn = self.change_api((group, resource), |api, _| {
             let kind = api.kind(group, resource).filter(|kind| kind.source == Source::Custom);

@@ -75,8 +75,7 @@ pub enum Part {
     Status,
     /// Another subresource, by name, whose rules are in the change itself.
     Other(&'static str),
-    /// What a subresource such as `binding` does to the object behind it: admitted before, as the request
-    /// that it is.
+    /// What a subresource such as `binding` does to the object behind it: admitted before, as the request that it is.
     Effect(&'static str),
 }
 

@@ -193,8 +193,7 @@ impl Registry {
         })
     }
 
-    /// Deletes every object that matches, begun in the order of their keys; answers with what they were
-    /// before that.
+    /// Deletes every object that matches, begun in the order of their keys; answers with what they were before that.
     pub async fn delete_collection(
         &self,
         permit: &Permit,

@@ -179,8 +179,7 @@ impl Applied {
     }
 }
 
-/// What is wrong with a time in the managedFields of a configuration; entries that can be read are refused
-/// before.
+/// What is wrong with a time in the managedFields of a configuration; entries that can be read are refused before.
 fn unreadable_owner(config: &Value) -> Option<String> {
     let times = config.array_at(&["metadata", "managedFields"]).iter();
     let mut times = times.filter_map(|entry| entry.str_at(&["time"]));

@@ -166,8 +166,7 @@ impl Registry {
 }
 
 impl WatchSession {
-    /// Appends events at hand to `out`, without waiting; none when there are none at all. Initial events come
-    /// first.
+    /// Appends events at hand to `out`, without waiting; none when there are none at all. Initial events come first.
     pub fn take(&mut self, out: &mut Vec<WatchEvent>) -> Result<(), CursorError> {
         if let Some(converting) = &mut self.converting {
             out.extend(converting.ready.drain(..));
