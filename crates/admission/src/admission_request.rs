@@ -1,11 +1,11 @@
-//! `AdmissionRequest` without its objects: what webhooks are sent, and what expressions read as `request`.
+//! `AdmissionRequest` without its objects: the request of a review and the CEL variable `request`.
 
 use crate::attributes::Attributes;
 use keelson_auth::User;
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Map, Str, Value};
 
-/// The members of an `AdmissionRequest` in the order of the API, without `uid`, `object` and `oldObject`.
-/// `resource` and `kind` are those that a rule matched.
+/// Returns the fields of an `AdmissionRequest` in the order of the API, without `uid`, `object` and
+/// `oldObject`. `resource` and `kind` are those that a rule matched.
 pub(crate) fn admission_request(
     attributes: &Attributes<'_>,
     resource: &GroupVersionResource,

@@ -1,5 +1,5 @@
-//! [`Attributes`]: a write or a connection as webhooks and policies see it. [`Api`]: what they may ask of
-//! the API. [`DynamicPlugIn`]: one of them.
+//! [`Attributes`]: a write or a connection as webhooks and policies see it. [`Api`]: their access
+//! to the API. [`DynamicPlugIn`]: the trait that they implement.
 
 use crate::configurations::Configurations;
 use crate::metrics::Metrics;
@@ -11,7 +11,7 @@ use keelson_schema::Schema;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// A future in a box.
+/// A boxed future.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A write or a connection, as webhooks and policies see it (apiserver `admission.Attributes`).
@@ -19,37 +19,37 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub struct Attributes<'a> {
     /// The operation.
     pub operation: Operation,
-    /// The kind in which the objects are passed: in the storage version; for subresources with a type of
-    /// their own (Scale, Eviction, PodExecOptions) that type.
+    /// The kind of the objects: in the storage version. For subresources with a type of their own
+    /// (Scale, Eviction, PodExecOptions) that type.
     pub object_kind: &'a GroupVersionKind,
-    /// The kind that the client asked for: in the version of the URL.
+    /// The kind of the request: in the version of the URL.
     pub kind: &'a GroupVersionKind,
-    /// The resource that the client asked for, in the version of the URL.
+    /// The resource of the request, in the version of the URL.
     pub resource: &'a GroupVersionResource,
     /// The subresource, or empty.
     pub subresource: &'a str,
-    /// The namespace, or empty. Of a namespace object, its own name.
+    /// The namespace, or empty. For a Namespace object, its own name.
     pub namespace: &'a str,
     /// The name, or empty when one is to be generated.
     pub name: &'a str,
     /// The user.
     pub user: &'a User,
-    /// Nothing is to be stored.
+    /// A dry run: nothing is stored.
     pub dry_run: bool,
     /// `CreateOptions`, `UpdateOptions` or `DeleteOptions` with `kind` and `apiVersion`; null for
     /// connections.
     pub options: &'a Value,
-    /// The stored object, of updates and deletions, as `object_kind`.
+    /// The stored object of updates and deletions, as `object_kind`.
     pub old: Option<&'a Object>,
 }
 
 impl<'a> Attributes<'a> {
-    /// The name, of an object whose name was generated too.
+    /// Returns the name of the object, including one that was generated.
     pub(crate) fn name_of(&self, object: &'a Object) -> &'a str {
         if self.name.is_empty() { object.name() } else { self.name }
     }
 
-    /// The resource, as expressions know it by `authorizer.requestResource`.
+    /// Returns the resource as `authorizer.requestResource`.
     pub(crate) fn cel_resource(&self) -> keelson_cel::Resource {
         keelson_cel::Resource {
             group: self.resource.group.clone(),
@@ -62,23 +62,23 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// The API as webhooks and policies read it; implemented by the registry.
+/// The reads and checks that webhooks and policies need; implemented by the registry.
 pub trait Api: Stored + Send + Sync {
-    /// The other resources under which the same objects are served, with their kinds: other versions,
-    /// other groups (`matchPolicy: Equivalent`).
+    /// Returns the other resources that serve the same objects, with their kinds: other versions or
+    /// groups (`matchPolicy: Equivalent`).
     fn equivalents(
         &self,
         resource: &GroupVersionResource,
         subresource: &str,
     ) -> Vec<(GroupVersionResource, GroupVersionKind)>;
 
-    /// The type of a kind that is served, of subresources and custom resources too.
+    /// Returns the schema of a served kind, including kinds of subresources and custom resources.
     fn schema(&self, kind: &GroupVersionKind) -> Option<Schema>;
 
-    /// The resource that a kind names, with whether it is namespaced; `None` when none is served.
+    /// Returns the resource of a kind and whether it is namespaced; `None` when it is not served.
     fn resource_of(&self, kind: &GroupVersionKind) -> Option<(GroupVersionResource, bool)>;
 
-    /// An object in another version of its kind.
+    /// Converts an object to another version of its kind.
     fn convert<'a>(
         &'a self,
         object: Object,
@@ -86,42 +86,43 @@ pub trait Api: Stored + Send + Sync {
         to: &'a GroupVersionKind,
     ) -> Pending<'a, Result<Object, Failure>>;
 
-    /// Brings an object that a webhook or policy changed into canonical form: drops unknown fields and
-    /// applies defaults. The error is the message about a field of a wrong type.
+    /// Drops unknown fields from an object that a webhook or policy changed, and applies defaults.
+    /// The error is the message about a field of a wrong type.
     fn canonicalize(&self, kind: &GroupVersionKind, value: Value) -> Result<Object, String>;
 
-    /// Decides on what expressions ask of `authorizer`.
+    /// Returns the authorizer for `authorizer` in expressions.
     fn authorizer(&self) -> &Authorizer;
 
-    /// Waits until reads are as new as the store: for what is looked for and not found.
+    /// Waits until reads are as new as the store. Called before an object counts as not found.
     fn fresh(&self) -> Pending<'_, Result<(), Failure>>;
 
-    /// A uid that nothing else has.
+    /// Returns a new unique uid.
     fn new_uid(&self) -> Str;
 }
 
-/// Warnings and audit annotations of admission.
+/// Warnings and audit annotations that admission produces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// Texts of Warning headers.
+    /// Values of Warning headers.
     pub warnings: Vec<Str>,
-    /// Audit annotations, in the order in which they were made.
+    /// Audit annotations, in order.
     pub annotations: Vec<(Str, Str)>,
-    /// How long webhooks were waited for.
+    /// Time spent waiting for webhooks.
     pub webhooks_took: Duration,
 }
 
-/// An admission plug-in that waits for others or evaluates expressions.
+/// An admission plug-in that is async or evaluates expressions.
 pub trait DynamicPlugIn: Send + Sync {
-    /// The name as `--enable-admission-plugins` has it.
+    /// Returns the name in `--enable-admission-plugins`.
     fn name(&self) -> &'static str;
 
-    /// Whether there is nothing for it to do.
+    /// Returns whether the plug-in has nothing to do with this configuration.
     fn is_idle(&self, _configured: &Configurations) -> bool {
         false
     }
 
-    /// Changes an object, or refuses it. Of deletions the object is `None`, of connections its options.
+    /// Mutates or rejects an object. `object` is `None` for deletions, and the options for
+    /// connections.
     fn admit<'a>(
         &'a self,
         _call: &'a Call<'a>,
@@ -132,7 +133,7 @@ pub trait DynamicPlugIn: Send + Sync {
         Box::pin(async { Ok(()) })
     }
 
-    /// Refuses an object as it would be stored.
+    /// Rejects an object as it would be stored, or accepts it.
     fn validate<'a>(
         &'a self,
         _call: &'a Call<'a>,
@@ -143,15 +144,15 @@ pub trait DynamicPlugIn: Send + Sync {
     }
 }
 
-/// A call of a dynamic plug-in.
+/// The arguments of a dynamic plug-in.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     /// The request.
     pub attributes: &'a Attributes<'a>,
-    /// The API for reads.
+    /// Reads of the API.
     pub api: &'a dyn Api,
-    /// The webhooks and policies as they are for this request.
+    /// The webhooks and policies for this request.
     pub configured: &'a Configurations,
-    /// What is counted.
+    /// Metrics of admission.
     pub metrics: &'a Metrics,
 }

@@ -1,10 +1,10 @@
-//! [`Chain`]: the plug-ins that are on, in the order in which they are asked.
+//! [`Chain`]: the enabled plug-ins, in the order in which they run.
 
 use crate::attributes::Notes;
 use crate::config::{ConfigError, PlugInConfig};
 use crate::metrics::{Metrics, Phase, Share, Step};
 use crate::plug_in::PlugIn;
-use crate::plug_ins::{self, Awaited, PLUG_INS, image_policy};
+use crate::plug_ins::{self, AwaitedDependency, PLUG_INS, image_policy};
 use crate::request::{Operation, Request};
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionResource, Object, Status};
@@ -13,19 +13,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The plug-ins that are on, in the order in which they are asked, with their configuration.
+/// The enabled plug-ins in the order in which they run, with their configuration.
 #[derive(Clone)]
 pub struct Chain {
-    /// Numbers in [`PLUG_INS`].
-    on: Vec<usize>,
-    /// How many of them take part in each phase of each operation, of those that wait for nobody.
+    /// Indexes in [`PLUG_INS`].
+    enabled: Vec<usize>,
+    /// The number of plug-ins that take part in each phase of each operation, without dynamic ones.
     shares: [[u32; Operation::ALL.len()]; Phase::ALL.len()],
     config: Arc<PlugInConfig>,
     metrics: Arc<Metrics>,
 }
 
 impl Default for Chain {
-    /// The plug-ins that kube-apiserver has on by default.
+    /// Returns the plug-ins that kube-apiserver enables by default.
     fn default() -> Self {
         Chain::of(|plug_in| plug_in.default_on)
     }
@@ -37,15 +37,15 @@ impl fmt::Debug for Chain {
     }
 }
 
-/// Why plug-ins cannot be switched on or off as asked.
+/// An invalid list of plug-ins to enable or disable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// There is no such plug-in.
+    /// There is no plug-in with this name.
     Unknown {
         /// The name.
         name: String,
     },
-    /// Enabled and disabled.
+    /// The plug-in is both enabled and disabled.
     Both {
         /// The name.
         name: String,
@@ -72,23 +72,25 @@ fn named(name: &str) -> Result<&'static PlugIn, NameError> {
 }
 
 impl Chain {
-    /// The default ones, without `off` and with `on`.
-    pub fn new(on: &[String], off: &[String]) -> Result<Chain, NameError> {
-        for name in off {
+    /// Returns the default plug-ins without `disabled` and with `enabled`.
+    pub fn new(enabled: &[String], disabled: &[String]) -> Result<Chain, NameError> {
+        for name in disabled {
             named(name)?;
-            if on.contains(name) {
+            if enabled.contains(name) {
                 return Err(NameError::Both { name: name.clone() });
             }
         }
-        for name in on {
+        for name in enabled {
             named(name)?;
         }
         let is = |names: &[String], plug_in: &PlugIn| names.iter().any(|name| name == plug_in.name);
-        Ok(Chain::of(|plug_in| (plug_in.default_on && !is(off, plug_in)) || is(on, plug_in)))
+        Ok(Chain::of(|plug_in| {
+            (plug_in.default_on && !is(disabled, plug_in)) || is(enabled, plug_in)
+        }))
     }
 
     fn of(is_on: impl Fn(&PlugIn) -> bool) -> Chain {
-        let on = (0..PLUG_INS.len()).filter(|number| is_on(&PLUG_INS[*number])).collect();
+        let enabled = (0..PLUG_INS.len()).filter(|number| is_on(&PLUG_INS[*number])).collect();
         let share = |number: usize, phase, operation| {
             let plug_in = &PLUG_INS[number];
             is_on(plug_in).then(|| plug_in.share(phase, operation)).flatten()
@@ -101,24 +103,24 @@ impl Chain {
                 all.filter(|share| matches!(share, Share::OfPass)).count() as u32
             })
         });
-        Chain { on, shares, config: Arc::default(), metrics: Arc::new(metrics) }
+        Chain { enabled, shares, config: Arc::default(), metrics: Arc::new(metrics) }
     }
 
     fn plug_ins(&self) -> impl Iterator<Item = (usize, &'static PlugIn)> {
-        self.on.iter().map(|number| (*number, &PLUG_INS[*number]))
+        self.enabled.iter().map(|number| (*number, &PLUG_INS[*number]))
     }
 
-    /// What is counted of admission.
+    /// Returns the metrics of admission.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// Counts the dynamic plug-ins that had nothing to do in a phase.
+    /// Records a phase for the dynamic plug-ins that had nothing to do.
     pub fn count_idle(&self, phase: Phase, operation: Operation) {
         self.metrics.idle(Step { phase, operation, rejected: false });
     }
 
-    /// Counts a dynamic plug-in.
+    /// Records a call of a dynamic plug-in.
     pub fn count(&self, name: &str, step: Step, begun: Instant) {
         let Some((number, plug_in)) = self.plug_ins().find(|(_, plug_in)| plug_in.name == name)
         else {
@@ -129,39 +131,40 @@ impl Chain {
         }
     }
 
-    /// Reads an AdmissionConfiguration, and the files that it names.
+    /// Reads an AdmissionConfiguration and the files that it refers to.
     pub fn read_config(path: &Path) -> Result<PlugInConfig, ConfigError> {
         PlugInConfig::read(path, plug_ins::is_plug_in)
     }
 
-    /// With what a configuration file says to plug-ins.
+    /// Returns the chain with the configuration of its plug-ins.
     pub fn with_config(self, config: PlugInConfig) -> Chain {
         Chain { config: Arc::new(config), ..self }
     }
 
-    /// A plug-in that is on and cannot act without being configured.
+    /// Returns the name of an enabled plug-in that lacks its required configuration.
     pub fn unconfigured(&self) -> Option<&'static str> {
         let is = self.has(image_policy::NAME) && self.config.image_policy().is_none();
         is.then_some(image_policy::NAME)
     }
 
-    /// The configuration of the plug-ins.
+    /// Returns the configuration of the plug-ins.
     pub fn config(&self) -> &PlugInConfig {
         &self.config
     }
 
-    /// Whether a plug-in is on.
+    /// Returns whether a plug-in is enabled.
     pub fn has(&self, name: &str) -> bool {
         self.plug_ins().any(|(_, plug_in)| plug_in.name == name)
     }
 
-    /// Whether plug-ins look at more than the namespace when they are asked about this resource, so
-    /// that they should see the newest state.
-    pub fn looks_around(&self, gvr: &GroupVersionResource) -> bool {
-        plug_ins::look_around(gvr)
+    /// Returns whether a plug-in reads objects other than the namespace for this resource. Then
+    /// reads should see the newest state.
+    pub fn reads_other_objects(&self, gvr: &GroupVersionResource) -> bool {
+        plug_ins::reads_other_objects(gvr)
     }
 
-    /// Lets every plug-in change the object; the first that refuses ends it. None looks at connections.
+    /// Runs the mutating phase; stops at the first rejection. No built-in plug-in handles
+    /// connections.
     pub fn admit(
         &self,
         req: &Request<'_>,
@@ -179,7 +182,8 @@ impl Chain {
         self.count_pass(Phase::Admit, req.operation, refused, begun.elapsed())
     }
 
-    /// Asks every plug-in about the object as it would be stored, or as it is when it is deleted.
+    /// Runs the validating phase on the object as it would be stored, or as it is when it is
+    /// deleted.
     pub fn validate(
         &self,
         req: &Request<'_>,
@@ -197,7 +201,7 @@ impl Chain {
         self.count_pass(Phase::Validate, req.operation, refused, begun.elapsed())
     }
 
-    /// Counts the plug-ins that were asked in a phase, of which the last may have refused.
+    /// Records the plug-ins that ran in a phase; the last may have rejected the request.
     fn count_pass(
         &self,
         phase: Phase,
@@ -205,7 +209,7 @@ impl Chain {
         refused: Option<(usize, Failure)>,
         took: Duration,
     ) -> Result<(), Failure> {
-        // Deletions have one phase here, where upstream has two.
+        // Deletions have one phase here and two upstream.
         let phases: &[Phase] = match operation {
             Operation::Delete => &Phase::ALL,
             _ => &[phase],
@@ -227,14 +231,14 @@ impl Chain {
         refused.map_or(Ok(()), |(_, failure)| Err(failure))
     }
 
-    /// Asks the one plug-in that has something to say of reviews.
+    /// Runs the plug-in that may reject reviews.
     pub fn admit_review(
         &self,
         user: &User,
         resource: &GroupVersionResource,
         review: &Object,
     ) -> Result<(), Failure> {
-        match plug_ins::refuses_review(user).filter(|(name, _)| self.has(name)) {
+        match plug_ins::review_rejection(user).filter(|(name, _)| self.has(name)) {
             Some((_, why)) => {
                 let names = [review.name(), review.generate_name(), "Unknown"];
                 let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
@@ -244,9 +248,10 @@ impl Chain {
         }
     }
 
-    /// What the object of a request needs and a control loop is about to make: worth waiting for a moment when
-    /// it is not there.
-    pub fn awaited(&self, req: &Request<'_>, obj: &Object) -> Option<Awaited> {
-        plug_ins::awaited(req, obj).filter(|awaited| self.has(awaited.plug_in))
+    /// Returns an object that the request requires and a control loop is about to create. The
+    /// caller waits a moment for it.
+    pub fn awaited_dependency(&self, req: &Request<'_>, obj: &Object) -> Option<AwaitedDependency> {
+        plug_ins::awaited_dependency(req, obj)
+            .filter(|awaited_dependency| self.has(awaited_dependency.plug_in))
     }
 }

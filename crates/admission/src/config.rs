@@ -1,4 +1,4 @@
-//! [`PlugInConfig`]: what `--admission-control-config-file` says to plug-ins (`apiserver.config.k8s.io/v1`
+//! [`PlugInConfig`]: the file of `--admission-control-config-file` (`apiserver.config.k8s.io/v1`
 //! AdmissionConfiguration).
 
 mod credentials;
@@ -25,35 +25,35 @@ use std::{fmt, fs, io};
 pub struct PlugInConfig {
     pub(crate) event_limits: Option<Arc<EventLimits>>,
     pub(crate) pod_security: (Defaults, Exemptions),
-    /// PodNodeSelector: by namespace, the labels that its pods may ask for; under
-    /// `clusterDefaultNodeSelector` what pods get in namespaces that say nothing.
+    /// PodNodeSelector: the labels that pods may select, by namespace. `clusterDefaultNodeSelector`
+    /// is the selector for namespaces without the annotation.
     pub(crate) node_selectors: BTreeMap<String, String>,
-    /// PodTolerationRestriction: what pods get and may have in namespaces that say nothing.
+    /// PodTolerationRestriction: default and allowed tolerations in namespaces without annotations.
     pub(crate) default_tolerations: Vec<Value>,
     pub(crate) tolerations_whitelist: Vec<Value>,
     pub(crate) image_policy: Option<ImagePolicyConfig>,
     pub(crate) limited_resources: Vec<LimitedResource>,
-    /// MutatingAdmissionWebhook and ValidatingAdmissionWebhook: what webhooks are shown.
+    /// Client credentials of MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
     webhook_credentials: BTreeMap<String, Arc<Credentials>>,
-    /// The configurations of plug-ins that live elsewhere, by their names.
+    /// The configurations of plug-ins outside of this crate, by name.
     others: BTreeMap<String, Value>,
 }
 
-/// Why a configuration cannot be used.
+/// An unusable configuration.
 #[derive(Debug)]
 pub enum ConfigError {
     /// A file cannot be read.
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file says something that cannot be meant.
+    /// A file has invalid content.
     Invalid {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
 }
@@ -77,13 +77,13 @@ impl std::error::Error for ConfigError {
 }
 
 impl PlugInConfig {
-    /// The configuration of a server without a file.
+    /// Returns the configuration of a server without a file.
     pub fn none() -> &'static PlugInConfig {
         static NONE: LazyLock<PlugInConfig> = LazyLock::new(PlugInConfig::default);
         &NONE
     }
 
-    /// Reads an AdmissionConfiguration, and the files that it names.
+    /// Reads an AdmissionConfiguration and the files that it refers to.
     pub(crate) fn read(
         path: &Path,
         is_plug_in: fn(&str) -> bool,
@@ -124,17 +124,17 @@ impl PlugInConfig {
         Ok(config)
     }
 
-    /// The configuration of a plug-in that is not built in.
+    /// Returns the configuration of a plug-in outside of this crate.
     pub fn other(&self, name: &str) -> Option<&Value> {
         self.others.get(name)
     }
 
-    /// The configuration of ImagePolicyWebhook.
+    /// Returns the configuration of ImagePolicyWebhook.
     pub fn image_policy(&self) -> Option<&ImagePolicyConfig> {
         self.image_policy.as_ref()
     }
 
-    /// The client credentials for the webhooks of a plug-in.
+    /// Returns the client credentials for the webhooks of a plug-in.
     pub fn webhook_credentials(&self, plug_in: &str) -> Arc<Credentials> {
         self.webhook_credentials.get(plug_in).cloned().unwrap_or_default()
     }
@@ -183,7 +183,7 @@ fn read_yaml(path: &Path) -> Result<Value, ConfigError> {
     Ok(parsed.value)
 }
 
-/// A kubeconfig that a configuration names, with its folder.
+/// Reads the kubeconfig of a configuration; returns it with its folder.
 pub(crate) fn read_kubeconfig(file: &str) -> Result<(Value, &Path), String> {
     let path = Path::new(file);
     let text = fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
@@ -191,12 +191,12 @@ pub(crate) fn read_kubeconfig(file: &str) -> Result<(Value, &Path), String> {
     Ok((parsed.value, path.parent().unwrap_or(Path::new("/"))))
 }
 
-/// A text field, or empty.
+/// Returns a string field, or an empty string.
 pub(crate) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
     value.str_at(&[name]).unwrap_or_default()
 }
 
-/// Refuses fields that nobody reads: a misspelt one must not be taken as absent.
+/// Rejects unknown fields: a misspelt field must not count as absent.
 pub(crate) fn check_fields(value: &Value, known: &[&str]) -> Result<(), String> {
     let fields = value.as_object().into_iter().flat_map(Map::iter);
     match fields.map(|(name, _)| name).find(|name| !known.contains(&name.as_str())) {

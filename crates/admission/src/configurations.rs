@@ -1,9 +1,9 @@
-//! [`Configurations`]: the webhooks and policies that are stored, kept from watches.
+//! [`Configurations`]: the stored webhooks and policies, kept current by watches.
 
-pub(crate) mod hooks;
 pub(crate) mod match_resources;
 mod policies;
 pub(crate) mod policy;
+pub(crate) mod policy_hooks;
 pub(crate) mod review_version;
 pub(crate) mod webhook;
 mod webhooks;
@@ -15,18 +15,18 @@ use crate::exempt::{GROUP, MUTATING_WEBHOOKS, POLICIES, VALIDATING_WEBHOOKS};
 use keelson_auth::{Change, GroupResource, Mirrored};
 use std::sync::Arc;
 
-/// The webhooks and policies that are stored. A request looks at one state from its beginning to its end:
-/// a clone is two pointers.
+/// The stored webhooks and policies. A request uses one snapshot from start to end; a clone copies
+/// two pointers.
 #[derive(Clone, Debug, Default)]
 pub struct Configurations {
     /// Webhooks.
     pub webhooks: Arc<WebhookSet>,
-    /// Policies and their bindings.
+    /// Policies and bindings.
     pub policies: Arc<PolicySet>,
 }
 
 impl Configurations {
-    /// Whether there are none.
+    /// Returns whether there are no webhooks and no policies.
     pub fn is_empty(&self) -> bool {
         self.webhooks.is_empty() && self.policies.is_empty()
     }

@@ -1,6 +1,6 @@
-//! [`Decisions`]: the `authorizer` variable of expressions. Expressions are evaluated without waiting, and
-//! authorizers may have to be waited for: an evaluation that asks for an unknown decision is done again
-//! when the decision is there.
+//! [`Decisions`]: the `authorizer` variable of expressions. Evaluation is synchronous and
+//! authorizers are async: an evaluation that needs an unknown decision is repeated once the
+//! decision is known.
 
 use keelson_auth::{Attributes, Authorizer, SERVICE_ACCOUNT_PREFIX, Selectors, User};
 use keelson_cel::{Check, Decision, Target};
@@ -17,20 +17,21 @@ pub struct Decisions {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Each check with its answer. Few: a check costs a third of what an expression may.
+    /// Each check with its decision. Few: one check costs a third of the cost limit of an
+    /// expression.
     known: Vec<(Check, Decision)>,
-    /// The first check of an evaluation whose answer is unknown.
+    /// The first check of an evaluation without a known decision.
     missing: Option<Check>,
 }
 
 impl Decisions {
-    /// None yet.
+    /// Returns an empty cache.
     pub fn new(user: User) -> Decisions {
         Decisions { user, state: Mutex::default() }
     }
 
-    /// Evaluates until all decisions that were asked for are known. Each evaluation but the last makes one
-    /// more known, so that the costs of expressions bound their number.
+    /// Evaluates until all decisions that are used are known. Every evaluation but the last adds
+    /// one decision, so the cost limits bound the number of evaluations.
     pub async fn settle<T>(
         &self,
         authorizer: &Authorizer,
@@ -75,7 +76,7 @@ impl keelson_cel::Authorizer for Decisions {
         if let Some((_, decision)) = state.known.iter().find(|(known, _)| known == check) {
             return decision.clone();
         }
-        // What follows from the answer below is thrown away, later checks included.
+        // The result of this evaluation is discarded, so any decision will do.
         state.missing.get_or_insert_with(|| check.clone());
         Decision::default()
     }
@@ -110,7 +111,7 @@ fn attributes(check: &Check) -> Attributes {
     }
 }
 
-/// The user that a service account is, without what its tokens add.
+/// Returns the user of a service account, without the extras of a token.
 fn service_account(namespace: &str, name: &str) -> User {
     let groups = ["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     User {

@@ -1,5 +1,5 @@
-//! The requests that webhooks or policies are not asked about. The kinds that configure them are the only ones
-//! that this machinery knows by name.
+//! Requests that webhooks or policies do not see. The kinds that configure them are the only ones
+//! that the webhook and policy code names.
 
 use keelson_meta::{GroupVersionKind, GroupVersionResource};
 
@@ -8,7 +8,7 @@ pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 /// Names of resources in [`GROUP`].
 pub(crate) const MUTATING_WEBHOOKS: &str = "mutatingwebhookconfigurations";
 pub(crate) const VALIDATING_WEBHOOKS: &str = "validatingwebhookconfigurations";
-/// Policies and bindings, in the order in which [`Configurations`](crate::Configurations) follows them.
+/// Policies and bindings, in the order of [`Configurations`](crate::Configurations).
 pub(crate) const POLICIES: [&str; 4] = [
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",
@@ -25,7 +25,7 @@ const KINDS: [&str; 6] = [
     "ValidatingAdmissionPolicyBinding",
 ];
 
-/// Review resources, which write nothing.
+/// Review resources, which store nothing.
 const REVIEWS: [(&str, &str); 6] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
@@ -35,13 +35,14 @@ const REVIEWS: [(&str, &str); 6] = [
     ("authorization.k8s.io", "subjectaccessreviews"),
 ];
 
-/// Whether webhooks never see requests to a kind: else a failing webhook could not be removed.
+/// Returns whether webhooks do not see requests to a kind: otherwise a failing webhook could not be
+/// removed.
 pub(crate) fn from_webhooks(kind: &GroupVersionKind) -> bool {
     kind.group == GROUP && KINDS.contains(&kind.kind.as_str())
 }
 
-/// Whether policies are not asked about requests to a resource: else a policy that refuses everything could not be
-/// removed.
+/// Returns whether policies do not see requests to a resource: otherwise a policy that rejects
+/// everything could not be removed.
 pub(crate) fn from_policies(resource: &GroupVersionResource) -> bool {
     let (group, resource) = (resource.group.as_str(), resource.resource.as_str());
     (group == GROUP && POLICIES.contains(&resource)) || REVIEWS.contains(&(group, resource))

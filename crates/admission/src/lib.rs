@@ -1,8 +1,8 @@
-//! Admission: the plug-ins that change an object before it is stored, or refuse it.
+//! Admission: plug-ins that mutate an object before it is stored, or reject it.
 //!
-//! Built-in plug-ins ([`Chain`]) do no IO, read no clock and are not async: they see the [`Request`], and
-//! read stored objects through [`Stored`]. Webhooks and policies ([`DynamicPlugIn`]) may wait: they see
-//! [`Attributes`], and the API through [`Api`]. No plug-in writes.
+//! Built-in plug-ins ([`Chain`]) do no IO, read no clock and are not async: they get a [`Request`],
+//! and read stored objects through [`Stored`]. Webhooks and policies ([`DynamicPlugIn`]) are async:
+//! they get [`Attributes`], and access the API through [`Api`]. No plug-in writes.
 
 mod admission_request;
 mod attributes;
@@ -29,8 +29,9 @@ pub use decisions::Decisions;
 pub use match_conditions::{MatchConditions, Matched};
 pub use metrics::{Metrics, Phase, Step};
 pub use plug_ins::{
-    Amounts, Awaited, ClusterTrustBundleAttest, ImagePolicyWebhook, NAMESPACE_AUTO_PROVISION,
-    OwnerReferencesPermissionEnforcement, amounts, namespace_lifecycle, quota,
+    Amounts, AwaitedDependency, ClusterTrustBundleAttest, ImagePolicyWebhook,
+    NAMESPACE_AUTO_PROVISION, OwnerReferencesPermissionEnforcement, amounts, namespace_lifecycle,
+    quota,
 };
 pub use reinvocation::{PolicyRounds, Reinvocation, WebhookRounds};
 pub use request::{Operation, Request, Stored};

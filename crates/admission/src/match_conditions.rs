@@ -1,5 +1,5 @@
-//! [`MatchConditions`]: the expressions by which webhooks and admission policies say which requests they
-//! are for (apiserver `admission/plugin/webhook/matchconditions`).
+//! [`MatchConditions`]: the CEL expressions that restrict which requests a webhook or policy sees
+//! (apiserver `admission/plugin/webhook/matchconditions`).
 
 use crate::decisions::Decisions;
 use keelson_auth::Authorizer;
@@ -17,20 +17,19 @@ pub struct MatchConditions {
 /// The result of match conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Matched {
-    /// All are true: the webhook or policy is for this request.
+    /// All conditions are true.
     Yes,
-    /// The named one is false.
+    /// A condition is false.
     No {
-        /// Its name.
+        /// The name of the condition.
         condition: Str,
     },
-    /// None is false, and some could not be evaluated: the failure policy decides.
+    /// No condition is false, and some failed: the failure policy applies. With the error.
     Failed(String),
 }
 
 impl MatchConditions {
-    /// Compiles a list of conditions as a configuration has it. One that does not compile fails where it is
-    /// evaluated.
+    /// Compiles the conditions of a configuration. A compile error is returned on evaluation.
     pub fn new(compiler: &Compiler, conditions: &[Value]) -> MatchConditions {
         let compiled = conditions.iter().map(|condition| {
             let text = |name: &str| condition.str_at(&[name]).unwrap_or_default();
@@ -40,7 +39,7 @@ impl MatchConditions {
         MatchConditions { conditions: compiled.collect() }
     }
 
-    /// Whether there are none: they match every request.
+    /// Returns whether there are no conditions; every request matches then.
     pub fn is_empty(&self) -> bool {
         self.conditions.is_empty()
     }
@@ -63,8 +62,8 @@ impl MatchConditions {
         decisions.settle(authorizer, evaluate).await
     }
 
-    /// Evaluates the conditions, without waiting for decisions of the authorizer. A condition that is false
-    /// decides, whatever became of the others.
+    /// Evaluates the conditions without waiting for authorizer decisions. One false condition means
+    /// no match even if others failed.
     pub fn evaluate(&self, variables: &Variables<'_>, computed: &CompositedVariables) -> Matched {
         let activation = activation(variables, computed);
         let mut budget = MATCH_CONDITIONS_COST_MAX;
@@ -86,7 +85,7 @@ impl MatchConditions {
     }
 }
 
-/// Several errors as one, each text once.
+/// Joins errors into one text, without duplicates.
 fn aggregate(errors: Vec<String>) -> String {
     let mut unlike: Vec<String> = vec![];
     for error in errors {
@@ -107,7 +106,7 @@ mod tests {
     use keelson_cel::Version;
     use keelson_meta::{Map, value};
 
-    /// The authorizers under test never wait.
+    /// Polls once: the authorizers under test are always ready.
     fn now<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());

@@ -1,4 +1,4 @@
-//! [`Metrics`]: how long admission takes and what it refuses, by plug-in, step, webhook and policy.
+//! [`Metrics`]: durations and rejections of admission by plug-in, step, webhook and policy.
 
 mod descriptions;
 
@@ -8,24 +8,24 @@ use keelson_metrics::{Counter, Exposition, Histogram, SeriesMap};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Webhooks and policies, with what became of calls, that are counted apart.
+/// Maximum label combinations of webhooks and policies.
 const SERIES_MAX: usize = 4096;
-/// Codes of webhooks above this count as this one.
+/// Higher status codes of webhooks are counted as this one.
 const CODE_MAX: u16 = 600;
 
-/// What admission does with an object.
+/// A phase of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Changes it.
+    /// Mutating.
     Admit,
-    /// Refuses it.
+    /// Validating.
     Validate,
 }
 
 impl Phase {
     pub(crate) const ALL: [Phase; 2] = [Phase::Admit, Phase::Validate];
 
-    /// As metrics of plug-ins have it.
+    /// Returns the label value in metrics of plug-ins.
     fn name(self) -> &'static str {
         match self {
             Phase::Admit => "admit",
@@ -33,7 +33,7 @@ impl Phase {
         }
     }
 
-    /// As metrics of webhooks have it.
+    /// Returns the label value in metrics of webhooks.
     fn webhook_name(self) -> &'static str {
         match self {
             Phase::Admit => "admit",
@@ -42,19 +42,19 @@ impl Phase {
     }
 }
 
-/// One step of admission, or one plug-in of it.
+/// One step of admission, or one plug-in in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     /// What it does with the object.
     pub phase: Phase,
     /// The operation of the request.
     pub operation: Operation,
-    /// Whether it refused the request.
+    /// Whether the request was rejected.
     pub rejected: bool,
 }
 
 impl Step {
-    /// Phases, operations, and whether it was refused.
+    /// Number of combinations of phase, operation and rejection.
     const NUMBER: usize = 2 * Operation::ALL.len() * 2;
 
     fn index(self) -> usize {
@@ -71,35 +71,35 @@ impl Step {
         })
     }
 
-    /// The values of `operation`, `rejected` and `type`.
+    /// Returns the values of `operation`, `rejected` and `type`.
     fn labels(self) -> [&'static str; 3] {
         [self.operation.name(), bool_label(self.rejected), self.phase.name()]
     }
 }
 
-/// How a call of a webhook ended.
+/// The outcome of a webhook call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WebhookEnd {
-    /// It allowed the request.
+    /// The webhook allowed the request.
     Allowed,
-    /// It refused the request, with this code.
+    /// The webhook denied the request with this code.
     Denied(u16),
-    /// It could not be called, with this code, and lets the request pass or not.
+    /// The call failed with this code; `is_ignored`: the failure policy lets the request pass.
     Failed { code: u16, is_ignored: bool },
-    /// The server cannot use its answer, or may not call it.
+    /// The response is unusable, or the webhook must not be called.
     Unusable,
 }
 
-/// What counts for a plug-in in a step, besides its own durations.
+/// How a plug-in is counted in a step, besides its own durations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Share {
-    /// An even share of the time of all plug-ins that take part in the step.
+    /// With an even share of the duration of the step.
     OfPass,
-    /// No time, whenever those that wait for others had nothing to do.
+    /// With no time, for dynamic plug-ins that had nothing to do.
     OfIdle,
 }
 
-/// Durations of a step, of which there may be none.
+/// Histograms by step, created on first use.
 type StepSeconds = [OnceLock<Histogram>; Step::NUMBER];
 
 /// Metrics of admission.
@@ -107,12 +107,12 @@ type StepSeconds = [OnceLock<Histogram>; Step::NUMBER];
 pub struct Metrics {
     /// By plug-in and [`Step::index`].
     plug_ins: Box<[PlugInSeconds]>,
-    /// The numbers and names of plug-ins, in the order of the names.
+    /// Indexes and names of plug-ins, sorted by name.
     names: Vec<(usize, &'static str)>,
-    /// Steps in which no plug-in refused, each with the share of one plug-in. They are timed together, as
-    /// the clock takes longer than most plug-ins.
+    /// Steps in which no plug-in rejected, with the share of one plug-in. They are timed together,
+    /// because reading the clock takes longer than most plug-ins.
     passes: StepSeconds,
-    /// Steps in which no webhook and no policy was configured.
+    /// Steps without webhooks and policies.
     idle: StepSeconds,
     /// By [`Step::index`].
     steps: StepSeconds,
@@ -125,8 +125,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Nothing is counted yet of the plug-ins of these names, which are counted by their places. `share` says
-    /// of each place what counts for it in a phase of an operation.
+    /// Returns empty metrics for plug-ins with these names, which are identified by index. `share`
+    /// returns how a plug-in is counted in a phase of an operation.
     pub(crate) fn new(
         plug_ins: impl Iterator<Item = &'static str>,
         share: impl Fn(usize, Phase, Operation) -> Option<Share>,
@@ -153,28 +153,28 @@ impl Metrics {
         }
     }
 
-    /// Counts a plug-in of this number.
+    /// Records one plug-in in a step.
     pub(crate) fn plug_in(&self, number: usize, step: Step, took: Duration) {
         let seconds = &self.plug_ins[number * Step::NUMBER + step.index()].own;
         seconds.get_or_init(|| Box::new(step_histogram())).observe_duration(took);
     }
 
-    /// Counts all plug-ins that take part in a step, which took this long each.
+    /// Records all plug-ins that take part in a step; `took` is the share of each.
     pub(crate) fn pass(&self, step: Step, took: Duration) {
         self.passes[step.index()].get_or_init(step_histogram).observe_duration(took);
     }
 
-    /// Counts the webhooks and policies of a step, of which there are none.
+    /// Records a step without webhooks and policies.
     pub(crate) fn idle(&self, step: Step) {
         self.idle[step.index()].get_or_init(step_histogram).observe_duration(Duration::ZERO);
     }
 
-    /// Counts a step: all plug-ins of a phase.
+    /// Records a step: all plug-ins of a phase.
     pub fn step(&self, step: Step, begun: Instant) {
         self.steps[step.index()].get_or_init(step_histogram).observe_duration(begun.elapsed());
     }
 
-    /// What a plug-in did in a step, when it did anything.
+    /// Returns the durations of a plug-in in a step, if it took part in any.
     fn plug_in_seconds(&self, number: usize, step: Step) -> Option<Histogram> {
         let PlugInSeconds { own, share } = &self.plug_ins[number * Step::NUMBER + step.index()];
         let shared = share.and_then(|share| match share {
@@ -187,7 +187,7 @@ impl Metrics {
             .fold(None, |sum, seen| Some(sum.unwrap_or_else(step_histogram).plus(seen)))
     }
 
-    /// Counts a call of a webhook.
+    /// Records a webhook call.
     pub(crate) fn webhook(
         &self,
         name: &str,
@@ -222,7 +222,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a validation of a policy that did not hold or failed, and what follows from that.
+    /// Records a failed validation of a policy with its action.
     pub(crate) fn validation(&self, action: &str, policy: &str, binding: &str, took: Duration) {
         let labels = [action, "invalid_error", policy, binding];
         if let Some(series) = self.validations.get(&labels) {
@@ -230,7 +230,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a mutation of a policy.
+    /// Records a mutation of a policy.
     pub(crate) fn mutation(&self, failed: bool, policy: &str, binding: &str, took: Duration) {
         let error = if failed { "invalid_error" } else { "no_error" };
         if let Some(series) = self.mutations.get(&[error, policy, binding]) {
@@ -238,7 +238,7 @@ impl Metrics {
         }
     }
 
-    /// Writes all of them.
+    /// Writes all metrics.
     pub fn write(&self, out: &mut Exposition) {
         let mut text = out.family(&described::PLUG_IN_SECONDS);
         for &(number, name) in &self.names {

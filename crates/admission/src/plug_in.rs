@@ -1,39 +1,40 @@
-//! [`PlugIn`]: a row of the table of plug-ins, and how such rows are made.
+//! [`PlugIn`]: an entry in the table of plug-ins, with its constructors.
 
 use crate::attributes::Notes;
 use crate::metrics::{Phase, Share};
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object};
 
-/// Changes the object of a request, or refuses it, with warnings and audit annotations to the last argument.
+/// Mutates or rejects the object of a request. Warnings and audit annotations go to the last
+/// argument.
 pub(crate) type Admit = fn(&Request<'_>, &mut Object, &mut Notes) -> Result<(), Failure>;
 
-/// Refuses the object of a request as it would be stored.
+/// Rejects the object of a request as it would be stored, or accepts it.
 pub(crate) type Validate = fn(&Request<'_>, &Object, &mut Notes) -> Result<(), Failure>;
 
-/// A plug-in.
+/// An admission plug-in.
 pub(crate) struct PlugIn {
-    /// As `--enable-admission-plugins` has it.
+    /// The name in `--enable-admission-plugins`.
     pub name: &'static str,
     pub default_on: bool,
-    pub does: Does,
-    /// The operations at which it is asked to change objects, as metrics count it.
+    pub does: Behavior,
+    /// The operations that metrics count for it in the mutating phase.
     counted_admit: Operations,
-    /// The operations at which it is asked to refuse objects, as metrics count it.
+    /// The operations that metrics count for it in the validating phase.
     counted_validate: Operations,
 }
 
 /// The implementation of a plug-in.
-pub(crate) enum Does {
-    /// Functions of the mutating and the validating phase.
+pub(crate) enum Behavior {
+    /// Functions for the mutating and the validating phase.
     Steps { admit: Option<Admit>, validate: Option<Validate> },
-    /// A [`DynamicPlugIn`](crate::DynamicPlugIn) of this name.
+    /// A [`DynamicPlugIn`](crate::DynamicPlugIn) with this name.
     Dynamic,
-    /// The name is known, and nothing is done for it here.
+    /// A known name without an implementation in this crate.
     Nothing,
 }
 
-/// Operations, as bits.
+/// A bit set of operations.
 pub(crate) type Operations = u8;
 
 pub(crate) const CREATE: Operations = 1 << Operation::Create as u8;
@@ -44,7 +45,7 @@ pub(crate) const WRITE: Operations = CREATE | UPDATE;
 pub(crate) const ALL: Operations = WRITE | DELETE | CONNECT;
 
 pub(crate) const fn mutates(name: &'static str, admit: Admit, operations: Operations) -> PlugIn {
-    let does = Does::Steps { admit: Some(admit), validate: None };
+    let does = Behavior::Steps { admit: Some(admit), validate: None };
     PlugIn { name, default_on: true, does, counted_admit: operations, counted_validate: 0 }
 }
 
@@ -53,7 +54,7 @@ pub(crate) const fn validates(
     validate: Validate,
     operations: Operations,
 ) -> PlugIn {
-    let does = Does::Steps { admit: None, validate: Some(validate) };
+    let does = Behavior::Steps { admit: None, validate: Some(validate) };
     PlugIn { name, default_on: true, does, counted_admit: 0, counted_validate: operations }
 }
 
@@ -63,7 +64,7 @@ pub(crate) const fn both(
     validate: Validate,
     operations: Operations,
 ) -> PlugIn {
-    let does = Does::Steps { admit: Some(admit), validate: Some(validate) };
+    let does = Behavior::Steps { admit: Some(admit), validate: Some(validate) };
     PlugIn { name, default_on: true, does, counted_admit: operations, counted_validate: operations }
 }
 
@@ -72,43 +73,43 @@ impl PlugIn {
         PlugIn { default_on: false, ..self }
     }
 
-    /// Counted as one that only changes objects.
+    /// Counted in metrics for the mutating phase only.
     pub const fn counted_as_mutating(self) -> PlugIn {
         PlugIn { counted_validate: 0, ..self }
     }
 
-    /// What it does in the mutating phase.
+    /// Returns the function of the mutating phase.
     pub fn admit(&self) -> Option<Admit> {
         match self.does {
-            Does::Steps { admit, .. } => admit,
-            Does::Dynamic | Does::Nothing => None,
+            Behavior::Steps { admit, .. } => admit,
+            Behavior::Dynamic | Behavior::Nothing => None,
         }
     }
 
-    /// What it does in the validating phase.
+    /// Returns the function of the validating phase.
     pub fn validate(&self) -> Option<Validate> {
         match self.does {
-            Does::Steps { validate, .. } => validate,
-            Does::Dynamic | Does::Nothing => None,
+            Behavior::Steps { validate, .. } => validate,
+            Behavior::Dynamic | Behavior::Nothing => None,
         }
     }
 
-    /// What counts for it in a phase, besides what is counted of it alone.
+    /// Returns how the plug-in is counted in a phase.
     pub fn share(&self, phase: Phase, operation: Operation) -> Option<Share> {
         let is_done = match (phase, operation) {
-            // Deletions are only validated here.
+            // Deletions have no mutating phase here.
             (Phase::Admit, Operation::Create | Operation::Update) => self.admit().is_some(),
             _ => self.validate().is_some(),
         };
         let share = match self.does {
-            Does::Steps { .. } if is_done => Share::OfPass,
-            Does::Dynamic => Share::OfIdle,
-            Does::Steps { .. } | Does::Nothing => return None,
+            Behavior::Steps { .. } if is_done => Share::OfPass,
+            Behavior::Dynamic => Share::OfIdle,
+            Behavior::Steps { .. } | Behavior::Nothing => return None,
         };
         self.is_counted(phase, operation).then_some(share)
     }
 
-    /// Whether it is counted in this phase.
+    /// Returns whether metrics count the plug-in in this phase.
     pub fn is_counted(&self, phase: Phase, operation: Operation) -> bool {
         let operations = match phase {
             Phase::Admit => self.counted_admit,
@@ -118,14 +119,14 @@ impl PlugIn {
     }
 }
 
-/// One that is known by its name and done elsewhere, if at all.
+/// Returns a plug-in that is implemented elsewhere or not at all.
 pub(crate) const fn nothing(
     name: &'static str,
     default_on: bool,
     counted_admit: Operations,
     counted_validate: Operations,
 ) -> PlugIn {
-    PlugIn { name, default_on, does: Does::Nothing, counted_admit, counted_validate }
+    PlugIn { name, default_on, does: Behavior::Nothing, counted_admit, counted_validate }
 }
 
 pub(crate) const fn dynamic(
@@ -134,5 +135,5 @@ pub(crate) const fn dynamic(
     counted_admit: Operations,
     counted_validate: Operations,
 ) -> PlugIn {
-    PlugIn { does: Does::Dynamic, ..nothing(name, default_on, counted_admit, counted_validate) }
+    PlugIn { does: Behavior::Dynamic, ..nothing(name, default_on, counted_admit, counted_validate) }
 }

@@ -1,4 +1,4 @@
-//! The plug-ins that are built in: each is about a few kinds, and may name them.
+//! The built-in plug-ins. Each handles a few kinds and may name them.
 
 mod always_pull_images;
 mod certificates;
@@ -41,14 +41,15 @@ use crate::request::Request;
 use keelson_auth::User;
 use keelson_meta::{GroupVersionResource, Object};
 
-/// The plug-in that makes namespaces as they are needed; the registry does it, since plug-ins do not write.
+/// The plug-in that creates missing namespaces; the registry implements it, because plug-ins do not
+/// write.
 pub const NAMESPACE_AUTO_PROVISION: &str = "NamespaceAutoProvision";
 
 /// The plug-ins that evaluate policies.
 pub(crate) const MUTATING_POLICIES: &str = "MutatingAdmissionPolicy";
 pub(crate) const VALIDATING_POLICIES: &str = "ValidatingAdmissionPolicy";
 
-/// All plug-ins that kube-apiserver knows, in its order (`pkg/kubeapiserver/options/plugins.go`).
+/// All plug-ins of kube-apiserver in its order (`pkg/kubeapiserver/options/plugins.go`).
 pub(crate) static PLUG_INS: [PlugIn; 41] = [
     nothing("AlwaysAdmit", false, ALL, ALL),
     nothing(NAMESPACE_AUTO_PROVISION, false, CREATE, 0),
@@ -115,13 +116,13 @@ pub(crate) static PLUG_INS: [PlugIn; 41] = [
     both("AlwaysDeny", small::deny_mutation, small::deny, ALL).off_by_default(),
 ];
 
-/// Whether kube-apiserver has a plug-in of this name.
+/// Returns whether kube-apiserver has a plug-in with this name.
 pub(crate) fn is_plug_in(name: &str) -> bool {
     PLUG_INS.iter().any(|plug_in| plug_in.name == name)
 }
 
-/// Whether plug-ins look at more than the namespace when they are asked about a resource.
-pub(crate) fn look_around(gvr: &GroupVersionResource) -> bool {
+/// Returns whether plug-ins read objects other than the namespace for a resource.
+pub(crate) fn reads_other_objects(gvr: &GroupVersionResource) -> bool {
     matches!(
         (gvr.group.as_str(), gvr.resource.as_str()),
         ("", "pods" | "persistentvolumeclaims")
@@ -130,20 +131,20 @@ pub(crate) fn look_around(gvr: &GroupVersionResource) -> bool {
     )
 }
 
-/// The plug-in that refuses reviews of a user, and why.
-pub(crate) fn refuses_review(user: &User) -> Option<(&'static str, String)> {
-    node_restriction::refuses_sender(user).map(|why| (node_restriction::NAME, why))
+/// Returns the plug-in that rejects reviews of a user, with the reason.
+pub(crate) fn review_rejection(user: &User) -> Option<(&'static str, String)> {
+    node_restriction::node_rejection(user).map(|why| (node_restriction::NAME, why))
 }
 
-/// What an object needs and a control loop is about to make.
-pub(crate) fn awaited(req: &Request<'_>, obj: &Object) -> Option<Awaited> {
-    service_account::awaited(req, obj)
+/// Returns an object that the request requires and a control loop is about to create.
+pub(crate) fn awaited_dependency(req: &Request<'_>, obj: &Object) -> Option<AwaitedDependency> {
+    service_account::awaited_dependency(req, obj)
 }
 
-/// An object in the namespace of a request that a control loop is about to make.
+/// An object in the request's namespace that a control loop is about to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Awaited {
-    /// The plug-in that asks for it.
+pub struct AwaitedDependency {
+    /// The plug-in that requires it.
     pub plug_in: &'static str,
     /// Its group.
     pub group: &'static str,

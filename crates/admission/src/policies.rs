@@ -1,11 +1,11 @@
-//! Admission policies in CEL: the plug-ins that evaluate the policies that are stored ([`ValidatingPolicies`], [`MutatingPolicies`]).
+//! Admission policies in CEL: the plug-ins [`ValidatingPolicies`] and [`MutatingPolicies`].
 
+mod dispatch_context;
+mod matched_resource;
 mod matching;
 mod mutating;
 mod params;
 mod patch;
-mod round;
-mod seen;
 mod validating;
 
 pub use mutating::MutatingPolicies;

@@ -1,15 +1,15 @@
-//! [`Reinvocation`]: the state of mutating webhooks and policies between their two rounds.
+//! [`Reinvocation`]: the state of mutating webhooks and policies between two rounds.
 
 use crate::configurations::webhook::Webhook;
 use keelson_meta::{Object, Str};
 use std::collections::BTreeSet;
 
-/// Whether the mutating plug-ins are to run again after a change, and what each has seen.
+/// Whether the mutating plug-ins run a second round, and their state between the rounds.
 #[derive(Debug, Default)]
 pub struct Reinvocation {
     /// This is the second round.
     pub is_reinvoked: bool,
-    /// A plug-in wants the second round.
+    /// A plug-in requests a second round.
     pub is_requested: bool,
     /// State of the webhooks between the rounds.
     pub webhooks: WebhookRounds,
@@ -20,24 +20,25 @@ pub struct Reinvocation {
 /// State of the webhooks between the rounds.
 #[derive(Debug, Default)]
 pub struct WebhookRounds {
-    /// Webhooks with `reinvocationPolicy: IfNeeded` after which nothing has changed: configuration, name.
+    /// Webhooks with `reinvocationPolicy: IfNeeded` since whose call nothing has changed:
+    /// configuration, name.
     pub(crate) previous: Vec<(Str, Str)>,
-    /// Those after which something has.
+    /// Webhooks to call again because the object changed after their call.
     pub(crate) again: Vec<(Str, Str)>,
-    /// The object after the last webhook, while there is one that may be called again.
+    /// The object after the last webhook, if a webhook may be called again.
     pub(crate) output: Option<Object>,
 }
 
 impl WebhookRounds {
-    /// The object has changed after the webhooks that were called.
-    pub(crate) fn require_previous(&mut self) {
+    /// Schedules all previous webhooks, because the object has changed.
+    pub(crate) fn schedule_previous(&mut self) {
         self.again.append(&mut self.previous);
     }
 
-    /// Begins the second round: other plug-ins may have changed the object since the first.
+    /// Begins the second round: schedules them if other plug-ins changed the object.
     pub(crate) fn begin(&mut self, object: Option<&Object>) {
         if self.output.take().is_some_and(|output| object != Some(&output)) {
-            self.require_previous();
+            self.schedule_previous();
         }
     }
 
@@ -47,32 +48,32 @@ impl WebhookRounds {
         }
     }
 
-    pub(crate) fn is_wanted(&self, webhook: &Webhook) -> bool {
+    pub(crate) fn should_call(&self, webhook: &Webhook) -> bool {
         self.again.iter().any(|(configuration, name)| webhook.key() == (configuration, name))
     }
 }
 
-/// Which policies have changed an object, and which are to look at it again.
+/// Which policies were applied, and which are to be applied again.
 #[derive(Debug, Default)]
 pub struct PolicyRounds {
-    /// The object as the policies left it.
+    /// The object after the last policy.
     pub(crate) last: Option<Object>,
-    /// Policies that look again when others change the object after them, with binding and parameter.
+    /// Keys of policies with `reinvocationPolicy: IfNeeded` that were applied.
     pub(crate) invoked: BTreeSet<String>,
-    /// Those for which that has happened.
+    /// Keys of policies to apply again because the object changed after them.
     pub(crate) again: BTreeSet<String>,
 }
 
 impl PolicyRounds {
-    /// Lets all that have looked so far look again.
-    pub(crate) fn recall_invoked(&mut self) {
+    /// Schedules all applied policies again.
+    pub(crate) fn schedule_invoked(&mut self) {
         self.again.append(&mut self.invoked);
     }
 
-    /// What changed the object since the policies left it may be reason for them to look again.
+    /// Begins a round: schedules applied policies if the object changed since the last policy.
     pub(crate) fn begin(&mut self, is_reinvoked: bool, object: Option<&Object>) {
         if is_reinvoked && self.last.as_ref() != object {
-            self.recall_invoked();
+            self.schedule_invoked();
         }
     }
 }

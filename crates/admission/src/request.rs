@@ -1,4 +1,4 @@
-//! [`Request`]: what a plug-in is told of a request. [`Stored`]: what it may look at.
+//! [`Request`]: the arguments of a built-in plug-in. [`Stored`]: its read access.
 
 use crate::config::PlugInConfig;
 use keelson_auth::User;
@@ -7,22 +7,22 @@ use keelson_meta::{Failure, Features, GroupVersionResource, Object, Status, Str,
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Makes it.
+    /// Create an object.
     Create,
-    /// Changes it.
+    /// Update an object.
     Update,
-    /// Deletes it.
+    /// Delete an object.
     Delete,
-    /// Opens a stream or a proxy to it.
+    /// Open a stream or a proxy.
     Connect,
 }
 
 impl Operation {
-    /// All of them, by their number.
+    /// All operations, by index.
     pub(crate) const ALL: [Operation; 4] =
         [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
 
-    /// As rules of webhooks and policies name it: `CREATE`.
+    /// Returns the name in rules of webhooks and policies: `CREATE`.
     pub fn name(self) -> &'static str {
         match self {
             Operation::Create => "CREATE",
@@ -33,9 +33,9 @@ impl Operation {
     }
 }
 
-/// Stored objects, in their storage version.
+/// Read access to stored objects, in their storage version.
 pub trait Stored {
-    /// The object of that name, if it is there.
+    /// Returns the object with this name, if it exists.
     fn get(
         &self,
         group: &str,
@@ -44,13 +44,13 @@ pub trait Stored {
         name: &str,
     ) -> Result<Option<Object>, Failure>;
 
-    /// All objects of a resource in a namespace, or of all namespaces when it is empty.
+    /// Returns all objects of a resource in a namespace; empty: in all namespaces.
     fn list(&self, group: &str, resource: &str, namespace: &str) -> Result<Vec<Object>, Failure> {
         self.list_with(group, resource, namespace, &[])
     }
 
-    /// Those of [`Stored::list`] in whose JSON one of the words stands, or all when there is no word; the
-    /// others are not decoded.
+    /// Returns the objects of [`Stored::list`] whose JSON contains one of the words; all when there
+    /// are no words. Others are not decoded.
     fn list_with(
         &self,
         group: &str,
@@ -59,14 +59,15 @@ pub trait Stored {
         words: &[&str],
     ) -> Result<Vec<Object>, Failure>;
 
-    /// Whether the namespace of that name is being deleted, if it is there. Does not decode it.
+    /// Returns whether a namespace is being deleted; `None` when it does not exist. Behavior not decode
+    /// it.
     fn is_terminating(&self, namespace: &str) -> Option<bool>;
 
-    /// The labels of a namespace; none when it is not there. Does not decode it.
+    /// Returns the labels of a namespace; empty when it does not exist. Behavior not decode it.
     fn labels_of(&self, namespace: &str) -> Vec<(Str, Str)>;
 }
 
-/// A request, as plug-ins see it. Objects are in the storage version.
+/// A request as built-in plug-ins see it. Objects are in the storage version.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The operation.
@@ -81,24 +82,24 @@ pub struct Request<'a> {
     pub name: &'a str,
     /// The user.
     pub user: &'a User,
-    /// Nothing is to be stored.
+    /// A dry run: nothing is stored.
     pub dry_run: bool,
-    /// The stored object, of updates and deletions.
+    /// The stored object of updates and deletions.
     pub old: Option<&'a Object>,
     /// Stored objects.
     pub stored: &'a dyn Stored,
     /// The configuration of the plug-ins.
     pub config: &'a PlugInConfig,
-    /// The features that are on.
+    /// The enabled features.
     pub features: Features,
-    /// The time.
+    /// The current time.
     pub now: &'a dyn Fn() -> Timestamp,
-    /// Makes a name of a prefix and random characters.
+    /// Returns a name with a prefix and random characters.
     pub generate_name: &'a dyn Fn(&str) -> Str,
 }
 
-/// Why no object can have a name that another one mentions, in the words of upstream's client.
-pub(crate) fn unfit_name(name: &str) -> Option<String> {
+/// Returns why a referenced name cannot be the name of an object, in the words of client-go.
+pub(crate) fn invalid_name_reason(name: &str) -> Option<String> {
     let faults = keelson_meta::names::is_path_segment_name(name);
     (!faults.is_empty()).then(|| {
         let name = keelson_meta::status::quote(name);
@@ -107,22 +108,22 @@ pub(crate) fn unfit_name(name: &str) -> Option<String> {
 }
 
 impl Request<'_> {
-    /// Whether it is about this resource itself, not a subresource of it.
+    /// Returns whether the request is for this resource and no subresource.
     pub(crate) fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_empty() && self.is_below(group, resource)
     }
 
-    /// Whether it is about this resource or a subresource of it.
+    /// Returns whether the request is for this resource or a subresource.
     pub(crate) fn is_below(&self, group: &str, resource: &str) -> bool {
         self.gvr.resource == resource && self.gvr.group == group
     }
 
-    /// Whether it makes an object of this resource.
+    /// Returns whether the request creates an object of this resource.
     pub(crate) fn creates(&self, group: &str, resource: &str) -> bool {
         self.operation == Operation::Create && self.is(group, resource)
     }
 
-    /// 403 for the object of the request.
+    /// Returns a 403 for the object of the request.
     pub(crate) fn forbidden(&self, obj: &Object, why: &str) -> Failure {
         let names = [self.name, obj.name(), obj.generate_name(), "Unknown"];
         let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Rules: which operations on which resources a webhook or policy is for
-//! (apiserver `admission/plugin/webhook/predicates/rules`).
+//! Rules: the operations and resources that a webhook or policy matches (apiserver
+//! `admission/plugin/webhook/predicates/rules`).
 
 use crate::request::Operation;
 use keelson_meta::{GroupVersionResource, Str, Value};
@@ -10,7 +10,7 @@ pub(crate) struct Rule {
     operations: Vec<Str>,
     groups: Vec<Str>,
     versions: Vec<Str>,
-    /// Resources and subresources; none is the empty string.
+    /// Resource and subresource, which may be empty.
     resources: Vec<(Str, Str)>,
     scope: Scope,
 }
@@ -20,22 +20,22 @@ enum Scope {
     All,
     Cluster,
     Namespaced,
-    /// A word that the API does not have: nothing is in it.
+    /// An unknown value, which matches nothing.
     Unknown,
 }
 
-/// The attributes that rules are compared with.
+/// The attributes of a request that rules are compared with.
 #[derive(Clone, Copy)]
 pub(crate) struct Requested<'a> {
     pub operation: Operation,
     pub resource: &'a GroupVersionResource,
     pub subresource: &'a str,
-    /// The namespace; of a Namespace object, its own name.
+    /// The namespace; for a Namespace object, its own name.
     pub namespace: &'a str,
 }
 
 impl Rule {
-    /// Reads a rule of a configuration.
+    /// Parses a rule.
     pub fn new(rule: &Value) -> Rule {
         let texts = |name: &str| -> Vec<Str> {
             rule.array_at(&[name]).iter().filter_map(Value::as_str).map(Str::new).collect()
@@ -59,7 +59,7 @@ impl Rule {
         }
     }
 
-    /// Whether the rule is for a request.
+    /// Returns whether the rule matches a request.
     pub fn matches(&self, requested: &Requested<'_>) -> bool {
         let resource = requested.resource;
         has(&self.groups, &resource.group)
@@ -67,7 +67,7 @@ impl Rule {
             && self.matches_in_other_version(requested)
     }
 
-    /// Whether the rule could be for a request if its resource had another group or version.
+    /// Returns whether the rule would match if the resource had another group or version.
     pub fn matches_in_other_version(&self, requested: &Requested<'_>) -> bool {
         has(&self.operations, requested.operation.name())
             && self.matches_scope(requested)
@@ -77,7 +77,7 @@ impl Rule {
             })
     }
 
-    /// The names of its resources, without subresources; `*` is any.
+    /// Returns the resource names without subresources; `*` matches any.
     pub fn resources(&self) -> impl Iterator<Item = &Str> {
         self.resources.iter().map(|(name, _)| name)
     }

@@ -5,10 +5,10 @@ use crate::{AUTHENTICATED, Attributes, AuthorizationReason, Decision, User};
 use keelson_meta::Str;
 use serde_json::Value;
 
-/// Lines of a policy file, at most.
+/// Maximum policies in a file.
 const POLICIES_MAX: usize = 100_000;
 
-/// The policies of a file. A request is allowed when one of them matches.
+/// The policies of a file. A request is allowed if one of them matches.
 #[derive(Debug, Default)]
 pub struct Abac {
     policies: Vec<Policy>,
@@ -26,13 +26,13 @@ struct Policy {
     path: String,
 }
 
-/// A line that is no policy.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct AbacError {
-    /// Counted from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The reason.
     pub why: String,
 }
 
@@ -55,7 +55,7 @@ impl Abac {
         Ok(Abac { policies })
     }
 
-    /// Whether a policy matches.
+    /// Returns `Allow` if a policy matches the request.
     pub fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
         if self.policies.iter().any(|policy| policy.allows(user, attributes)) {
             return Decision::allow(AuthorizationReason::Empty);
@@ -63,7 +63,7 @@ impl Abac {
         Decision::no_opinion("No policy matched.".to_owned())
     }
 
-    /// The policies for a user, as rules.
+    /// Returns the policies for a user as rules.
     pub fn rules_for(&self, user: &User, namespace: &str) -> Vec<Rule> {
         let one = |text: &str| match text {
             "" => vec![],
@@ -128,7 +128,7 @@ impl Policy {
         }
     }
 
-    /// Reads a line of the unversioned form, whose absent fields match everything.
+    /// Applies the defaults of the unversioned form, whose absent fields match everything.
     fn unversioned(mut self) -> Policy {
         let everybody = self.user.is_empty() && self.group.is_empty();
         if everybody || self.user == "*" || self.group == "*" {
@@ -164,7 +164,7 @@ impl Policy {
         if !self.is_for(user) || (self.is_read_only && !attributes.is_read_only()) {
             return false;
         }
-        let matches = |own: &str, asked: &str| own == "*" || own == asked;
+        let matches = |own: &str, requested: &str| own == "*" || own == requested;
         if attributes.is_resource() {
             return matches(&self.namespace, &attributes.namespace)
                 && matches(&self.resource, &attributes.gvr.resource)

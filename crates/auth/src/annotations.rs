@@ -1,4 +1,4 @@
-//! Audit annotations: what the steps of a request note about it for its audit event.
+//! Audit annotations, which the steps of a request add for its audit event.
 
 use keelson_meta::Str;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct Annotations(Mutex<Vec<(Str, Str)>>);
 
 impl Annotations {
-    /// Notes a value. The first one of a key stays, as upstream's does.
+    /// Adds an annotation. The first value of a key wins, as upstream.
     pub fn add(&self, key: Str, value: Str) {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match list.iter().find(|(known, _)| *known == key) {
@@ -20,7 +20,7 @@ impl Annotations {
         }
     }
 
-    /// Keys and values, in the order in which they were added.
+    /// Returns keys and values in the order in which they were added.
     pub fn list(&self) -> Vec<(Str, Str)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

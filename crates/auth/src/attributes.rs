@@ -1,4 +1,4 @@
-//! [`Attributes`]: what a request wants to do, as authorizers are asked.
+//! [`Attributes`]: the attributes of a request that authorizers decide on.
 
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::selector::Selector;
@@ -17,16 +17,16 @@ pub struct Attributes {
     pub namespace: Str,
     /// Name, or empty.
     pub name: Str,
-    /// Whether this is about a non-resource URL, and not about a resource.
+    /// Whether the request is for a non-resource URL.
     pub non_resource: bool,
     /// The URL path of a non-resource request.
     pub path: String,
-    /// The selectors of a list, watch or deletecollection; absent when there are none.
+    /// The selectors of a list, watch or deletecollection; `None` when there are none.
     pub selectors: Option<Box<Selectors>>,
 }
 
-/// Label and field selector of a request. One that could not be parsed is `None`, which authorizers take for
-/// "selects everything": the request then asks for more, never for less.
+/// Label and field selector of a request. A selector that could not be parsed is `None`, which
+/// authorizers treat as "selects everything": the request then needs more permissions, never fewer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selectors {
     /// Label selector.
@@ -36,23 +36,23 @@ pub struct Selectors {
 }
 
 impl Attributes {
-    /// Whether this is about a resource, and not about a non-resource URL.
+    /// Returns whether the request is for a resource.
     pub fn is_resource(&self) -> bool {
         !self.non_resource
     }
 
-    /// Whether nothing is changed (apiserver `AttributesRecord.IsReadOnly`).
+    /// Returns whether the request is read-only (apiserver `AttributesRecord.IsReadOnly`).
     pub fn is_read_only(&self) -> bool {
         matches!(self.verb.as_str(), "get" | "list" | "watch")
     }
 
-    /// The same request with another verb.
+    /// Returns the same attributes with another verb.
     #[must_use]
     pub fn with_verb(&self, verb: &'static str) -> Attributes {
         Attributes { verb: Str::new_static(verb), ..self.clone() }
     }
 
-    /// The value that the field selector requires of `field`.
+    /// Returns the value that the field selector requires of `field`.
     pub fn required_field(&self, field: &str) -> Option<&str> {
         self.selectors.as_ref()?.fields.as_ref()?.required_value(field)
     }

@@ -17,26 +17,26 @@ pub struct Credentials<'a> {
     pub authorization: Option<&'a str>,
     /// The client's certificate, as the TLS layer verified it.
     pub certificate: Certificate<'a>,
-    /// The user that a front proxy names in its headers; its certificate was verified.
+    /// The user in the headers of a front proxy whose certificate was verified.
     pub front_proxy: Option<User>,
-    /// The path of the request: where nobody is known, some may be served and others not.
+    /// The path of the request: anonymous access may be limited to some paths.
     pub path: &'a str,
 }
 
 /// A client's certificate.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Certificate<'a> {
-    /// The client showed none.
+    /// The client sent none.
     #[default]
     Absent,
-    /// In DER, verified against the client CA.
+    /// DER, verified against the client CA.
     Verified(&'a [u8]),
     /// Not signed by the client CA, expired, or not yet valid.
     Refused,
 }
 
 impl fmt::Debug for Credentials<'_> {
-    /// Says what is there, never what it is.
+    /// Prints which credentials there are, but not their values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials")
             .field("authorization", &self.authorization.is_some())
@@ -64,11 +64,11 @@ impl Default for Authenticator {
     }
 }
 
-/// The audiences of API servers that are told none.
+/// The audiences of an API server without `--api-audiences`.
 static NO_AUDIENCES: [Str; 0] = [];
 
 impl Authenticator {
-    /// With the tokens of a `--token-auth-file`.
+    /// Returns an authenticator for the tokens of a `--token-auth-file`.
     pub fn new(tokens: TokenFile) -> Self {
         Authenticator {
             tokens,
@@ -80,53 +80,53 @@ impl Authenticator {
         }
     }
 
-    /// Accepts service account tokens, too.
+    /// Also accepts service account tokens.
     #[must_use]
     pub fn with_service_accounts(mut self, tokens: Arc<ServiceAccountTokens>) -> Self {
         self.service_accounts = Some(tokens);
         self
     }
 
-    /// Accepts bootstrap tokens, too.
+    /// Also accepts bootstrap tokens.
     #[must_use]
     pub fn with_bootstrap_tokens(mut self, tokens: BootstrapTokens) -> Self {
         self.bootstrap = Some(tokens);
         self
     }
 
-    /// Believes the headers of a front proxy (`--requestheader-*`).
+    /// Also accepts the user headers of a front proxy (`--requestheader-*`).
     #[must_use]
     pub fn with_front_proxy(mut self, front_proxy: Option<Arc<FrontProxy>>) -> Self {
         self.front_proxy = front_proxy;
         self
     }
 
-    /// The front proxy whose headers name users.
+    /// Returns the front proxy configuration.
     pub fn front_proxy(&self) -> Option<&FrontProxy> {
         self.front_proxy.as_deref()
     }
 
-    /// Accepts tokens that others issue or know, too.
+    /// Also accepts tokens of OpenID Connect issuers and webhooks.
     #[must_use]
     pub fn with_remote_tokens(mut self, remote: RemoteTokens) -> Self {
         self.remote = Some(remote);
         self
     }
 
-    /// Serves requests without credentials, or refuses them (`--anonymous-auth`).
+    /// Sets whether requests without credentials are served (`--anonymous-auth`).
     #[must_use]
     pub fn with_anonymous(mut self, anonymous: AnonymousConfig) -> Self {
         self.anonymous = anonymous;
         self
     }
 
-    /// Service account tokens, when they are accepted.
+    /// Returns the service account authenticator, if there is one.
     pub fn service_accounts(&self) -> Option<&Arc<ServiceAccountTokens>> {
         self.service_accounts.as_ref()
     }
 
-    /// The user of a request with these credentials. No credentials at all are those of
-    /// `system:anonymous`; wrong ones are 401. `warning` gets what the client is to be told.
+    /// Returns the user of a request. A request without credentials is `system:anonymous` if that
+    /// is enabled; invalid credentials are a 401. `warning` receives warnings for the client.
     pub async fn authenticate(
         &self,
         credentials: Credentials<'_>,
@@ -152,8 +152,9 @@ impl Authenticator {
             || match credentials.certificate {
                 Certificate::Absent => false,
                 Certificate::Refused => true,
-                // One that names nobody is none; one that cannot be read is wrong.
-                Certificate::Verified(der) => names_somebody(der),
+                // A certificate without a common name counts as none; an unreadable one is an
+                // error.
+                Certificate::Verified(der) => has_common_name(der),
             };
         if is_wrong || !self.anonymous.serves(credentials.path) {
             return Err(Status::unauthorized());
@@ -162,23 +163,23 @@ impl Authenticator {
         Ok(anonymous.with_group(UNAUTHENTICATED))
     }
 
-    /// The user of a token, and for which of the asked audiences it is; those of the API server when
-    /// none is asked. Else what each authenticator that knows such tokens has against it.
+    /// Returns the user of a token and for which of the requested audiences it is valid; those of
+    /// the API server if none are requested. Otherwise returns the errors of the authenticators.
     pub async fn authenticate_token(
         &self,
         token: &str,
-        asked: &[Str],
+        requested: &[Str],
         now: Timestamp,
     ) -> Result<KnownToken, Vec<String>> {
-        // The text that would stand behind `Bearer ` in a header is authenticated: the first word, and without
-        // one nobody is named.
+        // Authenticates what a header has after `Bearer `: the first word; without a word there is
+        // no user.
         let token = token.trim_end();
-        // A service account's token has a kilobyte, which `split` looks through byte by byte.
+        // `split` is slow for service account tokens, which have about a kilobyte.
         let end = memchr::memchr(b' ', token.as_bytes()).unwrap_or(token.len());
         let token = &token[..end];
         if token.is_empty() && self.anonymous.enabled {
             let anonymous = User { name: Str::new_static(ANONYMOUS), ..User::default() };
-            let audiences = if asked.is_empty() { self.audiences() } else { asked };
+            let audiences = if requested.is_empty() { self.audiences() } else { requested };
             return Ok(known(anonymous.with_group(UNAUTHENTICATED), audiences.to_vec()));
         }
         let token = Token::new(token);
@@ -187,37 +188,36 @@ impl Authenticator {
             user = bootstrap.authenticate(token.text, now).await;
         }
         if let Some(user) = user {
-            return self.for_api_server(user, asked).ok_or_else(Vec::new);
+            return self.for_api_server(user, requested).ok_or_else(Vec::new);
         }
         let mut errors = vec![];
         if let Some(service_accounts) = &self.service_accounts {
-            match service_accounts.authenticate_token(&token, asked, now).await {
+            match service_accounts.authenticate_token(&token, requested, now).await {
                 Ok(Some(known)) => return Ok(known),
                 Ok(None) => {}
                 Err(error) => errors.push(error),
             }
         }
         let Some(remote) = &self.remote else { return Err(errors) };
-        // In a box, as what waits for others, so that the future of each request stays small.
+        // Boxed, to keep the future of each request small.
         let own = self.audiences();
-        match Box::pin(remote.authenticate(&token, asked, own, now, &mut errors)).await {
-            Some(Found::ForApiServer(user)) => self.for_api_server(user, asked).ok_or(errors),
+        match Box::pin(remote.authenticate(&token, requested, own, now, &mut errors)).await {
+            Some(Found::ForApiServer(user)) => self.for_api_server(user, requested).ok_or(errors),
             Some(Found::For(user, audiences)) => Ok(known(user, audiences)),
             None => Err(errors),
         }
     }
 
-    /// A user whose token is for the API server, and for which of the asked audiences that is; `None`: for
-    /// none.
-    fn for_api_server(&self, user: User, asked: &[Str]) -> Option<KnownToken> {
+    /// Returns the token if it is valid for the API server and a requested audience.
+    fn for_api_server(&self, user: User, requested: &[Str]) -> Option<KnownToken> {
         let own = self.audiences();
-        let is_asked = |one: &&Str| asked.is_empty() || asked.contains(one);
+        let is_requested = |one: &&Str| requested.is_empty() || requested.contains(one);
         let mut audiences = Vec::with_capacity(own.len());
-        audiences.extend(own.iter().filter(is_asked).cloned());
+        audiences.extend(own.iter().filter(is_requested).cloned());
         (!audiences.is_empty() || own.is_empty()).then(|| known(user, audiences))
     }
 
-    /// `--api-audiences`.
+    /// Returns `--api-audiences`.
     pub fn audiences(&self) -> &[Str] {
         match &self.service_accounts {
             Some(tokens) => &tokens.options().audiences,
@@ -230,27 +230,27 @@ fn known(user: User, audiences: Vec<Str>) -> KnownToken {
     KnownToken { user, audiences, warning: None }
 }
 
-/// The token of `Bearer TOKEN`; the word in any case, one space (RFC 6750).
+/// Returns the token of `Bearer TOKEN` (RFC 6750): the scheme in any case, then one space.
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, token) = header.trim().split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Whether a certificate has a common name, be it one that cannot be read.
-fn names_somebody(der: &[u8]) -> bool {
+/// Returns whether a certificate has a common name, even an unreadable one.
+fn has_common_name(der: &[u8]) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return true };
     let last = certificate.subject().iter_common_name().last();
     last.is_some_and(|name| !name.as_slice().is_empty())
 }
 
-/// The user that a certificate names: common name, organizations as groups.
+/// Returns the user of a certificate: common name as name, organizations as groups.
 fn certificate_user(der: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
-    // Of several the last counts, as in Go.
+    // The last one counts, as in Go.
     let name = subject.iter_common_name().last()?.as_str().ok().filter(|n| !n.is_empty())?;
-    // A group that cannot be read must not be taken as absent.
+    // An unreadable group must not count as absent.
     let groups = subject.iter_organization().map(|o| o.as_str().map(Str::new));
     let groups = groups.collect::<Result<_, _>>().ok()?;
     let digest = sha2::Digest::finalize(sha2::Digest::chain_update(

@@ -1,4 +1,4 @@
-//! [`Authorizer`]: the chain of authorizers, in the order of `--authorization-mode`.
+//! [`Authorizer`]: the authorizers of `--authorization-mode`, in order.
 
 use crate::abac::Abac;
 use crate::node::NodeAuthorizer;
@@ -12,17 +12,17 @@ use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, GroupVersionResource, Reason, Status, Str};
 use std::sync::Arc;
 
-/// An authorizer of the chain.
+/// One authorizer of the chain.
 pub enum Mode {
     /// Allows everything.
     AlwaysAllow,
     /// Denies everything.
     AlwaysDeny,
-    /// Roles and bindings.
+    /// RBAC.
     Rbac,
     /// The Node authorizer.
     Node(Arc<NodeAuthorizer>),
-    /// The lines of a policy file.
+    /// ABAC: the lines of a policy file.
     Abac(Arc<Abac>),
     /// A webhook.
     Webhook(Box<WebhookAuthorizer>),
@@ -30,12 +30,12 @@ pub enum Mode {
 
 const NO_RULES_OF_WEBHOOKS: &str = "webhook authorizer does not support user rule resolution";
 
-/// Decides who may do what. Members of `system:masters` may do everything; of all others each mode is asked
-/// in turn, until one allows or denies.
+/// Authorizes requests. Members of `system:masters` may do everything; for others each mode decides
+/// in order, until one allows or denies.
 #[derive(Default)]
 pub struct Authorizer {
     modes: ArcSwap<Vec<Mode>>,
-    /// Roles and bindings: also without [`Mode::Rbac`], for those who grant permissions.
+    /// Roles and bindings. Also used without [`Mode::Rbac`], for escalation checks.
     rbac: Rbac,
 }
 
@@ -46,17 +46,18 @@ impl std::fmt::Debug for Authorizer {
 }
 
 impl Authorizer {
-    /// Asks these modes, in order.
+    /// Returns an authorizer with these modes, in order.
     pub fn new(modes: Vec<Mode>) -> Authorizer {
         Authorizer { modes: ArcSwap::from_pointee(modes), rbac: Rbac::default() }
     }
 
-    /// Asks these modes from the next request on. Those that read objects must have been attached.
+    /// Replaces the modes from the next request on. Modes that read objects must have been
+    /// attached.
     pub fn set_modes(&self, modes: Vec<Mode>) {
         self.modes.store(Arc::new(modes));
     }
 
-    /// The Node authorizer, if it is asked.
+    /// Returns the Node authorizer, if it is enabled.
     pub fn node(&self) -> Option<Arc<NodeAuthorizer>> {
         self.modes.load().iter().find_map(|mode| match mode {
             Mode::Node(node) => Some(node.clone()),
@@ -64,7 +65,8 @@ impl Authorizer {
         })
     }
 
-    /// Lets the authorizers that read objects read them. Before this they allow nothing.
+    /// Gives the authorizers access to objects. Before this, they allow nothing that depends on
+    /// objects.
     pub fn attach(&self, objects: &Arc<dyn Objects>) {
         self.rbac.attach(objects.clone());
         if let Some(node) = self.node() {
@@ -72,17 +74,17 @@ impl Authorizer {
         }
     }
 
-    /// Whether roles and bindings give permissions.
+    /// Returns whether RBAC is enabled.
     pub fn has_rbac(&self) -> bool {
         self.modes.load().iter().any(|mode| matches!(mode, Mode::Rbac))
     }
 
-    /// The roles and bindings.
+    /// Returns the roles and bindings.
     pub fn rbac(&self) -> &Rbac {
         &self.rbac
     }
 
-    /// Decides, without making a permit: what access reviews ask.
+    /// Returns a decision without a permit, for access reviews.
     pub async fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
         if user.is_in(MASTERS) {
             return Decision::allow(AuthorizationReason::Empty);
@@ -90,7 +92,7 @@ impl Authorizer {
         let mut reasons: Vec<String> = vec![];
         let mut error = None;
         for mode in self.modes.load().iter() {
-            let decision = self.ask(mode, user, attributes).await;
+            let decision = self.decide_by_mode(mode, user, attributes).await;
             if decision.outcome != Outcome::NoOpinion {
                 return decision;
             }
@@ -102,19 +104,20 @@ impl Authorizer {
         Decision { error, ..Decision::no_opinion(reasons.join("\n")) }
     }
 
-    async fn ask(&self, mode: &Mode, user: &User, attributes: &Attributes) -> Decision {
+    async fn decide_by_mode(&self, mode: &Mode, user: &User, attributes: &Attributes) -> Decision {
         match mode {
             Mode::AlwaysAllow => Decision::allow(AuthorizationReason::Empty),
             Mode::AlwaysDeny => Decision::no_opinion("Everything is forbidden.".to_owned()),
             Mode::Rbac => self.rbac.decide(user, attributes).await,
             Mode::Node(node) => node.decide(user, attributes).await,
             Mode::Abac(abac) => abac.decide(user, attributes),
-            // In a box, as what waits for others, so that the future of each request stays small.
+            // Boxed, to keep the future of each request small.
             Mode::Webhook(webhook) => Box::pin(webhook.decide(user, attributes)).await,
         }
     }
 
-    /// The rules that apply to a user in a namespace, as far as the authorizers can list them.
+    /// Returns the rules that apply to a user in a namespace, as far as the authorizers can list
+    /// them.
     pub async fn rules_for(&self, user: &User, namespace: &str) -> UserRules {
         let mut all = UserRules::default();
         let mut errors = vec![];
@@ -144,13 +147,13 @@ impl Authorizer {
         all
     }
 
-    /// Whether it is allowed. What cannot be found out is not.
+    /// Returns whether a request is allowed. Errors count as no.
     pub async fn allows(&self, user: &User, attributes: &Attributes) -> bool {
         self.decide(user, attributes).await.is_allowed()
     }
 
-    /// Whether a user may do what `verb` says (`approve`, `sign`, `attest`) for a signer of certificates, by its
-    /// name or by that of its domain (`example.com/*`).
+    /// Returns whether a user has `verb` (`approve`, `sign`, `attest`) on a certificate signer, by
+    /// its name or the wildcard of its domain (`example.com/*`).
     pub async fn allows_signer(&self, user: &User, verb: &'static str, signer: &str) -> bool {
         let domain = signer.split('/').next().unwrap_or_default();
         for name in [signer, &format!("{domain}/*")] {
@@ -167,14 +170,14 @@ impl Authorizer {
         false
     }
 
-    /// A permit, or 403.
+    /// Returns a permit, or 403.
     pub async fn authorize(&self, user: User, attributes: Attributes) -> Result<Permit, Failure> {
-        self.authorize_noted(user, attributes, None).await
+        self.authorize_annotated(user, attributes, None).await
     }
 
-    /// The same. The decision and its reason are noted among the audit annotations of the request, which the
-    /// permit carries on.
-    pub async fn authorize_noted(
+    /// Returns a permit, or 403. Adds decision and reason to the audit annotations of the request,
+    /// which the permit carries on.
+    pub async fn authorize_annotated(
         &self,
         user: User,
         attributes: Attributes,
@@ -182,7 +185,7 @@ impl Authorizer {
     ) -> Result<Permit, Failure> {
         let decision = self.decide(&user, &attributes).await;
         if let Some(annotations) = &annotations {
-            note(&decision, annotations);
+            annotate(&decision, annotations);
         }
         if decision.is_allowed() {
             return Ok(Permit::new(user, attributes, annotations));
@@ -193,8 +196,7 @@ impl Authorizer {
         }
     }
 
-    /// A permit for what the holder of `permit` asked for, with another verb, or 403: for a PUT or an apply
-    /// that creates.
+    /// Returns a permit like `permit` for another verb, or 403: for a PUT or an apply that creates.
     pub async fn authorize_verb(
         &self,
         permit: &Permit,
@@ -204,7 +206,7 @@ impl Authorizer {
             None => Ok(permit.clone()),
             Some(given) => {
                 let attributes = given.with_verb(verb);
-                // The annotations tell of what was asked for, not of what follows from that.
+                // The annotations describe the original request only.
                 let allowed = self.authorize(permit.user().clone(), attributes).await?;
                 Ok(allowed.with_annotations(permit.annotations().cloned()))
             }
@@ -212,8 +214,8 @@ impl Authorizer {
     }
 }
 
-/// Notes a decision among the audit annotations of its request.
-fn note(decision: &Decision, annotations: &Annotations) {
+/// Adds a decision to the audit annotations of its request.
+fn annotate(decision: &Decision, annotations: &Annotations) {
     let reason = Str::new_static("authorization.k8s.io/reason");
     if decision.error.is_some() && !decision.is_allowed() {
         annotations.add(reason, Str::new_static("internal error"));
@@ -229,13 +231,13 @@ fn note(decision: &Decision, annotations: &Annotations) {
 pub struct UserRules {
     /// The rules.
     pub rules: Vec<Rule>,
-    /// Whether an authorizer could not list its own.
+    /// Whether an authorizer could not list its rules.
     pub is_incomplete: bool,
     /// The evaluation error, or empty.
     pub error: String,
 }
 
-/// 403 in kube-apiserver's words (`responsewriters/errors.go`).
+/// Returns a 403 in kube-apiserver's words (`responsewriters/errors.go`).
 pub fn forbidden(user: &User, attributes: &Attributes, reason: &AuthorizationReason) -> Failure {
     let who = quote(&user.name);
     let verb = &attributes.verb;
@@ -270,7 +272,7 @@ mod tests {
     use super::*;
     use keelson_meta::GroupVersionResource;
 
-    /// The authorizers under test never wait.
+    /// Polls once: the authorizers under test are always ready.
     fn now<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());

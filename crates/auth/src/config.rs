@@ -1,16 +1,16 @@
-//! [`Fields`]: reads configuration files strictly. A field that nobody knows, or of another type, is an error.
+//! [`Fields`]: strict parsing of configuration files. Unknown fields and wrong types are errors.
 
 use keelson_meta::{Map, Value};
 use std::cell::RefCell;
 
-/// Errors that are told of one file.
+/// Maximum errors that are reported for one file.
 const ERRORS_MAX: usize = 100;
 
 /// The errors of a file.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(RefCell<Vec<String>>);
+pub(crate) struct ConfigErrors(RefCell<Vec<String>>);
 
-impl Faults {
+impl ConfigErrors {
     fn add(&self, fault: String) {
         let mut faults = self.0.borrow_mut();
         if faults.len() < ERRORS_MAX {
@@ -27,22 +27,22 @@ impl Faults {
     }
 }
 
-/// The fields of one object of a file.
+/// The fields of one object in a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'v> {
     map: Option<&'v Map>,
     path: String,
-    faults: &'v Faults,
+    faults: &'v ConfigErrors,
 }
 
 impl<'v> Fields<'v> {
-    /// The fields of the whole file, which must be of this kind.
+    /// Returns the fields of the file's root object, which must have this kind.
     pub fn of_file(
         file: &'v Value,
         kind: &str,
         versions: &[&str],
         known: &[&str],
-        faults: &'v Faults,
+        faults: &'v ConfigErrors,
     ) -> Result<Fields<'v>, String> {
         if file.is_null() {
             return Err("empty config data".to_owned());
@@ -61,7 +61,12 @@ impl<'v> Fields<'v> {
         Ok(Fields::new(Some(file), String::new(), &known, faults))
     }
 
-    fn new(value: Option<&'v Value>, path: String, known: &[&str], faults: &'v Faults) -> Self {
+    fn new(
+        value: Option<&'v Value>,
+        path: String,
+        known: &[&str],
+        faults: &'v ConfigErrors,
+    ) -> Self {
         let map = match value {
             None | Some(Value::Null) => None,
             Some(Value::Object(map)) => Some(map),
@@ -79,7 +84,7 @@ impl<'v> Fields<'v> {
         fields
     }
 
-    /// Whether the object is there.
+    /// Returns whether the object is present.
     pub fn is_there(&self) -> bool {
         self.map.is_some()
     }
@@ -97,12 +102,12 @@ impl<'v> Fields<'v> {
         self.faults.add(format!("{path}: expected {wanted}, got {found}"));
     }
 
-    /// A text; empty where there is none.
+    /// Returns a string; empty when it is absent.
     pub fn text(&self, name: &str) -> String {
         self.optional_text(name).unwrap_or_default()
     }
 
-    /// A text that may be absent.
+    /// Returns an optional string.
     pub fn optional_text(&self, name: &str) -> Option<String> {
         let value = self.get(name)?;
         if value.as_str().is_none() {
@@ -111,12 +116,12 @@ impl<'v> Fields<'v> {
         value.as_str().map(str::to_owned)
     }
 
-    /// A truth; absent is false.
+    /// Returns a boolean; absent is false.
     pub fn flag(&self, name: &str) -> bool {
         self.flag_or(name, false)
     }
 
-    /// A truth that may be absent.
+    /// Returns a boolean with a default.
     pub fn flag_or(&self, name: &str, default: bool) -> bool {
         let Some(value) = self.get(name) else { return default };
         if value.as_bool().is_none() {
@@ -125,7 +130,7 @@ impl<'v> Fields<'v> {
         value.as_bool().unwrap_or(default)
     }
 
-    /// A list of texts.
+    /// Returns a list of strings.
     pub fn texts(&self, name: &str) -> Vec<String> {
         let text = |item: &Value| {
             if item.as_str().is_none() {
@@ -136,12 +141,12 @@ impl<'v> Fields<'v> {
         self.items(name).iter().map(text).collect()
     }
 
-    /// An object within.
+    /// Returns a nested object.
     pub fn object(&self, name: &str, known: &[&str]) -> Fields<'v> {
         Fields::new(self.get(name), self.path_of(name), known, self.faults)
     }
 
-    /// A list of objects.
+    /// Returns a list of objects.
     pub fn objects(&self, name: &str, known: &[&str]) -> Vec<Fields<'v>> {
         let path = self.path_of(name);
         let one = |(at, item): (usize, &'v Value)| {

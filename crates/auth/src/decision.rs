@@ -1,4 +1,4 @@
-//! [`Decision`]: what an authorizer answers, and why.
+//! [`Decision`]: the decision of an authorizer and its reason.
 
 use crate::grant::Grant;
 use keelson_meta::Failure;
@@ -7,32 +7,32 @@ use std::fmt;
 /// The opinion of an authorizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Yes. No further authorizer is asked.
+    /// Allowed. No further authorizer is called.
     Allow,
-    /// No, whatever other authorizers say.
+    /// Denied, whatever other authorizers decide.
     Deny,
-    /// Others decide; when none allows it, it is forbidden.
+    /// The next authorizer decides; if none allows, the request is forbidden.
     NoOpinion,
 }
 
 /// The decision of an authorizer, with its reason.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// Yes, no, or no opinion.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why.
+    /// The reason.
     pub reason: AuthorizationReason,
-    /// What went wrong while deciding. Never a yes by itself.
+    /// An error of the evaluation. Does not change the outcome.
     pub error: Option<Failure>,
 }
 
-/// Why an authorizer decided so. Put into words only when somebody reads it.
+/// The reason of a decision. Formatted only on demand.
 #[derive(Clone, Debug, Default)]
 pub enum AuthorizationReason {
-    /// Nothing to say.
+    /// No reason.
     #[default]
     Empty,
-    /// In words.
+    /// A text.
     Text(String),
     /// A role binding of RBAC.
     Rbac(Grant),
@@ -49,12 +49,12 @@ impl fmt::Display for AuthorizationReason {
 }
 
 impl Decision {
-    /// Allowed, for a reason.
+    /// Returns an allow with a reason.
     pub fn allow(reason: AuthorizationReason) -> Decision {
         Decision { outcome: Outcome::Allow, reason, error: None }
     }
 
-    /// No opinion, for a reason in words, which may be empty.
+    /// Returns no opinion with a reason, which may be empty.
     pub fn no_opinion(reason: String) -> Decision {
         let reason = match reason.is_empty() {
             true => AuthorizationReason::Empty,
@@ -63,12 +63,12 @@ impl Decision {
         Decision { outcome: Outcome::NoOpinion, reason, error: None }
     }
 
-    /// No opinion, because it could not be found out.
+    /// Returns no opinion because of an error.
     pub fn failed(error: Failure) -> Decision {
         Decision { error: Some(error), ..Decision::no_opinion(String::new()) }
     }
 
-    /// Whether it is a yes.
+    /// Returns whether the outcome is `Allow`.
     pub fn is_allowed(&self) -> bool {
         self.outcome == Outcome::Allow
     }

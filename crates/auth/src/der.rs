@@ -1,4 +1,4 @@
-//! The little of DER that keys are made of.
+//! A minimal DER reader and writer, as keys and certificates need it.
 
 /// Tags of DER.
 pub const SEQUENCE: u8 = 0x30;
@@ -17,7 +17,7 @@ pub const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 pub const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
 pub const P521: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x23];
 
-/// A DER value: tag, length, content.
+/// Encodes a DER value: tag, length, content.
 pub fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     match content.len() {
@@ -33,12 +33,12 @@ pub fn wrap(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Several values in a row.
+/// Concatenates values.
 pub fn concat(values: &[Vec<u8>]) -> Vec<u8> {
     values.concat()
 }
 
-/// The tag and content of the first value, and what follows it.
+/// Returns tag and content of the first value, and the rest.
 pub fn read(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -53,7 +53,7 @@ pub fn read(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, rest.get(..length)?, rest.get(length..)?))
 }
 
-/// The content of a value that must have this tag, and what follows it.
+/// Returns the content of a value that must have this tag, and the rest.
 pub fn expect(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     read(bytes).filter(|(found, ..)| *found == tag).map(|(_, content, rest)| (content, rest))
 }

@@ -1,21 +1,21 @@
-//! [`FrontProxy`]: users that an authenticating proxy names in headers (`--requestheader-*`).
+//! [`FrontProxy`]: users in the headers of an authenticating proxy (`--requestheader-*`).
 
 use crate::User;
 use crate::in_authenticated_group;
 use keelson_meta::{Failure, Status, Str};
 use percent_encoding::percent_decode_str;
 
-/// Which headers of a proxy name a user. Who is such a proxy is decided by its client certificate, which
-/// must be verified before [`FrontProxy::user`] is called.
+/// The headers in which a proxy names a user. The proxy's client certificate must be verified
+/// before [`FrontProxy::user`] is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrontProxy {
-    /// `--requestheader-allowed-names`: common names of certificates that count; empty: all do.
+    /// `--requestheader-allowed-names`: accepted common names; empty: all.
     pub allowed_names: Vec<String>,
-    /// `--requestheader-username-headers`; the first that is not empty counts.
+    /// `--requestheader-username-headers`; the first non-empty one is used.
     pub username_headers: Vec<String>,
     /// `--requestheader-uid-headers`.
     pub uid_headers: Vec<String>,
-    /// `--requestheader-group-headers`; all of their values count.
+    /// `--requestheader-group-headers`; all values are used.
     pub group_headers: Vec<String>,
     /// `--requestheader-extra-headers-prefix`.
     pub extra_header_prefixes: Vec<String>,
@@ -24,13 +24,13 @@ pub struct FrontProxy {
 /// A header: its name in lower case, and its value.
 pub type Header<'h> = (&'h str, &'h [u8]);
 
-/// The headers of a proxy that follow upstream's conventions, whatever the flags say.
+/// The default headers of upstream.
 const STANDARD_HEADERS: [&str; 3] = ["x-remote-user", "x-remote-uid", "x-remote-group"];
 const STANDARD_EXTRA_PREFIX: &str = "x-remote-extra-";
 
 impl FrontProxy {
-    /// The user that the headers name; `None`: they name nobody. Names of headers are in lower case.
-    /// A header that counts and is not UTF-8 is 401.
+    /// Returns the user in the headers; `None` without a user name. Header names are in lower case.
+    /// A header that is not UTF-8 is a 401.
     pub fn user(&self, headers: &[Header<'_>]) -> Result<Option<User>, Failure> {
         let name = first_value(headers, &self.username_headers)?;
         if name.is_empty() {
@@ -66,7 +66,7 @@ impl FrontProxy {
         Ok(extra)
     }
 
-    /// Whether a header, whose name is in lower case, is one in which a proxy names a user.
+    /// Returns whether a header (in lower case) is one of the user headers.
     pub fn reads(&self, header: &str) -> bool {
         let mut names = self
             .username_headers
@@ -78,14 +78,13 @@ impl FrontProxy {
             || self.extra_header_prefixes.iter().any(|p| strip_prefix(header, p).is_some())
     }
 
-    /// Whether a header, whose name is in lower case, is one of those that proxies name users in by
-    /// convention.
+    /// Returns whether a header (in lower case) is one of the default user headers.
     pub fn is_standard_header(header: &str) -> bool {
         STANDARD_HEADERS.contains(&header) || header.starts_with(STANDARD_EXTRA_PREFIX)
     }
 }
 
-/// The first value of the first of these headers whose first value is not empty.
+/// Returns the first value of the first header whose first value is not empty.
 fn first_value(headers: &[Header<'_>], wanted: &[String]) -> Result<Str, Failure> {
     for wanted in wanted {
         let mut of_name = headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
@@ -106,7 +105,7 @@ fn strip_prefix<'h>(header: &'h str, prefix: &str) -> Option<&'h str> {
     start.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
-/// A key with its escapes resolved; one that is not escaped well is taken as it stands.
+/// Decodes percent escapes in a key; returns the key unchanged if they are invalid.
 fn unescaped(key: &str) -> Result<Str, Failure> {
     let bytes = key.as_bytes();
     let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);

@@ -1,4 +1,4 @@
-//! [`Grant`]: a role bound to a subject, which is why RBAC allows something.
+//! [`Grant`]: a role bound to a subject, the reason of an RBAC decision.
 
 use keelson_meta::status::quote;
 use keelson_meta::{Object, Str};
@@ -21,7 +21,7 @@ pub struct Binding {
 /// The reference of a binding to its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleRef {
-    /// Which kind of role; `Err`: a kind that there is not.
+    /// The kind of role; `Err`: an unknown kind.
     pub kind: Result<RoleKind, Str>,
     /// Name.
     pub name: Str,
@@ -41,7 +41,7 @@ pub enum RoleKind {
 pub struct Subject {
     /// Kind.
     pub kind: SubjectKind,
-    /// Namespace of a service account; empty is that of the binding.
+    /// Namespace of a service account; empty: that of the binding.
     pub namespace: Str,
     /// Name.
     pub name: Str,
@@ -65,7 +65,7 @@ pub struct Grant {
 }
 
 impl SubjectKind {
-    /// As it stands in a binding.
+    /// Returns the name of the kind in a binding.
     pub fn name(self) -> &'static str {
         match self {
             SubjectKind::User => "User",
@@ -76,7 +76,7 @@ impl SubjectKind {
 }
 
 impl RoleRef {
-    /// The `roleRef` of a binding.
+    /// Reads the `roleRef` of a binding.
     pub fn of(binding: &Object) -> RoleRef {
         let kind = match binding.str_at(&["roleRef", "kind"]) {
             "Role" => Ok(RoleKind::Role),
@@ -86,7 +86,7 @@ impl RoleRef {
         RoleRef { kind, name: binding.str_at(&["roleRef", "name"]).into() }
     }
 
-    /// The kind as it stands in a binding.
+    /// Returns the kind as the binding has it.
     pub fn kind_name(&self) -> &str {
         match &self.kind {
             Ok(RoleKind::Role) => "Role",
@@ -97,12 +97,12 @@ impl RoleRef {
 }
 
 impl Grant {
-    /// The binding.
+    /// Returns the binding.
     pub fn binding(&self) -> &Binding {
         &self.binding
     }
 
-    /// The subject of the binding.
+    /// Returns the subject.
     pub fn subject(&self) -> &Subject {
         &self.binding.subjects[self.subject]
     }

@@ -1,8 +1,8 @@
-//! Values of `serde_json`: as the values that expressions read, and in the words of Go.
+//! Conversion of `serde_json` values for expressions, and Go's type names.
 
 use keelson_meta::{Str, Value};
 
-/// The same value.
+/// Converts a value.
 pub(crate) fn to_value(value: &serde_json::Value) -> Value {
     match value {
         serde_json::Value::Null => Value::Null,
@@ -20,7 +20,7 @@ pub(crate) fn to_value(value: &serde_json::Value) -> Value {
     }
 }
 
-/// A kind of value as Go's decoder of JSON calls it.
+/// Returns Go's name of a JSON type.
 pub(crate) fn kind_of(value: &serde_json::Value) -> &'static str {
     match value {
         serde_json::Value::Null => "null",

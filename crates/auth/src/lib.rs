@@ -1,7 +1,7 @@
 //! Authentication ([`Authenticator`], [`User`]) and authorization ([`Authorizer`], [`Permit`]).
 //!
-//! A [`Permit`] has a private constructor: only [`Authorizer::authorize`] makes one, and the registry
-//! serves nothing without it.
+//! Only [`Authorizer::authorize`] creates a [`Permit`] for a request, and the registry serves
+//! nothing without one.
 
 mod abac;
 mod annotations;
@@ -58,7 +58,7 @@ pub const NODES: &str = "system:nodes";
 /// Prefix of the user names of service accounts; namespace and name follow.
 pub const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// A user who was authenticated, in the group of all who were; [`ANONYMOUS`] and members of
+/// Adds an authenticated user to `system:authenticated`; [`ANONYMOUS`] and members of
 /// [`UNAUTHENTICATED`] stay as they are.
 pub(crate) fn in_authenticated_group(user: User) -> User {
     if user.name == ANONYMOUS || user.is_in(UNAUTHENTICATED) {

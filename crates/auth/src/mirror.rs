@@ -1,51 +1,52 @@
-//! [`Mirror`]: an index that is kept from the changes of some resources.
+//! [`Mirror`]: an index of some resources, updated from their changes.
 
 use crate::{Change, Feed, GroupResource, Objects};
 use keelson_meta::{Failure, Status};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-/// The state of a [`Mirror`].
+/// An index that a [`Mirror`] keeps current.
 pub trait Mirrored: Default {
-    /// The resources that it is made of.
+    /// The resources of the index.
     const RESOURCES: &'static [GroupResource];
 
-    /// Takes in a change of `RESOURCES[resource]`.
+    /// Applies a change of `RESOURCES[resource]`.
     fn apply(&mut self, resource: usize, change: Change);
 }
 
-/// An index that takes in all that was written before it is read. Changes are taken in by whoever asks.
+/// An index that is brought up to date before each read, by the reader.
 #[derive(Default)]
 pub struct Mirror<I> {
     index: RwLock<I>,
-    /// The revision up to which `index` has taken changes in.
+    /// The revision up to which changes were applied to `index`.
     seen: AtomicU64,
     feed: Mutex<Option<Box<dyn Feed>>>,
     objects: OnceLock<Arc<dyn Objects>>,
 }
 
 impl<I: Mirrored> Mirror<I> {
-    /// Lets it follow its resources. Before this it cannot be read.
+    /// Starts following the resources. Before this, reads fail.
     pub fn attach(&self, objects: Arc<dyn Objects>) {
         *self.feed() = Some(objects.follow(I::RESOURCES));
         let _ = self.objects.set(objects);
     }
 
-    /// Takes in all that was written before the call. Until this succeeds nothing may be decided by it.
+    /// Applies everything that was written before the call. If this fails, the index must not be
+    /// used.
     pub async fn current(&self) -> Result<(), Failure> {
         let Some(objects) = self.objects.get() else { return Err(not_loaded()) };
         if let Some(lag) = objects.lag() {
             lag.await?;
         }
-        self.take_in(objects.revision())
+        self.catch_up(objects.revision())
     }
 
-    /// The index as it is, for reads after [`Mirror::current`].
+    /// Returns the index, for reads after [`Mirror::current`].
     pub fn index(&self) -> RwLockReadGuard<'_, I> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_in(&self, revision: u64) -> Result<(), Failure> {
+    fn catch_up(&self, revision: u64) -> Result<(), Failure> {
         if self.seen.load(Ordering::Acquire) >= revision && revision != 0 {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! The Node authorizer: what a kubelet needs of the objects that the pods on its node refer to, and its own
-//! Node, Lease and CSINode.
+//! The Node authorizer: grants kubelets access to their own Node, Lease and CSINode, and to the
+//! objects that the pods on their node refer to.
 
 mod graph;
 
@@ -17,17 +17,17 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// The Node authorizer.
 pub struct NodeAuthorizer {
-    /// Rules for every node, whichever the objects: those of `system:node`.
+    /// The rules of `system:node`, for all nodes and objects.
     rules: Vec<Rule>,
     graph: Mirror<Graph>,
 }
 
-/// The name of the node that a user is; `None` when it is none. Of a node without a name it is empty.
+/// Returns the node name of a user; `None` if the user is not a node. May be empty.
 pub fn node_name(user: &User) -> Option<&str> {
     user.name.strip_prefix(USER_PREFIX).filter(|_| user.is_in(NODES))
 }
 
-/// An answer of the authorizer: allowed, or why it has no opinion.
+/// Allowed, or why there is no opinion.
 type Answer = Result<(), String>;
 
 fn refuse(why: &str) -> Answer {
@@ -35,17 +35,17 @@ fn refuse(why: &str) -> Answer {
 }
 
 impl NodeAuthorizer {
-    /// With the rules of `system:node`.
+    /// Returns an authorizer with the rules of `system:node`.
     pub fn new(rules: Vec<Rule>) -> NodeAuthorizer {
         NodeAuthorizer { rules, graph: Mirror::default() }
     }
 
-    /// Lets it follow pods, and what leads from them to other objects.
+    /// Starts following pods and the objects that they refer to.
     pub fn attach(&self, objects: Arc<dyn Objects>) {
         self.graph.attach(objects);
     }
 
-    /// Decides for nodes; of others it has no opinion.
+    /// Decides for nodes; no opinion on other users.
     pub async fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
         let Some(node) = node_name(user) else { return Decision::no_opinion(String::new()) };
         if node.is_empty() {
@@ -70,7 +70,7 @@ impl NodeAuthorizer {
                 ("", "configmaps") => return self.read(node, Vertex::ConfigMap, attributes),
                 ("", "persistentvolumeclaims") if attributes.subresource == "status" => {
                     return match attributes.verb.as_str() {
-                        "update" | "patch" => self.related(node, Vertex::Claim, attributes),
+                        "update" | "patch" => self.has_path(node, Vertex::Claim, attributes),
                         _ => refuse("can only get/update/patch this type"),
                     };
                 }
@@ -97,12 +97,17 @@ impl NodeAuthorizer {
         }
     }
 
-    /// Whether something leads from the object to a pod on the node.
-    fn related(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
+    /// Allows access if the graph has a path from the object to a pod on the node.
+    fn has_path(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
         if attributes.name.is_empty() {
             return refuse("No Object name found");
         }
-        match self.graph.index().leads_to(vertex, &attributes.namespace, &attributes.name, node) {
+        match self.graph.index().has_path_to_node(
+            vertex,
+            &attributes.namespace,
+            &attributes.name,
+            node,
+        ) {
             true => Ok(()),
             false => Err(format!("no relationship found between node '{node}' and this object")),
         }
@@ -115,7 +120,7 @@ impl NodeAuthorizer {
         if !attributes.subresource.is_empty() {
             return refuse("cannot get subresource");
         }
-        self.related(node, vertex, attributes)
+        self.has_path(node, vertex, attributes)
     }
 
     fn read(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
@@ -128,10 +133,10 @@ impl NodeAuthorizer {
         if attributes.namespace.is_empty() {
             return refuse("can only read namespaced object of this type");
         }
-        self.related(node, vertex, attributes)
+        self.has_path(node, vertex, attributes)
     }
 
-    /// A kubelet reads the service accounts of its pods, and asks for their tokens.
+    /// Kubelets read the service accounts of their pods and request their tokens.
     fn service_account(&self, node: &str, attributes: &Attributes) -> Answer {
         if attributes.verb == "get" && attributes.subresource.is_empty() {
             return self.read(node, Vertex::ServiceAccount, attributes);
@@ -142,7 +147,7 @@ impl NodeAuthorizer {
         if attributes.subresource != "token" {
             return refuse("can only create token subresource of serviceaccount");
         }
-        self.related(node, Vertex::ServiceAccount, attributes)
+        self.has_path(node, Vertex::ServiceAccount, attributes)
     }
 
     fn slice(&self, node: &str, attributes: &Attributes) -> Answer {
@@ -150,9 +155,9 @@ impl NodeAuthorizer {
             return refuse("cannot authorize ResourceSlice subresources");
         }
         match attributes.verb.as_str() {
-            // Whose it is, NodeRestriction looks at.
+            // NodeRestriction checks the owner.
             "create" => Ok(()),
-            "get" | "update" | "patch" | "delete" => self.related(node, Vertex::Slice, attributes),
+            "get" | "update" | "patch" | "delete" => self.has_path(node, Vertex::Slice, attributes),
             "watch" | "list" | "deletecollection" => {
                 match attributes.required_field("spec.nodeName") == Some(node) {
                     true => Ok(()),
@@ -179,9 +184,9 @@ impl NodeAuthorizer {
                 if attributes.name.is_empty() {
                     return refuse("can only list/watch pods with spec.nodeName field selector");
                 }
-                self.related(node, Vertex::Pod, attributes)
+                self.has_path(node, Vertex::Pod, attributes)
             }
-            // Whose they are, NodeRestriction looks at.
+            // NodeRestriction checks the node.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Ok(())
             }
@@ -190,7 +195,7 @@ impl NodeAuthorizer {
     }
 }
 
-/// Whether the answer depends on what other objects refer to.
+/// Returns whether the decision depends on references between objects.
 fn needs_graph(attributes: &Attributes) -> bool {
     !matches!(
         (&*attributes.gvr.group, &*attributes.gvr.resource),
@@ -202,7 +207,7 @@ fn needs_graph(attributes: &Attributes) -> bool {
 
 fn own_node(node: &str, attributes: &Attributes) -> Answer {
     match (attributes.subresource.as_str(), attributes.verb.as_str()) {
-        // Whose it is, NodeRestriction looks at.
+        // NodeRestriction checks the name.
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
         ("", "get" | "list" | "watch") => match attributes.name.as_str() {
             name if name == node => Ok(()),
@@ -221,7 +226,7 @@ fn lease(node: &str, attributes: &Attributes) -> Answer {
         let namespace = quote(LEASE_NAMESPACE);
         return Err(format!("can only access leases in the {namespace} system namespace"));
     }
-    // The name of a new lease is not known yet; NodeRestriction looks at it.
+    // The name of a new lease is not known yet; NodeRestriction checks it.
     if attributes.verb != "create" && attributes.name != node {
         return refuse("can only access node lease with the same name as the requesting node");
     }

@@ -1,4 +1,4 @@
-//! Objects that authorizers and authenticators read; implemented by the registry.
+//! Access to stored objects for authorizers and authenticators; implemented by the registry.
 
 use keelson_meta::{Failure, Object, Str};
 use std::pin::Pin;
@@ -6,27 +6,28 @@ use std::pin::Pin;
 /// Group and resource.
 pub type GroupResource = (&'static str, &'static str);
 
-/// A future in a box, for what is done seldom.
+/// A boxed future, for rare calls.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The stored objects, as the watch cache has them.
+/// The stored objects, as in the watch cache.
 pub trait Objects: Send + Sync {
-    /// Grows with every write that can be read.
+    /// Returns a revision that increases with every readable write.
     fn revision(&self) -> u64;
 
-    /// Waits until every write that this process has acknowledged can be read; `None`: it already can.
+    /// Waits until every write that this process acknowledged is readable; `None`: it already is.
     fn lag(&self) -> Option<BoxFuture<Result<(), Failure>>>;
 
-    /// Waits for everything that is stored, by whomever.
+    /// Waits until everything in the store is readable, including writes of other processes.
     fn latest(&self) -> BoxFuture<Result<(), Failure>>;
 
-    /// Follows the objects of some resources. The first [`Feed::take`] gives all of them.
+    /// Follows some resources. The first [`Feed::take`] returns all their objects.
     fn follow(&self, resources: &'static [GroupResource]) -> Box<dyn Feed>;
 
-    /// The revision at which an object was written last; `None` when it is not there or cannot be read.
+    /// Returns the revision of an object's last write; `None` when it does not exist or cannot be
+    /// read.
     fn modified(&self, resource: GroupResource, namespace: &str, name: &str) -> Option<u64>;
 
-    /// One object, in its storage version.
+    /// Returns an object in its storage version.
     fn get(
         &self,
         resource: GroupResource,
@@ -34,7 +35,7 @@ pub trait Objects: Send + Sync {
         name: &str,
     ) -> Result<Option<Object>, Failure>;
 
-    /// The objects of a namespace that have a label, in their storage version.
+    /// Returns the objects of a namespace with a label, in their storage version.
     fn labelled(
         &self,
         resource: GroupResource,
@@ -45,19 +46,19 @@ pub trait Objects: Send + Sync {
 
 /// The changes of some resources, in order within each.
 pub trait Feed: Send {
-    /// Appends the changes since the last call, each with the index of its resource. An error means that
-    /// changes may be missing.
+    /// Appends the changes since the last call, each with the index of its resource. After an
+    /// error, changes may be missing.
     fn take(&mut self, out: &mut Vec<(usize, Change)>) -> Result<(), Failure>;
 }
 
-/// A change of a resource that is followed.
+/// A change of a followed resource.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// All objects of the resource are to be forgotten; those that there are follow.
+    /// Drop all objects of the resource; the existing ones follow.
     Reset,
-    /// An object is new or has changed.
+    /// An object was created or updated.
     Put(Object),
-    /// An object is gone, or cannot be read any more.
+    /// An object was deleted or became unreadable.
     Gone {
         /// Its namespace, or empty.
         namespace: Str,

@@ -1,8 +1,8 @@
-//! OpenID Connect: tokens of other issuers than this server (`--oidc-*`, `--authentication-config`).
+//! OpenID Connect: tokens of other issuers (`--oidc-*`, `--authentication-config`).
 //!
-//! [`JwtConfig`] says which issuers there are and what of a token names the user; [`JwtAuthenticators`]
-//! verifies tokens with the keys that an issuer publishes. Only asymmetric signatures count: `none` and
-//! HMAC are never tried.
+//! [`JwtConfig`] configures an issuer and the mapping of claims to users; [`JwtAuthenticators`]
+//! verifies tokens with the published keys. Only asymmetric signatures are accepted, never `none`
+//! or HMAC.
 
 mod claims;
 mod config;
@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// How long a verified token is cached, in seconds (as in kube-apiserver).
 const VERIFIED_SECONDS: i64 = 10;
-/// Verified tokens that are remembered.
+/// Maximum cached tokens.
 const VERIFIED_TOKENS_MAX: usize = 4096;
 
 /// Authenticates the tokens of several issuers.
@@ -54,7 +54,8 @@ impl std::fmt::Debug for JwtAuthenticators {
 }
 
 impl JwtAuthenticators {
-    /// Authenticators of a valid configuration. Begins to fetch the keys of the issuers.
+    /// Creates the authenticators of a validated configuration and starts to fetch the issuers'
+    /// keys.
     pub fn new(
         configs: Vec<JwtConfig>,
         algorithms: &[JoseAlgorithm],
@@ -69,7 +70,7 @@ impl JwtAuthenticators {
         Ok(JwtAuthenticators { issuers: issuers.collect(), verified: Mutex::default() })
     }
 
-    /// The user of a token; `None`: it is of no issuer that is known here.
+    /// Returns the user of a token; `None` if no configured issuer issued it.
     pub(crate) async fn authenticate(
         &self,
         token: &Token<'_>,
@@ -135,7 +136,7 @@ impl JwtAuthenticator {
         let mut keys = self.provider.keys();
         if !signed.is_signed(&keys) {
             let unsigned = |why: String| failed(format!("failed to verify signature: {why}"));
-            // The issuer may have new keys.
+            // The issuer may have rotated its keys.
             keys = self.provider.newer_keys(&keys).await.map_err(unsigned)?;
             if !signed.is_signed(&keys) {
                 return Err(unsigned("failed to verify id token signature".to_owned()));

@@ -1,4 +1,4 @@
-//! [`Permit`]: the proof that a user may do what it asks for.
+//! [`Permit`]: proof of an authorization.
 
 use crate::{Annotations, Attributes, MASTERS, User};
 use keelson_meta::{GroupVersionResource, Str};
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Proof that a user may do what the attributes say. Only an [`Authorizer`](crate::Authorizer) makes one,
-/// beside [`Permit::internal`].
+/// Proof that a user may do what the attributes say. Only an [`Authorizer`](crate::Authorizer) and
+/// [`Permit::internal`] create one.
 #[derive(Clone, Debug)]
 pub struct Permit {
     user: User,
-    /// The attributes that were authorized; `None` for the server itself, which may do everything.
+    /// The authorized attributes; `None` for the server itself, which may do everything.
     attributes: Option<Attributes>,
-    /// The request's audit annotations; `None` when nobody reads them.
+    /// The request's audit annotations; `None` without auditing.
     annotations: Option<Arc<Annotations>>,
     webhooks_took: Waited,
 }
 
-/// Nanoseconds that a request waited for webhooks. A copy goes on from there by itself.
+/// Nanoseconds that a request waited for webhooks. A clone counts separately from then on.
 #[derive(Debug, Default)]
 struct Waited(AtomicU64);
 
@@ -53,18 +53,18 @@ impl Permit {
         Permit { user, attributes: Some(attributes), annotations, webhooks_took }
     }
 
-    /// The user.
+    /// Returns the user.
     pub fn user(&self) -> &User {
         &self.user
     }
 
-    /// The attributes that were authorized; `None` for a permit of the server itself.
+    /// Returns the authorized attributes; `None` for a permit of the server itself.
     pub fn attributes(&self) -> Option<&Attributes> {
         self.attributes.as_ref()
     }
 
-    /// The permit of the server itself, for what it does on its own account: bootstrap objects and
-    /// controllers. Never derived from a request.
+    /// Returns a permit of the server itself, for bootstrap objects and controllers. Never derived
+    /// from a request.
     pub fn internal(name: &'static str) -> Permit {
         let user = User { name: Str::new_static(name), ..User::default() }.with_group(MASTERS);
         Permit { user, attributes: None, annotations: None, webhooks_took: Waited::default() }
@@ -77,7 +77,7 @@ impl Permit {
         }
     }
 
-    /// The request waited for webhooks of admission.
+    /// Adds time that the request waited for admission webhooks.
     pub fn waited_for_webhooks(&self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         if nanoseconds > 0 {
@@ -85,7 +85,7 @@ impl Permit {
         }
     }
 
-    /// How long the request waited for webhooks of admission.
+    /// Returns how long the request waited for admission webhooks.
     pub fn webhooks_took(&self) -> Duration {
         Duration::from_nanos(self.webhooks_took.0.load(Ordering::Relaxed))
     }
@@ -94,17 +94,17 @@ impl Permit {
         Permit { annotations, ..self }
     }
 
-    /// The audit annotations of the request, when somebody reads them.
+    /// Returns the audit annotations of the request, if it is audited.
     pub(crate) fn annotations(&self) -> Option<&Arc<Annotations>> {
         self.annotations.as_ref()
     }
 
-    /// Whether the permit was given for `action`. A permit for all names covers each name, one for all
-    /// namespaces each namespace; never the reverse.
+    /// Returns whether the permit covers `action`. A permit for all names covers each name, one for
+    /// all namespaces each namespace, never the reverse.
     pub fn covers(&self, action: &Action<'_>) -> bool {
         let Some(given) = &self.attributes else { return true };
         let is_within = |given: &str, asked: &str| given.is_empty() || given == asked;
-        // A request for a namespace object is authorized as one inside of that namespace.
+        // A request for a Namespace object is authorized as one in that namespace.
         let namespace = if action.gvr.group.is_empty() && action.gvr.resource == "namespaces" {
             action.name
         } else {

@@ -1,5 +1,4 @@
-//! Role-based access control: [`Rbac`] decides by an index of roles and bindings that is kept from their
-//! watches.
+//! Role-based access control: [`Rbac`] decides by an index of roles and bindings.
 
 mod describe;
 mod escalation;
@@ -19,20 +18,20 @@ use std::sync::{Arc, RwLockReadGuard};
 /// The API group of roles and bindings.
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// The RBAC authorizer. A decision takes in what was written before it was asked, so that a binding counts
-/// as soon as its write was acknowledged.
+/// The RBAC authorizer. A decision sees everything that was written before it, so a binding takes
+/// effect as soon as its write is acknowledged.
 #[derive(Default)]
 pub struct Rbac {
     mirror: Mirror<Index>,
 }
 
 impl Rbac {
-    /// Lets it read roles and bindings.
+    /// Starts following roles and bindings.
     pub fn attach(&self, objects: Arc<dyn Objects>) {
         self.mirror.attach(objects);
     }
 
-    /// Whether a rule of a role that is bound to the user allows it.
+    /// Returns `Allow` if a rule of a role that is bound to the user allows the request.
     pub async fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
         match self.current().await {
             Ok(()) => self.index().decide(user, attributes),
@@ -40,12 +39,13 @@ impl Rbac {
         }
     }
 
-    /// Takes in all that was written before the call. Until this succeeds nothing may be decided.
+    /// Applies everything that was written before the call. If this fails, no decision must be
+    /// made.
     pub async fn current(&self) -> Result<(), Failure> {
         self.mirror.current().await
     }
 
-    /// The index as it is, for reads after [`Rbac::current`].
+    /// Returns the index, for reads after [`Rbac::current`].
     pub fn index(&self) -> RwLockReadGuard<'_, Index> {
         self.mirror.index()
     }
@@ -63,8 +63,8 @@ impl Mirrored for Index {
         let is_role = resource < 2;
         let is_cluster = resource.is_multiple_of(2);
         match (change, is_role) {
-            (Change::Reset, true) => self.forget_roles(is_cluster),
-            (Change::Reset, false) => self.forget_bindings(is_cluster),
+            (Change::Reset, true) => self.remove_all_roles(is_cluster),
+            (Change::Reset, false) => self.remove_all_bindings(is_cluster),
             (Change::Put(role), true) => self.put_role(&role),
             (Change::Put(binding), false) => self.put_binding(&binding),
             (Change::Gone { namespace, name }, true) => self.remove_role(&namespace, &name),
@@ -73,7 +73,7 @@ impl Mirrored for Index {
     }
 }
 
-/// Several errors in one, each once: `[a, b]`; none is empty.
+/// Joins errors without duplicates: `[a, b]`; empty if there are none.
 pub fn aggregate(errors: &[String]) -> String {
     let mut seen = SmallSet::new();
     let distinct: Vec<&str> =

@@ -1,4 +1,4 @@
-//! [`RemoteTokens`]: bearer tokens that others issue or know: OpenID Connect and webhooks.
+//! [`RemoteTokens`]: bearer tokens of OpenID Connect issuers and webhooks.
 
 use crate::User;
 use crate::oidc::JwtAuthenticators;
@@ -7,7 +7,7 @@ use crate::webhook::WebhookTokens;
 use keelson_meta::{Str, Timestamp};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The issuers that count now; they may be replaced while the server runs.
+/// The current issuers, which may be replaced while the server runs.
 #[derive(Debug, Default)]
 pub struct JwtSlot(RwLock<Option<Arc<JwtAuthenticators>>>);
 
@@ -31,20 +31,20 @@ pub struct RemoteTokens {
     pub webhook: Option<WebhookTokens>,
 }
 
-/// The user of a token.
+/// The user of a token and its audiences.
 pub(crate) enum Found {
-    /// The issuer names no audiences: the token is for the API server.
+    /// No audiences: valid for the API server.
     ForApiServer(User),
-    /// For these of the asked audiences.
+    /// Valid for these of the requested audiences.
     For(User, Vec<Str>),
 }
 
 impl RemoteTokens {
-    /// The user of a token; `None`: nobody knows it, or the errors say why it is refused.
+    /// Returns the user of a token; `None` if the token is unknown, or rejected with errors.
     pub(crate) async fn authenticate(
         &self,
         token: &Token<'_>,
-        asked: &[Str],
+        requested: &[Str],
         own: &[Str],
         now: Timestamp,
         errors: &mut Vec<String>,
@@ -56,7 +56,7 @@ impl RemoteTokens {
                 Err(error) => errors.push(error),
             }
         }
-        match self.webhook.as_ref()?.authenticate(token.text, asked, own).await {
+        match self.webhook.as_ref()?.authenticate(token.text, requested, own).await {
             Ok(found) => found.map(|(user, audiences)| Found::For(user, audiences)),
             Err(error) => {
                 errors.push(error);

@@ -1,8 +1,8 @@
 //! Service account tokens: [`ServiceAccountTokens`] signs and verifies them.
 //!
-//! Signature, issuer, audience, times, and that the service account and what the token is bound to still
-//! exist with the same uid, are checked on each request. Only the signature of a token that was seen
-//! before is not verified again.
+//! Each request checks signature, issuer, audience and times, and that the service account and the
+//! bound objects still exist with the same uid. The signature of a token is verified once and then
+//! cached.
 
 mod claims;
 mod external;
@@ -32,16 +32,16 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use subtle::ConstantTimeEq;
 
-/// Clocks may differ by this much; also how long deleted objects still count (as in kube-apiserver).
+/// Allowed clock difference; also how long deleted objects still count (as in kube-apiserver).
 const LEEWAY_SECONDS: i64 = 60;
-/// Tokens whose signatures are remembered, in each of two generations.
-const SEEN_TOKENS_MAX: usize = 4096;
+/// Maximum cached tokens in each of two generations.
+const VERIFIED_TOKENS_MAX: usize = 4096;
 
-/// The accounts: each is a user.
+/// The resource of service accounts.
 pub const ACCOUNTS: GroupResource = ("", "serviceaccounts");
 const SECRETS: GroupResource = ("", "secrets");
 const PODS: GroupResource = ("", "pods");
-/// Nodes: the kubelet of each is a user.
+/// The resource of nodes.
 pub const NODES: GroupResource = ("", "nodes");
 
 /// Lifetime of extended tokens, unless an external signer allows less.
@@ -52,7 +52,7 @@ pub const EXTENDED_SECONDS_DEFAULT: i64 = 365 * 24 * 60 * 60;
 pub struct ServiceAccountOptions {
     /// `--service-account-issuer`: the first signs, all are accepted.
     pub issuers: Vec<String>,
-    /// `--api-audiences`; whom tokens are for that name nobody.
+    /// `--api-audiences`; the audiences of tokens without any.
     pub audiences: Vec<Str>,
     /// `--service-account-max-token-expiration`, in seconds.
     pub expiration_seconds_max: Option<i64>,
@@ -66,12 +66,12 @@ pub struct ServiceAccountOptions {
     pub jwks_uri: Option<String>,
 }
 
-/// The keys of tokens; they may be replaced while the server runs.
+/// The keys for tokens, which may be replaced while the server runs.
 #[derive(Debug, Default)]
 pub struct TokenKeys {
-    /// The key that signs; without one no token is issued.
+    /// The signing key; without one, no tokens are issued.
     pub signing: Option<Arc<SigningKey>>,
-    /// The keys that verify.
+    /// The verification keys.
     pub verifying: Vec<VerifyingKey>,
 }
 
@@ -79,11 +79,11 @@ pub struct TokenKeys {
 pub struct ServiceAccountTokens {
     options: ServiceAccountOptions,
     keys: RwLock<Arc<TokenKeys>>,
-    /// Signs, and names the keys, in the place of an own key.
+    /// The external signer, which replaces the own key.
     external: Option<External>,
     legacy_uses: LegacyUses,
     objects: OnceLock<Arc<dyn Objects>>,
-    seen: Mutex<Seen>,
+    verified_tokens: Mutex<VerifiedTokens>,
 }
 
 impl std::fmt::Debug for ServiceAccountTokens {
@@ -92,31 +92,31 @@ impl std::fmt::Debug for ServiceAccountTokens {
     }
 }
 
-/// Tokens whose signature was verified. The older half is forgotten when there are many.
+/// Tokens with verified signatures. When the cache is full, the older half is dropped.
 #[derive(Default)]
-struct Seen {
+struct VerifiedTokens {
     new: HashMap<SignatureEnd, Arc<Verified>, foldhash::fast::RandomState>,
     old: HashMap<SignatureEnd, Arc<Verified>, foldhash::fast::RandomState>,
-    /// Grows when the keys are replaced, by which these were verified.
+    /// Incremented when the keys are replaced, to drop tokens of the old keys.
     generation: u64,
 }
 
-/// The versions of the objects that must exist for a token.
+/// The revisions of the objects that a token depends on.
 type Versions = SmallVec<[u64; 4]>;
 
-/// A token whose signature is right.
+/// A token with a verified signature.
 #[derive(Debug)]
 struct Verified {
     token: Box<str>,
     claims: Claims,
     user: User,
-    /// The versions of the objects for which [`ServiceAccountTokens::check_objects`] passed.
+    /// The revisions for which [`ServiceAccountTokens::check_objects`] succeeded.
     checked: Mutex<Versions>,
-    /// [`Objects::revision`] for which it passed last; 0: none.
+    /// The [`Objects::revision`] of the last success; 0: none.
     checked_at: AtomicU64,
-    /// The day, counted from 1970, on which the use of a legacy token was taken in last.
+    /// The day, since 1970, on which the use of a legacy token was recorded last.
     used: AtomicI64,
-    /// Whether it stands in a Secret that was made for its account, as of the versions in `checked`.
+    /// Whether its Secret was generated for the account, as of the revisions in `checked`.
     is_auto_generated: AtomicBool,
 }
 
@@ -131,7 +131,7 @@ impl Verified {
 pub struct KnownToken {
     /// The user.
     pub user: User,
-    /// For which of the asked audiences it is.
+    /// The requested audiences for which the token is valid.
     pub audiences: Vec<Str>,
     /// A Warning header for the client.
     pub warning: Option<&'static str>,
@@ -140,11 +140,11 @@ pub struct KnownToken {
 const AUTO_GENERATED_WARNING: &str = "Use tokens from the TokenRequest API or manually created \
      secret-based tokens instead of auto-generated secret-based tokens.";
 
-/// Why a token of a known issuer is refused.
+/// Why a token of a known issuer is rejected.
 pub type TokenError = String;
 
 impl ServiceAccountTokens {
-    /// Tokens by these rules. Until [`ServiceAccountTokens::attach`] none is accepted.
+    /// Returns an authenticator. It accepts no token until [`ServiceAccountTokens::attach`].
     pub fn new(options: ServiceAccountOptions, keys: TokenKeys) -> ServiceAccountTokens {
         ServiceAccountTokens {
             options,
@@ -152,60 +152,61 @@ impl ServiceAccountTokens {
             external: None,
             legacy_uses: LegacyUses::default(),
             objects: OnceLock::new(),
-            seen: Mutex::default(),
+            verified_tokens: Mutex::default(),
         }
     }
 
-    /// Replaces the keys from the next token on; what only the old ones signed does not count any more.
+    /// Replaces the keys from the next token on; tokens of removed keys become invalid.
     pub fn set_keys(&self, keys: TokenKeys) {
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        *seen = Seen { generation: seen.generation + 1, ..Seen::default() };
+        let mut tokens = self.verified_tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        *tokens = VerifiedTokens { generation: tokens.generation + 1, ..VerifiedTokens::default() };
     }
 
-    /// The keys as they are now.
+    /// Returns the current keys.
     pub fn keys(&self) -> Arc<TokenKeys> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for a Secret, by namespace and name, whose token was used today, and whose label does not say so.
+    /// Waits for the next Secret (namespace, name) whose token was used today and whose label must
+    /// be updated.
     pub async fn next_legacy_use(&self) -> (Str, Str) {
         self.legacy_uses.next().await
     }
 
-    /// Lets it look for service accounts, and what tokens are bound to.
+    /// Gives access to service accounts and bound objects.
     pub fn attach(&self, objects: Arc<dyn Objects>) {
         let _ = self.objects.set(objects);
     }
 
-    /// Rules for issuing and verifying tokens.
+    /// Returns the options.
     pub fn options(&self) -> &ServiceAccountOptions {
         &self.options
     }
 
-    /// The user of a token, and for which of the `asked` audiences it is (those of the API server, when
-    /// none is asked). `Ok(None)`: the token is not one of a service account.
+    /// Returns the user of a token and for which of the `requested` audiences it is valid (those of
+    /// the API server if none are requested). `Ok(None)`: not a service account token.
     pub async fn authenticate(
         &self,
         token: &str,
-        asked: &[Str],
+        requested: &[Str],
         now: Timestamp,
     ) -> Result<Option<KnownToken>, TokenError> {
-        self.authenticate_token(&Token::new(token), asked, now).await
+        self.authenticate_token(&Token::new(token), requested, now).await
     }
 
-    /// [`Self::authenticate`] of a token that other authenticators look up too.
+    /// Like [`Self::authenticate`], for a token that other authenticators look up too.
     pub(crate) async fn authenticate_token(
         &self,
         token: &Token<'_>,
-        asked: &[Str],
+        requested: &[Str],
         now: Timestamp,
     ) -> Result<Option<KnownToken>, TokenError> {
         let verified = match self.known(token) {
             Some(verified) => verified,
             None => {
-                // Read before the keys are: a token of keys that are replaced meanwhile is not remembered.
-                let generation = self.seen().generation;
+                // Read before the keys, so that a token verified with replaced keys is not cached.
+                let generation = self.verified_tokens().generation;
                 match self.verify(token.text).await? {
                     Some(verified) => self.remember(token, verified, generation),
                     None => return Ok(None),
@@ -213,21 +214,21 @@ impl ServiceAccountTokens {
             }
         };
         let own = &self.options.audiences;
-        let asked = if asked.is_empty() { own } else { asked };
+        let requested = if requested.is_empty() { own } else { requested };
         let claimed = &verified.claims.audiences;
         let claimed = if claimed.is_empty() { own } else { claimed };
         let audiences: Vec<Str> =
-            claimed.iter().filter(|one| asked.contains(one)).cloned().collect();
+            claimed.iter().filter(|one| requested.contains(one)).cloned().collect();
         if audiences.is_empty() {
-            let (claimed, asked) = (quoted(claimed), quoted(asked));
+            let (claimed, requested) = (quoted(claimed), quoted(requested));
             return Err(format!(
-                "token audiences {claimed} is invalid for the target audiences {asked}"
+                "token audiences {claimed} is invalid for the target audiences {requested}"
             ));
         }
         check_times(&verified.claims, now.seconds)?;
         self.check_objects(token.text, &verified, now).await?;
         if verified.claims.is_legacy {
-            self.take_in_use(&verified, now);
+            self.record_use(&verified, now);
         }
         let warning = verified.is_auto_generated.load(Ordering::Relaxed);
         let warning = warning.then_some(AUTO_GENERATED_WARNING);
@@ -236,28 +237,28 @@ impl ServiceAccountTokens {
 
     fn known(&self, token: &Token<'_>) -> Option<Arc<Verified>> {
         let end = token.signature_end()?;
-        let known = self.seen().get(end)?;
-        // How long this takes tells nothing: the end of the signature was right.
+        let known = self.verified_tokens().get(end)?;
+        // The comparison time reveals nothing: the end of the signature was right.
         (*known.token == *token.text).then_some(known)
     }
 
     fn remember(&self, token: &Token<'_>, verified: Verified, generation: u64) -> Arc<Verified> {
         let verified = Arc::new(verified);
-        let mut seen = self.seen();
-        if seen.generation == generation
+        let mut tokens = self.verified_tokens();
+        if tokens.generation == generation
             && let Some(end) = token.signature_end()
         {
-            seen.insert(end, verified.clone());
+            tokens.insert(end, verified.clone());
         }
         verified
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn verified_tokens(&self) -> MutexGuard<'_, VerifiedTokens> {
+        self.verified_tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in that a legacy token is used, once a day.
-    fn take_in_use(&self, verified: &Verified, now: Timestamp) {
+    /// Records the use of a legacy token, once a day.
+    fn record_use(&self, verified: &Verified, now: Timestamp) {
         const DAY_SECONDS: i64 = 86_400;
         let today = now.seconds / DAY_SECONDS;
         let (Some(objects), Some(secret)) = (self.objects.get(), &verified.claims.secret) else {
@@ -304,8 +305,7 @@ impl ServiceAccountTokens {
         }))
     }
 
-    /// Checks that the service account and what the token is bound to are there, and not others of the same
-    /// name.
+    /// Checks that the service account and the bound objects exist with the uids in the token.
     async fn check_objects(
         &self,
         token: &str,
@@ -318,7 +318,7 @@ impl ServiceAccountTokens {
         if let Some(lag) = objects.lag() {
             lag.await.map_err(|error| error.message.clone())?;
         }
-        // Read before the objects are: what is written meanwhile makes the next request look again.
+        // Read before the objects, so that a concurrent write makes the next request check again.
         let revision = objects.revision();
         if revision != 0 && verified.checked_at.load(Ordering::Acquire) == revision {
             return Ok(());
@@ -332,23 +332,24 @@ impl ServiceAccountTokens {
             verified.checked_at.store(revision, Ordering::Release);
             return Ok(());
         }
-        match self.look_at_objects(&**objects, token, verified, now) {
+        match self.check_versions(&**objects, token, verified, now) {
             Ok(true) => {
                 *verified.checked() = versions;
                 verified.checked_at.store(revision, Ordering::Release);
             }
             Ok(false) => {}
             Err(_) => {
-                // What another server on the same store made may not have come here yet.
+                // An object that another server created may not have arrived yet.
                 objects.latest().await.map_err(|error| error.message.clone())?;
-                self.look_at_objects(&**objects, token, verified, now)?;
+                self.check_versions(&**objects, token, verified, now)?;
             }
         }
         Ok(())
     }
 
-    /// Whether the outcome holds as long as none of the objects changes, or why the token is refused.
-    fn look_at_objects(
+    /// Returns whether the result stays valid while the objects do not change, or why the token is
+    /// rejected.
+    fn check_versions(
         &self,
         objects: &dyn Objects,
         token: &str,
@@ -389,7 +390,7 @@ impl ServiceAccountTokens {
     }
 }
 
-impl Seen {
+impl VerifiedTokens {
     fn get(&mut self, end: SignatureEnd) -> Option<Arc<Verified>> {
         if let Some(known) = self.new.get(&end) {
             return Some(known.clone());
@@ -400,7 +401,7 @@ impl Seen {
     }
 
     fn insert(&mut self, end: SignatureEnd, verified: Arc<Verified>) {
-        if self.new.len() >= SEEN_TOKENS_MAX {
+        if self.new.len() >= VERIFIED_TOKENS_MAX {
             self.old = std::mem::take(&mut self.new);
         }
         self.new.insert(end, verified);
@@ -408,8 +409,8 @@ impl Seen {
 }
 
 impl Claims {
-    /// The objects that must exist: resource, namespace, name and uid. The node of a token that is bound to a
-    /// pod is only told, not checked.
+    /// Returns the objects that must exist: resource, namespace, name and uid. The node of a
+    /// pod-bound token is informational and not checked.
     fn bound(&self) -> impl Iterator<Item = (GroupResource, &str, &Reference)> {
         let namespace = self.namespace.as_str();
         let node = self.node.as_ref().filter(|_| self.pod.is_none());
@@ -437,7 +438,7 @@ fn check_times(claims: &Claims, now: i64) -> Result<(), TokenError> {
     Ok(())
 }
 
-/// A legacy token must be the one that stands in its Secret.
+/// Checks that a legacy token is the one in its Secret.
 fn check_legacy_secret(secret: &Object, account: &str, token: &str) -> Result<(), TokenError> {
     let stored =
         base64::engine::general_purpose::STANDARD.decode(secret.str_at(&["data", "token"]));
@@ -459,14 +460,15 @@ fn check_legacy_secret(secret: &Object, account: &str, token: &str) -> Result<()
     }
 }
 
-/// Whether an account refers to the Secret of a legacy token: then the Secret was made for it.
+/// Returns whether an account refers to the Secret of a legacy token, which was generated for it
+/// then.
 fn refers_to_secret(account: &Object, secret: Option<&Reference>) -> bool {
     let name = secret.map(|secret| secret.name.as_str());
     let mut references = account.array_at(&["secrets"]).iter();
     references.any(|reference| reference.str_at(&["name"]) == name)
 }
 
-/// The user that a token stands for.
+/// Returns the user of a token.
 fn user(claims: &Claims) -> User {
     let namespace = &claims.namespace;
     let groups = ["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
@@ -495,7 +497,7 @@ fn user(claims: &Claims) -> User {
     user.with_group(AUTHENTICATED)
 }
 
-/// Texts as Go's `%q` shows a list of them.
+/// Formats a list of strings like Go's `%q`.
 fn quoted(texts: &[Str]) -> String {
     let quoted: Vec<String> = texts.iter().map(|text| keelson_meta::status::quote(text)).collect();
     format!("[{}]", quoted.join(" "))

@@ -1,10 +1,10 @@
-//! [`Token`]: by what tokens are looked up, so that neither memory order nor timing tells a token.
+//! [`Token`]: digests as lookup keys, so that neither memory order nor timing reveals a token.
 
 use ring::digest::{SHA256, digest};
 use std::sync::OnceLock;
 use subtle::ConstantTimeEq;
 
-/// A bearer token with its digest, which is made at most once a request.
+/// A bearer token with its digest, computed at most once a request.
 pub(crate) struct Token<'t> {
     pub text: &'t str,
     digest: OnceLock<TokenDigest>,
@@ -19,7 +19,7 @@ impl<'t> Token<'t> {
         self.digest.get_or_init(|| TokenDigest::of(self.text))
     }
 
-    /// `None`: the token is too short to be signed.
+    /// Returns `None` if the token is too short to be signed.
     pub fn signature_end(&self) -> Option<SignatureEnd> {
         self.text.as_bytes().last_chunk().copied().map(SignatureEnd)
     }
@@ -42,7 +42,7 @@ impl TokenDigest {
     }
 }
 
-/// The last characters of a signed token, 192 bits of its signature: nobody comes upon those of another's token,
-/// and whoever has them has the token. No digest of the whole is needed.
+/// The last characters of a signed token, 192 bits of its signature. They cannot be guessed, and
+/// whoever has them has the token, so no digest of the whole token is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SignatureEnd([u8; 32]);

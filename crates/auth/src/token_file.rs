@@ -6,28 +6,28 @@ use keelson_meta::Str;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
-/// Known tokens. Kept and looked up by digest, so that neither memory order nor timing tells a token.
+/// Known tokens, by digest, so that neither memory order nor timing reveals a token.
 #[derive(Default)]
 pub struct TokenFile {
     users: HashMap<TokenDigest, User>,
-    /// Bytes that tokens have: of others no digest is made.
+    /// The lengths of the tokens; other lengths need no digest.
     lengths: BTreeSet<usize>,
 }
 
 impl fmt::Debug for TokenFile {
-    /// Says how many, never what they are.
+    /// Prints the number of tokens only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TokenFile({} tokens)", self.users.len())
     }
 }
 
-/// A line that is not of the form.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct TokenFileError {
-    /// Counted from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What is wrong; never the token.
+    /// The reason; never the token.
     pub why: &'static str,
 }
 
@@ -42,7 +42,7 @@ impl TokenFileError {
 }
 
 impl TokenFile {
-    /// Reads the file's text. Empty lines and lines with an empty token are skipped.
+    /// Parses the file. Empty lines and lines with an empty token are skipped.
     pub fn parse(text: &str) -> Result<TokenFile, TokenFileError> {
         let mut file = TokenFile::default();
         let mut start = 0;
@@ -83,13 +83,13 @@ impl TokenFile {
         Ok(file)
     }
 
-    /// Adds one token, for instance one made at start.
+    /// Adds one token.
     pub fn insert(&mut self, token: &str, user: User) {
         self.lengths.insert(token.len());
         self.users.insert(TokenDigest::of(token), user.with_group(AUTHENTICATED));
     }
 
-    /// The user of a token.
+    /// Returns the user of a token.
     pub(crate) fn user(&self, token: &Token<'_>) -> Option<User> {
         if !self.lengths.contains(&token.text.len()) {
             return None;

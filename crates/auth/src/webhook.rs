@@ -1,7 +1,7 @@
 //! Webhooks that authenticate tokens and authorize requests: [`WebhookTokens`], [`WebhookAuthorizer`].
 //!
-//! A review is posted to the server that a kubeconfig names. Answers are remembered for a while, each by the
-//! whole of what was asked; failures never are.
+//! Reviews are posted to the server of a kubeconfig. Responses are cached by the whole request;
+//! failures are not.
 
 mod access;
 mod access_config;
@@ -24,18 +24,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Bytes of an answer.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Bytes of an answer that an error shows.
+/// Maximum length of a response.
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
+/// Maximum length of a response in an error.
 const SHOWN_BYTES_MAX: usize = 2048;
-/// Tries of a review against a webhook that answers 429 or 5xx.
+/// Attempts to post a review when the webhook answers 429 or 5xx.
 const TRIES_MAX: u32 = 5;
-/// The first wait between two tries; each is half as long again as the one before.
+/// The first retry delay; each further one is 1.5 times as long.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// The longest wait that a webhook is believed to ask for.
+/// Maximum `Retry-After` that is honoured.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// The version of the reviews that a webhook speaks.
+/// The version of reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewVersion {
     /// `v1`.
@@ -45,7 +45,7 @@ pub enum ReviewVersion {
 }
 
 impl ReviewVersion {
-    /// `v1` or `v1beta1`.
+    /// Parses a version.
     pub fn parse(text: &str) -> Option<ReviewVersion> {
         match text {
             "v1" => Some(ReviewVersion::V1),
@@ -79,7 +79,7 @@ impl Reviewer {
         Ok(Reviewer { client, url, path, timeout })
     }
 
-    /// Posts a review; what the webhook made of it, which has the same kind and version.
+    /// Posts a review and returns the response, which has the same kind and version.
     async fn post(&self, review: &Value) -> Result<Value, String> {
         let mut headers = HeaderMap::with_capacity(2);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
@@ -88,19 +88,20 @@ impl Reviewer {
         let request = Request { method: Method::POST, path: self.path.clone(), headers, body };
         let mut delay = RETRY_DELAY;
         for attempt in 1.. {
-            let sent = self.client.send(&request, ANSWER_BYTES_MAX, Instant::now() + self.timeout);
+            let sent =
+                self.client.send(&request, RESPONSE_BYTES_MAX, Instant::now() + self.timeout);
             let answer = sent.await.map_err(|error| match error.phase {
                 Phase::Head => format!("Post {}: {error}", quote(&self.url)),
                 Phase::Body => error.to_string(),
             })?;
             // Redirects are not followed.
             if answer.status.is_success() {
-                return reviewed(&answer.body, review);
+                return parse_review(&answer.body, review);
             }
             if attempt >= TRIES_MAX || !is_transient(answer.status) {
                 return Err(error_text(&answer));
             }
-            sleep(asked_delay(&answer).unwrap_or(delay)).await;
+            sleep(retry_after(&answer).unwrap_or(delay)).await;
             delay += delay / 2;
         }
         Err("the webhook was not asked".to_owned())
@@ -111,7 +112,7 @@ fn is_transient(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 500 | 504)
 }
 
-fn asked_delay(answer: &Response) -> Option<Duration> {
+fn retry_after(answer: &Response) -> Option<Duration> {
     let seconds = answer.headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds).min(RETRY_DELAY_MAX))
 }
@@ -127,8 +128,8 @@ fn error_text(answer: &Response) -> String {
     server_error_text(answer.status.as_u16(), String::from_utf8_lossy(shown).trim())
 }
 
-/// The answer, when it is a review of the kind and version that was sent.
-fn reviewed(body: &[u8], sent: &Value) -> Result<Value, String> {
+/// Parses a response; it must have the kind and version that were sent.
+fn parse_review(body: &[u8], sent: &Value) -> Result<Value, String> {
     let answer: Value = serde_json::from_slice(body)
         .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?;
     let text = |value: &Value, name: &str| -> String {

@@ -1,20 +1,20 @@
-//! Fields of X.509 certificates beside the user.
+//! X.509 certificates: fields other than the user, and signing of client certificates.
 
 use crate::der;
 use crate::service_account::{Algorithm, SigningKey};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// From when to when a certificate counts, in seconds since 1970.
+/// The validity period of a certificate, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// Its first second.
+    /// The first second.
     pub not_before: i64,
-    /// Its last second.
+    /// The last second.
     pub not_after: i64,
 }
 
-/// From when to when a certificate in DER counts; `None` when it cannot be read.
+/// Returns the validity period of a DER certificate; `None` when it cannot be parsed.
 pub fn validity(der: &[u8]) -> Option<Validity> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let validity = certificate.validity();
@@ -24,13 +24,13 @@ pub fn validity(der: &[u8]) -> Option<Validity> {
     })
 }
 
-/// The certificates of a bundle in PEM, each in DER. What is no certificate is left out.
+/// Returns the certificates of a PEM bundle in DER. Other content is skipped.
 pub fn certificates(pem: &str) -> Vec<Vec<u8>> {
     let parts = Pem::iter_from_buffer(pem.as_bytes()).filter_map(Result::ok);
     parts.filter(|part| part.label == "CERTIFICATE").map(|part| part.contents).collect()
 }
 
-/// A certificate in PEM.
+/// Encodes a certificate as PEM.
 pub fn pem(der: &[u8]) -> String {
     use base64::Engine;
     const LINE_CHARACTERS: usize = 64;
@@ -43,13 +43,13 @@ pub fn pem(der: &[u8]) -> String {
     lines + "-----END CERTIFICATE-----\n"
 }
 
-/// The common name of a certificate's subject.
+/// Returns the common name of a certificate's subject.
 pub fn common_name(der: &[u8]) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     certificate.subject().iter_common_name().last()?.as_str().ok().map(str::to_owned)
 }
 
-/// Whether the key of `authority` signed `certificate`, both in DER.
+/// Returns whether the key of `authority` signed `certificate`, both in DER.
 pub fn is_signed_by(certificate: &[u8], authority: &[u8]) -> bool {
     let parsed = (X509Certificate::from_der(certificate), X509Certificate::from_der(authority));
     let (Ok((_, certificate)), Ok((_, authority))) = parsed else { return false };
@@ -57,7 +57,7 @@ pub fn is_signed_by(certificate: &[u8], authority: &[u8]) -> bool {
         && certificate.verify_signature(Some(authority.public_key())).is_ok()
 }
 
-/// Whether a certificate in DER is one of this public key, in DER too (SubjectPublicKeyInfo).
+/// Returns whether a DER certificate has this public key (SubjectPublicKeyInfo in DER).
 pub fn has_public_key(certificate: &[u8], public_key: &[u8]) -> bool {
     X509Certificate::from_der(certificate)
         .is_ok_and(|(_, certificate)| certificate.public_key().raw == public_key)
@@ -74,13 +74,13 @@ pub struct ClientCertificate<'a> {
     pub public_key: &'a [u8],
     /// Sixteen random bytes.
     pub serial: [u8; 16],
-    /// When it counts.
+    /// The validity period.
     pub validity: Validity,
 }
 
 impl ClientCertificate<'_> {
-    /// The certificate in DER, signed by an authority whose certificate is in DER; `None` when that cannot be
-    /// read. By hand, since rcgen writes one organization at most.
+    /// Signs a certificate and returns it in DER; `None` when the authority's certificate cannot be
+    /// parsed. By hand, because rcgen writes at most one organization.
     pub fn sign(&self, authority: &[u8], key: &SigningKey) -> Option<Vec<u8>> {
         let name = |oid: &[u8], text: &str| {
             let pair =
@@ -114,20 +114,20 @@ pub(crate) struct Unsigned<'a> {
     pub public_key: &'a [u8],
     /// Sixteen random bytes.
     pub serial: [u8; 16],
-    /// When it counts.
+    /// The validity period.
     pub validity: Validity,
-    /// Each in DER.
+    /// The extensions in DER.
     pub extensions: Vec<Vec<u8>>,
 }
 
 impl Unsigned<'_> {
-    /// The certificate in DER; `None` when that of the authority cannot be read.
+    /// Signs a certificate and returns it in DER; `None` when the authority's cannot be parsed.
     pub fn sign(&self, authority: &[u8], key: &SigningKey) -> Option<Vec<u8>> {
         let (_, authority) = X509Certificate::from_der(authority).ok()?;
         let algorithm = signature_algorithm(key.verifying.algorithm);
         let times = [self.validity.not_before, self.validity.not_after].map(time);
         let [not_before, not_after] = times;
-        // A serial number is positive, and not longer than need be.
+        // A serial number is positive and has no superfluous bytes.
         let mut serial = self.serial;
         serial[0] = (serial[0] & 0x3f) | 0x40;
         let extensions = der::wrap(der::SEQUENCE, &der::concat(&self.extensions));
@@ -167,7 +167,7 @@ pub(crate) const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
 pub(crate) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
 const CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
 
-/// An extension of a certificate, in DER.
+/// Encodes an extension.
 pub(crate) fn extension(oid: &[u8], is_critical: bool, value: &[u8]) -> Vec<u8> {
     let critical = if is_critical { der::wrap(BOOLEAN, &[0xff]) } else { vec![] };
     let oid = der::wrap(der::OBJECT_ID, oid);
@@ -190,7 +190,7 @@ fn signature_algorithm(algorithm: Algorithm) -> Vec<u8> {
     der::wrap(der::SEQUENCE, &parts)
 }
 
-/// A number that is not negative, in as few bytes as it takes.
+/// Encodes a non-negative integer in as few bytes as possible.
 fn unsigned(bytes: &[u8]) -> Vec<u8> {
     let first = bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len());
     let bytes = &bytes[first..];
@@ -200,7 +200,7 @@ fn unsigned(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A time as certificates have it: with two digits of the year until 2049.
+/// Encodes a time: UTCTime with two-digit years until 2049, then GeneralizedTime.
 fn time(seconds: i64) -> Option<Vec<u8>> {
     const UTC_TIME: u8 = 0x17;
     const GENERALIZED_TIME: u8 = 0x18;

@@ -104,7 +104,7 @@ async fn held(registry: &Registry, write: &Write<'_>) -> Result<(Vec<Rule>, Vec<
     rbac.current().await?;
     let (rules, errors) = rbac.index().rules_for(write.permit.user(), &write.target.namespace);
     let resource = &write.target.gvr().resource;
-    Ok((rules, errors.iter().map(|error| error.in_write_of(resource)).collect()))
+    Ok((rules, errors.iter().map(|error| error.message_for_write(resource)).collect()))
 }
 
 /// Whether the writer may use one of RBAC's own verbs.

@@ -8,7 +8,7 @@
 mod custom;
 
 use bytes::Bytes;
-use keelson_cache::{PrefixMap, Record, by_prefix};
+use keelson_cache::{PrefixMap, Record, get_by_prefix};
 use keelson_meta::{Features, GroupVersion, GroupVersionKind, Object};
 use keelson_registry::{Kind, built_in_kinds, stored_gvk};
 use keelson_schema::catalogue::Catalogue;
@@ -83,7 +83,7 @@ impl StoredForm {
 
     /// The kind to which a key of the store belongs.
     fn find(&self, key: &[u8]) -> Option<&Stored> {
-        by_prefix(&self.kinds, key)
+        get_by_prefix(&self.kinds, key)
     }
 
     /// The stored form of a record. What is no object of a known kind stays as it is.

@@ -1,7 +1,7 @@
 //! What a stored record must be, for those who look at a store that no server uses.
 
 use crate::services::{PORTS_KEY, check_ports};
-use keelson_cache::{Entry, PrefixMap, by_prefix};
+use keelson_cache::{Entry, PrefixMap, get_by_prefix};
 use keelson_meta::Features;
 use keelson_registry::{Kind, built_in_kinds};
 use keelson_schema::{decode, json};
@@ -80,7 +80,7 @@ impl StoredKinds {
     }
 
     fn kind(&self, key: &[u8]) -> Option<&Arc<Kind>> {
-        by_prefix(&self.by_prefix, key)
+        get_by_prefix(&self.by_prefix, key)
     }
 }
 

@@ -1,9 +1,9 @@
-//! All resources, fed by one watch of the store.
+//! [`Cache`]: all resources, kept current by one watch of the store.
 
 use crate::follower::{Follower, Followers};
+use crate::publish::publish;
 use crate::resource::Loaded;
-use crate::wake::publish;
-use crate::{Entry, PrefixMap, Resource, Snapshot, by_prefix, custom_prefix};
+use crate::{Entry, PrefixMap, Resource, Snapshot, custom_prefix, get_by_prefix};
 use bytes::Bytes;
 use keelson_store::{Batch, KeyValue, ReadError, Revision, Store, Watch, WatchError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,52 +14,52 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep_until};
 
-/// The prefix of every key that the API writes.
+/// The prefix of every key of the API.
 pub(crate) const ROOT: &[u8] = b"/registry/";
-/// How long a read waits for what is durable already.
+/// Maximum time that a read waits for a revision that is already durable.
 const WAIT_TIME_MAX: Duration = Duration::from_secs(60);
 /// Attempts to load a store that is compacted at the same time.
-const FILL_TRIES_MAX: usize = 5;
-/// Between attempts to load the store anew.
+const LOAD_ATTEMPTS_MAX: usize = 5;
+/// Delay between attempts to reload the store.
 const RELOAD_DELAY: Duration = Duration::from_secs(1);
-/// The cursors of a resource are woken at most so often. Under many writes the events in between go out together,
-/// which costs each watcher a fraction of what they cost one by one.
-const TELL_APART: Duration = Duration::from_millis(1);
-/// With many watchers less often: a connection that is written to costs a processor about so long, and the processors
-/// have other things to do.
-const TELL_APART_EACH: Duration = Duration::from_micros(10);
-/// But at least so often.
-const TELL_APART_MAX: Duration = Duration::from_millis(5);
+/// Minimum interval between two wakes of the cursors of a resource. Under many writes the events in
+/// between are sent together, which costs each watcher a fraction of sending them one by one.
+const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// The part of the interval for each watcher: writing to a connection takes about this much
+/// processor time.
+const WAKE_INTERVAL_PER_CURSOR: Duration = Duration::from_micros(10);
+/// Maximum interval between two wakes.
+const WAKE_INTERVAL_MAX: Duration = Duration::from_millis(5);
 
-/// Why the cache could not be filled.
+/// An error of loading the cache.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The store could not be read.
+    /// Reading the store failed.
     #[error("load the store")]
     Load {
-        /// Why.
+        /// The error of the store.
         source: ReadError,
     },
-    /// The store could not be watched.
+    /// Watching the store failed.
     #[error("watch the store")]
     Watch {
-        /// Why.
+        /// The error of the store.
         source: WatchError,
     },
 }
 
-/// Why a read cannot be given.
+/// Why a read failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
-    /// The revision lies ahead and did not come in time.
+    /// The revision is in the future and did not arrive in time.
     #[error("revision {asked} is not there yet, newest is {current}")]
     Future {
-        /// The revision that was asked for.
+        /// The requested revision.
         asked: Revision,
-        /// The newest one known.
+        /// The newest applied revision.
         current: Revision,
     },
-    /// The store does not say how new it is.
+    /// The store does not return its newest revision.
     #[error("the store does not answer")]
     Unreachable,
     /// The cache no longer follows the store.
@@ -80,9 +80,9 @@ type Resources = PrefixMap<Arc<Resource>>;
 
 struct Shared {
     resources: RwLock<Resources>,
-    /// Everything up to this revision has been applied.
+    /// All events up to this revision are applied.
     applied: watch::Sender<Revision>,
-    /// Why nothing is applied any more.
+    /// Why the cache stopped following the store; `None` while it follows it.
     stopped: watch::Sender<Option<Arc<str>>>,
     followers: Followers,
 }
@@ -95,11 +95,10 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Loads the resources with the given key prefixes, and every custom resource that has objects, and
-    /// follows the store from then on. The history
-    /// that the store still has is taken in too, so that watches resume across a restart. When the
-    /// store cannot say what has changed since the last event, everything is loaded anew, and watches
-    /// end.
+    /// Loads the resources with the given key prefixes and every custom resource that has objects,
+    /// then follows the store. The history that the store still has is loaded too, so that watches
+    /// resume across a restart. When the store cannot return the changes since the last event,
+    /// everything is reloaded and all watches end.
     pub async fn start(
         store: Arc<dyn Store>,
         prefixes: impl IntoIterator<Item = Bytes>,
@@ -108,8 +107,8 @@ impl Cache {
         let mut tries = 1;
         let (resources, watch, floor) = loop {
             match fill(&*store, &prefixes).await {
-                // Another process compacted a shared store meanwhile: its floor is known now.
-                Err(error) if error.is_compacted() && tries < FILL_TRIES_MAX => tries += 1,
+                // Another process compacted a shared store meanwhile; retry from its new floor.
+                Err(error) if error.is_compacted() && tries < LOAD_ATTEMPTS_MAX => tries += 1,
                 filled => break filled?,
             }
         };
@@ -121,25 +120,25 @@ impl Cache {
         });
         let following = tokio::spawn(follow(shared.clone(), store.clone(), watch));
         let feed = following.abort_handle();
-        tokio::spawn(note_end(shared.clone(), following));
+        tokio::spawn(record_end(shared.clone(), following));
         let cache = Cache { shared, store, feed };
-        // The feed cannot fail so early but for a broken store, which the first read reports.
+        // The feed fails this early only when the store is broken, which the first read reports.
         let _ = cache.wait(cache.store.revision(), WAIT_TIME_MAX).await;
         Ok(cache)
     }
 
-    /// The resource whose keys begin with `prefix`.
+    /// Returns the resource with this key prefix.
     pub fn resource(&self, prefix: &[u8]) -> Option<Arc<Resource>> {
         let resources = self.shared.resources.read().expect("the cache state is not poisoned");
         resources.get(prefix).cloned()
     }
 
-    /// The same, which is made when it is not there: one of which the store has no key.
+    /// Returns the resource with this key prefix; adds an empty one if there is none.
     ///
     /// # Panics
     ///
-    /// When the prefix is none of a custom resource: of other keys that no resource was started for, the
-    /// cache knows nothing.
+    /// If the prefix is not that of a custom resource. The cache ignored the keys of other
+    /// resources that it was not started with.
     pub fn add(&self, prefix: &Bytes) -> Arc<Resource> {
         if let Some(known) = self.resource(prefix) {
             return known;
@@ -154,39 +153,39 @@ impl Cache {
         add(&mut resources, prefix, floor).clone()
     }
 
-    /// Ends the watches of a resource, and forgets it when it has no objects.
+    /// Ends the watches of a resource, and removes it when it has no objects.
     pub fn remove(&self, prefix: &[u8]) {
         let mut resources = self.shared.resources.write().expect("the cache state is not poisoned");
         let Some(resource) = resources.get(prefix) else { return };
         resource.end_cursors();
-        self.shared.followers.note(resource);
-        if resource.has_nothing() {
+        self.shared.followers.mark_changed(resource);
+        if resource.holds_no_objects() {
             resources.remove(prefix);
         }
     }
 
-    /// Follows all resources, also those that come later; or those with these prefixes. All that have objects
-    /// count as changed at first.
+    /// Returns a follower of the resources with these prefixes; `None`: of all, including later
+    /// ones. At first, all resources with objects count as changed.
     pub fn follow(&self, wanted: Option<BTreeSet<Bytes>>) -> Follower {
         let follower = self.shared.followers.add(wanted);
         let resources = self.shared.resources.read().expect("the cache state is not poisoned");
-        for resource in resources.values().filter(|resource| !resource.has_nothing()) {
-            follower.note(resource);
+        for resource in resources.values().filter(|resource| !resource.holds_no_objects()) {
+            follower.mark_changed(resource);
         }
         follower
     }
 
-    /// Everything up to this revision can be read now.
+    /// Returns the newest applied revision.
     pub fn revision(&self) -> Revision {
         *self.shared.applied.borrow()
     }
 
-    /// Whether it follows the store; if it no longer does, why.
+    /// Returns an error with the reason when the cache no longer follows the store.
     pub fn health(&self) -> Result<(), Arc<str>> {
         self.shared.stopped.borrow().clone().map_or(Ok(()), Err)
     }
 
-    /// Waits until everything up to `revision` can be read.
+    /// Waits until everything up to `revision` is applied.
     pub async fn wait(&self, revision: Revision, at_most: Duration) -> Result<(), CacheError> {
         if self.revision() >= revision {
             return Ok(());
@@ -207,34 +206,34 @@ impl Cache {
         }
     }
 
-    /// Waits for everything that is durable in the store at the time of the call: the next read is
-    /// as new as a read of the store itself. Asks the store how new that is: a remote one costs a
-    /// round trip.
+    /// Waits until everything is applied that is durable in the store at the time of the call, so
+    /// that the next read is as new as a read of the store itself. Costs a round trip to a remote
+    /// store.
     pub async fn wait_latest(&self) -> Result<(), CacheError> {
         let latest = self.store.latest().await.map_err(|error| {
-            tracing::warn!(%error, source = error.source(), "the store does not say how new it is");
+            tracing::warn!(%error, source = error.source(), "newest revision of the store unknown; read failed");
             CacheError::Unreachable
         })?;
         self.wait(latest, WAIT_TIME_MAX).await
     }
 
-    /// Waits for everything that this process knows to be durable, which in a store that others write too
-    /// may not be all there is. Asks nobody.
+    /// Waits until everything is applied that this process knows to be durable. A store that other
+    /// processes write may have more. Makes no request.
     pub async fn wait_known(&self) -> Result<(), CacheError> {
         self.wait(self.store.revision(), WAIT_TIME_MAX).await
     }
 
-    /// The objects of a resource now.
+    /// Returns the current objects of a resource.
     pub fn snapshot(&self, resource: &Resource) -> Snapshot {
         resource.snapshot(self.revision())
     }
 
-    /// A receiver of the revision that was applied last.
+    /// Returns a receiver of the newest applied revision.
     pub fn progress(&self) -> watch::Receiver<Revision> {
         self.shared.applied.subscribe()
     }
 
-    /// Forgets the history at and before `revision`.
+    /// Removes the history at and before `revision`.
     pub fn compact(&self, revision: Revision) {
         let resources = self.shared.resources.read().expect("the cache state is not poisoned");
         for resource in resources.values() {
@@ -244,11 +243,11 @@ impl Cache {
 }
 
 impl Cache {
-    /// Ends the feed, and waits until it has let go of the store.
+    /// Stops the feed and waits until it has released the store.
     pub async fn close(&self) {
         self.feed.abort();
         let mut stopped = self.shared.stopped.subscribe();
-        // The sender is there as long as the cache is.
+        // The sender lives as long as the cache.
         let _ = stopped.wait_for(Option::is_some).await;
     }
 }
@@ -259,7 +258,7 @@ impl Drop for Cache {
     }
 }
 
-/// The objects as they were at the store's floor, and the watch that goes on from there.
+/// Loads the objects at the store's floor and returns a watch from there.
 async fn fill(
     store: &dyn Store,
     prefixes: &[Bytes],
@@ -280,7 +279,7 @@ async fn fill(
     };
     store.load(ROOT, Some(floor), &mut sink).await.map_err(|source| StartError::Load { source })?;
     if let (Some(first), count) = broken {
-        tracing::error!(%first, count, "stored objects cannot be read");
+        tracing::error!(%first, count, "stored objects unreadable; not served");
     }
     let watch = store
         .watch(Bytes::from_static(ROOT), floor)
@@ -288,18 +287,18 @@ async fn fill(
     Ok((resources, watch, floor))
 }
 
-/// The resource of a key. That of a custom resource is made when its first key comes, so that a producer of
-/// the API table finds everything there, however late it comes.
+/// Returns the resource of a key. A custom resource is added when its first key arrives, so that a
+/// definition that is served later finds its objects.
 fn find<'r>(
     resources: &'r mut Resources,
     key: &[u8],
     floor: Revision,
 ) -> Option<&'r Arc<Resource>> {
-    if by_prefix(resources, key).is_none() {
+    if get_by_prefix(resources, key).is_none() {
         let prefix = Bytes::copy_from_slice(custom_prefix(ROOT, key)?);
         add(resources, &prefix, floor);
     }
-    by_prefix(resources, key)
+    get_by_prefix(resources, key)
 }
 
 fn add<'r>(resources: &'r mut Resources, prefix: &Bytes, floor: Revision) -> &'r Arc<Resource> {
@@ -307,8 +306,8 @@ fn add<'r>(resources: &'r mut Resources, prefix: &Bytes, floor: Revision) -> &'r
     resource.or_insert_with(|| Arc::new(Resource::new(prefix.clone(), floor)))
 }
 
-/// Notes when and why the feed has ended.
-async fn note_end(shared: Arc<Shared>, feed: JoinHandle<()>) {
+/// Records why the feed has ended.
+async fn record_end(shared: Arc<Shared>, feed: JoinHandle<()>) {
     let why = match feed.await {
         Ok(()) => "the store was closed".to_owned(),
         Err(error) => match error.try_into_panic() {
@@ -325,45 +324,45 @@ async fn note_end(shared: Arc<Shared>, feed: JoinHandle<()>) {
     shared.stopped.send_replace(Some(why.into()));
 }
 
-/// Applies batch after batch until the store is closed.
+/// Applies batches until the store is closed.
 async fn follow(shared: Arc<Shared>, store: Arc<dyn Store>, mut watch: Box<dyn Watch>) {
-    let (mut untold, mut lost) = match catch_up(&shared, &*store, &mut *watch).await {
-        Ok(untold) => (untold, Ok(())),
-        Err(error) => (Untold::default(), Err(error)),
+    let (mut pending, mut lost) = match catch_up(&shared, &*store, &mut *watch).await {
+        Ok(pending) => (pending, Ok(())),
+        Err(error) => (PendingWakes::default(), Err(error)),
     };
     loop {
         if let Err(error) = lost {
             if matches!(error, WatchError::Closed) {
-                tracing::error!(%error, "the cache lost the store");
+                tracing::error!(%error, "store closed; cache stopped");
                 return;
             }
-            tracing::warn!(%error, "the cache loads the store anew, and watches end");
+            tracing::warn!(%error, "store watch lost; relisting, closing watches");
             watch = reload(&shared, &*store).await;
         }
         let next = tokio::select! {
             next = watch.next() => next,
-            () = untold.due() => {
-                untold.tell(&shared.followers);
+            () = pending.due() => {
+                pending.wake(&shared.followers);
                 lost = Ok(());
                 continue;
             }
         };
         lost = next.map(|batch| {
-            apply(&shared, &batch, &mut untold);
-            untold.tell(&shared.followers);
+            apply(&shared, &batch, &mut pending);
+            pending.wake(&shared.followers);
         });
     }
 }
 
-/// Applies what the store has at the start, and reads the next of it meanwhile: on another core, where there is
-/// one.
+/// Applies the backlog at the start. The next batch is read while one is applied, on another core
+/// if there is one.
 async fn catch_up(
     shared: &Arc<Shared>,
     store: &dyn Store,
     watch: &mut dyn Watch,
-) -> Result<Untold, WatchError> {
+) -> Result<PendingWakes, WatchError> {
     let (newest, mut through) = (store.revision(), *shared.applied.borrow());
-    let (mut untold, mut ahead) = (Untold::default(), None);
+    let (mut pending, mut ahead) = (PendingWakes::default(), None);
     while through < newest {
         let batch = match ahead {
             Some(batch) => batch,
@@ -371,41 +370,42 @@ async fn catch_up(
         };
         through = batch.through;
         let shared = shared.clone();
-        // A task that is spawned waits for its own thread, which the store keeps busy.
+        // `spawn_blocking`, because a spawned task would wait for this thread, which the store
+        // keeps busy.
         let applying = tokio::task::spawn_blocking(move || {
-            apply(&shared, &batch, &mut untold);
-            untold.tell(&shared.followers);
-            untold
+            apply(&shared, &batch, &mut pending);
+            pending.wake(&shared.followers);
+            pending
         });
         let next = if through < newest { Some(watch.next().await) } else { None };
-        untold = applying.await.map_err(|_| WatchError::Closed)?;
+        pending = applying.await.map_err(|_| WatchError::Closed)?;
         ahead = next.transpose()?;
     }
-    Ok(untold)
+    Ok(pending)
 }
 
-/// Resources whose cursors were not woken yet for what has been applied.
+/// Resources with applied changes whose cursors were not woken yet.
 #[derive(Default)]
-struct Untold {
-    /// With the time at which each is due.
+struct PendingWakes {
+    /// With the time at which each is to be woken.
     resources: Vec<(Instant, Arc<Resource>)>,
-    /// When cursors were woken last, by prefix.
-    told: BTreeMap<Bytes, Instant>,
+    /// The time of the last wake, by prefix.
+    last_wakes: BTreeMap<Bytes, Instant>,
 }
 
-impl Untold {
-    fn note(&mut self, resource: &Arc<Resource>) {
-        if self.resources.iter().any(|(_, noted)| Arc::ptr_eq(noted, resource)) {
+impl PendingWakes {
+    fn add(&mut self, resource: &Arc<Resource>) {
+        if self.resources.iter().any(|(_, other)| Arc::ptr_eq(other, resource)) {
             return;
         }
-        let due = match self.told.get(resource.prefix()) {
-            Some(told) => *told + tell_apart(resource.cursors()),
+        let due = match self.last_wakes.get(resource.prefix()) {
+            Some(last) => *last + wake_interval(resource.cursors()),
             None => Instant::now(),
         };
         self.resources.push((due, resource.clone()));
     }
 
-    /// Waits until something is due; for ever when there is nothing.
+    /// Waits until a wake is due; forever when none is pending.
     async fn due(&self) {
         match self.resources.iter().map(|(due, _)| *due).min() {
             Some(due) => sleep_until(due).await,
@@ -413,31 +413,31 @@ impl Untold {
         }
     }
 
-    /// Wakes the cursors of what is due.
-    fn tell(&mut self, followers: &Followers) {
+    /// Wakes the cursors of the resources that are due.
+    fn wake(&mut self, followers: &Followers) {
         let now = Instant::now();
         for (_, resource) in self.resources.extract_if(.., |(due, _)| *due <= now) {
-            resource.tell();
-            followers.note(&resource);
+            resource.wake_cursors();
+            followers.mark_changed(&resource);
             resource.pack();
-            self.told.insert(resource.prefix().clone(), now);
+            self.last_wakes.insert(resource.prefix().clone(), now);
         }
     }
 }
 
-/// How long the next change waits after one that so many watchers were told of.
-fn tell_apart(watchers: usize) -> Duration {
-    let all = TELL_APART_EACH.saturating_mul(u32::try_from(watchers).unwrap_or(u32::MAX));
-    all.clamp(TELL_APART, TELL_APART_MAX)
+/// Returns the minimum time between two wakes of this many watchers.
+fn wake_interval(watchers: usize) -> Duration {
+    let all = WAKE_INTERVAL_PER_CURSOR.saturating_mul(u32::try_from(watchers).unwrap_or(u32::MAX));
+    all.clamp(WAKE_INTERVAL_MIN, WAKE_INTERVAL_MAX)
 }
 
-/// Loads the newest state in the place of all that is there, as soon as the store lets it.
+/// Retries until the store could be loaded, and returns its watch.
 async fn reload(shared: &Shared, store: &dyn Store) -> Box<dyn Watch> {
     loop {
         match replace(shared, store).await {
             Ok(watch) => return watch,
             Err(error) => {
-                tracing::warn!(%error, source = error.source(), "the cache cannot be filled");
+                tracing::warn!(%error, source = error.source(), "cache not loaded; retrying");
                 tokio::time::sleep(RELOAD_DELAY).await;
             }
         }
@@ -470,15 +470,15 @@ async fn replace(shared: &Shared, store: &dyn Store) -> Result<Box<dyn Watch>, S
     }
     shared.applied.send_replace(at);
     for resource in known.values() {
-        shared.followers.note(resource);
+        shared.followers.mark_changed(resource);
     }
     Ok(watch)
 }
 
-fn apply(shared: &Shared, batch: &Batch, untold: &mut Untold) {
+fn apply(shared: &Shared, batch: &Batch, pending: &mut PendingWakes) {
     let mut resources = shared.resources.read().expect("the cache state is not poisoned");
     for event in &batch.events {
-        let mut resource = by_prefix(&resources, &event.key);
+        let mut resource = get_by_prefix(&resources, &event.key);
         if resource.is_none() && custom_prefix(ROOT, &event.key).is_some() {
             drop(resources);
             let floor = *shared.applied.borrow();
@@ -486,13 +486,13 @@ fn apply(shared: &Shared, batch: &Batch, untold: &mut Untold) {
             find(&mut all, &event.key, floor);
             drop(all);
             resources = shared.resources.read().expect("the cache state is not poisoned");
-            resource = by_prefix(&resources, &event.key);
+            resource = get_by_prefix(&resources, &event.key);
         }
         let Some(resource) = resource else { continue };
         if let Err(error) = resource.apply(event) {
-            tracing::error!(%error, "a stored object cannot be read");
+            tracing::error!(%error, "stored object unreadable; not served");
         }
-        untold.note(resource);
+        pending.add(resource);
     }
     drop(resources);
     publish(&shared.applied, batch.through);
@@ -505,7 +505,7 @@ mod tests {
     use crate::entry::tests::{PREFIX, stored};
     use keelson_store::{Model, Op, Txn, TxnOutcome};
 
-    /// Writes an object; the revision of the write.
+    /// Writes an object and returns the revision.
     async fn put(store: &Model, key: &str) -> Revision {
         let KeyValue { key, value, .. } = stored(key, &[], 0);
         let txn = Txn { compare: vec![], ops: vec![Op::Put { key, value, lease: None }] };
@@ -523,7 +523,7 @@ mod tests {
         let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
         let resource = cache.resource(&prefix).expect("the resource");
         let mut cursor = resource.cursor(cache.revision()).expect("a cursor");
-        // The model answers at once, so that the feed does not run before all of this is done.
+        // The model never blocks, so the feed does not run before this is done.
         let gone = Op::Delete { key: "/registry/ks/ns/a".into() };
         put(&store, "ns/b").await;
         store.txn(Txn { compare: vec![], ops: vec![gone] }).await.expect("delete");
@@ -570,14 +570,14 @@ mod tests {
         store.txn(Txn { compare: vec![], ops }).await.expect("a write");
         all.changed().await;
         assert_eq!(names(all.take()), ["/registry/example.com/widgets/"]);
-        // Whose watches end is read anew.
+        // Resources whose watches were ended are reported as changed.
         cache.remove(&prefix);
         assert_eq!(names(all.take()), only);
         assert_eq!(names(other.take()), none, "what is not wanted");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_right_after_one_another_are_told_together() {
+    async fn changes_in_quick_succession_wake_cursors_together() {
         let store = Arc::new(Model::new());
         let prefix = Bytes::from_static(PREFIX.as_bytes());
         let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
@@ -586,7 +586,7 @@ mod tests {
         put(&store, "ns/a").await;
         let began = Instant::now();
         cursor.changed().await.expect("a change");
-        assert_eq!(began.elapsed(), Duration::ZERO, "the first one is told at once");
+        assert_eq!(began.elapsed(), Duration::ZERO, "the first one is sent at once");
         let mut changes = vec![];
         cursor.take(&mut changes).expect("changes");
         assert_eq!(changes.len(), 1);
@@ -594,15 +594,19 @@ mod tests {
         cache.wait_latest().await.expect("wait");
         put(&store, "ns/c").await;
         cursor.changed().await.expect("a change");
-        assert!(began.elapsed() >= TELL_APART, "told {:?} later", began.elapsed());
+        assert!(began.elapsed() >= WAKE_INTERVAL_MIN, "sent {:?} later", began.elapsed());
         cursor.take(&mut changes).expect("changes");
         assert_eq!(changes.len(), 3);
-        // Of many watchers, each gives the processors time.
+        // The interval grows with the number of watchers.
         let watchers: Vec<_> = (1..300).map(|_| resource.cursor(Revision(0))).collect();
-        let told = Instant::now();
+        let woken = Instant::now();
         put(&store, "ns/d").await;
         cursor.changed().await.expect("a change");
-        assert!(told.elapsed() >= TELL_APART_EACH * 300, "told {:?} later", told.elapsed());
-        assert!(told.elapsed() < TELL_APART_MAX && watchers.len() == 299);
+        assert!(
+            woken.elapsed() >= WAKE_INTERVAL_PER_CURSOR * 300,
+            "sent {:?} later",
+            woken.elapsed()
+        );
+        assert!(woken.elapsed() < WAKE_INTERVAL_MAX && watchers.len() == 299);
     }
 }

@@ -1,32 +1,33 @@
-//! How one text differs from another of which most is the same: two versions of an object.
+//! Binary differences between two texts that are mostly equal: two versions of an object.
 //!
 //! ```text
 //! difference = { literal skip copy }      literal = length(varint) bytes
 //! ```
 //!
-//! The old text is made by going through the new one: the literal stands where `skip` bytes of the new text do,
-//! and `copy` bytes of that follow. Compression with the new text as dictionary makes less of it, but needs
-//! tables that are larger than most objects.
+//! The old text is rebuilt in one pass over the new text: write the literal, skip `skip` bytes of
+//! the new text, then copy `copy` bytes of it. Compression with the new text as dictionary would be
+//! smaller, but its tables are larger than most objects.
 
 use crate::varint::{read_varint, write_varint};
 use memchr::memmem;
 
-/// So many bytes must be the same for two texts to meet again after as much was replaced by as much.
-const SAME_BYTES_MIN: usize = 8;
-/// And so many where more was replaced by less, or less by more.
-const FOUND_BYTES_MIN: usize = 16;
-/// How far ahead is looked for them.
-const REPLACED_BYTES_MAX: usize = 64;
+/// After a replacement of equal length, this many equal bytes end a difference.
+const ALIGNED_MATCH_BYTES_MIN: usize = 8;
+/// After an insertion or a deletion, this many equal bytes end a difference.
+const MATCH_BYTES_MIN: usize = 16;
+/// How far ahead a replacement of equal length is searched.
+const REPLACEMENT_BYTES_MAX: usize = 64;
 const WINDOW_BYTES: usize = 2048;
-/// How often, for one difference. The rest is taken for different, but for the end.
-const LOOKS_MAX: usize = 64;
+/// Maximum number of searches in one difference. The rest counts as different, except for a common
+/// suffix.
+const SEARCHES_MAX: usize = 64;
 
-/// Appends to `out` how `old` differs from `new`.
+/// Appends to `out` the difference of `old` from `new`.
 pub(crate) fn write(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
-    let (mut old, mut new, mut looks) = (old, new, LOOKS_MAX);
+    let (mut old, mut new, mut searches) = (old, new, SEARCHES_MAX);
     let (mut literal, mut skip) = (&old[..0], 0);
     loop {
-        let same = same_at_start(old, new);
+        let same = common_prefix_len(old, new);
         write_varint(literal.len(), out);
         out.extend_from_slice(literal);
         write_varint(skip, out);
@@ -35,8 +36,8 @@ pub(crate) fn write(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
         if old.is_empty() {
             return;
         }
-        let (replaced, by) = meet(old, new, &mut looks).unwrap_or_else(|| {
-            let end = same_at_end(old, new);
+        let (replaced, by) = resynchronize(old, new, &mut searches).unwrap_or_else(|| {
+            let end = common_suffix_len(old, new);
             (old.len() - end, new.len() - end)
         });
         (literal, old) = old.split_at(replaced);
@@ -44,7 +45,8 @@ pub(crate) fn write(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The text that differs so from `new`, appended to `out`; `None` when it is not one that [`write`] made.
+/// Rebuilds the old text from `new` and appends it to `out`; `None` when [`write`] did not produce
+/// `difference`.
 pub(crate) fn apply(difference: &[u8], new: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (mut at, mut from) = (0, 0_usize);
     while at < difference.len() {
@@ -59,18 +61,20 @@ pub(crate) fn apply(difference: &[u8], new: &[u8], out: &mut Vec<u8>) -> Option<
     Some(())
 }
 
-/// After how many bytes of each the two are the same again.
-fn meet(old: &[u8], new: &[u8], looks: &mut usize) -> Option<(usize, usize)> {
-    let is_same = |at: &usize| old[*at..*at + SAME_BYTES_MIN] == new[*at..*at + SAME_BYTES_MIN];
-    let end = (old.len().min(new.len()) + 1).saturating_sub(SAME_BYTES_MIN);
-    if let Some(at) = (1..end.min(REPLACED_BYTES_MAX)).find(is_same) {
+/// Returns after how many bytes of each the texts are equal again.
+fn resynchronize(old: &[u8], new: &[u8], searches: &mut usize) -> Option<(usize, usize)> {
+    let is_same = |at: &usize| {
+        old[*at..*at + ALIGNED_MATCH_BYTES_MIN] == new[*at..*at + ALIGNED_MATCH_BYTES_MIN]
+    };
+    let end = (old.len().min(new.len()) + 1).saturating_sub(ALIGNED_MATCH_BYTES_MIN);
+    if let Some(at) = (1..end.min(REPLACEMENT_BYTES_MAX)).find(is_same) {
         return Some((at, at));
     }
     let ahead = |text: &[u8]| text.len().min(WINDOW_BYTES);
     let (old, new) = (&old[..ahead(old)], &new[..ahead(new)]);
-    for at in 0..*looks {
-        *looks -= 1;
-        let wanted = at..at + FOUND_BYTES_MIN;
+    for at in 0..*searches {
+        *searches -= 1;
+        let wanted = at..at + MATCH_BYTES_MIN;
         if let Some(by) = old.get(wanted.clone()).and_then(|wanted| memmem::find(new, wanted)) {
             return Some((at, by));
         }
@@ -81,13 +85,13 @@ fn meet(old: &[u8], new: &[u8], looks: &mut usize) -> Option<(usize, usize)> {
     None
 }
 
-fn same_at_start(a: &[u8], b: &[u8]) -> usize {
+fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     let words = a.as_chunks::<16>().0.iter().zip(b.as_chunks::<16>().0);
     let same = 16 * words.take_while(|(a, b)| a == b).count();
     same + a[same..].iter().zip(&b[same..]).take_while(|(a, b)| a == b).count()
 }
 
-fn same_at_end(a: &[u8], b: &[u8]) -> usize {
+fn common_suffix_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
 }
 
@@ -104,7 +108,7 @@ mod tests {
         difference.len()
     }
 
-    /// A text of many members, none like another.
+    /// Returns a text of many members, all different.
     fn members(count: usize) -> String {
         (0..count).map(|n| format!(r#""member-{n}":{{"is":{}}},"#, n * n * 7919)).collect()
     }
@@ -116,7 +120,7 @@ mod tests {
         let middle = text.find(r#""member-30""#).unwrap();
         let (front, back) = text.split_at(middle);
         for (old, new, most) in [
-            // As much for as much, more for less, less for more, nothing for something and the other way.
+            // Replacements of equal and unequal length, insertions and deletions.
             ("2026-11-21T10:00:00Z", "2026-11-21T10:00:07Z", 32),
             ("99", "100", 16),
             ("1000000", "7", 20),
@@ -128,10 +132,10 @@ mod tests {
             let size = check(&old, &new);
             assert!(size <= most, "{size} for {most}");
         }
-        // Here and there.
+        // Several places.
         let old = text.replace(r#""is":7919}"#, r#""is":1}"#).replace("member-50", "member-fifty");
         assert!(check(&old, &text) < 60);
-        // All of it but the ends.
+        // Everything but the ends.
         let other = members(60).to_uppercase();
         assert!(
             check(&format!("{front}{other}{back}"), &format!("{front}{back}")) < other.len() + 30

@@ -1,8 +1,8 @@
-//! One object as the cache keeps it, and as the store keeps it.
+//! [`Record`] and [`Entry`]: one object in the store and in the cache.
 //!
-//! A *record* is the value in the store: a small header and the object's JSON, in which the place of
-//! `metadata.resourceVersion` is known but still a placeholder, because a revision is given only at the
-//! commit. An [`Entry`] is the same with the key in front and the revision filled in.
+//! A *record* is the value in the store: a small header and the object's JSON. The offset of
+//! `metadata.resourceVersion` is known, but its value is a placeholder, because the revision is
+//! assigned at commit. An [`Entry`] is a record with the key in front and the revision filled in.
 //!
 //! ```text
 //! record  = format(1 byte = 1) header_len(u32) rv_at(u32) item_at(u32) labels fields json
@@ -10,14 +10,14 @@
 //! text    = length(varint) bytes             numbers are little-endian
 //! ```
 //!
-//! A field without a name, which no selector can ask for, holds what of an object its JSON does not say: the letters
-//! of texts that are sent in a compact form (`keelson_schema::json::raw_texts`).
+//! A field with an empty name, which no selector can name, holds data that the JSON does not
+//! contain: raw texts that are sent in compact form (`keelson_schema::json::raw_texts`).
 //!
-//! A backend that keeps objects in another form gives [`unreadable`] in the place of a record that it
-//! cannot make.
+//! A backend that stores objects in another form returns [`unreadable`] for an object that it
+//! cannot convert to a record.
 
 use crate::difference;
-use crate::tree::{Place, Placed};
+use crate::tree::{HasSortKey, SortKey};
 use crate::varint::{read_varint, write_varint};
 use bytes::Bytes;
 use keelson_meta::Str;
@@ -31,61 +31,61 @@ use triomphe::ThinArc;
 
 /// The first byte of every record.
 const FORMAT: u8 = 1;
-/// The first byte of what stands for an object that cannot be read; the reason follows.
+/// The first byte of a value that stands for an unreadable object; the reason follows.
 const UNREADABLE: u8 = 2;
 /// Bytes before the labels.
 const FIXED_BYTES: usize = 13;
 
-/// What a writer knows of an object when it is encoded.
+/// The parts of a stored object, as a writer encodes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// The object as GET answers it, with a one-byte placeholder at `resource_version_at`.
+    /// The object as GET returns it, with a one-byte placeholder at `resource_version_at`.
     pub json: &'a [u8],
-    /// Place in `json` of the placeholder.
+    /// Offset of the placeholder in `json`.
     pub resource_version_at: usize,
-    /// Place in `json` after `{"kind":"Pod","apiVersion":"v1",`; 1 for kinds whose list items carry
-    /// their kind and version. An item of a list is `{` and what follows.
+    /// Offset in `json` after `{"kind":"Pod","apiVersion":"v1",`; 1 for kinds whose list items have
+    /// kind and apiVersion. A list item is `{` and the rest of `json` from here.
     pub item_at: usize,
     /// `metadata.labels`.
     pub labels: &'a [(&'a str, &'a str)],
-    /// The fields that field selectors may ask for, beyond name and namespace.
+    /// Selectable fields other than name and namespace.
     pub fields: &'a [(&'static str, Str)],
 }
 
 impl Record<'_> {
-    /// The value for the store.
+    /// Encodes the record as a value for the store.
     pub fn encode(&self) -> Bytes {
         let pairs = pairs_bytes(self.labels) + pairs_bytes(self.fields);
         let mut out = transient_buffer(FIXED_BYTES + pairs + self.json.len());
         out.push(FORMAT);
         out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&small(self.resource_version_at).to_le_bytes());
-        out.extend_from_slice(&small(self.item_at).to_le_bytes());
+        out.extend_from_slice(&to_u32(self.resource_version_at).to_le_bytes());
+        out.extend_from_slice(&to_u32(self.item_at).to_le_bytes());
         write_pairs(self.labels, &mut out);
         write_pairs(self.fields, &mut out);
-        let header = small(out.len());
+        let header = to_u32(out.len());
         out[1..5].copy_from_slice(&header.to_le_bytes());
         out.extend_from_slice(self.json);
         Bytes::from(out)
     }
 
-    /// The object's JSON in a value of the store, with the placeholder.
+    /// Returns the object's JSON in a stored value, with the placeholder.
     pub fn json_of(value: &[u8]) -> Result<&[u8], Cow<'static, str>> {
-        Parts::of(value).map(|parts| parts.json)
+        Parts::parse(value).map(|parts| parts.json)
     }
 }
 
-/// A value of the store for an object that is there and cannot be read.
+/// Returns a stored value for an object that exists and cannot be read.
 pub fn unreadable(why: &str) -> Bytes {
     [&[UNREADABLE], why.as_bytes()].concat().into()
 }
 
-/// Places in an object; an object is at most a few MiB.
-fn small(place: usize) -> u32 {
-    u32::try_from(place).expect("an object is smaller than 4 GiB")
+/// Converts an offset in an object; an object has at most a few MiB.
+fn to_u32(offset: usize) -> u32 {
+    u32::try_from(offset).expect("an object is smaller than 4 GiB")
 }
 
-/// Bytes that a row of pairs takes.
+/// Returns the encoded length of a list of pairs.
 fn pairs_bytes<T: AsRef<str>>(pairs: &[(&str, T)]) -> usize {
     let number = |number: usize| number.checked_ilog2().unwrap_or(0) as usize / 7 + 1;
     let text = |text: &str| number(text.len()) + text.len();
@@ -104,11 +104,11 @@ fn write_pairs<T: AsRef<str>>(pairs: &[(&str, T)], out: &mut Vec<u8>) {
     }
 }
 
-/// The parts of a record.
+/// The parts of an encoded record.
 struct Parts<'a> {
     /// Labels and fields.
     pairs: &'a [u8],
-    /// Where in `pairs` the fields begin.
+    /// Offset of the fields in `pairs`.
     fields_at: usize,
     json: &'a [u8],
     rv_at: usize,
@@ -116,7 +116,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(record: &'a [u8]) -> Result<Parts<'a>, Cow<'static, str>> {
+    fn parse(record: &'a [u8]) -> Result<Parts<'a>, Cow<'static, str>> {
         match record.split_first() {
             Some((&FORMAT, _)) => {}
             Some((&UNREADABLE, why)) => {
@@ -144,50 +144,50 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Why stored bytes are not a record.
+/// A stored value that is not a valid record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unable to transform key {key:?}: {why}")]
 pub struct RecordError {
     /// The key in the store.
     pub key: String,
-    /// The revision of the write that left them.
+    /// The revision of the write.
     pub modified: Revision,
-    /// What does not fit.
+    /// The reason.
     pub why: Cow<'static, str>,
 }
 
-/// One version of one object, ready to be sent. A clone is the same entry: one buffer with a few numbers in
-/// front, counted.
+/// One version of one object, ready to be sent. Clones share one reference-counted buffer.
 #[derive(Clone)]
 pub struct Entry(ThinArc<Head, u8>);
 
-/// What a thread keeps of its draft for the next one.
-const DRAFT_BYTES_MAX: usize = 64 << 10;
+/// Capacity of the scratch buffer that a thread keeps.
+const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
-    /// Where an entry, or a difference, is put together, before it is copied to the place where it stays.
-    static DRAFT: Scratch<Vec<u8>> = const { Scratch::new(DRAFT_BYTES_MAX) };
+    /// Scratch buffer in which an entry or a difference is built before it is copied to its final
+    /// allocation.
+    static SCRATCH: Scratch<Vec<u8>> = const { Scratch::new(SCRATCH_BYTES_MAX) };
 }
 
-/// What stands in front of the buffer: key, labels, fields, JSON and a newline, one after the other.
+/// The header of the buffer. The buffer holds key, labels, fields, JSON and a newline.
 struct Head {
     modified: Revision,
     key_len: u32,
     fields_at: u32,
     json_at: u32,
     item_at: u32,
-    /// Place in the buffer of the resourceVersion.
+    /// Offset of the resourceVersion in the buffer.
     rv_at: u32,
-    /// Bytes of the protobuf message of the object, once somebody has made it; 0: unknown.
+    /// Length of the object's protobuf message once it was computed; 0: unknown.
     message_bytes: AtomicU32,
 }
 
-/// Bytes of an entry beside its buffer: [`Head`], the length, the count.
+/// Bytes of an entry besides its buffer: [`Head`], the length and the reference count.
 const HEAD_BYTES: usize = size_of::<Head>() + 2 * size_of::<usize>();
 
 impl Entry {
-    /// Takes a stored record. `key` is what stands behind the resource's prefix: `namespace/name` or
-    /// `name`.
+    /// Decodes a stored record. The entry's key is the part after the resource's prefix:
+    /// `namespace/name` or `name`.
     pub fn from_store(prefix_len: usize, kv: &KeyValue) -> Result<Entry, RecordError> {
         let broken = |why| RecordError {
             key: String::from_utf8_lossy(&kv.key).into_owned(),
@@ -196,18 +196,18 @@ impl Entry {
         };
         let fail = |why: &'static str| broken(why.into());
         let Parts { pairs, fields_at, json, rv_at, item_at } =
-            Parts::of(&kv.value).map_err(broken)?;
+            Parts::parse(&kv.value).map_err(broken)?;
         let key = kv.key.get(prefix_len..).ok_or_else(|| fail("key is shorter than its prefix"))?;
         if std::str::from_utf8(key).is_err() {
             return Err(fail("key is not UTF-8"));
         }
         let head = Head {
             modified: kv.modified,
-            key_len: small(key.len()),
-            fields_at: small(key.len() + fields_at),
-            json_at: small(key.len() + pairs.len()),
-            item_at: small(item_at),
-            rv_at: small(key.len() + pairs.len() + rv_at),
+            key_len: to_u32(key.len()),
+            fields_at: to_u32(key.len() + fields_at),
+            json_at: to_u32(key.len() + pairs.len()),
+            item_at: to_u32(item_at),
+            rv_at: to_u32(key.len() + pairs.len() + rv_at),
             message_bytes: AtomicU32::new(0),
         };
         let mut text = itoa::Buffer::new();
@@ -218,15 +218,15 @@ impl Entry {
 
     fn new(head: Head, parts: &[&[u8]]) -> Entry {
         let bytes = parts.iter().map(|part| part.len()).sum();
-        let mut draft = match bytes > DRAFT_BYTES_MAX {
+        let mut buffer = match bytes > SCRATCH_BYTES_MAX {
             true => transient_buffer(bytes),
-            false => Scratch::take(&DRAFT),
+            false => Scratch::take(&SCRATCH),
         };
         for part in parts {
-            draft.extend_from_slice(part);
+            buffer.extend_from_slice(part);
         }
-        let entry = Entry(ThinArc::from_header_and_slice(head, &draft));
-        Scratch::put_back(&DRAFT, draft);
+        let entry = Entry(ThinArc::from_header_and_slice(head, &buffer));
+        Scratch::put_back(&SCRATCH, buffer);
         entry
     }
 
@@ -238,35 +238,35 @@ impl Entry {
         &self.0.slice
     }
 
-    /// The revision of this version: its resourceVersion.
+    /// Returns the revision of this version: its resourceVersion.
     pub fn modified(&self) -> Revision {
         self.head().modified
     }
 
-    /// Whether both are one and the same in memory.
-    pub fn is(&self, other: &Entry) -> bool {
+    /// Returns whether both are the same allocation.
+    pub fn ptr_eq(&self, other: &Entry) -> bool {
         std::ptr::eq(self.head(), other.head())
     }
 
-    /// Whether a record for the store says just what this entry says.
-    pub fn is_record(&self, record: &[u8]) -> bool {
-        let Ok(Parts { pairs, json, rv_at, .. }) = Parts::of(record) else { return false };
-        let (before, after) = self.around_revision();
+    /// Returns whether a stored record has the same content as this entry, except for the revision.
+    pub fn has_content_of(&self, record: &[u8]) -> bool {
+        let Ok(Parts { pairs, json, rv_at, .. }) = Parts::parse(record) else { return false };
+        let (before, after) = self.split_at_revision();
         let (head, json_at) = (self.head(), self.head().json_at as usize);
         before[head.key_len as usize..json_at] == *pairs
             && before[json_at..] == json[..rv_at]
             && after.strip_suffix(b"\n") == Some(&json[rv_at + 1..])
     }
 
-    /// The buffer before and after the resourceVersion.
-    fn around_revision(&self) -> (&[u8], &[u8]) {
+    /// Returns the buffer before and after the resourceVersion.
+    fn split_at_revision(&self) -> (&[u8], &[u8]) {
         let (before, rest) = self.buffer().split_at(self.head().rv_at as usize);
         (before, &rest[itoa::Buffer::new().format(self.modified().0).len()..])
     }
 
-    /// The same object with another revision: what a deletion shows.
+    /// Returns the same object with another revision, as a deletion event shows it.
     pub fn at_revision(&self, revision: Revision) -> Entry {
-        let (before, after) = self.around_revision();
+        let (before, after) = self.split_at_revision();
         let Head { modified: _, key_len, fields_at, json_at, item_at, rv_at, message_bytes: _ } =
             *self.head();
         let message_bytes = AtomicU32::new(0);
@@ -275,8 +275,8 @@ impl Entry {
         Entry::new(head, &[before, itoa::Buffer::new().format(revision.0).as_bytes(), after])
     }
 
-    /// What tells this entry from another version of the same object, when that takes less room than the
-    /// entry; [`Entry::without`] gives it back.
+    /// Returns the difference from which [`Entry::apply_difference`] on `other` rebuilds this
+    /// entry; `None` when it would not be smaller than the entry.
     pub(crate) fn difference_from(&self, other: &Entry) -> Option<Box<[u8]>> {
         let buffer = self.buffer();
         if self.head().key_len != other.head().key_len {
@@ -284,26 +284,26 @@ impl Entry {
         }
         let Head { modified, key_len: _, fields_at, json_at, item_at, rv_at, message_bytes: _ } =
             self.head();
-        let mut out = Scratch::take(&DRAFT);
+        let mut out = Scratch::take(&SCRATCH);
         out.extend_from_slice(&modified.0.to_le_bytes());
         for number in [*fields_at, *json_at, *item_at, *rv_at] {
             write_varint(number as usize, &mut out);
         }
         difference::write(buffer, other.buffer(), &mut out);
         let difference = (out.len() < buffer.len()).then(|| out.as_slice().into());
-        Scratch::put_back(&DRAFT, out);
+        Scratch::put_back(&SCRATCH, out);
         difference
     }
 
-    /// The version from which this one was told apart by [`Entry::difference_from`].
-    pub(crate) fn without(&self, difference: &[u8]) -> Entry {
-        self.made_from(difference).expect("it was told apart from this one")
+    /// Rebuilds the version whose difference from this one [`Entry::difference_from`] returned.
+    pub(crate) fn apply_difference(&self, difference: &[u8]) -> Entry {
+        self.try_apply_difference(difference).expect("the difference is from this version")
     }
 
-    fn made_from(&self, difference: &[u8]) -> Option<Entry> {
+    fn try_apply_difference(&self, difference: &[u8]) -> Option<Entry> {
         let (modified, rest) = difference.split_first_chunk()?;
         let mut at = 0;
-        let mut number = || Some(small(read_varint(rest, &mut at)?));
+        let mut number = || Some(to_u32(read_varint(rest, &mut at)?));
         let head = Head {
             modified: Revision(u64::from_le_bytes(*modified)),
             key_len: self.head().key_len,
@@ -313,72 +313,73 @@ impl Entry {
             rv_at: number()?,
             message_bytes: AtomicU32::new(0),
         };
-        let mut draft = Scratch::take(&DRAFT);
-        let made = difference::apply(&rest[at..], self.buffer(), &mut draft);
-        let entry = made.map(|()| Entry(ThinArc::from_header_and_slice(head, &draft)));
-        Scratch::put_back(&DRAFT, draft);
+        let mut buffer = Scratch::take(&SCRATCH);
+        let made = difference::apply(&rest[at..], self.buffer(), &mut buffer);
+        let entry = made.map(|()| Entry(ThinArc::from_header_and_slice(head, &buffer)));
+        Scratch::put_back(&SCRATCH, buffer);
         entry
     }
 
-    /// `namespace/name`, or `name` of a cluster-scoped object.
+    /// Returns `namespace/name`, or `name` of a cluster-scoped object.
     pub fn key(&self) -> &str {
         text(self.key_bytes())
     }
 
-    /// The same, not checked to be UTF-8 once more.
+    /// Returns [`Entry::key`] as bytes, without another UTF-8 check.
     pub fn key_bytes(&self) -> &[u8] {
         &self.buffer()[..self.head().key_len as usize]
     }
 
-    /// The namespace; empty for a cluster-scoped object.
+    /// Returns the namespace; empty for a cluster-scoped object.
     pub fn namespace(&self) -> &str {
         self.key().split_once('/').map_or("", |(namespace, _)| namespace)
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         let key = self.key();
         key.split_once('/').map_or(key, |(_, name)| name)
     }
 
-    /// `metadata.labels`.
+    /// Returns `metadata.labels`.
     pub fn labels(&self) -> Pairs<'_> {
         Pairs::new(&self.buffer()[self.head().key_len as usize..self.head().fields_at as usize])
     }
 
-    /// The label `key`.
+    /// Returns the value of the label `key`.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
 
-    /// The selectable field `name`, beyond `metadata.name` and `metadata.namespace`.
+    /// Returns the selectable field `name`, other than `metadata.name` and `metadata.namespace`.
     pub fn field(&self, name: &str) -> Option<&str> {
         let pairs = &self.buffer()[self.head().fields_at as usize..self.head().json_at as usize];
         Pairs::new(pairs).find(|(k, _)| *k == name).map(|(_, value)| value)
     }
 
-    /// Where the JSON ends.
+    /// Returns the end of the JSON.
     fn end(&self) -> usize {
         self.buffer().len() - 1
     }
 
-    /// Where a text of this entry stands in its buffer, and its length.
-    pub(crate) fn place_of(&self, text: &str) -> (u32, u32) {
+    /// Returns offset and length in the buffer of a text that this entry returned.
+    pub(crate) fn offset_of(&self, text: &str) -> (u32, u32) {
         let at = text.as_ptr().addr() - self.buffer().as_ptr().addr();
-        (small(at), small(text.len()))
+        (to_u32(at), to_u32(text.len()))
     }
 
-    /// The bytes of the text at such a place.
+    /// Returns the bytes at such an offset.
     pub(crate) fn bytes_at(&self, at: u32, length: u32) -> &[u8] {
         &self.buffer()[at as usize..(at + length) as usize]
     }
 
-    /// The object's JSON, shared.
+    /// Returns the object's JSON, sharing the buffer.
     pub fn json(&self) -> Bytes {
         self.piece(self.end())
     }
 
-    /// The object's JSON with a newline behind it, shared: the body of an answer.
+    /// Returns the object's JSON with a trailing newline, sharing the buffer: the body of a
+    /// response.
     pub fn json_line(&self) -> Bytes {
         self.piece(self.buffer().len())
     }
@@ -387,50 +388,50 @@ impl Entry {
         Bytes::from_owner(Piece { entry: self.clone(), end })
     }
 
-    /// The object's JSON, borrowed.
+    /// Returns the object's JSON.
     pub fn json_slice(&self) -> &[u8] {
         &self.buffer()[self.head().json_at as usize..self.end()]
     }
 
-    /// Whether a text without characters that JSON escapes stands anywhere in the JSON.
+    /// Returns whether the JSON contains a text, which must not need JSON escapes.
     pub fn has_text(&self, wanted: &str) -> bool {
         std::str::from_utf8(self.json_slice()).is_ok_and(|json| json.contains(wanted))
     }
 
-    /// What stands in front of the object's JSON as an item of a list: its `kind` and `apiVersion`.
+    /// Returns the start of the JSON that list items omit: `kind` and `apiVersion`.
     pub(crate) fn head_slice(&self) -> &[u8] {
         &self.json_slice()[..self.head().item_at as usize]
     }
 
-    /// The object's JSON as an item of a list, without the `{` in front.
+    /// Returns the object's JSON as a list item, without the leading `{`.
     pub fn item_tail(&self) -> &[u8] {
         &self.json_slice()[self.head().item_at as usize..]
     }
 
-    /// Bytes of the object's protobuf message, when that is known.
+    /// Returns the length of the object's protobuf message, if it was set.
     pub fn message_bytes(&self) -> Option<u32> {
         Some(self.head().message_bytes.load(Relaxed)).filter(|bytes| *bytes > 0)
     }
 
-    /// Keeps the length of the object's protobuf message, in its storage version.
-    pub fn keep_message_bytes(&self, bytes: u32) {
+    /// Sets the length of the object's protobuf message, in its storage version.
+    pub fn set_message_bytes(&self, bytes: u32) {
         self.head().message_bytes.store(bytes, Relaxed);
     }
 
-    /// Bytes of memory that the entry holds.
+    /// Returns the bytes of memory of this entry.
     pub fn size(&self) -> usize {
         HEAD_BYTES + self.buffer().len()
     }
 }
 
 impl fmt::Debug for Entry {
-    /// Key and revision only: objects may hold secrets.
+    /// Prints key and revision only: objects may hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}", self.key(), self.modified())
     }
 }
 
-/// What of an entry is sent: from its JSON on.
+/// The part of an entry that is sent: the JSON, to `end`.
 struct Piece {
     entry: Entry,
     end: usize,
@@ -442,13 +443,13 @@ impl AsRef<[u8]> for Piece {
     }
 }
 
-/// Bytes that were checked to be UTF-8 when the entry was made.
+/// `bytes` were checked to be UTF-8 when the entry was made.
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
-/// Checks a counted row of pairs at the front of `bytes`, and says how many bytes it takes. Each text is
-/// checked by itself: the lengths between them are numbers, and one of 128 or more is not UTF-8.
+/// Validates a counted list of pairs at the start of `bytes` and returns its length. Each text is
+/// validated alone: the lengths between them are binary, and one of 128 or more is not UTF-8.
 fn check_pairs(bytes: &[u8]) -> Result<usize, Cow<'static, str>> {
     let mut at = 0;
     let count = read_varint(bytes, &mut at).ok_or("truncated labels or fields")?;
@@ -463,7 +464,7 @@ fn check_pairs(bytes: &[u8]) -> Result<usize, Cow<'static, str>> {
     Ok(at)
 }
 
-/// Labels or fields, read from an entry's buffer.
+/// Iterates over labels or fields in an entry's buffer.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
     bytes: &'a [u8],
@@ -499,17 +500,17 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// The pairs were counted and found whole when the entry was made.
+/// The pairs were counted and validated when the entry was made.
 impl ExactSizeIterator for Pairs<'_> {}
 
-impl Placed for Entry {
-    fn place(&self) -> Place<'_> {
+impl HasSortKey for Entry {
+    fn sort_key(&self) -> SortKey<'_> {
         (b"", self.key_bytes())
     }
 }
 
-/// The place of the object of this key among the objects of its resource.
-pub(crate) fn by_key(key: &str) -> Place<'_> {
+/// Returns the sort key of the object with this key among the objects of its resource.
+pub(crate) fn by_key(key: &str) -> SortKey<'_> {
     (b"", key.as_bytes())
 }
 
@@ -524,7 +525,7 @@ pub(crate) mod tests {
         stored_with(key, labels, revision, r#","x":1"#)
     }
 
-    /// An object with further members.
+    /// Returns a stored object with further members.
     pub(crate) fn stored_with(
         key: &str,
         labels: &[(&str, &str)],
@@ -565,22 +566,23 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_entry_knows_the_record_that_says_the_same() {
+    fn content_is_compared_without_the_revision() {
         let kv = stored("ns/a", &[("app", "web")], 1234);
         let entry = Entry::from_store(PREFIX.len(), &kv).unwrap();
-        assert!(entry.is_record(&kv.value));
+        assert!(entry.has_content_of(&kv.value));
         let other = stored("ns/a", &[("app", "wet")], 1234);
-        assert!(!entry.is_record(&other.value));
-        for place in FIXED_BYTES..kv.value.len() {
+        assert!(!entry.has_content_of(&other.value));
+        for offset in FIXED_BYTES..kv.value.len() {
             let mut value = kv.value.to_vec();
-            value[place] ^= 1;
-            let placeholder = Parts::of(&kv.value).map(|p| kv.value.len() - p.json.len() + p.rv_at);
-            assert_eq!(entry.is_record(&value), Ok(place) == placeholder, "{place}");
+            value[offset] ^= 1;
+            let placeholder =
+                Parts::parse(&kv.value).map(|p| kv.value.len() - p.json.len() + p.rv_at);
+            assert_eq!(entry.has_content_of(&value), Ok(offset) == placeholder, "{offset}");
         }
     }
 
     #[test]
-    fn what_cannot_be_read_says_why() {
+    fn unreadable_records_return_the_reason() {
         let kv = KeyValue { value: unreadable("it is a riddle"), ..stored("ns/a", &[], 7) };
         let error = Entry::from_store(PREFIX.len(), &kv).unwrap_err();
         let said = "unable to transform key \"/registry/ks/ns/a\": it is a riddle";

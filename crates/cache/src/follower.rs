@@ -1,8 +1,8 @@
-//! [`Follower`]: one place to wait for changes of many resources.
+//! [`Follower`]: waits for changes of many resources.
 //!
-//! A cursor waits for one resource. A control loop is concerned with all of them, also with custom resources
-//! that come later, and must cost nothing while nothing is written. A follower is given the resources that
-//! have changed since it asked last, and reads each with a [`Cursor`](crate::Cursor) of its own.
+//! A cursor waits for one resource. A control loop needs all of them, including custom resources
+//! that are added later, at no cost while nothing is written. A follower returns the resources that
+//! have changed since its last call; the caller reads each with a [`Cursor`](crate::Cursor).
 
 use crate::Resource;
 use bytes::Bytes;
@@ -10,15 +10,15 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::Notify;
 
-/// Waits for changes of all resources, or of some.
+/// Waits for changes of all resources, or of a set of them.
 pub struct Follower(Arc<Inbox>);
 
-/// Resources that have changed since their follower looked.
+/// Resources that have changed since the follower's last call.
 #[derive(Default)]
 struct Inbox {
-    /// Prefixes of the keys of the resources that are followed; none: all of them.
+    /// Key prefixes of the followed resources; `None`: all.
     wanted: Option<BTreeSet<Bytes>>,
-    /// Each at most once.
+    /// No duplicates.
     changed: Mutex<Vec<Arc<Resource>>>,
     wake: Notify,
 }
@@ -28,12 +28,12 @@ impl Inbox {
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, resource: &Arc<Resource>) {
+    fn mark_changed(&self, resource: &Arc<Resource>) {
         if self.wanted.as_ref().is_some_and(|wanted| !wanted.contains(resource.prefix())) {
             return;
         }
         let mut changed = self.changed();
-        if !changed.iter().any(|noted| Arc::ptr_eq(noted, resource)) {
+        if !changed.iter().any(|other| Arc::ptr_eq(other, resource)) {
             changed.push(resource.clone());
             self.wake.notify_one();
         }
@@ -41,14 +41,14 @@ impl Inbox {
 }
 
 impl Follower {
-    /// The resources that have changed since the last call.
+    /// Returns the resources that have changed since the last call.
     pub fn take(&mut self) -> Vec<Arc<Resource>> {
         std::mem::take(&mut self.0.changed())
     }
 
-    /// Counts a resource as changed.
-    pub(crate) fn note(&self, resource: &Arc<Resource>) {
-        self.0.note(resource);
+    /// Marks a resource as changed.
+    pub(crate) fn mark_changed(&self, resource: &Arc<Resource>) {
+        self.0.mark_changed(resource);
     }
 
     /// Waits until a resource has changed.
@@ -59,12 +59,12 @@ impl Follower {
     }
 }
 
-/// The followers of a cache.
+/// All followers of a cache.
 #[derive(Default)]
 pub(crate) struct Followers(Mutex<Vec<Weak<Inbox>>>);
 
 impl Followers {
-    /// A further follower, of all resources or of those with these prefixes.
+    /// Adds a follower of the resources with these prefixes; `None`: of all.
     pub fn add(&self, wanted: Option<BTreeSet<Bytes>>) -> Follower {
         let inbox = Arc::new(Inbox { wanted, ..Inbox::default() });
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,11 +73,11 @@ impl Followers {
         Follower(inbox)
     }
 
-    /// Tells all followers that a resource has changed.
-    pub fn note(&self, resource: &Arc<Resource>) {
+    /// Marks a resource as changed for all followers.
+    pub fn mark_changed(&self, resource: &Arc<Resource>) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for inbox in all.iter().filter_map(Weak::upgrade) {
-            inbox.note(resource);
+            inbox.mark_changed(resource);
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The recent changes of one resource: what watches that go on from before are told, and what lists of the
-//! past are made from.
+//! The recent changes of one resource. Watches resume from them, and lists at past revisions are
+//! computed from them.
 //!
-//! A change that replaced an object keeps what was there before, and most of the memory of a resource that is
-//! written to all the time would be such versions. Two versions in a row differ in little, so that of all but
-//! the newest changes only the differences are kept: the version before a change is told by the one after it,
-//! and that one, when it was replaced in turn, by the change that did so.
+//! A change that replaced an object refers to the version before it, and for a resource that is
+//! written all the time those versions would be most of its memory. Consecutive versions differ
+//! little, so all but the newest changes are packed: the previous version is stored as a difference
+//! from the version after the change. When that version was replaced in turn, it is rebuilt from
+//! the change that replaced it.
 
 use crate::Entry;
 use bytes::Bytes;
@@ -12,56 +13,56 @@ use keelson_store::Revision;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Changes of one resource that are kept for watchers and for lists at past revisions.
+/// Maximum number of changes of one resource, for watches and for lists at past revisions.
 pub const HISTORY_EVENTS_MAX: usize = 20_000;
-/// Bytes that the kept changes of one resource may hold alive.
+/// Maximum bytes that the changes of one resource may retain.
 pub const HISTORY_BYTES_MAX: usize = 64 << 20;
-/// The newest changes, which are kept as they are, with the encoded events for further watchers.
+/// Maximum number of fresh (not packed) changes. These also keep encoded events for further
+/// watchers.
 const FRESH_CHANGES_MAX: usize = 256;
-/// Bytes that the newest changes may hold alive: of large objects there are fewer. When they hold more, as many are
-/// packed as leave half of it.
+/// Maximum bytes of the fresh changes. Beyond it, the oldest are packed until half of it is left.
 const FRESH_BYTES_MAX: usize = 4 << 20;
-/// So many are packed together: to pack one takes locks, and room for it.
+/// Changes are packed in batches of at least this size: packing takes locks and a scratch buffer.
 const PACKED_CHANGES_MIN: usize = 32;
-/// Versions of one object in a row that are differences: so many steps it takes at most to make one.
+/// Maximum length of a chain of differences, and so of steps to rebuild a version.
 const DIFFERENCES_MAX: u8 = 16;
-/// Changes that a cursor is given at once.
+/// Maximum number of changes that one cursor read returns.
 const CURSOR_BATCH_MAX: usize = 256;
-/// As many are given at once of those that have to be made from differences.
+/// Maximum number of changes of one cursor read when they have to be unpacked.
 const CURSOR_PACKED_MAX: usize = 32;
-/// Changes that a list at a past revision takes back. What is further back is read from the store: others wait
-/// while changes are taken back.
-const UNDONE_CHANGES_MAX: usize = 4_096;
+/// Maximum number of changes that a list at a past revision rolls back. Older revisions are read
+/// from the store: writers wait during the rollback.
+const ROLLBACK_CHANGES_MAX: usize = 4_096;
 
-/// What happened to an object.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It was created or changed: `entry` is what it is now.
+    /// Created or updated: `entry` is the new version.
     Put,
-    /// It was deleted: `entry` is what it was, with the revision of the deletion.
+    /// Deleted: `entry` is the last version, with the revision of the deletion.
     Delete,
 }
 
 /// One change of one object.
 #[derive(Debug)]
 pub struct Change {
-    /// What happened.
+    /// Put or delete.
     pub kind: ChangeKind,
-    /// The revision at which it happened.
+    /// The revision of the write.
     pub revision: Revision,
-    /// The object after a put, the last state with the deletion's revision after a delete.
+    /// The object after a put; after a delete its last version with the revision of the deletion.
     pub entry: Entry,
-    /// The object before; absent when it was created.
+    /// The version before; `None` when the object was created.
     pub previous: Option<Entry>,
-    /// The event as watchers were sent it; `None` once the change is no longer one of the newest.
+    /// Encoded watch events; `None` once the change is packed.
     frames: Mutex<Option<Frames>>,
 }
 
-/// Encoded events, by what tells apart the forms in which watchers see them.
+/// Encoded events by form (media type, version and so on).
 type Frames = Vec<(Box<str>, Bytes)>;
 
 impl Change {
-    /// A change that is one of the newest.
+    /// Returns a fresh change.
     pub(crate) fn new(
         kind: ChangeKind,
         revision: Revision,
@@ -71,8 +72,8 @@ impl Change {
         Change { kind, revision, entry, previous, frames: Mutex::new(Some(vec![])) }
     }
 
-    /// The event in a form, made by `make` for the first watcher that asks. It is kept for others while
-    /// the change is one of the newest.
+    /// Returns the encoded event in a form. `make` encodes it for the first watcher; it is cached
+    /// while the change is fresh.
     pub fn frame<E>(
         &self,
         form: &str,
@@ -92,7 +93,7 @@ impl Change {
         *self.frames.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// How the object before differs from the one after. It takes a microsecond.
+    /// Returns the difference of the previous version from the new one. Takes about a microsecond.
     pub(crate) fn difference(&self) -> Option<Box<[u8]>> {
         match self.kind {
             ChangeKind::Put => self.previous.as_ref()?.difference_from(&self.entry),
@@ -101,124 +102,124 @@ impl Change {
     }
 }
 
-/// A change in the history.
-enum Kept {
+/// A change in the ring.
+enum Slot {
     Fresh(Arc<Change>),
-    Packed(Box<Packed>),
+    Packed(Box<PackedChange>),
 }
 
-/// A change that is no longer one of the newest.
-struct Packed {
+/// A change in compact form.
+struct PackedChange {
     revision: Revision,
-    after: After,
-    before: Before,
-    /// Versions of the object up to `before` that are differences.
+    after: NextVersion,
+    before: PreviousVersion,
+    /// Length of the chain of differences up to `before`.
     differences: u8,
 }
 
-/// What became of an object.
-enum After {
-    Is(Entry),
-    /// The version that the change of this number replaced.
+/// The version after a change.
+enum NextVersion {
+    Current(Entry),
+    /// Replaced by the change with this number, which stores it.
     ReplacedBy(u64),
-    /// It was deleted.
-    Gone,
+    /// The object was deleted.
+    Deleted,
 }
 
-/// What an object was.
-enum Before {
-    Nothing,
-    Was(Entry),
-    /// The version after the change, but for this.
-    Differs(Box<[u8]>),
+/// The version before a change.
+enum PreviousVersion {
+    None,
+    Full(Entry),
+    /// A difference from the version after the change.
+    Difference(Box<[u8]>),
 }
 
-impl Kept {
+impl Slot {
     fn revision(&self) -> Revision {
         match self {
-            Kept::Fresh(change) => change.revision,
-            Kept::Packed(packed) => packed.revision,
+            Slot::Fresh(change) => change.revision,
+            Slot::Packed(packed) => packed.revision,
         }
     }
 
-    /// Bytes that nothing but the history needs.
+    /// Returns the bytes that only the history retains.
     fn bytes(&self) -> usize {
         let (record, before) = match self {
-            Kept::Fresh(change) => {
+            Slot::Fresh(change) => {
                 (size_of::<Change>(), change.previous.as_ref().map_or(0, Entry::size))
             }
-            Kept::Packed(packed) => {
+            Slot::Packed(packed) => {
                 let before = match &packed.before {
-                    Before::Nothing => 0,
-                    Before::Was(entry) => entry.size(),
-                    Before::Differs(difference) => difference.len(),
+                    PreviousVersion::None => 0,
+                    PreviousVersion::Full(entry) => entry.size(),
+                    PreviousVersion::Difference(difference) => difference.len(),
                 };
-                (size_of::<Packed>(), before)
+                (size_of::<PackedChange>(), before)
             }
         };
-        size_of::<Kept>() + record + before
+        size_of::<Slot>() + record + before
     }
 }
 
-impl Packed {
-    /// The object before the change, made from the one after it where that is needed.
+impl PackedChange {
+    /// Returns the version before the change. `after` returns the version after it.
     fn before(&self, after: impl FnOnce() -> Entry) -> Option<Entry> {
         match &self.before {
-            Before::Nothing => None,
-            Before::Was(entry) => Some(entry.clone()),
-            Before::Differs(difference) => Some(after().without(difference)),
+            PreviousVersion::None => None,
+            PreviousVersion::Full(entry) => Some(entry.clone()),
+            PreviousVersion::Difference(difference) => Some(after().apply_difference(difference)),
         }
     }
 }
 
-/// The recent changes of a resource. They are numbered in the order in which they happened.
+/// The recent changes of a resource, numbered in order.
 #[derive(Default)]
 pub(crate) struct History {
-    /// Revisions do not fall from front to back; all are above `floor`.
-    ring: VecDeque<Kept>,
+    /// Revisions never decrease from front to back; all are above `floor`.
+    ring: VecDeque<Slot>,
     /// The number of `ring[0]`.
     first: u64,
-    /// Those before this number are packed; none at or after it is.
+    /// Changes below this number are packed, all others are fresh.
     packed: u64,
     /// The history after this revision is complete.
     floor: Revision,
     bytes: usize,
-    /// Those of `bytes` that are not packed.
+    /// The part of `bytes` that belongs to fresh changes.
     fresh_bytes: usize,
 }
 
 impl History {
-    /// Nothing has happened since `floor`.
+    /// Returns an empty history that is complete from `floor` on.
     pub fn new(floor: Revision) -> History {
         History { floor, ..History::default() }
     }
 
-    /// The revision after which all changes are known.
+    /// Returns the revision after which all changes are present.
     pub fn floor(&self) -> Revision {
         self.floor
     }
 
-    /// The number of the next change.
+    /// Returns the number of the next change.
     pub fn next(&self) -> u64 {
         self.first + self.ring.len() as u64
     }
 
-    /// The revision of the newest change.
+    /// Returns the revision of the newest change.
     pub fn newest(&self) -> Option<Revision> {
-        self.ring.back().map(Kept::revision)
+        self.ring.back().map(Slot::revision)
     }
 
-    /// Takes a change in; old ones make room.
+    /// Appends a change and evicts the oldest above the limits.
     pub fn push(&mut self, change: Change) {
         if let Some(newest) = self.newest() {
             assert!(newest <= change.revision, "history went back: {change:?}");
         }
-        let kept = Kept::Fresh(Arc::new(change));
-        self.bytes += kept.bytes();
-        self.fresh_bytes += kept.bytes();
-        self.ring.push_back(kept);
+        let slot = Slot::Fresh(Arc::new(change));
+        self.bytes += slot.bytes();
+        self.fresh_bytes += slot.bytes();
+        self.ring.push_back(slot);
         let old = self.ring.len().checked_sub(FRESH_CHANGES_MAX + 1);
-        if let Some(Kept::Fresh(old)) = old.map(|old| &self.ring[old]) {
+        if let Some(Slot::Fresh(old)) = old.map(|old| &self.ring[old]) {
             old.forget_frames();
         }
         while self.ring.len() > HISTORY_EVENTS_MAX || self.bytes > HISTORY_BYTES_MAX {
@@ -230,46 +231,47 @@ impl History {
     }
 
     fn pop(&mut self) {
-        if let Some(kept) = self.ring.pop_front() {
-            self.bytes -= kept.bytes();
-            if let Kept::Fresh(_) = kept {
-                self.fresh_bytes -= kept.bytes();
+        if let Some(slot) = self.ring.pop_front() {
+            self.bytes -= slot.bytes();
+            if let Slot::Fresh(_) = slot {
+                self.fresh_bytes -= slot.bytes();
             }
             self.first += 1;
             self.packed = self.packed.max(self.first);
-            self.floor = self.floor.max(kept.revision());
+            self.floor = self.floor.max(slot.revision());
         }
     }
 
-    /// Forgets the changes at and before `revision`.
+    /// Removes the changes at and before `revision`.
     pub fn compact(&mut self, revision: Revision) {
-        while self.ring.front().is_some_and(|kept| kept.revision() <= revision) {
+        while self.ring.front().is_some_and(|slot| slot.revision() <= revision) {
             self.pop();
         }
         self.floor = self.floor.max(revision);
     }
 
-    /// Forgets everything up to `revision`, and that it is complete: cursors end.
+    /// Removes all changes and sets the floor to `revision`, with a gap: all cursors end.
     pub fn restart(&mut self, revision: Revision) {
-        // One number stays unused: behind it are also the cursors that have read everything.
+        // Skip one number, so that cursors that have read everything end as well.
         let first = self.next() + 1;
         *self = History { first, packed: first, floor: revision, ..History::default() };
     }
 
-    /// The number of the first change after `revision`; `None` when not all of those are known.
+    /// Returns the number of the first change after `revision`; `None` when some were evicted.
     pub fn after(&self, revision: Revision) -> Option<u64> {
         (revision >= self.floor).then(|| self.first + self.index_after(revision) as u64)
     }
 
     fn index_after(&self, revision: Revision) -> usize {
-        self.ring.partition_point(|kept| kept.revision() <= revision)
+        self.ring.partition_point(|slot| slot.revision() <= revision)
     }
 
     fn index(&self, number: u64) -> Option<usize> {
         number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok())
     }
 
-    /// Appends the next changes from `number` on to `out`; how many. `None`: they are no longer known.
+    /// Appends the changes from `number` on to `out`, up to a batch, and returns how many. `None`:
+    /// some were evicted.
     pub fn read(&self, number: u64, out: &mut Vec<Arc<Change>>) -> Option<usize> {
         let start = self.index(number)?.min(self.ring.len());
         let is_packed = number < self.packed;
@@ -279,21 +281,21 @@ impl History {
         Some(end - start)
     }
 
-    /// All changes from `number` on; `None` when not all of them are known.
+    /// Returns all changes from `number` on; `None` when some were evicted.
     pub fn since(&self, number: u64) -> Option<impl Iterator<Item = Arc<Change>>> {
         let start = self.index(number).filter(|start| *start <= self.ring.len())?;
         Some((start..self.ring.len()).map(|index| self.change(index)))
     }
 
-    /// The objects that were changed after `revision`, each once: its key, and what it was at `revision`.
-    /// `None` when the changes are not all known, or too many.
-    pub fn undone(
+    /// Returns the key and the version at `revision` of each object that was changed after it.
+    /// `None` when changes were evicted, or there are too many.
+    pub fn rolled_back(
         &self,
         revision: Revision,
     ) -> Option<impl Iterator<Item = (&str, Option<Entry>)>> {
         let changes = self.index_after(revision)..self.ring.len();
         let mut seen = HashSet::new();
-        (revision >= self.floor && changes.len() <= UNDONE_CHANGES_MAX).then(|| {
+        (revision >= self.floor && changes.len() <= ROLLBACK_CHANGES_MAX).then(|| {
             changes.filter_map(move |index| {
                 let key = self.key(index);
                 seen.insert(key).then(|| (key, self.entry_before(index)))
@@ -303,12 +305,12 @@ impl History {
 
     fn change(&self, index: usize) -> Arc<Change> {
         let packed = match &self.ring[index] {
-            Kept::Fresh(change) => return change.clone(),
-            Kept::Packed(packed) => packed,
+            Slot::Fresh(change) => return change.clone(),
+            Slot::Packed(packed) => packed,
         };
         let kind = match packed.after {
-            After::Gone => ChangeKind::Delete,
-            After::Is(_) | After::ReplacedBy(_) => ChangeKind::Put,
+            NextVersion::Deleted => ChangeKind::Delete,
+            NextVersion::Current(_) | NextVersion::ReplacedBy(_) => ChangeKind::Put,
         };
         let (revision, entry) = (packed.revision, self.entry_after(index));
         let previous = packed.before(|| entry.clone());
@@ -318,33 +320,37 @@ impl History {
     fn key(&self, mut index: usize) -> &str {
         loop {
             let packed = match &self.ring[index] {
-                Kept::Fresh(change) => return change.entry.key(),
-                Kept::Packed(packed) => packed,
+                Slot::Fresh(change) => return change.entry.key(),
+                Slot::Packed(packed) => packed,
             };
             match (&packed.after, &packed.before) {
-                (After::Is(entry), _) | (After::Gone, Before::Was(entry)) => return entry.key(),
-                (After::ReplacedBy(number), _) => index = self.later(*number),
-                (After::Gone, _) => unreachable!("what was deleted was there, and is kept"),
+                (NextVersion::Current(entry), _)
+                | (NextVersion::Deleted, PreviousVersion::Full(entry)) => return entry.key(),
+                (NextVersion::ReplacedBy(number), _) => index = self.index_of_newer(*number),
+                (NextVersion::Deleted, _) => {
+                    unreachable!("what was deleted was there, and is kept")
+                }
             }
         }
     }
 
-    /// Where the change stands by which a version was replaced: it is younger, and so not forgotten.
-    fn later(&self, number: u64) -> usize {
+    /// Returns the index of the change that replaced a version. It is newer, so it was not evicted
+    /// before.
+    fn index_of_newer(&self, number: u64) -> usize {
         self.index(number).expect("what comes later is forgotten later")
     }
 
     fn entry_after(&self, index: usize) -> Entry {
         let packed = match &self.ring[index] {
-            Kept::Fresh(change) => return change.entry.clone(),
-            Kept::Packed(packed) => packed,
+            Slot::Fresh(change) => return change.entry.clone(),
+            Slot::Packed(packed) => packed,
         };
         match &packed.after {
-            After::Is(entry) => entry.clone(),
-            After::ReplacedBy(number) => {
-                self.entry_before(self.later(*number)).expect("what is replaced was there")
+            NextVersion::Current(entry) => entry.clone(),
+            NextVersion::ReplacedBy(number) => {
+                self.entry_before(self.index_of_newer(*number)).expect("what is replaced was there")
             }
-            After::Gone => {
+            NextVersion::Deleted => {
                 let last = self.entry_before(index).expect("what was deleted was there");
                 last.at_revision(packed.revision)
             }
@@ -353,15 +359,15 @@ impl History {
 
     fn entry_before(&self, index: usize) -> Option<Entry> {
         let packed = match &self.ring[index] {
-            Kept::Fresh(change) => return change.previous.clone(),
-            Kept::Packed(packed) => packed,
+            Slot::Fresh(change) => return change.previous.clone(),
+            Slot::Packed(packed) => packed,
         };
         packed.before(|| self.entry_after(index))
     }
 
-    /// The changes that are no longer among the newest and are not packed yet, and the number of the first.
-    /// None, as long as they are few.
-    pub fn due(&self) -> (u64, Vec<Arc<Change>>) {
+    /// Returns the fresh changes that are to be packed, and the number of the first; empty while
+    /// they are less than a batch.
+    pub fn changes_to_pack(&self) -> (u64, Vec<Arc<Change>>) {
         let start = self.index(self.packed).unwrap_or(0);
         let many = self.ring.len().saturating_sub(FRESH_CHANGES_MAX);
         let end = match self.fresh_bytes > FRESH_BYTES_MAX {
@@ -369,27 +375,28 @@ impl History {
             false if many < start + PACKED_CHANGES_MIN => return (self.packed, vec![]),
             false => many,
         };
-        let due = (start..end).filter_map(|index| match &self.ring[index] {
-            Kept::Fresh(change) => Some(change.clone()),
-            Kept::Packed(_) => None,
+        let changes = (start..end).filter_map(|index| match &self.ring[index] {
+            Slot::Fresh(change) => Some(change.clone()),
+            Slot::Packed(_) => None,
         });
-        (self.packed, due.collect())
+        (self.packed, changes.collect())
     }
 
-    /// Where those end that are to be packed because all that are fresh, from `start` on, hold too much.
+    /// Returns the end of the range to pack from `start` on when the fresh changes retain too many
+    /// bytes.
     fn end_of_large(&self, start: usize) -> usize {
         let mut left = self.fresh_bytes;
-        let mut fits = |kept: &Kept| {
+        let mut fits = |slot: &Slot| {
             let fits = left <= FRESH_BYTES_MAX / 2;
-            left -= kept.bytes();
+            left -= slot.bytes();
             fits
         };
         let fresh = self.ring.range(start..);
         fresh.map(&mut fits).position(|fits| fits).map_or(self.ring.len(), |count| start + count)
     }
 
-    /// Packs changes from `number` on, which [`History::due`] told of; with the difference of each. Those
-    /// that were forgotten meanwhile are passed over.
+    /// Packs the changes that [`History::changes_to_pack`] returned, from `number` on, each with
+    /// its difference. Changes that were evicted meanwhile are skipped.
     pub fn pack(&mut self, number: u64, differences: Vec<Option<Box<[u8]>>>) {
         for (number, difference) in (number..).zip(differences) {
             if number == self.packed && self.index(number).is_some_and(|at| at < self.ring.len()) {
@@ -398,54 +405,58 @@ impl History {
         }
     }
 
-    /// Packs the first change that is not.
+    /// Packs the oldest fresh change.
     fn pack_next(&mut self, difference: Option<Box<[u8]>>) {
         let number = self.packed;
         let Some(index) = self.index(number) else { return };
-        let Some(Kept::Fresh(change)) = self.ring.get(index) else { return };
+        let Some(Slot::Fresh(change)) = self.ring.get(index) else { return };
         let change = change.clone();
-        let made = change.previous.as_ref().and_then(|previous| self.maker(previous.modified()));
+        let made = change
+            .previous
+            .as_ref()
+            .and_then(|previous| self.packed_change_at(previous.modified()));
         let run = made.map_or(0, |(_, differences)| differences);
         let (before, differences) = match (&change.previous, difference) {
-            (None, _) => (Before::Nothing, 0),
+            (None, _) => (PreviousVersion::None, 0),
             (Some(_), Some(difference)) if run < DIFFERENCES_MAX => {
-                (Before::Differs(difference), run + 1)
+                (PreviousVersion::Difference(difference), run + 1)
             }
-            (Some(previous), _) => (Before::Was(previous.clone()), 0),
+            (Some(previous), _) => (PreviousVersion::Full(previous.clone()), 0),
         };
-        if let (Before::Differs(_), Some((made, _))) = (&before, made)
-            && let Kept::Packed(made) = &mut self.ring[made]
+        if let (PreviousVersion::Difference(_), Some((made, _))) = (&before, made)
+            && let Slot::Packed(made) = &mut self.ring[made]
         {
-            made.after = After::ReplacedBy(number);
+            made.after = NextVersion::ReplacedBy(number);
         }
         let after = match change.kind {
-            ChangeKind::Put => After::Is(change.entry.clone()),
-            ChangeKind::Delete => After::Gone,
+            ChangeKind::Put => NextVersion::Current(change.entry.clone()),
+            ChangeKind::Delete => NextVersion::Deleted,
         };
-        let packed = Packed { revision: change.revision, after, before, differences };
-        let kept = Kept::Packed(Box::new(packed));
+        let packed = PackedChange { revision: change.revision, after, before, differences };
+        let slot = Slot::Packed(Box::new(packed));
         let fresh = self.ring[index].bytes();
         self.fresh_bytes -= fresh;
-        self.bytes = self.bytes + kept.bytes() - fresh;
-        self.ring[index] = kept;
+        self.bytes = self.bytes + slot.bytes() - fresh;
+        self.ring[index] = slot;
         self.packed += 1;
     }
 
-    /// Where the change stands that made the version of this revision, and how many versions up to the one
-    /// before it are differences. `None` when it is not known, or not the only change of its revision.
-    fn maker(&self, revision: Revision) -> Option<(usize, u8)> {
-        // Of the changes of the floor's revision, some may be forgotten.
+    /// Returns the index of the packed change that wrote the version with this revision, and the
+    /// length of its chain of differences. `None` when it is not known or not the only change of
+    /// its revision.
+    fn packed_change_at(&self, revision: Revision) -> Option<(usize, u8)> {
+        // Changes at the floor's revision may have been evicted.
         if revision <= self.floor {
             return None;
         }
         let index = self.index_after(revision).checked_sub(1)?;
-        let is_made_here = |index: usize| self.ring[index].revision() == revision;
-        if !is_made_here(index) || index.checked_sub(1).is_some_and(is_made_here) {
+        let is_at_revision = |index: usize| self.ring[index].revision() == revision;
+        if !is_at_revision(index) || index.checked_sub(1).is_some_and(is_at_revision) {
             return None;
         }
         match &self.ring[index] {
-            Kept::Packed(packed) => Some((index, packed.differences)),
-            Kept::Fresh(_) => None,
+            Slot::Packed(packed) => Some((index, packed.differences)),
+            Slot::Fresh(_) => None,
         }
     }
 }
@@ -457,10 +468,10 @@ mod tests {
     use crate::random::Random;
     use std::collections::BTreeMap;
 
-    /// A version of an object of some 2 kB, like the others of its key.
+    /// Returns a version of an object of about 2 kB, similar to the others of its key.
     fn version(key: &str, revision: u64, mut random: impl FnMut(u64) -> u64) -> Entry {
         let filler: String = (0..100).map(|n| format!(r#","{key}{n}":"{:08x}""#, n * n)).collect();
-        // What changes stands in the middle of it, and may be of any length.
+        // The changing part is in the middle and may have any length.
         let (front, back) = filler.split_at(filler.len() / 2);
         let status = "z".repeat(random(40) as usize);
         let labels = [("app", &status[..status.len() / 2])];
@@ -469,7 +480,7 @@ mod tests {
         Entry::from_store(PREFIX.len(), &kv).expect("a record")
     }
 
-    fn seen(change: &Change) -> impl PartialEq + std::fmt::Debug + use<> {
+    fn fields_of(change: &Change) -> impl PartialEq + std::fmt::Debug + use<> {
         let text = |entry: &Entry| {
             let labels = entry.labels().map(|(name, value)| format!("{name}={value}"));
             let labels: Vec<_> = labels.collect();
@@ -483,17 +494,17 @@ mod tests {
         random: Random,
         history: History,
         objects: BTreeMap<String, Entry>,
-        /// All that has happened.
-        told: Vec<Change>,
+        /// All changes so far.
+        written: Vec<Change>,
     }
 
     impl Writer {
         fn new() -> Writer {
             let history = History::new(Revision(0));
-            Writer { random: Random(11), history, objects: BTreeMap::new(), told: vec![] }
+            Writer { random: Random(11), history, objects: BTreeMap::new(), written: vec![] }
         }
 
-        /// Creates, changes or deletes the object of a key.
+        /// Creates, updates or deletes the object of a key.
         fn write(&mut self, key: &str, revision: u64, deletes: bool) {
             let previous = self.objects.get(key).cloned();
             let change = match &previous {
@@ -510,15 +521,15 @@ mod tests {
             let (kind, entry) = change;
             let make = || Change::new(kind, Revision(revision), entry.clone(), previous.clone());
             self.history.push(make());
-            self.told.push(make());
+            self.written.push(make());
         }
 
         fn pack(&mut self) {
-            let (number, due) = self.history.due();
-            self.history.pack(number, due.iter().map(|change| change.difference()).collect());
+            let (number, changes) = self.history.changes_to_pack();
+            self.history.pack(number, changes.iter().map(|change| change.difference()).collect());
         }
 
-        /// What a reader is given from a number on, as much at once as there is.
+        /// Reads everything from a number on.
         fn read(&self, mut number: u64) -> Vec<Arc<Change>> {
             let mut out = vec![];
             loop {
@@ -531,14 +542,15 @@ mod tests {
         }
     }
 
-    /// However much of it is packed, the history tells what has happened, and the bytes it says it holds
-    /// are those it holds.
+    /// The history returns the same changes however many are packed, and `bytes` matches what it
+    /// retains.
     #[test]
-    fn a_packed_history_tells_what_has_happened() {
+    fn a_packed_history_returns_the_same_changes() {
         let mut writer = Writer::new();
         let mut revision = 0;
         for turn in 0..3_000_u64 {
-            // Often the same few objects, and now and then two changes in one revision.
+            // Few objects, so that they are often replaced, and sometimes two changes in one
+            // revision.
             let last = revision;
             revision += u64::from(writer.random.below(20) != 0);
             let key = match writer.random.below(4) {
@@ -546,7 +558,7 @@ mod tests {
                 _ => format!("n/{}", writer.random.below(3)),
             };
             let is_written =
-                writer.told.iter().rev().take(2).any(|change| change.entry.key() == key);
+                writer.written.iter().rev().take(2).any(|change| change.entry.key() == key);
             if revision == last && is_written {
                 continue;
             }
@@ -563,25 +575,26 @@ mod tests {
         let history = &writer.history;
         let fresh = usize::try_from(history.next() - history.packed).expect("a few");
         assert!((FRESH_CHANGES_MAX..FRESH_CHANGES_MAX + PACKED_CHANGES_MIN).contains(&fresh));
-        assert_eq!(history.bytes, history.ring.iter().map(Kept::bytes).sum::<usize>());
+        assert_eq!(history.bytes, history.ring.iter().map(Slot::bytes).sum::<usize>());
         let fresh = history.ring.range(history.ring.len() - fresh..);
-        assert_eq!(history.fresh_bytes, fresh.map(Kept::bytes).sum::<usize>());
-        let told: Vec<_> = writer.told.iter().filter(|c| c.revision > history.floor()).collect();
+        assert_eq!(history.fresh_bytes, fresh.map(Slot::bytes).sum::<usize>());
+        let written: Vec<_> =
+            writer.written.iter().filter(|c| c.revision > history.floor()).collect();
         let read = writer.read(history.first);
-        assert!(read.iter().map(|c| seen(c)).eq(told.iter().map(|c| seen(c))));
+        assert!(read.iter().map(|c| fields_of(c)).eq(written.iter().map(|c| fields_of(c))));
         for at in (history.floor().0..=revision).step_by(97) {
             let number = history.after(Revision(at)).expect("it is known");
-            let later = told.iter().filter(|change| change.revision.0 > at);
+            let later = written.iter().filter(|change| change.revision.0 > at);
             assert_eq!(writer.read(number).len(), later.clone().count());
             let mut before = BTreeMap::new();
             for change in later {
                 before.entry(change.entry.key()).or_insert(&change.previous);
             }
-            let undone: BTreeMap<_, _> =
-                history.undone(Revision(at)).expect("it is known").collect();
+            let rolled_back: BTreeMap<_, _> =
+                history.rolled_back(Revision(at)).expect("it is known").collect();
             let revisions = |entry: &Option<Entry>| entry.as_ref().map(Entry::modified);
             let before = before.into_iter().map(|(key, entry)| (key, revisions(entry)));
-            assert!(before.eq(undone.iter().map(|(key, entry)| (*key, revisions(entry)))));
+            assert!(before.eq(rolled_back.iter().map(|(key, entry)| (*key, revisions(entry)))));
         }
     }
 
@@ -596,15 +609,15 @@ mod tests {
                 }
             }
             let whole: usize =
-                writer.told.iter().filter_map(|c| Some(c.previous.as_ref()?.size())).sum();
+                writer.written.iter().filter_map(|c| Some(c.previous.as_ref()?.size())).sum();
             let held = writer.history.bytes;
             assert!(held * 5 < whole, "{held} bytes for {whole}, {objects} objects");
-            // Nor is a version that was replaced held by the change that made it.
-            let is_past = |kept: &&Kept| match kept {
-                Kept::Fresh(_) => false,
-                Kept::Packed(packed) => match &packed.after {
-                    After::Is(entry) => !writer.objects[entry.key()].is(entry),
-                    After::ReplacedBy(_) | After::Gone => false,
+            // Nor does the change that wrote a version retain it once it is replaced.
+            let is_past = |slot: &&Slot| match slot {
+                Slot::Fresh(_) => false,
+                Slot::Packed(packed) => match &packed.after {
+                    NextVersion::Current(entry) => !writer.objects[entry.key()].ptr_eq(entry),
+                    NextVersion::ReplacedBy(_) | NextVersion::Deleted => false,
                 },
             };
             let past = writer.history.ring.iter().filter(is_past).count();
@@ -616,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn of_large_objects_few_changes_are_kept_as_they_are() {
+    fn few_changes_of_large_objects_stay_fresh() {
         let mut history = History::new(Revision(0));
         let mut last = None;
         let filler = format!(r#","filler":"{}""#, "x".repeat(100 << 10));
@@ -625,8 +638,8 @@ mod tests {
             let entry = Entry::from_store(PREFIX.len(), &kv).expect("a record");
             let previous = last.replace(entry.clone());
             history.push(Change::new(ChangeKind::Put, Revision(revision), entry, previous));
-            let (number, due) = history.due();
-            history.pack(number, due.iter().map(|change| change.difference()).collect());
+            let (number, changes) = history.changes_to_pack();
+            history.pack(number, changes.iter().map(|change| change.difference()).collect());
             assert!(history.fresh_bytes <= FRESH_BYTES_MAX, "{}", history.fresh_bytes);
         }
         assert!(history.fresh_bytes >= FRESH_BYTES_MAX / 4, "{}", history.fresh_bytes);
@@ -634,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_forgotten() {
+    fn changes_above_the_limits_are_evicted() {
         let mut writer = Writer::new();
         for revision in 1..=HISTORY_EVENTS_MAX as u64 + 100 {
             writer.write("n/1", revision, false);
@@ -646,13 +659,16 @@ mod tests {
         assert_eq!((history.ring.len(), history.floor()), (HISTORY_EVENTS_MAX, Revision(100)));
         assert_eq!((history.after(Revision(99)), history.after(Revision(100))), (None, Some(100)));
         assert_eq!(history.read(99, &mut vec![]), None);
-        let undone = |back: usize| {
+        let rolled_back = |back: usize| {
             let revision = history.newest().expect("there are changes").0 - back as u64;
-            history.undone(Revision(revision)).map(Iterator::count)
+            history.rolled_back(Revision(revision)).map(Iterator::count)
         };
-        assert_eq!((undone(0), undone(UNDONE_CHANGES_MAX)), (Some(0), Some(1)));
-        assert_eq!((undone(UNDONE_CHANGES_MAX + 1), undone(HISTORY_EVENTS_MAX + 1)), (None, None));
-        let mut told = writer.told.iter().skip(100).map(seen);
-        assert!(writer.read(100).iter().all(|change| Some(seen(change)) == told.next()));
+        assert_eq!((rolled_back(0), rolled_back(ROLLBACK_CHANGES_MAX)), (Some(0), Some(1)));
+        assert_eq!(
+            (rolled_back(ROLLBACK_CHANGES_MAX + 1), rolled_back(HISTORY_EVENTS_MAX + 1)),
+            (None, None)
+        );
+        let mut written = writer.written.iter().skip(100).map(fields_of);
+        assert!(writer.read(100).iter().all(|change| Some(fields_of(change)) == written.next()));
     }
 }

@@ -1,34 +1,36 @@
-//! Latest state and recent history of every resource. Reads are made here and never go to the store.
+//! Latest state and recent history of every resource. Reads are served from here and never from the
+//! store.
 //!
-//! - An object is kept as the bytes that GET, LIST and WATCH send ([`Entry`]); what selectors need is
-//!   read from the same buffer.
-//! - The objects of a resource are a persistent ordered set: a [`Snapshot`] costs nothing to take and
-//!   never changes, so a list at a past revision or a continue token is a held snapshot.
-//! - The changes of a resource stand in one ring ([`Change`]), the older ones as differences; a [`Cursor`] is a
-//!   place in it. A cursor that falls out of the ring is cut; nobody waits for it and nothing is kept for it.
-//! - An object that cannot be read is told of as such, and takes nothing else with it.
-//! - A label or field that large lists are asked for again and again gets an index.
-//! - Every read says how new it is: see [`Cache::revision`] and [`Cache::wait`].
+//! - An object is kept as the bytes that GET, LIST and WATCH send ([`Entry`]); selectors read
+//!   labels and fields from the same buffer.
+//! - The objects of a resource are a persistent ordered set: a [`Snapshot`] is O(1) and never
+//!   changes.
+//! - The changes of a resource are in one ring ([`Change`]), the older ones as differences. A
+//!   [`Cursor`] is a position in the ring. A cursor that falls behind the ring ends; nothing waits
+//!   for it and nothing is retained for it.
+//! - An object that cannot be read is reported as an error and does not affect others.
+//! - A label or field that lists of a large resource select repeatedly gets an index.
+//! - Every read has a known revision: see [`Cache::revision`] and [`Cache::wait`].
 
 mod cache;
 mod difference;
 mod entry;
 mod follower;
 mod history;
-mod prefix;
+mod index;
+mod prefix_map;
+mod publish;
 #[cfg(test)]
 mod random;
 mod resource;
-mod selection;
 mod tree;
 mod varint;
-mod wake;
 
 pub use cache::{Cache, CacheError, StartError};
 pub use entry::{Entry, Record, RecordError, unreadable};
 pub use follower::Follower;
 pub use history::{Change, ChangeKind, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX};
-pub use prefix::{PrefixMap, begins_with, by_prefix, custom_prefix};
+pub use index::Term;
+pub use prefix_map::{PrefixMap, custom_prefix, get_by_prefix, starts_with};
 pub use resource::{Cursor, CursorError, Resource, Snapshot};
-pub use selection::Term;
-pub use tree::{Place, Placed, Range, Tree};
+pub use tree::{HasSortKey, Range, SortKey, Tree};

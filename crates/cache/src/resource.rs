@@ -1,11 +1,12 @@
-//! The objects of one resource, their recent changes, and cursors into them.
+//! [`Resource`]: the objects of one resource and their recent changes, with [`Snapshot`] and
+//! [`Cursor`].
 
-use crate::begins_with;
 use crate::entry::by_key;
 use crate::history::{Change, ChangeKind, History};
-use crate::selection::{INDEXES_MAX, Index, OBJECTS_MIN, Scans, Term};
+use crate::index::{INDEXES_MAX, Index, OBJECTS_MIN, Scans, Term};
+use crate::publish::publish;
+use crate::starts_with;
 use crate::tree::Tree;
-use crate::wake::publish;
 use crate::{Entry, RecordError};
 use keelson_store::{Event, KeyValue, Revision};
 use std::collections::BTreeMap;
@@ -16,28 +17,29 @@ use tokio::sync::watch;
 
 use bytes::Bytes;
 
-/// Entries of writes whose events are awaited; of further ones, a second entry is made.
+/// Maximum entries that writers made for events that have not arrived. Beyond it, the event makes a
+/// second entry.
 const WRITTEN_ENTRIES_MAX: usize = 64;
-/// Different heads of objects that are told apart: one for each version that any release stored.
+/// Maximum distinct item heads of a resource: one for each version that any release stored.
 const HEADS_MAX: usize = 8;
 
-/// The objects of a resource as they were at one revision. Cheap to clone, never changes.
+/// The objects of a resource at one revision. Cheap to clone, never changes.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     objects: Tree<Entry>,
     indexes: Arc<Vec<Index>>,
-    /// Everything up to this revision is in it, nothing after.
+    /// Everything up to this revision is included, nothing after it.
     pub revision: Revision,
 }
 
 impl Snapshot {
-    /// The object at `key` (`namespace/name` or `name`).
+    /// Returns the object with this key (`namespace/name` or `name`).
     pub fn get(&self, key: &str) -> Option<&Entry> {
         self.objects.get(by_key(key))
     }
 
-    /// The objects whose keys begin with `prefix`, in the order of their keys, from `start` on
-    /// (inclusive). An empty prefix is all of them.
+    /// Iterates over the objects whose keys start with `prefix`, in key order, from `start` on
+    /// (inclusive). An empty prefix selects all.
     pub fn range<'a>(
         &'a self,
         prefix: &'a str,
@@ -46,10 +48,11 @@ impl Snapshot {
         let from = if start > prefix { start } else { prefix };
         self.objects
             .from(by_key(from))
-            .take_while(move |entry| begins_with(entry.key_bytes(), prefix.as_bytes()))
+            .take_while(move |entry| starts_with(entry.key_bytes(), prefix.as_bytes()))
     }
 
-    /// The objects of [`Snapshot::range`] that have a value for a term, when an index knows them.
+    /// Iterates over the objects of [`Snapshot::range`] that have a value for a term; `None`
+    /// without an index.
     pub fn select<'a>(
         &'a self,
         term: &Term,
@@ -61,12 +64,12 @@ impl Snapshot {
         Some(index.range(value, prefix, start))
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// True when there is no object.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
@@ -75,48 +78,49 @@ impl Snapshot {
 #[derive(Default)]
 struct State {
     objects: Tree<Entry>,
-    /// Of all `objects`. Invariant: no two of one term.
+    /// Indexes of `objects`. Invariant: no two of one term.
     indexes: Arc<Vec<Index>>,
-    /// Objects whose stored form cannot be read, by key. `objects` may have what they were before.
+    /// Objects whose stored value cannot be read, by key. `objects` may hold their last readable
+    /// version.
     unreadable: BTreeMap<String, Arc<RecordError>>,
     history: History,
     heads: Vec<(Box<[u8]>, Revision)>,
 }
 
 impl State {
-    /// Notes what an object's text begins with.
-    fn note_head(&mut self, entry: &Entry) {
+    /// Records the start of an object's JSON.
+    fn record_head(&mut self, entry: &Entry) {
         let (head, at) = (entry.head_slice(), entry.modified());
         let known = self.heads.iter().position(|(known, _)| **known == *head);
         if known.is_none() && self.heads.len() < HEADS_MAX {
             return self.heads.push((head.into(), at));
         }
-        let place = known.unwrap_or(HEADS_MAX - 1);
-        if let Some((_, through)) = self.heads.get_mut(place) {
+        let index = known.unwrap_or(HEADS_MAX - 1);
+        if let Some((_, through)) = self.heads.get_mut(index) {
             *through = at.max(*through);
         }
     }
 }
 
-/// All objects of a resource as the store has them.
+/// All objects of a resource as read from the store.
 #[derive(Default)]
 pub(crate) struct Loaded {
     pub objects: Vec<Entry>,
     pub unreadable: Vec<RecordError>,
 }
 
-/// One resource's objects and history.
+/// The objects and the history of one resource.
 pub struct Resource {
     prefix: Bytes,
     state: RwLock<State>,
     scans: Mutex<Scans>,
-    /// Made by writers, for events that have not come yet.
+    /// Entries that writers made for events that have not arrived.
     written: Mutex<Vec<Entry>>,
     /// The number of the next change; wakes cursors.
     next: watch::Sender<u64>,
     /// How often all cursors were ended.
     ends: AtomicU64,
-    /// How often anything of this was changed.
+    /// How often anything in the resource changed.
     changes: AtomicU64,
 }
 
@@ -129,13 +133,13 @@ impl Resource {
         Resource { prefix, state, scans, written, next, ends, changes }
     }
 
-    /// The prefix of the resource's keys in the store.
+    /// Returns the prefix of the resource's keys in the store.
     pub fn prefix(&self) -> &Bytes {
         &self.prefix
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        // A panic while the lock was held broke a promise of this crate: it must not be papered over.
+        // A panic under the lock may have broken an invariant: do not continue with the state.
         self.state.read().expect("the cache state is not poisoned")
     }
 
@@ -145,28 +149,29 @@ impl Resource {
         state
     }
 
-    /// Takes an object in without a change, when the store is loaded.
+    /// Adds an object without a change, while the store is loaded.
     pub(crate) fn load(&self, kv: &KeyValue) -> Result<(), Arc<RecordError>> {
         let entry = Entry::from_store(self.prefix.len(), kv);
         let mut state = self.write();
         match entry {
             Ok(entry) => {
-                state.note_head(&entry);
+                state.record_head(&entry);
                 state.objects.insert(entry);
                 Ok(())
             }
-            Err(error) => Err(state.note_unreadable(self.key_of(&kv.key), error)),
+            Err(error) => Err(state.record_unreadable(self.key_of(&kv.key), error)),
         }
     }
 
-    /// What stands behind the prefix of a key of the store.
+    /// Returns the part of a store key after the prefix.
     fn key_of<'k>(&self, key: &'k [u8]) -> &'k str {
         let key = key.get(self.prefix.len()..).unwrap_or_default();
         std::str::from_utf8(key).unwrap_or_default()
     }
 
-    /// Applies one event of the store; [`Resource::tell`] is to follow. An object that cannot be read is told of to readers and not to
-    /// watchers, who cannot be given what it is.
+    /// Applies one event of the store. The caller calls [`Resource::wake_cursors`] afterwards. An
+    /// unreadable object is an error for reads and no event for watches, which could not be sent
+    /// it.
     pub(crate) fn apply(&self, event: &Event) -> Result<(), Arc<RecordError>> {
         let mut state = self.write();
         let key = self.key_of(&event.key);
@@ -188,10 +193,10 @@ impl Resource {
                             modified: event.revision,
                         };
                         let entry = Entry::from_store(self.prefix.len(), &kv);
-                        entry.map_err(|error| state.note_unreadable(key, error))?
+                        entry.map_err(|error| state.record_unreadable(key, error))?
                     }
                 };
-                state.note_head(&entry);
+                state.record_head(&entry);
                 state.objects.insert(entry.clone());
                 (ChangeKind::Put, entry)
             }
@@ -199,58 +204,58 @@ impl Resource {
                 state.objects.remove(by_key(key));
                 (ChangeKind::Delete, previous.at_revision(event.revision))
             }
-            // The store deletes only what is there.
+            // The store deletes only objects that exist.
             (None, None) => return Ok(()),
         };
         if !state.indexes.is_empty() {
             let now = (kind == ChangeKind::Put).then_some(&entry);
             for index in Arc::make_mut(&mut state.indexes) {
-                index.change(previous.as_ref(), now);
+                index.update(previous.as_ref(), now);
             }
         }
         state.history.push(Change::new(kind, event.revision, entry, previous));
         Ok(())
     }
 
-    /// Grows with every change, before that can be read: while it stays the same, a cursor that has taken all has
-    /// nothing more to take.
+    /// Returns a counter that increases with every change, before the change can be read. While it
+    /// is the same, a cursor that has read everything has nothing more to read.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Wakes cursors for what has been applied.
-    pub(crate) fn tell(&self) {
+    /// Wakes the cursors after changes were applied.
+    pub(crate) fn wake_cursors(&self) {
         let next = self.read().history.next();
         publish(&self.next, next);
     }
 
-    /// How many cursors may wait for changes.
+    /// Returns the number of cursors that may wait for changes.
     pub(crate) fn cursors(&self) -> usize {
         self.next.receiver_count()
     }
 
-    /// Ends all cursors that there are.
+    /// Ends all present cursors.
     pub(crate) fn end_cursors(&self) {
         self.ends.fetch_add(1, Ordering::Release);
         self.changes.fetch_add(1, Ordering::Release);
         self.next.send_modify(|_| ());
     }
 
-    /// What the texts of objects begin with, up to where they begin as items of a list (`kind` and
-    /// `apiVersion`), each with the newest revision of such an object that was ever there.
+    /// Returns the distinct starts of the objects' JSON that list items omit (`kind` and
+    /// `apiVersion`), each with the newest revision at which such an object was written.
     pub fn heads(&self) -> Vec<(Box<[u8]>, Revision)> {
         self.read().heads.clone()
     }
 
-    /// Whether there is no object, readable or not.
-    pub(crate) fn has_nothing(&self) -> bool {
+    /// Returns whether there are no objects, readable or not.
+    pub(crate) fn holds_no_objects(&self) -> bool {
         let state = self.read();
         state.objects.is_empty() && state.unreadable.is_empty()
     }
 
-    /// Packs what has become old. Without a lock, but for a moment.
+    /// Packs older changes. Takes the write lock only briefly.
     pub(crate) fn pack(&self) {
-        let (number, due) = self.read().history.due();
+        let (number, due) = self.read().history.changes_to_pack();
         if due.is_empty() {
             return;
         }
@@ -258,8 +263,8 @@ impl Resource {
         self.write().history.pack(number, differences);
     }
 
-    /// The entry of what was just written, the same that readers will be given: one copy of the object
-    /// serves the answer and the cache.
+    /// Returns the entry of an object that was just written, shared with the cache: one copy serves
+    /// the response and later reads.
     pub fn written(&self, kv: &KeyValue) -> Result<Entry, RecordError> {
         let known = self.get(self.key_of(&kv.key));
         if let Some(known) = known.filter(|known| known.modified() == kv.modified) {
@@ -273,7 +278,7 @@ impl Resource {
         Ok(entry)
     }
 
-    /// The entry that a writer made for an event. Those of earlier events are no longer awaited.
+    /// Returns the entry that a writer made for an event. Entries of earlier events are dropped.
     fn take_written(&self, key: &str, revision: Revision) -> Option<Entry> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let at =
@@ -283,17 +288,17 @@ impl Resource {
         entry
     }
 
-    /// Puts other objects, as they are at `revision`, in the place of all, when the changes in between
-    /// are not to be had. Every cursor ends.
+    /// Replaces all objects with those at `revision` when the changes in between are not available.
+    /// All cursors end.
     pub(crate) fn replace(&self, loaded: Loaded, revision: Revision) {
         let Loaded { objects, unreadable } = loaded;
         let mut state = self.write();
         state.unreadable.clear();
         for error in unreadable {
-            state.note_unreadable(self.key_of(error.key.as_bytes()), error.clone());
+            state.record_unreadable(self.key_of(error.key.as_bytes()), error.clone());
         }
         for entry in &objects {
-            state.note_head(entry);
+            state.record_head(entry);
         }
         state.objects = objects.into_iter().collect();
         state.indexes = Arc::default();
@@ -303,7 +308,7 @@ impl Resource {
         self.next.send_replace(next);
     }
 
-    /// The objects now. `revision` is what the caller knows to have been applied before the call.
+    /// Returns the current objects. `revision` was applied before the call, as the caller knows.
     pub(crate) fn snapshot(&self, revision: Revision) -> Snapshot {
         let state = self.read();
         let newest = state.history.newest().unwrap_or(Revision(0));
@@ -311,13 +316,13 @@ impl Resource {
         Snapshot { objects, indexes, revision: revision.max(newest) }
     }
 
-    /// The objects as they were at `revision`; `None` when the history does not reach back so far, or too much has
-    /// changed since.
+    /// Returns the objects at `revision`; `None` when the history does not reach back so far or too
+    /// much has changed since.
     pub fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
         let state = self.read();
-        let undone = state.history.undone(revision)?;
+        let rolled_back = state.history.rolled_back(revision)?;
         let mut objects = state.objects.clone();
-        for (key, previous) in undone {
+        for (key, previous) in rolled_back {
             match previous {
                 Some(previous) => objects.insert(previous),
                 None => objects.remove(by_key(key)),
@@ -326,11 +331,11 @@ impl Resource {
         Some(Snapshot { objects, indexes: Arc::default(), revision })
     }
 
-    /// Counts a list that looked at every object for want of an index. True: [`Resource::make_index`] is
-    /// due, on a thread that may be busy for a while.
-    pub fn scanned(&self, term: &Term) -> bool {
+    /// Counts a list that scanned all objects because there was no index. Returns true when the
+    /// caller should call [`Resource::make_index`], on a thread that may block.
+    pub fn count_scan(&self, term: &Term) -> bool {
         let state = self.read();
-        // A list of the past has no index, whatever there is now.
+        // A list at a past revision has no index even if there is one now.
         let is_known = state.indexes.iter().any(|index| index.term == *term);
         let is_large = state.objects.len() >= OBJECTS_MIN;
         drop(state);
@@ -341,10 +346,11 @@ impl Resource {
         self.scans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the index of a term, unless the history is too short for what happens meanwhile.
+    /// Builds the index of a term. Does nothing when the history is too short for the changes
+    /// meanwhile.
     pub fn make_index(&self, term: Term) {
         self.add_index(term.clone());
-        self.scans().made(&term);
+        self.scans().finish(&term);
     }
 
     fn add_index(&self, term: Term) {
@@ -356,7 +362,7 @@ impl Resource {
         let Some(since) = state.history.since(at) else { return };
         for change in since {
             let now = (change.kind == ChangeKind::Put).then_some(&change.entry);
-            index.change(change.previous.as_ref(), now);
+            index.update(change.previous.as_ref(), now);
         }
         let indexes = Arc::make_mut(&mut state.indexes);
         indexes.retain(|known| known.term != index.term);
@@ -366,17 +372,17 @@ impl Resource {
         indexes.push(index);
     }
 
-    /// The object at `key` now.
+    /// Returns the current object with this key.
     pub fn get(&self, key: &str) -> Option<Entry> {
         self.read().objects.get(by_key(key)).cloned()
     }
 
-    /// Why the object at `key` cannot be read.
+    /// Returns why the object with this key cannot be read.
     pub fn unreadable(&self, key: &str) -> Option<Arc<RecordError>> {
         self.read().unreadable.get(key).cloned()
     }
 
-    /// Why the first object that cannot be read, of those whose keys begin with `prefix`, cannot be.
+    /// Returns the error of the first unreadable object whose key starts with `prefix`.
     pub fn unreadable_under(&self, prefix: &str) -> Option<Arc<RecordError>> {
         let state = self.read();
         let mut from =
@@ -384,22 +390,22 @@ impl Resource {
         from.next().filter(|(key, _)| key.starts_with(prefix)).map(|(_, error)| error.clone())
     }
 
-    /// The keys of the objects that cannot be read.
+    /// Returns the keys of the unreadable objects.
     pub fn unreadable_keys(&self) -> Vec<String> {
         self.read().unreadable.keys().cloned().collect()
     }
 
-    /// Number of objects now.
+    /// Returns the current number of objects.
     pub fn len(&self) -> usize {
         self.read().objects.len()
     }
 
-    /// True when there is no object now.
+    /// Returns whether there are currently no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A cursor that gives the changes after `revision`; `None` when they are no longer all known.
+    /// Returns a cursor for the changes after `revision`; `None` when some were evicted.
     pub fn cursor(self: &Arc<Self>, revision: Revision) -> Option<Cursor> {
         let wake = self.next.subscribe();
         let ends = self.ends.load(Ordering::Acquire);
@@ -407,47 +413,47 @@ impl Resource {
         Some(Cursor { resource: self.clone(), at, wake, ends })
     }
 
-    /// The oldest revision from which a cursor can start.
+    /// Returns the oldest revision from which a cursor can start.
     pub fn floor(&self) -> Revision {
         self.read().history.floor()
     }
 
-    /// Forgets changes at and before `revision`, because the store forgot them.
+    /// Removes the changes at and before `revision`, which the store has compacted.
     pub(crate) fn compact(&self, revision: Revision) {
         self.write().history.compact(revision);
     }
 }
 
 impl State {
-    fn note_unreadable(&mut self, key: &str, error: RecordError) -> Arc<RecordError> {
+    fn record_unreadable(&mut self, key: &str, error: RecordError) -> Arc<RecordError> {
         let error = Arc::new(error);
         self.unreadable.insert(key.to_owned(), error.clone());
         error
     }
 }
 
-/// A place in a resource's history.
+/// A position in a resource's history.
 pub struct Cursor {
     resource: Arc<Resource>,
     at: u64,
     wake: watch::Receiver<u64>,
-    /// How often the resource had ended all cursors when this one was made.
+    /// How often the resource had ended all cursors when this one was created.
     ends: u64,
 }
 
 /// Why a cursor ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CursorError {
-    /// The changes it stood at were forgotten before it read them.
+    /// Changes were evicted before the cursor read them.
     #[error("the watch fell behind the history")]
     Lagged,
-    /// The cache was closed, or the resource is served no longer, or in another way.
+    /// The cache was closed, or the resource was removed or redefined.
     #[error("the resource is watched no longer")]
     Closed,
 }
 
 impl Cursor {
-    /// Appends the next changes to `out` without waiting; leaves it as it is when there are none.
+    /// Appends the next changes to `out` without waiting; appends nothing when there are none.
     pub fn take(&mut self, out: &mut Vec<Arc<Change>>) -> Result<(), CursorError> {
         if self.is_ended() {
             return Err(CursorError::Closed);
@@ -457,7 +463,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Waits until there may be a further change.
+    /// Waits until there may be another change.
     pub async fn changed(&mut self) -> Result<(), CursorError> {
         let (at, ends, resource) = (self.at, self.ends, &self.resource);
         let is_ended = || resource.ends.load(Ordering::Acquire) != ends;
@@ -475,7 +481,7 @@ mod tests {
     use super::*;
     use crate::entry::tests::{PREFIX, stored};
 
-    /// Lets the cache take a write in; what it has then.
+    /// Applies a write to the cache and returns its entry.
     fn applied(resource: &Resource, kv: &KeyValue) -> Entry {
         let KeyValue { key, value, created, modified } = kv.clone();
         let event = Event { key, value: Some(value), revision: modified, created };
@@ -488,10 +494,11 @@ mod tests {
         let resource = Resource::new(Bytes::from_static(PREFIX.as_bytes()), Revision(0));
         let [first, second, third] = [7, 8, 9].map(|revision| stored("ns/a", &[], revision));
         let made = resource.written(&first).expect("a record");
-        assert!(made.is(&applied(&resource, &first)));
+        assert!(made.ptr_eq(&applied(&resource, &first)));
         let known = applied(&resource, &second);
-        assert!(known.is(&resource.written(&second).expect("a record")));
-        // A write whose event the cache has passed has an entry of its own, which nobody awaits for long.
+        assert!(known.ptr_eq(&resource.written(&second).expect("a record")));
+        // An entry of a write whose event was already applied is not shared, and is not kept for
+        // long.
         let late = resource.written(&first).expect("a record");
         assert_eq!((late.modified(), resource.written.lock().unwrap().len()), (Revision(7), 1));
         assert_eq!(applied(&resource, &third).modified(), Revision(9));

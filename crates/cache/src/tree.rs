@@ -1,9 +1,9 @@
-//! A persistent ordered set: a clone costs nothing and never changes, and a change copies only the nodes on its
-//! way that a clone still holds.
+//! [`Tree`]: a persistent ordered set. A clone is O(1) and never changes; an insert or remove
+//! copies only the nodes on its path that are shared with a clone.
 //!
-//! It is a B+ tree whose branches hold texts and no elements. Trees that keep elements there (those of the usual
-//! libraries do) hold on to versions that were replaced or deleted long ago: with nodes of 16, one object in 13
-//! was in memory twice.
+//! It is a B+ tree: branches hold separator keys, not elements. Trees with elements in their
+//! branches (as in the common libraries) retain versions that were replaced or deleted long ago:
+//! with nodes of 16, one object in 13 was in memory twice.
 
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -11,17 +11,17 @@ use std::fmt;
 use std::slice;
 use std::sync::Arc;
 
-/// Elements of a leaf, and children of a branch.
+/// Maximum elements of a leaf, and children of a branch.
 const NODE_MAX: usize = 24;
-/// A node with fewer is joined with a neighbour, if they fit into one.
+/// A smaller node is merged with a neighbour if both fit into one.
 const NODE_MIN: usize = 8;
 
-/// What elements are ordered by: two texts, as bytes, whose order is that of the texts.
-pub type Place<'a> = (&'a [u8], &'a [u8]);
+/// The key that elements are ordered by: two strings as bytes, compared one after the other.
+pub type SortKey<'a> = (&'a [u8], &'a [u8]);
 
-/// Which of two places comes first.
-pub(crate) fn order(a: Place<'_>, b: Place<'_>) -> Ordering {
-    // As in `begins_with`.
+/// Compares two sort keys.
+pub(crate) fn order(a: SortKey<'_>, b: SortKey<'_>) -> Ordering {
+    // Avoids comparing empty slices, as in `starts_with`.
     let text = |a: &[u8], b: &[u8]| match a.is_empty() || b.is_empty() {
         true => a.len().cmp(&b.len()),
         false => a.cmp(b),
@@ -30,18 +30,19 @@ pub(crate) fn order(a: Place<'_>, b: Place<'_>) -> Ordering {
 }
 
 /// An element of a [`Tree`].
-pub trait Placed {
-    /// Its place in the order. Never changes.
-    fn place(&self) -> Place<'_>;
+pub trait HasSortKey {
+    /// Returns the sort key. It must never change.
+    fn sort_key(&self) -> SortKey<'_>;
 }
 
-impl<T: Placed> Placed for Arc<T> {
-    fn place(&self) -> Place<'_> {
-        (**self).place()
+impl<T: HasSortKey> HasSortKey for Arc<T> {
+    fn sort_key(&self) -> SortKey<'_> {
+        (**self).sort_key()
     }
 }
 
-/// The set. No two elements have one place. Changes clone elements that a clone of the set still holds.
+/// A persistent ordered set. No two elements have the same sort key. Changes clone elements that
+/// are shared with a clone of the set.
 #[derive(Clone)]
 pub struct Tree<T> {
     root: Arc<Node<T>>,
@@ -57,25 +58,26 @@ enum Node<T> {
 
 #[derive(Clone)]
 struct Branch<T> {
-    /// All leaves are equally deep.
+    /// All leaves have the same depth.
     children: Vec<Arc<Node<T>>>,
-    /// One between each two children: not after what is to the right of it, and after what is to the left.
+    /// One between each two children: at most the smallest key to the right, above all keys to the
+    /// left.
     separators: Vec<Separator>,
 }
 
-/// A place that stays when the element that was there is gone.
+/// An owned sort key, independent of the element it came from.
 #[derive(Clone)]
 struct Separator(Box<[u8]>, Box<[u8]>);
 
-/// A node that was split off, to the right of this place.
+/// A node that was split off, and the separator to its left.
 type Split<T> = (Separator, Arc<Node<T>>);
 
 impl Separator {
-    fn at(place: Place<'_>) -> Self {
-        Self(place.0.into(), place.1.into())
+    fn at(sort_key: SortKey<'_>) -> Self {
+        Self(sort_key.0.into(), sort_key.1.into())
     }
 
-    fn place(&self) -> Place<'_> {
+    fn sort_key(&self) -> SortKey<'_> {
         (&self.0, &self.1)
     }
 }
@@ -87,32 +89,32 @@ impl<T> Default for Tree<T> {
 }
 
 impl<T> Tree<T> {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True when there are no elements.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
-impl<T: Placed + Clone> Tree<T> {
-    /// The element at a place.
-    pub fn get(&self, place: Place<'_>) -> Option<&T> {
+impl<T: HasSortKey + Clone> Tree<T> {
+    /// Returns the element with a sort key.
+    pub fn get(&self, sort_key: SortKey<'_>) -> Option<&T> {
         let mut node = &*self.root;
         loop {
             match node {
-                Node::Branch(branch) => node = &branch.children[branch.child_at(place)],
+                Node::Branch(branch) => node = &branch.children[branch.child_at(sort_key)],
                 Node::Leaf(elements) => {
-                    return find(elements, place).ok().map(|at| &elements[at]);
+                    return find(elements, sort_key).ok().map(|at| &elements[at]);
                 }
             }
         }
     }
 
-    /// Puts an element in, in the place of the one that was there, which is returned.
+    /// Inserts an element and returns the one that it replaced.
     pub fn insert(&mut self, element: T) -> Option<T> {
         let (old, split) = insert(&mut self.root, element);
         if let Some((separator, right)) = split {
@@ -124,9 +126,9 @@ impl<T: Placed + Clone> Tree<T> {
         old
     }
 
-    /// Takes the element at a place out.
-    pub fn remove(&mut self, place: Place<'_>) -> Option<T> {
-        let old = remove(&mut self.root, place)?;
+    /// Removes and returns the element with a sort key.
+    pub fn remove(&mut self, sort_key: SortKey<'_>) -> Option<T> {
+        let old = remove(&mut self.root, sort_key)?;
         self.len -= 1;
         loop {
             let only = match &*self.root {
@@ -138,24 +140,24 @@ impl<T: Placed + Clone> Tree<T> {
         Some(old)
     }
 
-    /// The elements in order.
+    /// Iterates over all elements in order.
     pub fn iter(&self) -> Range<'_, T> {
         self.from((b"", b""))
     }
 
-    /// The elements from a place on, in order.
-    pub fn from(&self, place: Place<'_>) -> Range<'_, T> {
+    /// Iterates over the elements from a sort key on (inclusive), in order.
+    pub fn from(&self, sort_key: SortKey<'_>) -> Range<'_, T> {
         let mut ahead = Vec::new();
         let mut node = &*self.root;
         loop {
             match node {
                 Node::Branch(branch) => {
-                    let at = branch.child_at(place);
+                    let at = branch.child_at(sort_key);
                     ahead.push(branch.children[at + 1..].iter());
                     node = &branch.children[at];
                 }
                 Node::Leaf(elements) => {
-                    let at = find(elements, place).unwrap_or_else(|at| at);
+                    let at = find(elements, sort_key).unwrap_or_else(|at| at);
                     return Range { ahead, leaf: elements[at..].iter() };
                 }
             }
@@ -163,8 +165,8 @@ impl<T: Placed + Clone> Tree<T> {
     }
 }
 
-impl<T: Placed + Clone> FromIterator<T> for Tree<T> {
-    /// Elements that come in order fill their nodes.
+impl<T: HasSortKey + Clone> FromIterator<T> for Tree<T> {
+    /// Elements that arrive in order fill their nodes completely.
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
         let mut tree = Self::default();
         for element in elements {
@@ -180,9 +182,9 @@ impl<T> fmt::Debug for Tree<T> {
     }
 }
 
-/// Elements in order.
+/// An iterator over elements in order.
 pub struct Range<'a, T> {
-    /// Of each branch on the way down, the children after the present one.
+    /// For each branch on the path, the children after the current one.
     ahead: Vec<slice::Iter<'a, Arc<Node<T>>>>,
     leaf: slice::Iter<'a, T>,
 }
@@ -214,9 +216,9 @@ impl<'a, T> Iterator for Range<'a, T> {
     }
 }
 
-/// Where the element at a place is, or would be.
-fn find<T: Placed>(elements: &[T], place: Place<'_>) -> Result<usize, usize> {
-    elements.binary_search_by(|element| order(element.place(), place))
+/// Returns the index of the element with a sort key, or where it would be inserted.
+fn find<T: HasSortKey>(elements: &[T], sort_key: SortKey<'_>) -> Result<usize, usize> {
+    elements.binary_search_by(|element| order(element.sort_key(), sort_key))
 }
 
 impl<T> Node<T> {
@@ -228,13 +230,13 @@ impl<T> Node<T> {
     }
 }
 
-impl<T: Placed + Clone> Branch<T> {
-    /// The child in whose part of the order a place is.
-    fn child_at(&self, place: Place<'_>) -> usize {
-        self.separators.partition_point(|separator| order(separator.place(), place).is_le())
+impl<T: HasSortKey + Clone> Branch<T> {
+    /// Returns the index of the child whose range contains a sort key.
+    fn child_at(&self, sort_key: SortKey<'_>) -> usize {
+        self.separators.partition_point(|separator| order(separator.sort_key(), sort_key).is_le())
     }
 
-    /// Does away with a child that is empty, or small enough for a neighbour to take.
+    /// Removes a child that is empty, or merges it with a neighbour if it is small.
     fn tidy(&mut self, at: usize) {
         let len = self.children[at].len();
         if len == 0 {
@@ -268,14 +270,17 @@ impl<T: Placed + Clone> Branch<T> {
     }
 }
 
-fn insert<T: Placed + Clone>(node: &mut Arc<Node<T>>, element: T) -> (Option<T>, Option<Split<T>>) {
+fn insert<T: HasSortKey + Clone>(
+    node: &mut Arc<Node<T>>,
+    element: T,
+) -> (Option<T>, Option<Split<T>>) {
     match Arc::make_mut(node) {
-        Node::Leaf(elements) => match find(elements, element.place()) {
+        Node::Leaf(elements) => match find(elements, element.sort_key()) {
             Ok(at) => (Some(std::mem::replace(&mut elements[at], element)), None),
             Err(at) => (None, insert_at(elements, at, element)),
         },
         Node::Branch(branch) => {
-            let at = branch.child_at(element.place());
+            let at = branch.child_at(element.sort_key());
             let (old, split) = insert(&mut branch.children[at], element);
             let split = split.and_then(|(separator, right)| {
                 branch.separators.insert(at, separator);
@@ -287,8 +292,8 @@ fn insert<T: Placed + Clone>(node: &mut Arc<Node<T>>, element: T) -> (Option<T>,
     }
 }
 
-/// Puts a new element into a leaf, whose other half is returned when it was full.
-fn insert_at<T: Placed + Clone>(
+/// Inserts a new element into a leaf. A full leaf is split; the right half is returned.
+fn insert_at<T: HasSortKey + Clone>(
     elements: &mut SmallVec<[T; NODE_MAX]>,
     at: usize,
     element: T,
@@ -297,7 +302,7 @@ fn insert_at<T: Placed + Clone>(
         elements.insert(at, element);
         return None;
     }
-    // What comes in order leaves full nodes behind.
+    // Elements that arrive in order leave full nodes behind.
     let middle = if at == NODE_MAX { NODE_MAX } else { NODE_MAX / 2 };
     let mut right: SmallVec<[T; NODE_MAX]> = elements.drain(middle..).collect();
     if at < middle {
@@ -305,11 +310,11 @@ fn insert_at<T: Placed + Clone>(
     } else {
         right.insert(at - middle, element);
     }
-    let separator = Separator::at(right[0].place());
+    let separator = Separator::at(right[0].sort_key());
     Some((separator, Arc::new(Node::Leaf(right))))
 }
 
-/// Splits a branch that has grown too large.
+/// Splits a branch that is too large.
 fn halve<T>(branch: &mut Branch<T>) -> Option<Split<T>> {
     if branch.children.len() <= NODE_MAX {
         return None;
@@ -322,12 +327,12 @@ fn halve<T>(branch: &mut Branch<T>) -> Option<Split<T>> {
     Some((between, Arc::new(Node::Branch(Box::new(right)))))
 }
 
-fn remove<T: Placed + Clone>(node: &mut Arc<Node<T>>, place: Place<'_>) -> Option<T> {
+fn remove<T: HasSortKey + Clone>(node: &mut Arc<Node<T>>, sort_key: SortKey<'_>) -> Option<T> {
     match Arc::make_mut(node) {
-        Node::Leaf(elements) => find(elements, place).ok().map(|at| elements.remove(at)),
+        Node::Leaf(elements) => find(elements, sort_key).ok().map(|at| elements.remove(at)),
         Node::Branch(branch) => {
-            let at = branch.child_at(place);
-            let old = remove(&mut branch.children[at], place)?;
+            let at = branch.child_at(sort_key);
+            let old = remove(&mut branch.children[at], sort_key)?;
             branch.tidy(at);
             Some(old)
         }
@@ -340,11 +345,11 @@ mod tests {
     use crate::random::Random;
     use std::collections::BTreeMap;
 
-    /// An element that counts how many hold it.
+    /// An element whose references can be counted.
     type Held = Arc<(String, String, u64)>;
 
-    impl Placed for (String, String, u64) {
-        fn place(&self) -> Place<'_> {
+    impl HasSortKey for (String, String, u64) {
+        fn sort_key(&self) -> SortKey<'_> {
             (self.0.as_bytes(), self.1.as_bytes())
         }
     }
@@ -353,27 +358,27 @@ mod tests {
         Arc::new((["", "a", "b"][key as usize % 3].to_owned(), format!("{key:x}"), version))
     }
 
-    /// What must hold of a node between two places; its depth.
-    fn check(node: &Node<Held>, from: Option<Place<'_>>, to: Option<Place<'_>>) -> usize {
+    /// Asserts the invariants of a node between two keys and returns its depth.
+    fn check(node: &Node<Held>, from: Option<SortKey<'_>>, to: Option<SortKey<'_>>) -> usize {
         assert!(node.len() <= NODE_MAX);
-        let is_in = |place: Place<'_>| {
-            from.is_none_or(|from| from <= place) && to.is_none_or(|to| place < to)
+        let is_in = |sort_key: SortKey<'_>| {
+            from.is_none_or(|from| from <= sort_key) && to.is_none_or(|to| sort_key < to)
         };
         match node {
             Node::Leaf(elements) => {
-                assert!(elements.iter().all(|element| is_in(element.place())));
-                assert!(elements.is_sorted_by(|a, b| a.place() < b.place()));
+                assert!(elements.iter().all(|element| is_in(element.sort_key())));
+                assert!(elements.is_sorted_by(|a, b| a.sort_key() < b.sort_key()));
                 1
             }
             Node::Branch(branch) => {
                 let separators = &branch.separators;
                 assert_eq!(branch.children.len(), separators.len() + 1);
-                assert!(separators.iter().all(|separator| is_in(separator.place())));
+                assert!(separators.iter().all(|separator| is_in(separator.sort_key())));
                 let depths = branch.children.iter().enumerate().map(|(at, child)| {
                     assert!(child.len() > 0, "an empty child");
                     let from =
-                        at.checked_sub(1).map_or(from, |left| Some(separators[left].place()));
-                    check(child, from, separators.get(at).map(Separator::place).or(to))
+                        at.checked_sub(1).map_or(from, |left| Some(separators[left].sort_key()));
+                    check(child, from, separators.get(at).map(Separator::sort_key).or(to))
                 });
                 let depths: Vec<_> = depths.collect();
                 assert!(depths.iter().all(|depth| *depth == depths[0]), "{depths:?}");
@@ -382,8 +387,8 @@ mod tests {
         }
     }
 
-    /// Against a map of the standard library, while clones stay as they are. Elements that nobody holds any
-    /// more are gone.
+    /// Compares the tree with a `BTreeMap` while clones must not change. Elements without
+    /// references must be dropped.
     #[test]
     fn a_tree_is_a_map_whose_clones_never_change() {
         let mut random = Random(7);
@@ -391,13 +396,13 @@ mod tests {
         let mut map = BTreeMap::new();
         let mut clones = vec![];
         for turn in 0..40_000_u64 {
-            // It grows, then shrinks until it is empty.
+            // Grows, then shrinks until it is empty.
             let element = held(random.below(3_000), turn);
-            let place = (element.0.clone(), element.1.clone());
+            let sort_key = (element.0.clone(), element.1.clone());
             if random.below(100) < if turn < 20_000 { 70 } else { 20 } {
-                assert_eq!(tree.insert(element.clone()), map.insert(place, element));
+                assert_eq!(tree.insert(element.clone()), map.insert(sort_key, element));
             } else {
-                assert_eq!(tree.remove(element.place()), map.remove(&place));
+                assert_eq!(tree.remove(element.sort_key()), map.remove(&sort_key));
             }
             assert_eq!(tree.len(), map.len());
             if turn % 1_000 == 0 {
@@ -409,15 +414,15 @@ mod tests {
             assert!(tree.iter().eq(map.values()), "a clone has changed");
             for _ in 0..100 {
                 let element = held(random.below(3_500), 0);
-                let place = (element.0.clone(), element.1.clone());
-                assert_eq!(tree.get(element.place()), map.get(&place));
-                assert!(tree.from(element.place()).eq(map.range(place..).map(|(_, e)| e)));
+                let sort_key = (element.0.clone(), element.1.clone());
+                assert_eq!(tree.get(element.sort_key()), map.get(&sort_key));
+                assert!(tree.from(element.sort_key()).eq(map.range(sort_key..).map(|(_, e)| e)));
             }
         }
         drop(clones);
         for (_, element) in std::mem::take(&mut map) {
             assert_eq!(Arc::strong_count(&element), 2, "{element:?}");
-            assert_eq!(tree.remove(element.place()), Some(element));
+            assert_eq!(tree.remove(element.sort_key()), Some(element));
         }
         assert!(
             tree.is_empty() && tree.iter().next().is_none() && check(&tree.root, None, None) == 1

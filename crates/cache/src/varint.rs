@@ -1,6 +1,6 @@
-//! Numbers of which small ones take a byte: seven bits in each, the lowest first.
+//! Variable-length integers: seven bits a byte, least significant first.
 
-/// Appends a number, which is below 2^28.
+/// Appends a number below 2^28.
 pub(crate) fn write_varint(mut number: usize, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push((number as u8) | 0x80);
@@ -9,7 +9,7 @@ pub(crate) fn write_varint(mut number: usize, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// The number at `at`, which moves behind it.
+/// Reads the number at `at` and advances `at` past it.
 pub(crate) fn read_varint(bytes: &[u8], at: &mut usize) -> Option<usize> {
     let mut number = 0usize;
     for shift in (0..28).step_by(7) {

@@ -1,4 +1,5 @@
-//! [`Client`]: sends requests to one peer over pooled connections. [`Egress`]: the clients of all peers.
+//! [`Client`]: sends requests to one peer over pooled connections. [`Egress`]: the clients of all
+//! peers.
 
 use crate::connection::{self, Body, Ends, Sender, hyper_cause, was_refused};
 use crate::error::{Cause, Error};
@@ -20,15 +21,15 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-/// Peers whose connections are shared; a further one gets a client of its own.
+/// Maximum pooled clients; a further peer gets a client that is not shared.
 const CLIENTS_MAX: usize = 1024;
-/// Exchanges with one peer at a time; further ones wait.
+/// Maximum concurrent exchanges with one peer; further ones wait.
 const EXCHANGES_MAX: usize = 256;
-/// Idle HTTP/1.1 connections to one peer.
+/// Maximum idle HTTP/1.1 connections to one peer.
 const IDLE_CONNECTIONS_MAX: usize = 32;
 /// Idle timeout of a pooled connection.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(90);
-/// Retries of a request that the peer has not read.
+/// Maximum attempts to send a request that the peer did not process.
 const TRIES_MAX: usize = 4;
 
 /// A request to a peer.
@@ -44,14 +45,14 @@ pub struct Request {
     pub body: Bytes,
 }
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Debug)]
 pub struct Response {
     /// The status code; redirects are not followed.
     pub status: StatusCode,
-    /// Its headers.
+    /// The headers.
     pub headers: HeaderMap,
-    /// Its body.
+    /// The body.
     pub body: Bytes,
 }
 
@@ -62,12 +63,12 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// Peers with [`Route::Given`] are found by `resolver`.
+    /// Returns the clients of all peers; `resolver` resolves peers with [`Route::Given`].
     pub fn new(resolver: Arc<dyn Resolver>) -> Egress {
         Egress { resolver, clients: Mutex::default() }
     }
 
-    /// The client of a peer.
+    /// Returns the client of a peer.
     pub fn client(&self, peer: &Peer) -> Result<Arc<Client>, ConfigError> {
         if let Some(client) = self.clients().get(peer) {
             return Ok(client.clone());
@@ -75,7 +76,7 @@ impl Egress {
         let client = Arc::new(Client::new(peer.clone(), self.resolver.clone())?);
         let mut clients = self.clients();
         if clients.len() >= CLIENTS_MAX {
-            // Nobody else holds these.
+            // No other references exist.
             clients.retain(|_, client| Arc::strong_count(client) > 1);
         }
         if clients.len() < CLIENTS_MAX {
@@ -98,7 +99,8 @@ pub struct Client {
     tls: Arc<ClientConfig>,
     name: ServerName<'static>,
     exchanges: Semaphore,
-    /// Held while a connection is opened to a peer that may speak HTTP/2: others wait and share it.
+    /// Held while a connection is opened to a peer that may speak HTTP/2, so that others wait and
+    /// share it.
     opening: tokio::sync::Mutex<()>,
     pool: Mutex<Pool>,
 }
@@ -106,7 +108,7 @@ pub struct Client {
 #[derive(Default)]
 struct Pool {
     http2: Option<Idle<http2::SendRequest<Body>>>,
-    /// Idle connections, last used last.
+    /// Idle connections; the most recently used is last.
     http1: Vec<Idle<http1::SendRequest<Body>>>,
     speaks_http1: bool,
     is_swept: bool,
@@ -118,15 +120,15 @@ struct Idle<S> {
     since: Instant,
 }
 
-/// A connection for one exchange.
-struct Taken {
+/// A connection that is used for one exchange.
+struct PooledConnection {
     sender: Sender,
     ends: Ends,
     is_new: bool,
 }
 
-/// An answer whose body has not been read.
-struct Begun {
+/// A response whose body has not been read.
+struct PendingResponse {
     response: http::Response<Incoming>,
     ends: Ends,
     http1: Option<http1::SendRequest<Body>>,
@@ -152,8 +154,8 @@ impl Client {
         })
     }
 
-    /// Sends a request and reads the whole answer, whose body may have `bytes_max` bytes. All of it
-    /// ends at the deadline.
+    /// Sends a request and reads the whole response, whose body may have `bytes_max` bytes. The
+    /// deadline covers everything.
     pub async fn send(
         self: &Arc<Self>,
         request: &Request,
@@ -171,23 +173,29 @@ impl Client {
         let body = timeout_at(deadline, collect(body, bytes_max, begun.ends)).await;
         let body = body.map_err(late).flatten().map_err(Error::body)?;
         if let Some(sender) = begun.http1 {
-            self.give_back(sender, begun.ends);
+            self.put_back(sender, begun.ends);
         }
         Ok(Response { status: parts.status, headers: parts.headers, body })
     }
 
-    /// Sends a request; one that the peer has not taken is sent again over another connection.
-    async fn begin(self: &Arc<Self>, request: &Request, deadline: Instant) -> Result<Begun, Cause> {
+    /// Sends a request. If the peer did not process it, it is sent again over another connection.
+    async fn begin(
+        self: &Arc<Self>,
+        request: &Request,
+        deadline: Instant,
+    ) -> Result<PendingResponse, Cause> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let Taken { sender, ends, is_new } = self.take(deadline).await?;
+            let PooledConnection { sender, ends, is_new } = self.take(deadline).await?;
             let may_retry = !is_new && tries < TRIES_MAX;
             match sender {
                 Sender::Http1(mut sender) => {
                     let sent = sender.try_send_request(self.message(request, Version::HTTP_11));
                     match sent.await {
-                        Ok(response) => return Ok(Begun { response, ends, http1: Some(sender) }),
+                        Ok(response) => {
+                            return Ok(PendingResponse { response, ends, http1: Some(sender) });
+                        }
                         Err(error) if may_retry && error.message().is_some() => {}
                         Err(error) => return Err(hyper_cause(error.error(), Some(ends))),
                     }
@@ -195,7 +203,7 @@ impl Client {
                 Sender::Http2(mut sender) => {
                     let sent = sender.try_send_request(self.message(request, Version::HTTP_2));
                     match sent.await {
-                        Ok(response) => return Ok(Begun { response, ends, http1: None }),
+                        Ok(response) => return Ok(PendingResponse { response, ends, http1: None }),
                         Err(error)
                             if may_retry
                                 && (error.message().is_some() || was_refused(error.error())) =>
@@ -234,8 +242,8 @@ impl Client {
         message
     }
 
-    /// A connection that is there, or a new one.
-    async fn take(self: &Arc<Self>, deadline: Instant) -> Result<Taken, Cause> {
+    /// Returns a pooled connection or opens a new one.
+    async fn take(self: &Arc<Self>, deadline: Instant) -> Result<PooledConnection, Cause> {
         if let Some(taken) = self.pooled().await {
             return Ok(taken);
         }
@@ -249,7 +257,7 @@ impl Client {
         }
     }
 
-    async fn pooled(&self) -> Option<Taken> {
+    async fn pooled(&self) -> Option<PooledConnection> {
         loop {
             let mut idle = {
                 let mut pool = self.pool();
@@ -257,7 +265,7 @@ impl Client {
                     if !idle.sender.is_closed() {
                         idle.since = Instant::now();
                         let sender = Sender::Http2(idle.sender.clone());
-                        return Some(Taken { sender, ends: idle.ends, is_new: false });
+                        return Some(PooledConnection { sender, ends: idle.ends, is_new: false });
                     }
                     pool.http2 = None;
                 }
@@ -266,12 +274,12 @@ impl Client {
             // A connection becomes ready a moment after the body of the last answer was read.
             if !idle.sender.is_closed() && idle.sender.ready().await.is_ok() {
                 let sender = Sender::Http1(idle.sender);
-                return Some(Taken { sender, ends: idle.ends, is_new: false });
+                return Some(PooledConnection { sender, ends: idle.ends, is_new: false });
             }
         }
     }
 
-    async fn open(self: &Arc<Self>, deadline: Instant) -> Result<Taken, Cause> {
+    async fn open(self: &Arc<Self>, deadline: Instant) -> Result<PooledConnection, Cause> {
         let addresses = self.addresses().await?;
         let (sender, ends) = connection::open(&addresses, &self.tls, &self.name, deadline).await?;
         let is_swept = {
@@ -286,7 +294,7 @@ impl Client {
         if !is_swept {
             tokio::spawn(sweep(Arc::downgrade(self)));
         }
-        Ok(Taken { sender, ends, is_new: true })
+        Ok(PooledConnection { sender, ends, is_new: true })
     }
 
     async fn addresses(&self) -> Result<Vec<SocketAddr>, Cause> {
@@ -303,7 +311,7 @@ impl Client {
         }
     }
 
-    fn give_back(&self, sender: http1::SendRequest<Body>, ends: Ends) {
+    fn put_back(&self, sender: http1::SendRequest<Body>, ends: Ends) {
         let mut pool = self.pool();
         if !sender.is_closed() && pool.http1.len() < IDLE_CONNECTIONS_MAX {
             pool.http1.push(Idle { sender, ends, since: Instant::now() });
@@ -316,7 +324,7 @@ impl Client {
 }
 
 impl Pool {
-    /// Closes what has been idle for long or was closed. Returns whether a connection is left.
+    /// Closes connections that are idle for too long or broken. Returns whether any is left.
     fn sweep(&mut self, now: Instant) -> bool {
         let is_fresh = |since: Instant| now.duration_since(since) < IDLE_TIME_MAX;
         self.http1.retain(|idle| is_fresh(idle.since) && !idle.sender.is_closed());
@@ -326,7 +334,7 @@ impl Pool {
     }
 }
 
-/// Closes idle connections of a client for as long as there are any.
+/// Sweeps the pool of a client periodically while it has idle connections.
 async fn sweep(client: std::sync::Weak<Client>) {
     loop {
         tokio::time::sleep(IDLE_TIME_MAX / 2).await;

@@ -1,4 +1,4 @@
-//! A connection: dial, TLS handshake, HTTP/1.1 or HTTP/2.
+//! Opens connections: dial, TLS handshake, HTTP/1.1 or HTTP/2.
 
 use crate::error::Cause;
 use crate::resolve::ADDRESSES_MAX;
@@ -22,35 +22,35 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Bytes of the head of an answer in HTTP/1.1.
+/// Maximum bytes of status line and headers in HTTP/1.1.
 const HEAD_BYTES_MAX: usize = 256 * 1024;
-/// Headers of an answer in HTTP/1.1.
+/// Maximum headers of a response in HTTP/1.1.
 const HEADERS_MAX: usize = 256;
-/// Bytes of the headers of an answer in HTTP/2.
+/// Maximum bytes of the headers of a response in HTTP/2.
 const HEADER_LIST_BYTES_MAX: u32 = 256 * 1024;
-/// Bytes that a peer may send on one stream before they are read.
+/// HTTP/2 flow-control window of a stream.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// Bytes that a peer may send on one connection before they are read.
+/// HTTP/2 flow-control window of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
-/// After how long a silence the peer of an exchange is asked whether it is still there.
+/// Idle time after which an HTTP/2 ping is sent during an exchange.
 const PING_AFTER: Duration = Duration::from_secs(30);
-/// Timeout of that answer.
+/// Timeout of the ping.
 const PING_TIME_MAX: Duration = Duration::from_secs(15);
-/// The least time that one address of several gets.
+/// Minimum connect timeout for one of several addresses.
 const CONNECT_TIME_MIN: Duration = Duration::from_secs(2);
 
-/// A body of a request.
+/// A request body.
 pub(crate) type Body = Full<Bytes>;
 
-/// The sender of a connection.
+/// The request sender of a connection.
 pub(crate) enum Sender {
-    /// Takes one request after the other.
+    /// Sends one request at a time.
     Http1(http1::SendRequest<Body>),
-    /// Takes many at once.
+    /// Sends concurrent requests.
     Http2(http2::SendRequest<Body>),
 }
 
-/// The addresses of both ends.
+/// The local and the remote address.
 pub(crate) type Ends = (SocketAddr, SocketAddr);
 
 /// Connects to the first address that answers, and does the handshakes.
@@ -65,7 +65,7 @@ pub(crate) async fn open(
     let ends = ends.map_err(|error| Cause::Transport { ends: None, error })?;
     let tls = TlsConnector::from(config.clone()).connect(name.clone(), stream);
     let stream = tls.await.map_err(|error| io_cause(error, Some(ends)))?;
-    let sender = speak(stream).await.map_err(|error| hyper_cause(&error, Some(ends)))?;
+    let sender = start_http(stream).await.map_err(|error| hyper_cause(&error, Some(ends)))?;
     Ok((sender, ends))
 }
 
@@ -89,10 +89,10 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
     Err(first.unwrap_or_else(|| Cause::Resolve("dial tcp: no address".to_owned())))
 }
 
-/// Begins to speak what both ends have agreed on. The task of the connection ends with its senders.
-async fn speak(stream: TlsStream<TcpStream>) -> hyper::Result<Sender> {
+/// Starts the protocol that ALPN selected. The connection's task ends when its senders are dropped.
+async fn start_http(stream: TlsStream<TcpStream>) -> hyper::Result<Sender> {
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let io = TokioIo::new(Unannounced(stream));
+    let io = TokioIo::new(NoCloseNotify(stream));
     if is_http2 {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -115,11 +115,11 @@ async fn speak(stream: TlsStream<TcpStream>) -> hyper::Result<Sender> {
     Ok(Sender::Http1(sender))
 }
 
-/// A stream whose end may come without close_notify, as in Go: HTTP says by itself how long an answer is, but for
-/// one that ends with its connection.
-struct Unannounced(TlsStream<TcpStream>);
+/// A TLS stream that may end without close_notify, as in Go: HTTP frames its messages, except
+/// responses that end with their connection.
+struct NoCloseNotify(TlsStream<TcpStream>);
 
-impl AsyncRead for Unannounced {
+impl AsyncRead for NoCloseNotify {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -134,7 +134,7 @@ impl AsyncRead for Unannounced {
     }
 }
 
-impl AsyncWrite for Unannounced {
+impl AsyncWrite for NoCloseNotify {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -218,7 +218,7 @@ pub(crate) fn hyper_cause(error: &hyper::Error, ends: Option<Ends>) -> Cause {
             let tls = inner.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             return match tls {
                 Some(tls) => tls_cause(tls),
-                None => io_cause(copied(inner), ends),
+                None => io_cause(copy_error(inner), ends),
             };
         }
         if let Some(inner) = inner.downcast_ref::<h2::Error>() {
@@ -231,7 +231,7 @@ pub(crate) fn hyper_cause(error: &hyper::Error, ends: Option<Ends>) -> Cause {
 
 fn h2_cause(error: &h2::Error, ends: Option<Ends>) -> Cause {
     match error.get_io() {
-        Some(inner) => io_cause(copied(inner), ends),
+        Some(inner) => io_cause(copy_error(inner), ends),
         None if error.is_reset() => {
             let reason = error.reason().unwrap_or(h2::Reason::INTERNAL_ERROR);
             let by = if error.is_remote() { "; received from peer" } else { "" };
@@ -241,15 +241,15 @@ fn h2_cause(error: &h2::Error, ends: Option<Ends>) -> Cause {
     }
 }
 
-/// Errors of the operating system are copied by their number, others by their text.
-fn copied(error: &io::Error) -> io::Error {
+/// Copies an error: those of the operating system by their code, others by their text.
+fn copy_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number),
         None => io::Error::new(error.kind(), error.to_string()),
     }
 }
 
-/// Whether the peer said that it did nothing for the request.
+/// Returns whether the peer refused the request without processing it.
 pub(crate) fn was_refused(error: &hyper::Error) -> bool {
     let mut source = error.source();
     while let Some(inner) = source {

@@ -1,4 +1,4 @@
-//! Why an exchange failed, in the words of Go's `net/http`.
+//! Errors of exchanges, with the texts of Go's `net/http`.
 
 use std::fmt;
 use std::io;
@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 /// The stage at which an exchange failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// There is no answer yet.
+    /// Before the response.
     Head,
-    /// Status and headers have come, the body has not.
+    /// After status and headers, within the body.
     Body,
 }
 
-/// Why an exchange failed. Shown as its cause.
+/// A failed exchange. Displays its cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause}")]
 pub struct Error {
@@ -33,27 +33,27 @@ impl Error {
     }
 }
 
-/// The cause.
+/// The cause of an error.
 #[derive(Debug)]
 pub enum Cause {
-    /// The name of the peer has no address; the whole text.
+    /// The name has no address; the complete text.
     Resolve(String),
-    /// The name of the peer leads to an address that names must not lead to.
+    /// The name resolves to a forbidden address.
     Forbidden(SocketAddr),
-    /// There is no connection.
+    /// The connection could not be opened.
     Connect {
         /// The address.
         address: SocketAddr,
         /// Why.
         error: io::Error,
     },
-    /// The peer's certificate does not prove who it is.
+    /// The peer's certificate is invalid.
     Certificate(String),
-    /// The peer ended the handshake with an alert.
+    /// The peer sent a TLS alert.
     Alert(String),
     /// The peer does not speak TLS.
     NotTls,
-    /// Another fault of the handshake.
+    /// Another TLS handshake error.
     Handshake(String),
     /// The connection failed.
     Transport {
@@ -62,15 +62,15 @@ pub enum Cause {
         /// Why.
         error: io::Error,
     },
-    /// The peer closed the connection before an answer came.
+    /// The peer closed the connection before the response.
     Closed,
-    /// The peer closed the connection in the middle of an answer.
+    /// The peer closed the connection within the response.
     Cut,
-    /// The answer is not valid HTTP.
+    /// The response is not valid HTTP.
     Protocol(String),
-    /// The deadline has passed.
+    /// The deadline was exceeded.
     Deadline,
-    /// The answer is larger than allowed.
+    /// The response is too large.
     TooLarge {
         /// The limit, in bytes.
         bytes_max: usize,
@@ -107,7 +107,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The text that Go has for an error of the operating system.
+/// Returns Go's text for an error of the operating system.
 fn errno(error: &io::Error) -> String {
     let known = match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused",

@@ -1,5 +1,6 @@
-//! What a kubeconfig says of servers and of who calls them. It is given parsed; files that it names are
-//! relative to its folder. `exec` and `auth-provider` are refused: this server runs no programs.
+//! Servers and credentials in a kubeconfig. The kubeconfig is passed in parsed; relative paths in
+//! it are relative to its folder. `exec` and `auth-provider` are rejected: this server runs no
+//! programs.
 
 use crate::peer::{Identity, Peer, Trust};
 use base64::Engine;
@@ -25,13 +26,13 @@ pub struct Login {
 pub struct Server {
     /// The server and the credentials of a context.
     pub peer: Peer,
-    /// The URL without a slash at its end: `https://127.0.0.1:8443/review`.
+    /// The URL without a trailing slash: `https://127.0.0.1:8443/review`.
     pub url: String,
     /// The path of the URL; empty when it has none.
     pub path: String,
 }
 
-/// The users of a kubeconfig by their names.
+/// Returns the users of a kubeconfig by name.
 pub fn users(kubeconfig: &Value, folder: &Path) -> Result<BTreeMap<String, Login>, String> {
     let mut users = BTreeMap::new();
     for user in kubeconfig.array_at(&["users"]) {
@@ -42,7 +43,7 @@ pub fn users(kubeconfig: &Value, folder: &Path) -> Result<BTreeMap<String, Login
     Ok(users)
 }
 
-/// The context that `current-context` names.
+/// Returns the context that `current-context` names.
 pub fn current_context(kubeconfig: &Value) -> Option<&Value> {
     let wanted = text(kubeconfig, "current-context");
     let mut contexts = kubeconfig.array_at(&["contexts"]).iter().rev();
@@ -72,7 +73,7 @@ impl Server {
         let name = text(cluster, "tls-server-name");
         server.peer.server_name = (!name.is_empty()).then(|| name.to_owned());
         if let Some(login) = users(kubeconfig, folder)?.get(text(context, "user")) {
-            login.equip(&mut server.peer);
+            login.set_credentials(&mut server.peer);
         }
         Ok(server)
     }
@@ -93,8 +94,8 @@ impl Server {
 }
 
 impl Login {
-    /// Gives a peer what it is to be shown.
-    pub fn equip(&self, peer: &mut Peer) {
+    /// Sets the credentials of a peer.
+    pub fn set_credentials(&self, peer: &mut Peer) {
         peer.authorization.clone_from(&self.authorization);
         peer.identity.clone_from(&self.identity);
     }
@@ -127,12 +128,12 @@ impl Login {
     }
 }
 
-/// A text field, or empty.
+/// Returns a string field, or an empty string.
 fn text<'v>(value: &'v Value, name: &str) -> &'v str {
     value.str_at(&[name]).unwrap_or_default()
 }
 
-/// The bytes of `NAME-data` or of the file `NAME`.
+/// Returns the bytes of `NAME-data` or of the file `NAME`.
 fn data_or_file(of: &Value, name: &str, folder: &Path) -> Result<Option<Arc<[u8]>>, String> {
     let data = text(of, &format!("{name}-data"));
     if !data.is_empty() {

@@ -1,12 +1,12 @@
 //! Outgoing HTTPS: the connections that the server opens to webhooks and the like.
 //!
-//! Promise: a peer's name is resolved once for each connection, the addresses are checked, and what was
-//! checked is dialled. No redirect is followed and no proxy is used. Connections, exchanges, headers and
-//! bodies have maximums, and each exchange has one deadline for all of it. Error texts are those of Go's
-//! `net/http`, because clients of a kube-apiserver see them.
+//! Guarantees: the name of a peer is resolved once for each connection, and only the checked
+//! addresses are dialled. Redirects are not followed and proxies are not used. Connections,
+//! exchanges, headers and bodies have maximums, and each exchange has one deadline. Error texts are
+//! those of Go's `net/http`, because clients of a kube-apiserver see them.
 //!
-//! This crate knows nothing of the API: how a service is found is for a [`Resolver`] from outside. Of
-//! Kubernetes it knows how a [`kubeconfig`] names a peer.
+//! This crate does not depend on the API: services are resolved by a [`Resolver`]. It parses the
+//! servers and users of a [`kubeconfig`].
 
 mod client;
 mod connection;

@@ -1,4 +1,4 @@
-//! [`Peer`]: whom to connect to, and as whom.
+//! [`Peer`]: the endpoint of a connection, with trust and credentials.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ pub struct Peer {
     pub host: String,
     /// The TCP port.
     pub port: u16,
-    /// The resolver of `host`.
+    /// How `host` is resolved.
     pub route: Route,
-    /// The name that the certificate must have; `None`: `host`.
+    /// The expected name in the certificate; `None`: `host`.
     pub server_name: Option<String>,
-    /// Trusted authorities.
+    /// The trusted CAs.
     pub trust: Trust,
-    /// The certificate to show when the peer asks for one.
+    /// The client certificate.
     pub identity: Option<Identity>,
     /// The value of the header `Authorization`.
     pub authorization: Option<String>,
 }
 
 impl Peer {
-    /// A peer that is found by DNS, trusted as the system does, and shown no credentials.
+    /// Returns a peer that is resolved by DNS, with the system's roots and no credentials.
     pub fn new(host: impl Into<String>, port: u16) -> Peer {
         Peer {
             host: host.into(),
@@ -36,14 +36,14 @@ impl Peer {
         }
     }
 
-    /// `host:port`, with brackets around an IPv6 address.
+    /// Returns `host:port`, with brackets around an IPv6 address.
     pub fn authority(&self) -> String {
         let Peer { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 }
 
-/// Names the peer; trust and credentials are left out.
+/// Prints the peer's name; omits trust and credentials.
 impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Peer").field(&self.authority()).finish_non_exhaustive()
@@ -53,27 +53,27 @@ impl fmt::Debug for Peer {
 /// Ways to resolve a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
-    /// By the resolver of the system.
+    /// With the system's resolver.
     Dns,
-    /// By the [`Resolver`](crate::Resolver) that was given.
+    /// With the [`Resolver`](crate::Resolver) of the [`Egress`](crate::Egress).
     Given,
 }
 
-/// Trusted authorities of the peer's certificate.
+/// The trusted CAs for the peer's certificate.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Trust {
-    /// The authorities of the system.
+    /// The CAs of the system.
     System,
-    /// The certificates of a bundle in PEM, and nobody else.
+    /// Only the certificates of a PEM bundle.
     Bundle(Arc<[u8]>),
-    /// Anybody: the certificate is not checked.
+    /// Any certificate: no verification.
     Anyone,
 }
 
 /// A client certificate.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// The chain in PEM, the own certificate first.
+    /// The chain in PEM, leaf first.
     pub chain: Arc<[u8]>,
     /// The private key in PEM.
     pub key: Arc<[u8]>,

@@ -1,16 +1,16 @@
-//! From a name to the addresses that may be dialled.
+//! Resolves names to addresses that may be dialled.
 
 use crate::error::Cause;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 
-/// Addresses of one name that are looked at.
+/// Maximum addresses of one name that are tried.
 pub(crate) const ADDRESSES_MAX: usize = 8;
 
-/// A future in a box.
+/// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Finds hosts that DNS does not know, such as the services of a cluster.
+/// Resolves hosts that DNS does not know, such as the services of a cluster.
 pub trait Resolver: Send + Sync {
     /// Resolves `host:port`. The error text is shown to clients.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<Resolved, String>>;
@@ -30,10 +30,10 @@ pub enum Resolved {
     },
 }
 
-/// The addresses of a name by the system's resolver, each of them checked.
+/// Resolves a name with the system's resolver and checks the addresses.
 pub(crate) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Cause> {
     if let Ok(ip) = host.parse::<IpAddr>() {
-        // Whoever wrote the address meant it.
+        // A literal address is intended by the administrator, so it is not checked.
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let found = match tokio::net::lookup_host((host, port)).await {
@@ -46,8 +46,8 @@ pub(crate) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Cau
     checked(host, found)
 }
 
-/// No name leads to this host or to its link-local neighbours, among them the metadata services of
-/// clouds, except the names of this host.
+/// Rejects names that resolve to loopback or link-local addresses, which include the metadata
+/// services of clouds. Names of this host may resolve to loopback.
 fn checked(host: &str, mut found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Cause> {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let is_own = host == "localhost" || host.ends_with(".localhost");
@@ -69,7 +69,7 @@ fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || is_link_local
 }
 
-/// The text of Go's resolver, which names the name server that it asked.
+/// Returns the text of Go's resolver, which contains the name server.
 fn lookup_failed(host: &str, detail: &str) -> String {
     let server = std::fs::read_to_string("/etc/resolv.conf").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("nameserver"))?;

@@ -1,4 +1,4 @@
-//! The TLS configuration for a peer.
+//! TLS configuration for a peer.
 
 use crate::peer::{Identity, Peer, Trust};
 use crate::verify::{NoVerifier, Verifier};
@@ -11,22 +11,22 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// Certificates of one bundle.
+/// Maximum certificates in a bundle.
 const BUNDLE_CERTIFICATES_MAX: usize = 4096;
 
-/// Why there can be no client for a peer.
+/// Why no client can be created for a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigError {
-    /// The bundle of authorities holds no certificate that can be read.
+    /// The bundle has no valid certificate.
     NoRoots {
-        /// Whether there is PEM in it.
+        /// Whether it contains PEM.
         is_pem: bool,
     },
-    /// The client certificate or its key cannot be read.
+    /// The client certificate or its key is invalid.
     Identity(String),
-    /// The host is neither a name nor an address.
+    /// The host is neither a DNS name nor an IP address.
     ServerName(String),
-    /// The value of `Authorization` cannot stand in a header.
+    /// The value of `Authorization` is not a valid header value.
     Authorization,
 }
 
@@ -47,14 +47,14 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The name that a peer's certificate must have.
+/// Returns the name that the peer's certificate must have.
 pub(crate) fn server_name(peer: &Peer) -> Result<ServerName<'static>, ConfigError> {
     let name = peer.server_name.as_ref().unwrap_or(&peer.host);
     let parsed = ServerName::try_from(name.trim_end_matches('.').to_owned());
     parsed.map_err(|_| ConfigError::ServerName(name.clone()))
 }
 
-/// TLS configuration for a peer.
+/// Returns the TLS configuration for a peer.
 pub(crate) fn config(peer: &Peer) -> Result<ClientConfig, ConfigError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -87,7 +87,7 @@ fn verifier(
         }
     };
     let mut store = RootCertStore::empty();
-    // One that cannot be read is passed over, as Go does.
+    // Skip invalid certificates, as Go does.
     let (added, _) = store.add_parsable_certificates(roots.iter().cloned());
     if added == 0 {
         return Err(ConfigError::NoRoots { is_pem: !roots.is_empty() });
@@ -97,13 +97,13 @@ fn verifier(
     Ok(Arc::new(Verifier { chain, roots, provider }))
 }
 
-/// The authorities of the system, read once.
+/// Returns the CAs of the system, loaded once.
 fn system_roots() -> &'static [CertificateDer<'static>] {
     static ROOTS: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
     ROOTS.get_or_init(|| rustls_native_certs::load_native_certs().certs)
 }
 
-/// A chain and its key.
+/// Certificate chain and key.
 type Parsed = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn parsed(identity: &Identity) -> Result<Parsed, ConfigError> {

@@ -1,4 +1,4 @@
-//! Checks the certificates of peers, and says in Go's words (`crypto/x509`) what is wrong with one.
+//! Verifies the certificates of peers, with Go's error texts (`crypto/x509`).
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -9,16 +9,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use x509_parser::prelude::{ASN1Time, FromDer, GeneralName, X509Certificate};
 
-/// A fault of a certificate, in Go's words. It is the source of a TLS error.
+/// A certificate error with Go's text. It is the source of a TLS error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct CertificateFault(pub String);
 
-/// Checks the peer's certificate against some roots.
+/// Verifies a peer's certificate against a set of roots.
 #[derive(Debug)]
 pub(crate) struct Verifier {
     pub chain: Arc<WebPkiServerVerifier>,
-    /// The roots themselves: a root that serves is trusted for itself, as Go has it.
+    /// The roots. As in Go, a root that is also the server's certificate is trusted.
     pub roots: Vec<CertificateDer<'static>>,
     pub provider: Arc<CryptoProvider>,
 }
@@ -36,7 +36,7 @@ impl ServerCertVerifier for Verifier {
         let Err(error) = checked else { return checked };
         let parsed = X509Certificate::from_der(leaf).map(|(_, parsed)| parsed);
         let Ok(parsed) = parsed else { return Err(fault(format!("x509: {error}"))) };
-        // Go looks at the time and the names before it builds a chain.
+        // Like Go, check time and names before the chain.
         if let Some(why) = time_fault(&parsed, now).or_else(|| name_fault(&parsed, name)) {
             return Err(fault(why));
         }
@@ -72,7 +72,7 @@ impl ServerCertVerifier for Verifier {
 }
 
 impl Verifier {
-    /// Whether the certificate of an authority, which webpki does not take from a server, is a root or
+    /// Returns whether a CA certificate, which webpki does not accept from a server, is a root or
     /// signed by one.
     fn trusts_authority(
         &self,
@@ -81,7 +81,7 @@ impl Verifier {
         error: &Error,
         now: UnixTime,
     ) -> bool {
-        // Anything else that is wrong stays wrong.
+        // Other errors are final.
         let is_other =
             matches!(error, Error::InvalidCertificate(CertificateError::Other(_))) && leaf.is_ca();
         if !is_other {
@@ -112,7 +112,7 @@ impl Verifier {
         }
     }
 
-    /// A root that has the issuer's name and another key.
+    /// Returns Go's hint about a root with the issuer's name and another key.
     fn hint(&self, leaf: &X509Certificate<'_>) -> String {
         let roots = self.roots.iter().filter_map(|root| X509Certificate::from_der(root).ok());
         let mut namesakes = roots.map(|(_, root)| root).filter(|root| {
@@ -214,14 +214,14 @@ fn dns_fault(names: &[GeneralName<'_>], leaf: &X509Certificate<'_>, host: &str) 
     Some(format!("x509: certificate is valid for {}, not {host}", valid.join(", ")))
 }
 
-/// Whether a host has this name; a star stands for the whole first label.
+/// Returns whether a host matches a name; `*` stands for the whole first label.
 fn matches(pattern: &str, host: &str) -> bool {
     let host = host.trim_end_matches('.');
     let Some(tail) = pattern.strip_prefix("*.") else { return pattern.eq_ignore_ascii_case(host) };
     host.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(tail))
 }
 
-/// Whether a certificate may be that of a server.
+/// Returns whether the extended key usage allows a server.
 fn serves(leaf: &X509Certificate<'_>) -> bool {
     match leaf.extended_key_usage() {
         Ok(Some(usage)) => usage.value.server_auth || usage.value.any,
@@ -230,7 +230,7 @@ fn serves(leaf: &X509Certificate<'_>) -> bool {
     }
 }
 
-/// Takes any certificate.
+/// Accepts any certificate.
 #[derive(Debug)]
 pub(crate) struct NoVerifier(pub Arc<CryptoProvider>);
 

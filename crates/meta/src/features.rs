@@ -1,46 +1,46 @@
-//! Feature gates: what of Kubernetes 1.36 is switched on or off, as `--feature-gates` says.
+//! Feature gates of Kubernetes 1.36, set by `--feature-gates`.
 //!
-//! [`Feature`] has every gate that a kube-apiserver 1.36 knows, with its stage and default (`table`);
-//! [`Features`] says which are on. It is small and passed by value to whoever has to know.
+//! [`Feature`] has every gate of kube-apiserver 1.36, with its stage and default (`table`);
+//! [`Features`] is the set of enabled ones, which is small and passed by value.
 
 mod table;
 
 pub use table::Feature;
 use table::{DEPENDENCIES, ROWS};
 
-/// How far a feature has come.
+/// The stage of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Off unless asked for; `AllAlpha` switches it.
+    /// Alpha: disabled by default; `AllAlpha` sets it.
     Alpha,
-    /// `AllBeta` switches it.
+    /// Beta; `AllBeta` sets it.
     Beta,
     /// Generally available.
     Ga,
-    /// Going away.
+    /// Deprecated.
     Deprecated,
 }
 
-/// A gate, as the table has it.
+/// A row of the table.
 struct Row {
     feature: Feature,
     name: &'static str,
     stage: Stage,
     default_on: bool,
-    /// The default is the only value.
+    /// The default cannot be changed.
     locked: bool,
 }
 
-/// Which features are on.
+/// The enabled features.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     bits: [u64; 4],
 }
 
-/// Why `--feature-gates` was refused.
+/// An invalid `--feature-gates`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeatureGateError {
-    /// Not `NAME=BOOL`.
+    /// Not of the form `NAME=BOOL`.
     NoValue {
         /// The word.
         word: String,
@@ -52,26 +52,26 @@ pub enum FeatureGateError {
         /// The value.
         value: String,
     },
-    /// Belongs to another component than kube.
+    /// For another component than kube.
     Component {
         /// The name of the component.
         name: String,
     },
-    /// No gate of Kubernetes 1.36.
+    /// An unknown gate.
     Unknown {
         /// The name.
         name: String,
     },
-    /// Has one value only.
+    /// The gate is locked to its default.
     Locked {
         /// The name of the gate.
         name: &'static str,
         /// Its value.
         is_on: bool,
     },
-    /// Features that are on need others that are off.
+    /// Enabled features require disabled ones.
     Dependencies {
-        /// Each feature, and what it lacks.
+        /// Each feature with the features that it requires.
         lacking: Vec<(&'static str, Vec<&'static str>)>,
     },
 }
@@ -114,14 +114,14 @@ impl std::fmt::Display for FeatureGateError {
 impl std::error::Error for FeatureGateError {}
 
 impl Default for Features {
-    /// The defaults of Kubernetes 1.36.
+    /// Returns the defaults of Kubernetes 1.36.
     fn default() -> Features {
         Features::DEFAULT
     }
 }
 
 impl std::fmt::Debug for Features {
-    /// Only what is not at its default.
+    /// Prints only gates that are not at their default.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let changed = ROWS.iter().filter(|row| self.is_on(row.feature) != row.default_on);
         f.debug_map().entries(changed.map(|row| (row.name, !row.default_on))).finish()
@@ -129,7 +129,7 @@ impl std::fmt::Debug for Features {
 }
 
 impl Features {
-    /// The defaults of Kubernetes 1.36.
+    /// Returns the defaults of Kubernetes 1.36.
     pub const DEFAULT: Features = {
         let mut out = Features { bits: [0; 4] };
         let mut at = 0;
@@ -142,10 +142,10 @@ impl Features {
         out
     };
 
-    /// All features, also those that exclude one another.
+    /// Returns all features, even those that exclude each other.
     pub const ALL: Features = Features { bits: [u64::MAX; 4] };
 
-    /// Whether a feature is on.
+    /// Returns whether a feature is enabled.
     #[inline]
     #[must_use]
     pub const fn is_on(self, feature: Feature) -> bool {
@@ -153,7 +153,7 @@ impl Features {
         self.bits[number / 64] >> (number % 64) & 1 == 1
     }
 
-    /// The same, with one feature switched.
+    /// Returns the set with one feature changed.
     #[must_use]
     pub const fn with(mut self, feature: Feature, is_on: bool) -> Features {
         let number = feature as usize;
@@ -166,8 +166,8 @@ impl Features {
         self
     }
 
-    /// Reads the words of `--feature-gates`: `NAME=BOOL`, or `kube:NAME=BOOL`. The last one counts. What
-    /// is said of a feature counts more than `AllAlpha` and `AllBeta`, in any order.
+    /// Parses `--feature-gates`: `NAME=BOOL` or `kube:NAME=BOOL`. The last value of a gate counts.
+    /// A gate's own value takes precedence over `AllAlpha` and `AllBeta`, in any order.
     pub fn parse<'a>(
         words: impl IntoIterator<Item = &'a str>,
     ) -> Result<Features, FeatureGateError> {
@@ -204,7 +204,7 @@ impl Features {
         out.checked()
     }
 
-    /// Refuses features that need what is off.
+    /// Rejects features whose requirements are disabled.
     fn checked(self) -> Result<Features, FeatureGateError> {
         let mut lacking = vec![];
         for (feature, needs) in DEPENDENCIES {
@@ -222,31 +222,31 @@ impl Features {
 }
 
 impl Feature {
-    /// As `--feature-gates` has it.
+    /// Returns the name in `--feature-gates`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         ROWS[self as usize].name
     }
 
-    /// How far it has come.
+    /// Returns the stage.
     #[must_use]
     pub const fn stage(self) -> Stage {
         ROWS[self as usize].stage
     }
 
-    /// All features, in the order of their names.
+    /// Returns all features, sorted by name.
     pub fn all() -> impl Iterator<Item = Feature> {
         ROWS.iter().map(|row| row.feature)
     }
 
-    /// The feature of this name.
+    /// Returns the feature with this name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Feature> {
         ROWS.iter().find(|row| row.name == name).map(|row| row.feature)
     }
 }
 
-/// The parts of `NAME=BOOL`; values are those that Go's `strconv.ParseBool` takes.
+/// Parses `NAME=BOOL`; booleans are those of Go's `strconv.ParseBool`.
 fn name_and_value(word: &str) -> Result<(&str, bool), FeatureGateError> {
     let (name, value) =
         word.split_once('=').ok_or_else(|| FeatureGateError::NoValue { word: word.to_owned() })?;

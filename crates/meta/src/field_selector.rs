@@ -1,5 +1,5 @@
-//! Field selectors: `metadata.name=a,status.phase!=Running`. Which fields a kind has stands with
-//! the kind; here are the text form, its escapes and the match.
+//! Field selectors: `metadata.name=a,status.phase!=Running`. Parsing, escapes and matching; each
+//! kind defines its selectable fields.
 
 use crate::Str;
 use std::fmt;
@@ -25,7 +25,7 @@ impl FieldSelector {
     /// Matches every object.
     pub const EVERYTHING: FieldSelector = FieldSelector { terms: Vec::new() };
 
-    /// Reads `a=b,c!=d`; the error is the text that a client gets.
+    /// Parses `a=b,c!=d`; the error is the text for the client.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -39,23 +39,24 @@ impl FieldSelector {
         Ok(FieldSelector { terms })
     }
 
-    /// `field=value`.
+    /// Returns the selector `field=value`.
     pub fn equals(field: &str, value: &str) -> Self {
         let term = FieldTerm { field: field.into(), value: value.into(), negated: false };
         FieldSelector { terms: vec![term] }
     }
 
-    /// The conditions, in the order of their text.
+    /// Returns the conditions in the order of the text.
     pub fn terms(&self) -> &[FieldTerm] {
         &self.terms
     }
 
-    /// True when every object matches.
+    /// Returns whether every object matches.
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether fields match; `find` looks up one field, and an absent field is an empty text.
+    /// Returns whether the fields match. `find` looks up a field; an absent field is an empty
+    /// string.
     pub fn matches<'a>(&self, find: impl Fn(&str) -> Option<&'a str>) -> bool {
         let holds = |term: &FieldTerm| {
             (find(&term.field).unwrap_or_default() == term.value) != term.negated
@@ -63,13 +64,13 @@ impl FieldSelector {
         self.terms.iter().all(holds)
     }
 
-    /// The one value that `field` must have, when a condition says so.
+    /// Returns the value that a condition requires of `field`.
     pub fn required_value(&self, field: &str) -> Option<&str> {
         let exact = |term: &&FieldTerm| !term.negated && term.field == field;
         self.terms.iter().find(exact).map(|term| term.value.as_str())
     }
 
-    /// Gives each term to `convert`, which may rename, change or refuse it.
+    /// Converts each term with `convert`, which may rename, change or reject it.
     pub fn transform<E>(
         &self,
         convert: impl FnMut(&FieldTerm) -> Result<FieldTerm, E>,
@@ -78,7 +79,7 @@ impl FieldSelector {
         Ok(FieldSelector { terms })
     }
 
-    /// Refuses the first field for which `is_known` says no, as most kinds do.
+    /// Rejects the first field for which `is_known` is false.
     pub fn check_fields(&self, is_known: impl Fn(&str) -> bool) -> Result<(), String> {
         match self.terms.iter().find(|term| !is_known(&term.field)) {
             Some(term) => Err(not_supported(&term.field)),
@@ -87,12 +88,12 @@ impl FieldSelector {
     }
 }
 
-/// The error for a field that a kind cannot be selected by.
+/// Returns the error for a field that is not selectable.
 pub fn not_supported(field: &str) -> String {
     format!("field label not supported: {field}")
 }
 
-/// The error for a field other than name and namespace, of kinds that have only these.
+/// Returns the error for a field other than name and namespace, for kinds that have only these.
 pub fn not_known(field: &str) -> String {
     let quoted = crate::status::quote(field);
     format!(
@@ -111,7 +112,7 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// Puts a backslash before what would end a value.
+/// Escapes a value with backslashes.
 pub fn escape(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for c in value.chars() {
@@ -153,7 +154,7 @@ fn bad_escape(sequence: &str) -> String {
     format!("invalid field selector: invalid escape sequence: {sequence}")
 }
 
-/// Cuts at commas that no backslash precedes.
+/// Splits at unescaped commas.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     let is_end = move |c: char| {
@@ -164,7 +165,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     text.split(is_end).collect()
 }
 
-/// (field, negated, value); the first operator cuts.
+/// Returns field, whether it is negated, and value; splits at the first operator.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     for (at, c) in term.char_indices() {
         let rest = &term[at..];

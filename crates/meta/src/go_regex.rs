@@ -1,11 +1,11 @@
-//! Regular expressions as Go reads them, written anew for the crate `regex`: classes such as `\d` are of
-//! ASCII only, sets have no operators, and what Go refuses is refused with its words.
+//! Translates Go's regular expressions for the crate `regex`: classes such as `\d` are ASCII only,
+//! sets have no operators, and what Go rejects is rejected with Go's error text.
 
 use std::iter::Peekable;
 use std::ops::Range;
 use std::str::CharIndices;
 
-/// A repetition counts at most so far.
+/// Go's maximum repeat count.
 const REPEAT_COUNT_MAX: u32 = 1000;
 
 const POSIX: [&str; 14] = [
@@ -13,7 +13,7 @@ const POSIX: [&str; 14] = [
     "space", "upper", "word", "xdigit",
 ];
 
-/// The pattern in the syntax of the crate `regex`; the error is Go's.
+/// Translates a pattern to the syntax of the crate `regex`; the error text is Go's.
 pub fn translate(pattern: &str) -> Result<Translated, String> {
     let mut reader = Reader {
         pattern,

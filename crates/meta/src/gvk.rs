@@ -3,7 +3,7 @@
 use crate::Str;
 use std::fmt;
 
-/// An API group and one of its versions. The core group is the empty string.
+/// An API group and version. The core group is the empty string.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersion {
     /// `apps`, or empty for the core group.
@@ -13,12 +13,12 @@ pub struct GroupVersion {
 }
 
 impl GroupVersion {
-    /// Joins the two.
+    /// Returns a group and version.
     pub fn new(group: impl Into<Str>, version: impl Into<Str>) -> Self {
         GroupVersion { group: group.into(), version: version.into() }
     }
 
-    /// Reads an `apiVersion`: `v1` or `apps/v1`. `None` when it has more than one slash.
+    /// Parses an `apiVersion`: `v1` or `apps/v1`. `None` when it has more than one slash.
     pub fn parse(text: &str) -> Option<Self> {
         match text.split_once('/') {
             None => Some(GroupVersion::new("", text)),
@@ -27,7 +27,7 @@ impl GroupVersion {
         }
     }
 
-    /// With a kind.
+    /// Returns the kind in this group and version.
     pub fn kind(&self, kind: impl Into<Str>) -> GroupVersionKind {
         GroupVersionKind {
             group: self.group.clone(),
@@ -36,7 +36,7 @@ impl GroupVersion {
         }
     }
 
-    /// With a resource.
+    /// Returns the resource in this group and version.
     pub fn resource(&self, resource: impl Into<Str>) -> GroupVersionResource {
         GroupVersionResource {
             group: self.group.clone(),
@@ -47,7 +47,7 @@ impl GroupVersion {
 }
 
 impl fmt::Display for GroupVersion {
-    /// The `apiVersion` form: `v1` or `apps/v1`.
+    /// Returns the `apiVersion`: `v1` or `apps/v1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.group.is_empty() {
             return f.write_str(&self.version);
@@ -56,7 +56,7 @@ impl fmt::Display for GroupVersion {
     }
 }
 
-/// What an object says it is.
+/// The group, version and kind of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionKind {
     /// `apps`, or empty for the core group.
@@ -68,17 +68,17 @@ pub struct GroupVersionKind {
 }
 
 impl GroupVersionKind {
-    /// Joins the three.
+    /// Returns a group, version and kind.
     pub fn new(group: impl Into<Str>, version: impl Into<Str>, kind: impl Into<Str>) -> Self {
         GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
-    /// Group and version.
+    /// Returns the group and version.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
 
-    /// The `apiVersion` form: `v1` or `apps/v1`.
+    /// Returns the `apiVersion`: `v1` or `apps/v1`.
     pub fn api_version(&self) -> Str {
         if self.group.is_empty() {
             return self.version.clone();
@@ -88,13 +88,13 @@ impl GroupVersionKind {
 }
 
 impl fmt::Display for GroupVersionKind {
-    /// As upstream prints it: `apps/v1, Kind=Deployment`.
+    /// Formats like upstream: `apps/v1, Kind=Deployment`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}, Kind={}", self.group, self.version, self.kind)
     }
 }
 
-/// Where an object lives in the API.
+/// The group, version and resource of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionResource {
     /// `apps`, or empty for the core group.
@@ -106,7 +106,7 @@ pub struct GroupVersionResource {
 }
 
 impl GroupVersionResource {
-    /// Joins the three.
+    /// Returns a group, version and resource.
     pub fn new(group: impl Into<Str>, version: impl Into<Str>, resource: impl Into<Str>) -> Self {
         GroupVersionResource {
             group: group.into(),
@@ -115,7 +115,7 @@ impl GroupVersionResource {
         }
     }
 
-    /// As upstream names it in messages: `pods` or `deployments.apps`.
+    /// Returns the name in messages: `pods` or `deployments.apps`.
     pub fn qualified(&self) -> Str {
         if self.group.is_empty() {
             return self.resource.clone();

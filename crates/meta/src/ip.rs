@@ -1,12 +1,12 @@
-//! Addresses and networks as the API takes them: leniently (`010.0.0.1` and `::ffff:1.2.3.4` pass,
-//! for old objects hold them), with warnings for what is not the canonical text.
+//! IP addresses and CIDRs with the API's lenient parsing: stored objects may contain `010.0.0.1`
+//! and `::ffff:1.2.3.4`. Non-canonical texts cause warnings.
 
 use crate::status::quote;
 use crate::{ErrorList, FieldError, Path};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A network: an address and the number of its leading bits that count.
+/// A CIDR: an address and the length of its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cidr {
     /// As written, host bits included.
@@ -16,7 +16,7 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// The first address: host bits are zero.
+    /// Returns the first address: host bits are zero.
     pub fn network(&self) -> IpAddr {
         match self.address {
             IpAddr::V4(ip) => {
@@ -30,7 +30,7 @@ impl Cidr {
         }
     }
 
-    /// Whether the address lies in the network.
+    /// Returns whether the address is in the network.
     pub fn contains(&self, ip: IpAddr) -> bool {
         let other = Cidr { address: ip, prefix_bits: self.prefix_bits };
         ip.is_ipv4() == self.address.is_ipv4() && other.network() == self.network()
@@ -42,13 +42,14 @@ impl Cidr {
 }
 
 impl fmt::Display for Cidr {
-    /// The network in canonical form.
+    /// Formats the canonical form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.network(), self.prefix_bits)
     }
 }
 
-/// Reads an address; zeros before an octet are ignored, a mapped IPv4 address becomes a plain one.
+/// Parses an address; leading zeros of an octet are ignored, a mapped IPv4 address becomes an IPv4
+/// address.
 pub fn parse_ip(text: &str) -> Option<IpAddr> {
     if !text.contains(':') {
         return parse_octets(text).map(IpAddr::V4);
@@ -76,7 +77,7 @@ fn parse_octets(text: &str) -> Option<Ipv4Addr> {
     parts.next().is_none().then_some(Ipv4Addr::from(octets))
 }
 
-/// Reads a network, as leniently as [`parse_ip`].
+/// Parses a CIDR, as leniently as [`parse_ip`].
 pub fn parse_cidr(text: &str) -> Option<Cidr> {
     let (address, bits) = text.split_once('/')?;
     if bits.is_empty() || !bits.bytes().all(|b| b.is_ascii_digit()) {
@@ -96,29 +97,29 @@ fn zero(bits: &str) -> Result<u8, std::num::ParseIntError> {
     if bits.bytes().all(|b| b == b'0') { Ok(0) } else { bits.parse() }
 }
 
-/// An address of either family.
+/// Validates an address of either family.
 pub fn is_valid_ip(text: &str) -> Vec<String> {
     let words = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
     unless(parse_ip(text).is_some(), words)
 }
 
-/// An IPv4 address.
+/// Validates an IPv4 address.
 pub fn is_valid_ipv4(text: &str) -> Vec<String> {
     unless(parse_ip(text).is_some_and(|ip| ip.is_ipv4()), "must be a valid IPv4 address")
 }
 
-/// An IPv6 address.
+/// Validates an IPv6 address.
 pub fn is_valid_ipv6(text: &str) -> Vec<String> {
     unless(parse_ip(text).is_some_and(|ip| ip.is_ipv6()), "must be a valid IPv6 address")
 }
 
-/// A network of either family.
+/// Validates a CIDR of either family.
 pub fn is_valid_cidr(text: &str) -> Vec<String> {
     let words = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
     unless(parse_cidr(text).is_some(), words)
 }
 
-/// The address of an interface with the length of its network, in canonical form: `192.168.1.5/24`.
+/// Validates an interface address with prefix length, in canonical form: `192.168.1.5/24`.
 pub fn is_valid_interface_address(text: &str) -> Vec<String> {
     let Some(cidr) = parse_cidr(text) else { return is_valid_cidr(text) };
     let canonical = format!("{}/{}", cidr.address, cidr.prefix_bits);
@@ -129,7 +130,7 @@ fn unless(fine: bool, words: &str) -> Vec<String> {
     if fine { vec![] } else { vec![words.to_owned()] }
 }
 
-/// An address that is new to the object: strict about zeros and mapped addresses.
+/// Validates a new address strictly: no leading zeros, no mapped addresses.
 pub fn validate_strict_ip(text: &str, path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
     let mut add = |words: &str| errors.push(FieldError::invalid(path, text, words));
@@ -143,7 +144,7 @@ pub fn validate_strict_ip(text: &str, path: &Path<'_>) -> ErrorList {
     errors
 }
 
-/// A network that is new to the object: strict about zeros, mapped addresses and host bits.
+/// Validates a new CIDR strictly: no leading zeros, no mapped addresses, no host bits.
 pub fn validate_strict_cidr(text: &str, path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
     let mut add = |words: &str| errors.push(FieldError::invalid(path, text, words));
@@ -171,7 +172,7 @@ fn is_mapped(text: &str) -> bool {
     address.parse::<Ipv6Addr>().is_ok_and(|ip| ip.to_ipv4_mapped().is_some())
 }
 
-/// What to tell a client about an address that is valid but not in the preferred form.
+/// Returns warnings for a valid address that is not in the preferred form.
 pub fn warnings_for_ip(text: &str, path: &Path<'_>) -> Vec<String> {
     let Some(ip) = parse_ip(text) else { return vec![] };
     let (shown, better) = (quote(text), quote(&ip.to_string()));
@@ -188,7 +189,7 @@ pub fn warnings_for_ip(text: &str, path: &Path<'_>) -> Vec<String> {
     vec![]
 }
 
-/// What to tell a client about a network that is valid but not in the preferred form.
+/// Returns warnings for a valid CIDR that is not in the preferred form.
 pub fn warnings_for_cidr(text: &str, path: &Path<'_>) -> Vec<String> {
     let Some(cidr) = parse_cidr(text) else { return vec![] };
     let (shown, better) = (quote(text), quote(&cidr.to_string()));

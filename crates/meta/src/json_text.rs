@@ -1,9 +1,9 @@
-//! Text of JSON that is kept as it came.
+//! JSON texts that are stored unparsed.
 
 use std::borrow::Cow;
 
-/// The text as Go writes it out: without white space between values, and with what it escapes for HTML escaped.
-/// Nothing else changes: not the order of members, nor the form of numbers. `text` must be JSON.
+/// Formats JSON as Go does: without white space between values and with Go's HTML escapes. The
+/// order of members and the form of numbers do not change. `text` must be valid JSON.
 pub fn compact(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let mut out = String::new();
@@ -39,8 +39,8 @@ pub fn compact(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Maps and structs in a text of JSON.
-pub fn maps_in(text: &str) -> usize {
+/// Returns the number of objects in a JSON text.
+pub fn count_objects(text: &str) -> usize {
     let mut maps = 0;
     let mut in_string = false;
     let mut bytes = text.bytes();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_in_strings_are_no_maps() {
-        assert_eq!(maps_in(r#"{"a":[{},{"{":"\"{"}],"b":"{"}"#), 3);
+    fn braces_in_strings_are_not_counted() {
+        assert_eq!(count_objects(r#"{"a":[{},{"{":"\"{"}],"b":"{"}"#), 3);
     }
 }

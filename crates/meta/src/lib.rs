@@ -1,8 +1,8 @@
-//! The vocabulary of the Kubernetes API, shared by every other crate: values and objects, group, version,
-//! kind and resource, field paths, Status errors, names, selectors, quantities, times and users. Also small
-//! collections and per-thread buffers to work on them.
+//! The basic types of the Kubernetes API, shared by every other crate: values and objects, group,
+//! version, kind and resource, field paths, Status errors, names, selectors, quantities, times and
+//! users; and scratch buffers for short-lived texts.
 //!
-//! Promise: no IO, no clock, no async; equal inputs give equal outputs.
+//! Guarantee: no IO, no clock, no async; equal inputs give equal outputs.
 
 pub mod features;
 pub mod field_selector;

@@ -1,12 +1,11 @@
-//! What names, keys and ports may look like. Each rule answers with the messages of a
-//! kube-apiserver for what is wrong with the text, in its order; an empty answer means that the
-//! text is fine.
+//! Validation of names, label keys, ports and the like. Each function returns kube-apiserver's
+//! error messages in its order; empty: the text is valid.
 //!
-//! Upstream has two generations of these rules that differ in one word: lengths of label keys and
-//! label values are counted in "bytes", all others in "characters". Both always counted bytes.
+//! Upstream words lengths of label keys and values in "bytes" and all others in "characters". Both
+//! count bytes.
 
-/// The rule for the names of a kind; the flag is true for a `generateName`, to which letters are
-/// added.
+/// The name validation of a kind; the flag is true for a `generateName`, to which characters are
+/// appended.
 pub type NameRule = fn(&str, bool) -> Vec<String>;
 
 const LABEL_BYTES_MAX: usize = 63;
@@ -39,7 +38,7 @@ const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 const LABEL_VALUE_WORDS: &str = "a valid label must be an empty string or consist of alphanumeric \
     characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 
-/// A label as DNS has it: `my-name`, `123-abc`.
+/// Validates a DNS label: `my-name`, `123-abc`.
 pub fn is_dns1123_label(text: &str) -> Vec<String> {
     let mut errors = too_long(text, LABEL_BYTES_MAX);
     if !matches_label(text, false) {
@@ -52,7 +51,7 @@ pub fn is_dns1123_label(text: &str) -> Vec<String> {
     errors
 }
 
-/// Labels joined by dots: `example.com`.
+/// Validates labels joined by dots: `example.com`.
 pub fn is_dns1123_subdomain(text: &str) -> Vec<String> {
     let mut errors = too_long(text, SUBDOMAIN_BYTES_MAX);
     if !matches_subdomain(text, false) {
@@ -61,7 +60,8 @@ pub fn is_dns1123_subdomain(text: &str) -> Vec<String> {
     errors
 }
 
-/// A subdomain whose labels may hold underscores and start with one, as DNS search paths may.
+/// Validates a subdomain whose labels may contain and start with underscores, as in DNS search
+/// paths.
 pub fn is_dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
     let mut errors = too_long(text, SUBDOMAIN_BYTES_MAX);
     if !matches_subdomain(text, true) {
@@ -71,7 +71,7 @@ pub fn is_dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
     errors
 }
 
-/// A label that starts with a letter: `my-name`, `abc-123`.
+/// Validates a label that starts with a letter: `my-name`, `abc-123`.
 pub fn is_dns1035_label(text: &str) -> Vec<String> {
     let mut errors = too_long(text, LABEL_BYTES_MAX);
     if !matches_label(text, false) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
@@ -80,7 +80,7 @@ pub fn is_dns1035_label(text: &str) -> Vec<String> {
     errors
 }
 
-/// A subdomain below `*.`: `*.example.com`.
+/// Validates a wildcard subdomain: `*.example.com`.
 pub fn is_wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
     let mut errors = too_long(text, SUBDOMAIN_BYTES_MAX);
     if !text.strip_prefix("*.").is_some_and(|rest| matches_subdomain(rest, false)) {
@@ -89,7 +89,8 @@ pub fn is_wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
     errors
 }
 
-/// A label key, a finalizer, a condition type and much else: `my.name`, `example.com/MyName`.
+/// Validates a qualified name (label key, finalizer, condition type and others): `my.name`,
+/// `example.com/MyName`.
 pub fn is_qualified_name(text: &str) -> Vec<String> {
     let mut errors = vec![];
     let mut parts = text.split('/');
@@ -132,7 +133,7 @@ fn check_prefix(prefix: &str, errors: &mut Vec<String>) {
     }
 }
 
-/// A qualified name that must have a prefix: `example.com/key`.
+/// Validates a qualified name with a required prefix: `example.com/key`.
 pub fn is_prefixed_label_key(text: &str) -> Vec<String> {
     let errors = is_qualified_name(text);
     if errors.is_empty() && !text.contains('/') {
@@ -141,7 +142,7 @@ pub fn is_prefixed_label_key(text: &str) -> Vec<String> {
     errors
 }
 
-/// The value of a label; may be empty.
+/// Validates a label value, which may be empty.
 pub fn is_valid_label_value(text: &str) -> Vec<String> {
     let mut errors = vec![];
     if text.len() > LABEL_BYTES_MAX {
@@ -154,7 +155,7 @@ pub fn is_valid_label_value(text: &str) -> Vec<String> {
     errors
 }
 
-/// A key of a ConfigMap or Secret.
+/// Validates a key of a ConfigMap or Secret.
 pub fn is_config_map_key(text: &str) -> Vec<String> {
     let mut errors = too_long(text, SUBDOMAIN_BYTES_MAX);
     if text.is_empty() || !text.bytes().all(is_word_byte) {
@@ -166,8 +167,8 @@ pub fn is_config_map_key(text: &str) -> Vec<String> {
     errors
 }
 
-/// The name of an environment variable, as it was before 1.34: no digit first, letters, `_`, `-`,
-/// `.`.
+/// Validates an environment variable name by the rules before 1.34: letters, digits, `_`, `-`, `.`,
+/// not starting with a digit.
 pub fn is_env_var_name(text: &str) -> Vec<String> {
     let mut errors = vec![];
     let digit_first = text.starts_with(|c: char| c.is_ascii_digit());
@@ -181,7 +182,7 @@ pub fn is_env_var_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// The name of an environment variable, as containers have them: printable ASCII without `=`.
+/// Validates an environment variable name of containers: printable ASCII without `=`.
 pub fn is_relaxed_env_var_name(text: &str) -> Vec<String> {
     let mut errors = vec![];
     if text.is_empty() {
@@ -195,7 +196,7 @@ pub fn is_relaxed_env_var_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// An identifier of the C language.
+/// Validates a C identifier.
 pub fn is_c_identifier(text: &str) -> Vec<String> {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     let digit_first = text.starts_with(|c: char| c.is_ascii_digit());
@@ -207,7 +208,7 @@ pub fn is_c_identifier(text: &str) -> Vec<String> {
     vec![regex_error(words, "[A-Za-z_][A-Za-z0-9_]*", &["my_name", "MY_NAME", "MyName"])]
 }
 
-/// A name that can stand as one segment of a URL path.
+/// Validates a name that must be usable as a URL path segment.
 pub fn is_path_segment_name(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
@@ -215,13 +216,13 @@ pub fn is_path_segment_name(text: &str) -> Vec<String> {
     is_path_segment_prefix(text)
 }
 
-/// The start of a name that can stand as one segment of a URL path.
+/// Validates a prefix of such a name.
 pub fn is_path_segment_prefix(text: &str) -> Vec<String> {
     let illegal = ["/", "%"].into_iter().filter(|part| text.contains(part));
     illegal.map(|part| format!("may not contain '{part}'")).collect()
 }
 
-/// The characters of an HTTP path (RFC 3986), at least one.
+/// Validates the characters of an HTTP path (RFC 3986); not empty.
 pub fn is_http_path(text: &str) -> Vec<String> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
     if !text.is_empty() && text.bytes().all(allowed) {
@@ -230,7 +231,7 @@ pub fn is_http_path(text: &str) -> Vec<String> {
     vec![regex_error("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[])]
 }
 
-/// The name of an HTTP header.
+/// Validates an HTTP header name.
 pub fn is_http_header_name(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return vec![];
@@ -239,7 +240,7 @@ pub fn is_http_header_name(text: &str) -> Vec<String> {
     vec![regex_error(words, "[-A-Za-z0-9]+", &["X-Header-Name"])]
 }
 
-/// A share: `50%`.
+/// Validates a percentage: `50%`.
 pub fn is_valid_percent(text: &str) -> Vec<String> {
     let digits = text.strip_suffix('%').unwrap_or_default();
     if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -249,7 +250,7 @@ pub fn is_valid_percent(text: &str) -> Vec<String> {
     vec![regex_error(words, "[0-9]+%", &["1%", "93%"])]
 }
 
-/// The name of a port, as the registry of IANA has them.
+/// Validates a port name (IANA service name).
 pub fn is_valid_port_name(text: &str) -> Vec<String> {
     let mut errors = too_long(text, PORT_NAME_BYTES_MAX);
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -269,37 +270,37 @@ pub fn is_valid_port_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// A port of TCP, UDP or SCTP.
+/// Validates a port number.
 pub fn is_valid_port_num(port: i64) -> Vec<String> {
     is_in_range(port, 1, 65535)
 }
 
-/// The id of a user.
+/// Validates a user id.
 pub fn is_valid_user_id(id: i64) -> Vec<String> {
     is_in_range(id, 0, i64::from(u32::MAX))
 }
 
-/// The id of a group.
+/// Validates a group id.
 pub fn is_valid_group_id(id: i64) -> Vec<String> {
     is_in_range(id, 0, i64::from(u32::MAX))
 }
 
-/// A number between two others.
+/// Validates a number in an inclusive range.
 pub fn is_in_range(number: i64, min: i64, max: i64) -> Vec<String> {
     if (min..=max).contains(&number) { vec![] } else { vec![range_error(min, max)] }
 }
 
-/// `must be between 1 and 3, inclusive`.
+/// Returns `must be between 1 and 3, inclusive`.
 pub fn range_error(min: i64, max: i64) -> String {
     format!("must be between {min} and {max}, inclusive")
 }
 
-/// `must be no more than 63 characters`.
+/// Returns `must be no more than 63 characters`.
 pub fn max_length_error(bytes_max: usize) -> String {
     format!("must be no more than {bytes_max} characters")
 }
 
-/// The message for a text that a pattern does not match.
+/// Returns the message for a text that does not match a pattern.
 pub fn regex_error(words: &str, pattern: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{words} (regex used for validation is '{pattern}')");
@@ -329,18 +330,19 @@ pub fn name_is_path_segment(name: &str, prefix: bool) -> Vec<String> {
     if prefix { is_path_segment_prefix(name) } else { is_path_segment_name(name) }
 }
 
-/// [`NameRule`] of CertificateSigningRequests, whose names are not checked with the rules of the kind.
+/// [`NameRule`] of CertificateSigningRequests, whose names are not validated by the rules of the
+/// kind.
 pub fn name_is_anything(_name: &str, _prefix: bool) -> Vec<String> {
     vec![]
 }
 
-/// [`NameRule`] of DeviceClasses, whose generateName is not checked.
+/// [`NameRule`] of DeviceClasses, whose generateName is not validated.
 pub fn name_is_dns_subdomain_unless_generated(name: &str, prefix: bool) -> Vec<String> {
     if prefix { vec![] } else { is_dns1123_subdomain(name) }
 }
 
-/// A prefix may end in a dash, for something follows it. The two bytes before the end become one
-/// letter, as upstream does it.
+/// A prefix may end in a dash, because more characters follow. Like upstream, replaces the last two
+/// bytes with one letter.
 fn masked(name: &str, prefix: bool) -> std::borrow::Cow<'_, str> {
     if prefix && name.ends_with('-') {
         let cut = name.len().saturating_sub(2);

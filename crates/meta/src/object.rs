@@ -1,21 +1,21 @@
-//! [`Object`]: a value that is an API object, with the metadata that every kind shares.
+//! [`Object`]: an API object, with accessors for the metadata that every kind has.
 
 use crate::{GroupVersionKind, Map, Str, Value};
 
 /// A decoded API object. The root is always a map.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Object {
-    /// The members: `apiVersion`, `kind`, `metadata` and what the kind adds.
+    /// The fields: `apiVersion`, `kind`, `metadata` and those of the kind.
     pub root: Map,
 }
 
 impl Object {
-    /// An object of no members.
+    /// Returns an object without fields.
     pub const fn new() -> Self {
         Object { root: Map::new() }
     }
 
-    /// Takes a value that is a map.
+    /// Converts a value that is a map.
     pub fn from_value(value: Value) -> Option<Self> {
         match value {
             Value::Object(root) => Some(Object { root }),
@@ -23,54 +23,54 @@ impl Object {
         }
     }
 
-    /// The object as a plain value.
+    /// Returns the object as a value.
     pub fn into_value(self) -> Value {
         Value::Object(self.root)
     }
 
-    /// The member `name`.
+    /// Returns the field `name`.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.root.get(name)
     }
 
-    /// The value below a row of member names.
+    /// Returns the value at a path of field names.
     pub fn at(&self, names: &[&str]) -> Option<&Value> {
         let (first, rest) = names.split_first()?;
         self.root.get(first)?.at(rest)
     }
 
-    /// The text below a row of member names; absent is empty.
+    /// Returns the string at a path of field names; empty when absent.
     pub fn str_at(&self, names: &[&str]) -> &str {
         self.at(names).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The integer below a row of member names.
+    /// Returns the integer at a path of field names.
     pub fn int_at(&self, names: &[&str]) -> Option<i64> {
         self.at(names).and_then(Value::as_int)
     }
 
-    /// The items below a row of member names; absent is empty.
+    /// Returns the items at a path of field names; empty when absent.
     pub fn array_at(&self, names: &[&str]) -> &[Value] {
         self.at(names).and_then(Value::as_array).unwrap_or_default()
     }
 
-    /// The map at a top-level member, made when absent: `object_mut("spec")`.
+    /// Returns a top-level map; creates it when absent: `object_mut("spec")`.
     pub fn object_mut(&mut self, name: &str) -> &mut Map {
         self.root.object_at(name)
     }
 
-    /// The owner reference of its controller.
+    /// Returns the owner reference of its controller.
     pub fn controller(&self) -> Option<&Value> {
         let owners = self.array_at(&["metadata", "ownerReferences"]);
         owners.iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
     }
 
-    /// `metadata`, when it is there.
+    /// Returns `metadata`, if it is present.
     pub fn metadata(&self) -> Option<&Map> {
         self.root.get("metadata").and_then(Value::as_object)
     }
 
-    /// `metadata`, made when absent.
+    /// Returns `metadata`; creates it when absent.
     pub fn metadata_mut(&mut self) -> &mut Map {
         self.root.object_at("metadata")
     }
@@ -79,7 +79,7 @@ impl Object {
         self.metadata().and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Sets a text in `metadata`, or takes it out when empty.
+    /// Sets a string in `metadata`; removes it when empty.
     pub fn set_meta(&mut self, name: &str, text: &str) {
         if text.is_empty() {
             self.metadata_mut().remove(name);
@@ -138,7 +138,7 @@ impl Object {
         self.array_at(&["metadata", "finalizers"]).iter().filter_map(Value::as_str)
     }
 
-    /// `metadata.labels` or another string map of `metadata`.
+    /// Returns `metadata.labels` or another string map of `metadata`.
     pub fn meta_map(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
         let map = self.metadata().and_then(|m| m.get(name)).and_then(Value::as_object);
         map.into_iter()
@@ -146,12 +146,12 @@ impl Object {
             .map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
     }
 
-    /// The label `key`.
+    /// Returns the value of the label `key`.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.at(&["metadata", "labels"])?.get(key)?.as_str()
     }
 
-    /// The annotation `key`.
+    /// Returns the value of the annotation `key`.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.at(&["metadata", "annotations"])?.get(key)?.as_str()
     }
@@ -189,7 +189,7 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// Joins the two.
+    /// Returns a key.
     pub fn new(namespace: impl Into<Str>, name: impl Into<Str>) -> Self {
         ObjectKey { namespace: namespace.into(), name: name.into() }
     }

@@ -1,12 +1,12 @@
-//! What `metadata` must look like when an object is created and when it is changed, for every kind
-//! (apimachinery `api/validation`): faults come in the order in which a kube-apiserver lists them.
+//! Validation of `metadata` on create and update, for every kind (apimachinery `api/validation`).
+//! Errors are in the order of kube-apiserver.
 
 use crate::names::{NameRule, is_qualified_name, is_valid_label_value, name_is_dns_label};
 use crate::status::quote;
 use crate::{ErrorList, FieldError, GroupVersion, Map, Path, Value};
 use std::collections::BTreeSet;
 
-/// The detail of an [`FieldError::invalid`] for a value that may not change.
+/// The detail of an [`FieldError::invalid`] for an immutable field.
 pub const IMMUTABLE: &str = "field is immutable";
 
 const ANNOTATION_BYTES_MAX: usize = 256 << 10;
@@ -17,7 +17,7 @@ const ORPHAN_FINALIZER: &str = "orphan";
 const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 const NAMESPACE_FINALIZER: &str = "kubernetes";
 
-/// Checks `metadata` of an object that is to be created; the name must have been generated before.
+/// Validates `metadata` of a new object, after its name was generated.
 pub fn validate_object_meta(
     meta: &Map,
     namespaced: bool,
@@ -56,7 +56,7 @@ pub fn validate_object_meta(
     errors
 }
 
-/// Checks `metadata` of an object that is to be changed, against what is stored.
+/// Validates changes of `metadata`.
 pub fn validate_object_meta_update(new: &Map, old: &Map, path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
     if !text(old, "deletionTimestamp").is_empty() {
@@ -91,7 +91,7 @@ pub fn validate_object_meta_update(new: &Map, old: &Map, path: &Path<'_>) -> Err
     errors
 }
 
-/// Adds a fault when `new` is not equal to `old`; absent and null are the same.
+/// Adds an error when `new` differs from `old`; absent and null are equal.
 pub fn validate_immutable(new: Option<&Value>, old: Option<&Value>, path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
     let (new, old) = (new.unwrap_or(&Value::Null), old.unwrap_or(&Value::Null));
@@ -112,7 +112,7 @@ fn check_namespace(namespace: &str, namespaced: bool, path: &Path<'_>, errors: &
     }
 }
 
-/// Checks the keys and values of labels.
+/// Validates the keys and values of labels.
 pub fn validate_labels(labels: Option<&Map>, path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
     for (key, value) in labels.into_iter().flat_map(Map::iter) {
@@ -123,7 +123,7 @@ pub fn validate_labels(labels: Option<&Map>, path: &Path<'_>) -> ErrorList {
     errors
 }
 
-/// Checks the keys of annotations (in which letter case does not matter) and their size together.
+/// Validates the keys of annotations (case-insensitively) and their total size.
 pub fn validate_annotations(annotations: Option<&Map>, path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
     let mut bytes = 0;
@@ -181,7 +181,7 @@ fn validate_owner(owner: &Value, path: &Path<'_>, errors: &mut ErrorList) {
     }
 }
 
-/// An owner as messages show it: members in the order of the Go struct.
+/// Formats an owner reference for messages: fields in the order of the Go struct.
 fn shown_owner(owner: &Value) -> Value {
     let mut shown = Map::new();
     for name in ["apiVersion", "kind", "name", "uid"] {
@@ -195,7 +195,7 @@ fn shown_owner(owner: &Value) -> Value {
     Value::Object(shown)
 }
 
-/// Checks the names of finalizers, and that not both ways of deletion are asked for.
+/// Validates the names of finalizers, and that at most one deletion policy is requested.
 pub fn validate_finalizers(finalizers: &[Value], path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
     for name in finalizers.iter().filter_map(Value::as_str) {
@@ -210,8 +210,8 @@ pub fn validate_finalizers(finalizers: &[Value], path: &Path<'_>) -> ErrorList {
     errors
 }
 
-/// What built-in kinds ask of finalizers after all other checks of metadata, on create and update:
-/// a name without a domain must be one that is known.
+/// Validates finalizers of built-in kinds, after all other metadata: a name without a domain must
+/// be a known one.
 pub fn validate_built_in_finalizers(finalizers: &[Value], path: &Path<'_>) -> ErrorList {
     let known = [NAMESPACE_FINALIZER, ORPHAN_FINALIZER, FOREGROUND_FINALIZER];
     let mut errors = ErrorList::new();
@@ -225,7 +225,7 @@ pub fn validate_built_in_finalizers(finalizers: &[Value], path: &Path<'_>) -> Er
     errors
 }
 
-/// An object that is being deleted may lose finalizers but not gain any.
+/// Rejects new finalizers of an object that is being deleted.
 pub fn validate_no_new_finalizers(new: &[Value], old: &[Value], path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
     let old: BTreeSet<&str> = old.iter().filter_map(Value::as_str).collect();
@@ -265,7 +265,7 @@ fn validate_managed_fields(entries: &[Value], path: &Path<'_>) -> ErrorList {
     errors
 }
 
-/// Checks the name of a field manager: not too long, printable.
+/// Validates the name of a field manager: length and printable characters.
 pub fn validate_field_manager(manager: &str, path: &Path<'_>) -> ErrorList {
     let mut errors = ErrorList::new();
     if manager.len() > MANAGER_BYTES_MAX {
@@ -280,8 +280,8 @@ pub fn validate_field_manager(manager: &str, path: &Path<'_>) -> ErrorList {
     errors
 }
 
-/// Go's `unicode.IsPrint`, as far as the standard library tells. Only the first character of a text
-/// is escaped for being a mark, so the probe is not the first.
+/// Approximates Go's `unicode.IsPrint`. `escape_debug` escapes a combining mark only as the first
+/// character, so the probe is not the first.
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return (' '..='~').contains(&c);

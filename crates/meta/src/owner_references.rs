@@ -1,17 +1,17 @@
-//! Owner references that stand twice (apiserver `handlers/create.go`).
+//! Duplicate owner references (apiserver `handlers/create.go`).
 
 use crate::{Object, Str, Value};
 use std::collections::HashSet;
 
-/// Up to this many references are compared pair by pair.
+/// Up to this number, references are compared pairwise.
 const LINEAR_REFERENCES_MAX: usize = 16;
 
-/// Drops owner references that equal an earlier one; the warning about it.
+/// Removes owner references that equal an earlier one and returns the warning.
 pub fn dedup(obj: &mut Object) -> Vec<Str> {
     dedup_when(obj, "")
 }
 
-/// The same for what a patch made, in the words for that.
+/// Like [`dedup`], with the warning for references after mutating admission.
 pub fn dedup_patched(obj: &mut Object) -> Vec<Str> {
     dedup_when(obj, " after mutating admission happens")
 }
@@ -48,7 +48,7 @@ fn dedup_when(obj: &mut Object, when: &str) -> Vec<Str> {
     ))]
 }
 
-/// All that a reference says.
+/// All fields of a reference, as a hash key.
 type Key = ([Str; 4], [Option<bool>; 2]);
 
 fn key(reference: &Value) -> Key {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::value;
 
-    /// Long lists are searched in another way than short ones.
+    /// Long lists use a hash set, short ones do not.
     #[test]
     fn references_are_kept_once_however_many_there_are() {
         for count in [4, 40] {
@@ -85,7 +85,7 @@ mod tests {
             let all: Vec<Value> = (0..count).map(reference).collect();
             obj.metadata_mut().insert("ownerReferences", all);
             let warnings = dedup(&mut obj);
-            // The first and its like differ in who controls.
+            // The first one and its duplicates differ in `controller`.
             assert_eq!(obj.array_at(&["metadata", "ownerReferences"]).len(), count / 2 + 1);
             let dropped = warnings[0].rsplit(": ").next().map(|uids| uids.split(", ").count());
             assert_eq!(dropped, Some(count / 2 - 1), "{warnings:?}");

@@ -1,8 +1,8 @@
-//! [`Path`]: where in an object a value stands, as messages name it: `spec.containers[0].env[key]`.
+//! [`Path`]: the path of a field in error messages: `spec.containers[0].env[key]`.
 
 use std::fmt;
 
-/// One step, and the steps before it. Lives on the stack: a walk pays for a path only when it prints it.
+/// A step and its parent, on the stack: a path costs an allocation only when it is printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,

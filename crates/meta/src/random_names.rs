@@ -1,14 +1,14 @@
-//! Uids and generated names, made of random bytes that the caller has.
+//! Uids and generated names from random bytes of the caller.
 
 use crate::Str;
 
-/// Characters of generated names: no vowels and no look-alikes, so that no words appear (apimachinery
-/// `rand.String`).
+/// Characters of generated names (apimachinery `rand.String`): no vowels and no look-alikes, so
+/// that no words appear.
 const SUFFIX_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-/// Characters that generateName adds.
+/// Number of characters that generateName adds.
 const SUFFIX_LENGTH: usize = 5;
 
-/// A uid in text: RFC 9562, version 4.
+/// Returns a version 4 UUID (RFC 9562) as text.
 pub fn uuid(mut random: [u8; 16]) -> Str {
     random[6] = (random[6] & 0x0f) | 0x40;
     random[8] = (random[8] & 0x3f) | 0x80;
@@ -24,7 +24,7 @@ pub fn uuid(mut random: [u8; 16]) -> Str {
     Str::new(str::from_utf8(&text).unwrap_or_default())
 }
 
-/// A name made of `base` and five random characters; `base` is cut so that the name fits 63 bytes.
+/// Returns `base` with five random characters; `base` is truncated so that the name fits 63 bytes.
 pub fn generated_name(random: [u8; 16], base: &str) -> Str {
     const BASE_BYTES_MAX: usize = 63 - SUFFIX_LENGTH;
     let mut end = base.len().min(BASE_BYTES_MAX);

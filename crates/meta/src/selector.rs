@@ -1,5 +1,5 @@
-//! Label selectors: the text form of a query (`a in (b, c),!d`), the LabelSelector object of specs,
-//! how both match, and the canonical text. Errors are worded as apimachinery's `labels` words them.
+//! Label selectors: the query text (`a in (b, c),!d`), the LabelSelector object, matching, and the
+//! canonical text. Error texts are those of apimachinery's `labels`.
 
 use crate::names::{is_qualified_name, is_valid_label_value};
 use crate::status::quote;
@@ -10,7 +10,7 @@ mod parse;
 
 pub use parse::parse;
 
-/// How a requirement relates a key and values.
+/// The relation between a label and the values of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The names are the API's own words.
 pub enum Operator {
@@ -25,7 +25,7 @@ pub enum Operator {
     DoesNotExist,
 }
 
-/// One condition. Values are checked when it is made.
+/// A requirement, which is validated on creation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Requirement {
     key: Str,
@@ -35,7 +35,7 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// Checks key and values; the error lists all faults as one text.
+    /// Validates key and values; the error contains all faults.
     pub fn new(key: &str, operator: Operator, values: Vec<Str>) -> Result<Self, String> {
         let mut errors = ErrorList::new();
         let key_errors = is_qualified_name(key);
@@ -74,7 +74,7 @@ impl Requirement {
         &self.values
     }
 
-    /// Whether a label of this value, or its absence, meets the condition.
+    /// Returns whether a label with this value, or its absence, meets the requirement.
     pub fn matches(&self, label: Option<&str>) -> bool {
         let has = |value: &str| self.values.iter().any(|wanted| wanted == value);
         match self.operator {
@@ -144,7 +144,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// Conditions that must all be met, or the selector that matches nothing.
+/// Requirements that must all be met, or the selector that matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     /// Invariant: sorted by key (stable); empty when `nothing`.
@@ -159,13 +159,13 @@ impl Selector {
     /// Matches no object.
     pub const NOTHING: Selector = Selector { requirements: Vec::new(), nothing: true };
 
-    /// All of these conditions.
+    /// Returns a selector with these requirements.
     pub fn new(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Selector { requirements, nothing: false }
     }
 
-    /// Labels that must be equal, without a check of their form (`spec.selector` of a Service).
+    /// Returns a selector for equal labels, without validation (`spec.selector` of a Service).
     pub fn from_labels<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let equals = |(key, value): (&str, &str)| Requirement {
             key: key.into(),
@@ -175,7 +175,7 @@ impl Selector {
         Self::new(labels.into_iter().map(equals).collect())
     }
 
-    /// Takes a LabelSelector object; absent or null matches nothing, an empty one everything.
+    /// Converts a LabelSelector object; absent or null matches nothing, an empty one everything.
     pub fn from_object(selector: Option<&Value>) -> Result<Self, String> {
         let Some(selector) = selector.and_then(Value::as_object) else {
             return Ok(Selector::NOTHING);
@@ -218,12 +218,12 @@ impl Selector {
         self.nothing
     }
 
-    /// Whether labels match; `find` looks up one label.
+    /// Returns whether the labels match; `find` looks up a label.
     pub fn matches<'a>(&self, find: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing && self.requirements.iter().all(|r| r.matches(find(&r.key)))
     }
 
-    /// Whether labels in a row match.
+    /// Returns whether the labels match.
     pub fn matches_labels<'a, I>(&self, labels: I) -> bool
     where
         I: IntoIterator<Item = (&'a str, &'a str)> + Clone,
@@ -232,12 +232,12 @@ impl Selector {
         self.matches(find)
     }
 
-    /// Whether the labels of an object match.
+    /// Returns whether the labels of an object match.
     pub fn matches_object(&self, obj: &crate::Object) -> bool {
         self.matches(|key| obj.label(key))
     }
 
-    /// The one value that the label `key` must have, when the first condition on it says so.
+    /// Returns the value that the first requirement on the label `key` requires.
     pub fn required_value(&self, key: &str) -> Option<&str> {
         let requirement = self.requirements.iter().find(|r| r.key == key)?;
         let exact = matches!(
@@ -252,7 +252,7 @@ impl Selector {
 }
 
 impl fmt::Display for Selector {
-    /// The canonical text, which [`parse`] reads back; empty for everything and for nothing.
+    /// Formats the canonical text, which [`parse`] accepts; empty for everything and for nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, requirement) in self.requirements.iter().enumerate() {
             if index > 0 {
@@ -264,7 +264,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// Checks a LabelSelector object in a spec: the faults with their fields, for a 422.
+/// Validates a LabelSelector object in a spec.
 pub fn validate_label_selector(selector: Option<&Value>, path: &Path<'_>) -> ErrorList {
     let Some(selector) = selector.filter(|selector| !selector.is_null()) else {
         return ErrorList::new();

@@ -1,5 +1,5 @@
-//! [`Status`]: the answer to a request that failed, and the constructors for every reason, worded as a
-//! kube-apiserver words them because clients compare the texts (apimachinery `api/errors`, `field`).
+//! [`Status`]: the response to a failed request, with a constructor for every reason. Texts are
+//! those of kube-apiserver, because clients compare them (apimachinery `api/errors`, `field`).
 
 mod show;
 
@@ -34,7 +34,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The word on the wire; `Unknown` is the empty string.
+    /// Returns the text on the wire; `Unknown` is the empty string.
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::Unknown => "",
@@ -59,7 +59,7 @@ impl Reason {
         }
     }
 
-    /// The HTTP code that goes with the reason.
+    /// Returns the HTTP status code of the reason.
     pub fn code(self) -> u16 {
         match self {
             Reason::BadRequest => 400,
@@ -86,9 +86,9 @@ impl Reason {
 pub struct Cause {
     /// `FieldValueRequired`, `FieldManagerConflict`, ...
     pub reason: Str,
-    /// What is wrong, for people.
+    /// The error message.
     pub message: String,
-    /// Where, as a [`Path`] prints it.
+    /// The field, as a [`Path`] prints it.
     pub field: String,
 }
 
@@ -103,29 +103,29 @@ pub struct Details {
     pub kind: Str,
     /// The object's uid.
     pub uid: Str,
-    /// The single faults.
+    /// The causes.
     pub causes: Vec<Cause>,
-    /// Seconds to wait before the next try; 0 says nothing.
+    /// Seconds to wait before a retry; 0: unset.
     pub retry_after_seconds: u32,
 }
 
-/// A failed request's answer. Boxed where it travels as an error: see [`Failure`].
+/// The response to a failed request. Errors contain it boxed: see [`Failure`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// HTTP code.
     pub code: u16,
     /// `Status.reason`.
     pub reason: Reason,
-    /// The text that clients print.
+    /// The message that clients print.
     pub message: String,
     /// What it is about.
     pub details: Option<Details>,
-    /// `metadata.continue`: how a list whose token expired can go on.
+    /// `metadata.continue`: the token with which a list can continue after its own expired.
     pub continue_token: Option<Str>,
-    /// Texts of Warning headers that go with it; the body does not say them.
+    /// Values of Warning headers; not part of the body.
     pub warnings: Vec<Str>,
-    /// The word that a webhook gave for its refusal, shown in the place of `reason`. It decides nothing
-    /// here: a refusal that says `Conflict` is none.
+    /// The reason that a webhook gave, printed instead of `reason`. It does not affect the
+    /// handling: a denial with the reason `Conflict` is not a conflict.
     pub given_reason: Str,
 }
 
@@ -133,7 +133,7 @@ pub struct Status {
 pub type Failure = Box<Status>;
 
 impl Status {
-    /// A Status without details, with the code that goes with the reason.
+    /// Returns a Status without details, with the status code of the reason.
     pub fn new(reason: Reason, message: impl Into<String>) -> Failure {
         Box::new(Status {
             code: reason.code(),
@@ -146,7 +146,7 @@ impl Status {
         })
     }
 
-    /// The same with what the client is warned of besides.
+    /// Returns the status with warnings.
     #[must_use]
     pub fn with_warnings(self: Box<Self>, warnings: Vec<Str>) -> Failure {
         let warnings = if warnings.is_empty() { self.warnings } else { warnings };
@@ -176,7 +176,7 @@ impl Status {
         Self::about(Reason::NotFound, gvr, name, message)
     }
 
-    /// 404 for a URL that leads nowhere among resources.
+    /// 404 for a URL without a resource.
     pub fn no_such_path() -> Failure {
         let mut status =
             Status::new(Reason::NotFound, "the server could not find the requested resource");
@@ -184,13 +184,13 @@ impl Status {
         status
     }
 
-    /// 409 for a create whose name is taken.
+    /// 409 for a create with an existing name.
     pub fn already_exists(gvr: &GroupVersionResource, name: &str) -> Failure {
         let message = format!("{} {} already exists", gvr.qualified(), quote(name));
         Self::about(Reason::AlreadyExists, gvr, name, message)
     }
 
-    /// 409 for a write that lost.
+    /// 409 for a write that conflicts with another.
     pub fn conflict(gvr: &GroupVersionResource, name: &str, why: &str) -> Failure {
         let message =
             format!("Operation cannot be fulfilled on {} {}: {why}", gvr.qualified(), quote(name));
@@ -226,14 +226,14 @@ impl Status {
         Status::new(Reason::BadRequest, message)
     }
 
-    /// 405 for a verb that a resource does not have.
+    /// 405 for a verb that a resource does not support.
     pub fn method_not_supported(gvr: &GroupVersionResource, action: &str) -> Failure {
         let message =
             format!("{action} is not supported on resources of kind \"{}\"", gvr.qualified());
         Self::about(Reason::MethodNotAllowed, gvr, "", message)
     }
 
-    /// 405 for an HTTP method that a URL does not take.
+    /// 405 for an HTTP method that a URL does not support.
     pub fn method_not_allowed() -> Failure {
         let mut status = Status::new(
             Reason::MethodNotAllowed,
@@ -243,7 +243,7 @@ impl Status {
         status
     }
 
-    /// 410 for a resourceVersion or continue token whose history is gone.
+    /// 410 for an expired resourceVersion or continue token.
     pub fn expired(message: impl Into<String>) -> Failure {
         Status::new(Reason::Expired, message)
     }
@@ -263,7 +263,7 @@ impl Status {
         status
     }
 
-    /// 500 for an operation whose outcome is not known; `action` is `create`, `update`, ...
+    /// 500 for an operation with an unknown outcome; `action` is `create`, `update`, ...
     pub fn server_timeout(
         gvr: &GroupVersionResource,
         action: &str,
@@ -286,7 +286,7 @@ impl Status {
         Status::new(Reason::ServiceUnavailable, message)
     }
 
-    /// 504 for a request that took too long.
+    /// 504 for a request that timed out.
     pub fn timed_out() -> Failure {
         let mut status = Status::new(
             Reason::Timeout,
@@ -296,7 +296,7 @@ impl Status {
         status
     }
 
-    /// 504 for a read that asks for a future that did not come.
+    /// 504 for a read at a future revision that did not arrive.
     pub fn too_large_resource_version(asked: u64, current: u64) -> Failure {
         let mut status = Status::new(
             Reason::Timeout,
@@ -312,7 +312,7 @@ impl Status {
         status
     }
 
-    /// 422 with a cause for each fault; `group` and `kind` are those of the object.
+    /// 422 with a cause for each error; `group` and `kind` are those of the object.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: ErrorList) -> Failure {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let message = format!("{qualified} {} is invalid: {}", quote(name), errors.aggregate());
@@ -327,7 +327,7 @@ impl Status {
         status
     }
 
-    /// The `Status` object that goes to the client.
+    /// Returns the `Status` object for the client.
     pub fn to_value(&self) -> Value {
         let mut body = value!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"
@@ -396,7 +396,8 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-/// What client-go makes of an answer that is an error and no `Status`; `text` is what is shown of its body.
+/// Returns client-go's error for an error response without a `Status`; `text` is the printed part
+/// of its body.
 pub fn server_error_text(code: u16, text: &str) -> String {
     let known = match code {
         400 => "the server rejected our request for an unknown reason",
@@ -432,7 +433,7 @@ pub fn server_error_text(code: u16, text: &str) -> String {
     known.to_owned()
 }
 
-/// The kinds of fault that a field can have.
+/// The types of field errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // The names are the API's own words.
 pub enum Fault {
@@ -449,7 +450,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// (cause reason, words of the message).
+    /// Returns the cause reason and the words of the message.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Fault::NotFound => ("FieldValueNotFound", "Not found"),
@@ -466,16 +467,16 @@ impl Fault {
     }
 }
 
-/// One fault of one field (apimachinery `field.Error`).
+/// A field error (apimachinery `field.Error`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
-    /// What kind of fault.
+    /// The type.
     pub fault: Fault,
-    /// Where.
+    /// The field path.
     pub field: String,
-    /// The offending value, as messages show it.
+    /// The invalid value, formatted for messages.
     pub shown: Option<String>,
-    /// Why.
+    /// The detail.
     pub detail: String,
 }
 
@@ -484,12 +485,12 @@ impl FieldError {
         FieldError { fault, field: path.to_string(), shown, detail: detail.to_owned() }
     }
 
-    /// A value that must be there.
+    /// A required value is missing.
     pub fn required(path: &Path<'_>, detail: &str) -> Self {
         Self::make(Fault::Required, path, None, detail)
     }
 
-    /// A value that is not allowed; `value` is shown as Go prints it.
+    /// An invalid value, formatted as Go prints it.
     pub fn invalid(path: &Path<'_>, value: impl Into<Value>, detail: &str) -> Self {
         Self::make(Fault::Invalid, path, Some(show(&value.into())), detail)
     }
@@ -499,7 +500,7 @@ impl FieldError {
         Self::make(Fault::TypeInvalid, path, Some(show(&value.into())), detail)
     }
 
-    /// A value that is outside a fixed set; `valid` is listed in the order given.
+    /// A value outside of a fixed set; `valid` is listed in the given order.
     pub fn not_supported(path: &Path<'_>, value: impl Into<Value>, valid: &[&str]) -> Self {
         let words: Vec<String> = valid.iter().map(|word| quote(word)).collect();
         let detail = if words.is_empty() {
@@ -510,17 +511,17 @@ impl FieldError {
         Self::make(Fault::NotSupported, path, Some(show(&value.into())), &detail)
     }
 
-    /// A value that stands twice.
+    /// A duplicate value.
     pub fn duplicate(path: &Path<'_>, value: impl Into<Value>) -> Self {
         Self::make(Fault::Duplicate, path, Some(show(&value.into())), "")
     }
 
-    /// Something that may not be done.
+    /// A forbidden value or operation.
     pub fn forbidden(path: &Path<'_>, detail: &str) -> Self {
         Self::make(Fault::Forbidden, path, None, detail)
     }
 
-    /// A reference to what is not there.
+    /// A reference to something that does not exist.
     pub fn not_found(path: &Path<'_>, value: impl Into<Value>) -> Self {
         Self::make(Fault::NotFound, path, Some(show(&value.into())), "")
     }
@@ -539,12 +540,12 @@ impl FieldError {
         Self::make(Fault::TooMany, path, Some(items.to_string()), &detail)
     }
 
-    /// Something of ours that broke.
+    /// An internal error.
     pub fn internal(path: &Path<'_>, detail: &str) -> Self {
         Self::make(Fault::InternalError, path, None, detail)
     }
 
-    /// The message without the field.
+    /// Returns the message without the field.
     pub fn body(&self) -> String {
         let words = self.fault.words().1;
         let mut text = match &self.shown {
@@ -573,33 +574,32 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Faults of one object that are kept; a kube-apiserver lists all.
+/// Maximum errors of one object; a kube-apiserver has no limit.
 pub const FAULTS_MAX: usize = 10_000;
-/// Bytes of fields, values and details of these faults; the one that goes beyond is the last.
+/// Maximum bytes of fields, values and details; the error that exceeds it is the last.
 pub const FAULT_BYTES_MAX: usize = 1 << 20;
 
-/// The faults of one object, in the order in which they were found, up to [`FAULTS_MAX`] and
-/// [`FAULT_BYTES_MAX`].
+/// The errors of one object in order, up to [`FAULTS_MAX`] and [`FAULT_BYTES_MAX`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ErrorList {
     errors: Vec<FieldError>,
     bytes: usize,
-    /// A fault was found for which there was no room.
+    /// Whether errors were dropped because the list was full.
     is_cut: bool,
 }
 
 impl ErrorList {
-    /// No fault.
+    /// Returns an empty list.
     pub const fn new() -> Self {
         ErrorList { errors: Vec::new(), bytes: 0, is_cut: false }
     }
 
-    /// Adds a fault.
+    /// Adds an error.
     pub fn push(&mut self, error: FieldError) {
         self.push_with(|| error);
     }
 
-    /// Adds a fault, which is made only when there is room for it.
+    /// Adds an error, which is created only if the list is not full.
     pub fn push_with(&mut self, make: impl FnOnce() -> FieldError) {
         if self.is_full() {
             self.is_cut = true;
@@ -611,12 +611,12 @@ impl ErrorList {
         self.errors.push(error);
     }
 
-    /// Whether there is no room for another fault.
+    /// Returns whether the list is full.
     pub fn is_full(&self) -> bool {
         self.errors.len() >= FAULTS_MAX || self.bytes >= FAULT_BYTES_MAX
     }
 
-    /// Adds all faults of another list.
+    /// Adds all errors of another list.
     pub fn extend(&mut self, other: ErrorList) {
         self.is_cut |= other.is_cut;
         for error in other.errors {
@@ -624,34 +624,34 @@ impl ErrorList {
         }
     }
 
-    /// Adds all faults of another list in front of the one at a place.
+    /// Inserts all errors of another list at an index.
     pub fn insert(&mut self, place: usize, other: ErrorList) {
         let behind = self.errors.split_off(place.min(self.errors.len()));
         self.extend(other);
         self.errors.extend(behind);
     }
 
-    /// The faults.
+    /// Iterates over the errors.
     pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
         self.errors.iter()
     }
 
-    /// Number of faults.
+    /// Returns the number of errors.
     pub fn len(&self) -> usize {
         self.errors.len()
     }
 
-    /// True when nothing was found.
+    /// Returns whether there are no errors.
     pub fn is_empty(&self) -> bool {
         self.errors.is_empty()
     }
 
-    /// Sorts the faults by their messages, as kube-apiserver does where it walks over maps.
+    /// Sorts the errors by message, as kube-apiserver does where it iterates over maps.
     pub fn sort(&mut self) {
         self.errors.sort_by_cached_key(ToString::to_string);
     }
 
-    /// Drops faults that read like an earlier one.
+    /// Removes errors with the same text as an earlier one.
     pub fn drop_repeated(&mut self) {
         if self.errors.len() > 1 {
             let mut seen = std::collections::HashSet::new();
@@ -659,17 +659,17 @@ impl ErrorList {
         }
     }
 
-    /// Forgets all faults after the first `count`.
+    /// Keeps the first `count` errors.
     pub fn truncate(&mut self, count: usize) {
         self.errors.truncate(count);
     }
 
-    /// `Ok` when nothing was found, else the 422.
+    /// Returns `Ok` if there are no errors, else the 422.
     pub fn into_result(self, group: &str, kind: &str, name: &str) -> Result<(), Failure> {
         if self.is_empty() { Ok(()) } else { Err(Status::invalid(group, kind, name, self)) }
     }
 
-    /// The faults in one line, equal ones once: `a`, or `[a, b]`.
+    /// Joins the errors without duplicates: `a`, or `[a, b]`.
     pub fn aggregate(&self) -> String {
         let texts: Vec<String> = self.errors.iter().map(FieldError::to_string).collect();
         let mut seen: SmallSet<&str> = SmallSet::new();
@@ -699,7 +699,7 @@ impl IntoIterator for ErrorList {
 mod tests {
     use super::*;
 
-    /// 20,000 faults, and 2,000 that show a long value each.
+    /// 20,000 errors, and 2,000 with a long value each.
     #[test]
     fn an_answer_lists_a_bounded_number_and_size_of_faults() {
         let path = Path::new("spec");

@@ -1,5 +1,5 @@
-//! Points in time and spans of it, as the API writes them: RFC 3339 with Go's rules and errors,
-//! Go's durations, and the short ages of tables. The clock itself belongs to the callers.
+//! Points in time and durations in the API's forms: RFC 3339 with Go's rules and errors, Go's
+//! durations, and the short ages of tables. Callers read the clock.
 
 use crate::Str;
 use smol_str::ToSmolStr;
@@ -22,28 +22,28 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// Reads RFC 3339 as meta/v1 Time does: a fraction of a second may be there.
+    /// Parses RFC 3339 as meta/v1 Time does: fractional seconds are optional.
     pub fn parse(text: &str) -> Result<Self, String> {
         parse::rfc3339(text, false)
     }
 
-    /// Reads RFC 3339 as meta/v1 MicroTime does: six digits of a fraction must be there.
+    /// Parses RFC 3339 as meta/v1 MicroTime does: six fractional digits are required.
     pub fn parse_micro(text: &str) -> Result<Self, String> {
         parse::rfc3339(text, true)
     }
 
-    /// Joins the two.
+    /// Returns a timestamp.
     pub fn new(seconds: i64, nanos: u32) -> Self {
         assert!(nanos < 1_000_000_000, "nanoseconds below a second: {nanos}");
         Timestamp { seconds, nanos }
     }
 
-    /// As meta/v1 MicroTime is written: `2006-01-02T15:04:05.000000Z`.
+    /// Formats meta/v1 MicroTime: `2006-01-02T15:04:05.000000Z`.
     pub fn micro(self) -> Micro {
         Micro(self)
     }
 
-    /// The span from `earlier` to here; at most what a duration holds.
+    /// Returns the duration since `earlier`; saturates.
     pub fn since(self, earlier: Timestamp) -> GoDuration {
         let nanos = (i128::from(self.seconds) - i128::from(earlier.seconds)) * 1_000_000_000
             + i128::from(self.nanos)
@@ -51,7 +51,7 @@ impl Timestamp {
         GoDuration(nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
     }
 
-    /// This point moved by a span.
+    /// Returns this time moved by a duration.
     pub fn plus(self, span: GoDuration) -> Timestamp {
         let nanos = i64::from(self.nanos) + span.0.rem_euclid(1_000_000_000);
         let carry = nanos / 1_000_000_000;
@@ -59,19 +59,19 @@ impl Timestamp {
         Timestamp { seconds, nanos: (nanos % 1_000_000_000) as u32 }
     }
 
-    /// The same point without the fraction of a second.
+    /// Returns this time truncated to seconds.
     pub fn truncated(self) -> Timestamp {
         Timestamp { seconds: self.seconds, nanos: 0 }
     }
 
-    /// The date in UTC.
+    /// Returns the date in UTC.
     pub fn date(self) -> Date {
         let days = self.seconds.div_euclid(DAY_SECONDS);
         let (year, month, day) = civil_from_days(days);
         Date { year, month, day, day_of_year: days - days_from_civil(year, 1, 1) + 1 }
     }
 
-    /// What it prints as. Needs no memory: it is short enough.
+    /// Returns the printed form without an allocation.
     pub fn text(self) -> Str {
         self.to_smolstr()
     }
@@ -94,7 +94,7 @@ impl Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// As meta/v1 Time is written: `2006-01-02T15:04:05Z`, in UTC, without a fraction.
+    /// Formats meta/v1 Time: `2006-01-02T15:04:05Z`, in UTC, without a fraction.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_seconds(f)?;
         f.write_str("Z")
@@ -106,11 +106,11 @@ impl fmt::Display for Timestamp {
 pub struct Date {
     /// The year.
     pub year: i64,
-    /// From 1.
+    /// The month, from 1.
     pub month: i64,
-    /// From 1.
+    /// The day of the month, from 1.
     pub day: i64,
-    /// From 1.
+    /// The day of the year, from 1.
     pub day_of_year: i64,
 }
 
@@ -125,8 +125,8 @@ impl fmt::Display for Micro {
     }
 }
 
-/// Days since 1970-01-01 of a date of the Gregorian calendar. Years start in March here, so that
-/// the leap day is the last one.
+/// Returns the days since 1970-01-01 of a Gregorian date. Years start in March here, so that the
+/// leap day is the last one.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
@@ -136,7 +136,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-/// (year, month, day) of a number of days since 1970-01-01.
+/// Returns year, month and day for a number of days since 1970-01-01.
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(719_468);
     let day_of_era = days.rem_euclid(146_097);

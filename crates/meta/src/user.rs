@@ -12,17 +12,17 @@ pub struct User {
     pub uid: Str,
     /// Groups, `system:authenticated` included.
     pub groups: Arc<[Str]>,
-    /// Further facts: name and values.
+    /// Extra attributes: name and values.
     pub extra: Vec<(Str, Vec<Str>)>,
 }
 
 impl User {
-    /// Whether the user is in `group`.
+    /// Returns whether the user is in `group`.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
 
-    /// The same user, in `group` too.
+    /// Returns the user with `group` added.
     #[must_use]
     pub fn with_group(mut self, group: &'static str) -> User {
         if !self.is_in(group) {

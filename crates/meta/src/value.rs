@@ -1,7 +1,7 @@
-//! [`Value`]: one decoded JSON-like tree, the form in which an object is worked on.
+//! [`Value`]: a decoded JSON-like tree, the form in which objects are processed.
 //!
-//! Strings of up to 23 bytes live inside the value, longer ones are shared, so a clone never copies text.
-//! Field names taken from a schema are static or shared and cost no allocation per object.
+//! Strings of up to 23 bytes are stored inline, longer ones are shared, so a clone never copies
+//! text. Field names from a schema are static or shared and cost no allocation per object.
 
 use std::fmt;
 
@@ -26,9 +26,9 @@ pub enum Value {
     Array(Vec<Value>),
     /// A map or a struct.
     Object(Map),
-    /// A value as JSON text. Two things are kept so: the fields of an owner, as a compact map, in objects that
-    /// were stored or are about to be, since most writes never look inside; and what a client wrote where a
-    /// kind takes any object (`runtime.RawExtension`), which counts letter by letter.
+    /// A value as JSON text. Two kinds of values are stored unparsed: the fields of a managedFields
+    /// entry, in objects that were stored or are about to be, because most writes do not read them;
+    /// and values of type `runtime.RawExtension`, which must be preserved byte by byte.
     Raw(Str),
 }
 
@@ -142,7 +142,7 @@ impl Value {
         }
     }
 
-    /// The same value with the members of all objects by name, as Go prints maps.
+    /// Returns the value with the members of all objects sorted by name, as Go prints maps.
     #[must_use]
     pub fn sorted(self) -> Value {
         match self {
@@ -157,7 +157,7 @@ impl Value {
         }
     }
 
-    /// The word for this value's type in messages: `string`, `number`, `bool`, `array`, `object`, `null`.
+    /// Returns the type name in messages: `string`, `number`, `bool`, `array`, `object`, `null`.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::Null => "null",
@@ -169,7 +169,7 @@ impl Value {
         }
     }
 
-    /// Levels of nesting: 1 for a scalar, one more for each list or map around it.
+    /// Returns the nesting depth: 1 for a scalar, one more for each list or map around it.
     pub fn depth(&self) -> usize {
         match self {
             Value::Array(items) => 1 + items.iter().map(Value::depth).max().unwrap_or(0),
@@ -221,7 +221,8 @@ impl From<Vec<Value>> for Value {
     }
 }
 
-/// Up to this many entries a map keeps its order and is searched in a row; a larger one is sorted.
+/// Up to this number of entries, a map keeps its order and is searched linearly; a larger one is
+/// sorted.
 const LINEAR_ENTRIES_MAX: usize = 32;
 
 /// String keys with values. A small map keeps the order of insertion; a large one is sorted by key, so
@@ -230,8 +231,8 @@ const LINEAR_ENTRIES_MAX: usize = 32;
 pub struct Map {
     /// Invariant: no key twice; sorted by key when there are more than [`LINEAR_ENTRIES_MAX`].
     entries: Vec<(Str, Value)>,
-    /// Invariant: has the [`key_bit`] of every key; of removed ones too, maybe. Most of the fields that
-    /// validation asks for are not set, and need no search.
+    /// Invariant: has the [`key_bit`] of every key, and possibly of removed keys. Most fields that
+    /// validation reads are absent and need no search.
     key_bits: u64,
 }
 
@@ -246,8 +247,8 @@ impl Map {
         Map { entries: Vec::with_capacity(size), key_bits: 0 }
     }
 
-    /// Takes entries in which a key may stand more than once: the last one wins, in the first one's
-    /// place. Each key that was seen again is given to `duplicate`. Costs n log n at most.
+    /// Builds a map from entries with possible duplicates: the last value wins, in the position of
+    /// the first. Each duplicate key is passed to `duplicate`. Costs O(n log n).
     pub fn from_entries(entries: Vec<(Str, Value)>, mut duplicate: impl FnMut(&Str)) -> Self {
         if entries.len() <= LINEAR_ENTRIES_MAX {
             if !has_duplicates(&entries) {
@@ -281,7 +282,7 @@ impl Map {
         Map::of(sorted)
     }
 
-    /// Takes entries in which no key stands more than once. Costs nothing for a small map.
+    /// Builds a map from entries without duplicates. Free for a small map.
     #[inline]
     pub fn from_distinct(entries: Vec<(Str, Value)>) -> Self {
         if entries.len() > LINEAR_ENTRIES_MAX {
@@ -296,14 +297,14 @@ impl Map {
         Map { entries, key_bits }
     }
 
-    /// Where `key` is.
+    /// Returns the index of `key`.
     #[inline]
     fn find(&self, key: &str) -> Option<usize> {
-        // The bit of a literal is known when the program is compiled.
+        // The bit of a literal is a compile-time constant.
         if self.key_bits & key_bit(key) == 0 { None } else { self.position(key).ok() }
     }
 
-    /// Where `key` is, or would be inserted.
+    /// Returns the index of `key`, or where it would be inserted.
     fn position(&self, key: &str) -> Result<usize, usize> {
         if self.entries.len() <= LINEAR_ENTRIES_MAX {
             return self.entries.iter().position(|(k, _)| k == key).ok_or(self.entries.len());
@@ -323,13 +324,13 @@ impl Map {
         self.find(key).map(|at| &mut self.entries[at].1)
     }
 
-    /// Whether `key` is present (with any value, null included).
+    /// Returns whether `key` is present, even with null.
     #[inline]
     pub fn contains_key(&self, key: &str) -> bool {
         self.find(key).is_some()
     }
 
-    /// Sets `key` to `value` and gives back what was there.
+    /// Sets `key` to `value` and returns the previous value.
     pub fn insert(&mut self, key: impl Into<Str>, value: impl Into<Value>) -> Option<Value> {
         let (key, value) = (key.into(), value.into());
         let bit = key_bit(&key);
@@ -340,7 +341,7 @@ impl Map {
             Err(at) => {
                 let length = self.entries.len();
                 if length == self.entries.capacity() && length < LINEAR_ENTRIES_MAX {
-                    // Most maps that grow get a few defaults: twice the room would mostly stay empty.
+                    // Most maps that grow get a few defaults: doubling would waste memory.
                     self.entries.reserve_exact((length / 2).max(2));
                 }
                 self.entries.insert(at, (key, value));
@@ -352,8 +353,8 @@ impl Map {
         }
     }
 
-    /// Adds the entries whose key is absent or null here, after those that are here. Costs n log n at
-    /// most, where one [`Map::insert`] for each would cost the size of the map each time.
+    /// Appends the entries whose key is absent or null here. Costs O(n log n), where one
+    /// [`Map::insert`] for each would cost O(n) each.
     pub fn fill(&mut self, entries: impl IntoIterator<Item = (Str, Value)>) {
         let mut added: Vec<(Str, Value)> = vec![];
         for (key, value) in entries {
@@ -370,7 +371,7 @@ impl Map {
         }
     }
 
-    /// The value at `key`, which is put there with `make` when absent.
+    /// Returns the value of `key`; inserts the result of `make` when absent.
     pub fn entry_or(&mut self, key: &str, make: impl FnOnce() -> Value) -> &mut Value {
         if !self.contains_key(key) {
             self.insert(key, make());
@@ -378,7 +379,7 @@ impl Map {
         self.get_mut(key).expect("the key was just inserted")
     }
 
-    /// The map at `key`, made (in place of anything that is not a map) when absent.
+    /// Returns the map at `key`; replaces anything else with an empty map.
     pub fn object_at(&mut self, key: &str) -> &mut Map {
         let slot = self.entry_or(key, || Value::Object(Map::new()));
         if !matches!(slot, Value::Object(_)) {
@@ -387,12 +388,12 @@ impl Map {
         slot.as_object_mut().expect("the slot was just made a map")
     }
 
-    /// Takes `key` out.
+    /// Removes `key`.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
         self.find(key).map(|at| self.entries.remove(at).1)
     }
 
-    /// Keeps the entries for which `keep` says true.
+    /// Keeps the entries for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&Str, &mut Value) -> bool) {
         self.entries.retain_mut(|(key, value)| keep(key, value));
     }
@@ -402,7 +403,7 @@ impl Map {
         self.entries.iter().map(|(key, value)| (key, value))
     }
 
-    /// The value of the entry at this place in the map's order.
+    /// Returns the value at an index in the map's order.
     pub fn value_at(&self, place: usize) -> Option<&Value> {
         self.entries.get(place).map(|(_, value)| value)
     }
@@ -435,7 +436,7 @@ impl Map {
     }
 }
 
-/// One bit of 64, by the length and three bytes of a key.
+/// Returns one of 64 bits, by the length and three bytes of a key.
 #[inline]
 const fn key_bit(key: &str) -> u64 {
     let key = key.as_bytes();
@@ -444,17 +445,17 @@ const fn key_bit(key: &str) -> u64 {
         return 1;
     }
     let bytes = [key[0], key[length / 2], key[length - 1], length as u8];
-    // The upper bits of a product depend on all the bits below them.
+    // The upper bits of a product depend on all lower bits.
     1 << (u32::from_le_bytes(bytes).wrapping_mul(0x9e37_79b1) >> 26)
 }
 
-/// Whether a key stands more than once, for small maps.
+/// Returns whether a key is a duplicate, for small maps.
 fn has_duplicates(entries: &[(Str, Value)]) -> bool {
     entries.iter().enumerate().any(|(at, (key, _))| entries[..at].iter().any(|(k, _)| k == key))
 }
 
 impl PartialEq for Map {
-    /// Equal entries, whatever their order.
+    /// Compares entries in any order.
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.iter().all(|(k, v)| other.get(k) == Some(v))
     }
@@ -481,7 +482,7 @@ impl FromIterator<(Str, Value)> for Map {
     }
 }
 
-/// Writes a [`Value`] in JSON notation: `value!({"a": [1, true, null], "b": (expression)})`.
+/// Builds a [`Value`] in JSON notation: `value!({"a": [1, true, null], "b": (expression)})`.
 #[macro_export]
 macro_rules! value {
     (null) => { $crate::Value::Null };
@@ -517,7 +518,8 @@ mod tests {
         assert!(size_of::<Value>() <= 32, "{}", size_of::<Value>());
     }
 
-    /// Every way to make or change a map must note its keys, or [`Map::get`] does not see them.
+    /// Every way to create or change a map must record its keys, or [`Map::get`] does not find
+    /// them.
     #[test]
     fn every_key_is_found_however_it_came_in() {
         let keys = |count: usize| (0..count).map(|i| (Str::new(format!("{i}é")), Value::from(1)));

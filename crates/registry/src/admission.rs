@@ -381,17 +381,18 @@ impl Registry {
         let namespaces = self.objects(&self.target("", "namespaces", "", "").kind);
         let there = || namespace.is_empty() || namespaces.get(namespace).is_some();
         let chain = &self.options.admission;
-        if !there() || chain.looks_around(write.target.gvr()) {
+        if !there() || chain.reads_other_objects(write.target.gvr()) {
             self.fresh().await?;
         }
-        let Some(awaited) = self.asked(write, |req| chain.awaited(req, obj)) else {
+        let Some(dependency) = self.asked(write, |req| chain.awaited_dependency(req, obj)) else {
             return Ok(());
         };
-        let awaited = self.target(awaited.group, awaited.resource, namespace, awaited.name);
-        let objects = self.objects(&awaited.kind);
+        let dependency =
+            self.target(dependency.group, dependency.resource, namespace, dependency.name);
+        let objects = self.objects(&dependency.kind);
         let mut progress = self.cache.progress();
         let appears = async {
-            while objects.get(&awaited.key()).is_none() && there() {
+            while objects.get(&dependency.key()).is_none() && there() {
                 if progress.changed().await.is_err() {
                     return;
                 }

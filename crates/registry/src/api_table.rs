@@ -7,7 +7,7 @@
 use crate::kind::Kind;
 pub use crate::kind::Source;
 use crate::schema_text::SchemaText;
-use keelson_cache::{Place, Placed, Tree};
+use keelson_cache::{HasSortKey, SortKey, Tree};
 use keelson_meta::{GroupVersionKind, Str};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Group, Resource, Version};
@@ -39,14 +39,14 @@ pub struct ApiGroup {
     kinds: Tree<Arc<Kind>>,
 }
 
-/// The place of a group, resource or kind among others.
-fn by_name(name: &str) -> Place<'_> {
+/// Returns the sort key of a group, resource or kind.
+fn name_key(name: &str) -> SortKey<'_> {
     (name.as_bytes(), b"")
 }
 
-impl Placed for ApiGroup {
-    fn place(&self) -> Place<'_> {
-        by_name(&self.name)
+impl HasSortKey for ApiGroup {
+    fn sort_key(&self) -> SortKey<'_> {
+        name_key(&self.name)
     }
 }
 
@@ -85,15 +85,15 @@ pub struct Endpoint {
     pub openapi: SchemaText,
 }
 
-impl Placed for Endpoint {
-    fn place(&self) -> Place<'_> {
-        by_name(&self.facts.name)
+impl HasSortKey for Endpoint {
+    fn sort_key(&self) -> SortKey<'_> {
+        name_key(&self.facts.name)
     }
 }
 
-impl Placed for Kind {
-    fn place(&self) -> Place<'_> {
-        by_name(&self.gvr.resource)
+impl HasSortKey for Kind {
+    fn sort_key(&self) -> SortKey<'_> {
+        name_key(&self.gvr.resource)
     }
 }
 
@@ -150,7 +150,7 @@ impl ApiTable {
     pub fn group(&self, name: &str) -> Option<&ApiGroup> {
         match self.places.get(name) {
             Some(place) => self.built_in.get(*place).map(|group| &**group),
-            None => self.custom.get(by_name(name)).map(|group| &**group),
+            None => self.custom.get(name_key(name)).map(|group| &**group),
         }
     }
 
@@ -161,7 +161,7 @@ impl ApiTable {
 
     /// A resource that keeps objects.
     pub fn kind(&self, group: &str, resource: &str) -> Option<&Arc<Kind>> {
-        self.group(group)?.kinds.get(by_name(resource))
+        self.group(group)?.kinds.get(name_key(resource))
     }
 
     /// The resource of the objects of a kind, served in this version.
@@ -193,7 +193,7 @@ impl ApiTable {
         match place {
             // Its own resources stay, and so does the group.
             Some(place) => built_in[place] = Arc::new(changed),
-            None if changed.versions.is_empty() => drop(custom.remove(by_name(group))),
+            None if changed.versions.is_empty() => drop(custom.remove(name_key(group))),
             None => drop(custom.insert(Arc::new(changed))),
         }
         ApiTable { built_in, places: self.places.clone(), custom }
@@ -209,9 +209,9 @@ impl ApiGroup {
 
     /// Puts endpoints of one resource in the place of those that it had.
     fn replace(&mut self, resource: &str, endpoints: Vec<(Str, Arc<Endpoint>)>, sorted: bool) {
-        self.kinds.remove(by_name(resource));
+        self.kinds.remove(name_key(resource));
         for version in &mut self.versions {
-            version.endpoints.remove(by_name(resource));
+            version.endpoints.remove(name_key(resource));
         }
         for (version, endpoint) in endpoints {
             if let Some(kind) = &endpoint.kind {
@@ -244,7 +244,7 @@ impl ApiVersion {
 
     /// A resource.
     pub fn endpoint(&self, name: &str) -> Option<&Arc<Endpoint>> {
-        self.endpoints.get(by_name(name))
+        self.endpoints.get(name_key(name))
     }
 }
 

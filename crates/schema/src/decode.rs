@@ -71,7 +71,7 @@ fn count_maps_in_value(value: &Value) -> usize {
     match value {
         Value::Object(map) => count_maps(map),
         Value::Array(items) => items.iter().map(count_maps_in_value).sum(),
-        Value::Raw(text) => json_text::maps_in(text),
+        Value::Raw(text) => json_text::count_objects(text),
         _ => 0,
     }
 }

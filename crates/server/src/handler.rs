@@ -235,7 +235,7 @@ impl App {
         context.count(in_flight.map_err(|TooMany| Rejection::Busy)?);
         let annotations = context.annotations();
         let started = Instant::now();
-        let permit = self.authorizer.authorize_noted(user, attributes, annotations).await;
+        let permit = self.authorizer.authorize_annotated(user, attributes, annotations).await;
         access.authorized(&permit, started.elapsed());
         Ok(permit?)
     }

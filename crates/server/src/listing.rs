@@ -203,7 +203,7 @@ impl Listing {
             .map_err(Status::internal)?;
         let size = u32::try_from(self.message.len()).map_err(Status::internal)?;
         if self.is_stored_kind() {
-            entry.keep_message_bytes(size);
+            entry.set_message_bytes(size);
         }
         Ok(size)
     }

@@ -1,5 +1,5 @@
-//! [`Credentials`]: what webhooks are shown of who calls them, from the kubeconfig that
-//! `--admission-control-config-file` names (apiserver `util/webhook/authentication.go`).
+//! [`Credentials`]: client credentials for webhooks, from the kubeconfig in
+//! `--admission-control-config-file` (apiserver `util/webhook/authentication.go`).
 
 use super::{check_fields, text};
 use keelson_egress::Peer;
@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// Credentials by the hosts that are shown them. Read once, at the start.
+/// Credentials by host. Read once, at the start.
 #[derive(Clone, Default)]
 pub struct Credentials {
     users: BTreeMap<String, Login>,
-    /// The user of the current context: for hosts that no user is named after.
+    /// The user of the current context: for hosts without a user of their name.
     current: Option<Login>,
 }
 
-/// Names the hosts and nothing else.
+/// Prints the hosts only.
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.users.keys()).finish()
@@ -25,7 +25,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads a `WebhookAdmissionConfiguration` and the kubeconfig that it names.
+    /// Reads a `WebhookAdmissionConfiguration` and its kubeconfig.
     pub(super) fn read(config: &Value) -> Result<Credentials, String> {
         const KINDS: [&str; 2] = ["WebhookAdmissionConfiguration", "WebhookAdmission"];
         check_fields(config, &["kind", "apiVersion", "kubeConfigFile"])?;
@@ -51,17 +51,17 @@ impl Credentials {
         Ok(Credentials { users, current })
     }
 
-    /// Gives a peer what it is to be shown; `host` is as configured, with the port where one is named.
-    pub(crate) fn equip(&self, peer: &mut Peer, host: &str) {
-        let login = self.named_after(host);
-        let without_port = || self.named_after(host.strip_suffix(":443")?);
+    /// Sets the credentials of a peer. `host` is as configured, with the port if it has one.
+    pub(crate) fn set_credentials(&self, peer: &mut Peer, host: &str) {
+        let login = self.user_for_host(host);
+        let without_port = || self.user_for_host(host.strip_suffix(":443")?);
         let login = login.or_else(without_port).or_else(|| self.users.get("*"));
         let Some(login) = login.or(self.current.as_ref()) else { return };
-        login.equip(peer);
+        login.set_credentials(peer);
     }
 
-    /// The user named as the host, or with a star for its first labels.
-    fn named_after(&self, host: &str) -> Option<&Login> {
+    /// Returns the user with the name of the host, or with a wildcard for its first labels.
+    fn user_for_host(&self, host: &str) -> Option<&Login> {
         let dots = host.match_indices('.').map(|(at, _)| format!("*{}", &host[at..]));
         self.users.get(host).or_else(|| {
             let mut names = dots;
@@ -84,7 +84,7 @@ mod tests {
         });
         let credentials = Credentials::of_kubeconfig(&kubeconfig, Path::new("/")).unwrap();
         let mut peer = Peer::new("h", 1);
-        credentials.equip(&mut peer, host);
+        credentials.set_credentials(&mut peer, host);
         peer.authorization.unwrap_or_default().replace("Bearer ", "")
     }
 

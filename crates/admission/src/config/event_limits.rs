@@ -5,10 +5,10 @@ use keelson_meta::Value;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Keys of one limit whose buckets are kept, unless its configuration says otherwise.
+/// Maximum buckets of one limit, unless its configuration sets another number.
 const CACHE_SIZE: usize = 4096;
 
-/// The limits of the server.
+/// The limits of EventRateLimit.
 #[derive(Debug)]
 pub(crate) struct EventLimits {
     pub limits: Vec<Limit>,
@@ -85,7 +85,7 @@ impl EventLimits {
 }
 
 impl Limit {
-    /// Takes one token, if there is one.
+    /// Takes one token; returns false when there is none.
     pub fn take(&self, key: &str, now: i128) -> bool {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if !buckets.contains_key(key) && buckets.len() >= self.keys_max {

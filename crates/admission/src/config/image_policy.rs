@@ -9,7 +9,7 @@ use std::time::Duration;
 const TTL_MAX: Duration = Duration::from_secs(30 * 60);
 const BACKOFF_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The plug-in's part of `--admission-control-config-file`.
+/// The configuration of ImagePolicyWebhook.
 #[derive(Clone)]
 pub struct ImagePolicyConfig {
     pub(crate) server: Server,
@@ -19,7 +19,7 @@ pub struct ImagePolicyConfig {
     pub(crate) default_allow: bool,
 }
 
-/// Leaves out the credentials.
+/// Omits the credentials.
 impl fmt::Debug for ImagePolicyConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ImagePolicyConfig").field("url", &self.server.url).finish_non_exhaustive()
@@ -49,7 +49,7 @@ impl ImagePolicyConfig {
     }
 }
 
-/// A number of units; 0 stands for the default, -1 for no time at all.
+/// Returns a number of units as a duration; 0 is the default, -1 no time at all.
 fn duration(
     own: &Value,
     name: &str,

@@ -1,15 +1,15 @@
-//! `ResourceQuotaConfiguration`: what may only be used under a quota.
+//! `ResourceQuotaConfiguration`: resources that require a quota.
 
 use super::{check_fields, text};
 use keelson_meta::Value;
 use std::fmt;
 
-/// A limited resource of `ResourceQuotaConfiguration`: usable only under a quota.
+/// A limited resource of `ResourceQuotaConfiguration`: its use requires a quota.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitedResource {
     pub group: String,
     pub resource: String,
-    /// Parts of the names of what is limited.
+    /// Substrings of the names of limited resources (`matchContains`).
     contained: Vec<String>,
     pub scopes: Vec<Scope>,
 }
@@ -66,7 +66,7 @@ impl Scope {
         }
     }
 
-    /// Whether a class, or the absence of one, is what is asked for.
+    /// Returns whether the scope selects a class, or the absence of one.
     pub fn selects(&self, class: Option<&str>) -> bool {
         let is_listed = || class.is_some_and(|class| self.values.iter().any(|own| own == class));
         match self.operator.as_str() {
@@ -78,7 +78,7 @@ impl Scope {
     }
 }
 
-/// As Go prints it.
+/// Formats the scope as Go prints it.
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{{} {} [{}]}}", self.name, self.operator, self.values.join(" "))

@@ -12,7 +12,7 @@ pub(crate) enum Level {
     Restricted,
 }
 
-/// A level as one Kubernetes version means it; without a version as the newest does.
+/// A level at one Kubernetes version; without a version, the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standard {
     pub level: Level,
@@ -20,7 +20,7 @@ pub(crate) struct Standard {
 }
 
 impl Standard {
-    /// Forbids nothing.
+    /// Returns whether the standard forbids nothing.
     pub fn is_privileged(self) -> bool {
         self.level == Level::Privileged
     }
@@ -40,7 +40,7 @@ impl fmt::Display for Standard {
     }
 }
 
-/// The levels of a namespace whose labels say nothing.
+/// The levels of a namespace without labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Defaults {
     pub enforce: Standard,
@@ -56,7 +56,7 @@ impl Default for Defaults {
 }
 
 impl Defaults {
-    /// Forbids nothing, and neither audits nor warns.
+    /// Returns whether the levels enforce, audit and warn of nothing.
     pub fn is_privileged(&self) -> bool {
         [self.enforce, self.audit, self.warn].into_iter().all(Standard::is_privileged)
     }
@@ -99,7 +99,7 @@ impl Defaults {
     }
 }
 
-/// Why a pod is exempt.
+/// The reason of an exemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exempt {
     Namespace,
@@ -108,7 +108,7 @@ pub(crate) enum Exempt {
 }
 
 impl Exempt {
-    /// The reason as an audit annotation has it.
+    /// Returns the value of the audit annotation.
     pub fn name(self) -> &'static str {
         match self {
             Exempt::Namespace => "namespace",
@@ -146,12 +146,12 @@ impl Exemptions {
         })
     }
 
-    /// Whether a namespace is exempt.
+    /// Returns whether a namespace is exempt.
     pub fn has_namespace(&self, name: &str) -> bool {
         self.namespaces.iter().any(|known| known == name)
     }
 
-    /// Whether a namespace or a user is exempt.
+    /// Returns the exemption of a namespace or a user.
     pub fn exempts(&self, namespace: &str, user: &str) -> Option<Exempt> {
         if self.has_namespace(namespace) {
             return Some(Exempt::Namespace);
@@ -160,14 +160,14 @@ impl Exemptions {
         is_user.then_some(Exempt::User)
     }
 
-    /// Whether the runtime class of a pod's spec is exempt.
+    /// Returns whether the runtime class of a pod spec is exempt.
     pub fn exempts_class(&self, spec: Option<&Value>) -> bool {
         let class = spec.and_then(|spec| spec.str_at(&["runtimeClassName"]));
         class.is_some_and(|class| self.runtime_classes.iter().any(|known| known == class))
     }
 }
 
-/// The 25 of `v1.25`.
+/// Parses the minor version: 25 for `v1.25`.
 pub(crate) fn minor(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("v1.")?;
     let leads = digits.len() > 1 && digits.starts_with('0');

@@ -1,4 +1,4 @@
-//! [`MatchResources`]: which requests a policy or a binding is for, as it is stored.
+//! [`MatchResources`]: the match constraints of a policy or a binding.
 
 use crate::rules::{Requested, Rule};
 use keelson_meta::selector::Selector;
@@ -11,11 +11,11 @@ pub(crate) struct MatchResources {
     pub excluded: Vec<NamedRule>,
     pub namespaces: Result<Selector, String>,
     pub objects: Result<Selector, String>,
-    /// `matchPolicy: Equivalent`: other versions of the requested resource count too.
+    /// `matchPolicy: Equivalent`: rules match other versions of the requested resource too.
     pub equivalent: bool,
 }
 
-/// A rule, for objects of some names only, or of all when there are none.
+/// A rule with `resourceNames`; an empty list matches all names.
 #[derive(Debug)]
 pub(crate) struct NamedRule {
     pub rule: Rule,
@@ -36,12 +36,13 @@ impl MatchResources {
         }
     }
 
-    /// The names of the resources that the rules are for; `*` is any.
+    /// Returns the resource names of the rules; `*` matches any.
     pub fn resources(&self) -> Vec<&Str> {
         self.rules.iter().flat_map(|named| named.rule.resources()).collect()
     }
 
-    /// Whether a rule may be for a request, in whatever version. Costs little: most policies are not.
+    /// Returns whether a rule may match a request in some version. A cheap filter: most policies do
+    /// not match.
     pub fn may_match(&self, requested: &Requested<'_>) -> bool {
         self.rules.is_empty()
             || self.rules.iter().any(|named| named.rule.matches_in_other_version(requested))
@@ -54,7 +55,7 @@ impl NamedRule {
         NamedRule { names: names.map(Str::new).collect(), rule: Rule::new(rule) }
     }
 
-    /// Whether the rule is for a request to an object of this name.
+    /// Returns whether the rule matches a request to an object of this name.
     pub fn matches(&self, requested: &Requested<'_>, name: &str) -> bool {
         (self.names.is_empty() || self.names.iter().any(|known| known == name))
             && self.rule.matches(requested)

@@ -1,24 +1,24 @@
-//! [`PolicySet`]: the policies and bindings that are stored.
+//! [`PolicySet`]: the stored policies and bindings.
 
-use super::hooks::{Hooks, Kinds};
+use super::policy_hooks::{PolicyHooks, PolicyKind};
 use crate::exempt::POLICIES;
 use keelson_auth::Change;
 use std::sync::Arc;
 
-/// The policies and bindings that are stored.
+/// The stored policies and bindings.
 #[derive(Clone, Debug, Default)]
 pub struct PolicySet {
-    validating: Kinds,
-    mutating: Kinds,
+    validating: PolicyKind,
+    mutating: PolicyKind,
 }
 
 impl PolicySet {
-    /// Whether no policy has a binding.
+    /// Returns whether no policy has a binding.
     pub fn is_empty(&self) -> bool {
         self.validating.hooks().is_empty() && self.mutating.hooks().is_empty()
     }
 
-    /// Takes in a change of a policy or binding of `resource`.
+    /// Applies a change of a policy or binding of `resource`.
     pub(crate) fn apply(&mut self, resource: &str, change: Change) {
         let is_binding = [POLICIES[1], POLICIES[3]].contains(&resource);
         let kinds = match resource.starts_with("mutating") {
@@ -28,13 +28,13 @@ impl PolicySet {
         kinds.apply(is_binding, change);
     }
 
-    /// The validating policies that have bindings.
-    pub(crate) fn validating(&self) -> &Arc<Hooks> {
+    /// Returns the validating policies that have bindings.
+    pub(crate) fn validating(&self) -> &Arc<PolicyHooks> {
         self.validating.hooks()
     }
 
-    /// The mutating policies that have bindings.
-    pub(crate) fn mutating(&self) -> &Arc<Hooks> {
+    /// Returns the mutating policies that have bindings.
+    pub(crate) fn mutating(&self) -> &Arc<PolicyHooks> {
         self.mutating.hooks()
     }
 }

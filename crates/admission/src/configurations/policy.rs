@@ -1,5 +1,4 @@
-//! [`Policy`] and [`Binding`]: what is stored, read once a change. Expressions are compiled when a request
-//! first needs them.
+//! [`Policy`] and [`Binding`], parsed when they change. Expressions are compiled on first use.
 
 use super::match_resources::MatchResources;
 use crate::match_conditions::MatchConditions;
@@ -29,10 +28,10 @@ pub(crate) struct Compiled {
     pub variables: CompositedVariables,
     pub conditions: MatchConditions,
     pub validations: Vec<Validation>,
-    /// Keys and values of audit annotations.
+    /// Keys and expressions of audit annotations.
     pub audits: Vec<(Str, Expression)>,
     pub mutations: Vec<Mutation>,
-    /// Whether an expression may read `namespaceObject`.
+    /// Whether an expression reads `namespaceObject`.
     pub reads_namespace: bool,
 }
 
@@ -83,9 +82,9 @@ pub(crate) struct Binding {
 /// `paramRef`.
 #[derive(Debug)]
 pub(crate) struct ParamRef {
-    /// Empty where a selector says which.
+    /// Empty when a selector is used.
     pub name: Str,
-    /// Empty: that of the request.
+    /// Empty: the namespace of the request.
     pub namespace: Str,
     pub selector: Option<Result<Selector, String>>,
     /// `parameterNotFoundAction: Deny`.
@@ -111,7 +110,7 @@ impl Policy {
         }
     }
 
-    /// The expressions. What does not compile fails where it is evaluated.
+    /// Returns the expressions, compiled once. A compile error is returned on evaluation.
     pub fn compiled(&self) -> &Compiled {
         self.compiled.get_or_init(|| Compiled::new(&self.spec, self.param_kind.is_some()))
     }

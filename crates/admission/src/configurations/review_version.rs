@@ -8,7 +8,7 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// The version of that name, if it is known.
+    /// Parses a version; `None` when it is unknown.
     pub fn parse(text: &str) -> Option<Version> {
         match text {
             "v1" => Some(Version::V1),
@@ -17,7 +17,7 @@ impl Version {
         }
     }
 
-    /// Its name.
+    /// Returns the name of the version.
     pub fn name(self) -> &'static str {
         match self {
             Version::V1 => "v1",

@@ -1,4 +1,4 @@
-//! [`Webhook`]: one webhook of a configuration, compiled.
+//! [`Webhook`]: one webhook of a configuration, parsed and compiled.
 
 use super::review_version::Version;
 use crate::config::Credentials;
@@ -37,11 +37,11 @@ pub(crate) struct Webhook {
     /// `failurePolicy: Ignore`.
     pub ignores_failures: bool,
     pub timeout: Duration,
-    /// Has no side effects on dry run.
+    /// Whether it has no side effects on dry run.
     pub supports_dry_run: bool,
     /// `reinvocationPolicy: IfNeeded`.
     pub is_reinvoked: bool,
-    /// The first of `admissionReviewVersions` that is known.
+    /// The first known version of `admissionReviewVersions`.
     pub version: Option<Version>,
     endpoint: Result<Endpoint, String>,
     client: OnceLock<Result<Arc<Client>, String>>,
@@ -50,16 +50,16 @@ pub(crate) struct Webhook {
 /// The client configuration of a webhook: URL or service.
 pub(crate) struct Endpoint {
     peer: Peer,
-    /// The host as configured, with its port where one is named.
+    /// The host as configured, with the port if it has one.
     host: String,
     /// Path and query.
     pub path: String,
-    /// The URL as errors show it.
+    /// The URL as errors print it.
     pub url: String,
 }
 
 impl Webhook {
-    /// Compiles a webhook of a configuration in the version v1.
+    /// Compiles a webhook of a `v1` configuration.
     pub fn new(configuration: &Str, webhook: &Value) -> Webhook {
         let text = |name: &str| webhook.str_at(&[name]).unwrap_or_default();
         let seconds = webhook.int_at(&["timeoutSeconds"]).unwrap_or(TIMEOUT_SECONDS_DEFAULT);
@@ -84,12 +84,12 @@ impl Webhook {
         }
     }
 
-    /// Its key among all webhooks of its type.
+    /// Returns the key among all webhooks of its type.
     pub fn key(&self) -> (&Str, &Str) {
         (&self.configuration, &self.name)
     }
 
-    /// Its target and client.
+    /// Returns the endpoint and its client.
     pub fn endpoint(&self, caller: &Caller) -> Result<(&Endpoint, &Arc<Client>), &str> {
         let endpoint = self.endpoint.as_ref().map_err(String::as_str)?;
         let client = self.client.get_or_init(|| endpoint.client(caller));
@@ -98,14 +98,14 @@ impl Webhook {
 }
 
 impl Endpoint {
-    /// The client that speaks to it.
+    /// Returns the client of the endpoint.
     pub fn client(&self, caller: &Caller) -> Result<Arc<Client>, String> {
         let mut peer = self.peer.clone();
-        caller.credentials.equip(&mut peer, &self.host);
+        caller.credentials.set_credentials(&mut peer, &self.host);
         caller.egress.client(&peer).map_err(|error| error.to_string())
     }
 
-    /// The endpoint of `clientConfig` in a webhook, and how long a call may take.
+    /// Parses `clientConfig`. `seconds` is the timeout of a call.
     pub fn new(webhook: &Value, seconds: u64) -> Result<Endpoint, String> {
         let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
         let (mut peer, shown, path) = match config.get("service") {
@@ -121,7 +121,7 @@ impl Endpoint {
     }
 }
 
-/// The peer, the host as errors show it, and the path.
+/// The peer, the host as errors print it, and the path.
 type Located = (Peer, String, String);
 
 fn of_service(service: &Value) -> Located {
@@ -146,7 +146,7 @@ fn of_url(url: &str) -> Result<Located, String> {
     Ok((Peer::new(bare, port), authority.as_str().to_owned(), uri.path().to_owned()))
 }
 
-/// A path without empty and dot segments and without a slash at its end, as Go's `path.Clean` has it.
+/// Removes empty and dot segments and a trailing slash, like Go's `path.Clean`.
 fn clean(path: &str) -> String {
     let mut segments: Vec<&str> = vec![];
     for segment in path.split('/') {

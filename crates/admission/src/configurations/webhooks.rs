@@ -1,4 +1,4 @@
-//! [`WebhookSet`]: the webhook configurations that are stored.
+//! [`WebhookSet`]: the stored webhook configurations.
 
 use super::webhook::Webhook;
 use crate::exempt::MUTATING_WEBHOOKS;
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The webhooks of one configuration, in its order.
+/// The webhooks of one configuration, in order.
 type Configuration = Arc<[Webhook]>;
 
-/// The webhook configurations that are stored, by name, compiled when they change.
+/// The stored webhook configurations by name, compiled when they change.
 #[derive(Clone, Default)]
 pub struct WebhookSet {
     mutating: BTreeMap<Str, Configuration>,
@@ -28,32 +28,33 @@ impl fmt::Debug for WebhookSet {
 }
 
 impl WebhookSet {
-    /// Whether there are none.
+    /// Returns whether there are no configurations.
     pub fn is_empty(&self) -> bool {
         self.mutating.is_empty() && self.validating.is_empty()
     }
 
-    /// Whether a MutatingWebhookConfiguration is stored.
+    /// Returns whether there is a MutatingWebhookConfiguration.
     pub(crate) fn has_mutating(&self) -> bool {
         !self.mutating.is_empty()
     }
 
-    /// Whether a ValidatingWebhookConfiguration is stored.
+    /// Returns whether there is a ValidatingWebhookConfiguration.
     pub(crate) fn has_validating(&self) -> bool {
         !self.validating.is_empty()
     }
 
-    /// The mutating webhooks, in the order in which they are called.
+    /// Returns the mutating webhooks in the order of their calls.
     pub(crate) fn mutating(&self) -> impl Iterator<Item = &Webhook> {
         self.mutating.values().flat_map(|configuration| configuration.iter())
     }
 
-    /// The validating webhooks, in the order in which their refusals count.
+    /// Returns the validating webhooks; the first rejection in this order is returned to the
+    /// client.
     pub(crate) fn validating(&self) -> impl Iterator<Item = &Webhook> {
         self.validating.values().flat_map(|configuration| configuration.iter())
     }
 
-    /// Takes in a change of a configuration of `resource`.
+    /// Applies a change of a configuration of `resource`.
     pub(crate) fn apply(&mut self, resource: &str, change: Change) {
         let configurations =
             if resource == MUTATING_WEBHOOKS { &mut self.mutating } else { &mut self.validating };

@@ -1,5 +1,5 @@
-//! AlwaysPullImages: images are pulled whenever a container starts, so that nobody runs one from a node's
-//! store without the right to pull it.
+//! AlwaysPullImages: sets `imagePullPolicy: Always`, so that a pod cannot use a node's cached image
+//! without the right to pull it.
 
 use crate::attributes::Notes;
 use crate::request::{Operation, Request};
@@ -53,7 +53,7 @@ pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> R
     Ok(())
 }
 
-/// New pods, and those that get another image.
+/// Returns whether the pod is new or gets another image.
 fn concerns(req: &Request<'_>, pod: &Object) -> bool {
     let writes = matches!(req.operation, Operation::Create | Operation::Update);
     writes && req.is("", "pods") && req.old.is_none_or(|old| has_new_image(pod, old))

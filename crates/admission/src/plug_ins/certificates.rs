@@ -1,4 +1,4 @@
-//! CertificateSubjectRestriction: nobody becomes a master by a signed request.
+//! CertificateSubjectRestriction: rejects signing requests for the group `system:masters`.
 
 use crate::attributes::Notes;
 use crate::request::Request;

@@ -1,4 +1,5 @@
-//! NodeDeclaredFeatureValidator: a bound pod is not changed into what its node does not declare.
+//! NodeDeclaredFeatureValidator: rejects updates of a bound pod that require features its node does
+//! not declare.
 
 use crate::attributes::Notes;
 use crate::request::{Operation, Request};

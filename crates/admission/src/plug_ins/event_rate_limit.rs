@@ -1,5 +1,5 @@
-//! EventRateLimit: at most so many events a second, of the whole server, a namespace, a user, or about one
-//! object from one source (token buckets, as client-go's flowcontrol).
+//! EventRateLimit: limits events a second for the server, a namespace, a user, or a source and
+//! object (token buckets, as in client-go's flowcontrol).
 
 use crate::attributes::Notes;
 use crate::config::event_limits::By;

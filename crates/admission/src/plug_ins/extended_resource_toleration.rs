@@ -1,5 +1,5 @@
-//! ExtendedResourceToleration: pods that ask for devices tolerate the taints that keep others off the nodes
-//! which have them.
+//! ExtendedResourceToleration: adds tolerations for the taints of nodes with the extended resources
+//! that a pod requests.
 
 use crate::attributes::Notes;
 use crate::plug_ins::pod::{Side, of_container};
@@ -39,7 +39,7 @@ fn toleration(key: &str) -> Value {
     value!({"key": (Str::new(key)), "operator": "Exists", "effect": "NoSchedule"})
 }
 
-/// Whether a resource is none of Kubernetes' own (`helper.IsExtendedResourceName`).
+/// Returns whether a resource is an extended one (`helper.IsExtendedResourceName`).
 fn is_extended(name: &str) -> bool {
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
     !is_native && !name.starts_with("requests.")

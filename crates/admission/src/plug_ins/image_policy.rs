@@ -1,4 +1,4 @@
-//! ImagePolicyWebhook: a backend outside says whether the images of a pod may run
+//! ImagePolicyWebhook: a backend decides whether the images of a pod may run
 //! (`imagepolicy.k8s.io/v1alpha1` ImageReview).
 
 use crate::attributes::{Attributes, Call, DynamicPlugIn, Notes, Pending};
@@ -18,15 +18,15 @@ use tokio::time::Instant;
 
 const VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
 const KIND: &str = "ImageReview";
-/// Part of the names of pod annotations that are sent to the backend.
+/// Substring of the pod annotations that are sent to the backend.
 const SHOWN_ANNOTATIONS: &str = ".image-policy.k8s.io/";
 const AUDIT_PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
-/// Where kube-apiserver's scheme is made, which is its name.
+/// The name of kube-apiserver's scheme.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 /// Timeout of a call, also sent in its URL.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30);
 const CALLS_MAX: u32 = 5;
-/// Verdicts that are remembered.
+/// Maximum cached decisions.
 const VERDICTS_MAX: usize = 1024;
 
 /// The plug-in.
@@ -77,7 +77,7 @@ fn concerns(attributes: &Attributes<'_>) -> bool {
 }
 
 impl ImagePolicyWebhook {
-    /// `None` when nothing says where the backend is.
+    /// Returns `None` when no backend is configured.
     pub fn new(egress: Arc<Egress>, config: Option<&ImagePolicyConfig>) -> Option<Self> {
         let config = config?.clone();
         let (client, verdicts) = (OnceLock::new(), Mutex::default());
@@ -115,7 +115,7 @@ impl ImagePolicyWebhook {
         }
     }
 
-    /// The backend's decision, from the cache if it is there.
+    /// Returns the backend's decision, possibly from the cache.
     async fn verdict(&self, body: Vec<u8>) -> Result<Verdict, String> {
         let now = Instant::now();
         if let Some((verdict, until)) = self.verdicts().get(&body)
@@ -123,7 +123,7 @@ impl ImagePolicyWebhook {
         {
             return Ok(verdict.clone());
         }
-        let verdict = self.ask(&body).await?;
+        let verdict = self.call_backend(&body).await?;
         let config = &self.config;
         let ttl = if verdict.is_allowed { config.allow_ttl } else { config.deny_ttl };
         if !ttl.is_zero() {
@@ -148,8 +148,8 @@ impl ImagePolicyWebhook {
         self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the backend, anew with growing pauses when it is broken or overloaded.
-    async fn ask(&self, body: &[u8]) -> Result<Verdict, String> {
+    /// Calls the backend; retries with growing delays when it fails or is overloaded.
+    async fn call_backend(&self, body: &[u8]) -> Result<Verdict, String> {
         let server = &self.config.server;
         let client = || self.egress.client(&server.peer).map_err(|error| error.to_string());
         let client = self.client.get_or_init(client).as_ref().map_err(Clone::clone)?;
@@ -172,7 +172,7 @@ impl ImagePolicyWebhook {
     }
 }
 
-/// The review of a pod's images, which two pods share that are alike for the backend.
+/// Returns the review of a pod's images. Pods with equal reviews share a cached decision.
 fn review(attributes: &Attributes<'_>, pod: &Object) -> Vec<u8> {
     let lists: &[&str] = match attributes.subresource {
         "ephemeralcontainers" => &["ephemeralContainers"],

@@ -1,5 +1,5 @@
-//! DefaultIngressClass: an ingress without a class gets the default one. Also how the default of
-//! several classes is found.
+//! DefaultIngressClass: sets the default class of an ingress. Also selects one of several default
+//! classes.
 
 use crate::attributes::Notes;
 use crate::request::Request;
@@ -26,13 +26,13 @@ pub(crate) fn set_default(
     Ok(())
 }
 
-/// Of the classes that one of these annotations marks as the default, the one that was made last; of
-/// those of one second, the one whose name comes first.
+/// Returns the newest class with one of these annotations; among those of the same second, the
+/// first by name.
 pub(crate) fn newest(classes: Vec<Object>, annotations: &[&str]) -> Option<Object> {
     let is_default = |class: &Object| {
         annotations.iter().any(|annotation| class.annotation(annotation) == Some("true"))
     };
-    // What sorts by text sorts by time: all times are of one form.
+    // All times have one form, so they sort as text.
     classes.into_iter().filter(is_default).min_by(|a, b| {
         let times = b.creation_timestamp().cmp(a.creation_timestamp());
         times.then_with(|| a.name().cmp(b.name()))

@@ -1,4 +1,4 @@
-//! JobValidation: the parallelism of a Job does not change while a gang of its pods is scheduled.
+//! JobValidation: the parallelism of a Job with gang scheduling is immutable.
 
 use crate::attributes::Notes;
 use crate::request::{Operation, Request};
@@ -7,7 +7,8 @@ use keelson_meta::{Failure, Feature, Object};
 const GROUP: &str = "scheduling.k8s.io";
 const POD_GROUPS: &str = "podgroups";
 
-/// Refuses a new parallelism when the Job's PodGroup, or one that the Job controls, schedules a gang.
+/// Rejects a new parallelism when the Job's PodGroup, or one that the Job controls, uses gang
+/// scheduling.
 pub(crate) fn validate(req: &Request<'_>, job: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     let is_update = req.operation == Operation::Update && req.is("batch", "jobs");
     if !is_update || !req.features.is_on(Feature::GenericWorkload) {
@@ -32,12 +33,12 @@ pub(crate) fn validate(req: &Request<'_>, job: &Object, _notes: &mut Notes) -> R
     Err(req.forbidden(job, &why))
 }
 
-/// The PodGroup that a Job's template names.
+/// Returns the PodGroup in a Job's template.
 fn named_group(job: &Object) -> &str {
     job.str_at(&["spec", "template", "spec", "schedulingGroup", "podGroupName"])
 }
 
-/// The PodGroups whose controller is this Job.
+/// Returns the PodGroups whose controller is this Job.
 fn controlled_groups(req: &Request<'_>, job: &Object) -> Result<Vec<Object>, Failure> {
     let mut groups = req.stored.list_with(GROUP, POD_GROUPS, req.namespace, &[job.uid()])?;
     groups.retain(|group| {

@@ -1,5 +1,5 @@
-//! LimitRanger: the limit ranges of a namespace give containers their defaults and bound what
-//! containers, pods and claims may ask for.
+//! LimitRanger: the limit ranges of a namespace set defaults of containers, and limit containers,
+//! pods and claims.
 
 use crate::attributes::Notes;
 use crate::plug_ins::pod::{Amounts, Side, amounts, of_container, of_pod};
@@ -7,13 +7,12 @@ use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Map, Object, Quantity, SmallSet, Status, Value};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
-/// Amounts of limit ranges that are held against those of the containers of one pod. Each limit range
-/// is within the size of an object, and so is a pod, but not each amount of one for each container of
-/// the other.
+/// Maximum comparisons of limit range items with containers of one pod. Each object is bounded by
+/// its size, but not the product of the two.
 const COMPARISONS_MAX: usize = 1_000_000;
 
-/// Whether limits apply: to new pods and claims, to claims that change, to pods that are resized. What
-/// is being deleted is left alone.
+/// Returns whether limits apply: to new pods and claims, updated claims, and resized pods. Objects
+/// that are being deleted are exempt.
 fn applies(req: &Request<'_>) -> bool {
     let going = req.old.is_some_and(|old| old.deletion_timestamp().is_some());
     let acts = match req.operation {
@@ -63,7 +62,7 @@ pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> R
     Ok(())
 }
 
-/// Refuses what would be too much work.
+/// Rejects too many comparisons.
 fn check_size(ranges: &[Object], pod: &Object) -> Result<(), Failure> {
     const LISTS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
     let items = ranges.iter().flat_map(|range| range.array_at(&["spec", "limits"]));
@@ -77,7 +76,7 @@ fn check_size(ranges: &[Object], pod: &Object) -> Result<(), Failure> {
     if is_fine { Ok(()) } else { Err(Status::timed_out()) }
 }
 
-/// Several faults as upstream shows them: each once, in brackets when there are more.
+/// Joins errors like upstream: without duplicates, in brackets if there are several.
 fn joined(faults: &[String]) -> String {
     let mut seen: SmallSet<&str> = SmallSet::new();
     let distinct: Vec<&str> =
@@ -93,7 +92,7 @@ fn items<'o>(range: &'o Object, kind: &str) -> impl Iterator<Item = &'o Value> {
     items.filter(move |item| item.str_at(&["type"]) == Some(kind))
 }
 
-/// Fills in what containers leave out, and notes it in an annotation.
+/// Sets the defaults of containers and records them in an annotation.
 fn set_defaults(range: &Object, pod: &mut Object) {
     let (mut requests, mut limits) = (Amounts::new(), Amounts::new());
     for item in items(range, "Container") {
@@ -121,7 +120,7 @@ fn set_defaults(range: &Object, pod: &mut Object) {
     }
 }
 
-/// Sets the amounts that one side of a container lacks; says which.
+/// Sets the missing amounts of a container; returns their names.
 fn fill<'d>(container: &mut Value, side: Side, defaults: &'d Amounts) -> Vec<&'d str> {
     let known = of_container(container, side);
     let missing: Vec<(&String, &Quantity)> =
@@ -158,7 +157,7 @@ fn of_range(range: &Object, pod: &Object) -> Vec<String> {
     faults
 }
 
-/// Checks the three bounds of an item.
+/// Checks minimum, maximum and ratio of an item.
 fn bounds(item: &Value, requests: &Amounts, limits: &Amounts, faults: &mut Vec<String>) {
     let kind = item.str_at(&["type"]).unwrap_or_default();
     for (name, min) in amounts(item.get("min")) {
@@ -214,7 +213,7 @@ fn above_ratio(
     (observed > ratio.as_f64()).then(|| format!("{says}, but provided ratio is {observed:.6}"))
 }
 
-/// Claims are held to what they ask for; they have no limits.
+/// Checks the requests of a claim; claims have no limits.
 fn of_claim(range: &Object, claim: &Object) -> Vec<String> {
     let mut faults = vec![];
     let requests = amounts(claim.at(&["spec", "resources", "requests"]));

@@ -1,5 +1,5 @@
-//! NamespaceLifecycle: what is namespaced needs a namespace that is there, new objects one that is not
-//! going away, and some namespaces stay.
+//! NamespaceLifecycle: namespaced objects require an existing namespace, new ones a namespace that
+//! is not being deleted; some namespaces cannot be deleted.
 
 use crate::attributes::Notes;
 use crate::request::{Operation, Request};
@@ -8,7 +8,7 @@ use keelson_meta::{Cause, Failure, GroupVersionResource, Object, Status};
 /// The plug-in's name.
 pub const NAME: &str = "NamespaceLifecycle";
 
-/// Namespaces that live as long as the cluster.
+/// Namespaces that cannot be deleted.
 pub const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 pub(crate) fn admit(

@@ -14,7 +14,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The name of the plug-in.
 pub(crate) const NAME: &str = "NodeRestriction";
 const LEASE_NAMESPACE: &str = "kube-node-lease";
-/// Labels of the domains kubernetes.io and k8s.io that kubelets set.
+/// Labels of the domains kubernetes.io and k8s.io that kubelets may set.
 const KUBELET_LABELS: [&str; 12] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",
@@ -31,7 +31,7 @@ const KUBELET_LABELS: [&str; 12] = [
 ];
 const KUBELET_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// Before an object is stored: creations and updates.
+/// Checks creations and updates, before an object is stored.
 pub(crate) fn admit(
     req: &Request<'_>,
     obj: &mut Object,
@@ -40,7 +40,7 @@ pub(crate) fn admit(
     check(req, obj)
 }
 
-/// Deletions, which change no object, and evictions.
+/// Checks deletions and evictions.
 pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {
     match req.operation == Operation::Delete || req.subresource == "eviction" {
         true => check(req, obj),
@@ -48,54 +48,54 @@ pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> R
     }
 }
 
-/// Reviews, which are no objects: any node may send one that says which node it is.
-pub(crate) fn refuses_sender(user: &User) -> Option<String> {
+/// Checks reviews, which are not objects: a node may send one if its name is known.
+pub(crate) fn node_rejection(user: &User) -> Option<String> {
     let is_nameless = node::node_name(user).is_some_and(str::is_empty);
     is_nameless.then(|| format!("could not determine node from user {}", quote(&user.name)))
 }
 
 fn check(req: &Request<'_>, obj: &Object) -> Result<(), Failure> {
     let Some(node) = node::node_name(req.user) else { return Ok(()) };
-    let asked = Asked { req, obj, node };
-    if let Some(why) = refuses_sender(req.user) {
-        return asked.refuse(&why);
+    let write = NodeWrite { req, obj, node };
+    if let Some(why) = node_rejection(req.user) {
+        return write.refuse(&why);
     }
     match (req.gvr.group.as_str(), req.gvr.resource.as_str(), req.subresource) {
-        ("", "pods", "") => asked.pod(),
-        ("", "pods", "status") => asked.pod_status(),
-        ("", "pods", "eviction") => asked.eviction(),
-        ("", "pods", other) => asked.refuse(&format!(
+        ("", "pods", "") => write.pod(),
+        ("", "pods", "status") => write.pod_status(),
+        ("", "pods", "eviction") => write.eviction(),
+        ("", "pods", other) => write.refuse(&format!(
             "unexpected pod subresource {}, only 'status' and 'eviction' are allowed",
             quote(other)
         )),
-        ("", "nodes", _) => asked.node(),
-        ("", "persistentvolumeclaims", "status") => asked.claim_status(),
-        ("", "persistentvolumeclaims", _) => asked.refuse("may only update PVC status"),
-        ("", "serviceaccounts", "token") => asked.token(),
-        ("coordination.k8s.io", "leases", _) => asked.lease(),
+        ("", "nodes", _) => write.node(),
+        ("", "persistentvolumeclaims", "status") => write.claim_status(),
+        ("", "persistentvolumeclaims", _) => write.refuse("may only update PVC status"),
+        ("", "serviceaccounts", "token") => write.token(),
+        ("coordination.k8s.io", "leases", _) => write.lease(),
         ("storage.k8s.io", "csinodes", _) => {
-            asked.own_name("can only access CSINode with the same name as the requesting node")
+            write.own_name("can only access CSINode with the same name as the requesting node")
         }
-        ("resource.k8s.io", "resourceslices", _) => asked.slice(),
-        ("certificates.k8s.io", "certificatesigningrequests", "") => asked.signing_request(),
+        ("resource.k8s.io", "resourceslices", _) => write.slice(),
+        ("certificates.k8s.io", "certificatesigningrequests", "") => write.signing_request(),
         _ => Ok(()),
     }
 }
 
 /// A write by a node.
-struct Asked<'a> {
+struct NodeWrite<'a> {
     req: &'a Request<'a>,
     obj: &'a Object,
     node: &'a str,
 }
 
-impl Asked<'_> {
+impl NodeWrite<'_> {
     fn refuse(&self, why: &str) -> Result<(), Failure> {
         Err(self.req.forbidden(self.obj, why))
     }
 
-    /// Refuses unless `holds`, in words that begin with `node "NAME"`.
-    fn need(&self, holds: bool, why: &str) -> Result<(), Failure> {
+    /// Rejects the request unless `holds`, with a message that begins with `node "NAME"`.
+    fn require(&self, holds: bool, why: &str) -> Result<(), Failure> {
         match holds {
             true => Ok(()),
             false => self.refuse(&format!("node {} {why}", quote(self.node))),
@@ -116,7 +116,7 @@ impl Asked<'_> {
             Operation::Create => self.new_pod(),
             Operation::Delete => {
                 let why = "can only delete pods with spec.nodeName set to itself";
-                self.need(self.is_on_node(self.obj), why)
+                self.require(self.is_on_node(self.obj), why)
             }
             Operation::Connect => Ok(()),
             Operation::Update => self.refuse(&format!(
@@ -126,7 +126,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Mirror pods are the only ones that nodes make, and refer to nothing.
+    /// A node may create mirror pods only, which must not refer to other objects.
     fn new_pod(&self) -> Result<(), Failure> {
         let (pod, node) = (self.obj, quote(self.node));
         if pod.annotation(MIRROR).is_none() {
@@ -136,46 +136,46 @@ impl Asked<'_> {
             ));
         }
         let why = "can only create pods with spec.nodeName set to itself";
-        self.need(self.is_on_node(pod), why)?;
+        self.require(self.is_on_node(pod), why)?;
         self.owner(pod)?;
         let account = pod.str_at(&["spec", "serviceAccountName"]);
         let without = |what: &str| format!("can not create pods that reference {what}");
-        self.need(account.is_empty(), &without("a service account"))?;
+        self.require(account.is_empty(), &without("a service account"))?;
         let references = node::references(pod);
         let refers_to = |kind: Vertex| references.iter().any(|(of, ..)| *of == kind);
-        self.need(!refers_to(Vertex::Secret), &without("secrets"))?;
-        self.need(!refers_to(Vertex::ConfigMap), &without("configmaps"))?;
+        self.require(!refers_to(Vertex::Secret), &without("secrets"))?;
+        self.require(!refers_to(Vertex::ConfigMap), &without("configmaps"))?;
         let volumes = pod.array_at(&["spec", "volumes"]);
         let bundles = volumes.iter().flat_map(|volume| volume.array_at(&["projected", "sources"]));
         let is_set = |of: &Value, name: &str| of.get(name).is_some_and(|value| !value.is_null());
         let has_bundle = bundles.into_iter().any(|source| is_set(source, "clusterTrustBundle"));
-        self.need(!has_bundle, &without("clustertrustbundles"))?;
+        self.require(!has_bundle, &without("clustertrustbundles"))?;
         let has_claim = volumes.iter().any(|volume| is_set(volume, "persistentVolumeClaim"));
-        self.need(!has_claim, &without("persistentvolumeclaims"))?;
+        self.require(!has_claim, &without("persistentvolumeclaims"))?;
         let claims = pod.array_at(&["spec", "resourceClaims"]);
-        self.need(claims.is_empty(), &without("resourceclaims"))
+        self.require(claims.is_empty(), &without("resourceclaims"))
     }
 
-    /// A mirror pod belongs to the node alone.
+    /// A mirror pod may have its node as the only owner.
     fn owner(&self, pod: &Object) -> Result<(), Failure> {
         let set_to_itself = "can only create pods with an owner reference set to itself";
         let owner = match pod.array_at(&["metadata", "ownerReferences"]) {
-            [] => return self.need(false, set_to_itself),
+            [] => return self.require(false, set_to_itself),
             [owner] => owner,
             _ => {
                 let why = "can only create pods with a single owner reference set to itself";
-                return self.need(false, why);
+                return self.require(false, why);
             }
         };
         let text = |name: &str| owner.str_at(&[name]).unwrap_or_default();
         let is_itself =
             (text("apiVersion"), text("kind"), text("name")) == ("v1", "Node", self.node);
-        self.need(is_itself, set_to_itself)?;
+        self.require(is_itself, set_to_itself)?;
         let flag = |name: &str| owner.get(name).and_then(Value::as_bool) == Some(true);
         let why = "can only create pods with a controller owner reference set to itself";
-        self.need(flag("controller"), why)?;
+        self.require(flag("controller"), why)?;
         let why = "must not set blockOwnerDeletion on an owner reference";
-        self.need(!flag("blockOwnerDeletion"), why)?;
+        self.require(!flag("blockOwnerDeletion"), why)?;
         let stored = self.stored("nodes", "", self.node)?;
         let (known, given) = (stored.uid(), text("uid"));
         if known != given {
@@ -188,22 +188,22 @@ impl Asked<'_> {
     fn pod_status(&self) -> Result<(), Failure> {
         let Some(old) = self.req.old else { return self.refuse("unexpected operation") };
         let why = "can only update pod status for pods with spec.nodeName set to itself";
-        self.need(self.is_on_node(old), why)?;
+        self.require(self.is_on_node(old), why)?;
         let labels = |pod: &Object| {
             let labels = pod.meta_map("labels").map(|(k, v)| (k.to_owned(), v.to_owned()));
             labels.collect::<BTreeSet<_>>()
         };
         let why = "cannot update labels through pod status";
-        self.need(labels(old) == labels(self.obj), why)?;
+        self.require(labels(old) == labels(self.obj), why)?;
         let same = |field: &str| {
             let of = |pod: &Object| {
                 pod.at(&["status", field]).cloned().filter(|value| !value.is_empty())
             };
             of(old) == of(self.obj)
         };
-        self.need(same("resourceClaimStatuses"), "cannot update resource claim statuses")?;
+        self.require(same("resourceClaimStatuses"), "cannot update resource claim statuses")?;
         let why = "cannot update extended resource claim status";
-        self.need(same("extendedResourceClaimStatus"), why)
+        self.require(same("extendedResourceClaimStatus"), why)
     }
 
     fn eviction(&self) -> Result<(), Failure> {
@@ -220,7 +220,7 @@ impl Asked<'_> {
 
     fn node(&self) -> Result<(), Failure> {
         let name = if self.req.name.is_empty() { self.obj.name() } else { self.req.name };
-        self.need(name == self.node, &format!("is not allowed to modify node {}", quote(name)))?;
+        self.require(name == self.node, &format!("is not allowed to modify node {}", quote(name)))?;
         if self.req.operation == Operation::Delete {
             return Ok(());
         }
@@ -229,24 +229,24 @@ impl Asked<'_> {
         };
         let Some(old) = self.req.old else {
             let why = "is not allowed to create nodes with a non-nil configSource";
-            self.need(source(self.obj).is_none(), why)?;
+            self.require(source(self.obj).is_none(), why)?;
             let forbidden = forbidden_labels(&changed_labels(self.obj, None));
             let why = format!("is not allowed to set the following labels: {forbidden}");
-            return self.need(forbidden.is_empty(), &why);
+            return self.require(forbidden.is_empty(), &why);
         };
         let is_kept = source(self.obj).is_none() || source(self.obj) == source(old);
         let why = "is not allowed to update configSource to a new non-nil configSource";
-        self.need(is_kept, why)?;
+        self.require(is_kept, why)?;
         let taints = |node: &Object| node.array_at(&["spec", "taints"]).to_vec();
         let why = "is not allowed to modify taints";
-        self.need(taints(old) == taints(self.obj), why)?;
+        self.require(taints(old) == taints(self.obj), why)?;
         let forbidden = forbidden_labels(&changed_labels(self.obj, Some(old)));
         if !forbidden.is_empty() {
             return self.refuse(&format!("is not allowed to modify labels: {forbidden}"));
         }
         let owners = |node: &Object| node.array_at(&["metadata", "ownerReferences"]).to_vec();
         let why = "is not allowed to modify ownerReferences";
-        self.need(owners(old) == owners(self.obj), why)
+        self.require(owners(old) == owners(self.obj), why)
     }
 
     fn claim_status(&self) -> Result<(), Failure> {
@@ -270,10 +270,10 @@ impl Asked<'_> {
         };
         let why = "is not allowed to update fields other than status.quantity and \
                    status.conditions";
-        self.need(bare(old) == bare(self.obj), why)
+        self.require(bare(old) == bare(self.obj), why)
     }
 
-    /// Tokens only of pods on the node, and for audiences that the pods ask for.
+    /// A node may request tokens of pods on the node only, for audiences in their volumes.
     fn token(&self) -> Result<(), Failure> {
         let text = |name: &str| self.obj.str_at(&["spec", "boundObjectRef", name]);
         let name = text("name");
@@ -300,7 +300,7 @@ impl Asked<'_> {
             [one] => one.as_str().unwrap_or_default(),
             _ => return self.refuse("node may only request 0 or 1 audiences"),
         };
-        if self.asks_for(&pod, audience)? {
+        if self.requires_audience(&pod, audience)? {
             return Ok(());
         }
         let (audience, user) = (quote(audience), &self.req.user.name);
@@ -310,8 +310,8 @@ impl Asked<'_> {
         ))
     }
 
-    /// Whether a volume of the pod needs tokens for an audience.
-    fn asks_for(&self, pod: &Object, audience: &str) -> Result<bool, Failure> {
+    /// Returns whether a volume of the pod requires tokens for an audience.
+    fn requires_audience(&self, pod: &Object, audience: &str) -> Result<bool, Failure> {
         for volume in pod.array_at(&["spec", "volumes"]) {
             let tokens = volume.array_at(&["projected", "sources"]).iter();
             let tokens = tokens.filter_map(|source| source.get("serviceAccountToken"));
@@ -397,7 +397,7 @@ impl Asked<'_> {
     }
 }
 
-/// The common name that a certificate signing request (base64 of PEM) asks for.
+/// Returns the common name in a certificate signing request (base64 of PEM).
 fn common_name(request: &str) -> Option<String> {
     use base64::Engine;
     let pem = base64::engine::general_purpose::STANDARD.decode(request).ok()?;
@@ -407,7 +407,7 @@ fn common_name(request: &str) -> Option<String> {
     subject.iter_common_name().last()?.as_str().ok().map(str::to_owned)
 }
 
-/// The keys of labels that an update changes, adds or removes, or that a new object has.
+/// Returns the keys of labels that an update changes, adds or removes, or that a new object has.
 fn changed_labels<'a>(new: &'a Object, old: Option<&'a Object>) -> BTreeSet<&'a str> {
     let old_label = |key: &str| old.and_then(|old| old.label(key));
     let changed = new.meta_map("labels").filter(|(key, value)| old_label(key) != Some(*value));
@@ -416,7 +416,7 @@ fn changed_labels<'a>(new: &'a Object, old: Option<&'a Object>) -> BTreeSet<&'a 
     changed.chain(removed).map(|(key, _)| key).collect()
 }
 
-/// Labels that a kubelet may not set, sorted: it could steer workloads to itself by them.
+/// Returns labels that a kubelet may not set, sorted: they could attract workloads.
 fn forbidden_labels(labels: &BTreeSet<&str>) -> String {
     let is_in = |domain: &str, of: &str| {
         domain == of || domain.strip_suffix(of).is_some_and(|head| head.ends_with('.'))

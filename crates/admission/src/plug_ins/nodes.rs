@@ -1,5 +1,5 @@
-//! TaintNodesByCondition: a new node is not ready until its conditions say so. PodTopologyLabels: a pod
-//! carries the zone and region of its node.
+//! TaintNodesByCondition: adds the not-ready taint to new nodes. PodTopologyLabels: copies zone and
+//! region of a node to its pods.
 
 use crate::attributes::Notes;
 use crate::request::{Operation, Request};
@@ -31,7 +31,7 @@ pub(crate) fn taint_new(
     Ok(())
 }
 
-/// Acts on pods that are made with a node, and on bindings, whose labels go to the pod.
+/// Handles pods that are created with a node, and bindings, whose labels are copied to the pod.
 pub(crate) fn copy_topology(
     req: &Request<'_>,
     obj: &mut Object,

@@ -1,5 +1,5 @@
-//! OwnerReferencesPermissionEnforcement: who sets an owner must be allowed to delete the object, and who
-//! holds an owner back from going, to set its finalizers.
+//! OwnerReferencesPermissionEnforcement: setting an owner requires the permission to delete the
+//! object; setting `blockOwnerDeletion` requires the permission to update the owner's finalizers.
 
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::request::Operation;
@@ -36,7 +36,7 @@ impl DynamicPlugIn for OwnerReferencesPermissionEnforcement {
 async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
     let attributes = call.attributes;
     let resource = attributes.resource;
-    // Kubelets may write the status of pods of which they may not delete.
+    // Kubelets may update the status of pods that they may not delete.
     let is_pod_status = resource.group.is_empty()
         && resource.resource == "pods"
         && attributes.subresource == "status";
@@ -67,7 +67,7 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
         old.iter().filter(|owner| blocks(owner)).map(|owner| text(owner, "uid")).collect();
     let holding: Vec<&Value> =
         new.iter().filter(|owner| blocks(owner) && !held.contains(text(owner, "uid"))).collect();
-    // Who may set finalizers of everything may name owners of kinds that are not served.
+    // A user who may update all finalizers may refer to owners of unknown kinds.
     if holding.is_empty() || refusal(call, &finalizers_of_everything()).await.is_none() {
         return Ok(());
     }
@@ -90,7 +90,7 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why a user may not do something; `None` when he may.
+/// Returns why a user lacks a permission; `None` if it is granted.
 async fn refusal(call: &Call<'_>, asked: &keelson_auth::Attributes) -> Option<String> {
     let decision = call.api.authorizer().decide(call.attributes.user, asked).await;
     if decision.is_allowed() {
@@ -110,7 +110,7 @@ fn finalizers_of_everything() -> keelson_auth::Attributes {
     }
 }
 
-/// What the right to hold an owner back is asked of.
+/// Returns the attributes of the permission to block the deletion of an owner.
 fn finalizers_of(call: &Call<'_>, owner: &Value) -> Option<keelson_auth::Attributes> {
     let version = GroupVersion::parse(text(owner, "apiVersion"))?;
     let (gvr, namespaced): (GroupVersionResource, bool) =

@@ -1,13 +1,13 @@
-//! Reading pods: containers, amounts of resources, and what a pod asks for as a whole.
+//! Pod helpers: containers, resource amounts, and the requests of a whole pod.
 
 use keelson_meta::quantity::Format;
 use keelson_meta::{Map, Object, Quantity, Value};
 use std::collections::BTreeMap;
 
-/// Amounts of resources by their names.
+/// Resource amounts by name.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// An amount; what is absent or no quantity is zero.
+/// Parses a quantity; absent and invalid values are zero.
 pub(crate) fn quantity(value: Option<&Value>) -> Quantity {
     match value {
         Some(Value::Int(number)) => Quantity::new(*number, Format::DecimalSi),
@@ -16,14 +16,14 @@ pub(crate) fn quantity(value: Option<&Value>) -> Quantity {
     }
 }
 
-/// The amounts of a map of quantities.
+/// Parses a map of quantities.
 pub fn amounts(map: Option<&Value>) -> Amounts {
     let map = map.and_then(Value::as_object);
     let pairs = map.into_iter().flat_map(Map::iter);
     pairs.map(|(name, value)| (name.to_string(), quantity(Some(value)))).collect()
 }
 
-/// Which side of `resources` is meant.
+/// The member of `resources`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// `requests`.
@@ -33,7 +33,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// The member of `resources`.
+    /// Returns the field name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Side::Requests => "requests",
@@ -42,17 +42,17 @@ impl Side {
     }
 }
 
-/// Requests or limits of a container.
+/// Returns the requests or limits of a container.
 pub(crate) fn of_container(container: &Value, side: Side) -> Amounts {
     amounts(container.at(&["resources", side.name()]))
 }
 
-/// Whether an init container runs as long as the pod.
+/// Returns whether an init container is a sidecar.
 pub(crate) fn is_sidecar(container: &Value) -> bool {
     container.str_at(&["restartPolicy"]) == Some("Always")
 }
 
-/// Adds to what is there.
+/// Adds amounts.
 pub(crate) fn add(to: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         let sum = to.get(name).map_or_else(|| amount.clone(), |known| known.add(amount));
@@ -60,7 +60,7 @@ pub(crate) fn add(to: &mut Amounts, more: &Amounts) {
     }
 }
 
-/// Takes over what is greater than what is there.
+/// Raises each amount to the maximum of both.
 pub(crate) fn raise(to: &mut Amounts, other: &Amounts) {
     for (name, amount) in other {
         if to.get(name).is_none_or(|known| amount > known) {
@@ -69,9 +69,9 @@ pub(crate) fn raise(to: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// What a pod asks for or is limited to as a whole, without overhead: what runs together is added up,
-/// what runs one after the other counts by its maximum; what the pod itself says of processor, memory
-/// and huge pages comes before that.
+/// Returns the requests or limits of a whole pod without overhead: the sum of containers that run
+/// together, and the maximum of those that run one after another. Pod-level resources take
+/// precedence.
 pub(crate) fn of_pod(pod: &Object, side: Side) -> Amounts {
     let mut all = Amounts::new();
     for container in pod.array_at(&["spec", "containers"]) {

@@ -1,4 +1,4 @@
-//! PodGroupProtection and PodGroupWorkloadExists, and what Priority does for PodGroups.
+//! PodGroupProtection and PodGroupWorkloadExists, and Priority for PodGroups.
 
 use crate::attributes::Notes;
 use crate::plug_ins::priority_classes::default_class;
@@ -10,7 +10,7 @@ const GROUP: &str = "scheduling.k8s.io";
 const POD_GROUPS: &str = "podgroups";
 const FINALIZER: &str = "scheduling.k8s.io/podgroup-protection";
 
-/// Holds a new PodGroup until no pod needs it.
+/// Adds the finalizer that protects a PodGroup while pods use it.
 pub(crate) fn protect(
     req: &Request<'_>,
     group: &mut Object,
@@ -22,7 +22,7 @@ pub(crate) fn protect(
     Ok(())
 }
 
-/// A PodGroup that is made of a template of a Workload needs both to be there.
+/// Requires the Workload and the template of a PodGroup to exist.
 pub(crate) fn check_workload(
     req: &Request<'_>,
     group: &Object,
@@ -50,7 +50,7 @@ pub(crate) fn check_workload(
     Err(req.forbidden(group, &why))
 }
 
-/// Sets the priority of a new PodGroup by its class.
+/// Sets the priority of a new PodGroup from its class.
 pub(crate) fn set_priority(req: &Request<'_>, group: &mut Object) -> Result<(), Failure> {
     if !req.creates(GROUP, POD_GROUPS) || !req.features.is_on(Feature::WorkloadAwarePreemption) {
         return Ok(());

@@ -1,12 +1,12 @@
-//! PodNodeSelector: an annotation of a namespace gives its pods a node selector; the configuration says
-//! what they may select.
+//! PodNodeSelector: adds the node selector in a namespace's annotation to its pods; the
+//! configuration limits their selectors.
 
 use crate::attributes::Notes;
 use crate::request::Request;
 use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value, names};
 
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
-/// The entry of the configuration that is no namespace.
+/// The configuration key for all namespaces.
 const CLUSTER_DEFAULT: &str = "clusterDefaultNodeSelector";
 
 type Labels = Vec<(String, String)>;
@@ -53,7 +53,7 @@ pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> R
     Err(req.forbidden(pod, why))
 }
 
-/// The selector from the namespace's annotation, else from the configuration.
+/// Returns the selector in the namespace's annotation, else in the configuration.
 fn namespace_selector(req: &Request<'_>) -> Result<Labels, Failure> {
     let namespace = req.stored.get("", "namespaces", "", req.namespace)?;
     match namespace.as_ref().and_then(|namespace| namespace.annotation(ANNOTATION)) {
@@ -62,7 +62,7 @@ fn namespace_selector(req: &Request<'_>) -> Result<Labels, Failure> {
     }
 }
 
-/// Labels written as `key=value,key=value` (apimachinery `labels.ConvertSelectorToLabelsMap`).
+/// Parses `key=value,key=value` (apimachinery `labels.ConvertSelectorToLabelsMap`).
 fn labels_of(text: &str) -> Result<Labels, Failure> {
     let fail = |why: String| Status::new(Reason::Unknown, why);
     let mut labels = vec![];

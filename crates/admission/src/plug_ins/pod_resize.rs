@@ -1,4 +1,4 @@
-//! PodResizeValidator: a pod is resized only to what its node can give, and only on Linux.
+//! PodResizeValidator: limits a resize to the node's allocatable resources, and to Linux.
 
 use crate::attributes::Notes;
 use crate::plug_ins::pod::{Side, add, amounts, of_pod};
@@ -33,7 +33,7 @@ pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> R
     }
 }
 
-/// Resources that the pod requests beyond its node's allocatable.
+/// Returns the resources that exceed the node's allocatable.
 fn shortage(pod: &Object, node: &Object) -> Option<String> {
     let mut requests = of_pod(pod, Side::Requests);
     add(&mut requests, &amounts(pod.at(&["spec", "overhead"])));

@@ -1,4 +1,4 @@
-//! PodSecurity: labels of a namespace say which pods it takes, and of which it warns.
+//! PodSecurity: enforces, audits and warns of the levels in a namespace's labels.
 
 mod checks;
 
@@ -10,7 +10,7 @@ use checks::{Template, Violation, violations};
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Str, Value};
 use std::collections::{BTreeMap, HashSet};
 
-/// Pods that a changed label is held against.
+/// Maximum pods that are checked when a label changes.
 const PODS_CHECKED_MAX: usize = 3_000;
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 /// Keys of audit annotations.
@@ -18,18 +18,18 @@ const ENFORCE_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
 const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
 const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
 const ERROR: &str = "pod-security.kubernetes.io/error";
-/// The labels that say what is enforced, noted and warned of, and as which version means it.
+/// The labels for enforce, audit and warn, with those of their versions.
 const LABELS: [(&str, &str); 3] = [
     (ENFORCE, "pod-security.kubernetes.io/enforce-version"),
     ("pod-security.kubernetes.io/audit", "pod-security.kubernetes.io/audit-version"),
     ("pod-security.kubernetes.io/warn", "pod-security.kubernetes.io/warn-version"),
 ];
-/// Subresources of pods that cannot make a pod any less safe.
+/// Subresources of pods that cannot weaken security.
 const HARMLESS: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// Reads the labels of a namespace, with what is wrong with them: a level that nobody knows enforces
-/// the strictest, and warns of nothing.
+/// Parses the labels of a namespace and returns the errors: an unknown level enforces the strictest
+/// one and warns of nothing.
 fn policy<'l>(own: &Defaults, label: impl Fn(&str) -> Option<&'l str>) -> (Defaults, ErrorList) {
     let mut errors = ErrorList::new();
     let metadata = Path::new("metadata");
@@ -90,7 +90,7 @@ fn policy_of(req: &Request<'_>) -> (Defaults, ErrorList) {
     })
 }
 
-/// The pod that a workload would make.
+/// Returns the pod template of a workload.
 fn template_of<'o>(group: &str, resource: &str, obj: &'o Object) -> Option<Template<'o>> {
     let template = match (group, resource) {
         ("", "podtemplates") => obj.get("template"),
@@ -126,7 +126,7 @@ fn validate_pod(req: &Request<'_>, pod: &Object, notes: &mut Notes) -> Result<()
     evaluate(req, pod, &template, &(policy, faults), true, notes)
 }
 
-/// The template of a workload is only audited and warned of: its pods are refused one by one.
+/// Workloads are only audited and warned of; their pods are rejected one by one.
 fn validate_workload(
     req: &Request<'_>,
     obj: &Object,
@@ -144,8 +144,8 @@ fn validate_workload(
     evaluate(req, obj, template, &(policy, faults), false, notes)
 }
 
-/// Holds a pod against the levels of its namespace: violations of `enforce` refuse it, those of `audit` become
-/// an audit annotation, those of `warn` a warning unless the pod is refused.
+/// Checks a pod against the levels of its namespace: violations of `enforce` reject it, those of
+/// `audit` become an audit annotation, those of `warn` a warning unless the pod is rejected.
 fn evaluate(
     req: &Request<'_>,
     obj: &Object,
@@ -187,7 +187,7 @@ fn annotate_exemption(exempt: Exempt, notes: &mut Notes) {
     annotate(notes, EXEMPT, Str::new_static(exempt.name()));
 }
 
-/// `PodSecurity "LEVEL:VERSION": ` and the violations; `None` when there are none.
+/// Returns `PodSecurity "LEVEL:VERSION": ` and the violations; `None` when there are none.
 fn violated(standard: Standard, template: &Template<'_>) -> Option<String> {
     let found = violations(standard, template);
     (!found.is_empty()).then(|| format!("PodSecurity \"{standard}\": {}", detail(&found)))
@@ -199,8 +199,8 @@ fn detail(found: &[Violation]) -> String {
     shown.join(", ")
 }
 
-/// Whether an update of a pod could make it less safe: other images, more containers, other seccomp
-/// annotations.
+/// Returns whether an update of a pod may weaken its security: other images, more containers, other
+/// seccomp annotations.
 fn changes_much(pod: &Object, old: &Object) -> bool {
     const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
     let differs = |key: &str| pod.annotation(key) != old.annotation(key);
@@ -224,7 +224,7 @@ fn changes_much(pod: &Object, old: &Object) -> bool {
     })
 }
 
-/// Labels must say something that is known; a stricter level warns of the pods that do not keep it.
+/// Validates the labels; a stricter level warns of existing pods that violate it.
 fn validate_namespace(
     req: &Request<'_>,
     namespace: &Object,
@@ -288,8 +288,7 @@ fn validate_namespace(
     Ok(())
 }
 
-/// The pods of a namespace without those of exempt runtime classes; behind all others those whose controller
-/// has one before them.
+/// Returns the pods without exempt runtime classes; one pod of each controller comes first.
 fn in_order_of_check(pods: Vec<Object>, exempt: &Exemptions) -> Vec<Object> {
     let mut controllers = HashSet::new();
     let looked_at = pods.into_iter().filter(|pod| !exempt.exempts_class(pod.get("spec")));
@@ -302,7 +301,7 @@ fn in_order_of_check(pods: Vec<Object>, exempt: &Exemptions) -> Vec<Object> {
     first
 }
 
-/// A warning line: the first pod, the number of others, and their reason.
+/// Returns a warning: the first pod, the number of others, and their reason.
 fn line(why: &str, pods: &[&str]) -> String {
     let first = pods.iter().min().copied().unwrap_or_default();
     match pods.len() {
@@ -312,7 +311,8 @@ fn line(why: &str, pods: &[&str]) -> String {
     }
 }
 
-/// The warning about level labels on an exempt namespace; `None` when they forbid nothing.
+/// Returns the warning about level labels on an exempt namespace; `None` when the levels forbid
+/// nothing.
 fn exempt_warning(namespace: &Object, levels: &Defaults, own: &Defaults) -> Option<String> {
     let all = [("enforce", levels.enforce), ("audit", levels.audit), ("warn", levels.warn)];
     if levels == own || levels.is_privileged() {

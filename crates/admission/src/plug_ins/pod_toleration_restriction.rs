@@ -1,5 +1,4 @@
-//! PodTolerationRestriction: annotations of a namespace give its pods tolerations, and say which they may
-//! have.
+//! PodTolerationRestriction: default and allowed tolerations of pods in a namespace's annotations.
 
 use crate::attributes::Notes;
 use crate::plug_ins::tolerations::{includes, merge};
@@ -56,7 +55,7 @@ fn writes_pod(req: &Request<'_>) -> bool {
     req.is("", "pods") && matches!(req.operation, Operation::Create | Operation::Update)
 }
 
-/// The tolerations of an annotation of the namespace; `None` when it has none.
+/// Returns the tolerations in an annotation of the namespace; `None` without the annotation.
 fn annotation(req: &Request<'_>, name: &str) -> Result<Option<Vec<Value>>, Failure> {
     let namespace = req.stored.get("", "namespaces", "", req.namespace)?;
     let Some(text) = namespace.as_ref().and_then(|namespace| namespace.annotation(name)) else {

@@ -1,4 +1,4 @@
-//! Priority: a pod gets the number of its priority class; only one class is the default.
+//! Priority: sets the priority of a pod from its class; there is only one default class.
 
 use crate::attributes::Notes;
 use crate::plug_ins::pod_groups;
@@ -24,7 +24,7 @@ pub(crate) fn admit(
     }
 }
 
-/// An update that leaves out what was set at creation means no change.
+/// Keeps fields that were set on creation when an update omits them.
 fn keep(req: &Request<'_>, pod: &mut Object) {
     for name in ["priority", "preemptionPolicy"] {
         let before = req.old.and_then(|old| old.at(&["spec", name])).filter(|v| !v.is_null());

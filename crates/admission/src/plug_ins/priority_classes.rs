@@ -1,4 +1,4 @@
-//! PriorityClasses, as Priority reads them for pods and PodGroups.
+//! PriorityClasses of pods and PodGroups.
 
 use crate::request::Request;
 use keelson_meta::{Failure, Object};
@@ -6,7 +6,7 @@ use keelson_meta::{Failure, Object};
 pub(crate) const GROUP: &str = "scheduling.k8s.io";
 pub(crate) const RESOURCE: &str = "priorityclasses";
 
-/// The class of pods that name none: of several by accident the one with the lowest number.
+/// Returns the default class; if there are several, the one with the lowest value.
 pub(crate) fn default_class(req: &Request<'_>) -> Result<Option<Object>, Failure> {
     let mut classes = req.stored.list_with(GROUP, RESOURCE, "", &["globalDefault"])?;
     classes.retain(|class| class.at(&["globalDefault"]).and_then(|v| v.as_bool()) == Some(true));

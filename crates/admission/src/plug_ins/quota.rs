@@ -1,5 +1,5 @@
-//! ResourceQuota: what objects use up of the quotas of their namespace. The one plug-in that leads to
-//! a write: this says what is to be charged, the caller stores it.
+//! ResourceQuota: computes usage and checks it against the quotas of a namespace. The caller stores
+//! the new usage.
 
 use crate::config::limited_resources::{LimitedResource, Scope};
 use crate::plug_ins::pod::{Amounts, Side, add, amounts, of_container, of_pod, quantity};
@@ -13,12 +13,12 @@ mod devices;
 /// The plug-in's name.
 pub const NAME: &str = "ResourceQuota";
 
-/// Resources that containers must request when a quota limits them.
+/// Resources that containers must specify when a quota limits them.
 const EXPLICIT: [&str; 6] =
     ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 const CLASS_MARK: &str = ".storageclass.storage.k8s.io/";
 
-/// Whether a request may use up quota.
+/// Returns whether a request may use quota.
 pub fn concerns(req: &Request<'_>) -> bool {
     let gvr = (req.gvr.group.as_str(), req.gvr.resource.as_str());
     if req.namespace.is_empty() || matches!(gvr, ("" | "events.k8s.io", "events")) {
@@ -34,13 +34,13 @@ pub fn concerns(req: &Request<'_>) -> bool {
     }
 }
 
-/// Whether a request may be refused although there is no quota.
+/// Returns whether a request may be rejected even without a quota.
 pub fn is_limited(req: &Request<'_>) -> bool {
     limits(req).next().is_some()
 }
 
-/// Refuses an object that says too little for a quota, or that takes of what must be under some quota
-/// and is under none. `quotas` are those of its namespace.
+/// Rejects an object that lacks requests or limits that a quota requires, or that uses a limited
+/// resource without a quota. `quotas` are those of its namespace.
 pub fn check(req: &Request<'_>, obj: &Object, quotas: &[Object]) -> Result<(), Failure> {
     let (group, resource) = (req.gvr.group.as_str(), req.gvr.resource.as_str());
     let all_hard: Vec<Amounts> =
@@ -68,7 +68,7 @@ pub fn check(req: &Request<'_>, obj: &Object, quotas: &[Object]) -> Result<(), F
     check_limited(req, obj, quotas, &covered)
 }
 
-/// Refuses what the configuration limits and no quota covers.
+/// Rejects limited resources that no quota covers.
 fn check_limited(
     req: &Request<'_>,
     obj: &Object,
@@ -103,18 +103,18 @@ fn check_limited(
     }
     let scopes = uncovered.join(" ");
     let message = format!("insufficient quota to match these scopes: [{scopes}]");
-    // Upstream lets the bare error through, which makes it a 500 without a reason.
+    // Upstream returns the plain error, which becomes a 500 without a reason.
     Err(Status::new(Reason::Unknown, message))
 }
 
-/// The limited resources that a request falls under.
+/// Returns the limited resources that apply to a request.
 fn limits<'a>(req: &Request<'a>) -> impl Iterator<Item = &'a LimitedResource> + use<'a> {
     let gvr = req.gvr;
     let all = req.config.limited_resources.iter();
     all.filter(|limit| limit.resource == gvr.resource.as_str() && limit.group == gvr.group.as_str())
 }
 
-/// `status.used` of a quota after this request; `None` when it does not change.
+/// Returns `status.used` of a quota after this request; `None` when it does not change.
 pub fn charged(
     req: &Request<'_>,
     obj: &Object,
@@ -159,7 +159,7 @@ fn quantity_of(of: &Amounts, what: &str) -> Quantity {
     of.get(what).cloned().unwrap_or_default()
 }
 
-/// Takes what there is of `less` off the amounts of the same names.
+/// Subtracts the amounts of the same names.
 fn subtract(from: &mut Amounts, less: &Amounts) {
     for (what, amount) in from {
         if let Some(less) = less.get(what) {
@@ -168,7 +168,7 @@ fn subtract(from: &mut Amounts, less: &Amounts) {
     }
 }
 
-/// The usage of an object, by the names that quotas have for it.
+/// Returns the usage of an object by quota resource names.
 pub fn usage(
     group: &str,
     resource: &str,
@@ -197,7 +197,7 @@ pub fn usage(
     Ok(all)
 }
 
-/// `count/deployments.apps`.
+/// Returns `count/deployments.apps`.
 fn count_name(group: &str, resource: &str) -> String {
     let dot = if group.is_empty() { "" } else { "." };
     format!("count/{resource}{dot}{group}")
@@ -207,7 +207,7 @@ fn has_ended(pod: &Object) -> bool {
     matches!(pod.str_at(&["status", "phase"]), "Failed" | "Succeeded")
 }
 
-/// The usage of a pod that has not ended.
+/// Returns the usage of a pod that has not terminated.
 fn of_running(pod: &Object) -> Amounts {
     let (mut requests, mut limits) = (of_pod(pod, Side::Requests), of_pod(pod, Side::Limits));
     let overhead = amounts(pod.at(&["spec", "overhead"]));
@@ -220,7 +220,7 @@ fn of_running(pod: &Object) -> Amounts {
     named(&requests, &limits)
 }
 
-/// The names that quotas have for what is asked for and limited.
+/// Returns requests and limits by quota resource names.
 fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
     let mut all = Amounts::from([("pods".to_owned(), Quantity::new(1, Format::DecimalSi))]);
     for (what, amount) in requests {
@@ -240,7 +240,7 @@ fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
     all
 }
 
-/// Whether a resource is one that nodes advertise beside those of Kubernetes.
+/// Returns whether a resource is an extended one.
 fn is_extended(what: &str) -> bool {
     let native = what.contains("kubernetes.io/") && !what.starts_with(devices::IMPLICIT);
     what.contains('/') && !native && !what.starts_with("requests.")
@@ -283,7 +283,7 @@ fn of_claim(claim: &Object) -> Amounts {
     all
 }
 
-/// The names of a quota that objects of a resource count for.
+/// Returns the resource names in a quota that apply to objects of a resource.
 fn tracked<'h>(group: &str, resource: &str, hard: &'h Amounts) -> BTreeSet<&'h str> {
     let count = count_name(group, resource);
     let is = |what: &str| match (group, resource) {
@@ -310,13 +310,13 @@ fn tracked<'h>(group: &str, resource: &str, hard: &'h Amounts) -> BTreeSet<&'h s
     hard.keys().map(String::as_str).filter(|what| *what == count || is(what)).collect()
 }
 
-/// Whether a quota counts any objects of a resource.
+/// Returns whether a quota applies to objects of a resource.
 pub fn tracks(quota: &Object, group: &str, resource: &str) -> bool {
     let counts = !matches!((group, resource), ("" | "events.k8s.io", "events"));
     counts && !tracked(group, resource, &amounts(quota.at(&["status", "hard"]))).is_empty()
 }
 
-/// Whether a quota counts this object: it names something of the resource, and all its scopes hold.
+/// Returns whether a quota applies to an object: by its resource names and all its scopes.
 pub fn matches(quota: &Object, group: &str, resource: &str, obj: &Object) -> bool {
     let hard = amounts(quota.at(&["status", "hard"]));
     scopes(quota).all(|scope| in_scope(group, resource, obj, &scope))
@@ -370,7 +370,7 @@ fn is_pod_in(pod: &Object, scope: &Scope) -> bool {
     }
 }
 
-/// Whether a pod neither asks for processor or memory nor limits them.
+/// Returns whether a pod has neither requests nor limits of cpu and memory.
 pub(crate) fn is_best_effort(pod: &Object) -> bool {
     let counts = |amounts: Amounts| {
         let mut native = ["cpu", "memory"].into_iter().filter_map(|what| amounts.get(what));
@@ -399,7 +399,7 @@ fn looks_across_namespaces(pod: &Object) -> bool {
     })
 }
 
-/// Missing requests and limits of containers, in upstream's wording: `limits.memory for: a,b; ...`.
+/// Returns missing requests and limits in upstream's wording: `limits.memory for: a,b; ...`.
 fn missing(pod: &Object, tracked: &BTreeSet<&str>) -> Option<String> {
     let whole = |side: Side| amounts(pod.at(&["spec", "resources", side.name()]));
     let given = named(&whole(Side::Requests), &whole(Side::Limits));

@@ -1,9 +1,9 @@
-//! RuntimeClass: a pod takes over the overhead and the nodes of its runtime class.
+//! RuntimeClass: sets overhead and scheduling of a pod from its runtime class.
 
 use crate::attributes::Notes;
 use crate::plug_ins::pod::quantity;
 use crate::plug_ins::tolerations;
-use crate::request::{Request, unfit_name};
+use crate::request::{Request, invalid_name_reason};
 use keelson_meta::{Failure, Map, Object, Reason, Status, Value};
 
 pub(crate) fn admit(
@@ -62,7 +62,7 @@ fn class_of(req: &Request<'_>, pod: &Object) -> Result<Option<Object>, Failure> 
     if name.is_empty() {
         return Err(Status::new(Reason::Unknown, "resource name may not be empty"));
     }
-    if let Some(why) = unfit_name(name) {
+    if let Some(why) = invalid_name_reason(name) {
         return Err(Status::new(Reason::Unknown, why));
     }
     let class = req.stored.get("node.k8s.io", "runtimeclasses", "", name)?;

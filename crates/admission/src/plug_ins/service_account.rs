@@ -1,21 +1,21 @@
-//! ServiceAccount: every pod runs as a service account that exists, and finds its token where programs
-//! look for it.
+//! ServiceAccount: sets and checks the service account of a pod, and mounts its token.
 
-use super::Awaited;
+use super::AwaitedDependency;
 use crate::attributes::Notes;
 use crate::plug_ins::pod::CONTAINER_LISTS;
-use crate::request::{Operation, Request, unfit_name};
+use crate::request::{Operation, Request, invalid_name_reason};
 use keelson_meta::{Failure, Object, SmallSet, Str, Value, value};
 
 /// The name of the plug-in.
 pub(crate) const NAME: &str = "ServiceAccount";
-/// The account of pods that name none.
+/// The default service account.
 const DEFAULT: &str = "default";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
-/// An hour and a bit: kubelets take it as the sign that old clients may keep the token longer.
+/// Slightly more than an hour: kubelets recognize tokens with this lifetime, which the server may
+/// extend for old clients.
 const TOKEN_SECONDS: i64 = 3607;
 
 fn account_name(pod: &Object) -> &str {
@@ -26,11 +26,11 @@ fn is_mirror(pod: &Object) -> bool {
     pod.annotation(MIRROR).is_some()
 }
 
-/// The default account, which a control loop makes in each new namespace, of a pod that runs as it.
-pub(crate) fn awaited(req: &Request<'_>, pod: &Object) -> Option<Awaited> {
+/// Returns the default account if the pod uses it; a control loop creates it in each new namespace.
+pub(crate) fn awaited_dependency(req: &Request<'_>, pod: &Object) -> Option<AwaitedDependency> {
     let is_default =
         req.creates("", "pods") && !is_mirror(pod) && matches!(account_name(pod), "" | DEFAULT);
-    is_default.then_some(Awaited {
+    is_default.then_some(AwaitedDependency {
         plug_in: NAME,
         group: "",
         resource: "serviceaccounts",
@@ -51,7 +51,7 @@ pub(crate) fn admit(
     }
     if account_name(pod).is_empty() {
         pod.object_mut("spec").insert("serviceAccountName", DEFAULT);
-        // The older name of the field is always kept the same.
+        // The deprecated field is always kept equal.
         pod.object_mut("spec").insert("serviceAccount", DEFAULT);
     }
     let account = account(req, pod)?;
@@ -92,7 +92,7 @@ pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> R
 
 fn account(req: &Request<'_>, pod: &Object) -> Result<Object, Failure> {
     let name = account_name(pod);
-    if let Some(why) = unfit_name(name) {
+    if let Some(why) = invalid_name_reason(name) {
         let why = format!("error looking up service account {}/{name}: {why}", req.namespace);
         return Err(req.forbidden(pod, &why));
     }
@@ -106,7 +106,7 @@ fn account(req: &Request<'_>, pod: &Object) -> Result<Object, Failure> {
     })
 }
 
-/// What only stands for a pod of a node may refer to nothing of the API.
+/// A mirror pod must not refer to API objects.
 fn check_mirror(req: &Request<'_>, pod: &Object) -> Result<(), Failure> {
     if !account_name(pod).is_empty() {
         return Err(req.forbidden(pod, "a mirror pod may not reference service accounts"));
@@ -136,7 +136,7 @@ fn check_mirror(req: &Request<'_>, pod: &Object) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives every container that has nothing there the token, the cluster's CA and its namespace.
+/// Mounts the token volume in every container without a mount at its path.
 fn mount_token(req: &Request<'_>, pod: &mut Object) {
     let known = pod.array_at(&["spec", "volumes"]).iter().find_map(|volume| {
         let name = volume.str_at(&["name"]).filter(|name| name.starts_with(VOLUME_PREFIX));
@@ -177,13 +177,13 @@ fn mount_token(req: &Request<'_>, pod: &mut Object) {
     }
 }
 
-/// Whether pods of an account may use only the secrets that it lists.
+/// Returns whether pods of an account may only use the secrets that it lists.
 fn limits_secrets(account: &Object) -> bool {
     let says = account.annotation(ENFORCE_MOUNTABLE).unwrap_or_default();
     matches!(says, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// The names that an account lists.
+/// Returns the names that an account lists.
 fn listed<'o>(account: &'o Object, member: &str) -> SmallSet<&'o str> {
     account.array_at(&[member]).iter().filter_map(|secret| secret.str_at(&["name"])).collect()
 }

@@ -1,4 +1,4 @@
-//! Plug-ins of one rule each: AlwaysDeny, DenyServiceExternalIPs, LimitPodHardAntiAffinityTopology,
+//! Plug-ins with one rule: AlwaysDeny, DenyServiceExternalIPs, LimitPodHardAntiAffinityTopology,
 //! NamespaceExists.
 
 use crate::attributes::Notes;
@@ -20,7 +20,7 @@ pub(crate) fn deny(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Resul
     Err(req.forbidden(obj, "admission control is denying all modifications"))
 }
 
-/// DenyServiceExternalIPs: a service keeps the external IPs that it has, and gets no more.
+/// DenyServiceExternalIPs: rejects new external IPs of a service.
 pub(crate) fn deny_external_ips(
     req: &Request<'_>,
     service: &Object,
@@ -40,7 +40,7 @@ pub(crate) fn deny_external_ips(
     Err(req.forbidden(service, "Use of external IPs is denied by admission control"))
 }
 
-/// LimitPodHardAntiAffinityTopology: pods keep others off a node, not off a zone.
+/// LimitPodHardAntiAffinityTopology: required anti-affinity may only use the hostname topology.
 pub(crate) fn limit_anti_affinity(
     req: &Request<'_>,
     pod: &Object,
@@ -66,7 +66,7 @@ pub(crate) fn limit_anti_affinity(
     Ok(())
 }
 
-/// NamespaceExists: what is namespaced needs a namespace.
+/// NamespaceExists: namespaced objects require an existing namespace.
 pub(crate) fn namespace_exists(
     req: &Request<'_>,
     _obj: &Object,

@@ -11,10 +11,10 @@ const DEFAULT_CLASS: [&str; 2] = [
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 ];
-/// The annotation for the class of a claim, older than the field.
+/// The deprecated annotation for the class of a claim.
 const LEGACY_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// The class that a claim names; naming none is not the same as naming the empty one.
+/// Returns the class of a claim; absent differs from empty.
 pub(crate) fn class_of(claim: &Object) -> Option<&str> {
     claim
         .annotation(LEGACY_CLASS)
@@ -36,7 +36,7 @@ pub(crate) fn set_default_class(
     Ok(())
 }
 
-/// Holds new volumes, claims and attribute classes until nobody uses them.
+/// Adds the protection finalizer to new volumes, claims and attribute classes.
 pub(crate) fn protect(
     req: &Request<'_>,
     obj: &mut Object,
@@ -55,7 +55,7 @@ pub(crate) fn protect(
     Ok(())
 }
 
-/// Adds a finalizer that is not there.
+/// Adds a finalizer unless it is present.
 pub(crate) fn add_finalizer(obj: &mut Object, finalizer: &'static str) {
     if obj.finalizers().any(|known| known == finalizer) {
         return;

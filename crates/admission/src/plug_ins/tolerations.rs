@@ -1,5 +1,5 @@
-//! DefaultTolerationSeconds: pods stay five minutes on a node that is not ready or not reachable. Also
-//! how lists of tolerations are merged.
+//! DefaultTolerationSeconds: pods tolerate not-ready and unreachable nodes for five minutes. Also
+//! merges lists of tolerations.
 
 use crate::attributes::Notes;
 use crate::request::{Operation, Request};
@@ -42,11 +42,11 @@ pub(crate) fn add_defaults(
     Ok(())
 }
 
-/// Tolerations of which each is compared with each other one.
+/// Maximum tolerations that are compared pairwise.
 const COMPARED_MAX: usize = 1_000;
 
-/// All of `first` and `second`, without those that another of them includes. When there are more than
-/// [`COMPARED_MAX`], those stay too, which changes nothing in what is tolerated.
+/// Merges two lists and drops tolerations that others include. Above [`COMPARED_MAX`] they are
+/// kept, which does not change what is tolerated.
 pub(crate) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
     if all.len() > COMPARED_MAX {
@@ -63,7 +63,7 @@ pub(crate) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     merged
 }
 
-/// Whether `wide` tolerates all that `narrow` tolerates (`pkg/util/tolerations`).
+/// Returns whether `wide` tolerates everything that `narrow` does (`pkg/util/tolerations`).
 pub(crate) fn includes(wide: &Value, narrow: &Value) -> bool {
     if wide == narrow {
         return true;

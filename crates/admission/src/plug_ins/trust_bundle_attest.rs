@@ -1,11 +1,12 @@
-//! ClusterTrustBundleAttest: whoever writes a ClusterTrustBundle of a signer must be allowed to attest for it.
+//! ClusterTrustBundleAttest: writing a signer's ClusterTrustBundle requires the `attest` permission
+//! for the signer.
 
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::request::Operation;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Object, Status};
 
-/// The plug-in. It matters only where ClusterTrustBundles are served.
+/// The plug-in. Only relevant if ClusterTrustBundles are served.
 pub struct ClusterTrustBundleAttest;
 
 /// The plug-in's name.
@@ -51,7 +52,8 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
     Err(Status::forbidden(attributes.resource, attributes.name_of(object), &why))
 }
 
-/// Whether nothing but finalizers and owner references differs (apiserver `IsOnlyMutatingGCFields`).
+/// Returns whether only finalizers and owner references differ (apiserver
+/// `IsOnlyMutatingGCFields`).
 fn changes_only_gc_fields(new: &Object, old: &Object) -> bool {
     let rest = |object: &Object| {
         let mut rest = object.clone();

@@ -1,8 +1,7 @@
-//! Whether a policy or a binding is for a request
-//! (apiserver `admission/plugin/policy/matching`).
+//! Matching of requests with policies and bindings (apiserver `admission/plugin/policy/matching`).
 
-use super::round::Round;
-use super::seen::Seen;
+use super::dispatch_context::DispatchContext;
+use super::matched_resource::MatchedResource;
 use crate::attributes::{Attributes, Call};
 use crate::configurations::match_resources::{MatchResources, NamedRule};
 use crate::request::Operation;
@@ -10,32 +9,32 @@ use crate::rules::Requested;
 use keelson_meta::{Failure, Object, Status};
 
 impl MatchResources {
-    /// How the policy sees the request, when it is for it. A failure counts only where the rules match.
+    /// Returns the matched resource and kind. Errors count only when the rules match.
     pub(super) async fn matches(
         &self,
-        round: &mut Round<'_>,
+        context: &mut DispatchContext<'_>,
         object: Option<&Object>,
-    ) -> Result<Option<Seen>, Failure> {
-        let call = round.call;
-        let Some(seen) = self.by_rules(round) else { return Ok(None) };
-        if find(&self.excluded, round, self.equivalent).is_some() {
+    ) -> Result<Option<MatchedResource>, Failure> {
+        let call = context.call;
+        let Some(matched) = self.by_rules(context) else { return Ok(None) };
+        if find(&self.excluded, context, self.equivalent).is_some() {
             return Ok(None);
         }
         let by_object = self.matches_object(call, object);
         if matches!(by_object, Ok(false)) {
             return Ok(None);
         }
-        if !self.matches_namespace(round, object).await? {
+        if !self.matches_namespace(context, object).await? {
             return Ok(None);
         }
         by_object?;
-        Ok(Some(seen))
+        Ok(Some(matched))
     }
 
-    fn by_rules(&self, round: &mut Round<'_>) -> Option<Seen> {
+    fn by_rules(&self, context: &mut DispatchContext<'_>) -> Option<MatchedResource> {
         match self.rules.is_empty() {
-            true => Some(Seen::as_requested(round.call)),
-            false => find(&self.rules, round, self.equivalent),
+            true => Some(MatchedResource::from_request(context.call)),
+            false => find(&self.rules, context, self.equivalent),
         }
     }
 
@@ -51,10 +50,10 @@ impl MatchResources {
 
     async fn matches_namespace(
         &self,
-        round: &mut Round<'_>,
+        context: &mut DispatchContext<'_>,
         object: Option<&Object>,
     ) -> Result<bool, Failure> {
-        let attributes = round.call.attributes;
+        let attributes = context.call.attributes;
         let is_namespace = attributes.resource.resource == "namespaces";
         if attributes.namespace.is_empty() && !is_namespace {
             return Ok(true);
@@ -67,14 +66,14 @@ impl MatchResources {
         if is_namespace && attributes.subresource.is_empty() && is_write {
             return Ok(object.is_some_and(|object| selector.matches_object(object)));
         }
-        let labels = round.namespace_labels().await?;
+        let labels = context.namespace_labels().await?;
         Ok(selector.matches(|key| {
             labels.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
         }))
     }
 }
 
-/// The attributes that rules are compared with.
+/// Returns the attributes that rules are compared with.
 pub(super) fn requested<'a>(attributes: &Attributes<'a>) -> Requested<'a> {
     Requested {
         operation: attributes.operation,
@@ -84,24 +83,31 @@ pub(super) fn requested<'a>(attributes: &Attributes<'a>) -> Requested<'a> {
     }
 }
 
-/// What the first rule that matches is for.
-fn find(rules: &[NamedRule], round: &mut Round<'_>, equivalent: bool) -> Option<Seen> {
-    let call = round.call;
+/// Returns the resource and kind of the first matching rule.
+fn find(
+    rules: &[NamedRule],
+    context: &mut DispatchContext<'_>,
+    equivalent: bool,
+) -> Option<MatchedResource> {
+    let call = context.call;
     let Call { attributes, .. } = call;
     let requested = requested(attributes);
     let name = attributes.name;
     if rules.iter().any(|rule| rule.matches(&requested, name)) {
-        return Some(Seen::as_requested(call));
+        return Some(MatchedResource::from_request(call));
     }
     let may_be = |named: &NamedRule| named.rule.matches_in_other_version(&requested);
     if !equivalent || !rules.iter().any(may_be) {
         return None;
     }
-    let others = round.equivalents();
+    let others = context.equivalents();
     rules.iter().find_map(|rule| {
         let found = others
             .iter()
             .find(|(resource, _)| rule.matches(&Requested { resource, ..requested }, name));
-        found.map(|(resource, kind)| Seen { resource: resource.clone(), kind: kind.clone() })
+        found.map(|(resource, kind)| MatchedResource {
+            resource: resource.clone(),
+            kind: kind.clone(),
+        })
     })
 }

@@ -1,16 +1,16 @@
-//! [`MutatingPolicies`]: lets the MutatingAdmissionPolicies that a request is for change its object
-//! (apiserver `admission/plugin/policy/mutating`).
+//! [`MutatingPolicies`]: the plug-in that applies MutatingAdmissionPolicies (apiserver
+//! `admission/plugin/policy/mutating`).
 
+use super::dispatch_context::DispatchContext;
+use super::matched_resource::MatchedResource;
 use super::matching::requested;
 use super::params::{ConfigError, ParamResource};
 use super::patch::{Change, PatchError, evaluate};
-use super::round::Round;
-use super::seen::Seen;
 use super::validating::forbidden;
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::configurations::Configurations;
-use crate::configurations::hooks::Hooks;
 use crate::configurations::policy::{Binding, Mutation, Policy};
+use crate::configurations::policy_hooks::PolicyHooks;
 use crate::decisions::Decisions;
 use crate::match_conditions::Matched;
 use crate::reinvocation::{PolicyRounds, Reinvocation};
@@ -39,27 +39,27 @@ impl DynamicPlugIn for MutatingPolicies {
         call: &'a Call<'a>,
         object: Option<&'a mut Object>,
         _notes: &'a mut Notes,
-        round: &'a mut Reinvocation,
+        context: &'a mut Reinvocation,
     ) -> Pending<'a, Result<(), Failure>> {
         let hooks = call.configured.policies.mutating();
         let resource = &call.attributes.resource.resource;
         if hooks.has_none_for(resource) || exempt::from_policies(call.attributes.resource) {
             return Box::pin(std::future::ready(Ok(())));
         }
-        Box::pin(dispatch(call, hooks, object, round))
+        Box::pin(dispatch(call, hooks, object, context))
     }
 }
 
-/// A policy that is to change the object.
+/// A policy to apply, with a binding and a parameter.
 struct Invocation {
     policy: Arc<Policy>,
     binding: Arc<Binding>,
-    seen: Seen,
+    matched: MatchedResource,
     param: Option<Object>,
 }
 
 impl Invocation {
-    /// Its identity among all policy invocations.
+    /// Returns the key among all policy invocations.
     fn key(&self) -> String {
         let param =
             self.param.as_ref().map(|param| format!("{}/{}", param.namespace(), param.name()));
@@ -67,15 +67,15 @@ impl Invocation {
     }
 }
 
-/// Why the request is refused.
+/// The errors that reject the request.
 #[derive(Default)]
-struct Faults {
-    /// The first one's reason.
+struct PolicyErrors {
+    /// The reason of the first error.
     reason: Option<Reason>,
     messages: Vec<String>,
 }
 
-impl Faults {
+impl PolicyErrors {
     fn add(&mut self, policy: &Policy, reason: Reason, message: String) {
         if !policy.ignores_failures {
             self.reason.get_or_insert(reason);
@@ -100,7 +100,7 @@ impl Faults {
         let Some(first) = self.messages.first() else { return Ok(()) };
         let mut status = forbidden(call, object, "");
         status.message = first.clone();
-        // The code stays that of a refusal.
+        // The status code stays 403.
         status.reason = self.reason.unwrap_or(Reason::Forbidden);
         let causes = self.messages.into_iter().map(|message| Cause { message, ..Cause::default() });
         status.details.get_or_insert_default().causes = causes.collect();
@@ -110,16 +110,16 @@ impl Faults {
 
 async fn dispatch(
     call: &Call<'_>,
-    hooks: &Hooks,
+    hooks: &PolicyHooks,
     mut object: Option<&mut Object>,
     reinvocation: &mut Reinvocation,
 ) -> Result<(), Failure> {
-    let mut round = Round::new(call);
-    let mut faults = Faults::default();
-    let invocations = find(call, hooks, object.as_deref(), &mut round, &mut faults).await;
+    let mut context = DispatchContext::new(call);
+    let mut faults = PolicyErrors::default();
+    let invocations = find(call, hooks, object.as_deref(), &mut context, &mut faults).await;
     if !invocations.is_empty() {
         let rounds = std::mem::take(&mut reinvocation.policies);
-        let mut run = Run { round, rounds, faults: &mut faults, changed: false };
+        let mut run = Run { context, rounds, faults: &mut faults, changed: false };
         run.rounds.begin(reinvocation.is_reinvoked, object.as_deref());
         let outcome = run.all(&invocations, object.as_deref_mut(), reinvocation.is_reinvoked).await;
         run.rounds.last = object.as_deref().cloned();
@@ -130,19 +130,19 @@ async fn dispatch(
     faults.into_result(call, object.as_deref())
 }
 
-/// The policies that a request is for, with their bindings and parameters.
+/// Returns the matching policies with their bindings and parameters.
 async fn find(
     call: &Call<'_>,
-    hooks: &Hooks,
+    hooks: &PolicyHooks,
     object: Option<&Object>,
-    round: &mut Round<'_>,
-    faults: &mut Faults,
+    context: &mut DispatchContext<'_>,
+    faults: &mut PolicyErrors,
 ) -> Vec<Invocation> {
     let mut found = vec![];
     for hook in hooks.candidates(&requested(call.attributes)) {
         let policy = &hook.policy;
-        let seen = match policy.constraints.matches(round, object).await {
-            Ok(Some(seen)) => seen,
+        let matched = match policy.constraints.matches(context, object).await {
+            Ok(Some(matched)) => matched,
             Ok(None) => continue,
             Err(failure) => {
                 let error = ConfigError::Policy(failure.message.clone());
@@ -158,11 +158,11 @@ async fn find(
             }
         };
         for binding in &hook.bindings {
-            match params_of(binding, params.as_ref(), object, round).await {
+            match params_of(binding, params.as_ref(), object, context).await {
                 Ok(params) => found.extend(params.into_iter().map(|param| Invocation {
                     policy: policy.clone(),
                     binding: binding.clone(),
-                    seen: seen.clone(),
+                    matched: matched.clone(),
                     param,
                 })),
                 Err(error) => {
@@ -175,29 +175,29 @@ async fn find(
     found
 }
 
-/// The parameters of a binding; none when it is not for the request.
+/// Returns the parameters of a binding; empty when the binding does not match.
 async fn params_of(
     binding: &Binding,
     params: Option<&ParamResource<'_>>,
     object: Option<&Object>,
-    round: &mut Round<'_>,
+    context: &mut DispatchContext<'_>,
 ) -> Result<Vec<Option<Object>>, ConfigError> {
     if let Some(resources) = &binding.resources {
-        let matched = resources.matches(round, object).await;
+        let matched = resources.matches(context, object).await;
         let matched = matched.map_err(|error| ConfigError::Binding(error.message.clone()))?;
         if matched.is_none() {
             return Ok(vec![]);
         }
     }
-    ParamResource::collect(params, binding.params.as_ref(), round.call).await
+    ParamResource::collect(params, binding.params.as_ref(), context.call).await
 }
 
-/// The policies of one round, at work.
+/// One context over the policies of a request.
 struct Run<'a, 'f> {
-    round: Round<'a>,
+    context: DispatchContext<'a>,
     rounds: PolicyRounds,
-    faults: &'f mut Faults,
-    /// A policy has changed the object.
+    faults: &'f mut PolicyErrors,
+    /// Whether a policy has changed the object.
     changed: bool,
 }
 
@@ -212,15 +212,15 @@ impl Run<'_, '_> {
         for invocation in invocations {
             is_dirty |= self.one(invocation, object.as_deref_mut(), is_reinvoked).await?;
         }
-        // A patch that changes nothing counts here, as upstream has it.
+        // As upstream, a patch without effect counts as a change.
         if is_dirty {
-            self.rounds.recall_invoked();
+            self.rounds.schedule_invoked();
             self.changed = true;
         }
         Ok(())
     }
 
-    /// Lets one policy change the object; says whether a mutation of it was done.
+    /// Applies one policy; returns whether any mutation was applied.
     async fn one(
         &mut self,
         invocation: &Invocation,
@@ -247,7 +247,7 @@ impl Run<'_, '_> {
             for mutation in &policy.compiled().mutations {
                 let begun = Instant::now();
                 let mutated = self.mutate(invocation, mutation, object).await;
-                let metrics = self.round.call.metrics;
+                let metrics = self.context.call.metrics;
                 metrics.mutation(mutated.is_err(), &policy.name, &binding.name, begun.elapsed());
                 match mutated {
                     Ok(()) => is_dirty = true,
@@ -258,7 +258,7 @@ impl Run<'_, '_> {
                 }
             }
             if before != *object {
-                self.rounds.recall_invoked();
+                self.rounds.schedule_invoked();
                 self.changed = true;
             }
         }
@@ -274,17 +274,17 @@ impl Run<'_, '_> {
         object: Option<&Object>,
     ) -> Result<Matched, Failure> {
         let compiled = invocation.policy.compiled();
-        self.round.prepare(&invocation.seen, object, compiled.reads_namespace).await?;
+        self.context.prepare(&invocation.matched, object, compiled.reads_namespace).await?;
         if compiled.conditions.is_empty() {
             return Ok(Matched::Yes);
         }
-        let round = &self.round;
-        let inputs = Inputs { namespace: None, ..inputs(round, invocation, object) };
+        let context = &self.context;
+        let inputs = Inputs { namespace: None, ..inputs(context, invocation, object) };
         let evaluate = |decisions: &Decisions| {
-            let variables = inputs.variables_with(decisions, round.resource.clone());
+            let variables = inputs.variables_with(decisions, context.resource.clone());
             compiled.conditions.evaluate(&variables, &compiled.variables)
         };
-        Ok(round.decisions.settle(round.call.api.authorizer(), evaluate).await)
+        Ok(context.decisions.settle(context.call.api.authorizer(), evaluate).await)
     }
 
     async fn mutate(
@@ -294,43 +294,43 @@ impl Run<'_, '_> {
         object: &mut Object,
     ) -> Result<(), PatchError> {
         let compiled = invocation.policy.compiled();
-        self.round.prepare(&invocation.seen, Some(object), compiled.reads_namespace).await?;
-        let round = &self.round;
+        self.context.prepare(&invocation.matched, Some(object), compiled.reads_namespace).await?;
+        let context = &self.context;
         let change: Change = {
-            let inputs = inputs(round, invocation, Some(object));
+            let inputs = inputs(context, invocation, Some(object));
             let evaluate = |decisions: &Decisions| {
-                let variables = inputs.variables_with(decisions, round.resource.clone());
+                let variables = inputs.variables_with(decisions, context.resource.clone());
                 evaluate(mutation, &variables, &compiled.variables)
             };
-            round.decisions.settle(round.call.api.authorizer(), evaluate).await?
+            context.decisions.settle(context.call.api.authorizer(), evaluate).await?
         };
-        let (seen, _) = round.objects(&invocation.seen, Some(object));
-        let api = round.call.api;
-        let kind = &invocation.seen.kind;
-        let Some(changed) = change.apply(seen.unwrap_or(object), kind, api)? else {
+        let (versioned, _) = context.objects(&invocation.matched, Some(object));
+        let api = context.call.api;
+        let kind = &invocation.matched.kind;
+        let Some(changed) = change.apply(versioned.unwrap_or(object), kind, api)? else {
             return Ok(());
         };
-        let stored = round.call.attributes.object_kind;
+        let stored = context.call.attributes.object_kind;
         *object = match kind == stored {
             true => changed,
             false => api.convert(changed, kind, stored).await?,
         };
-        self.round.forget_versions();
+        self.context.drop_versions();
         Ok(())
     }
 }
 
 fn inputs<'s>(
-    round: &'s Round<'_>,
+    context: &'s DispatchContext<'_>,
     invocation: &'s Invocation,
     object: Option<&'s Object>,
 ) -> Inputs<'s> {
-    let (object, old) = round.objects(&invocation.seen, object);
+    let (object, old) = context.objects(&invocation.matched, object);
     Inputs {
         object: object.map(|object| &object.root),
         old_object: old.map(|old| &old.root),
-        request: round.request(&invocation.seen),
-        namespace: round.namespace(),
+        request: context.request(&invocation.matched),
+        namespace: context.namespace(),
         params: invocation.param.as_ref().map(|param| &param.root),
     }
 }

@@ -1,20 +1,20 @@
-//! The parameters with which a binding has its policy evaluated (apiserver `generic.CollectParams`).
+//! The parameters of a binding (apiserver `generic.CollectParams`).
 
 use crate::attributes::Call;
 use crate::configurations::policy::{ParamRef, Policy};
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str};
 
-/// Why a policy or binding cannot be evaluated.
+/// A configuration error of a policy or binding.
 #[derive(Debug)]
 pub(super) enum ConfigError {
-    /// The policy's own fault.
+    /// In the policy.
     Policy(String),
-    /// The binding's.
+    /// In the binding.
     Binding(String),
 }
 
 impl ConfigError {
-    /// As messages have it.
+    /// Returns the text of the message.
     pub fn message(&self) -> String {
         match self {
             ConfigError::Policy(why) => format!("failed to configure policy: {why}"),
@@ -23,7 +23,7 @@ impl ConfigError {
     }
 }
 
-/// The parameter resource of a policy.
+/// The parameter resource (`paramKind`) of a policy.
 pub(super) struct ParamResource<'p> {
     kind: &'p GroupVersionKind,
     resource: GroupVersionResource,
@@ -31,7 +31,7 @@ pub(super) struct ParamResource<'p> {
 }
 
 impl<'p> ParamResource<'p> {
-    /// The resource that the policy's `paramKind` names, if it has one.
+    /// Returns the resource of the policy's `paramKind`, if it has one.
     pub fn of(policy: &'p Policy, call: &Call<'_>) -> Result<Option<Self>, ConfigError> {
         let Some(kind) = &policy.param_kind else { return Ok(None) };
         let Some((resource, namespaced)) = call.api.resource_of(kind) else {
@@ -43,7 +43,7 @@ impl<'p> ParamResource<'p> {
         Ok(Some(ParamResource { kind, resource, namespaced }))
     }
 
-    /// The objects that a binding names; one `None` when the policy is evaluated without parameters.
+    /// Returns the parameters that a binding selects; one `None` when the policy has no parameters.
     pub async fn collect(
         this: Option<&Self>,
         params: Option<&ParamRef>,
@@ -103,12 +103,12 @@ impl<'p> ParamResource<'p> {
         if known.is_some() {
             return Ok(known.into_iter().collect());
         }
-        // It may have been made a moment ago.
+        // The object may have been created a moment ago.
         call.api.fresh().await?;
         Ok(call.api.get(group, resource, namespace, name)?.into_iter().collect())
     }
 
-    /// Brings an object into the version that `paramKind` names.
+    /// Converts an object to the version of `paramKind`.
     async fn as_named(&self, object: &mut Object, call: &Call<'_>) -> Result<(), Failure> {
         let stored = object_kind(object)?;
         if stored != *self.kind {
@@ -119,7 +119,7 @@ impl<'p> ParamResource<'p> {
     }
 }
 
-/// The kind that an object says it is of.
+/// Returns the kind in `apiVersion` and `kind` of an object.
 fn object_kind(object: &Object) -> Result<GroupVersionKind, Failure> {
     let version = keelson_meta::GroupVersion::parse(object.str_at(&["apiVersion"]));
     let version = version.ok_or_else(|| Status::internal("a parameter has no apiVersion"))?;

@@ -1,4 +1,4 @@
-//! [`Change`]: what a mutation makes of an object (`mutating/patch`).
+//! [`Change`]: the result of a mutation, and how it is applied (upstream's `mutating/patch`).
 
 use crate::attributes::Api;
 use crate::configurations::policy::Mutation;
@@ -8,12 +8,12 @@ use keelson_cel::{CompositedVariables, List, Map as ValMap, OBJECT_COST_MAX, Val
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Reason, Status, Value};
 use keelson_schema::Schema;
 
-/// Why an object is not changed.
+/// Why a mutation failed.
 #[derive(Debug)]
 pub(super) enum PatchError {
-    /// The policy refuses the request, unless its failures are ignored.
+    /// Subject to the failure policy.
     Refused(String),
-    /// The answer to the request, whatever the failure policy is.
+    /// Returned to the client whatever the failure policy is.
     Status(Failure),
 }
 
@@ -26,13 +26,13 @@ impl From<Failure> for PatchError {
 /// The result of a mutation's expression.
 #[derive(Debug)]
 pub(super) enum Change {
-    /// Operations of a JSON patch.
+    /// A JSON Patch.
     JsonPatch(Value),
-    /// Fields to set.
+    /// An apply configuration.
     ApplyConfiguration(Map),
 }
 
-/// Evaluates a mutation, without waiting for decisions of the authorizer.
+/// Evaluates a mutation without waiting for authorizer decisions.
 pub(super) fn evaluate(
     mutation: &Mutation,
     variables: &Variables<'_>,
@@ -62,7 +62,7 @@ pub(super) fn evaluate(
     }
 }
 
-/// A list of `JSONPatch` as JSON.
+/// Converts a list of `JSONPatch` to JSON.
 fn operations(val: &Val<'_>) -> Result<Value, String> {
     const NO_LIST: &str = "type mismatch: JSONPatchType.expression should evaluate to array";
     let Val::List(list) = val else { return Err(NO_LIST.to_owned()) };
@@ -98,7 +98,8 @@ fn operation(val: &Val<'_>) -> Result<Value, String> {
     Ok(Value::Object(out))
 }
 
-/// The types of objects within an object say where they stand: `Object.spec` at `spec` of an `Object`.
+/// Checks that the type names of nested objects match their paths: `Object.spec` at `spec` of an
+/// `Object`.
 fn check_types(val: &Val<'_>) -> Result<(), String> {
     let Some(name) = type_name(val) else { return Ok(()) };
     let mut errors = vec![];
@@ -142,7 +143,7 @@ fn check_at(val: &Val<'_>, path: &str, errors: &mut Vec<String>) {
 }
 
 impl Change {
-    /// The object with the change; none when a test of the patch found something else.
+    /// Applies the change; returns `None` when a `test` operation failed.
     pub fn apply(
         self,
         object: &Object,

@@ -1,28 +1,28 @@
-//! [`ValidatingPolicies`]: asks the ValidatingAdmissionPolicies that a request is for
-//! (apiserver `admission/plugin/policy/validating`).
+//! [`ValidatingPolicies`]: the plug-in that evaluates ValidatingAdmissionPolicies (apiserver
+//! `admission/plugin/policy/validating`).
 
-mod judge;
+mod validator;
 
+use super::dispatch_context::DispatchContext;
+use super::matched_resource::MatchedResource;
 use super::matching::requested;
 use super::params::{ConfigError, ParamResource};
-use super::round::Round;
-use super::seen::Seen;
 use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
 use crate::configurations::Configurations;
-use crate::configurations::hooks::{Hook, Hooks};
 use crate::configurations::policy::{Action, Binding, Policy};
+use crate::configurations::policy_hooks::{PolicyHook, PolicyHooks};
 use crate::decisions::Decisions;
 use crate::{exempt, plug_ins};
-use judge::{Verdict, judge};
 use keelson_cel::admission::Inputs;
 use keelson_meta::status::{Cause, quote};
 use keelson_meta::{Failure, Object, Reason, Status, Str};
 use std::time::Instant;
+use validator::{ValidateResult, evaluate_policy};
 
-/// An audit annotation holds at most this.
+/// Maximum length of an audit annotation.
 const ANNOTATION_BYTES_MAX: usize = 10 * 1024;
 
-/// The key under which the failures of bindings with the action `Audit` are noted.
+/// The audit annotation for failures of bindings with the action `Audit`.
 const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
 
 /// The plug-in ValidatingAdmissionPolicy.
@@ -53,7 +53,7 @@ impl DynamicPlugIn for ValidatingPolicies {
     }
 }
 
-/// The first failure of a policy, which refuses the request.
+/// The first failure of a policy, which rejects the request.
 struct Denial {
     policy: Str,
     binding: Option<Str>,
@@ -63,15 +63,15 @@ struct Denial {
 
 async fn dispatch(
     call: &Call<'_>,
-    hooks: &Hooks,
+    hooks: &PolicyHooks,
     object: Option<&Object>,
     notes: &mut Notes,
 ) -> Result<(), Failure> {
     let mut outcome = Outcome { notes, denial: None };
-    let mut round = Round::new(call);
+    let mut context = DispatchContext::new(call);
     for hook in hooks.candidates(&requested(call.attributes)) {
-        let seen = match hook.policy.constraints.matches(&mut round, object).await {
-            Ok(Some(seen)) => seen,
+        let matched = match hook.policy.constraints.matches(&mut context, object).await {
+            Ok(Some(matched)) => matched,
             Ok(None) => continue,
             Err(failure) => {
                 let error = ConfigError::Policy(failure.message.clone());
@@ -79,7 +79,7 @@ async fn dispatch(
                 continue;
             }
         };
-        ask(hook, &seen, object, &mut round, &mut outcome).await?;
+        evaluate_hook(hook, &matched, object, &mut context, &mut outcome).await?;
     }
     match outcome.denial {
         None => Ok(()),
@@ -87,16 +87,16 @@ async fn dispatch(
     }
 }
 
-/// Asks one policy, once for each binding and each of its parameters.
-async fn ask(
-    hook: &Hook,
-    seen: &Seen,
+/// Evaluates one policy for each binding and each of its parameters.
+async fn evaluate_hook(
+    hook: &PolicyHook,
+    matched: &MatchedResource,
     object: Option<&Object>,
-    round: &mut Round<'_>,
+    context: &mut DispatchContext<'_>,
     outcome: &mut Outcome<'_>,
 ) -> Result<(), Failure> {
     let policy = &hook.policy;
-    let params = match ParamResource::of(policy, round.call) {
+    let params = match ParamResource::of(policy, context.call) {
         Ok(params) => params,
         Err(error) => {
             outcome.misconfigured(policy, None, &error);
@@ -105,11 +105,13 @@ async fn ask(
     };
     let mut annotations: Vec<(Str, Vec<String>)> = vec![];
     for binding in &hook.bindings {
-        let matched = match &binding.resources {
+        let is_match = match &binding.resources {
             None => Ok(true),
-            Some(resources) => resources.matches(round, object).await.map(|seen| seen.is_some()),
+            Some(resources) => {
+                resources.matches(context, object).await.map(|found| found.is_some())
+            }
         };
-        match matched {
+        match is_match {
             Ok(true) => {}
             Ok(false) => continue,
             Err(failure) => {
@@ -118,7 +120,7 @@ async fn ask(
                 continue;
             }
         }
-        let found = ParamResource::collect(params.as_ref(), binding.params.as_ref(), round.call);
+        let found = ParamResource::collect(params.as_ref(), binding.params.as_ref(), context.call);
         let found = match found.await {
             Ok(found) => found,
             Err(error) => {
@@ -128,50 +130,57 @@ async fn ask(
         };
         for param in &found {
             let begun = Instant::now();
-            let verdict = evaluate(policy, seen, object, param.as_ref(), round).await?;
-            count(&verdict, policy, binding, round.call, begun);
-            outcome.take(policy, binding, verdict, &mut annotations);
+            let result = evaluate(policy, matched, object, param.as_ref(), context).await?;
+            count(&result, policy, binding, context.call, begun);
+            outcome.take(policy, binding, result, &mut annotations);
         }
     }
     outcome.publish(policy, annotations);
     Ok(())
 }
 
-/// Counts what did not hold, once for each action that follows; what failed and is ignored is allowed.
-fn count(verdict: &Verdict, policy: &Policy, binding: &Binding, call: &Call<'_>, begun: Instant) {
+/// Records failed validations, once for each action. Ignored errors count as allowed.
+fn count(
+    result: &ValidateResult,
+    policy: &Policy,
+    binding: &Binding,
+    call: &Call<'_>,
+    begun: Instant,
+) {
     let count = |action: &str| {
         call.metrics.validation(action, &policy.name, &binding.name, begun.elapsed());
     };
-    for _ in &verdict.failures {
+    for _ in &result.failures {
         binding.actions.iter().for_each(|action| count(&action.name().to_ascii_lowercase()));
     }
-    verdict.annotation_errors.iter().for_each(|_| count("deny"));
-    (0..verdict.ignored_number).for_each(|_| count("allow"));
+    result.annotation_errors.iter().for_each(|_| count("deny"));
+    (0..result.ignored_number).for_each(|_| count("allow"));
 }
 
 async fn evaluate(
     policy: &Policy,
-    seen: &Seen,
+    matched: &MatchedResource,
     object: Option<&Object>,
     param: Option<&Object>,
-    round: &mut Round<'_>,
-) -> Result<Verdict, Failure> {
+    context: &mut DispatchContext<'_>,
+) -> Result<ValidateResult, Failure> {
     let compiled = policy.compiled();
-    round.prepare(seen, object, compiled.reads_namespace).await?;
-    let (object, old) = round.objects(seen, object);
+    context.prepare(matched, object, compiled.reads_namespace).await?;
+    let (object, old) = context.objects(matched, object);
     let inputs = Inputs {
         object: object.map(|object| &object.root),
         old_object: old.map(|old| &old.root),
-        request: round.request(seen),
-        namespace: round.namespace(),
+        request: context.request(matched),
+        namespace: context.namespace(),
         params: param.map(|param| &param.root),
     };
-    let evaluate =
-        |decisions: &Decisions| judge(policy, compiled, &inputs, &round.resource, decisions);
-    Ok(round.decisions.settle(round.call.api.authorizer(), evaluate).await)
+    let evaluate = |decisions: &Decisions| {
+        evaluate_policy(policy, compiled, &inputs, &context.resource, decisions)
+    };
+    Ok(context.decisions.settle(context.call.api.authorizer(), evaluate).await)
 }
 
-/// Verdicts of the policies so far.
+/// The results of the policies so far.
 struct Outcome<'n> {
     notes: &'n mut Notes,
     denial: Option<Denial>,
@@ -187,7 +196,8 @@ impl Outcome<'_> {
         });
     }
 
-    /// A policy or binding that cannot be evaluated refuses the request, whatever the binding's actions are.
+    /// A policy or binding that cannot be evaluated rejects the request, whatever the actions of
+    /// the binding are.
     fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, error: &ConfigError) {
         if !policy.ignores_failures {
             self.deny(policy, binding, Reason::Invalid, &error.message());
@@ -198,10 +208,10 @@ impl Outcome<'_> {
         &mut self,
         policy: &Policy,
         binding: &Binding,
-        verdict: Verdict,
+        result: ValidateResult,
         annotations: &mut Vec<(Str, Vec<String>)>,
     ) {
-        for failure in &verdict.failures {
+        for failure in &result.failures {
             for action in &binding.actions {
                 match action {
                     Action::Deny => {
@@ -221,7 +231,7 @@ impl Outcome<'_> {
                 }
             }
         }
-        for (key, value) in verdict.annotations {
+        for (key, value) in result.annotations {
             let at = annotations.iter().position(|(known, _)| *known == key);
             let at = at.unwrap_or_else(|| {
                 annotations.push((key, vec![]));
@@ -233,26 +243,26 @@ impl Outcome<'_> {
                 values.push(value);
             }
         }
-        for error in &verdict.annotation_errors {
+        for error in &result.annotation_errors {
             self.deny(policy, Some(binding), Reason::Invalid, error);
         }
     }
 
-    /// Notes the audit annotations of a policy: of several bindings or parameters, the values in a row.
+    /// Adds the audit annotations of a policy. Values of several bindings or parameters are joined.
     fn publish(&mut self, policy: &Policy, annotations: Vec<(Str, Vec<String>)>) {
         for (key, values) in annotations {
             self.annotate(format!("{}/{key}", policy.name).into(), values.join(", "));
         }
     }
 
-    /// Of several values of one key the last counts.
+    /// Sets an audit annotation; the last value of a key wins.
     fn annotate(&mut self, key: Str, value: String) {
         self.notes.annotations.retain(|(known, _)| *known != key);
         self.notes.annotations.push((key, value.into()));
     }
 }
 
-/// A text without what is beyond the limit.
+/// Truncates a text to the limit.
 fn cut(mut text: String) -> String {
     if text.len() > ANNOTATION_BYTES_MAX {
         let end = (0..=ANNOTATION_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at));
@@ -261,7 +271,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// The value that notes a failure: a list, for there may be several one day.
+/// Returns the annotation for a failure, a list with one item.
 fn failure_annotation(binding: &Binding, index: usize, message: &str) -> String {
     let actions: Vec<String> =
         binding.actions.iter().map(|action| format!("\"{}\"", action.name())).collect();
@@ -287,7 +297,7 @@ fn refusal(call: &Call<'_>, object: Option<&Object>, denial: Denial) -> Failure 
     status
 }
 
-/// 403 for the object of a request.
+/// Returns a 403 for the object of a request.
 pub(super) fn forbidden(call: &Call<'_>, object: Option<&Object>, why: &str) -> Failure {
     let attributes = call.attributes;
     let given = object.map_or(["", ""], |object| [object.name(), object.generate_name()]);

@@ -1,4 +1,4 @@
-//! A call of a webhook, and its failure policy.
+//! Calls an admission webhook.
 
 use super::post::{Target, Timer, answered, post};
 use super::response::{Answer, read};
@@ -11,27 +11,27 @@ use crate::metrics::WebhookEnd;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Map, Status, Str};
 
-/// Why a request does not pass a webhook.
+/// Why a request was not admitted.
 pub(super) enum CallError {
-    /// The webhook gave no usable answer: `failurePolicy` decides. The text says why; the code is that of
-    /// an answer that is an error, or [`UNREACHED`].
+    /// No usable response: `failurePolicy` applies. With the reason and the status code, or
+    /// [`UNREACHED`] without a response.
     Calling(String, u16),
-    /// The webhook refuses the request, whatever `failurePolicy` is.
+    /// The webhook denied the request, whatever `failurePolicy` is.
     Denied(Failure),
-    /// The server refuses the request, whatever `failurePolicy` is.
+    /// The server rejects the request, whatever `failurePolicy` is.
     Refused(Failure),
 }
 
-/// The code that metrics have for a webhook that did not answer, or not usably.
+/// The status code in metrics for a webhook without a usable response.
 pub(super) const UNREACHED: u16 = 503;
 
 impl CallError {
-    /// No usable answer, for another reason than its status.
+    /// Returns an error without a status code.
     pub fn calling(why: impl Into<String>) -> CallError {
         CallError::Calling(why.into(), UNREACHED)
     }
 
-    /// How metrics count it.
+    /// Returns the outcome for metrics.
     pub fn end(&self, webhook: &Webhook) -> WebhookEnd {
         match self {
             CallError::Calling(_, code) => {
@@ -42,7 +42,7 @@ impl CallError {
         }
     }
 
-    /// The answer to the client when `failurePolicy` is `Fail`.
+    /// Returns the error for the client under `failurePolicy: Fail`.
     pub fn into_failure(self, webhook: &Webhook) -> Failure {
         match self {
             CallError::Denied(failure) | CallError::Refused(failure) => failure,
@@ -54,26 +54,27 @@ impl CallError {
     }
 }
 
-/// The webhook and the request of a call.
-pub(super) struct Asked<'a> {
+/// The arguments of a call.
+pub(super) struct WebhookCall<'a> {
     pub webhook: &'a Webhook,
     pub attributes: &'a Attributes<'a>,
     pub uid: &'a str,
-    /// The request without its objects.
+    /// The `AdmissionRequest` without objects.
     pub request: &'a Map,
     pub objects: &'a Versioned,
-    /// Whether the webhook may answer with a patch.
+    /// Whether the response may contain a patch.
     pub is_mutating: bool,
 }
 
-/// Calls a webhook. The answer allows the request; its warnings and audit annotations go to `notes`.
+/// Calls a webhook and returns its response if that allows the request. Warnings and audit
+/// annotations go to `notes`.
 pub(super) async fn call(
     caller: &Caller,
-    asked: Asked<'_>,
+    arguments: WebhookCall<'_>,
     notes: &mut Notes,
 ) -> Result<Answer, CallError> {
-    let webhook = asked.webhook;
-    if asked.attributes.dry_run && !webhook.supports_dry_run {
+    let webhook = arguments.webhook;
+    if arguments.attributes.dry_run && !webhook.supports_dry_run {
         let name = quote(&webhook.name);
         let why = format!("admission webhook {name} does not support dry run");
         return Err(CallError::Refused(Status::bad_request(why)));
@@ -85,7 +86,7 @@ pub(super) async fn call(
     let (endpoint, client) = webhook
         .endpoint(caller)
         .map_err(|why| CallError::calling(format!("could not get REST client: {why}")))?;
-    let body = body(version, asked.uid, asked.request, asked.objects);
+    let body = body(version, arguments.uid, arguments.request, arguments.objects);
     let (path, url, timer) = (&endpoint.path, &endpoint.url, Timer::Call);
     let target = Target { client, path, url, timer };
     let response = post(target, body, webhook.timeout).await;
@@ -98,7 +99,7 @@ pub(super) async fn call(
     })?;
     let review = read(bytes, version).map_err(failed)?;
     let answer = review
-        .verified(version, asked.uid, asked.is_mutating)
+        .verified(version, arguments.uid, arguments.is_mutating)
         .map_err(|why| CallError::calling(format!("received invalid webhook response: {why}")))?;
     let key = |key: &Str| Str::from(format!("{}/{key}", webhook.name));
     notes.annotations.extend(answer.annotations.iter().map(|(k, value)| (key(k), value.clone())));
@@ -109,7 +110,7 @@ pub(super) async fn call(
     Ok(answer)
 }
 
-/// Logs a call that failed. What it was about is in the audit annotations.
+/// Logs a failed call. The request is identified by its audit annotations.
 pub(super) fn log_failure(webhook: &Webhook, version: Option<Version>, error: &CallError) {
     let CallError::Calling(error, _) = error else { return };
     let consequence = if webhook.ignores_failures { "failing open" } else { "failing closed" };

@@ -1,8 +1,8 @@
 //! [`ConversionWebhook`]: converts objects of a custom resource between its versions
 //! (apiextensions-apiserver `pkg/apiserver/conversion/webhook_converter.go`).
 //!
-//! A webhook may change everything of an object but its kind, name, namespace and uid; of the rest of the
-//! metadata, labels and annotations are its own, and all else stays as it was.
+//! A webhook may change everything of an object except kind, name, namespace and uid. Of the
+//! metadata it may change labels and annotations only; changes of other fields are discarded.
 
 use super::post::{Target, Timer, answered, post};
 use super::response::{ReviewType, check_kind, misfit, read_object, shown_version, text};
@@ -28,19 +28,19 @@ const CONVERSION_REVIEW: ReviewType =
 /// Go's names of the members of a response.
 const RESPONSE: &str = "ConversionResponse.response";
 
-/// Makes the webhooks of CustomResourceDefinitions.
+/// Creates the webhooks of CustomResourceDefinitions.
 pub struct ConversionWebhooks {
     caller: Arc<Caller>,
 }
 
 impl ConversionWebhooks {
-    /// Calls go through `egress`, without credentials.
+    /// Returns a factory whose calls go through `egress`, without credentials.
     pub fn new(egress: Arc<Egress>) -> ConversionWebhooks {
         let credentials = Arc::new(Credentials::default());
         ConversionWebhooks { caller: Arc::new(Caller { egress, credentials }) }
     }
 
-    /// The webhook that `spec.conversion.webhook` of a definition describes.
+    /// Returns the webhook for `spec.conversion.webhook` of a definition.
     pub fn webhook(&self, webhook: &Value) -> ConversionWebhook {
         let versions = webhook.array_at(&["conversionReviewVersions"]).iter();
         ConversionWebhook {
@@ -61,7 +61,7 @@ impl fmt::Debug for ConversionWebhooks {
 /// The conversion webhook of one CustomResourceDefinition.
 pub struct ConversionWebhook {
     caller: Arc<Caller>,
-    /// The first of `conversionReviewVersions` that is known.
+    /// The first known version of `conversionReviewVersions`.
     version: Option<Version>,
     endpoint: Result<Endpoint, String>,
     client: OnceLock<Result<Arc<Client>, String>>,
@@ -74,7 +74,7 @@ impl fmt::Debug for ConversionWebhook {
     }
 }
 
-/// Why objects could not be converted, as clients of a kube-apiserver are told.
+/// A failed conversion, with the text for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConversionError(String);
 
@@ -123,7 +123,7 @@ impl ConversionWebhook {
     }
 }
 
-/// The body of a call. Objects are sent without a resourceVersion, as they are stored.
+/// Returns the body of a call. Objects are sent without resourceVersion, as they are stored.
 fn body(version: Version, uid: &str, to: &GroupVersion, objects: &[Object]) -> Vec<u8> {
     let mut out = vec![];
     out.extend_from_slice(b"{\"kind\":\"ConversionReview\",\"apiVersion\":\"apiextensions.k8s.io/");
@@ -147,11 +147,11 @@ fn body(version: Version, uid: &str, to: &GroupVersion, objects: &[Object]) -> V
     out
 }
 
-/// The objects of an answer.
+/// Parses the objects of a response.
 fn read(bytes: &[u8], version: Version, uid: &str) -> Result<Vec<Value>, String> {
     let (mut root, api_version, kind) = read_object(bytes)?;
     check_kind(&api_version, &kind, version, CONVERSION_REVIEW)?;
-    // v1beta1 asked for less.
+    // v1beta1 requires less.
     if version == Version::V1 && kind.is_empty() {
         let found = format!("{}, Kind={kind}", shown_version(&api_version));
         return Err(format!(
@@ -187,7 +187,7 @@ fn read(bytes: &[u8], version: Version, uid: &str) -> Result<Vec<Value>, String>
     }
 }
 
-/// Status and message of the result of an answer.
+/// Returns status and message of the result of a response.
 fn result(response: &Map) -> Result<(String, String), String> {
     let result = match response.get("result") {
         None | Some(Value::Null) => return Ok(Default::default()),
@@ -198,7 +198,7 @@ fn result(response: &Map) -> Result<(String, String), String> {
     Ok((text("status")?.to_string(), text("message")?.to_string()))
 }
 
-/// A converted object that is the same as the one that was sent, with the metadata of that.
+/// Checks that a converted object is the one that was sent, and restores its metadata.
 fn checked(
     object: &Object,
     converted: Value,
@@ -226,7 +226,7 @@ fn checked(
     same("name", object.name(), converted.name())?;
     same("namespace", object.namespace(), converted.namespace())?;
     same("UID", object.uid(), converted.uid())?;
-    restored(object, converted).map_err(|why| invalid(format!("metadata: {why}")))
+    with_original_metadata(object, converted).map_err(|why| invalid(format!("metadata: {why}")))
 }
 
 fn object_of(value: Value) -> Result<Object, String> {
@@ -246,8 +246,8 @@ fn object_of(value: Value) -> Result<Object, String> {
     Ok(object)
 }
 
-/// The converted object with the metadata of the original, but for its own labels and annotations.
-fn restored(original: &Object, mut converted: Object) -> Result<Object, String> {
+/// Returns the converted object with the original metadata, except for labels and annotations.
+fn with_original_metadata(original: &Object, mut converted: Object) -> Result<Object, String> {
     let given = match converted.root.remove("metadata") {
         None => return Err("missing metadata in converted object".to_owned()),
         Some(Value::Object(given)) => given,
@@ -276,7 +276,7 @@ fn restored(original: &Object, mut converted: Object) -> Result<Object, String> 
     Ok(converted)
 }
 
-/// Checks labels or annotations that a webhook has set.
+/// Checks labels or annotations that a webhook set.
 fn check_texts(field: &str, map: &Map, before: Option<&Value>) -> Result<(), String> {
     for (key, value) in map.iter() {
         if value.as_str().is_none() {
@@ -292,13 +292,13 @@ fn check_texts(field: &str, map: &Map, before: Option<&Value>) -> Result<(), Str
     let path = Path::new("metadata");
     let errors = match field {
         "labels" => validate_labels(Some(map), &path.field("labels")),
-        // The name upstream has for it here.
+        // The name in upstream's message.
         _ => validate_annotations(Some(map), &path.field("annotation")),
     };
     if errors.is_empty() { Ok(()) } else { Err(errors.aggregate()) }
 }
 
-/// Go's name of the type of a JSON value.
+/// Returns Go's type name for a JSON value.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

@@ -1,9 +1,9 @@
-//! [`Invocation`]: a webhook that is to be called.
+//! [`Invocation`]: a webhook to call.
 
 use crate::configurations::webhook::Webhook;
 use keelson_meta::{GroupVersionKind, GroupVersionResource};
 
-/// A webhook that is to be called, with the resource and kind in which it sees the request.
+/// A webhook to call, with the resource and kind that its rule matched.
 pub(super) struct Invocation<'a> {
     pub webhook: &'a Webhook,
     pub resource: GroupVersionResource,

@@ -1,5 +1,5 @@
-//! Which webhooks a request is for, and in which version they see it
-//! (apiserver `admission/plugin/webhook/generic`).
+//! Matching of requests with webhooks, and versioned objects (apiserver
+//! `admission/plugin/webhook/generic`).
 
 use super::invocation::Invocation;
 use super::review::{Versioned, request_of};
@@ -13,14 +13,14 @@ use keelson_cel::admission::Inputs;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str};
 
-/// A request whose webhooks are being found.
+/// Matches one request with webhooks.
 pub(super) struct Matcher<'a> {
     call: &'a Call<'a>,
-    /// Authorizer decisions cached for match conditions.
+    /// Cached authorizer decisions for match conditions.
     decisions: Option<Decisions>,
-    /// The labels of the request's namespace, once they are known.
+    /// The labels of the request's namespace, once loaded.
     namespace: Option<Vec<(Str, Str)>>,
-    /// The objects in the versions that were needed.
+    /// Converted objects.
     versions: Vec<Versioned>,
 }
 
@@ -29,13 +29,13 @@ impl<'a> Matcher<'a> {
         Matcher { call, decisions: None, namespace: None, versions: vec![] }
     }
 
-    /// The invocation of a webhook, if the request is for it.
+    /// Returns the invocation of a webhook if the request matches.
     pub async fn invocation(
         &mut self,
         webhook: &'a Webhook,
         object: Option<&Object>,
     ) -> Result<Option<Invocation<'a>>, Failure> {
-        // A failure of a selector counts only where the rules match.
+        // Errors of selectors count only when the rules match.
         let in_namespace = self.matches_namespace(webhook, object).await;
         if matches!(in_namespace, Ok(false)) {
             return Ok(None);
@@ -53,7 +53,7 @@ impl<'a> Matcher<'a> {
         Ok(Some(invocation))
     }
 
-    /// The objects as the webhook sees them.
+    /// Returns the objects in the version of a webhook, converted if needed.
     pub async fn versioned(
         &mut self,
         kind: &GroupVersionKind,
@@ -70,13 +70,13 @@ impl<'a> Matcher<'a> {
         Ok(&self.versions[at])
     }
 
-    /// The objects in a version that was asked for.
+    /// Returns the objects in a version that was converted before.
     pub fn known(&self, kind: &GroupVersionKind) -> Option<&Versioned> {
         self.versions.iter().find(|known| known.kind == *kind)
     }
 
-    /// The object has changed.
-    pub fn forget_versions(&mut self) {
+    /// Drops converted objects after the object has changed.
+    pub fn drop_versions(&mut self) {
         self.versions.clear();
     }
 
@@ -190,7 +190,7 @@ fn selector(parsed: &Result<Selector, String>) -> Result<&Selector, Failure> {
     parsed.as_ref().map_err(Status::internal)
 }
 
-/// Whether the labels of the old or the new object match.
+/// Returns whether the labels of the old or the new object match.
 fn matches_object(
     webhook: &Webhook,
     attributes: &Attributes<'_>,

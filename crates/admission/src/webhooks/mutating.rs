@@ -1,7 +1,7 @@
-//! [`MutatingWebhooks`]: webhooks that change objects, one after the other
-//! (apiserver `admission/plugin/webhook/mutating`).
+//! [`MutatingWebhooks`]: the plug-in that calls mutating webhooks, one after the other (apiserver
+//! `admission/plugin/webhook/mutating`).
 
-use super::call::{Asked, CallError, call, log_failure};
+use super::call::{CallError, WebhookCall, call, log_failure};
 use super::invocation::Invocation;
 use super::matching::Matcher;
 use super::response::{Answer, not_an_object};
@@ -24,7 +24,7 @@ use std::time::Instant;
 
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";
 const PATCH: &str = "patch.webhook.admission.k8s.io";
-/// Where kube-apiserver's scheme of built-in kinds is made, which is its name.
+/// The name of kube-apiserver's scheme of built-in kinds.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 
 /// Calls the webhooks of MutatingWebhookConfigurations.
@@ -32,19 +32,19 @@ pub struct MutatingWebhooks {
     caller: Caller,
 }
 
-/// A round over all webhooks.
+/// One round over all webhooks.
 struct Pass<'a, 'n> {
     caller: &'a Caller,
     call: &'a Call<'a>,
     matcher: Matcher<'a>,
     notes: &'n mut Notes,
     round: usize,
-    /// Whether a patch was applied, be it one that changed nothing.
+    /// Whether a patch was applied, even one without effect.
     was_patched: bool,
 }
 
 impl MutatingWebhooks {
-    /// Calls go through `egress`, with these credentials.
+    /// Returns a plug-in whose calls go through `egress` with these credentials.
     pub fn new(egress: Arc<Egress>, credentials: Arc<Credentials>) -> MutatingWebhooks {
         MutatingWebhooks { caller: Caller { egress, credentials } }
     }
@@ -73,11 +73,11 @@ impl MutatingWebhooks {
         for (index, webhook) in call.configured.webhooks.mutating().enumerate() {
             let invocation = pass.matcher.invocation(webhook, object.as_deref()).await?;
             let Some(invocation) = invocation else { continue };
-            if round.is_reinvoked && !round.webhooks.is_wanted(webhook) {
+            if round.is_reinvoked && !round.webhooks.should_call(webhook) {
                 continue;
             }
             if pass.invoke(index, &invocation, object.as_deref_mut()).await? {
-                round.webhooks.require_previous();
+                round.webhooks.schedule_previous();
                 round.is_requested = true;
             }
             if webhook.is_reinvoked {
@@ -100,19 +100,20 @@ impl<'a> Pass<'a, '_> {
     ) -> Result<bool, Failure> {
         let webhook = invocation.webhook;
         let begun = Instant::now();
-        let asked = self.ask(index, invocation, object).await;
-        let end = asked.as_ref().map_or_else(|error| error.end(webhook), |_| WebhookEnd::Allowed);
+        let arguments = self.call_webhook(index, invocation, object).await;
+        let end =
+            arguments.as_ref().map_or_else(|error| error.end(webhook), |_| WebhookEnd::Allowed);
         let Call { metrics, attributes, .. } = self.call;
         metrics.webhook(&webhook.name, Phase::Admit, attributes.operation, end, begun);
         self.notes.webhooks_took += begun.elapsed();
-        let changed = matches!(asked, Ok(true));
+        let changed = matches!(arguments, Ok(true));
         let place = format!("round_{}_index_{index}", self.round);
         let mutation = describe(webhook, |out| {
             out.extend_from_slice(b",\"mutated\":");
             out.extend_from_slice(changed.to_string().as_bytes());
         });
         self.annotate(format!("{MUTATION}/{place}"), mutation);
-        match asked {
+        match arguments {
             Ok(changed) => Ok(changed),
             Err(error) => {
                 log_failure(webhook, webhook.version, &error);
@@ -125,7 +126,7 @@ impl<'a> Pass<'a, '_> {
         }
     }
 
-    async fn ask(
+    async fn call_webhook(
         &mut self,
         index: usize,
         invocation: &Invocation<'a>,
@@ -134,7 +135,7 @@ impl<'a> Pass<'a, '_> {
         let (attributes, api) = (self.call.attributes, self.call.api);
         let uid = api.new_uid();
         let objects = self.matcher.versioned(&invocation.kind, object.as_deref()).await;
-        let asked = Asked {
+        let arguments = WebhookCall {
             webhook: invocation.webhook,
             attributes,
             uid: &uid,
@@ -142,7 +143,7 @@ impl<'a> Pass<'a, '_> {
             objects: objects.map_err(CallError::Refused)?,
             is_mutating: true,
         };
-        let answer = call(self.caller, asked, self.notes).await?;
+        let answer = call(self.caller, arguments, self.notes).await?;
         let Some(patch) = patch_of(&answer)? else { return Ok(false) };
         self.change(index, invocation, &answer, &patch, object).await
     }
@@ -173,7 +174,7 @@ impl<'a> Pass<'a, '_> {
             return Err(CallError::calling(format!("unsupported patch type {shown}")));
         }
         let internal = |why: String| refused(Status::internal(why));
-        // Operations may name what the webhook saw, such as empty members that are not kept.
+        // Operations may refer to empty fields that the webhook was sent and that are not stored.
         let seen = json::parse(objects.object_json()).map_err(|e| internal(e.to_string()))?.value;
         let operations = patch.as_array().unwrap_or_default();
         let patched = json_patch::apply_operations(seen, operations);
@@ -192,7 +193,7 @@ impl<'a> Pass<'a, '_> {
         if differs {
             let converted = api.convert(new, &invocation.kind, attributes.object_kind).await;
             *object = converted.map_err(refused)?;
-            self.matcher.forget_versions();
+            self.matcher.drop_versions();
         }
         Ok(changed)
     }
@@ -202,14 +203,15 @@ impl<'a> Pass<'a, '_> {
     }
 }
 
-/// Whether this request has set times of field owners. Upstream keeps them with nanoseconds, which an
-/// object loses on its first way through JSON: its first patch counts as a change, whatever it does.
+/// Returns whether this request set managedFields times. Upstream keeps them with nanoseconds,
+/// which an object loses in its first JSON round trip: its first patch counts as a change whatever
+/// it does.
 fn is_owned_anew(object: &Object, old: Option<&Object>) -> bool {
     let owners = |object: &Object| object.at(&["metadata", "managedFields"]).cloned();
     owners(object).is_some() && owners(object) != old.and_then(owners)
 }
 
-/// A webhook and more as JSON, for an audit annotation.
+/// Returns a webhook and more fields as JSON, for an audit annotation.
 fn describe(webhook: &Webhook, more: impl FnOnce(&mut Vec<u8>)) -> Str {
     let mut out = b"{\"configuration\":".to_vec();
     json::write_string(&webhook.configuration, &mut out);
@@ -220,7 +222,7 @@ fn describe(webhook: &Webhook, more: impl FnOnce(&mut Vec<u8>)) -> Str {
     String::from_utf8_lossy(&out).into()
 }
 
-/// The operations of an answer, if there are any.
+/// Parses the patch of a response, if there is one.
 fn patch_of(answer: &Answer) -> Result<Option<Value>, CallError> {
     if answer.patch.is_empty() {
         return Ok(None);
@@ -244,7 +246,7 @@ fn patch_of(answer: &Answer) -> Result<Option<Value>, CallError> {
     }
 }
 
-/// A patch does not make an object of another kind; it may leave out what kind it is.
+/// Checks that a patch did not change the kind; it may remove kind and apiVersion.
 fn check_type(patched: &Value, gvk: &GroupVersionKind) -> Result<(), String> {
     if patched.as_object().is_none() {
         return Err(not_an_object(patched));

@@ -1,4 +1,4 @@
-//! A POST of JSON to a webhook, as client-go sends it; texts of failures are client-go's.
+//! POSTs JSON to a webhook as client-go does, with client-go's error texts.
 
 use super::response::status_message;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
@@ -9,33 +9,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bytes of an answer.
+/// Maximum length of a response body.
 const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Retries of a call that the webhook answers with `Retry-After`.
+/// Maximum retries of a call that is answered with `Retry-After`.
 const RETRIES_MAX: usize = 10;
 
-/// The target of a call.
+/// The endpoint of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub client: &'a Arc<Client>,
     /// Path and query.
     pub path: &'a str,
-    /// The URL as errors show it.
+    /// The URL as errors print it.
     pub url: &'a str,
-    /// Whose time is over when the webhook is too slow.
+    /// Which timeout ends the call.
     pub timer: Timer,
 }
 
-/// What ends a call that takes too long. client-go says it in other words.
+/// Which timeout ends a call. client-go words them differently.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timer {
-    /// The time of one call.
+    /// A timeout of this call.
     Call,
-    /// The time of every call of the client.
+    /// A timeout of the client.
     Client,
 }
 
-/// Sends a body, anew when the webhook asks to come back, until the time is over.
+/// Sends a body; retries on `Retry-After` until the deadline.
 pub(crate) async fn post(
     target: Target<'_>,
     body: Vec<u8>,
@@ -92,14 +92,14 @@ fn failure_text(url: &str, timer: Timer, error: &Error) -> String {
     }
 }
 
-/// The `Retry-After` of a 429 or 5xx answer.
+/// Returns the `Retry-After` of a 429 or 5xx response.
 fn retry_after(response: &Response) -> Option<Duration> {
     let may = response.status == StatusCode::TOO_MANY_REQUESTS || response.status.is_server_error();
     let seconds = response.headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     may.then_some(Duration::from_secs(seconds))
 }
 
-/// The body of an answer that is no error.
+/// Returns the body of a successful response.
 pub(crate) fn answered(response: &Response) -> Result<&[u8], String> {
     let content_type = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let code = response.status.as_u16();
@@ -120,8 +120,8 @@ pub(crate) fn answered(response: &Response) -> Result<&[u8], String> {
 mod tests {
     use super::*;
 
-    /// As kube-apiserver 1.36 reports conversion webhooks, whose client has a timeout, and admission webhooks,
-    /// whose calls have one each.
+    /// kube-apiserver 1.36 reports conversion webhooks by the timeout of their client, and
+    /// admission webhooks by that of the call.
     #[test]
     fn a_timeout_is_reported_in_the_words_of_its_timer() {
         let check = |timer, phase, expected: &str| {

@@ -8,13 +8,13 @@ use keelson_meta::status::{Cause, Details, quote, server_error_text};
 use keelson_meta::{Failure, GroupVersion, Map, Reason, Status, Str, Value};
 use keelson_schema::decode::{Format, read_value};
 
-/// Bytes of an error's text that are shown.
+/// Maximum bytes of a response body that errors print.
 const ERROR_TEXT_BYTES_MAX: usize = 2048;
 const GROUP: &str = "admission.k8s.io";
-/// Kinds without a group that every scheme has.
+/// PolicyKind without a group in every scheme.
 pub(crate) const META_KINDS: [&str; 5] =
     ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
-/// Where kube-apiserver's scheme for webhooks is made, which is its name.
+/// The name of kube-apiserver's scheme for webhooks.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
 const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
                          Kind string \"json:\\\"kind,omitempty\\\"\" }";
@@ -28,7 +28,7 @@ pub(super) struct ReviewType {
 
 const ADMISSION_REVIEW: ReviewType = ReviewType { group: GROUP, kind: "AdmissionReview" };
 
-/// An `AdmissionReview` that was answered.
+/// An `AdmissionReview` with a response.
 pub(super) struct Review {
     api_version: Str,
     kind: Str,
@@ -48,7 +48,7 @@ pub(super) struct Answer {
     pub warnings: Vec<Str>,
 }
 
-/// Reads an answer in the version of the review that was sent.
+/// Parses a response in the version of the review that was sent.
 pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
     let (root, api_version, kind) = read_object(bytes)?;
     check_kind(&api_version, &kind, version, ADMISSION_REVIEW)?;
@@ -62,7 +62,7 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
     Ok(Review { api_version, kind, response })
 }
 
-/// An object with its `apiVersion` and `kind`, which may be empty.
+/// Parses an object; returns it with its `apiVersion` and `kind`, which may be empty.
 pub(crate) fn read_object(bytes: &[u8]) -> Result<(Map, Str, Str), String> {
     let root = match read_any(bytes)? {
         Value::Object(root) => root,
@@ -77,7 +77,7 @@ pub(crate) fn read_object(bytes: &[u8]) -> Result<(Map, Str, Str), String> {
     Ok((root, api_version, kind))
 }
 
-/// Go's error for a value that should be an object of some kind.
+/// Returns Go's error for a value that is not an object.
 pub(super) fn not_an_object(value: &Value) -> String {
     let found = value.type_name();
     format!(
@@ -86,7 +86,7 @@ pub(super) fn not_an_object(value: &Value) -> String {
     )
 }
 
-/// What begins as a JSON object is JSON, all else YAML.
+/// Parses JSON if the text begins with `{`, otherwise YAML.
 fn read_any(bytes: &[u8]) -> Result<Value, String> {
     if bytes.trim_ascii_start().starts_with(b"{") {
         return read_value(bytes, Format::Json);
@@ -101,7 +101,7 @@ fn response_type(version: Version) -> &'static str {
     }
 }
 
-/// Whether a review of this version can be read as the one that was asked for. One that says no kind can.
+/// Checks the type of a review. A review without a kind is an error.
 pub(super) fn check_kind(
     api_version: &str,
     kind: &str,
@@ -137,7 +137,7 @@ pub(crate) fn misfit(value: &Value, field: &str, go_type: &str) -> String {
     format!("json: cannot unmarshal {found} into Go struct field {field} of type {go_type}")
 }
 
-/// The text of a member; empty when it is absent or null.
+/// Returns a string field; empty when it is absent or null.
 pub(crate) fn text(map: &Map, path: &str, name: &str, go_type: &str) -> Result<Str, String> {
     match map.get(name) {
         None | Some(Value::Null) => Ok(Str::default()),
@@ -176,7 +176,7 @@ impl Answer {
         })
     }
 
-    /// The refusal as the client gets it. Its code is one of an error, and its status a failure.
+    /// Returns the denial for the client. Its code is an error code and its status `Failure`.
     pub fn refusal(&self, webhook: &str) -> Failure {
         let status = &self.status;
         let denied = format!("admission webhook {} denied the request", quote(webhook));
@@ -205,7 +205,7 @@ fn checked_status(status: &Value) -> Result<Value, String> {
     }
 }
 
-/// The bytes of a patch; Go counts the bytes before the one that is no base64.
+/// Decodes a base64 patch. Like Go, the error has the offset of the first invalid byte.
 fn patch(text: &str) -> Result<Vec<u8>, String> {
     STANDARD.decode(text).map_err(|error| {
         let at = match error {
@@ -269,7 +269,7 @@ fn details(map: &Map) -> Details {
 }
 
 impl Review {
-    /// The response, if it answers the review of this uid and version. v1beta1 asked for less.
+    /// Returns the response if uid and version match. v1beta1 requires less.
     pub fn verified(
         self,
         version: Version,
@@ -316,13 +316,14 @@ impl Review {
     }
 }
 
-/// `group/version`, with the slash also where there is neither.
+/// Returns `group/version`, with the slash even if both are empty.
 pub(super) fn shown_version(api_version: &str) -> String {
     let gv = GroupVersion::parse(api_version).unwrap_or_default();
     format!("{}/{}", gv.group, gv.version)
 }
 
-/// client-go's text for an error answer: the message of a `Status`, or a text by its code.
+/// Returns client-go's text for an error response: the message of a `Status`, or a text for the
+/// code.
 pub(super) fn status_message(code: u16, content_type: Option<&str>, body: &[u8]) -> String {
     let plain = read_value(body, Format::Json).unwrap_or_default();
     let is = |name: &str, want: &str| plain.str_at(&[name]) == Some(want);
@@ -334,7 +335,7 @@ pub(super) fn status_message(code: u16, content_type: Option<&str>, body: &[u8])
     server_error_text(code, &text)
 }
 
-/// The beginning of a text.
+/// Returns the beginning of a text.
 fn shown_text(body: &[u8]) -> String {
     let cut = &body[..body.len().min(ERROR_TEXT_BYTES_MAX)];
     String::from_utf8_lossy(cut).trim().to_owned()

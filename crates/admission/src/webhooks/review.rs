@@ -1,4 +1,4 @@
-//! `AdmissionReview` as it is sent.
+//! `AdmissionReview` requests.
 
 use super::invocation::Invocation;
 use crate::admission_request::admission_request;
@@ -7,7 +7,7 @@ use crate::configurations::review_version::Version;
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status};
 use keelson_schema::{Schema, json};
 
-/// The objects of a request in one version of their kind.
+/// The objects of a request converted to one version.
 pub(super) struct Versioned {
     pub kind: GroupVersionKind,
     pub schema: Schema,
@@ -35,19 +35,19 @@ impl Versioned {
             }
         };
         let (object, old) = (converted(object).await?, converted(attributes.old).await?);
-        // Conditions read what the webhook is sent.
+        // Match conditions see what the webhook is sent.
         let object = object.map(|object| schema.encoded_form(&object).unwrap_or(object));
         let json = (encoded(&schema, object.as_ref()), encoded(&schema, old.as_ref()));
         Ok(Versioned { kind: kind.clone(), schema, object, old, json })
     }
 
-    /// The object as JSON, as the webhook sees it.
+    /// Returns the object as JSON, as the webhook sees it.
     pub fn object_json(&self) -> &[u8] {
         &self.json.0
     }
 }
 
-/// An object as JSON, or `null`.
+/// Encodes an object as JSON, or `null`.
 pub(super) fn encoded(schema: &Schema, object: Option<&Object>) -> Vec<u8> {
     let Some(object) = object else { return b"null".to_vec() };
     let mut out = vec![];
@@ -55,12 +55,12 @@ pub(super) fn encoded(schema: &Schema, object: Option<&Object>) -> Vec<u8> {
     out
 }
 
-/// The request of an invocation, without its objects.
+/// Returns the `AdmissionRequest` of an invocation, without objects.
 pub(super) fn request_of(attributes: &Attributes<'_>, invocation: &Invocation<'_>) -> Map {
     admission_request(attributes, &invocation.resource, &invocation.kind)
 }
 
-/// The body of a call.
+/// Returns the body of a call.
 pub(super) fn body(version: Version, uid: &str, request: &Map, objects: &Versioned) -> Vec<u8> {
     let (object, old) = &objects.json;
     let mut out = Vec::with_capacity(object.len() + old.len() + 1024);

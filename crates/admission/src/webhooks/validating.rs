@@ -1,7 +1,7 @@
-//! [`ValidatingWebhooks`]: webhooks that refuse objects, called side by side
-//! (apiserver `admission/plugin/webhook/validating`).
+//! [`ValidatingWebhooks`]: the plug-in that calls validating webhooks in parallel (apiserver
+//! `admission/plugin/webhook/validating`).
 
-use super::call::{Asked, CallError, call, log_failure};
+use super::call::{CallError, WebhookCall, call, log_failure};
 use super::invocation::Invocation;
 use super::matching::Matcher;
 use super::review::request_of;
@@ -25,7 +25,7 @@ pub struct ValidatingWebhooks {
 }
 
 impl ValidatingWebhooks {
-    /// Calls go through `egress`, with these credentials.
+    /// Returns a plug-in whose calls go through `egress` with these credentials.
     pub fn new(egress: Arc<Egress>, credentials: Arc<Credentials>) -> ValidatingWebhooks {
         ValidatingWebhooks { caller: Caller { egress, credentials } }
     }
@@ -50,12 +50,12 @@ impl ValidatingWebhooks {
         if invocations.is_empty() {
             return Ok(());
         }
-        let asked = invocations
+        let arguments = invocations
             .iter()
             .enumerate()
             .map(|(index, invocation)| self.invoke(index, call, invocation, &matcher));
         let (begun, mut first) = (Instant::now(), Ok(()));
-        for (verdict, told) in join_all(asked).await {
+        for (verdict, told) in join_all(arguments).await {
             notes.warnings.extend(told.warnings);
             notes.annotations.extend(told.annotations);
             first = first.and(verdict);
@@ -64,7 +64,7 @@ impl ValidatingWebhooks {
         first
     }
 
-    /// Calls a webhook; what it notes is returned beside its verdict.
+    /// Calls a webhook. Returns the result and its warnings and audit annotations.
     async fn invoke(
         &self,
         index: usize,
@@ -80,7 +80,7 @@ impl ValidatingWebhooks {
             return (Err(Status::internal(why)), notes);
         };
         let uid = api.new_uid();
-        let asked = Asked {
+        let arguments = WebhookCall {
             webhook,
             attributes,
             uid: &uid,
@@ -89,7 +89,7 @@ impl ValidatingWebhooks {
             is_mutating: false,
         };
         let begun = Instant::now();
-        let answered = call(&self.caller, asked, &mut notes).await;
+        let answered = call(&self.caller, arguments, &mut notes).await;
         let end =
             answered.as_ref().map_or_else(|error| error.end(webhook), |_| WebhookEnd::Allowed);
         let operation = attributes.operation;

@@ -1,11 +1,11 @@
-//! [`Graph`]: which nodes have pods that refer to an object, directly or through a claim and its volume.
+//! [`Graph`]: the nodes whose pods refer to an object, directly or through a claim and its volume.
 
 use crate::mirror::Mirrored;
 use crate::{Change, GroupResource};
 use keelson_meta::{Object, Str, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Kinds of objects that lead to nodes.
+/// Kinds of objects in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the API's own words")]
 pub enum Vertex {
@@ -21,24 +21,24 @@ pub enum Vertex {
 }
 
 /// An object: its kind, namespace and name.
-pub type Place = (Vertex, Str, Str);
+pub type VertexKey = (Vertex, Str, Str);
 
-/// Which nodes have pods that refer to an object.
+/// The nodes whose pods refer to an object.
 #[derive(Default)]
 pub struct Graph {
-    /// Pods, attachments and slices, and what they refer to.
-    sources: HashMap<Place, Source>,
-    /// How many sources on each node refer to an object. Invariant: counts those of `sources`.
-    nodes: HashMap<Place, HashMap<Str, usize>>,
+    /// Pods, attachments and slices, with their references.
+    sources: HashMap<VertexKey, Source>,
+    /// The number of sources on each node that refer to an object. Invariant: counts `sources`.
+    nodes: HashMap<VertexKey, HashMap<Str, usize>>,
     volumes: HashMap<Str, Volume>,
-    /// The volumes that name a secret. Invariant: exactly those of `volumes`.
+    /// The volumes that refer to a secret. Invariant: matches `volumes`.
     volumes_of_secrets: HashMap<(Str, Str), HashSet<Str>>,
 }
 
 struct Source {
     node: Str,
-    /// Itself included.
-    refers_to: HashSet<Place>,
+    /// Including itself.
+    refers_to: HashSet<VertexKey>,
 }
 
 struct Volume {
@@ -59,16 +59,15 @@ impl Mirrored for Graph {
     fn apply(&mut self, resource: usize, change: Change) {
         let kind = KINDS[resource];
         match change {
-            Change::Reset => self.forget(kind),
+            Change::Reset => self.remove_kind(kind),
             Change::Gone { namespace, name } => self.remove((kind, namespace, name)),
             Change::Put(object) => {
-                let place = (kind, object.namespace().into(), object.name().into());
+                let key = (kind, object.namespace().into(), object.name().into());
                 match kind {
                     Vertex::Volume => self.put_volume(&object),
-                    Vertex::Pod => self.put(place, object.str_at(&["spec", "nodeName"]), || {
-                        pod_references(&object)
-                    }),
-                    _ => self.put(place, object.str_at(&["spec", "nodeName"]), Vec::new),
+                    Vertex::Pod => self
+                        .put(key, object.str_at(&["spec", "nodeName"]), || pod_references(&object)),
+                    _ => self.put(key, object.str_at(&["spec", "nodeName"]), Vec::new),
                 }
             }
         }
@@ -76,10 +75,10 @@ impl Mirrored for Graph {
 }
 
 impl Graph {
-    /// Whether an object leads to a pod on a node, or is that pod.
-    pub fn leads_to(&self, kind: Vertex, namespace: &str, name: &str, node: &str) -> bool {
+    /// Returns whether an object has a path to a pod on a node, or is that pod.
+    pub fn has_path_to_node(&self, kind: Vertex, namespace: &str, name: &str, node: &str) -> bool {
         let is_referred_to =
-            |place: &Place| self.nodes.get(place).is_some_and(|nodes| nodes.contains_key(node));
+            |key: &VertexKey| self.nodes.get(key).is_some_and(|nodes| nodes.contains_key(node));
         let has_volume = |name: &str| {
             self.volumes.get(name).is_some_and(|volume| {
                 let (namespace, name) = volume.claim.clone();
@@ -97,25 +96,25 @@ impl Graph {
         }
     }
 
-    fn put(&mut self, place: Place, node: &str, references: impl FnOnce() -> Vec<Place>) {
-        self.remove(place.clone());
+    fn put(&mut self, key: VertexKey, node: &str, references: impl FnOnce() -> Vec<VertexKey>) {
+        self.remove(key.clone());
         if node.is_empty() {
             return;
         }
         let node = Str::new(node);
-        let refers_to: HashSet<Place> = references().into_iter().chain([place.clone()]).collect();
+        let refers_to: HashSet<VertexKey> = references().into_iter().chain([key.clone()]).collect();
         for referred in &refers_to {
             let nodes = self.nodes.entry(referred.clone()).or_default();
             *nodes.entry(node.clone()).or_default() += 1;
         }
-        self.sources.insert(place, Source { node, refers_to });
+        self.sources.insert(key, Source { node, refers_to });
     }
 
-    fn remove(&mut self, place: Place) {
-        if place.0 == Vertex::Volume {
-            return self.remove_volume(&place.2);
+    fn remove(&mut self, key: VertexKey) {
+        if key.0 == Vertex::Volume {
+            return self.remove_volume(&key.2);
         }
-        let Some(Source { node, refers_to }) = self.sources.remove(&place) else { return };
+        let Some(Source { node, refers_to }) = self.sources.remove(&key) else { return };
         for referred in refers_to {
             let Some(nodes) = self.nodes.get_mut(&referred) else { continue };
             if let Some(count) = nodes.get_mut(&node) {
@@ -130,16 +129,16 @@ impl Graph {
         }
     }
 
-    fn forget(&mut self, kind: Vertex) {
+    fn remove_kind(&mut self, kind: Vertex) {
         if kind == Vertex::Volume {
             self.volumes.clear();
             self.volumes_of_secrets.clear();
             return;
         }
-        let places: Vec<Place> =
-            self.sources.keys().filter(|place| place.0 == kind).cloned().collect();
-        for place in places {
-            self.remove(place);
+        let keys: Vec<VertexKey> =
+            self.sources.keys().filter(|key| key.0 == kind).cloned().collect();
+        for key in keys {
+            self.remove(key);
         }
     }
 
@@ -185,21 +184,22 @@ const POD_VOLUME_SECRETS: [&[&str]; 10] = [
     &["csi", "nodePublishSecretRef", "name"],
 ];
 
-/// What a pod refers to. A mirror pod refers to nothing: nodes make them, and must gain nothing by that.
-fn pod_references(pod: &Object) -> Vec<Place> {
+/// Returns the references of a pod. A mirror pod has none: nodes create them and must not gain
+/// access by that.
+fn pod_references(pod: &Object) -> Vec<VertexKey> {
     match pod.annotation("kubernetes.io/config.mirror") {
         Some(_) => vec![],
         None => references(pod),
     }
 }
 
-/// The objects that a pod names: kind, namespace and name.
-pub fn references(pod: &Object) -> Vec<Place> {
+/// Returns the objects that a pod refers to: kind, namespace and name.
+pub fn references(pod: &Object) -> Vec<VertexKey> {
     let namespace = Str::new(pod.namespace());
-    let mut places: Vec<Place> = vec![];
+    let mut keys: Vec<VertexKey> = vec![];
     let mut add = |kind: Vertex, name: Option<&str>| {
         if let Some(name) = name.filter(|name| !name.is_empty()) {
-            places.push((kind, namespace.clone(), name.into()));
+            keys.push((kind, namespace.clone(), name.into()));
         }
     };
     add(Vertex::ServiceAccount, Some(pod.str_at(&["spec", "serviceAccountName"])));
@@ -219,8 +219,8 @@ pub fn references(pod: &Object) -> Vec<Place> {
         }
     }
     for volume in pod.array_at(&["spec", "volumes"]) {
-        for place in POD_VOLUME_SECRETS {
-            add(Vertex::Secret, volume.str_at(place));
+        for path in POD_VOLUME_SECRETS {
+            add(Vertex::Secret, volume.str_at(path));
         }
         add(Vertex::ConfigMap, volume.str_at(&["configMap", "name"]));
         for source in volume.array_at(&["projected", "sources"]) {
@@ -241,10 +241,11 @@ pub fn references(pod: &Object) -> Vec<Place> {
     }
     let extended = ["status", "extendedResourceClaimStatus", "resourceClaimName"];
     add(Vertex::ResourceClaim, pod.at(&extended).and_then(Value::as_str));
-    places
+    keys
 }
 
-/// Fields of persistent volumes that name a secret for kubelets, and its namespace where it is not the claim's.
+/// Fields of persistent volumes with a secret for kubelets, and the field of its namespace if that
+/// is not the claim's.
 const VOLUME_SECRETS: [(&str, &str); 10] = [
     ("cephfs", "secretRef"),
     ("cinder", "secretRef"),
@@ -323,9 +324,10 @@ mod tests {
         (Vertex::Claim, "p-d"),
     ];
 
-    /// Which of the objects that the pod refers to lead to the node.
+    /// Returns how many of the objects that the pod refers to have a path to the node.
     fn leading(graph: &Graph, node: &str) -> usize {
-        let leads = |(kind, name): &&(Vertex, &str)| graph.leads_to(*kind, "ns", name, node);
+        let leads =
+            |(kind, name): &&(Vertex, &str)| graph.has_path_to_node(*kind, "ns", name, node);
         REFERRED.iter().filter(leads).count()
     }
 
@@ -336,13 +338,13 @@ mod tests {
         assert_eq!((leading(&graph, "n"), graph.nodes.len()), (0, 0));
         graph.apply(0, pod("p", "n", ""));
         assert_eq!((leading(&graph, "n"), leading(&graph, "m")), (REFERRED.len(), 0));
-        assert!(!graph.leads_to(Vertex::Secret, "other", "pull", "n"));
-        assert!(!graph.leads_to(Vertex::ConfigMap, "ns", "pull", "n"));
+        assert!(!graph.has_path_to_node(Vertex::Secret, "other", "pull", "n"));
+        assert!(!graph.has_path_to_node(Vertex::ConfigMap, "ns", "pull", "n"));
         graph.apply(0, pod("q", "n", ""));
         let gone = |name: &str| Change::Gone { namespace: "ns".into(), name: name.into() };
         graph.apply(0, gone("p"));
-        assert!(graph.leads_to(Vertex::Secret, "ns", "pull", "n"));
-        assert!(!graph.leads_to(Vertex::Pod, "ns", "p", "n"));
+        assert!(graph.has_path_to_node(Vertex::Secret, "ns", "pull", "n"));
+        assert!(!graph.has_path_to_node(Vertex::Pod, "ns", "p", "n"));
         graph.apply(0, gone("q"));
         assert!(graph.nodes.is_empty() && graph.sources.is_empty());
     }
@@ -367,13 +369,13 @@ mod tests {
         }});
         graph.apply(1, object(volume));
         let leads = |graph: &Graph| {
-            let secret = |name| graph.leads_to(Vertex::Secret, "kube-system", name, "n");
-            let volume = graph.leads_to(Vertex::Volume, "", "v", "n");
+            let secret = |name| graph.has_path_to_node(Vertex::Secret, "kube-system", name, "n");
+            let volume = graph.has_path_to_node(Vertex::Volume, "", "v", "n");
             [volume, secret("stage"), secret("controller")]
         };
         assert_eq!(leads(&graph), [false; 3]);
         graph.apply(0, pod("p", "n", ""));
-        // What only controllers need is not for kubelets.
+        // Secrets for controllers only are not for kubelets.
         assert_eq!(leads(&graph), [true, true, false]);
         graph.apply(1, Change::Reset);
         assert_eq!(leads(&graph), [false; 3]);

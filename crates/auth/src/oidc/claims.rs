@@ -1,4 +1,4 @@
-//! Maps the claims of a verified token to its user. The texts are kube-apiserver's.
+//! Maps the claims of a verified token to a user, with kube-apiserver's error texts.
 
 use super::config::{JwtConfig, Mapping};
 use super::expressions::{Expression, Rules};
@@ -7,7 +7,7 @@ use keelson_meta::status::quote;
 use keelson_meta::{Map, Str, User};
 use serde_json::Value;
 
-/// The user of a token whose signature was verified, or which rule it breaks.
+/// Returns the user of a token whose signature was verified, or the error.
 pub(super) fn user(config: &JwtConfig, rules: &Rules, claims: &Value) -> Result<User, String> {
     let mappings = &config.claim_mappings;
     check_distributed(claims, &mappings.groups.claim)?;
@@ -32,7 +32,7 @@ pub(super) fn user(config: &JwtConfig, rules: &Rules, claims: &Value) -> Result<
     Ok(user)
 }
 
-/// Claims that stand somewhere else are not fetched: without them the user would be another one.
+/// Distributed claims are not fetched: ignoring them would change the user's groups.
 fn check_distributed(claims: &Value, groups: &str) -> Result<(), String> {
     let is_elsewhere = !groups.is_empty()
         && claims.get(groups).is_none()
@@ -159,7 +159,7 @@ fn check_rules(
     subject: &keelson_meta::Value,
 ) -> Result<(), String> {
     let mut faults = vec![];
-    // All are evaluated first: an error is told before a rule that does not hold.
+    // Evaluates all first: an error takes precedence over a false rule.
     for (rule, message) in rules {
         match rule.truth(subject)? {
             Some(true) => {}
@@ -188,7 +188,7 @@ fn wrong_type(value: &Value, wanted: &str) -> String {
     format!("json: cannot unmarshal {found} into Go value of type {wanted}")
 }
 
-/// A user as expressions read it.
+/// Returns a user as expressions see it.
 fn user_value(user: &User) -> keelson_meta::Value {
     let texts = |texts: &[Str]| -> Vec<keelson_meta::Value> {
         texts.iter().cloned().map(keelson_meta::Value::String).collect()

@@ -1,9 +1,9 @@
 //! [`AuthenticationConfiguration`]: the file of `--authentication-config` (`apiserver.config.k8s.io`).
 
-use crate::config::{Faults, Fields};
+use crate::config::{ConfigErrors, Fields};
 use keelson_meta::Value;
 
-/// The versions of the file that are read; they say the same.
+/// The accepted versions; they have the same fields.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
 /// An AuthenticationConfiguration.
@@ -18,13 +18,13 @@ pub struct AuthenticationConfiguration {
 /// Anonymous access: on or off, and for which paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnonymousConfig {
-    /// Whether anybody is.
+    /// Whether anonymous access is enabled.
     pub enabled: bool,
-    /// The only paths; none: all.
+    /// The allowed paths; empty: all.
     pub paths: Vec<String>,
 }
 
-/// An issuer whose tokens are accepted, and what they say of users.
+/// An issuer with its rules and mappings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JwtConfig {
     /// The issuer.
@@ -44,9 +44,9 @@ pub struct IssuerConfig {
     pub url: String,
     /// The URL of its discovery document, if not below its URL.
     pub discovery_url: String,
-    /// Authorities of its certificate, in PEM; empty: those of the system.
+    /// CA certificates in PEM; empty: those of the system.
     pub certificate_authority: String,
-    /// For whom tokens must be: any of these.
+    /// The accepted audiences.
     pub audiences: Vec<String>,
     /// `MatchAny` or empty.
     pub audience_match_policy: String,
@@ -61,9 +61,9 @@ pub struct ClaimRule {
     pub claim: String,
     /// The required value.
     pub required_value: String,
-    /// Or what must be true.
+    /// An expression that must be true, instead of claim and value.
     pub expression: String,
-    /// The message of a refusal.
+    /// The error message.
     pub message: String,
 }
 
@@ -76,7 +76,7 @@ pub struct ClaimMappings {
     pub groups: Mapping,
     /// The uid; without a prefix.
     pub uid: Mapping,
-    /// Further facts.
+    /// Extra attributes.
     pub extra: Vec<ExtraMapping>,
 }
 
@@ -87,39 +87,39 @@ pub struct Mapping {
     pub claim: String,
     /// Prefix of the value.
     pub prefix: Option<String>,
-    /// Or an expression.
+    /// An expression, instead of claim and prefix.
     pub expression: String,
 }
 
-/// A further fact.
+/// An extra attribute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraMapping {
-    /// Its name.
+    /// The key.
     pub key: String,
-    /// Its values.
+    /// An expression for the values.
     pub value_expression: String,
 }
 
 /// A rule on the mapped user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserRule {
-    /// The expression; must be true.
+    /// The expression, which must be true.
     pub expression: String,
-    /// The message of a refusal.
+    /// The error message.
     pub message: String,
 }
 
 impl AnonymousConfig {
-    /// Whether a request for this path is served without credentials.
+    /// Returns whether a request for this path is served without credentials.
     pub fn serves(&self, path: &str) -> bool {
         self.enabled && (self.paths.is_empty() || self.paths.iter().any(|one| one == path))
     }
 }
 
 impl AuthenticationConfiguration {
-    /// Reads the file. What it says is not yet checked.
+    /// Parses the file without validating it.
     pub fn read(file: &Value) -> Result<AuthenticationConfiguration, String> {
-        let faults = Faults::default();
+        let faults = ConfigErrors::default();
         let kind = "AuthenticationConfiguration";
         let fields = Fields::of_file(file, kind, &VERSIONS, &["jwt", "anonymous"], &faults)?;
         let known = ["issuer", "claimValidationRules", "claimMappings", "userValidationRules"];

@@ -1,4 +1,4 @@
-//! The expressions of an authentication configuration: what they may read, and what they compute.
+//! The CEL expressions of an authentication configuration.
 
 use keelson_cel::{
     DeclField, DeclType, Environment, Limits, List, ListKind, ObjectType, Program, Shape, Type,
@@ -13,11 +13,11 @@ pub struct Rules {
     pub(super) username: Option<Expression>,
     pub(super) groups: Option<Expression>,
     pub(super) uid: Option<Expression>,
-    /// With their keys.
+    /// Keys and value expressions.
     pub(super) extra: Vec<(String, Expression)>,
-    /// With what is said when they are not true.
+    /// Claim validation rules with their messages.
     pub(super) claims: Vec<(Expression, String)>,
-    /// With what is said when they are not true.
+    /// User validation rules with their messages.
     pub(super) user: Vec<(Expression, String)>,
 }
 
@@ -26,7 +26,7 @@ pub struct Rules {
 pub(super) struct Expression {
     pub text: String,
     program: Program,
-    /// The type of what it reads, when that is a user.
+    /// The type of the variable `user`, if the expression reads it.
     decl_type: Option<Arc<DeclType>>,
 }
 
@@ -38,12 +38,12 @@ fn claims_environment() -> Environment {
     environment().with_variable("claims", Type::map(Type::String, Type::Any))
 }
 
-/// Whether an expression reads this claim.
+/// Returns whether an expression reads this claim.
 pub(super) fn reads_claim(text: &str, claim: &str) -> bool {
     claims_environment().selects(text, "claims", claim)
 }
 
-/// The variable that an expression reads.
+/// The variable that an expression may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// `claims`.
@@ -53,7 +53,7 @@ pub(super) enum Subject {
 }
 
 impl Expression {
-    /// Compiles an expression; one that must be a condition is a boolean.
+    /// Compiles an expression; a condition must be a boolean.
     pub fn compile(text: &str, subject: Subject, is_condition: bool) -> Result<Expression, String> {
         if text.trim().is_empty() {
             return Err("expression must not be empty".to_owned());
@@ -70,7 +70,7 @@ impl Expression {
         Ok(Expression { text: text.to_owned(), program, decl_type })
     }
 
-    /// Evaluates it over claims or a user.
+    /// Evaluates the expression for claims or a user.
     fn value<T>(
         &self,
         subject: &Value,
@@ -84,17 +84,17 @@ impl Expression {
         }
     }
 
-    /// A text; `None` for a value of another type.
+    /// Returns a string; `None` for other types.
     pub fn text(&self, subject: &Value) -> Result<Option<String>, String> {
         self.value(subject, |value| Ok(value.as_str().map(str::to_owned)))
     }
 
-    /// A truth; `None` for a value of another type.
+    /// Returns a boolean; `None` for other types.
     pub fn truth(&self, subject: &Value) -> Result<Option<bool>, String> {
         self.value(subject, |value| Ok(value.as_bool()))
     }
 
-    /// A text or a list of texts, without empty ones; null is none.
+    /// Returns a string or a list of strings, without empty ones; null is an empty list.
     pub fn texts(&self, subject: &Value) -> Result<Vec<String>, String> {
         self.value(subject, |value| match value {
             Val::Null => Ok(vec![]),

@@ -1,5 +1,4 @@
-//! The keys that an issuer publishes (RFC 7517), and the asymmetric algorithms by which they sign
-//! (RFC 7518).
+//! The published keys of an issuer (RFC 7517) and the accepted signature algorithms (RFC 7518).
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
@@ -9,10 +8,10 @@ use serde_json::Value;
 use std::fmt;
 use std::str::FromStr;
 
-/// Keys of one issuer.
+/// Maximum keys of one issuer.
 const KEYS_MAX: usize = 100;
 
-/// A signature algorithm. There is none that needs no key, or a shared one.
+/// An asymmetric signature algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of JSON Web Algorithms")]
 pub enum JoseAlgorithm {
@@ -30,11 +29,11 @@ pub enum JoseAlgorithm {
 use JoseAlgorithm::{ES256, ES384, ES512, PS256, PS384, PS512, RS256, RS384, RS512};
 
 impl JoseAlgorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [JoseAlgorithm; 9] =
         [ES256, ES384, ES512, PS256, PS384, PS512, RS256, RS384, RS512];
 
-    /// As the header of a token names it.
+    /// Returns the `alg` of a token header.
     pub fn name(self) -> &'static str {
         match self {
             RS256 => "RS256",
@@ -78,7 +77,7 @@ pub struct KeySet(Vec<Key>);
 #[derive(Clone, PartialEq, Eq)]
 struct Key {
     id: String,
-    /// The only algorithm that counts with this key, if it names one.
+    /// The algorithm of the key, if it has one.
     algorithm: Option<JoseAlgorithm>,
     public: PublicKey,
 }
@@ -95,18 +94,18 @@ enum PublicKey {
         modulus: Vec<u8>,
         exponent: Vec<u8>,
     },
-    /// A point, uncompressed, of the curve that goes with the algorithm.
+    /// An uncompressed point, with the algorithm of its curve.
     Ec(JoseAlgorithm, Vec<u8>),
 }
 
 impl KeySet {
-    /// Reads a set of keys. Those of a sort that does not verify signatures here are left out.
+    /// Parses a key set. Keys that cannot verify signatures here are skipped.
     pub fn read(set: &Value) -> Option<KeySet> {
         let keys = set.get("keys")?.as_array()?.iter().take(KEYS_MAX);
         Some(KeySet(keys.filter_map(Key::read).collect()))
     }
 
-    /// Whether a key signed a message by this algorithm; with an id only the keys of that id count.
+    /// Returns whether a key verifies the signature; with an id, only keys with that id are tried.
     pub fn verifies(
         &self,
         id: &str,
@@ -144,7 +143,7 @@ impl Key {
             }
             _ => return None,
         };
-        // A key for an algorithm that is not known here verifies nothing.
+        // A key for an unknown algorithm verifies nothing.
         let algorithm = match text("alg") {
             "" => None,
             name => Some(name.parse().ok()?),
@@ -177,7 +176,7 @@ fn ec_verifies(algorithm: JoseAlgorithm, point: &[u8], message: &[u8], signature
         ES256 => verify(&signature::ECDSA_P256_SHA256_FIXED),
         ES384 => verify(&signature::ECDSA_P384_SHA384_FIXED),
         _ => {
-            // ring does not know P-521.
+            // ring does not support P-521.
             let key = p521::ecdsa::VerifyingKey::from_sec1_bytes(point);
             let signature = p521::ecdsa::Signature::from_slice(signature);
             key.is_ok_and(|key| signature.is_ok_and(|s| key.verify(message, &s).is_ok()))

@@ -1,7 +1,8 @@
-//! [`Provider`]: finds the keys of an issuer and keeps them.
+//! [`Provider`]: fetches and caches the keys of an issuer.
 //!
-//! The issuer is asked in the background until it has answered once. Later its keys are fetched again when a
-//! token is signed by none of them, at most once in [`REFRESH_MIN`], by one request for all who wait.
+//! A background task retries until the issuer has answered once. Later the keys are fetched again
+//! when a token has an unknown signature, at most once in [`REFRESH_MIN`], with one request for all
+//! waiting callers.
 
 use super::config::IssuerConfig;
 use super::keys::KeySet;
@@ -15,15 +16,15 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Between two tries to reach an issuer that has never answered.
+/// Delay between attempts to reach an issuer that has not answered yet.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
-/// The first tries come faster: an issuer that is started together with this server is found soon.
+/// The first delay is shorter: an issuer that starts together with this server is found soon.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(250);
-/// Between two requests for keys.
+/// Minimum interval between two requests for keys.
 const REFRESH_MIN: Duration = Duration::from_secs(1);
 /// Timeout of a request to an issuer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
-/// Bytes of an answer.
+/// Maximum length of a response.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 const HTTPS_PORT: u16 = 443;
 
@@ -56,7 +57,7 @@ impl Drop for Provider {
 }
 
 impl Provider {
-    /// Begins to look for the keys of an issuer.
+    /// Starts to fetch the keys of an issuer.
     pub fn start(config: &IssuerConfig, egress: Arc<Egress>) -> Provider {
         let own = format!("{}/.well-known/openid-configuration", config.url.trim_end_matches('/'));
         let discovery_url = match config.discovery_url.as_str() {
@@ -80,7 +81,7 @@ impl Provider {
         Provider { shared, is_ready, discovery }
     }
 
-    /// Whether the issuer has answered.
+    /// Returns whether the issuer has answered.
     pub fn is_ready(&self) -> bool {
         *self.is_ready.borrow()
     }
@@ -90,12 +91,12 @@ impl Provider {
         let _ = self.is_ready.clone().wait_for(|is_ready| *is_ready).await;
     }
 
-    /// The keys as they were fetched last.
+    /// Returns the keys that were fetched last.
     pub fn keys(&self) -> Arc<KeySet> {
         self.shared.keys()
     }
 
-    /// Keys that were fetched after these.
+    /// Returns keys that are newer than `known`.
     pub async fn newer_keys(&self, known: &Arc<KeySet>) -> Result<Arc<KeySet>, String> {
         let mut source = self.shared.source.lock().await;
         let keys = self.shared.keys();
@@ -109,7 +110,7 @@ impl Provider {
     }
 }
 
-/// Asks an issuer where its keys are, and for them, until it has answered.
+/// Fetches the discovery document and the keys; retries until both succeed.
 async fn discover(shared: Arc<Shared>, found: watch::Sender<bool>) {
     let mut delay = FIRST_RETRY_DELAY;
     loop {
@@ -158,7 +159,7 @@ impl Shared {
         Ok(keys)
     }
 
-    /// Gets a document of the issuer.
+    /// Fetches a document of the issuer.
     async fn get(&self, url: &str) -> Result<Value, String> {
         let failed = |why: String| format!("Get {}: {why}", quote(url));
         let uri: Uri = url.parse().map_err(|_| failed("invalid URL".to_owned()))?;

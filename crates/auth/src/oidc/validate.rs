@@ -1,4 +1,5 @@
-//! Checks an authentication configuration with kube-apiserver's words, and compiles its expressions.
+//! Validates an authentication configuration with kube-apiserver's texts and compiles its
+//! expressions.
 
 use super::config::{
     AnonymousConfig, ClaimMappings, ClaimRule, ExtraMapping, IssuerConfig, JwtConfig, Mapping,
@@ -9,18 +10,18 @@ use crate::x509;
 use keelson_meta::{ErrorList, FieldError, Path, names};
 use std::collections::HashSet;
 
-/// Issuers of one configuration, as in kube-apiserver.
+/// Maximum issuers, as in kube-apiserver.
 const ISSUERS_MAX: usize = 64;
-/// The domains whose extra keys are Kubernetes' own.
+/// Domains of extra keys that are reserved for Kubernetes.
 const RESERVED_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
-/// Why a configuration cannot be used.
+/// The validation errors of a configuration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("invalid authentication configuration: {}", .0.aggregate())]
 pub struct InvalidConfiguration(ErrorList);
 
-/// The compiled expressions of each issuer, or all that is wrong. No issuer may be one of
-/// `disallowed_issuers`: those of service account tokens.
+/// Returns the compiled expressions of each issuer, or all errors. `disallowed_issuers` are the
+/// issuers of service account tokens.
 pub fn validate(
     configs: &[JwtConfig],
     anonymous: Option<&AnonymousConfig>,

@@ -1,4 +1,4 @@
-//! Verifies tokens of an issuer: times, audience, algorithm, signature. The texts are those of go-oidc.
+//! Verifies tokens of an issuer: times, audience, algorithm, signature. Texts are those of go-oidc.
 
 use super::keys::{JoseAlgorithm, KeySet};
 use crate::json::kind_of;
@@ -9,10 +9,10 @@ use keelson_meta::Timestamp;
 use keelson_meta::status::quote;
 use serde_json::Value;
 
-/// Clocks may differ by this much where a token begins.
+/// Allowed clock difference for `nbf`.
 const NOT_BEFORE_LEEWAY_SECONDS: i64 = 60;
 
-/// The issuer that a token names, which is not verified. Google names itself in two ways.
+/// Returns the unverified issuer of a token. Google uses two forms of its issuer.
 pub(super) fn issuer(claims: &Value) -> &str {
     match claims.get("iss").and_then(Value::as_str).unwrap_or_default() {
         "accounts.google.com" => "https://accounts.google.com",
@@ -20,7 +20,7 @@ pub(super) fn issuer(claims: &Value) -> &str {
     }
 }
 
-/// When a token ends, in seconds since 1970.
+/// Returns `exp`, in seconds since 1970.
 pub(super) fn expiry(claims: &Value) -> Option<i64> {
     seconds(claims.get("exp")?)
 }
@@ -30,7 +30,7 @@ fn seconds(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
 }
 
-/// Checks for whom and when a token counts.
+/// Checks issuer, audience and times.
 pub(super) fn check_claims(
     claims: &Value,
     audiences: &[String],
@@ -54,7 +54,7 @@ pub(super) fn check_claims(
             }
         });
     }
-    // A token that does not say when it ends has ended.
+    // A token without an expiry has expired.
     let expires = expiry(claims).unwrap_or(GO_ZERO_SECONDS);
     if expires < now.seconds {
         let expires = go_time(Timestamp::new(expires, 0));
@@ -73,7 +73,7 @@ pub(super) fn check_claims(
     }
 }
 
-/// Checks the types of the claims that every token may have.
+/// Checks the types of the standard claims.
 fn check_types(claims: &Value) -> Result<(), String> {
     let present = |name: &str| claims.get(name).filter(|value| !value.is_null());
     for name in ["sub", "nonce", "at_hash"] {
@@ -99,26 +99,26 @@ fn check_types(claims: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The first second of the year 1: a time of Go that was not set.
+/// The first second of year 1: Go's zero time.
 const GO_ZERO_SECONDS: i64 = -62_135_596_800;
 
-/// A time as Go prints it: `2026-01-31 10:00:00 +0000 UTC`.
+/// Formats a time as Go does: `2026-01-31 10:00:00 +0000 UTC`.
 fn go_time(time: Timestamp) -> String {
     time.text().replacen('T', " ", 1).replacen('Z', " +0000 UTC", 1)
 }
 
-/// A token as it was signed.
+/// A signed token.
 pub(super) struct Signed<'t> {
     message: &'t [u8],
     signature: Vec<u8>,
     algorithm: JoseAlgorithm,
     key_id: String,
-    /// Whether its header asks for extensions, of which none is known here; nobody signs such a token.
+    /// Whether its header has critical extensions; none are supported.
     is_extended: bool,
 }
 
 impl<'t> Signed<'t> {
-    /// Reads header and signature; the algorithm must be one of these.
+    /// Parses header and signature; the algorithm must be one of `algorithms`.
     pub fn read(token: &'t str, algorithms: &[JoseAlgorithm]) -> Result<Signed<'t>, String> {
         let malformed = || "oidc: malformed jwt: not a compact signature".to_owned();
         let (message, signature) = token.rsplit_once('.').ok_or_else(malformed)?;
@@ -146,7 +146,7 @@ impl<'t> Signed<'t> {
         Ok(Signed { message: message.as_bytes(), signature, algorithm, key_id, is_extended })
     }
 
-    /// Whether one of the keys signed it.
+    /// Returns whether one of the keys signed the token.
     pub fn is_signed(&self, keys: &KeySet) -> bool {
         !self.is_extended
             && keys.verifies(&self.key_id, self.algorithm, self.message, &self.signature)

@@ -1,11 +1,11 @@
-//! Rules in words, as kube-apiserver words them.
+//! Formats rules as kube-apiserver does.
 
 use super::Rule;
 use keelson_meta::Str;
 use keelson_meta::status::quote;
 use std::fmt;
 
-/// A list of texts as Go's `%q` shows it: `["a" "b"]`.
+/// Formats a list like Go's `%q`: `["a" "b"]`.
 pub(super) fn quoted(texts: &[Str]) -> String {
     let quoted: Vec<String> = texts.iter().map(|text| quote(text)).collect();
     format!("[{}]", quoted.join(" "))

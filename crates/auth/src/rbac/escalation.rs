@@ -7,11 +7,12 @@ use keelson_meta::Str;
 use keelson_meta::status::quote;
 use std::collections::{BTreeSet, HashMap};
 
-/// Why an aggregationRule is refused.
+/// The error of an aggregationRule without full permissions.
 pub const CLUSTER_ADMIN_NEEDED: &str =
     "must have cluster-admin privileges to use the aggregationRule";
 
-/// Rules that the author of an aggregationRule must hold: it can gather anything.
+/// Returns the rules that the author of an aggregationRule must hold, because it can aggregate any
+/// role.
 pub fn full_authority() -> Vec<Rule> {
     let all = || vec![Str::new_static("*")];
     vec![
@@ -20,18 +21,18 @@ pub fn full_authority() -> Vec<Rule> {
     ]
 }
 
-/// Whether `held` allow all that `wanted` allow.
+/// Returns whether `held` covers `wanted`.
 pub fn covers(held: &[Rule], wanted: &[Rule]) -> bool {
     uncovered(held, wanted).is_empty()
 }
 
-/// The part of `wanted` that is not covered by what is held, broken down to single rules.
+/// Returns the part of `wanted` that `held` does not cover, as single rules.
 pub fn uncovered(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     let single = wanted.iter().flat_map(Rule::breakdown);
     single.filter(|rule| !held.iter().any(|own| own.covers(rule))).collect()
 }
 
-/// Why a user may not grant `wanted`; `None` when it holds all of it.
+/// Returns why a user may not grant `wanted`; `None` if the user holds all of it.
 pub fn escalation_message(
     user: &User,
     held: &[Rule],
@@ -56,7 +57,7 @@ pub fn escalation_message(
     Some(message)
 }
 
-/// Joins the verbs of rules for the same group, resource and name.
+/// Merges the verbs of rules with the same group, resource and name.
 pub(crate) fn compact(rules: Vec<Rule>) -> Vec<Rule> {
     let mut places: HashMap<(Str, Str, Option<Str>), usize> = HashMap::new();
     let mut compact: Vec<Rule> = vec![];

@@ -1,4 +1,4 @@
-//! [`Index`]: roles by name, and bindings by those to whom they are bound.
+//! [`Index`]: roles by name, and bindings by subject.
 
 use super::aggregate;
 use super::{Binding, Grant, RoleKind, RoleRef, Rule, Subject, SubjectKind, rules_of};
@@ -9,30 +9,31 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// Roles that a decision remembers to have looked at.
-const ROLES_REMEMBERED_MAX: usize = 32;
+/// Maximum distinct roles that one decision checks only once.
+const CHECKED_ROLES_MAX: usize = 32;
 
 type Names<T> = HashMap<Str, T, foldhash::fast::RandomState>;
 
-/// Roles and bindings, found without searching.
+/// Roles and bindings, indexed.
 #[derive(Default)]
 pub struct Index {
-    /// By namespace; the cluster's own are in the namespace of no name.
+    /// By namespace; cluster roles have the empty namespace.
     scopes: Names<Scope>,
 }
 
-/// Roles and bindings of a namespace, or of the cluster.
+/// The roles and bindings of a namespace or of the cluster.
 #[derive(Default)]
 struct Scope {
     roles: Names<Arc<[Rule]>>,
     bindings: Names<Arc<Binding>>,
-    /// Bindings of users and service accounts, by user name. Invariant: exactly the subjects of `bindings`.
+    /// Bindings of users and service accounts by user name. Invariant: matches the subjects of
+    /// `bindings`.
     users: Names<Vec<Grant>>,
-    /// Bindings of groups. Invariant: exactly the subjects of `bindings`.
+    /// Bindings of groups. Invariant: matches the subjects of `bindings`.
     groups: Names<Vec<Grant>>,
 }
 
-/// A role that a binding refers to is not there.
+/// A role that a binding refers to does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleError(RoleRef);
 
@@ -51,9 +52,9 @@ impl fmt::Display for RoleError {
 }
 
 impl RoleError {
-    /// As kube-apiserver says it where a role or binding is written: it calls the role by the resource of the
-    /// request.
-    pub fn in_write_of(&self, resource: &str) -> String {
+    /// Returns kube-apiserver's text for writes of roles and bindings, which names the role by the
+    /// resource of the request.
+    pub fn message_for_write(&self, resource: &str) -> String {
         match self.0.kind {
             Ok(_) => {
                 let name = keelson_meta::status::quote(&self.0.name);
@@ -74,7 +75,7 @@ impl Index {
     pub(super) fn remove_role(&mut self, namespace: &str, name: &str) {
         if let Some(scope) = self.scopes.get_mut(namespace) {
             scope.roles.remove(name);
-            self.tidy(namespace);
+            self.remove_empty_scope(namespace);
         }
     }
 
@@ -108,10 +109,10 @@ impl Index {
                 }
             }
         }
-        self.tidy(namespace);
+        self.remove_empty_scope(namespace);
     }
 
-    pub(super) fn forget_roles(&mut self, is_cluster: bool) {
+    pub(super) fn remove_all_roles(&mut self, is_cluster: bool) {
         for (namespace, scope) in &mut self.scopes {
             if namespace.is_empty() == is_cluster {
                 scope.roles.clear();
@@ -119,7 +120,7 @@ impl Index {
         }
     }
 
-    pub(super) fn forget_bindings(&mut self, is_cluster: bool) {
+    pub(super) fn remove_all_bindings(&mut self, is_cluster: bool) {
         for (namespace, scope) in &mut self.scopes {
             if namespace.is_empty() == is_cluster {
                 *scope = Scope { roles: std::mem::take(&mut scope.roles), ..Scope::default() };
@@ -127,27 +128,27 @@ impl Index {
         }
     }
 
-    /// Forgets a namespace in which there is nothing.
-    fn tidy(&mut self, namespace: &str) {
+    /// Removes a namespace without roles and bindings.
+    fn remove_empty_scope(&mut self, namespace: &str) {
         let scope = self.scopes.get(namespace);
         if scope.is_some_and(|scope| scope.roles.is_empty() && scope.bindings.is_empty()) {
             self.scopes.remove(namespace);
         }
     }
 
-    /// Whether a rule of a role that is bound to the user allows it.
+    /// Returns `Allow` if a rule of a role that is bound to the user allows the request.
     pub fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
         let mut errors: Vec<String> = vec![];
         let mut allowed = None;
-        // A role that is bound many times is looked at once.
-        let mut refused: SmallVec<[*const Rule; ROLES_REMEMBERED_MAX]> = SmallVec::new();
+        // Checks each role once, even if it is bound several times.
+        let mut refused: SmallVec<[*const Rule; CHECKED_ROLES_MAX]> = SmallVec::new();
         self.visit(user, &attributes.namespace, |grant, rules| {
             match rules {
                 Ok(rules) if refused.contains(&rules.as_ptr()) => {}
                 Ok(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
                     allowed = Some(grant.clone());
                 }
-                Ok(rules) if refused.len() < ROLES_REMEMBERED_MAX => refused.push(rules.as_ptr()),
+                Ok(rules) if refused.len() < CHECKED_ROLES_MAX => refused.push(rules.as_ptr()),
                 Ok(_) => {}
                 Err(error) => errors.push(error.to_string()),
             }
@@ -160,10 +161,10 @@ impl Index {
         }
     }
 
-    /// The rules that apply to a user in a namespace, and the roles that are missing.
+    /// Returns the rules that apply to a user in a namespace, and the missing roles.
     pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<RoleError>) {
         let (mut all, mut errors) = (vec![], vec![]);
-        // A binding counts once, however many of its subjects the user is.
+        // A binding counts once, even if several of its subjects match.
         let mut seen = HashSet::new();
         self.visit(user, namespace, |grant, rules| {
             if !seen.insert(Arc::as_ptr(&grant.binding)) {
@@ -178,7 +179,7 @@ impl Index {
         (all, errors)
     }
 
-    /// The rules of the role that a binding in `namespace` refers to.
+    /// Returns the rules of the role that a binding in `namespace` refers to.
     pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&[Rule], RoleError> {
         let scope = match role.kind {
             Ok(RoleKind::ClusterRole) => self.scopes.get(""),
@@ -188,7 +189,7 @@ impl Index {
         rules_in(scope, role)
     }
 
-    /// Visits what is bound to a user, in the cluster and in a namespace, as long as `visit` says so.
+    /// Visits the grants of a user in the cluster and in a namespace while `visit` returns true.
     fn visit(
         &self,
         user: &User,
@@ -215,7 +216,7 @@ impl Index {
     }
 }
 
-/// The rules of a role, given the scope in which it is.
+/// Returns the rules of a role in its scope.
 fn rules_in<'s>(scope: Option<&'s Scope>, role: &RoleRef) -> Result<&'s [Rule], RoleError> {
     let rules = scope.and_then(|scope| scope.roles.get(&role.name));
     rules.map(|rules| &**rules).ok_or_else(|| RoleError(role.clone()))
@@ -233,7 +234,8 @@ impl Subject {
         Some(Subject { kind, namespace: text("namespace").into(), name: text("name").into() })
     }
 
-    /// Whether it is a group, and its name or that of the user; `None` for nobody.
+    /// Returns whether the subject is a group, and the name of the group or user; `None` for an
+    /// invalid subject.
     fn key(&self, binding_namespace: &str) -> Option<(bool, Str)> {
         match self.kind {
             SubjectKind::User => Some((false, self.name.clone())),

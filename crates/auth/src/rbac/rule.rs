@@ -15,13 +15,13 @@ pub struct Rule {
     pub groups: Vec<Str>,
     /// Resources, `resource/subresource`, `*/subresource` or `*`.
     pub resources: Vec<Str>,
-    /// Names; none is all.
+    /// Names; empty: all.
     pub names: Vec<Str>,
-    /// Paths, of which the last character may be `*`.
+    /// Non-resource URLs; the last character may be `*`.
     pub urls: Vec<Str>,
 }
 
-/// The rules of a role.
+/// Parses the rules of a role.
 pub fn rules_of(rules: &[Value]) -> Vec<Rule> {
     rules.iter().map(Rule::read).collect()
 }
@@ -41,7 +41,7 @@ impl Rule {
         }
     }
 
-    /// The rule as it stands in a role.
+    /// Returns the rule as in a role.
     pub fn to_value(&self) -> Value {
         let mut map = keelson_meta::Map::new();
         let mut put = |name: &'static str, texts: &[Str]| {
@@ -58,7 +58,7 @@ impl Rule {
         Value::Object(map)
     }
 
-    /// Whether the rule allows a request.
+    /// Returns whether the rule allows a request.
     pub fn allows(&self, attributes: &Attributes) -> bool {
         if !has_or_all(&self.verbs, &attributes.verb) {
             return false;
@@ -84,7 +84,8 @@ impl Rule {
         })
     }
 
-    /// Whether this rule allows all that `other` allows, where `other` has one of each.
+    /// Returns whether this rule covers `other`, which must be a single rule (see
+    /// [`Rule::breakdown`]).
     pub fn covers(&self, other: &Rule) -> bool {
         let within = |own: &[Str], other: &[Str]| {
             own.iter().any(|one| one == ALL) || other.iter().all(|one| own.contains(one))
@@ -113,7 +114,7 @@ impl Rule {
         })
     }
 
-    /// The rules of one verb, group, resource, name or path each that this one is made of.
+    /// Splits the rule into single rules of one verb, group, resource, name or path.
     pub fn breakdown(&self) -> Vec<Rule> {
         let one = |text: &Str| vec![text.clone()];
         let names: SmallVec<[Option<&Str>; 4]> = match self.names.is_empty() {
@@ -142,11 +143,11 @@ impl Rule {
     }
 }
 
-fn has_or_all(known: &[Str], asked: &str) -> bool {
-    known.iter().any(|one| one == ALL || one == asked)
+fn has_or_all(known: &[Str], requested: &str) -> bool {
+    known.iter().any(|one| one == ALL || one == requested)
 }
 
-/// Whether a path of a rule, whose end may be `*`, covers a path.
+/// Returns whether a path of a rule, which may end in `*`, covers a path.
 fn url_covers(own: &str, path: &str) -> bool {
     own == ALL || own == path || (own.ends_with('*') && path.starts_with(own.trim_end_matches('*')))
 }

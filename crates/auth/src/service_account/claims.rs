@@ -1,9 +1,9 @@
-//! [`Claims`]: what a service account token says.
+//! [`Claims`]: the claims of a service account token.
 
 use keelson_meta::Str;
 use serde_json::{Map, Value, json};
 
-/// The issuer of tokens that stand in Secrets.
+/// The issuer of legacy tokens, which are stored in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 const LEGACY: &str = "kubernetes.io/serviceaccount/";
 
@@ -33,20 +33,20 @@ pub struct Claims {
     pub namespace: Str,
     /// The service account.
     pub account: Reference,
-    /// The Pod that it is bound to.
+    /// The Pod that the token is bound to.
     pub pod: Option<Reference>,
-    /// The Secret that it is bound to, or in which a legacy token stands.
+    /// The Secret that the token is bound to, or that contains the legacy token.
     pub secret: Option<Reference>,
-    /// The Node that it is bound to, or that of the Pod.
+    /// The Node that the token is bound to, or that of the Pod.
     pub node: Option<Reference>,
-    /// When its holder should have asked for a new one; seconds since 1970.
+    /// When the client should have refreshed the token; seconds since 1970.
     pub warn_after: Option<i64>,
-    /// Whether it stands in a Secret and does not expire.
+    /// Whether it is a legacy token, which is stored in a Secret and does not expire.
     pub is_legacy: bool,
 }
 
 impl Claims {
-    /// The claims of a token whose issuer is known; `None` when they are not those of a service account.
+    /// Parses the claims of a token; `None` when they are not those of a service account.
     pub fn read(claims: &Value) -> Option<Claims> {
         let text = |name: &str| claims.get(name).and_then(Value::as_str).unwrap_or_default();
         let is_legacy = text("iss") == LEGACY_ISSUER;
@@ -84,7 +84,7 @@ impl Claims {
         is_whole.then_some(read)
     }
 
-    /// The claims as they are signed.
+    /// Returns the claims as they are signed.
     pub fn to_value(&self, issuer: &str) -> Value {
         let show = |reference: &Reference| match reference.uid.as_str() {
             "" => json!({"name": reference.name.as_str()}),
@@ -111,7 +111,7 @@ impl Claims {
     }
 }
 
-/// The claims of a token that stands in a Secret.
+/// Returns the claims of a legacy token.
 pub fn legacy(namespace: &str, account: &str, uid: &str, secret: &str) -> Value {
     let mut claims = Map::new();
     let facts = [
@@ -129,7 +129,7 @@ pub fn legacy(namespace: &str, account: &str, uid: &str, secret: &str) -> Value 
     Value::Object(claims)
 }
 
-/// One audience or several; `None` for anything else.
+/// Returns one or several audiences; `None` for invalid values.
 fn audiences(value: Option<&Value>) -> Option<Vec<Str>> {
     match value {
         None | Some(Value::Null) => Some(vec![]),
@@ -141,7 +141,7 @@ fn audiences(value: Option<&Value>) -> Option<Vec<Str>> {
     }
 }
 
-/// A time; `None` for what is no number. The inner `None`: there is none.
+/// Returns a time; `None` for an invalid value, `Some(None)` if it is absent.
 #[expect(clippy::option_option, reason = "absent and unreadable must not be confused")]
 fn seconds(value: Option<&Value>) -> Option<Option<i64>> {
     match value {

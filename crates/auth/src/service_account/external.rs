@@ -1,8 +1,8 @@
 //! [`ExternalSigner`]: a process behind a Unix domain socket that signs service account tokens, and names the keys
 //! that verify them (`--service-account-signing-endpoint`): `ExternalJWTSigner` of `externaljwt/v1`, over gRPC.
 //!
-//! Calls wait for the process to come up, until their time is over. Of calls that are made at the same time to
-//! fetch keys, one is sent.
+//! Calls wait for the process to start, until their deadline. Concurrent callers share one fetch of
+//! keys.
 
 mod proto;
 
@@ -35,20 +35,20 @@ const SIGN: &str = "/v1.ExternalJWTSigner/Sign";
 
 /// Timeout of a fetch of keys, at the start and at each refresh, and of signing.
 pub const CALL_TIME_MAX: Duration = Duration::from_secs(60);
-/// How long a request waits for a fetch of the key that its token names.
+/// Maximum time that a request waits for the key of its token.
 pub const REQUEST_FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 /// Timeout of the call for the signer's metadata.
 const METADATA_TIME_MAX: Duration = Duration::from_secs(10);
 /// Delay of the next fetch of keys after a failed one.
 pub const FETCH_RETRY_DELAY: Duration = Duration::from_secs(10);
-/// Between two attempts to connect.
+/// Delay between two attempts to connect.
 const CONNECT_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Longest time to the next refresh that is believed.
+/// Maximum refresh interval that is honoured.
 const REFRESH_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 const KEY_ID_BYTES_MAX: usize = 1024;
 
-/// Why a call had no result, worded as kube-apiserver does.
+/// The error of a call, in kube-apiserver's words.
 pub type SignerError = String;
 
 /// An external signer.
@@ -66,9 +66,9 @@ impl fmt::Debug for ExternalSigner {
     }
 }
 
-/// A fetch of keys that has ended.
+/// A finished fetch of keys.
 struct Fetch {
-    /// The number of its begin.
+    /// The sequence number of its start.
     number: u64,
     outcome: Result<(), SignerError>,
 }
@@ -76,14 +76,15 @@ struct Fetch {
 /// The keys that a signer published.
 #[derive(Clone, Debug)]
 pub struct ExternalKeys {
-    /// The keys, under the ids that the signer gave them.
+    /// The keys with the ids of the signer.
     pub keys: Vec<VerifyingKey>,
-    /// When they are to be fetched again.
+    /// When to fetch them again.
     pub refresh_at: Instant,
 }
 
 impl ExternalSigner {
-    /// A signer at the path of a socket, or in the abstract namespace (`@name`). Connects to nobody yet.
+    /// Returns a signer at a socket path, or in the abstract namespace (`@name`). Does not connect
+    /// yet.
     pub fn new(endpoint: &str) -> Result<ExternalSigner, SignerError> {
         // The kernel's form of an abstract name begins with a zero byte.
         let path = match endpoint.strip_prefix('@') {
@@ -101,14 +102,14 @@ impl ExternalSigner {
         })
     }
 
-    /// The longest life of a token that the signer signs, in seconds.
+    /// Returns the maximum lifetime of a token, in seconds.
     pub async fn expiration_seconds_max(&self) -> Result<i64, SignerError> {
         let until = Instant::now() + METADATA_TIME_MAX;
         let answer = self.call::<_, MetadataResponse>(METADATA, MetadataRequest {}, until).await;
         Ok(answer.map_err(|error| shown(&error))?.max_token_expiration_seconds)
     }
 
-    /// The keys that verify tokens.
+    /// Fetches the verification keys.
     pub async fn fetch_keys(&self, time_max: Duration) -> Result<ExternalKeys, SignerError> {
         let until = Instant::now() + time_max;
         let answer = self.call::<_, FetchKeysResponse>(FETCH_KEYS, FetchKeysRequest {}, until);
@@ -120,8 +121,8 @@ impl ExternalSigner {
         keys.map_err(|why| format!("while fetching token verification keys: {why}"))
     }
 
-    /// Fetches keys and hands them to `set`, unless a fetch that began after this call is made already. Callers
-    /// wait for each other.
+    /// Fetches keys and passes them to `set`, unless another fetch that began after this call has
+    /// done so.
     pub async fn sync(
         &self,
         time_max: Duration,
@@ -138,28 +139,28 @@ impl ExternalSigner {
         outcome
     }
 
-    /// Signs claims; the token's header and signature, each as the token has it.
+    /// Signs claims; returns the encoded header and signature of the token.
     pub async fn sign(&self, claims: &str) -> Result<(String, String), SignerError> {
         let until = Instant::now() + CALL_TIME_MAX;
-        let ask = SignJwtRequest { claims: claims.to_owned() };
-        let answer = self.call::<_, SignJwtResponse>(SIGN, ask, until).await;
+        let request = SignJwtRequest { claims: claims.to_owned() };
+        let answer = self.call::<_, SignJwtResponse>(SIGN, request, until).await;
         let answer = answer.map_err(|error| format!("while signing jwt: {}", shown(&error)))?;
         Ok((answer.header, answer.signature))
     }
 
-    /// Asks until the signer answers. All calls may be repeated: none changes anything.
-    async fn call<Q, A>(&self, path: &'static str, ask: Q, until: Instant) -> Result<A, Status>
+    /// Retries until the signer answers. All calls can be repeated safely.
+    async fn call<Q, A>(&self, path: &'static str, request: Q, until: Instant) -> Result<A, Status>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
         loop {
-            let answer = timeout_at(until, self.call_once(path, ask.clone())).await;
+            let answer = timeout_at(until, self.call_once(path, request.clone())).await;
             let Ok(answer) = answer else {
                 return Err(Status::deadline_exceeded("context deadline exceeded"));
             };
             let Err(error) = answer else { return answer };
-            // One that the signer answered has no source.
+            // A status from the signer has no source.
             let Some(cause) = deepest_cause(&error) else { return Err(error) };
             if Instant::now() + CONNECT_RETRY_DELAY >= until {
                 let endpoint = &self.endpoint;
@@ -173,7 +174,7 @@ impl ExternalSigner {
         }
     }
 
-    async fn call_once<Q, A>(&self, path: &'static str, ask: Q) -> Result<A, Status>
+    async fn call_once<Q, A>(&self, path: &'static str, request: Q) -> Result<A, Status>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
@@ -183,18 +184,18 @@ impl ExternalSigner {
         client.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
         let codec = ProstCodec::<Q, A>::default();
         let path = PathAndQuery::from_static(path);
-        let answer = client.unary(tonic::Request::new(ask), path, codec).await?;
+        let answer = client.unary(tonic::Request::new(request), path, codec).await?;
         Ok(answer.into_inner())
     }
 }
 
-/// The transport error of a call; `None` when the peer answered.
+/// Returns the transport error of a call; `None` when the peer answered.
 fn deepest_cause(error: &Status) -> Option<String> {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     causes.last().map(ToString::to_string)
 }
 
-/// A status as gRPC for Go shows it.
+/// Formats a status as gRPC for Go does.
 fn shown(status: &Status) -> String {
     let code = match status.code() {
         Code::Ok => "OK".to_owned(),
@@ -229,7 +230,7 @@ fn read_keys(answer: &FetchKeysResponse) -> Result<ExternalKeys, SignerError> {
     })
 }
 
-/// The id of the key in a header that a signer made, if the header is one that tokens may have.
+/// Checks the header of a signed token and returns its key id.
 pub fn check_header(header: &str) -> Result<String, SignerError> {
     let bytes = BASE64URL.decode(header).map_err(|error| {
         use base64::DecodeError::{InvalidByte, InvalidLastSymbol, InvalidLength, InvalidPadding};
@@ -265,7 +266,7 @@ pub fn check_header(header: &str) -> Result<String, SignerError> {
     Ok(id.to_owned())
 }
 
-/// `alg`, `kid` and `typ` of a header, which may have nothing else.
+/// Returns `alg`, `kid` and `typ`; other fields are an error.
 fn read_header(header: &Value) -> Result<[&str; 3], String> {
     const NAMES: [&str; 3] = ["alg", "kid", "typ"];
     let mut read = [""; 3];

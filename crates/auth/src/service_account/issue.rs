@@ -1,4 +1,5 @@
-//! Signing of [`ServiceAccountTokens`] by an own key or an external signer, and the published keys.
+//! Issues tokens of [`ServiceAccountTokens`] with an own key or an external signer, and publishes
+//! the keys.
 
 use super::external::{
     self, CALL_TIME_MAX, ExternalKeys, ExternalSigner, FETCH_RETRY_DELAY, REQUEST_FETCH_TIME_MAX,
@@ -17,15 +18,15 @@ use tokio::time::Instant;
 /// Cache time of the published keys when they are this server's own.
 const OWN_KEYS_AGE_SECONDS_MAX: u64 = 3600;
 
-/// The signer in the place of an own key.
+/// The external signer and its refresh time.
 pub(super) struct External {
     signer: ExternalSigner,
-    /// When its keys are to be fetched again.
+    /// When to fetch its keys again.
     refresh_at: Mutex<Instant>,
 }
 
 impl TokenKeys {
-    /// The keys that are published.
+    /// Returns the published keys.
     fn published(&self) -> impl Iterator<Item = &VerifyingKey> {
         self.verifying.iter().filter(|key| !key.is_unpublished)
     }
@@ -36,7 +37,7 @@ impl TokenKeys {
 }
 
 impl ServiceAccountTokens {
-    /// Tokens that an external signer signs, which published these keys.
+    /// Returns an authenticator for an external signer with these keys.
     pub fn external(
         options: ServiceAccountOptions,
         signer: ExternalSigner,
@@ -48,7 +49,7 @@ impl ServiceAccountTokens {
         ServiceAccountTokens { external, ..ServiceAccountTokens::new(options, verifying) }
     }
 
-    /// A signed token.
+    /// Returns a signed token.
     pub async fn issue(&self, claims: &Claims) -> Result<String, TokenError> {
         let issuer = self.options.issuers.first().ok_or("no issuer is configured")?;
         let claims = claims.to_value(issuer);
@@ -60,7 +61,7 @@ impl ServiceAccountTokens {
         signed.ok_or_else(|| "no key signs service account tokens".to_owned())
     }
 
-    /// A token that stands in a Secret of this name and does not expire; `None` when there is no own key.
+    /// Returns a legacy token for a Secret of this name; `None` without an own key.
     pub fn issue_legacy(&self, account: &Object, secret: &str) -> Option<String> {
         let claims = claims::legacy(account.namespace(), account.name(), account.uid(), secret);
         jwt::sign(self.keys().signing.as_ref()?, &claims)
@@ -87,7 +88,8 @@ impl ServiceAccountTokens {
         header: &str,
     ) -> Result<(), SignerError> {
         let id = external::check_header(header)?;
-        // A key that is not known even now is believed: others may fetch it before they see the token.
+        // A key that is still unknown is accepted: other servers may fetch it before they see the
+        // token.
         let _ = self.fetch_missing_key(external, &id).await;
         if self.keys().verifying.iter().any(|key| key.id == id && key.is_unpublished) {
             return Err(format!(
@@ -97,7 +99,7 @@ impl ServiceAccountTokens {
         Ok(())
     }
 
-    /// Fetches the keys of the signer when none has this id. Without an id all keys count.
+    /// Fetches the keys of the signer when none has this id. Without an id, all keys are used.
     pub(super) async fn fetch_missing_key(
         &self,
         external: &External,
@@ -126,7 +128,7 @@ impl ServiceAccountTokens {
         let set = |fetched: ExternalKeys| {
             let mut refresh_at = external.refresh_at.lock().unwrap_or_else(PoisonError::into_inner);
             *refresh_at = fetched.refresh_at;
-            // Replacing them forgets which tokens were verified.
+            // Replacing the keys drops all cached tokens.
             if self.keys().verifying != fetched.keys {
                 self.set_keys(TokenKeys { signing: None, verifying: fetched.keys });
                 tracing::info!("external signer: service account keys changed");
@@ -135,7 +137,7 @@ impl ServiceAccountTokens {
         external.signer.sync(time_max, set).await
     }
 
-    /// Whether an external signer names the keys.
+    /// Returns whether the keys are those of an external signer.
     pub fn is_external(&self) -> bool {
         self.external.is_some()
     }
@@ -157,14 +159,14 @@ impl ServiceAccountTokens {
         }
     }
 
-    /// Cache time of the published keys.
+    /// Returns the cache time of the published keys.
     pub fn keys_age_seconds_max(&self) -> u64 {
         let Some(external) = &self.external else { return OWN_KEYS_AGE_SECONDS_MAX };
         let refresh_at = *external.refresh_at.lock().unwrap_or_else(PoisonError::into_inner);
         refresh_at.saturating_duration_since(Instant::now()).as_secs()
     }
 
-    /// `/.well-known/openid-configuration`; `None` when the issuer is no URL.
+    /// Returns `/.well-known/openid-configuration`; `None` when the issuer is not a URL.
     pub fn openid_configuration(&self, address: &str) -> Option<Value> {
         let issuer =
             self.options.issuers.first().filter(|issuer| issuer.starts_with("https://"))?;
@@ -181,7 +183,7 @@ impl ServiceAccountTokens {
         }))
     }
 
-    /// `/openid/v1/jwks`.
+    /// Returns `/openid/v1/jwks`.
     pub fn key_set(&self) -> Value {
         let keys: Vec<Value> = self.keys().published().map(VerifyingKey::to_jwk).collect();
         serde_json::json!({"keys": keys})

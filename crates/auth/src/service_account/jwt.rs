@@ -5,15 +5,15 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use serde_json::{Value, json};
 
-/// Bytes of a token that is looked at.
+/// Maximum length of a token.
 pub const TOKEN_BYTES_MAX: usize = 32 << 10;
 
-/// A JSON value as a part of a token.
+/// Encodes a JSON value as a part of a token.
 pub fn part(value: &Value) -> String {
     BASE64URL.encode(value.to_string())
 }
 
-/// Signs claims. `None`: the system gives no randomness.
+/// Signs claims. `None`: the system provides no randomness.
 pub fn sign(key: &SigningKey, claims: &Value) -> Option<String> {
     let header = json!({"alg": key.verifying.algorithm.name(), "kid": key.verifying.id});
     let mut token = format!("{}.{}", part(&header), part(claims));
@@ -23,7 +23,7 @@ pub fn sign(key: &SigningKey, claims: &Value) -> Option<String> {
     Some(token)
 }
 
-/// The claims of a token, not yet verified; `None` when it is none.
+/// Returns the unverified claims; `None` if this is not a JWT.
 pub fn unverified_claims(token: &str) -> Option<Value> {
     if token.len() > TOKEN_BYTES_MAX {
         return None;
@@ -38,7 +38,7 @@ pub fn unverified_claims(token: &str) -> Option<Value> {
     claims.is_object().then_some(claims)
 }
 
-/// The id of the key that a token says to be signed by; empty when it names none.
+/// Returns the key id in the header; empty if there is none.
 pub fn key_id(token: &str) -> String {
     let header = token.split('.').next().unwrap_or_default();
     let header = BASE64URL.decode(header).ok();
@@ -47,12 +47,13 @@ pub fn key_id(token: &str) -> String {
     id.unwrap_or_default().to_owned()
 }
 
-/// Whether a header asks for extensions that must be understood (RFC 7515 `crit`, RFC 7797 `b64`): none is here.
+/// Returns whether a header has critical extensions (RFC 7515 `crit`, RFC 7797 `b64`); none are
+/// supported.
 pub fn is_extended(header: &Value) -> bool {
     header.get("crit").is_some() || header.get("b64").is_some_and(|b64| b64 != true)
 }
 
-/// Whether one of the keys signed a token, by the algorithm that is the key's.
+/// Returns whether one of the keys signed the token, with the algorithm of that key.
 pub fn is_signed(token: &str, keys: &[VerifyingKey]) -> bool {
     let Some((message, signature)) = token.rsplit_once('.') else { return false };
     let Some((header, _)) = message.split_once('.') else { return false };

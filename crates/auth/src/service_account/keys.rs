@@ -1,5 +1,5 @@
-//! Keys that sign and verify service account tokens: RSA (RS256) and ECDSA on P-256, P-384 and P-521 (ES256,
-//! ES384, ES512). The algorithm is that of the key; what a token says of it must be the same.
+//! Keys for service account tokens: RSA (RS256) and ECDSA on P-256, P-384 and P-521 (ES256, ES384,
+//! ES512). The algorithm is fixed by the key; a token must name the same.
 
 use crate::der;
 use base64::Engine;
@@ -14,10 +14,10 @@ use std::fmt;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
 
-/// Keys that are read from one file, at most.
+/// Maximum keys in one file.
 const KEYS_MAX: usize = 100;
 
-/// Why a file of keys cannot be used. Never says what is in it.
+/// An unusable key file. Never contains its content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct KeyError(pub &'static str);
@@ -33,7 +33,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// As the header of a token names it.
+    /// Returns the `alg` of a token header.
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::RS256 => "RS256",
@@ -43,7 +43,7 @@ impl Algorithm {
         }
     }
 
-    /// `None` for ES512, which ring does not verify.
+    /// Returns `None` for ES512, which ring does not verify.
     fn of_ring(self) -> Option<&'static dyn VerificationAlgorithm> {
         match self {
             Algorithm::RS256 => Some(&signature::RSA_PKCS1_2048_8192_SHA256),
@@ -53,7 +53,7 @@ impl Algorithm {
         }
     }
 
-    /// The object identifier of the curve, and its name in JSON Web Keys; `None` for RSA.
+    /// Returns the object identifier of the curve and its name in JWKs; `None` for RSA.
     fn curve(self) -> Option<(&'static [u8], &'static str)> {
         match self {
             Algorithm::RS256 => None,
@@ -64,17 +64,17 @@ impl Algorithm {
     }
 }
 
-/// A key that verifies tokens.
+/// A verification key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerifyingKey {
-    /// The only algorithm that counts with this key.
+    /// The algorithm of the key.
     pub algorithm: Algorithm,
-    /// What the header `kid` of its tokens is: the hash of the key in DER, as kube-apiserver makes it, or the id
-    /// that an external signer gave it.
+    /// The `kid` of its tokens: the hash of the key in DER, as in kube-apiserver, or the id of an
+    /// external signer.
     pub id: String,
-    /// Whether it is left out of the published keys.
+    /// Whether it is not published.
     pub is_unpublished: bool,
-    /// An RSAPublicKey in DER, or an uncompressed point of the curve.
+    /// An RSAPublicKey in DER, or an uncompressed point.
     key: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Debug for VerifyingKey {
 }
 
 impl VerifyingKey {
-    /// The public keys in a PEM file: public keys, certificates, or private keys.
+    /// Reads the public keys of a PEM file: public keys, certificates, or private keys.
     pub fn read_all(pem: &str) -> Result<Vec<VerifyingKey>, KeyError> {
         let mut keys = vec![];
         for part in Pem::iter_from_buffer(pem.as_bytes()).take(KEYS_MAX) {
@@ -111,7 +111,7 @@ impl VerifyingKey {
         Ok(keys)
     }
 
-    /// A key that an external signer named, from a SubjectPublicKeyInfo in DER.
+    /// Returns a key of an external signer, from a SubjectPublicKeyInfo in DER.
     pub fn external(id: &str, spki: &[u8], is_unpublished: bool) -> Result<VerifyingKey, KeyError> {
         let key = VerifyingKey::from_spki(spki)?;
         Ok(VerifyingKey { id: id.to_owned(), is_unpublished, ..key })
@@ -160,7 +160,7 @@ impl VerifyingKey {
         VerifyingKey { algorithm, id, is_unpublished: false, key: key.to_vec() }
     }
 
-    /// Whether `signature` is that of `message` by this key.
+    /// Returns whether the signature of a message is valid.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         if let Some(algorithm) = self.algorithm.of_ring() {
             return UnparsedPublicKey::new(algorithm, &self.key).verify(message, signature).is_ok();
@@ -170,7 +170,7 @@ impl VerifyingKey {
         key.is_ok_and(|key| signature.is_ok_and(|s| key.verify(message, &s).is_ok()))
     }
 
-    /// The key as a JSON Web Key.
+    /// Returns the key as a JWK.
     pub fn to_jwk(&self) -> Value {
         let key = &*self.key;
         let (id, alg) = (&self.id, self.algorithm.name());
@@ -194,9 +194,9 @@ impl VerifyingKey {
     }
 }
 
-/// A key that signs tokens.
+/// A signing key.
 pub struct SigningKey {
-    /// Its public half.
+    /// The public key.
     pub verifying: VerifyingKey,
     pair: Pair,
     random: SystemRandom,
@@ -209,14 +209,14 @@ enum Pair {
 }
 
 impl fmt::Debug for SigningKey {
-    /// Shows the public half.
+    /// Prints the public key only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SigningKey({} {})", self.verifying.algorithm.name(), self.verifying.id)
     }
 }
 
 impl SigningKey {
-    /// The first private key in a PEM file.
+    /// Reads the first private key of a PEM file.
     pub fn read(pem: &str) -> Result<SigningKey, KeyError> {
         for part in Pem::iter_from_buffer(pem.as_bytes()).take(KEYS_MAX) {
             let part = part.map_err(|_| KeyError("not PEM"))?;
@@ -279,7 +279,7 @@ impl SigningKey {
         })
     }
 
-    /// The signature of a message; `None` when the system gives no randomness.
+    /// Signs a message; `None` when the system provides no randomness.
     pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         match &self.pair {
             Pair::Ec(pair) => {
@@ -298,7 +298,7 @@ impl SigningKey {
     }
 }
 
-/// The ECPrivateKey in a P-521 key of PKCS #8.
+/// Returns the ECPrivateKey in a P-521 key of PKCS #8.
 fn p521_of_pkcs8(key: &[u8]) -> Option<&[u8]> {
     let (parts, _) = der::expect(der::SEQUENCE, key)?;
     let (_, parts) = der::expect(der::INTEGER, parts)?;
@@ -309,11 +309,11 @@ fn p521_of_pkcs8(key: &[u8]) -> Option<&[u8]> {
     (kind == der::EC && curve == der::P521).then_some(key)
 }
 
-/// An ECPrivateKey of a curve in the form of PKCS #8.
+/// Wraps an ECPrivateKey in PKCS #8.
 fn pkcs8(curve: &[u8], key: &[u8]) -> Vec<u8> {
     let names =
         der::concat(&[der::wrap(der::OBJECT_ID, der::EC), der::wrap(der::OBJECT_ID, curve)]);
-    // The curve stands outside; inside, ring does not want it.
+    // The curve is in the outer structure; ring rejects it in the inner one.
     let key = without_parameters(key).unwrap_or_else(|| key.to_vec());
     let parts = der::concat(&[
         der::wrap(der::INTEGER, &[0]),

@@ -1,4 +1,4 @@
-//! [`LegacyUses`]: the use of tokens that stand in Secrets, which is written to a label of the Secret once a
+//! [`LegacyUses`]: the use of legacy tokens, which is recorded in a label of their Secret once a
 //! day.
 
 use keelson_meta::{Object, Str, Timestamp};
@@ -6,20 +6,20 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 
-/// The day on which a legacy token was used last.
+/// The label with the day of the last use of a legacy token.
 pub const LAST_USED_LABEL: &str = "kubernetes.io/legacy-token-last-used";
-/// The day from which on a legacy token does not count any more.
+/// The label with the day since which a legacy token is invalid.
 pub const INVALID_SINCE_LABEL: &str = "kubernetes.io/legacy-token-invalid-since";
-/// Secrets whose use is to be written; of more the use is written when they are used again.
+/// Maximum Secrets to be labelled; others are labelled on their next use.
 const PENDING_MAX: usize = 1024;
 const DAY_SECONDS: i64 = 86_400;
 
-/// The day of a time as labels have it: `2026-01-31`.
+/// Formats the day of a time for labels: `2026-01-31`.
 pub fn day(now: Timestamp) -> String {
     now.text().chars().take_while(|c| *c != 'T').collect()
 }
 
-/// Secrets whose tokens were used today, and whose labels do not say so.
+/// Secrets whose tokens were used today and whose labels are not updated yet.
 #[derive(Default)]
 pub(super) struct LegacyUses {
     pending: Mutex<BTreeSet<(Str, Str)>>,
@@ -27,7 +27,7 @@ pub(super) struct LegacyUses {
 }
 
 impl LegacyUses {
-    /// Takes in that the token of a Secret was used.
+    /// Records the use of a Secret's token.
     pub fn add(&self, secret: &Object, now: Timestamp) {
         let used = secret.label(LAST_USED_LABEL).unwrap_or_default();
         // Clocks of several servers may differ around midnight.
@@ -42,7 +42,7 @@ impl LegacyUses {
         }
     }
 
-    /// The next Secret, by namespace and name.
+    /// Returns the next Secret (namespace, name).
     pub async fn next(&self) -> (Str, Str) {
         loop {
             let next = self.pending.lock().unwrap_or_else(PoisonError::into_inner).pop_first();

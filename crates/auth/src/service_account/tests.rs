@@ -121,7 +121,7 @@ async fn check_at(tokens: &ServiceAccountTokens, token: &str, now: i64, want: &s
 }
 
 async fn check(tokens: &ServiceAccountTokens, token: &str, want: &str) {
-    // Again, as a token that was seen before.
+    // Again, with the cached signature.
     check_at(tokens, token, NOW, want).await;
     check_at(tokens, token, NOW, want).await;
 }
@@ -179,9 +179,9 @@ async fn issuer_and_audience_are_checked() {
     let vault = signed("https://issuer", &vault);
     let why = "token audiences [\"vault\"] is invalid for the target audiences [\"api\"]";
     check(&tokens, &vault, why).await;
-    let asked = ["vault".into(), "other".into()];
+    let requested = ["vault".into(), "other".into()];
     let KnownToken { audiences, .. } =
-        tokens.authenticate(&vault, &asked, Timestamp::new(NOW, 0)).await.unwrap().unwrap();
+        tokens.authenticate(&vault, &requested, Timestamp::new(NOW, 0)).await.unwrap().unwrap();
     assert_eq!(audiences, ["vault"]);
 }
 
@@ -335,7 +335,7 @@ async fn before_objects_can_be_read_no_token_is_accepted() {
 }
 
 #[tokio::test]
-async fn the_signature_of_a_token_that_was_seen_is_of_no_use_on_another() {
+async fn a_cached_signature_is_of_no_use_on_another_token() {
     let (tokens, _) = tokens(P256, &[]);
     let token = tokens.issue(&claims()).await.expect("a token");
     check(&tokens, &token, OK).await;
@@ -348,19 +348,19 @@ async fn the_signature_of_a_token_that_was_seen_is_of_no_use_on_another() {
 }
 
 #[tokio::test]
-async fn seen_tokens_are_bounded() {
+async fn verified_tokens_are_bounded() {
     let (tokens, _) = tokens(P256, &[]);
     for i in 0..10 {
         let claims = Claims { id: i.to_string().into(), ..claims() };
         check(&tokens, &tokens.issue(&claims).await.expect("a token"), OK).await;
     }
-    let mut seen = tokens.seen.lock().unwrap();
-    let verified = seen.new.values().next().expect("one").clone();
-    for i in 0..3 * SEEN_TOKENS_MAX {
+    let mut cache = tokens.verified_tokens.lock().unwrap();
+    let verified = cache.new.values().next().expect("one").clone();
+    for i in 0..3 * VERIFIED_TOKENS_MAX {
         let token = format!("{i:032}");
-        seen.insert(Token::new(&token).signature_end().expect("long enough"), verified.clone());
+        cache.insert(Token::new(&token).signature_end().expect("long enough"), verified.clone());
     }
-    assert!(seen.new.len() <= SEEN_TOKENS_MAX && seen.old.len() <= SEEN_TOKENS_MAX);
+    assert!(cache.new.len() <= VERIFIED_TOKENS_MAX && cache.old.len() <= VERIFIED_TOKENS_MAX);
 }
 
 /// Ids and JSON Web Keys as `openssl` and kube-apiserver make them.

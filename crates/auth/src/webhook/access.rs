@@ -1,7 +1,7 @@
-//! [`WebhookAuthorizer`]: asks a webhook by SubjectAccessReviews (`--authorization-webhook-*`, the type
-//! Webhook of `--authorization-config`).
+//! [`WebhookAuthorizer`]: authorizes with SubjectAccessReviews (`--authorization-webhook-*`, the
+//! type Webhook of `--authorization-config`).
 
-use super::cache::Answers;
+use super::cache::ResponseCache;
 use super::conditions::{Conditions, Matched};
 use super::{ReviewVersion, Reviewer};
 use crate::{Attributes, AuthorizationReason, Decision, Outcome, Selectors, User};
@@ -13,16 +13,16 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bytes of a question whose answer is remembered: who asks must not fill the memory.
-const REMEMBERED_BYTES_MAX: usize = 10_000;
+/// Maximum length of a cached request, to bound the memory that users can fill.
+const CACHED_REQUEST_BYTES_MAX: usize = 10_000;
 
-/// The failure policy: the decision when the webhook cannot be reached.
+/// The decision when the webhook cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailurePolicy {
-    /// Other authorizers decide.
+    /// No opinion: other authorizers decide.
     #[default]
     NoOpinion,
-    /// No.
+    /// Deny.
     Deny,
 }
 
@@ -39,16 +39,16 @@ pub struct WebhookOptions {
     pub unauthorized_ttl: Duration,
     /// The failure policy.
     pub failure_policy: FailurePolicy,
-    /// Which requests it is asked about, in CEL; all of these must be true.
+    /// Match conditions in CEL; the webhook is called if all are true.
     pub match_conditions: Vec<String>,
 }
 
-/// Asks a webhook who may do what.
+/// Authorizes by a webhook.
 pub struct WebhookAuthorizer {
     reviewer: Reviewer,
     options: WebhookOptions,
     conditions: Conditions,
-    answers: Answers<(Outcome, String)>,
+    answers: ResponseCache<(Outcome, String)>,
 }
 
 impl std::fmt::Debug for WebhookAuthorizer {
@@ -58,7 +58,7 @@ impl std::fmt::Debug for WebhookAuthorizer {
 }
 
 impl WebhookAuthorizer {
-    /// Asks the server of a kubeconfig.
+    /// Returns an authorizer for the server of a kubeconfig.
     pub fn new(
         server: &Server,
         options: WebhookOptions,
@@ -66,10 +66,10 @@ impl WebhookAuthorizer {
     ) -> Result<WebhookAuthorizer, String> {
         let reviewer = Reviewer::new(server, options.timeout, egress)?;
         let conditions = Conditions::compile(&options.match_conditions)?;
-        Ok(WebhookAuthorizer { reviewer, options, conditions, answers: Answers::new() })
+        Ok(WebhookAuthorizer { reviewer, options, conditions, answers: ResponseCache::new() })
     }
 
-    /// The webhook's decision, from the cache if it is there.
+    /// Returns the webhook's decision, possibly from the cache.
     pub async fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
         let spec = spec(user, attributes);
         match self.conditions.matches(&spec) {
@@ -78,7 +78,7 @@ impl WebhookAuthorizer {
             Matched::Failed(error) => return self.failed(error),
         }
         let text = spec.to_string();
-        let digest = Answers::<()>::digest(text.as_bytes());
+        let digest = ResponseCache::<()>::digest(text.as_bytes());
         if let Some((outcome, reason)) = self.answers.get(&digest, Instant::now()) {
             return decision(outcome, reason);
         }
@@ -99,7 +99,7 @@ impl WebhookAuthorizer {
             (false, true) => Outcome::Deny,
             (false, false) => Outcome::NoOpinion,
         };
-        if text.len() <= REMEMBERED_BYTES_MAX {
+        if text.len() <= CACHED_REQUEST_BYTES_MAX {
             let time = match outcome {
                 Outcome::Allow => self.options.authorized_ttl,
                 Outcome::Deny | Outcome::NoOpinion => self.options.unauthorized_ttl,
@@ -135,7 +135,7 @@ impl WebhookAuthorizer {
     }
 }
 
-/// The 500 of a request that could not be decided on; reviews show its message as it is.
+/// Returns the 500 for a request without a decision; reviews use its message unchanged.
 fn failure(why: &str) -> Failure {
     Status::new(Reason::InternalError, why.to_owned())
 }
@@ -148,7 +148,7 @@ fn decision(outcome: Outcome, reason: String) -> Decision {
     Decision { outcome, reason, error: None }
 }
 
-/// The spec of a SubjectAccessReview, without what is empty.
+/// Returns the spec of a SubjectAccessReview without empty fields.
 fn spec(user: &User, attributes: &Attributes) -> Value {
     let mut spec = Map::new();
     let mut part = Map::new();
@@ -195,7 +195,8 @@ fn put(map: &mut Map<String, Value>, name: &str, text: &str) {
     }
 }
 
-/// Selectors as requirements; one that could not be parsed is left out: the request asks for more.
+/// Adds selectors as requirements; unparsable ones are left out, so that the request needs more
+/// permissions.
 fn put_selectors(map: &mut Map<String, Value>, selectors: &Selectors) {
     let fields = selectors.fields.as_ref().map(|fields| {
         let terms = fields.terms().iter().map(|term| {
@@ -212,7 +213,7 @@ fn put_selectors(map: &mut Map<String, Value>, selectors: &Selectors) {
                 Operator::NotIn | Operator::NotEquals => "NotIn",
                 Operator::Exists => "Exists",
                 Operator::DoesNotExist => "DoesNotExist",
-                // A SubjectAccessReview has no word for these.
+                // A SubjectAccessReview has no such operators.
                 Operator::GreaterThan | Operator::LessThan => return None,
             };
             let values: Vec<&str> = requirement.values().iter().map(Str::as_str).collect();

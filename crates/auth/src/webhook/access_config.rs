@@ -2,25 +2,25 @@
 
 use super::access::{FailurePolicy, WebhookOptions};
 use super::{ReviewVersion, conditions};
-use crate::config::{Faults, Fields};
+use crate::config::{ConfigErrors, Fields};
 use keelson_meta::time::GoDuration;
 use keelson_meta::{ErrorList, FieldError, Path, Value, names};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// The versions of the file that are read; they say the same.
+/// The accepted versions; they have the same fields.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 /// The types of authorizers.
 const TYPES: [&str; 6] = ["ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
 const WEBHOOK: &str = "Webhook";
-/// Conditions of one webhook, as in kube-apiserver.
+/// Maximum conditions of one webhook, as in kube-apiserver.
 const CONDITIONS_MAX: usize = 64;
-/// The longest time that a webhook may take.
+/// Maximum timeout of a webhook.
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 const AUTHORIZED_TTL_DEFAULT: Duration = Duration::from_secs(300);
 const UNAUTHORIZED_TTL_DEFAULT: Duration = Duration::from_secs(30);
 
-/// The authorizers that a file names, in order.
+/// The authorizers of a file, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AuthorizationConfiguration {
     /// The authorizers.
@@ -32,7 +32,7 @@ pub struct AuthorizationConfiguration {
 pub struct AuthorizerConfig {
     /// `RBAC`, `Webhook` and so on.
     pub kind: String,
-    /// Its name in logs.
+    /// The name in logs.
     pub name: String,
     /// The webhook, if it is of type Webhook.
     pub webhook: Option<WebhookConfig>,
@@ -43,15 +43,15 @@ pub struct AuthorizerConfig {
 pub struct WebhookConfig {
     /// Timeout, cache times and failure policy.
     pub options: WebhookOptions,
-    /// The kubeconfig that says where it is.
+    /// The path of the kubeconfig.
     pub kubeconfig: String,
 }
 
 impl AuthorizationConfiguration {
-    /// Reads and checks a file.
+    /// Parses and validates a file.
     pub fn read(file: &Value) -> Result<AuthorizationConfiguration, String> {
         let failed = |why| format!("failed to load AuthorizationConfiguration from file: {why}");
-        let faults = Faults::default();
+        let faults = ConfigErrors::default();
         let kind = "AuthorizationConfiguration";
         let fields = Fields::of_file(file, kind, &VERSIONS, &["authorizers"], &faults);
         let fields = fields.map_err(failed)?;
@@ -66,7 +66,7 @@ impl AuthorizationConfiguration {
         let mut authorizers = vec![];
         for (at, fields) in list.iter().enumerate() {
             let path = root.index(at);
-            // Also of one that is refused, so that its unknown fields are met.
+            // Parse even an invalid webhook, so that its unknown fields are reported.
             let webhook = Webhook::read(fields);
             let (kind, name) = (fields.text("type"), fields.text("name"));
             if !check_kind(&kind, &mut kinds, &path, &mut errors) {
@@ -131,7 +131,7 @@ fn check_name(name: &str, seen: &mut HashSet<String>, path: &Path<'_>, errors: &
     seen.insert(name.to_owned());
 }
 
-/// A webhook as the file has it.
+/// A webhook as in the file.
 struct Webhook {
     timeout: String,
     authorized_ttl: String,
@@ -310,7 +310,7 @@ impl Webhook {
     }
 }
 
-/// The text that Go has for an error of a file.
+/// Returns Go's text for a file error.
 fn go(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "no such file or directory".to_owned(),
@@ -319,7 +319,7 @@ fn go(error: &std::io::Error) -> String {
     }
 }
 
-/// A duration in nanoseconds; an empty one is 0.
+/// Parses a duration to nanoseconds; empty is 0.
 fn duration(text: &str, path: &Path<'_>, errors: &mut ErrorList) -> Option<i64> {
     if text.is_empty() {
         return Some(0);

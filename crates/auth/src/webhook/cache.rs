@@ -1,50 +1,50 @@
-//! [`Answers`]: answers that are remembered for a while, by the digest of what was asked.
+//! [`ResponseCache`]: caches responses for a time, by the digest of the request.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Answers in each of two generations.
-const ANSWERS_MAX: usize = 4096;
+/// Maximum responses in each of two generations.
+const RESPONSES_MAX: usize = 4096;
 
-/// SHA-256 of a question.
+/// SHA-256 of a request.
 pub(super) type Digest = [u8; 32];
 
-/// Remembered answers. When there are many, the older half is forgotten.
-pub(super) struct Answers<T>(Mutex<Generations<T>>);
+/// Cached responses. When the cache is full, the older half is dropped.
+pub(super) struct ResponseCache<T>(Mutex<Generations<T>>);
 
 struct Generations<T> {
     new: HashMap<Digest, (T, Instant)>,
     old: HashMap<Digest, (T, Instant)>,
 }
 
-impl<T: Clone> Answers<T> {
-    pub fn new() -> Answers<T> {
-        Answers(Mutex::new(Generations { new: HashMap::new(), old: HashMap::new() }))
+impl<T: Clone> ResponseCache<T> {
+    pub fn new() -> ResponseCache<T> {
+        ResponseCache(Mutex::new(Generations { new: HashMap::new(), old: HashMap::new() }))
     }
 
-    /// The digest of what is asked.
-    pub fn digest(asked: &[u8]) -> Digest {
-        let digest = ring::digest::digest(&ring::digest::SHA256, asked);
+    /// Returns the digest of a request.
+    pub fn digest(request: &[u8]) -> Digest {
+        let digest = ring::digest::digest(&ring::digest::SHA256, request);
         digest.as_ref().try_into().unwrap_or_default()
     }
 
-    /// An answer that still counts.
-    pub fn get(&self, asked: &Digest, now: Instant) -> Option<T> {
+    /// Returns a response that has not expired.
+    pub fn get(&self, key: &Digest, now: Instant) -> Option<T> {
         let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = answers.new.get(asked).or_else(|| answers.old.get(asked));
+        let found = answers.new.get(key).or_else(|| answers.old.get(key));
         found.filter(|(_, until)| now < *until).map(|(answer, _)| answer.clone())
     }
 
-    /// Remembers an answer for so long.
-    pub fn put(&self, asked: Digest, answer: T, now: Instant, time: Duration) {
+    /// Caches a response for `time`.
+    pub fn put(&self, key: Digest, answer: T, now: Instant, time: Duration) {
         let Some(until) = now.checked_add(time).filter(|until| *until > now) else { return };
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if answers.new.len() >= ANSWERS_MAX {
+        if answers.new.len() >= RESPONSES_MAX {
             answers.old = std::mem::take(&mut answers.new);
         }
-        answers.new.insert(asked, (answer, until));
+        answers.new.insert(key, (answer, until));
     }
 }
 
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn answers_end_with_their_time_and_are_bounded() {
-        let (answers, now) = (Answers::<u32>::new(), Instant::now());
-        let key = |n: u32| Answers::<u32>::digest(&n.to_le_bytes());
+        let (answers, now) = (ResponseCache::<u32>::new(), Instant::now());
+        let key = |n: u32| ResponseCache::<u32>::digest(&n.to_le_bytes());
         let second = Duration::from_secs(1);
         answers.put(key(1), 7, now, second);
         answers.put(key(2), 7, now, Duration::ZERO);
@@ -66,6 +66,6 @@ mod tests {
             answers.put(key(n), n, now, second);
         }
         let answers = answers.0.lock().unwrap();
-        assert!(answers.new.len() + answers.old.len() <= 2 * ANSWERS_MAX);
+        assert!(answers.new.len() + answers.old.len() <= 2 * RESPONSES_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! [`Conditions`]: which requests an authorization webhook is asked about, in CEL over the spec of a
+//! [`Conditions`]: match conditions of an authorization webhook, in CEL over the spec of a
 //! SubjectAccessReview.
 
 use crate::json::to_value;
@@ -15,16 +15,16 @@ pub(super) struct Conditions {
     spec: Arc<DeclType>,
 }
 
-/// Whether a request is one that the webhook is asked about.
+/// Whether the webhook is called for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Matched {
     Yes,
     No,
-    /// None is false, and some cannot be evaluated.
+    /// No condition is false, and some failed to evaluate.
     Failed(String),
 }
 
-/// Compiles one condition; why it does not compile as kube-apiserver words it.
+/// Compiles one condition; the error has kube-apiserver's text.
 pub(super) fn compile(text: &str) -> Result<Program, String> {
     let env = Environment::kubernetes(Version::NEW_EXPRESSIONS)
         .with_decl_type("request", Arc::new(spec_type()));
@@ -42,7 +42,7 @@ impl Conditions {
         Ok(Conditions { conditions, spec: Arc::new(spec_type()) })
     }
 
-    /// Whether all conditions hold. One that is false decides, whatever became of the others.
+    /// Evaluates the conditions. One false condition means no match even if others failed.
     pub fn matches(&self, spec: &serde_json::Value) -> Matched {
         if self.conditions.is_empty() {
             return Matched::Yes;
@@ -74,7 +74,7 @@ impl Conditions {
     }
 }
 
-/// The type of the spec of a SubjectAccessReview.
+/// Returns the type of a SubjectAccessReview spec.
 fn spec_type() -> DeclType {
     let text = || DeclType::new(Shape::String);
     let texts = || DeclType::new(Shape::List(Arc::new(text()), ListKind::Atomic));

@@ -1,6 +1,7 @@
-//! [`WebhookTokens`]: bearer tokens that a webhook knows (`--authentication-token-webhook-*`).
+//! [`WebhookTokens`]: bearer tokens that a webhook authenticates
+//! (`--authentication-token-webhook-*`).
 
-use super::cache::Answers;
+use super::cache::ResponseCache;
 use super::{ReviewVersion, Reviewer};
 use crate::User;
 use crate::in_authenticated_group;
@@ -11,17 +12,17 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Timeout of one try.
+/// Timeout of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Asks a webhook whose a token is.
+/// Authenticates tokens by TokenReviews.
 pub struct WebhookTokens {
     reviewer: Reviewer,
     version: ReviewVersion,
     /// `--authentication-token-webhook-cache-ttl`.
     cache_ttl: Duration,
-    /// Known tokens, and for whom they are; what is not known is not remembered.
-    known: Answers<(User, Vec<Str>)>,
+    /// Cached users and audiences by token; failures are not cached.
+    known: ResponseCache<(User, Vec<Str>)>,
 }
 
 impl std::fmt::Debug for WebhookTokens {
@@ -31,7 +32,7 @@ impl std::fmt::Debug for WebhookTokens {
 }
 
 impl WebhookTokens {
-    /// Asks the server of a kubeconfig.
+    /// Returns an authenticator for the server of a kubeconfig.
     pub fn new(
         server: &Server,
         version: ReviewVersion,
@@ -39,19 +40,19 @@ impl WebhookTokens {
         egress: &Egress,
     ) -> Result<WebhookTokens, String> {
         let reviewer = Reviewer::new(server, TIMEOUT, egress)?;
-        Ok(WebhookTokens { reviewer, version, cache_ttl, known: Answers::new() })
+        Ok(WebhookTokens { reviewer, version, cache_ttl, known: ResponseCache::new() })
     }
 
-    /// The user of a token, and for which of the asked audiences it is; `None`: nobody's. A webhook that says
-    /// nothing of audiences speaks for those of the API server.
+    /// Returns the user of a token and for which of the requested audiences it is valid; `None` if
+    /// the token is unknown. A response without audiences is valid for those of the API server.
     pub(crate) async fn authenticate(
         &self,
         token: &str,
-        asked: &[Str],
+        requested: &[Str],
         own: &[Str],
     ) -> Result<Option<(User, Vec<Str>)>, String> {
         let audiences: Vec<&str> =
-            if asked.is_empty() { own } else { asked }.iter().map(Str::as_str).collect();
+            if requested.is_empty() { own } else { requested }.iter().map(Str::as_str).collect();
         let version = self.version.name();
         let mut spec = json!({"token": token});
         if !audiences.is_empty() {
@@ -61,14 +62,14 @@ impl WebhookTokens {
             "kind": "TokenReview", "apiVersion": format!("authentication.k8s.io/{version}"),
             "metadata": {}, "spec": spec, "status": {"user": {}}
         });
-        let digest = Answers::<()>::digest(review.to_string().as_bytes());
+        let digest = ResponseCache::<()>::digest(review.to_string().as_bytes());
         if let Some(known) = self.known.get(&digest, Instant::now()) {
             return Ok(Some(known));
         }
         let answer = self.reviewer.post(&review).await.inspect_err(|error| {
             tracing::warn!(error, "token webhook failed; the token is not accepted");
         })?;
-        let found = known(&answer, asked, own)?;
+        let found = known(&answer, requested, own)?;
         if let Some(found) = &found {
             self.known.put(digest, found.clone(), Instant::now(), self.cache_ttl);
         }
@@ -76,8 +77,12 @@ impl WebhookTokens {
     }
 }
 
-/// The status of a TokenReview.
-fn known(answer: &Value, asked: &[Str], own: &[Str]) -> Result<Option<(User, Vec<Str>)>, String> {
+/// Parses the status of a TokenReview.
+fn known(
+    answer: &Value,
+    requested: &[Str],
+    own: &[Str],
+) -> Result<Option<(User, Vec<Str>)>, String> {
     let empty = Value::Null;
     let status = answer.get("status").unwrap_or(&empty);
     let text = |value: &Value| Str::new(value.as_str().unwrap_or_default());
@@ -89,14 +94,14 @@ fn known(answer: &Value, asked: &[Str], own: &[Str]) -> Result<Option<(User, Vec
         return if error.is_empty() { Ok(None) } else { Err(error.to_owned()) };
     }
     let answered = texts(status.get("audiences"));
-    // One that says nothing of audiences knows of none but the API server's.
-    let audiences: Vec<Str> = match (answered.is_empty(), asked.is_empty()) {
+    // A response without audiences is valid for those of the API server only.
+    let audiences: Vec<Str> = match (answered.is_empty(), requested.is_empty()) {
         (true, true) => own.to_vec(),
-        (true, false) => own.iter().filter(|one| asked.contains(one)).cloned().collect(),
+        (true, false) => own.iter().filter(|one| requested.contains(one)).cloned().collect(),
         (false, true) => answered.into_iter().filter(|one| own.contains(one)).collect(),
-        (false, false) => answered.into_iter().filter(|one| asked.contains(one)).collect(),
+        (false, false) => answered.into_iter().filter(|one| requested.contains(one)).collect(),
     };
-    let is_for_any = asked.is_empty() && own.is_empty();
+    let is_for_any = requested.is_empty() && own.is_empty();
     if audiences.is_empty() && !is_for_any {
         return Ok(None);
     }

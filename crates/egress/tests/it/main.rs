@@ -9,7 +9,7 @@ use keelson_egress::{
     BoxFuture, Client, Egress, Error, Peer, Phase, Request, Resolved, Resolver, Response, Route,
     Trust,
 };
-use peer::{Authority, Certificate, Served};
+use peer::{Authority, Certificate, TestPeer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,22 +61,22 @@ async fn text_of(client: &Arc<Client>, path: &str) -> String {
 async fn connections_are_shared_in_both_protocols() {
     for alpn in ["http/1.1", "h2"] {
         let authority = Authority::new();
-        let served = Served::start(&authority.issue(&Certificate::default()), alpn).await;
-        let client = client(&authority, served.address);
+        let server = TestPeer::start(&authority.issue(&Certificate::default()), alpn).await;
+        let client = client(&authority, server.address);
         for _ in 0..5 {
             let answer = post(&client, "/echo?timeout=1s").await.expect("an answer");
             assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, &b"ping"[..]));
         }
-        assert_eq!(served.connections(), 1, "{alpn}");
-        assert_eq!(served.hosts(), [format!("127.0.0.1:{}", served.address.port())], "{alpn}");
+        assert_eq!(server.connections(), 1, "{alpn}");
+        assert_eq!(server.hosts(), [format!("127.0.0.1:{}", server.address.port())], "{alpn}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn first_requests_that_come_together_share_one_connection_over_http2() {
     let authority = Authority::new();
-    let served = Served::start(&authority.issue(&Certificate::default()), "h2").await;
-    let client = client(&authority, served.address);
+    let server = TestPeer::start(&authority.issue(&Certificate::default()), "h2").await;
+    let client = client(&authority, server.address);
     let sent = (0..20).map(|_| {
         let client = client.clone();
         tokio::spawn(async move { post(&client, "/echo").await.is_ok() })
@@ -84,7 +84,7 @@ async fn first_requests_that_come_together_share_one_connection_over_http2() {
     for task in sent.collect::<Vec<_>>() {
         assert!(task.await.expect("no panic"));
     }
-    assert_eq!(served.connections(), 1);
+    assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,14 +111,14 @@ async fn equal_peers_share_a_client_and_others_do_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_go_to_the_peer_and_not_into_debug_output() {
     let authority = Authority::new();
-    let served = Served::start(&authority.issue(&Certificate::default()), "h2").await;
+    let server = TestPeer::start(&authority.issue(&Certificate::default()), "h2").await;
     let peer = Peer {
         trust: authority.trust(),
         authorization: Some("Bearer secret".to_owned()),
-        ..Peer::new("127.0.0.1", served.address.port())
+        ..Peer::new("127.0.0.1", server.address.port())
     };
     assert!(!format!("{peer:?}").contains("secret"));
-    let client = Egress::new(Arc::new(Table(served.address))).client(&peer).expect("a client");
+    let client = Egress::new(Arc::new(Table(server.address))).client(&peer).expect("a client");
     let answer = post(&client, "/authorization").await.expect("an answer");
     assert_eq!(&answer.body[..], b"Bearer secret");
 }
@@ -126,17 +126,17 @@ async fn credentials_go_to_the_peer_and_not_into_debug_output() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redirect_is_an_answer() {
     let authority = Authority::new();
-    let served = Served::start(&authority.issue(&Certificate::default()), "h2").await;
-    let answer = post(&client(&authority, served.address), "/redirect").await.expect("an answer");
-    assert_eq!((answer.status.as_u16(), served.requests()), (307, 1));
+    let server = TestPeer::start(&authority.issue(&Certificate::default()), "h2").await;
+    let answer = post(&client(&authority, server.address), "/redirect").await.expect("an answer");
+    assert_eq!((answer.status.as_u16(), server.requests()), (307, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_has_limits() {
     for alpn in ["http/1.1", "h2"] {
         let authority = Authority::new();
-        let served = Served::start(&authority.issue(&Certificate::default()), alpn).await;
-        let client = client(&authority, served.address);
+        let server = TestPeer::start(&authority.issue(&Certificate::default()), alpn).await;
+        let client = client(&authority, server.address);
         let time = Duration::from_millis(200);
         let slow = post_within(&client, "/slow", time).await.expect_err("too slow");
         assert_eq!(
@@ -163,8 +163,8 @@ async fn an_answer_has_limits() {
 async fn a_request_that_was_not_taken_is_sent_anew() {
     for alpn in ["http/1.1", "h2"] {
         let authority = Authority::new();
-        let served = Served::start(&authority.issue(&Certificate::default()), alpn).await;
-        let client = client(&authority, served.address);
+        let server = TestPeer::start(&authority.issue(&Certificate::default()), alpn).await;
+        let client = client(&authority, server.address);
         for _ in 0..5 {
             match post(&client, "/last").await {
                 Ok(answer) => assert_eq!(&answer.body[..], b"ping", "{alpn}"),
@@ -172,7 +172,7 @@ async fn a_request_that_was_not_taken_is_sent_anew() {
                 Err(error) => assert_eq!((alpn, &*error.to_string()), ("http/1.1", "EOF")),
             }
         }
-        assert!(served.connections() >= 3, "{alpn}");
+        assert!(server.connections() >= 3, "{alpn}");
     }
 }
 
@@ -208,9 +208,9 @@ async fn certificates_are_refused_in_go_words() {
         (years(2000, 2001), "127.0.0.1", " is after 2001-01-01T00:00:00Z"),
         (years(2200, 2201), "127.0.0.1", " is before 2200-01-01T00:00:00Z"),
     ] {
-        let served = Served::start(&authority.issue(&certificate), "h2").await;
-        let peer = Peer { trust: authority.trust(), ..Peer::new(host, served.address.port()) };
-        let client = Egress::new(Arc::new(Table(served.address))).client(&peer).expect("a client");
+        let server = TestPeer::start(&authority.issue(&certificate), "h2").await;
+        let peer = Peer { trust: authority.trust(), ..Peer::new(host, server.address.port()) };
+        let client = Egress::new(Arc::new(Table(server.address))).client(&peer).expect("a client");
         let text = text_of(&client, "/echo").await;
         assert!(text.starts_with(start) && text.ends_with(want), "{text}, not {want}");
     }
@@ -219,24 +219,24 @@ async fn certificates_are_refused_in_go_words() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_authority_is_refused_and_a_served_root_is_trusted() {
     let (authority, other) = (Authority::named("ca"), Authority::named("ca"));
-    let served = Served::start(&other.issue(&Certificate::default()), "h2").await;
+    let server = TestPeer::start(&other.issue(&Certificate::default()), "h2").await;
     let want = "tls: failed to verify certificate: x509: certificate signed by unknown authority \
                 (possibly because of \"x509: ECDSA verification failure\" while trying to verify \
                 candidate authority certificate \"ca\")";
-    assert_eq!(text_of(&client(&authority, served.address), "/echo").await, want);
+    assert_eq!(text_of(&client(&authority, server.address), "/echo").await, want);
     let other = Authority::named("other");
-    let text = text_of(&client(&other, served.address), "/echo").await;
+    let text = text_of(&client(&other, server.address), "/echo").await;
     assert_eq!(text, want.split(" (").next().unwrap_or_default());
     let own = Certificate { is_authority: true, ..Certificate::default() };
-    let served = Served::start(&other.issue(&own), "h2").await;
-    assert!(post(&client(&other, served.address), "/echo").await.is_ok());
+    let server = TestPeer::start(&other.issue(&own), "h2").await;
+    assert!(post(&client(&other, server.address), "/echo").await.is_ok());
     let stranger = Authority::named("stranger");
-    let text = text_of(&client(&stranger, served.address), "/echo").await;
+    let text = text_of(&client(&stranger, server.address), "/echo").await;
     assert_eq!(text, want.split(" (").next().unwrap_or_default());
     let (root, trust) = Authority::serving();
-    let served = Served::start(&root, "h2").await;
-    let peer = Peer { trust, ..Peer::new("127.0.0.1", served.address.port()) };
-    let client = Egress::new(Arc::new(Table(served.address))).client(&peer).expect("a client");
+    let server = TestPeer::start(&root, "h2").await;
+    let peer = Peer { trust, ..Peer::new("127.0.0.1", server.address.port()) };
+    let client = Egress::new(Arc::new(Table(server.address))).client(&peer).expect("a client");
     assert!(post(&client, "/echo").await.is_ok());
 }
 
@@ -257,8 +257,8 @@ async fn peers_that_are_not_there_or_speak_no_tls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_breaks_off_is_told_by_how_far_it_came() {
     let authority = Authority::new();
-    let served = Served::start(&authority.issue(&Certificate::default()), "http/1.1").await;
-    let client = client(&authority, served.address);
+    let server = TestPeer::start(&authority.issue(&Certificate::default()), "http/1.1").await;
+    let client = client(&authority, server.address);
     let cut = post(&client, "/cut").await.expect_err("a cut body");
     assert_eq!((cut.phase, cut.to_string().as_str()), (Phase::Body, "unexpected EOF"));
     let closed = post(&client, "/close").await.expect_err("no answer");
@@ -285,8 +285,8 @@ async fn services_are_found_by_the_resolver_and_checked_by_their_name() {
     let authority = Authority::new();
     let names = ["a.default.svc", "named.default.svc"].map(str::to_owned).to_vec();
     let certificate = authority.issue(&Certificate { names, ..Certificate::default() });
-    let served = Served::start(&certificate, "h2").await;
-    let egress = Egress::new(Arc::new(Table(served.address)));
+    let server = TestPeer::start(&certificate, "h2").await;
+    let egress = Egress::new(Arc::new(Table(server.address)));
     let service = |name: &str| {
         let host = format!("{name}.default.svc");
         let peer = Peer { route: Route::Given, trust: authority.trust(), ..Peer::new(host, 443) };
@@ -294,7 +294,7 @@ async fn services_are_found_by_the_resolver_and_checked_by_their_name() {
     };
     assert!(post(&service("a"), "/echo").await.is_ok());
     assert!(post(&service("named"), "/echo").await.is_ok());
-    assert_eq!(served.hosts(), ["a.default.svc:443", "named.default.svc:443"]);
+    assert_eq!(server.hosts(), ["a.default.svc:443", "named.default.svc:443"]);
     let text = text_of(&service("b"), "/echo").await;
     assert!(text.ends_with("not b.default.svc"), "{text}");
     assert_eq!(text_of(&service("gone"), "/echo").await, "service \"gone\" not found");

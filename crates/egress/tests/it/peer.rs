@@ -1,4 +1,4 @@
-//! Peers on this host, and the authorities that sign their certificates.
+//! Test peers on this host and the CAs that sign their certificates.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -25,18 +25,18 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Signs certificates.
+/// A CA.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// What a certificate says.
+/// The fields of a certificate.
 pub struct Certificate {
     /// Names and addresses.
     pub names: Vec<String>,
     /// The years in which its validity begins and ends.
     pub years: (i32, i32),
-    /// Whether it is that of a client.
+    /// Whether it is a client certificate.
     pub is_client: bool,
-    /// Whether it is that of an authority.
+    /// Whether it is a CA certificate.
     pub is_authority: bool,
 }
 
@@ -51,12 +51,12 @@ impl Default for Certificate {
 pub struct Issued(CertificateDer<'static>, PrivateKeyDer<'static>);
 
 impl Authority {
-    /// A new one.
+    /// Returns a new CA.
     pub fn new() -> Authority {
         Authority::named("test")
     }
 
-    /// A new one with a name.
+    /// Returns a new CA with a name.
     pub fn named(name: &str) -> Authority {
         let mut params = CertificateParams::new(vec![]).expect("no names");
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -65,7 +65,7 @@ impl Authority {
         Authority(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
     }
 
-    /// An authority that serves with its own certificate, and who trusts only that.
+    /// Returns a self-signed CA certificate for a server, and the trust in it.
     pub fn serving() -> (Issued, Trust) {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -81,7 +81,7 @@ impl Authority {
         )
     }
 
-    /// Whoever trusts only this authority.
+    /// Returns the trust in this CA only.
     pub fn trust(&self) -> Trust {
         Trust::Bundle(self.0.pem().into_bytes().into())
     }
@@ -109,54 +109,54 @@ impl Authority {
 }
 
 #[derive(Default)]
-struct Seen {
+struct Counters {
     connections: AtomicUsize,
     requests: AtomicUsize,
     hosts: Mutex<Vec<String>>,
 }
 
-/// A peer that does what the path of a request says.
-pub struct Served {
-    /// Where it listens.
+/// A server whose response depends on the path of the request.
+pub struct TestPeer {
+    /// The listening address.
     pub address: SocketAddr,
-    seen: Arc<Seen>,
+    counters: Arc<Counters>,
 }
 
-impl Served {
-    /// Starts it; it speaks only this protocol.
-    pub async fn start(issued: &Issued, alpn: &str) -> Served {
+impl TestPeer {
+    /// Starts a server for one protocol.
+    pub async fn start(issued: &Issued, alpn: &str) -> TestPeer {
         let acceptor = acceptor(issued, alpn);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let seen = Arc::new(Seen::default());
-        let served = Served { address, seen: seen.clone() };
+        let counters = Arc::new(Counters::default());
+        let peer = TestPeer { address, counters: counters.clone() };
         let is_http2 = alpn == "h2";
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, seen) = (acceptor.clone(), seen.clone());
+                let (acceptor, counters) = (acceptor.clone(), counters.clone());
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
-                    seen.connections.fetch_add(1, Ordering::SeqCst);
-                    serve(stream, seen, is_http2).await;
+                    counters.connections.fetch_add(1, Ordering::SeqCst);
+                    serve(stream, counters, is_http2).await;
                 });
             }
         });
-        served
+        peer
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     pub fn connections(&self) -> usize {
-        self.seen.connections.load(Ordering::SeqCst)
+        self.counters.connections.load(Ordering::SeqCst)
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far.
     pub fn requests(&self) -> usize {
-        self.seen.requests.load(Ordering::SeqCst)
+        self.counters.requests.load(Ordering::SeqCst)
     }
 
-    /// The hosts that requests were for, each once.
+    /// Returns the distinct hosts of the requests.
     pub fn hosts(&self) -> Vec<String> {
-        let mut hosts = self.seen.hosts.lock().expect("a lock").clone();
+        let mut hosts = self.counters.hosts.lock().expect("a lock").clone();
         hosts.dedup();
         hosts
     }
@@ -174,12 +174,12 @@ fn acceptor(Issued(chain, key): &Issued, alpn: &str) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-async fn serve(stream: TlsStream<TcpStream>, seen: Arc<Seen>, is_http2: bool) {
-    // Told when the connection is to be closed after the answer.
+async fn serve(stream: TlsStream<TcpStream>, counters: Arc<Counters>, is_http2: bool) {
+    // Notified when the connection is to be closed after the response.
     let last = Arc::new(Notify::new());
     let answers = service_fn({
         let last = last.clone();
-        move |request| answer(request, seen.clone(), last.clone())
+        move |request| answer(request, counters.clone(), last.clone())
     });
     let io = TokioIo::new(stream);
     if is_http2 {
@@ -205,16 +205,16 @@ type Answer = Response<BoxBody<Bytes, std::io::Error>>;
 
 async fn answer(
     request: Request<Incoming>,
-    seen: Arc<Seen>,
+    counters: Arc<Counters>,
     last: Arc<Notify>,
 ) -> Result<Answer, std::io::Error> {
-    seen.requests.fetch_add(1, Ordering::SeqCst);
+    counters.requests.fetch_add(1, Ordering::SeqCst);
     let host = request.uri().authority().map(|authority| authority.to_string());
     let header = |name: &str| {
         let value = request.headers().get(name).and_then(|value| value.to_str().ok());
         value.unwrap_or_default().to_owned()
     };
-    seen.hosts.lock().expect("a lock").push(host.unwrap_or_else(|| header("host")));
+    counters.hosts.lock().expect("a lock").push(host.unwrap_or_else(|| header("host")));
     let (authorization, path) = (header("authorization"), request.uri().path().to_owned());
     let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
     let whole = |bytes: Bytes| Full::new(bytes).map_err(|never: Infallible| match never {}).boxed();
@@ -227,8 +227,8 @@ async fn answer(
             response.headers_mut().insert("location", to);
         }
         "/slow" => std::future::pending::<()>().await,
-        "/slow-body" => *response.body_mut() = Stalls { polls: 0, ends: false }.boxed(),
-        "/cut" => *response.body_mut() = Stalls { polls: 0, ends: true }.boxed(),
+        "/slow-body" => *response.body_mut() = StallingBody { polls: 0, ends: false }.boxed(),
+        "/cut" => *response.body_mut() = StallingBody { polls: 0, ends: true }.boxed(),
         "/large" => *response.body_mut() = whole(vec![b'x'; 200_000].into()),
         "/large-head" => {
             let value = http::HeaderValue::from_str(&"x".repeat(600_000)).expect("a header");
@@ -241,13 +241,13 @@ async fn answer(
     Ok(response)
 }
 
-/// A body that sends something, and then fails or stalls.
-struct Stalls {
+/// A body that sends some data, then fails or stalls.
+struct StallingBody {
     polls: u32,
     ends: bool,
 }
 
-impl Body for Stalls {
+impl Body for StallingBody {
     type Data = Bytes;
     type Error = std::io::Error;
 
@@ -258,7 +258,7 @@ impl Body for Stalls {
         self.polls += 1;
         match self.polls {
             1 => return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"{"))))),
-            // What was sent is flushed when nothing more is there.
+            // Pending lets hyper flush what was sent.
             2 => context.waker().wake_by_ref(),
             _ if self.ends => return Poll::Ready(Some(Err(std::io::Error::other("cut")))),
             _ => {}
@@ -267,13 +267,13 @@ impl Body for Stalls {
     }
 }
 
-/// An address on which nobody listens.
+/// Returns an address without a listener.
 pub async fn free_port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     listener.local_addr().expect("an address")
 }
 
-/// A peer that says this to whomever connects, and closes.
+/// Starts a peer that sends this text to every connection and closes.
 pub async fn says(text: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -285,7 +285,8 @@ pub async fn says(text: &'static [u8]) -> SocketAddr {
     address
 }
 
-/// A peer that answers each request with this text over TLS, and closes without close_notify.
+/// Starts a peer that answers every request with this text over TLS and closes without
+/// close_notify.
 pub async fn breaks_off_after(issued: &Issued, text: &'static [u8]) -> SocketAddr {
     let acceptor = acceptor(issued, "http/1.1");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -299,7 +300,7 @@ pub async fn breaks_off_after(issued: &Issued, text: &'static [u8]) -> SocketAdd
             {}
             let _ = stream.write_all(text).await;
             let _ = stream.flush().await;
-            // The TCP connection ends in order, but not that of TLS.
+            // TCP is closed in order, TLS is not.
             let _ = stream.get_mut().0.shutdown().await;
         }
     });

@@ -13,7 +13,7 @@ macro_rules! features {
             $($name,)*
         }
 
-        /// By number of the feature, which is the order of names.
+        /// Indexed by the number of the feature, in the order of names.
         pub(super) const ROWS: &[Row] = &[$(Row {
             feature: Feature::$name,
             name: stringify!($name),
@@ -270,7 +270,7 @@ features! {
     WorkloadWithJob: Alpha off;
 }
 
-/// Features, and those without which they may not be on.
+/// Features and the features that they require.
 pub(super) const DEPENDENCIES: &[(Feature, &[Feature])] = &[
     (Feature::ClusterTrustBundleProjection, &[Feature::ClusterTrustBundle]),
     (Feature::DRADeviceBindingConditions, &[Feature::DRAResourceClaimDeviceStatus]),

@@ -1,23 +1,23 @@
-//! Values as messages show them, in the words of Go.
+//! Formats values for messages, as Go does.
 
 use crate::json_text::compact;
 use crate::value::Value;
 
-/// A value as messages show it: strings quoted as Go's `%q`, scalars plain, the rest as JSON.
+/// Formats a value for a message: strings like Go's `%q`, scalars plain, others as JSON.
 pub fn show(value: &Value) -> String {
     let mut text = String::new();
     show_in(value, &mut text);
     text
 }
 
-/// A value as Go's `encoding/json` writes it: a list or an object within a message, and all in it.
+/// Formats a value like Go's `encoding/json`.
 pub fn show_json(value: &Value) -> String {
     let mut text = String::new();
     show_json_in(value, &mut text);
     text
 }
 
-/// Go's `%v` of a float: the shortest digits, with an exponent below 1e-4 and from 1e6.
+/// Formats a float like Go's `%v`: the shortest digits, with an exponent below 1e-4 and from 1e6.
 pub fn float(number: f64) -> String {
     let scientific = format!("{number:e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
@@ -71,7 +71,7 @@ fn show_json_in(value: &Value, out: &mut String) {
     }
 }
 
-/// A string of JSON with what Go escapes for HTML.
+/// Formats a JSON string with Go's HTML escapes.
 fn quote_json_in(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
@@ -92,7 +92,8 @@ fn quote_json_in(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Go's `%q`: double quotes, with control and unprintable characters escaped.
+/// Formats a string like Go's `%q`: in double quotes, with control and unprintable characters
+/// escaped.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     quote_in(text, &mut out);

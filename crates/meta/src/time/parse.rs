@@ -1,11 +1,11 @@
-//! RFC 3339 as Go reads it: a walk along the layout, with an error that names the place in both.
+//! Parses RFC 3339 as Go does: along the layout, with errors that name the position in both.
 
 use super::{DAY_SECONDS, Timestamp, days_from_civil, days_in_month};
 
 const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// Reads a time; with `micro`, a point and six digits must follow the seconds.
+/// Parses a time; with `micro`, a point and six digits must follow the seconds.
 pub(super) fn rfc3339(text: &str, micro: bool) -> Result<Timestamp, String> {
     if !micro && let Some(time) = canonical(text.as_bytes()) {
         return Ok(time);
@@ -37,8 +37,7 @@ pub(super) fn rfc3339(text: &str, micro: bool) -> Result<Timestamp, String> {
     Ok(Timestamp::new(seconds, nanos))
 }
 
-/// Reads a time as it is printed, `2006-01-02T15:04:05Z`, which nearly all are; none for any other text
-/// and for one that is not right.
+/// Fast path for the common form `2006-01-02T15:04:05Z`; returns `None` for other or invalid texts.
 fn canonical(text: &[u8]) -> Option<Timestamp> {
     let text: &[u8; 20] = text.try_into().ok()?;
     let two = |at: usize| {
@@ -67,7 +66,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The error for a piece that cannot be read at `at`.
+    /// Returns the error for an invalid part at `at`.
     fn bad<T>(&self, piece: &str, at: &[u8]) -> Result<T, String> {
         Err(format!(
             "parsing time {} as {}: cannot parse {} as {}",
@@ -102,7 +101,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Two digits, or also one unless `fixed`.
+    /// Parses two digits; one digit is allowed unless `fixed`.
     fn number(
         &mut self,
         piece: &str,
@@ -122,7 +121,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A point or comma and digits after the seconds, when they are there; nine digits count.
+    /// Parses an optional point or comma with digits after the seconds; nine digits count.
     fn fraction(&mut self) -> u32 {
         let [b'.' | b',', digits @ ..] = self.rest else { return 0 };
         let count = digits.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -146,7 +145,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Seconds east of UTC.
+    /// Parses the offset in seconds east of UTC.
     fn zone(&mut self) -> Result<i64, String> {
         let piece = "Z07:00";
         if let [b'Z', rest @ ..] = self.rest {
@@ -158,7 +157,7 @@ impl Walk<'_> {
         let (Some(hour), Some(minute)) = (digits(&[*h1, *h2]), digits(&[*m1, *m2])) else {
             return self.bad(piece, at);
         };
-        // Go reads offsets of a whole day and a whole hour too.
+        // Go accepts offsets of a whole day and a whole hour too.
         if hour > 24 {
             return self.out_of_range("time zone offset hour");
         }
@@ -183,7 +182,7 @@ fn nanos(digits: &[u8]) -> u32 {
     nine.fold(0, |n, b| n * 10 + u32::from(b - b'0'))
 }
 
-/// Go's own quoting inside package time: bytes that are not plain ASCII as `\x`.
+/// Quotes like Go's package time: bytes that are not plain ASCII as `\x`.
 pub(super) fn quote(text: &[u8]) -> String {
     let mut out = String::from("\"");
     for b in text {

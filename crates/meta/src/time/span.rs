@@ -1,9 +1,9 @@
-//! Spans of time: Go's durations as text, and the short forms in which tables show ages.
+//! Durations: Go's text form, and the short form of ages in tables.
 
 use super::parse::quote;
 use std::fmt;
 
-/// A span in nanoseconds, written as Go writes `time.Duration`: `1h30m0s`.
+/// A duration in nanoseconds, printed like Go's `time.Duration`: `1h30m0s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(pub i64);
 
@@ -12,23 +12,23 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 
 impl GoDuration {
-    /// A span of whole seconds; at most what the nanoseconds hold.
+    /// Returns a duration of whole seconds; saturates.
     pub fn from_seconds(seconds: i64) -> Self {
         GoDuration(seconds.saturating_mul(SECOND))
     }
 
-    /// That many seconds as Go's `time.Duration(seconds) * time.Second` has them: wrapped around at 64
-    /// bits, for times that clients name.
+    /// Returns Go's `time.Duration(seconds) * time.Second`, which wraps around at 64 bits, for
+    /// times from clients.
     pub fn wrapping_seconds(seconds: i64) -> Self {
         GoDuration(seconds.wrapping_mul(SECOND))
     }
 
-    /// Whole seconds, towards zero.
+    /// Returns whole seconds, rounded towards zero.
     pub fn seconds(self) -> i64 {
         self.0 / SECOND
     }
 
-    /// Reads `1h15m30.918s` and its like.
+    /// Parses a duration such as `1h15m30.918s`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let invalid = || format!("time: invalid duration {}", quote(text.as_bytes()));
         let (negative, mut rest) = match text.strip_prefix(['-', '+']) {
@@ -82,7 +82,7 @@ fn number(text: &str) -> (&str, &str) {
 fn unit_nanos(unit: &str) -> Option<u64> {
     Some(match unit {
         "ns" => 1,
-        // Micro has two signs in Unicode.
+        // Unicode has two micro signs.
         "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
         "ms" => 1_000_000,
         "s" => SECOND as u64,
@@ -95,7 +95,7 @@ fn unit_nanos(unit: &str) -> Option<u64> {
 fn piece(whole: &str, fraction: &str, nanos: u64) -> Option<u64> {
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let mut total = whole.checked_mul(nanos)?;
-    // Digits below a nanosecond do not count, and an hour has 13 digits of them.
+    // Digits below a nanosecond are ignored; of an hour, 13 digits count.
     let digits = fraction.get(..fraction.len().min(18)).unwrap_or_default();
     if !digits.is_empty() {
         let scale = 10_u128.pow(digits.len() as u32);
@@ -132,7 +132,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// `number / unit` with as many decimals as needed; `unit` is a power of ten.
+/// Formats `number / unit` with as many decimals as needed; `unit` is a power of ten.
 fn decimal(number: u64, unit: u64) -> String {
     let rest = number % unit;
     if rest == 0 {
@@ -143,11 +143,11 @@ fn decimal(number: u64, unit: u64) -> String {
     format!("{}.{}", number / unit, digits.trim_end_matches('0'))
 }
 
-/// An age of two or three figures, as tables show it: `5s`, `3m12s`, `4h`, `2d3h`, `5y23d`.
+/// Formats an age for tables, with two or three figures: `5s`, `3m12s`, `4h`, `2d3h`, `5y23d`.
 pub fn human_duration(span: GoDuration) -> String {
     let seconds = span.seconds();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    // Clocks that differ by less than two seconds show no negative age.
+    // A clock difference below two seconds shows no negative age.
     match seconds {
         ..-1 => "<invalid>".to_owned(),
         -1..0 => "0s".to_owned(),
@@ -170,7 +170,7 @@ fn two(large: i64, large_unit: char, small: i64, small_unit: char) -> String {
     format!("{large}{large_unit}{small}{small_unit}")
 }
 
-/// An age of one figure: `5s`, `3m`, `2y`.
+/// Formats an age with one figure: `5s`, `3m`, `2y`.
 pub fn short_human_duration(span: GoDuration) -> String {
     let seconds = span.seconds();
     match seconds {

@@ -8,7 +8,7 @@ use crate::kind::Target;
 use crate::options::{ContinueToken, Freshness, ListOptions};
 use crate::registry::{Registry, unreadable};
 use keelson_auth::Permit;
-use keelson_cache::{Entry, Resource, Snapshot, Term, begins_with};
+use keelson_cache::{Entry, Resource, Snapshot, Term, starts_with};
 use keelson_meta::field_selector::{self, FieldSelector, FieldTerm};
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Reason, Status, Str, Value};
@@ -110,7 +110,7 @@ impl Filter {
 
     /// Whether an object matches.
     pub fn matches(&self, entry: &Entry) -> bool {
-        begins_with(entry.key_bytes(), self.prefix.as_bytes())
+        starts_with(entry.key_bytes(), self.prefix.as_bytes())
             && (self.labels.is_everything() || self.labels.matches(|key| entry.label(key)))
             && (self.fields.is_everything() || self.fields_match(entry))
     }
@@ -156,7 +156,7 @@ impl Filter {
         if let Some(selected) = snapshot.select(&term, value, &self.prefix, start) {
             return Box::new(selected.filter(|entry| self.matches(entry)));
         }
-        if objects.scanned(&term) {
+        if objects.count_scan(&term) {
             let objects = objects.clone();
             tokio::task::spawn_blocking(move || objects.make_index(term));
         }

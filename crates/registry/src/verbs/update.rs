@@ -291,7 +291,7 @@ impl Registry {
             Part::Status | Part::Other(_) | Part::Effect(_) => None,
         };
         let record = record_of!(self, target, new)?;
-        if entry.is_record(&record) {
+        if entry.has_content_of(&record) {
             return Ok(Step::Done(Answer::Entry(entry.clone())));
         }
         if options.dry_run {
@@ -350,7 +350,7 @@ enum Step {
 /// Whether a try got as far as the store, which then knew what is newest.
 fn was_written(step: &Result<Step, Failure>, entry: &Entry, options: &WriteOptions) -> bool {
     match step {
-        Ok(Step::Done(Answer::Entry(written))) => !written.is(entry),
+        Ok(Step::Done(Answer::Entry(written))) => !written.ptr_eq(entry),
         Ok(Step::Done(_)) => !options.dry_run,
         Ok(Step::Lost(_)) => true,
         // The answer of the store got lost: a second try might be a second change.

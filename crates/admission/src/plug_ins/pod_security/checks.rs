@@ -1,4 +1,4 @@
-//! The checks of the Pod Security Standards, each with the version from which it holds.
+//! The checks of the Pod Security Standards, with the version from which each applies.
 
 use super::{Level, Standard};
 use crate::plug_ins::pod::CONTAINER_LISTS;
@@ -19,11 +19,11 @@ pub(super) struct Violation {
     pub detail: String,
 }
 
-/// A check is told the minor version as which it is to judge.
+/// A check at a minor version of the standard.
 type Check = fn(&Template<'_>, minor: u32) -> Option<Violation>;
 
-/// What every baseline pod keeps. Those with a name are taken over by the restricted check of that
-/// name, from its version on.
+/// The checks of baseline. A restricted check with the same name replaces a named one from its
+/// version on.
 const BASELINE: [(u32, Check, &str); 12] = [
     (0, apparmor, ""),
     (0, baseline_capabilities, "capabilities"),
@@ -49,7 +49,7 @@ const RESTRICTED: [(u32, Check, &str); 7] = [
     (19, restricted_seccomp, "seccomp"),
 ];
 
-/// The violations of a standard, in the order of upstream's message.
+/// Returns the violations of a standard in the order of upstream's message.
 pub(super) fn violations(standard: Standard, template: &Template<'_>) -> Vec<Violation> {
     if standard.level == Level::Privileged {
         return vec![];
@@ -67,9 +67,9 @@ pub(super) fn violations(standard: Standard, template: &Template<'_>) -> Vec<Vio
     due.filter_map(|(_, check, _)| check(template, minor)).collect()
 }
 
-/// From here on, windows pods need not keep what only means something on linux.
+/// From this version on, Windows pods are exempt from Linux-only checks.
 const WINDOWS_EXEMPT: u32 = 25;
-/// From here on, pods in a user namespace of their own may be root in it.
+/// From this version on, pods in their own user namespace may be root in it.
 const USER_NAMESPACES: u32 = 35;
 
 impl Template<'_> {
@@ -81,7 +81,7 @@ impl Template<'_> {
         at(self.spec, names)
     }
 
-    /// The names of the containers for which `is` holds.
+    /// Returns the names of the containers for which `is` returns true.
     fn named(&self, is: impl Fn(&Value) -> bool) -> Vec<&str> {
         self.containers().filter(|container| is(container)).map(name).collect()
     }
@@ -105,7 +105,7 @@ fn name(container: &Value) -> &str {
     container.str_at(&["name"]).unwrap_or_default()
 }
 
-/// A field below `securityContext`.
+/// Returns a field below `securityContext`.
 fn at<'v>(of: &'v Value, names: &[&str]) -> Option<&'v Value> {
     of.get("securityContext")?.at(names).filter(|value| !value.is_null())
 }
@@ -196,13 +196,13 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// The capabilities that a container adds beside those that it may.
+/// Returns the added capabilities that are not allowed.
 fn added<'v>(container: &'v Value, allowed: &[&str]) -> Vec<&'v str> {
     let add = at(container, &["capabilities", "add"]).and_then(Value::as_array).unwrap_or_default();
     add.iter().filter_map(Value::as_str).filter(|name| !allowed.contains(name)).collect()
 }
 
-/// Which containers add which capabilities that they may not.
+/// Returns the containers and the forbidden capabilities that they add.
 fn forbidden_capabilities(template: &Template<'_>, allowed: &[&str]) -> Option<String> {
     let containers = template.named(|container| !added(container, allowed).is_empty());
     let names: BTreeSet<&str> =
@@ -434,7 +434,7 @@ fn is_bad_seccomp(of: &Value) -> bool {
     !matches!(seccomp_kind(of), None | Some("RuntimeDefault" | "Localhost"))
 }
 
-/// Pod and containers with a forbidden seccomp profile.
+/// Returns the pod and containers with a forbidden seccomp profile.
 fn bad_seccomp(template: &Template<'_>) -> Option<Violation> {
     let (pod, containers) = (is_bad_seccomp(template.spec), template.named(is_bad_seccomp));
     let all = std::iter::once(template.spec).chain(template.containers());
@@ -494,7 +494,7 @@ fn restricted_seccomp(template: &Template<'_>, minor: u32) -> Option<Violation> 
     })
 }
 
-/// Kernel parameters that a pod may set, and since which version.
+/// Allowed sysctls with the version from which each is allowed.
 const SYSCTLS: [(&str, u32); 12] = [
     ("kernel.shm_rmid_forced", 0),
     ("net.ipv4.ip_local_port_range", 0),

@@ -1,4 +1,4 @@
-//! [`judge`]: what a policy says of a request (`validating/validator.go`).
+//! [`evaluate_policy`]: evaluates one policy for a request (upstream's `validating/validator.go`).
 
 use crate::configurations::policy::{Compiled, Policy, Validation};
 use crate::decisions::Decisions;
@@ -7,22 +7,22 @@ use keelson_cel::admission::{Inputs, OutOfBudget, Variables, activation};
 use keelson_cel::{EXPRESSION_COST_MAX, OBJECT_COST_MAX, Resource, Val};
 use keelson_meta::{Reason, Str};
 
-/// A message that an expression makes is at most this long.
+/// Maximum length of the result of a `messageExpression`.
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 
-/// The verdict of a policy.
+/// The result of a policy (upstream's `ValidateResult`).
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct ValidateResult {
     pub failures: Vec<Failed>,
-    /// Validations that could not be evaluated, which the policy ignores.
+    /// Validations that failed to evaluate under `failurePolicy: Ignore`.
     pub ignored_number: usize,
     /// Audit annotations.
     pub annotations: Vec<(Str, String)>,
-    /// Why others could not be made; each refuses the request.
+    /// Errors of audit annotations; each rejects the request.
     pub annotation_errors: Vec<String>,
 }
 
-/// A validation that does not hold, or could not be evaluated.
+/// A validation that is false or failed to evaluate.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub index: usize,
@@ -30,44 +30,44 @@ pub(super) struct Failed {
     pub message: String,
 }
 
-impl Verdict {
-    /// Nothing could be evaluated.
-    fn error(policy: &Policy, message: String) -> Verdict {
+impl ValidateResult {
+    /// Returns the result for a policy that could not be evaluated.
+    fn error(policy: &Policy, message: String) -> ValidateResult {
         let failed = Failed { index: 0, reason: Reason::Invalid, message };
         let failures = if policy.ignores_failures { vec![] } else { vec![failed] };
-        Verdict { failures, ..Verdict::default() }
+        ValidateResult { failures, ..ValidateResult::default() }
     }
 }
 
-/// Evaluates a policy, without waiting for decisions of the authorizer.
-pub(super) fn judge(
+/// Evaluates a policy without waiting for authorizer decisions.
+pub(super) fn evaluate_policy(
     policy: &Policy,
     compiled: &Compiled,
     inputs: &Inputs<'_>,
     resource: &Resource,
     decisions: &Decisions,
-) -> Verdict {
+) -> ValidateResult {
     let variables = inputs.variables_with(decisions, resource.clone());
     if !compiled.conditions.is_empty() {
-        // Match conditions do not see the namespace.
-        let seen = Inputs { namespace: None, ..*inputs };
-        let seen = seen.variables_with(decisions, resource.clone());
-        match compiled.conditions.evaluate(&seen, &compiled.variables) {
+        // Match conditions have no `namespaceObject`.
+        let variables = Inputs { namespace: None, ..*inputs };
+        let variables = variables.variables_with(decisions, resource.clone());
+        match compiled.conditions.evaluate(&variables, &compiled.variables) {
             Matched::Yes => {}
-            Matched::No { .. } => return Verdict::default(),
-            Matched::Failed(_) if policy.ignores_failures => return Verdict::default(),
-            Matched::Failed(error) => return Verdict::error(policy, error),
+            Matched::No { .. } => return ValidateResult::default(),
+            Matched::Failed(_) if policy.ignores_failures => return ValidateResult::default(),
+            Matched::Failed(error) => return ValidateResult::error(policy, error),
         }
     }
-    let mut verdict = match validate(policy, compiled, inputs, &variables) {
+    let mut result = match validate(policy, compiled, inputs, &variables) {
         Ok((failures, ignored_number)) => {
-            Verdict { failures, ignored_number, ..Verdict::default() }
+            ValidateResult { failures, ignored_number, ..ValidateResult::default() }
         }
-        Err(error) => return Verdict::error(policy, error.to_string()),
+        Err(error) => return ValidateResult::error(policy, error.to_string()),
     };
-    match annotate(policy, compiled, &inputs.variables(), &mut verdict) {
-        Ok(()) => verdict,
-        Err(error) => Verdict::error(policy, error.to_string()),
+    match annotate(policy, compiled, &inputs.variables(), &mut result) {
+        Ok(()) => result,
+        Err(error) => ValidateResult::error(policy, error.to_string()),
     }
 }
 
@@ -111,7 +111,7 @@ fn validate(
     Ok((results.into_iter().enumerate().filter_map(failed).collect(), ignored_number))
 }
 
-/// Cost limit of all message expressions together.
+/// Returns the cost limit of all message expressions together.
 fn messages_cost_max(compiled: &Compiled) -> u64 {
     let messages = compiled.validations.iter().filter(|v| v.message_expression.is_some()).count();
     let expressions = match messages {
@@ -121,7 +121,7 @@ fn messages_cost_max(compiled: &Compiled) -> u64 {
     EXPRESSION_COST_MAX.saturating_mul(expressions as u64)
 }
 
-/// Evaluates all message expressions, as upstream does, under one cost limit.
+/// Evaluates all message expressions under one cost limit, as upstream does.
 fn messages(
     compiled: &Compiled,
     inputs: &Inputs<'_>,
@@ -141,7 +141,7 @@ fn messages(
     Ok(messages)
 }
 
-/// The message of a failed validation.
+/// Returns the message of a failed validation.
 fn message(validation: &Validation, computed: Option<&str>) -> String {
     let computed = computed.unwrap_or_default().trim();
     if !computed.is_empty() && computed.len() <= MESSAGE_BYTES_MAX && !computed.contains('\n') {
@@ -157,7 +157,7 @@ fn annotate(
     policy: &Policy,
     compiled: &Compiled,
     variables: &Variables<'_>,
-    verdict: &mut Verdict,
+    result: &mut ValidateResult,
 ) -> Result<(), OutOfBudget> {
     let activation = activation(variables, &compiled.variables);
     let mut budget = OBJECT_COST_MAX;
@@ -165,10 +165,10 @@ fn annotate(
         match expression.evaluate(&activation, &mut budget)? {
             Ok(val) => match val.as_str().map(str::trim) {
                 None | Some("") => {}
-                Some(text) => verdict.annotations.push((key.clone(), text.to_owned())),
+                Some(text) => result.annotations.push((key.clone(), text.to_owned())),
             },
             Err(_) if policy.ignores_failures => {}
-            Err(error) => verdict.annotation_errors.push(error),
+            Err(error) => result.annotation_errors.push(error),
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! [`Round`]: what the policies of one request share: objects in the versions that were needed, the
-//! namespace, the `request` variable, decisions of the authorizer.
+//! [`DispatchContext`]: state that the policies of one request share: versioned objects, the
+//! namespace, the `request` variable, authorizer decisions.
 
-use super::seen::Seen;
+use super::matched_resource::MatchedResource;
 use crate::admission_request::admission_request;
 use crate::attributes::Call;
 use crate::decisions::Decisions;
@@ -27,30 +27,30 @@ const NAMESPACE_METADATA: [&str; 12] = [
 ];
 
 /// State shared by the policies of one request.
-pub(super) struct Round<'a> {
+pub(super) struct DispatchContext<'a> {
     pub call: &'a Call<'a>,
     pub decisions: Decisions,
-    /// The resource of the request, as `authorizer.requestResource` asks for it.
+    /// The resource for `authorizer.requestResource`.
     pub resource: Resource,
     labels: Option<Vec<(Str, Str)>>,
     namespace: Option<Option<Map>>,
     equivalents: Option<Vec<(GroupVersionResource, GroupVersionKind)>>,
     versions: Vec<Versioned>,
-    requests: Vec<(Seen, Map)>,
+    requests: Vec<(MatchedResource, Map)>,
 }
 
-/// The objects of a request in another version than the stored one.
+/// The objects of a request converted to another version.
 struct Versioned {
     kind: GroupVersionKind,
     object: Option<Object>,
     old: Option<Object>,
 }
 
-impl<'a> Round<'a> {
-    pub fn new(call: &'a Call<'a>) -> Round<'a> {
+impl<'a> DispatchContext<'a> {
+    pub fn new(call: &'a Call<'a>) -> DispatchContext<'a> {
         let attributes = call.attributes;
         let resource = attributes.cel_resource();
-        Round {
+        DispatchContext {
             call,
             decisions: Decisions::new(attributes.user.clone()),
             resource,
@@ -62,14 +62,14 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// The other resources under which the objects of the request are served.
+    /// Returns the other resources that serve the request's objects.
     pub fn equivalents(&mut self) -> &[(GroupVersionResource, GroupVersionKind)] {
         let Call { attributes, api, .. } = self.call;
         self.equivalents
             .get_or_insert_with(|| api.equivalents(attributes.resource, attributes.subresource))
     }
 
-    /// The labels of the request's namespace.
+    /// Returns the labels of the request's namespace.
     pub async fn namespace_labels(&mut self) -> Result<&[(Str, Str)], Failure> {
         if self.labels.is_none() {
             self.await_namespace().await?;
@@ -93,64 +93,67 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Makes sure that [`Round::inputs`] has all that expressions of a policy may read.
+    /// Loads everything that [`DispatchContext::objects`] and the other variables need.
     pub async fn prepare(
         &mut self,
-        seen: &Seen,
+        matched: &MatchedResource,
         object: Option<&Object>,
         reads_namespace: bool,
     ) -> Result<(), Failure> {
         if reads_namespace && self.namespace.is_none() {
             self.namespace = Some(self.read_namespace().await?);
         }
-        let is_known =
-            |(known, _): &(Seen, Map)| known.kind == seen.kind && known.resource == seen.resource;
+        let is_known = |(known, _): &(MatchedResource, Map)| {
+            known.kind == matched.kind && known.resource == matched.resource
+        };
         if !self.requests.iter().any(is_known) {
-            let mut request = admission_request(self.call.attributes, &seen.resource, &seen.kind);
-            // The objects are variables of their own.
+            let mut request =
+                admission_request(self.call.attributes, &matched.resource, &matched.kind);
+            // The objects are separate variables.
             request.insert("uid", "");
             request.insert("object", Value::Null);
             request.insert("oldObject", Value::Null);
-            self.requests.push((seen.clone(), request));
+            self.requests.push((matched.clone(), request));
         }
-        if self.versions.iter().any(|known| known.kind == seen.kind) {
+        if self.versions.iter().any(|known| known.kind == matched.kind) {
             return Ok(());
         }
         let old = self.call.attributes.old;
-        let (object, old) = if seen.kind != *self.call.attributes.object_kind {
-            let object = self.convert(object, seen).await?;
-            let written = object.as_ref().and_then(|object| self.written(object, seen));
-            (written.or(object), self.convert(old, seen).await?)
+        let (object, old) = if matched.kind != *self.call.attributes.object_kind {
+            let object = self.convert(object, matched).await?;
+            let written = object.as_ref().and_then(|object| self.written(object, matched));
+            (written.or(object), self.convert(old, matched).await?)
         } else {
-            let written = object.and_then(|object| self.written(object, seen));
-            // What is stored holds nothing empty: it is another one where the kind keeps texts.
+            let written = object.and_then(|object| self.written(object, matched));
+            // The stored form omits empty fields; it differs for kinds that keep the client's text.
             let looks = written.is_some() || object.is_none();
-            let old_written = old.filter(|_| looks).and_then(|old| self.written(old, seen));
+            let old_written = old.filter(|_| looks).and_then(|old| self.written(old, matched));
             if written.is_none() && old_written.is_none() {
                 return Ok(());
             }
             (written.or_else(|| object.cloned()), old_written.or_else(|| old.cloned()))
         };
-        self.versions.push(Versioned { kind: seen.kind.clone(), object, old });
+        self.versions.push(Versioned { kind: matched.kind.clone(), object, old });
         Ok(())
     }
 
-    /// The object as it would be written; none: it is that already.
-    fn written(&self, object: &Object, seen: &Seen) -> Option<Object> {
-        self.call.api.schema(&seen.kind)?.encoded_form(object)
+    /// Returns the object as it would be encoded; `None` when it is the same.
+    fn written(&self, object: &Object, matched: &MatchedResource) -> Option<Object> {
+        self.call.api.schema(&matched.kind)?.encoded_form(object)
     }
 
     async fn convert(
         &self,
         object: Option<&Object>,
-        seen: &Seen,
+        matched: &MatchedResource,
     ) -> Result<Option<Object>, Failure> {
         let Some(object) = object else { return Ok(None) };
         let Call { attributes, api, .. } = self.call;
-        api.convert(object.clone(), attributes.object_kind, &seen.kind).await.map(Some)
+        api.convert(object.clone(), attributes.object_kind, &matched.kind).await.map(Some)
     }
 
-    /// The namespace as expressions see it; none for what is in no namespace, and for namespaces.
+    /// Returns the `namespaceObject` variable; `None` for cluster-scoped objects and for
+    /// namespaces.
     async fn read_namespace(&self) -> Result<Option<Map>, Failure> {
         let Call { attributes, api, .. } = self.call;
         let resource = attributes.resource;
@@ -167,32 +170,33 @@ impl<'a> Round<'a> {
         Ok(Some(namespace.root))
     }
 
-    /// The objects as a policy sees them: `object` and `oldObject`.
+    /// Returns `object` and `oldObject` as a policy sees them.
     pub fn objects<'s>(
         &'s self,
-        seen: &Seen,
+        matched: &MatchedResource,
         object: Option<&'s Object>,
     ) -> (Option<&'s Object>, Option<&'s Object>) {
-        match self.versions.iter().find(|known| known.kind == seen.kind) {
+        match self.versions.iter().find(|known| known.kind == matched.kind) {
             Some(known) => (known.object.as_ref(), known.old.as_ref()),
             None => (object, self.call.attributes.old),
         }
     }
 
-    /// The `request` variable.
-    pub fn request(&self, seen: &Seen) -> Option<&Map> {
-        let is_known =
-            |(known, _): &&(Seen, Map)| known.kind == seen.kind && known.resource == seen.resource;
+    /// Returns the `request` variable.
+    pub fn request(&self, matched: &MatchedResource) -> Option<&Map> {
+        let is_known = |(known, _): &&(MatchedResource, Map)| {
+            known.kind == matched.kind && known.resource == matched.resource
+        };
         self.requests.iter().find(is_known).map(|(_, request)| request)
     }
 
-    /// The `namespaceObject` variable, when it was prepared.
+    /// Returns the `namespaceObject` variable, if it was loaded.
     pub fn namespace(&self) -> Option<&Map> {
         self.namespace.as_ref()?.as_ref()
     }
 
-    /// The object has changed: it is converted again when it is needed.
-    pub fn forget_versions(&mut self) {
+    /// Drops converted objects after the object has changed.
+    pub fn drop_versions(&mut self) {
         self.versions.clear();
     }
 }

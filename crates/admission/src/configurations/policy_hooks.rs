@@ -1,4 +1,4 @@
-//! [`Hooks`]: the policies that have bindings, found by the resources that they are for.
+//! [`PolicyHooks`]: the policies that have bindings, indexed by resource.
 
 use super::policy::{Binding, Policy};
 use crate::rules::Requested;
@@ -7,33 +7,33 @@ use keelson_meta::Str;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-/// Policies of one kind, and their bindings.
+/// Policies of one kind and their bindings.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kinds {
+pub(crate) struct PolicyKind {
     policies: BTreeMap<Str, Arc<Policy>>,
     bindings: BTreeMap<Str, Arc<Binding>>,
-    /// Made when it is first read after a change.
-    hooks: OnceLock<Arc<Hooks>>,
+    /// Built on the first read after a change.
+    hooks: OnceLock<Arc<PolicyHooks>>,
 }
 
-/// A policy with its bindings.
+/// A policy with its bindings (upstream's `PolicyHook`).
 #[derive(Debug)]
-pub(crate) struct Hook {
+pub(crate) struct PolicyHook {
     pub policy: Arc<Policy>,
     pub bindings: Vec<Arc<Binding>>,
 }
 
-/// The policies that have bindings, by name.
+/// The policies that have bindings, sorted by name.
 #[derive(Debug, Default)]
-pub(crate) struct Hooks {
-    hooks: Vec<Hook>,
-    /// Places in `hooks` by a resource that rules name.
+pub(crate) struct PolicyHooks {
+    hooks: Vec<PolicyHook>,
+    /// Indexes in `hooks` by the resources of their rules.
     by_resource: HashMap<Str, Vec<u32>>,
-    /// Places of those with a rule for any resource.
+    /// Indexes of hooks with a rule for all resources.
     of_any: Vec<u32>,
 }
 
-impl Kinds {
+impl PolicyKind {
     pub fn apply(&mut self, is_binding: bool, change: Change) {
         self.hooks = OnceLock::new();
         match (is_binding, change) {
@@ -56,31 +56,31 @@ impl Kinds {
         }
     }
 
-    pub fn hooks(&self) -> &Arc<Hooks> {
+    pub fn hooks(&self) -> &Arc<PolicyHooks> {
         self.hooks.get_or_init(|| Arc::new(self.make()))
     }
 
-    fn make(&self) -> Hooks {
+    fn make(&self) -> PolicyHooks {
         let mut bound: BTreeMap<&Str, Vec<Arc<Binding>>> = BTreeMap::new();
         for binding in self.bindings.values() {
             bound.entry(&binding.policy).or_default().push(binding.clone());
         }
-        let mut out = Hooks::default();
+        let mut out = PolicyHooks::default();
         for (name, bindings) in bound {
-            // A binding may come before its policy.
+            // A binding may be stored before its policy.
             let Some(policy) = self.policies.get(name) else { continue };
-            out.push(Hook { policy: policy.clone(), bindings });
+            out.push(PolicyHook { policy: policy.clone(), bindings });
         }
         out
     }
 }
 
-impl Hooks {
+impl PolicyHooks {
     pub fn is_empty(&self) -> bool {
         self.hooks.is_empty()
     }
 
-    fn push(&mut self, hook: Hook) {
+    fn push(&mut self, hook: PolicyHook) {
         let at = self.hooks.len() as u32;
         let resources = hook.policy.constraints.resources();
         if resources.iter().any(|resource| *resource == "*") {
@@ -96,9 +96,9 @@ impl Hooks {
         self.hooks.push(hook);
     }
 
-    /// The hooks that a request may be for, by the policy's name. Whatever the version or group is in which an
-    /// object is served, its resource has one name.
-    pub fn candidates(&self, requested: &Requested<'_>) -> Vec<&Hook> {
+    /// Returns the hooks that may match a request, sorted by policy name. An object served in
+    /// several groups or versions has one resource name.
+    pub fn candidates(&self, requested: &Requested<'_>) -> Vec<&PolicyHook> {
         let resource = requested.resource.resource.as_str();
         let named = self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default();
         let mut places: Vec<u32> = Vec::with_capacity(named.len() + self.of_any.len());
@@ -110,7 +110,7 @@ impl Hooks {
         hooks.filter(|hook| hook.policy.constraints.may_match(requested)).collect()
     }
 
-    /// Whether no request to a resource is for any of them.
+    /// Returns whether no hook matches any request to a resource.
     pub fn has_none_for(&self, resource: &str) -> bool {
         self.of_any.is_empty() && !self.by_resource.contains_key(resource)
     }
@@ -133,13 +133,13 @@ mod tests {
         object(name, value!({"matchConstraints": {"resourceRules": [(rule)]}}))
     }
 
-    fn names(kinds: &Kinds, resource: &str) -> Vec<String> {
+    fn names(kinds: &PolicyKind, resource: &str) -> Vec<String> {
         let gvr = GroupVersionResource::new("", "v1", resource);
         let operation = Operation::Create;
         let requested =
             Requested { operation, resource: &gvr, subresource: "scale", namespace: "a" };
         let found = kinds.hooks().candidates(&requested);
-        let shown = |hook: &&Hook| format!("{} {}", hook.policy.name, hook.bindings.len());
+        let shown = |hook: &&PolicyHook| format!("{} {}", hook.policy.name, hook.bindings.len());
         let names: Vec<String> = found.iter().map(shown).collect();
         assert!(names.is_empty() || !kinds.hooks().has_none_for(resource), "{resource}");
         names
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn policies_with_bindings_are_found_by_resource() {
-        let mut kinds = Kinds::default();
+        let mut kinds = PolicyKind::default();
         kinds.apply(false, policy("b", &["pods", "pods/scale"]));
         kinds.apply(false, policy("a", &["*/scale"]));
         kinds.apply(false, policy("c", &["pods/*", "nodes/*"]));

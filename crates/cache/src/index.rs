@@ -1,29 +1,29 @@
-//! Indexes for selectors: the objects of a resource in the order of one label or selectable field.
+//! Indexes for selectors: the objects of a resource, ordered by one label or selectable field.
 //!
-//! A list that asks for one value of a label need not look at every object. Which labels are asked for shows
-//! only when somebody does, so an index is made on demand, for large resources, when the same label was asked
-//! for a few times; few are kept, and the oldest makes room.
+//! With an index, a list that selects one value of a label does not scan all objects. An index is
+//! built on demand, for large resources whose lists selected the same label a few times. The number
+//! of indexes is limited; a new one replaces the oldest.
 
-use crate::tree::{Place, Placed, Tree, order};
-use crate::{Entry, begins_with};
+use crate::tree::{HasSortKey, SortKey, Tree, order};
+use crate::{Entry, starts_with};
 use std::fmt;
 use std::sync::Arc;
 
-/// Objects of a resource from which on an index pays.
+/// Minimum number of objects for which an index is worth its cost.
 pub(crate) const OBJECTS_MIN: usize = 4096;
-/// Indexes of one resource.
+/// Maximum indexes of one resource.
 pub(crate) const INDEXES_MAX: usize = 8;
-/// Lists that looked at every object, after which the label that they asked for is indexed.
+/// Scans of all objects after which the selected label is indexed.
 const SCANS_MAX: u32 = 2;
-/// Labels of one resource whose lists are counted.
+/// Labels of one resource whose scans are counted.
 const COUNTED_MAX: usize = 32;
 
-/// What an index is ordered by.
+/// The label or field that orders an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Term {
-    /// The label of this name.
+    /// The label with this name.
     Label(Arc<str>),
-    /// The selectable field of this name, beyond name and namespace.
+    /// The selectable field with this name, other than name and namespace.
     Field(Arc<str>),
 }
 
@@ -36,23 +36,23 @@ impl Term {
     }
 }
 
-/// The place of an object in an index.
+/// An object in an index.
 #[derive(Clone)]
 struct Indexed {
     entry: Entry,
-    /// Where the value stands in the entry's buffer, so that an order needs no search.
+    /// Offset of the value in the entry's buffer, so that a comparison needs no lookup.
     value_at: u32,
     value_len: u32,
 }
 
-/// By value, then key.
-impl Placed for Indexed {
-    fn place(&self) -> Place<'_> {
+/// Ordered by value, then by key.
+impl HasSortKey for Indexed {
+    fn sort_key(&self) -> SortKey<'_> {
         (self.entry.bytes_at(self.value_at, self.value_len), self.entry.key_bytes())
     }
 }
 
-/// The objects that have a value for a term, in the order of value and key.
+/// The objects that have a value for a term, ordered by value and key.
 #[derive(Clone)]
 pub(crate) struct Index {
     pub term: Term,
@@ -70,28 +70,28 @@ impl Index {
         let mut index = Index { term, objects: Tree::default() };
         let mut all: Vec<Indexed> =
             entries.iter().filter_map(|entry| index.indexed(entry)).collect();
-        all.sort_unstable_by(|a, b| order(a.place(), b.place()));
+        all.sort_unstable_by(|a, b| order(a.sort_key(), b.sort_key()));
         index.objects = all.into_iter().collect();
         index
     }
 
     fn indexed(&self, entry: &Entry) -> Option<Indexed> {
-        let (value_at, value_len) = entry.place_of(self.term.value(entry)?);
+        let (value_at, value_len) = entry.offset_of(self.term.value(entry)?);
         Some(Indexed { entry: entry.clone(), value_at, value_len })
     }
 
-    /// Puts an object in the place of its previous version.
-    pub fn change(&mut self, previous: Option<&Entry>, now: Option<&Entry>) {
+    /// Replaces the previous version of an object with the new one.
+    pub fn update(&mut self, previous: Option<&Entry>, now: Option<&Entry>) {
         if let Some(indexed) = previous.and_then(|entry| self.indexed(entry)) {
-            self.objects.remove(indexed.place());
+            self.objects.remove(indexed.sort_key());
         }
         if let Some(indexed) = now.and_then(|entry| self.indexed(entry)) {
             self.objects.insert(indexed);
         }
     }
 
-    /// The objects with this value whose keys begin with `prefix`, from `start` on, in the order of their
-    /// keys.
+    /// Iterates over the objects with this value whose keys start with `prefix`, from `start` on,
+    /// in key order.
     pub fn range<'a>(
         &'a self,
         value: &'a str,
@@ -103,23 +103,24 @@ impl Index {
         self.objects
             .from(from)
             .take_while(move |indexed| {
-                let (found, key) = indexed.place();
-                found == value && begins_with(key, prefix)
+                let (found, key) = indexed.sort_key();
+                found == value && starts_with(key, prefix)
             })
             .map(|indexed| &indexed.entry)
     }
 }
 
-/// How often lists looked at every object for a term.
+/// Counts scans of all objects by term.
 #[derive(Default)]
 pub(crate) struct Scans {
     counts: Vec<(Term, u32)>,
-    /// Terms whose indexes are being made.
+    /// Terms whose indexes are being built.
     building: Vec<Term>,
 }
 
 impl Scans {
-    /// Counts one more; true when the term should have an index, until that is made.
+    /// Counts a scan. Returns true when an index of the term should be built; then not again until
+    /// [`Scans::finish`].
     pub fn count(&mut self, term: &Term) -> bool {
         if self.building.contains(term) {
             return false;
@@ -140,8 +141,8 @@ impl Scans {
         is_due
     }
 
-    /// An index is made, or could not be.
-    pub fn made(&mut self, term: &Term) {
+    /// Ends the building of an index, whether it succeeded or not.
+    pub fn finish(&mut self, term: &Term) {
         self.building.retain(|building| building != term);
     }
 }
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_gives_the_objects_of_a_value_in_the_order_of_keys() {
+    fn an_index_returns_objects_in_key_order() {
         let entries = [
             entry("b/2", &[("app", "web")], 2),
             entry("a/1", &[("app", "web"), ("tier", "x")], 3),
@@ -177,19 +178,19 @@ mod tests {
         assert_eq!(found(&index, "web", "a/", "a/2"), ["a/4"]);
         assert_eq!(found(&index, "w", "", ""), [""; 0]);
         assert_eq!(found(&index, "we", "", ""), ["a/2"]);
-        // A changed label, a label that is gone, and an object that is gone.
-        index.change(Some(&entries[2]), Some(&entry("a/2", &[("app", "web")], 7)));
-        index.change(Some(&entries[1]), Some(&entry("a/1", &[("tier", "x")], 8)));
-        index.change(Some(&entries[4]), None);
+        // A changed label, a removed label, and a deleted object.
+        index.update(Some(&entries[2]), Some(&entry("a/2", &[("app", "web")], 7)));
+        index.update(Some(&entries[1]), Some(&entry("a/1", &[("tier", "x")], 8)));
+        index.update(Some(&entries[4]), None);
         assert_eq!(found(&index, "web", "", ""), ["a/2", "b/2"]);
         let fields = Index::new(Term::Field("spec.nodeName".into()), &objects);
         assert_eq!(found(&fields, "n1", "b/", ""), ["b/2"]);
     }
 
-    /// Whatever happens before, while and after it is made, an index knows what a look at all objects finds,
-    /// and snapshots stay as they are.
+    /// An index returns what a scan of all objects returns, whatever is written before, during and
+    /// after its build, and snapshots do not change.
     #[test]
-    fn an_index_follows_the_objects() {
+    fn an_index_matches_a_scan_of_all_objects() {
         let resource = crate::Resource::new(PREFIX.into(), Revision(0));
         let term = Term::Label("app".into());
         let mut random = 7_u64;
@@ -205,7 +206,7 @@ mod tests {
                 Event { key: kv.key, value, revision: Revision(revision), created: Revision(1) };
             resource.apply(&event).unwrap();
             if revision % 500 == 0 {
-                // Again and again: a second one of the same term is not made.
+                // Repeatedly: a second index of the same term must not be added.
                 resource.make_index(term.clone());
             }
             if revision % 97 == 0 {
@@ -232,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_again_is_due() {
+    fn a_term_is_indexed_after_repeated_scans() {
         let mut scans = Scans::default();
         let term = |name: &str| Term::Label(name.into());
         assert!(!scans.count(&term("a")));
         assert!(!scans.count(&term("b")));
         assert!(scans.count(&term("a")));
         assert!(!scans.count(&term("a")) && !scans.count(&term("a")), "it is being made");
-        scans.made(&term("a"));
+        scans.finish(&term("a"));
         assert!(!scans.count(&term("a")) && scans.count(&term("a")), "it was made and is gone");
         for n in 0..COUNTED_MAX {
             assert!(!scans.count(&term(&format!("x{n}"))));

@@ -1,10 +1,10 @@
-//! Waking of receivers, of which there are most often none.
+//! [`publish`]: sets a watch channel's value cheaply when nobody waits.
 
 use tokio::sync::watch;
 
-/// Sets the value and wakes the receivers. Without any, waking would still cost some 400 instructions a
-/// change. Who subscribes meanwhile, and looks at what was changed before it waits, misses nothing: either
-/// it sees the change, or it had subscribed before it.
+/// Sets the value and wakes the receivers. Waking without receivers would still cost about 400
+/// instructions a change. A receiver that subscribes concurrently and reads the value before it
+/// waits misses nothing: either it reads the new value, or it subscribed in time to be woken.
 pub(crate) fn publish<T>(sender: &watch::Sender<T>, value: T) {
     sender.send_if_modified(|current| {
         *current = value;
