@@ -26,9 +26,19 @@ pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Res
         ensure_namespaced(registry, services, namespaced),
         rbac::ensure(registry, cluster_wide),
         make_all(registry, api_services::at_start(registry), FIELD_MANAGER),
-        flow_control::ensure(registry),
+        ensure_flow_control(registry),
         make_all(registry, priority_classes(registry), FIELD_MANAGER),
     )?;
+    Ok(())
+}
+
+/// Writes the conditions of FlowSchemas as well: nothing changes by itself once a server is ready.
+async fn ensure_flow_control(registry: &Arc<Registry>) -> Result<(), Failure> {
+    flow_control::ensure(registry).await?;
+    // The loop of flow control tries again.
+    if let Err(error) = flow_control::note_all(registry).await {
+        tracing::warn!(%error, "conditions of FlowSchemas not written at the start");
+    }
     Ok(())
 }
 
