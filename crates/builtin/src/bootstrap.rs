@@ -9,7 +9,7 @@ use crate::make::{make_all, make_as};
 use crate::services::Services;
 use crate::{api_services, flow_control};
 use futures_util::try_join;
-use keelson_meta::{Failure, Object, Value, value};
+use keelson_meta::{Failure, Value, value};
 use keelson_registry::{Registry, Target};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ async fn ensure_flow_control(registry: &Arc<Registry>) -> Result<(), Failure> {
 async fn ensure_namespaced(
     registry: &Arc<Registry>,
     services: &Services,
-    roles: Vec<(Target, Object)>,
+    roles: rbac::Objects,
 ) -> Result<(), Failure> {
     let namespaces = NAMESPACES.map(|name| {
         (registry.target("", "namespaces", "", name), value!({"metadata": {"name": name}}))
