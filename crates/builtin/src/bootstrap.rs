@@ -9,7 +9,7 @@ use crate::make::{make_all, make_as};
 use crate::services::Services;
 use crate::{api_services, flow_control};
 use futures_util::try_join;
-use keelson_meta::{Failure, Object, Value, value};
+use keelson_meta::{Failure, Value, value};
 use keelson_registry::{Registry, Target};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -26,16 +26,26 @@ pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Res
         ensure_namespaced(registry, services, namespaced),
         rbac::ensure(registry, cluster_wide),
         make_all(registry, api_services::at_start(registry), FIELD_MANAGER),
-        flow_control::ensure(registry),
+        ensure_flow_control(registry),
         make_all(registry, priority_classes(registry), FIELD_MANAGER),
     )?;
+    Ok(())
+}
+
+/// Writes the conditions of FlowSchemas as well: nothing changes by itself once a server is ready.
+async fn ensure_flow_control(registry: &Arc<Registry>) -> Result<(), Failure> {
+    flow_control::ensure(registry).await?;
+    // The loop of flow control tries again.
+    if let Err(error) = flow_control::note_all(registry).await {
+        tracing::warn!(%error, "conditions of FlowSchemas not written at the start");
+    }
     Ok(())
 }
 
 async fn ensure_namespaced(
     registry: &Arc<Registry>,
     services: &Services,
-    roles: Vec<(Target, Object)>,
+    roles: rbac::Objects,
 ) -> Result<(), Failure> {
     let namespaces = NAMESPACES.map(|name| {
         (registry.target("", "namespaces", "", name), value!({"metadata": {"name": name}}))

@@ -225,7 +225,7 @@ pub async fn run(registry: Arc<Registry>) {
 }
 
 /// Writes the condition of each FlowSchema where it is not what it should be.
-async fn note_all(registry: &Registry) -> Result<(), Failure> {
+pub(crate) async fn note_all(registry: &Registry) -> Result<(), Failure> {
     let (Some(levels), Some(schemas)) =
         (registry.kind(GROUP, LEVELS), registry.kind(GROUP, SCHEMAS))
     else {

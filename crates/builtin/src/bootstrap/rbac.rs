@@ -27,15 +27,15 @@ const GATED: &[(Feature, &str)] = &[(
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
 
+/// Objects with their targets.
+pub(super) type Objects = Vec<(Target, Object)>;
+
 /// Tasks that make roles and bindings. The memory of a write under way is what a server keeps from its start.
 const TASKS: usize = 24;
 
 /// Makes and completes default roles and bindings, side by side, so that their writes share syncs.
-pub(super) async fn ensure(
-    registry: &Arc<Registry>,
-    defaults: Vec<(Target, Object)>,
-) -> Result<(), Failure> {
-    let mut shares: [Vec<(Target, Object)>; TASKS] = Default::default();
+pub(super) async fn ensure(registry: &Arc<Registry>, defaults: Objects) -> Result<(), Failure> {
+    let mut shares: [Objects; TASKS] = Default::default();
     for (number, expected) in defaults.into_iter().enumerate() {
         shares[number % TASKS].push(expected);
     }
@@ -146,12 +146,9 @@ pub fn default_rules(name: &str) -> Vec<Rule> {
     rules_of(role.array_at(&["rules"]))
 }
 
-/// Objects with their targets.
-type Objects = Vec<(Target, Object)>;
-
 /// The default roles and bindings: those of the cluster, and those in namespaces.
 pub(super) fn defaults(registry: &Registry) -> (Objects, Objects) {
-    let mut all: Vec<(Target, Object)> = vec![];
+    let mut all: Objects = vec![];
     let features = registry.options.features;
     let gated = GATED.iter().filter(|(feature, _)| features.is_on(*feature));
     let gated = gated.flat_map(|(_, table)| table.lines());

@@ -303,7 +303,7 @@ impl Walk<'_> {
         if cost > ESTIMATED_RULE_COST_MAX {
             let why = format!(
                 "estimated {what} cost exceeds budget by factor of {} (try simplifying the rule, or adding \
-                 maxItems, maxProperties, and maxLength where arrays, maps, and strings are decl_type)",
+                 maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)",
                 factor(cost, ESTIMATED_RULE_COST_MAX)
             );
             self.errors.push(at(field.clone(), FieldError::forbidden(&Path::ROOT, &why)));
@@ -329,7 +329,7 @@ impl Walk<'_> {
         let why = format!(
             "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget \
              by factor of {} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength \
-             where arrays, maps, and strings are decl_type)",
+             where arrays, maps, and strings are declared)",
             factor(total, ESTIMATED_SCHEMA_COST_MAX)
         );
         self.errors.push(at(field.to_owned(), FieldError::forbidden(&Path::ROOT, &why)));

@@ -8,6 +8,7 @@ use keelson_cache::Record;
 use keelson_meta::{Features, Value, value};
 use keelson_schema::json;
 use keelson_testkit::prerequisites::reference_data;
+use keelson_testkit::transcript::normal::without_values;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -201,8 +202,7 @@ fn judge(
 }
 
 fn compare_causes(want: &[String], got: &[String], lines: &mut Vec<String>) {
-    let same =
-        |a: &String, b: &String| compare::matches(&compare::collapse(a), &compare::collapse(b));
+    let same = |a: &String, b: &String| compare::matches(&without_values(a), &without_values(b));
     if want.len() == got.len() && want.iter().zip(got).all(|(a, b)| same(a, b)) {
         return;
     }

@@ -119,8 +119,13 @@ fn is_time(text: &str) -> bool {
 }
 
 /// A text in which UUIDs are `<uid>`, but for those that were sent.
+fn without_uuids(text: &str, sent: &str) -> String {
+    replace_uuids(text, |uuid| if sent.contains(uuid) { uuid } else { "<uid>" })
+}
+
+/// Replaces each UUID in a text.
 #[must_use]
-pub fn without_uuids(text: &str, sent: &str) -> String {
+pub fn replace_uuids<'t>(text: &'t str, replacement: impl Fn(&'t str) -> &'t str) -> String {
     const LENGTH: usize = 36;
     let is_uuid = |part: &str| {
         part.len() == LENGTH
@@ -133,7 +138,7 @@ pub fn without_uuids(text: &str, sent: &str) -> String {
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         if let Some(uuid) = rest.get(..LENGTH).filter(|part| is_uuid(part)) {
-            out.push_str(if sent.contains(uuid) { uuid } else { "<uid>" });
+            out.push_str(replacement(uuid));
             rest = &rest[LENGTH..];
         } else {
             out.push(c);
@@ -145,10 +150,16 @@ pub fn without_uuids(text: &str, sent: &str) -> String {
 
 /// A text of a refusal without what only mirrors structs of the reference.
 fn plain(text: &str) -> String {
+    without_values(&without_type_times(&without_object(text)))
+}
+
+/// A message without JSON values, which only mirror structs of the reference, and without the lines
+/// after the first, which are diffs of them.
+#[must_use]
+pub fn without_values(text: &str) -> String {
     const MARK: &str = "Invalid value: ";
-    let text = without_type_times(&without_object(text));
     let mut out = String::new();
-    let mut rest = text.as_str();
+    let mut rest = text;
     while let Some(at) = rest.find(MARK) {
         let after = at + MARK.len();
         out.push_str(&rest[..after]);

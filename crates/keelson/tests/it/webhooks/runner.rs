@@ -3,6 +3,7 @@
 use super::api::{Answer, Api};
 use super::scripted::{Call, Webhook};
 use crate::http::PATIENCE;
+use keelson_testkit::transcript::normal::replace_uuids;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -203,7 +204,7 @@ fn normal(value: Value, words: &[(&str, &str)]) -> Value {
             for (word, by) in words {
                 text = text.replace(word, by);
             }
-            json!(without_stream(&without_uuids(&text)))
+            json!(without_stream(&replace_uuids(&text, |_| "UID")))
         }
         other => other,
     }
@@ -214,27 +215,4 @@ fn without_stream(text: &str) -> String {
     let Some((before, after)) = text.split_once("stream ID ") else { return text.to_owned() };
     let rest = after.split_once("; ").map_or(after, |(_, rest)| rest);
     format!("{before}{rest}")
-}
-
-fn without_uuids(text: &str) -> String {
-    const LENGTH: usize = 36;
-    let is_uuid = |part: &str| {
-        part.len() == LENGTH
-            && part.bytes().enumerate().all(|(at, byte)| match at {
-                8 | 13 | 18 | 23 => byte == b'-',
-                _ => byte.is_ascii_hexdigit(),
-            })
-    };
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        if rest.get(..LENGTH).is_some_and(is_uuid) {
-            out.push_str("UID");
-            rest = &rest[LENGTH..];
-        } else {
-            out.push(c);
-            rest = &rest[c.len_utf8()..];
-        }
-    }
-    out
 }
