@@ -1,9 +1,10 @@
-//! `cargo xtask record` and `cargo xtask replay`: what a server answers to the requests of transcripts.
+//! `cargo xtask record` and `cargo xtask replay`: records or compares the responses of a server to the
+//! requests of transcripts.
 
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
-/// Runs `keelson-testkit` with all words, the name of the task among them.
+/// Runs `keelson-testkit` with all words, including the name of the task.
 pub fn run(words: &[String]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.args(["run", "--quiet", "-p", "keelson-testkit", "--"]).args(words);

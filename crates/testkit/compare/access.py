@@ -1,9 +1,9 @@
-"""Generated questions of access on two servers: python3 access.py WANT_URL GOT_URL TOKEN [--part P] [--cases N] [-v].
+"""Compares authorization on two servers: python3 access.py WANT_URL GOT_URL TOKEN [--part P] [--cases N] [-v].
 
-Parts: `rbac` makes roles, aggregated roles and bindings and asks reviews of random requests; `escalate` writes roles and
-bindings as users who have some rights themselves; `node` makes pods, claims and volumes and asks what nodes may do;
-`impersonate` sends impersonation headers as users who may impersonate some. Each is compared: what is allowed, the reason,
-status codes and messages. Ends with how many answers were alike. The standard library is enough.
+Parts: `rbac` creates roles, aggregated roles and bindings and sends access reviews of random requests; `escalate` writes
+roles and bindings as users with some permissions; `node` creates pods, claims and volumes and reviews the permissions of
+nodes; `impersonate` sends impersonation headers as users with permission to impersonate some users. Compared are the
+decision, the reason, status codes and messages. Prints how many responses were equal. Needs only the standard library.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import urllib.parse
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 REVIEWS = "/apis/authorization.k8s.io/v1"
 THREADS = 6
-# How long kube-apiserver's watches may take to see what was written.
+# How long kube-apiserver's watches may take to receive a write.
 SETTLE_SECONDS = 1.5
 
 VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "*", "use", "bind", "escalate",
@@ -39,13 +39,13 @@ SPACES = ["ns1", "ns2", "ns3"]
 
 
 class Server:
-    """A server, with a connection a thread."""
+    """A server, with a connection for each thread."""
 
     def __init__(self, url, token):
         self.url, self.token, self.own = urllib.parse.urlsplit(url), token, threading.local()
 
     def call(self, method, path, body=None, media="application/json", headers=()):
-        """Code, warnings and body of an answer."""
+        """Sends a request; returns code, warnings and body."""
         sent = [("Authorization", f"Bearer {self.token}"), ("Content-Type", media), *headers]
         text = None if body is None else json.dumps(body).encode()
         for attempt in range(3):
@@ -83,7 +83,7 @@ def some(rng, values, most, least=1):
 
 
 def rule(rng, is_cluster):
-    """A rule of a role."""
+    """Generates a rule of a role."""
     if is_cluster and rng.random() < 0.2:
         return {"nonResourceURLs": some(rng, PATHS, 2), "verbs": some(rng, ["get", "post", "*", "put"], 2)}
     made = {"apiGroups": some(rng, GROUPS, 2), "resources": some(rng, RESOURCES, 3), "verbs": some(rng, VERBS[:-1], 3)}
@@ -105,7 +105,7 @@ def labels(text):
 
 
 def configuration(rng, batch):
-    """Objects to create: path and body."""
+    """Generates objects: path and body of each."""
     made, cluster_roles = [], []
     for number in range(8):
         name = f"{batch}-c{number}"
@@ -173,7 +173,7 @@ def user_of(rng):
 
 
 def question(rng):
-    """A request: method, path, body, headers."""
+    """Generates a review: method, path, body, headers."""
     sort = rng.random()
     if sort < 0.75:
         return "POST", f"{REVIEWS}/subjectaccessreviews", {"spec": {**attributes(rng), **user_of(rng)}}, ()
@@ -193,7 +193,7 @@ def sorted_rules(status):
 
 
 def normal(answer, keep=("status", "message", "reason", "details", "code", "roleRef", "subjects", "rules")):
-    """An answer without what differs between servers anyway."""
+    """Returns a response without values that always differ between servers."""
     code, warnings, body = answer
     if not isinstance(body, dict):
         return json.dumps([code, body])
@@ -201,7 +201,7 @@ def normal(answer, keep=("status", "message", "reason", "details", "code", "role
     status = body.get("status")
     if isinstance(status, dict):
         sorted_rules(status) if "resourceRules" in status else None
-        # Of several bindings that allow the same, any may be named.
+        # If several bindings allow a request, the reason may name any of them.
         status["reason"] = re.sub(r"^RBAC: allowed by .*", "RBAC: allowed", status.get("reason", ""))
     (body.get("details") or {}).pop("uid", None)
     text = json.dumps([code, sorted(warnings), body], sort_keys=True)
@@ -236,7 +236,7 @@ def on_each(servers, work):
 
 
 def ask_all(servers, questions):
-    """The answers of both servers to each question."""
+    """Returns each review with the responses of both servers."""
     def work(server):
         with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
             return list(pool.map(lambda asked: server.call(asked[0], asked[1], asked[2], "application/json", asked[3]), questions))
@@ -263,7 +263,7 @@ def rbac(servers, rng, tally):
             return [server.call("POST", path, body) for path, body in objects]
         for (path, body), want, got in zip(objects, *on_each(servers, make)):
             tally.compare([path, body], want, got, lambda answer: normal(answer, ("message", "reason", "code", "rules")))
-        # Neither server has a control loop that aggregates at once.
+        # Aggregated roles are updated by a control loop.
         time.sleep(SETTLE_SECONDS)
         reasons = sum(1 for asked, want, got in ask_all(servers, [question(rng) for _ in range(1000)])
                       if tally.compare(asked, want, got) or reason_of(want) != reason_of(got))
@@ -272,7 +272,7 @@ def rbac(servers, rng, tally):
 
 
 def escalate(servers, rng, tally):
-    """Users who have some rules, and the rights to write roles and bindings, write some."""
+    """Writes roles and bindings as users with permission to write them and some rules."""
     batch = 0
     while tally.total < tally.args.cases:
         batch += 1
@@ -306,7 +306,7 @@ def escalate(servers, rng, tally):
 
 
 def written(rng, known, batch):
-    """A write of a role or binding: method, path, body, media type."""
+    """Generates a write of a role or binding: method, path, body, media type."""
     path, old = rng.choice(known)
     body = json.loads(json.dumps(old))
     if "roleRef" in body:

@@ -1,8 +1,8 @@
-"""Generated CustomResourceDefinitions on two servers: python3 definitions.py WANT_URL GOT_URL TOKEN [--cases N] [--seed S] [-v].
+"""Compares CustomResourceDefinitions on two servers: python3 definitions.py WANT_URL GOT_URL TOKEN [--cases N] [--seed S] [-v].
 
-Sends definitions made at random, valid and broken, to both servers (dry run), and compares status codes, messages, reasons,
-causes, warnings and what became of the definition. With --live N, N definitions are made, objects of them stored, the
-definitions changed and the objects read, too. Ends with how many answers were alike. The standard library is enough.
+Sends generated definitions, valid and invalid ones, to both servers (dry run). Compares status codes, messages, reasons,
+causes, warnings and the resulting definitions. With --live N, also creates N definitions, stores objects of them, changes
+the definitions and reads the objects. Prints how many responses were equal. Needs only the standard library.
 """
 
 import argparse
@@ -210,7 +210,7 @@ class Maker:
         return conversion
 
     def definition(self, name, group):
-        """A definition, broken in places."""
+        """Generates a definition, which may be invalid in several places."""
         plural = name
         count = self.pick([1, 1, 1, 2, 3])
         names = ["v1", "v1beta1", "v2alpha1"][:count]
@@ -283,7 +283,7 @@ class Server:
 
 
 def plain(value, key=""):
-    """A body without what differs from run to run, and without the order of causes."""
+    """Returns a body without values that differ from run to run, with sorted causes."""
     if isinstance(value, dict):
         value = {name: plain(inner, name) for name, inner in value.items()}
         if "causes" in value:
@@ -294,9 +294,9 @@ def plain(value, key=""):
     if key in ("uid", "resourceVersion", "creationTimestamp", "time", "lastTransitionTime") and isinstance(value, str):
         return "*"
     if key == "message" and isinstance(value, str):
-        # Causes are compared themselves. Types of `self` have the time in their names.
+        # The message repeats the causes. Type names of `self` contain the time.
         value = re.sub(r"selfType\d+", "selfType", value)
-        # Keelson does not tell an empty list from none.
+        # Keelson does not distinguish an empty list from an absent one.
         value = re.sub(r'("(Required|Enum|AllOf|AnyOf|OneOf|XListMapKeys)"):\[\]', r"\1:null", value)
         return re.sub(r" is invalid: \[.*", " is invalid", value, flags=re.S)
     return value
@@ -331,13 +331,13 @@ def dry_case(servers, seed, number):
     definition = Maker(f"{seed}/{number}").definition("things", f"g{number}.example.com")
     answers = [seen(server.call("POST", f"{PATH}?dryRun=All", definition)) for server in servers]
     if answers[0]["status"] == 0:
-        # kube-apiserver panics at some definitions, and ends the connection.
+        # kube-apiserver panics on some definitions and closes the connection.
         return []
     return [(f"case {number}", definition, differences(*answers))]
 
 
 def patient(server, method, path, body, media):
-    """Asks again while a kube-apiserver makes the storage of a resource anew."""
+    """Retries while a kube-apiserver recreates the storage of a resource (429)."""
     for _ in range(100):
         answer = server.call(method, path, body, media)
         if answer[0] != 429:

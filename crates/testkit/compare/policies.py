@@ -1,8 +1,8 @@
-"""Generated admission policies on two servers: python3 policies.py WANT_URL GOT_URL TOKEN [--cases N] [--seed S] [-v].
+"""Compares admission policies on two servers: python3 policies.py WANT_URL GOT_URL TOKEN [--cases N] [--seed S] [-v].
 
-Makes policies of both kinds with bindings and parameters, a batch at a time, each for a namespace of its own, and sends
-generated objects to both servers. Compares status codes, messages, reasons, causes, warnings and what became of the object.
-Ends with how many answers were alike. The standard library is enough.
+Generates batches of validating and mutating policies with bindings and parameters, each for its own namespace, and sends
+generated objects to both servers. Compares status codes, messages, reasons, causes, warnings and the resulting objects.
+Prints how many responses were equal. Needs only the standard library.
 """
 
 import argparse
@@ -139,7 +139,7 @@ class Server:
         self.connection = None
 
     def call(self, method, path, body=None, media="application/json"):
-        """Code, warnings and body of an answer."""
+        """Sends a request; returns code, warnings and body."""
         headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json", "Content-Type": media}
         data = None if body is None else json.dumps(body)
         for last in (False, True):
@@ -200,7 +200,7 @@ def resources(rng, mutating, namespace, is_binding):
         made["objectSelector"] = selector(rng, "team")
     if rng.random() < 0.2:
         made["matchPolicy"] = rng.choice(["Exact", "Equivalent"])
-    # Each policy is for one namespace: those of a batch do not meet.
+    # Each policy matches one namespace, so that the policies of a batch are independent.
     only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
     made["namespaceSelector"] = {"matchExpressions": [only]}
     if rng.random() < 0.2:
@@ -210,7 +210,7 @@ def resources(rng, mutating, namespace, is_binding):
 
 
 def policy(rng, namespace, name, mutating):
-    """A policy, its bindings, and a parameter."""
+    """Generates the spec of a policy and its bindings."""
     spec = {"matchConstraints": resources(rng, mutating, namespace, False)}
     conditions = list(CONDITIONS)
     if rng.random() < 0.5:
@@ -272,7 +272,7 @@ def policy(rng, namespace, name, mutating):
 
 
 def objects(rng):
-    """Requests: method, name, body."""
+    """Generates requests: verb, name, body."""
     made = []
     for _ in range(OBJECTS):
         labels = {key: rng.choice(VALUES[1:]) for key in some(rng, ["team", "env"], 2)}
@@ -306,7 +306,7 @@ def send(server, namespace, request):
 
 
 def normal(answer):
-    """An answer without what differs between servers anyway."""
+    """Returns a response without values that always differ between servers."""
     code, warnings, body = answer
     if isinstance(body, dict):
         body = json.loads(json.dumps(body))
@@ -319,7 +319,7 @@ def normal(answer):
             (body.get("details") or {}).pop("uid", None)
     text = json.dumps([code, sorted(warnings), body], sort_keys=True)
     text = re.sub(r"((?:a|web|db-1|x)-)[bcdfghjklmnpqrstvwxz2456789]{5}\b", r"\1GEN", text)
-    # Bindings of one policy are asked in no order.
+    # The bindings of a policy are evaluated in any order.
     text = re.sub(r"-b\d\b", "-bN", text)
     return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME", text)
 
@@ -330,7 +330,7 @@ def on_each(servers, work):
 
 
 def prepare(server, number, batch):
-    """Makes the namespaces, parameters and policies of a batch; the answers to the policies."""
+    """Creates the namespaces, parameters and policies of a batch; returns the responses to the policies."""
     answers = []
     for namespace, spec, bindings, mutating in batch:
         labels = {"env": "prod"} if number % 2 else {}

@@ -1,10 +1,10 @@
-"""Generated sequences on two servers: python3 sequences.py WANT_URL GOT_URL TOKEN [--sequences N] [--seed S] [--kind K] [-v].
+"""Compares sequences of requests on two servers: python3 sequences.py WANT_URL GOT_URL TOKEN [--sequences N] [--seed S] [--kind K] [-v].
 
-A sequence is ten requests about one object of a built-in kind: creates, updates with new and old resourceVersions, patches of all
-forms, applies by several managers, writes of status, finalizers, deletions with options, reads. A watch of the object is read at
-the end, on both servers at once and beside other sequences: it takes a second, in which nothing else happens. Both servers
-are sent the same; answers are compared by status, warnings and the whole body without what is each server's own (uids, times,
-versions, addresses). A sequence ends where two answers differ. The standard library is enough.
+A sequence is ten requests about one object of a built-in kind: creates, updates with current and old resourceVersions, patches
+of all types, applies by several managers, status updates, finalizers, deletions with options, reads. At the end, the events of
+the object are read by a watch of one second, concurrently with other sequences. Both servers get the same requests; compared
+are status codes, warnings and bodies without values that a server generates (uids, times, versions, addresses). A sequence
+ends at the first difference. Needs only the standard library.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import urllib.parse
 
 NAMESPACE = "sequences"
 STEPS = 10
-# Watches that wait at once.
+# Concurrent watches.
 WATCHES = 32
 
 CONTAINERS = [{"name": "c", "image": "i:1"}]
@@ -209,7 +209,7 @@ class Server:
 
 
 class Plain:
-    """Takes out of answers what is a server's own."""
+    """Replaces generated values in responses by placeholders."""
 
     def __init__(self):
         self.seen = {}
@@ -229,7 +229,7 @@ class Plain:
             return {name: self.value(value[name], name) for name in sorted(value)}
         if isinstance(value, list):
             items = [self.value(item, key) for item in value]
-            # Causes of conflicts with several managers come in any order.
+            # The causes of conflicts with several managers are unordered.
             return sorted(items, key=json.dumps) if key in ("managedFields", "causes") else items
         if isinstance(value, str):
             if key == "resourceVersion":
@@ -241,7 +241,7 @@ class Plain:
 
 
 def put(target, path, value):
-    """Sets a member by a path with dots; null takes it out."""
+    """Sets a member by a dotted path; None removes it."""
     steps = [int(step) if step.isdigit() else step for step in path.split(".")]
     for step, following in zip(steps, steps[1:]):
         if isinstance(step, int):
@@ -262,7 +262,7 @@ def put(target, path, value):
 
 
 class Sequence:
-    """One object's story. Steps are functions of what a server said last, so both servers are asked the same."""
+    """A sequence for one object. A step is a function of the server's last response, so both servers get equal requests."""
 
     def __init__(self, number, seed, only):
         self.random = random.Random(f"{seed}/{number}")
@@ -401,7 +401,7 @@ class Sequence:
         return self.list_objects(f"fieldSelector=metadata.name={self.name}&labelSelector=" + self.random.choice(["l", "l=1", "!l", "u,l"]))
 
     def run(self, make_servers):
-        """The number of steps that were alike, and the first difference; else what is left to compare: the watches."""
+        """Returns the number of equal responses and the first difference, if any."""
         servers = make_servers()
         try:
             return self.compare(servers)
@@ -428,7 +428,7 @@ class Sequence:
         return STEPS, None
 
     def events(self, server, i, seconds=1):
-        """The events that a watch of the whole sequence sends."""
+        """Returns the watch events of the sequence."""
         query = f"watch=1&timeoutSeconds={seconds}&resourceVersion={self.starts[i]}&fieldSelector=metadata.name={self.name}"
         code, found, _ = server.send("GET", f"{self.all}?{query}")
         server.close()
@@ -438,7 +438,7 @@ class Sequence:
 
     @staticmethod
     def shown(answer):
-        """Ages in tables are the time's, not the server's."""
+        """Removes ages from tables."""
         if isinstance(answer, dict) and answer.get("kind") == "Table":
             for row in answer.get("rows") or []:
                 row["cells"] = [CELL.sub("<own>", cell) if isinstance(cell, str) else cell for cell in row["cells"]]
@@ -447,7 +447,7 @@ class Sequence:
 
 
 def first_difference(want, got, path=""):
-    """The first place in which two values differ."""
+    """Returns the path of the first difference, and both values."""
     if isinstance(want, dict) and isinstance(got, dict):
         for name in sorted(want.keys() | got.keys()):
             if want.get(name) != got.get(name):

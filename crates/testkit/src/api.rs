@@ -1,4 +1,4 @@
-//! A blocking HTTPS client of a kube-apiserver: one connection that stays, and one more for each watch.
+//! A blocking HTTPS client of a kube-apiserver: one persistent connection, and one more for each watch.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,35 +17,35 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a server may be silent.
-const SILENCE_MAX: Duration = Duration::from_secs(70);
+/// Read timeout.
+const READ_TIME_MAX: Duration = Duration::from_secs(70);
 
-/// Media types of patches.
+/// Media type of a JSON merge patch.
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
-/// A strategic merge patch.
+/// Media type of a strategic merge patch.
 pub const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
 type Stream = BufReader<StreamOwned<ClientConnection, TcpStream>>;
 
-/// An answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+/// A response.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Response {
     /// Status code.
     pub code: u16,
-    /// The values of Warning headers.
+    /// Values of Warning headers.
     pub warnings: Vec<String>,
-    /// The body, null where it is no JSON.
+    /// The body; null if it is not JSON.
     pub body: Value,
 }
 
-impl Answer {
-    /// Whether the code is one of success.
+impl Response {
+    /// Returns whether the code is 2xx.
     pub fn is_ok(&self) -> bool {
         (200..300).contains(&self.code)
     }
 }
 
-/// A user of a server.
+/// A client that acts as one user of a server.
 pub struct Api {
     address: SocketAddr,
     roots: RootCertStore,
@@ -55,8 +55,8 @@ pub struct Api {
 }
 
 impl Api {
-    /// The user of a kubeconfig, which must have its data within it.
-    pub fn of_kubeconfig(path: &Path) -> io::Result<Api> {
+    /// Creates a client from a kubeconfig with inline data.
+    pub fn from_kubeconfig(path: &Path) -> io::Result<Api> {
         let text = std::fs::read_to_string(path)?;
         let field = |name: &str| {
             let value = text.lines().find_map(|line| line.trim().strip_prefix(name));
@@ -71,7 +71,7 @@ impl Api {
         Api::new(address, &authorities, Some((&chain, &key)), None)
     }
 
-    /// A user with a client certificate and its key, with a token, or with neither; all files in PEM.
+    /// Creates a client with a client certificate and its key, a token, or neither; all in PEM.
     pub fn new(
         address: SocketAddr,
         authorities: &[u8],
@@ -86,7 +86,7 @@ impl Api {
         Ok(Api { address, roots, config, token, connection: Mutex::default() })
     }
 
-    /// A user with a token of a server that may have any certificate.
+    /// Creates a client that does not verify the server's certificate.
     pub fn unchecked(address: SocketAddr, token: Option<String>) -> io::Result<Api> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider.clone())
@@ -99,8 +99,8 @@ impl Api {
         Ok(Api { address, roots, config, token, connection: Mutex::default() })
     }
 
-    /// The same user, over a connection of its own.
-    pub fn again(&self) -> Api {
+    /// Returns a client of the same user with its own connection.
+    pub fn with_new_connection(&self) -> Api {
         Api {
             address: self.address,
             roots: self.roots.clone(),
@@ -110,81 +110,81 @@ impl Api {
         }
     }
 
-    /// Another user of the same server, with a token or with nothing.
+    /// Returns a client of another user of the server, with a token or anonymous.
     pub fn with_token(&self, token: Option<&str>) -> io::Result<Api> {
         let config = config(self.roots.clone(), None)?;
-        Ok(Api { config, token: token.map(str::to_owned), ..self.again() })
+        Ok(Api { config, token: token.map(str::to_owned), ..self.with_new_connection() })
     }
 
-    /// Another user of the same server, with a client certificate.
+    /// Returns a client of another user of the server, with a client certificate.
     pub fn with_certificate(&self, chain: &[u8], key: &[u8]) -> io::Result<Api> {
         let config = config(self.roots.clone(), Some((chain, key)))?;
-        Ok(Api { config, token: None, ..self.again() })
+        Ok(Api { config, token: None, ..self.with_new_connection() })
     }
 
-    /// Sends a request whose body is of some media type.
+    /// Sends a request with a JSON body of a media type.
     pub fn call(
         &self,
         method: &str,
         path: &str,
         media_type: &str,
         body: Option<&Value>,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<Response> {
         let body = body.map(Value::to_string).unwrap_or_default();
         self.send_text(method, path, media_type, &body)
     }
 
-    /// The same, with a body to the byte.
+    /// Sends a request with a body as text.
     pub fn send_text(
         &self,
         method: &str,
         path: &str,
         media_type: &str,
         body: &str,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<Response> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut stream) = connection.take()
             && self.send(&mut stream, method, path, media_type, body).is_ok()
-            // Nothing came: the server had closed the connection, which was idle.
+            // If nothing is received, the server had closed the idle connection.
             && stream.fill_buf().is_ok_and(|bytes| !bytes.is_empty())
         {
-            let answer = answer(&mut stream)?;
+            let response = response(&mut stream)?;
             *connection = Some(stream);
-            return Ok(answer);
+            return Ok(response);
         }
         let mut stream = self.connect()?;
         self.send(&mut stream, method, path, media_type, body)?;
-        let answer = answer(&mut stream)?;
+        let response = response(&mut stream)?;
         *connection = Some(stream);
-        Ok(answer)
+        Ok(response)
     }
 
     /// Gets a path.
-    pub fn get(&self, path: &str) -> io::Result<Answer> {
+    pub fn get(&self, path: &str) -> io::Result<Response> {
         self.call("GET", path, "application/json", None)
     }
 
     /// Posts an object.
-    pub fn post(&self, path: &str, body: &Value) -> io::Result<Answer> {
+    pub fn post(&self, path: &str, body: &Value) -> io::Result<Response> {
         self.call("POST", path, "application/json", Some(body))
     }
 
     /// Replaces an object.
-    pub fn put(&self, path: &str, body: &Value) -> io::Result<Answer> {
+    pub fn put(&self, path: &str, body: &Value) -> io::Result<Response> {
         self.call("PUT", path, "application/json", Some(body))
     }
 
     /// Sends a merge patch.
-    pub fn patch(&self, path: &str, body: &Value) -> io::Result<Answer> {
+    pub fn patch(&self, path: &str, body: &Value) -> io::Result<Response> {
         self.call("PATCH", path, MERGE_PATCH, Some(body))
     }
 
     /// Deletes a path, with options or without.
-    pub fn delete(&self, path: &str, options: Option<&Value>) -> io::Result<Answer> {
+    pub fn delete(&self, path: &str, options: Option<&Value>) -> io::Result<Response> {
         self.call("DELETE", path, "application/json", options)
     }
 
-    /// Begins a watch; an error also when it is refused.
+    /// Starts a watch; a status other than 200 is an error.
     pub fn watch(&self, path: &str) -> io::Result<Watch> {
         let mut stream = self.connect()?;
         self.send(&mut stream, "GET", path, "application/json", "")?;
@@ -198,7 +198,7 @@ impl Api {
     fn connect(&self) -> io::Result<Stream> {
         let stream = TcpStream::connect(self.address)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(SILENCE_MAX))?;
+        stream.set_read_timeout(Some(READ_TIME_MAX))?;
         let name = ServerName::from(self.address.ip());
         let session = ClientConnection::new(self.config.clone(), name).map_err(io::Error::other)?;
         Ok(BufReader::new(StreamOwned::new(session, stream)))
@@ -232,14 +232,14 @@ impl std::fmt::Debug for Api {
     }
 }
 
-/// The events of a watch, as they come.
+/// A stream of watch events.
 pub struct Watch {
     stream: Stream,
     ready: Vec<u8>,
 }
 
 impl Watch {
-    /// The next event. An error: the watch has ended.
+    /// Returns the next event; an error if the watch has ended.
     pub fn next_event(&mut self) -> io::Result<Value> {
         loop {
             if let Some(end) = self.ready.iter().position(|byte| *byte == b'\n') {
@@ -267,7 +267,7 @@ fn config(roots: RootCertStore, pair: Option<(&[u8], &[u8])>) -> io::Result<Arc<
     Ok(Arc::new(config.map_err(io::Error::other)?))
 }
 
-/// Believes any certificate of a server.
+/// Accepts any server certificate.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -308,7 +308,7 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// What comes before a body. Without a length it comes in chunks.
+/// The head of a response.
 struct Head {
     code: u16,
     warnings: Vec<String>,
@@ -333,7 +333,7 @@ fn head(stream: &mut Stream) -> io::Result<Head> {
     }
 }
 
-fn answer(stream: &mut Stream) -> io::Result<Answer> {
+fn response(stream: &mut Stream) -> io::Result<Response> {
     let head = head(stream)?;
     let mut bytes = vec![];
     if head.is_chunked {
@@ -342,14 +342,14 @@ fn answer(stream: &mut Stream) -> io::Result<Answer> {
         bytes.resize(head.length.unwrap_or(0), 0);
         stream.read_exact(&mut bytes)?;
     }
-    Ok(Answer {
+    Ok(Response {
         code: head.code,
         warnings: head.warnings,
         body: crate::sorted(serde_json::from_slice(&bytes).unwrap_or_default()),
     })
 }
 
-/// Reads a chunk of a body, and says how long it was: the last one is empty.
+/// Reads a chunk of a body and returns its length; the last one is empty.
 fn chunk(stream: &mut Stream, into: &mut Vec<u8>) -> io::Result<usize> {
     let size = usize::from_str_radix(&line(stream)?, 16).map_err(io::Error::other)?;
     let begin = into.len();

@@ -1,7 +1,7 @@
-//! A fake kubelet: a node with a Lease, whose pods "run" without any container.
+//! A fake kubelet: a node with a Lease, whose pods "run" without containers.
 //!
-//! It acts as `system:node:NAME` and so within what the Node authorizer and NodeRestriction allow. All of its work
-//! follows from events of one watch; only the Lease is renewed by time.
+//! It authenticates as `system:node:NAME`, so the Node authorizer and NodeRestriction apply. It reacts
+//! to the events of one watch, and renews the Lease periodically.
 
 use crate::api::{Api, STRATEGIC_PATCH};
 use crate::pods::{Step, next_step};
@@ -14,81 +14,81 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often the Lease is renewed.
+/// Renewal interval of the Lease.
 const RENEWAL_PERIOD: Duration = Duration::from_secs(1);
-/// How long the Lease counts after that.
+/// Duration of the Lease.
 const LEASE_SECONDS: u32 = 40;
-/// How long one watch lasts: after it the pods are listed anew, and what failed is tried again.
+/// Timeout of a watch. Then the pods are listed again, which retries failed steps.
 const WATCH_SECONDS: u32 = 5;
-/// Between a failure and the next try.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Retry interval after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// What a node is.
+/// The options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its labels, beside those that every node has.
+    /// Labels in addition to the default ones.
     pub labels: Value,
-    /// Its taints.
+    /// The taints.
     pub taints: Value,
-    /// Which subnet of 10.244.0.0/16 its pods have addresses of.
+    /// The third byte of the pod subnet `10.244.0.0/24`.
     pub subnet: u8,
 }
 
-/// A node that works until it is dropped.
+/// A fake kubelet; it stops when it is dropped.
 pub struct Kubelet {
     stopped: Arc<AtomicBool>,
-    /// Dropped, the Lease is no longer renewed.
+    /// Dropping it stops the renewal of the Lease.
     renewal: Option<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
-    faults: Arc<Mutex<Vec<String>>>,
+    errors: Arc<Mutex<Vec<String>>>,
 }
 
 impl Kubelet {
-    /// Registers a node as its user, and works as its kubelet.
+    /// Registers the node and starts the kubelet. `api` must act as the node's user.
     pub fn start(api: &Api, options: NodeOptions) -> io::Result<Kubelet> {
-        let made = api.post("/api/v1/nodes", &node(&options))?;
-        if !made.is_ok() {
-            return Err(io::Error::other(format!("node not registered: {made:?}")));
+        let created = api.post("/api/v1/nodes", &node(&options))?;
+        if !created.is_ok() {
+            return Err(io::Error::other(format!("node not registered: {created:?}")));
         }
         let (renewal, ended) = channel();
-        let lease = Lease { api: api.again(), node: made.body };
-        let faults = Arc::<Mutex<Vec<String>>>::default();
+        let lease = Lease { api: api.with_new_connection(), node: created.body };
+        let errors = Arc::<Mutex<Vec<String>>>::default();
         let stopped = Arc::<AtomicBool>::default();
         lease.renew()?;
-        let noted = faults.clone();
+        let lease_errors = errors.clone();
         let renewing = std::thread::spawn(move || {
             while ended.recv_timeout(RENEWAL_PERIOD) == Err(RecvTimeoutError::Timeout) {
                 if let Err(error) = lease.renew() {
-                    note(&noted, format!("lease not renewed: {error}"));
+                    add_error(&lease_errors, format!("lease not renewed: {error}"));
                 }
             }
         });
         let mut pods = Pods {
-            api: api.again(),
+            api: api.with_new_connection(),
             options,
             ips: BTreeMap::new(),
             stopped: stopped.clone(),
-            faults: faults.clone(),
+            errors: errors.clone(),
         };
-        let following = std::thread::spawn(move || pods.follow());
-        let threads = vec![renewing, following];
-        Ok(Kubelet { stopped, renewal: Some(renewal), threads, faults })
+        let syncing = std::thread::spawn(move || pods.run());
+        let threads = vec![renewing, syncing];
+        Ok(Kubelet { stopped, renewal: Some(renewal), threads, errors })
     }
 
-    /// What failed, and was tried again: a few words each.
-    pub fn faults(&self) -> Vec<String> {
-        self.faults.lock().map(|faults| faults.clone()).unwrap_or_default()
+    /// Returns the errors of steps that were retried.
+    pub fn errors(&self) -> Vec<String> {
+        self.errors.lock().map(|errors| errors.clone()).unwrap_or_default()
     }
 
-    /// The node loses its power: nothing is renewed and nothing reported any more. Its pods are not deleted.
-    pub fn lose(mut self) {
-        self.end();
+    /// Simulates a power loss: the Lease is not renewed and no status is reported. The pods stay.
+    pub fn power_off(mut self) {
+        self.stop();
     }
 
-    fn end(&mut self) {
+    fn stop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
         self.renewal = None;
         for thread in self.threads.drain(..) {
@@ -99,25 +99,25 @@ impl Kubelet {
 
 impl Drop for Kubelet {
     fn drop(&mut self) {
-        self.end();
+        self.stop();
     }
 }
 
-fn note(faults: &Mutex<Vec<String>>, fault: String) {
-    const FAULTS_MAX: usize = 100;
-    if let Ok(mut faults) = faults.lock()
-        && faults.len() < FAULTS_MAX
+fn add_error(errors: &Mutex<Vec<String>>, error: String) {
+    const ERRORS_MAX: usize = 100;
+    if let Ok(mut errors) = errors.lock()
+        && errors.len() < ERRORS_MAX
     {
-        faults.push(fault);
+        errors.push(error);
     }
 }
 
-/// The time, as the API writes it, with microseconds.
+/// Returns the current time as a `MicroTime`.
 pub fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, micros) = (since.as_secs(), since.subsec_micros());
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March have their odd day at the end.
+    // In years that begin in March, the leap day is the last day.
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let of_era = shifted % 146_097;
@@ -181,17 +181,18 @@ impl Lease {
             "renewTime": now()});
         let patched = self.api.patch(&format!("{LEASES}/{name}"), &json!({"spec": spec}))?;
         if patched.code != 404 {
-            return ok(patched.code, &patched.body);
+            return check(patched.code, &patched.body);
         }
         let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name,
             "uid": self.node["metadata"]["uid"]});
         let lease = json!({"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec});
-        let made = self.api.post(LEASES, &lease)?;
-        ok(made.code, &made.body)
+        let created = self.api.post(LEASES, &lease)?;
+        check(created.code, &created.body)
     }
 }
 
-fn ok(code: u16, body: &Value) -> io::Result<()> {
+/// Returns an error unless the code is 2xx.
+fn check(code: u16, body: &Value) -> io::Result<()> {
     match code {
         200..300 => Ok(()),
         _ => Err(io::Error::other(format!("{code}: {}", body["message"]))),
@@ -202,18 +203,18 @@ fn ok(code: u16, body: &Value) -> io::Result<()> {
 struct Pods {
     api: Api,
     options: NodeOptions,
-    /// Addresses that were given out, by the pods' uids.
+    /// Allocated addresses by uid of the pod.
     ips: BTreeMap<String, String>,
     stopped: Arc<AtomicBool>,
-    faults: Arc<Mutex<Vec<String>>>,
+    errors: Arc<Mutex<Vec<String>>>,
 }
 
 impl Pods {
-    fn follow(&mut self) {
+    fn run(&mut self) {
         while !self.stopped.load(Ordering::Relaxed) {
             if let Err(error) = self.list_and_watch() {
-                note(&self.faults, format!("pods cannot be followed: {error}"));
-                std::thread::park_timeout(RETRY_PAUSE);
+                add_error(&self.errors, format!("pods cannot be watched: {error}"));
+                std::thread::park_timeout(RETRY_INTERVAL);
             }
         }
     }
@@ -221,9 +222,9 @@ impl Pods {
     fn list_and_watch(&mut self) -> io::Result<()> {
         let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", self.options.name);
         let list = self.api.get(&path)?;
-        ok(list.code, &list.body)?;
+        check(list.code, &list.body)?;
         for pod in list.body["items"].as_array().into_iter().flatten() {
-            self.look_at(pod);
+            self.sync(pod);
         }
         let revision = list.body["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         let path =
@@ -234,7 +235,7 @@ impl Pods {
                 return Ok(());
             }
             match event["type"].as_str() {
-                Some("ADDED" | "MODIFIED") => self.look_at(&event["object"]),
+                Some("ADDED" | "MODIFIED") => self.sync(&event["object"]),
                 Some("ERROR") => return Err(io::Error::other(event["object"].to_string())),
                 _ => {}
             }
@@ -242,14 +243,14 @@ impl Pods {
         Ok(())
     }
 
-    /// Does what is next about a pod. What comes of it is an event again.
-    fn look_at(&mut self, pod: &Value) {
-        if let Err(error) = self.act(pod) {
-            note(&self.faults, format!("pod {}: {error}", pod["metadata"]["name"]));
+    /// Does the next step of a pod. Its result is another event.
+    fn sync(&mut self, pod: &Value) {
+        if let Err(error) = self.try_sync(pod) {
+            add_error(&self.errors, format!("pod {}: {error}", pod["metadata"]["name"]));
         }
     }
 
-    fn act(&mut self, pod: &Value) -> io::Result<()> {
+    fn try_sync(&mut self, pod: &Value) -> io::Result<()> {
         let metadata = &pod["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
@@ -258,7 +259,7 @@ impl Pods {
         let subnet = self.options.subnet;
         let ip = self.ips.entry(text(&metadata["uid"]));
         let ip = ip.or_insert_with(|| format!("10.244.{subnet}.{next}"));
-        let answer = match next_step(pod, ip, &host_ip(&self.options), &now_in_seconds()) {
+        let response = match next_step(pod, ip, &host_ip(&self.options), &now_in_seconds()) {
             Step::Wait => return Ok(()),
             Step::Report(patch) => {
                 let path = format!("{path}/status");
@@ -270,8 +271,11 @@ impl Pods {
                 self.api.delete(&path, Some(&options))?
             }
         };
-        // Of a pod that was replaced or is gone there will be, or has been, another event.
-        if matches!(answer.code, 404 | 409) { Ok(()) } else { ok(answer.code, &answer.body) }
+        // A pod that was changed or deleted has another event.
+        match response.code {
+            404 | 409 => Ok(()),
+            code => check(code, &response.body),
+        }
     }
 }
 
@@ -280,7 +284,7 @@ mod tests {
     use super::now;
 
     #[test]
-    fn the_time_looks_as_in_the_api() {
+    fn the_time_has_the_form_of_a_micro_time() {
         let now = now();
         assert_eq!(now.len(), "2026-01-01T00:00:00.000000Z".len());
         assert!(now.as_str() > "2025-01-01" && now.as_str() < "2200-01-01", "{now}");

@@ -1,10 +1,10 @@
-//! For tests only: transcripts of what a kube-apiserver answers, recorded and replayed; a client of any kube-apiserver that needs no async runtime, a fake kubelet on top of it, and
-//! stock programs of Kubernetes as child processes with their logs.
+//! Test utilities: recording and replay of transcripts, a blocking client, a fake kubelet, and
+//! Kubernetes programs as child processes.
 //!
-//! It speaks with the server over HTTPS alone and depends on no other crate of the workspace, so that the same test
-//! runs against Keelson and against kube-apiserver. The programs in `compare/` beside it need both: they ask two servers
-//! the same generated requests and compare the answers.
-// What fails here fails the test that uses it.
+//! The crate uses only HTTPS and depends on no other crate of the workspace, so that a test can run
+//! against Keelson and against kube-apiserver. The Python programs in `compare/` send the same
+//! generated requests to two servers and compare the responses.
+// A panic fails the test.
 #![allow(clippy::missing_panics_doc)]
 
 pub mod api;
@@ -19,24 +19,25 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Between two looks at a condition.
-const POLL_PAUSE: Duration = Duration::from_millis(50);
+/// Interval of polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Waits until a condition gives something, but no longer than `patience`.
-pub fn poll<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + patience;
+/// Polls a condition until it returns `Some`; returns `None` after `timeout`.
+pub fn poll<T>(timeout: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + timeout;
     loop {
-        if let Some(found) = look() {
-            return Some(found);
+        if let Some(value) = condition() {
+            return Some(value);
         }
         if Instant::now() > deadline {
             return None;
         }
-        std::thread::park_timeout(POLL_PAUSE);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }
 
-/// A value whose members stand in the order of their names, whatever features `serde_json` is built with.
+/// Returns a value with the members of all objects sorted by name, whatever features `serde_json` is
+/// built with.
 #[must_use]
 pub fn sorted(value: Value) -> Value {
     match value {

@@ -1,38 +1,38 @@
-//! What the fake kubelet does about a pod of its node: pure, from the pod as the server has it.
+//! The steps of the fake kubelet: pure functions of a pod.
 
 use serde_json::{Value, json};
 
-/// Annotation of a pod whose containers end by themselves: the exit code, or one for each completion index of a
-/// Job with commas between them. Pods without it run until they are deleted.
+/// Annotation of a pod whose containers terminate by themselves: the exit code, or a comma-separated
+/// one for each completion index of a Job. Pods without it run until they are deleted.
 pub const EXIT_CODES: &str = "testkit.keelson/exit-codes";
 /// Annotation of a pod that never becomes ready.
 pub const UNREADY: &str = "testkit.keelson/unready";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// What is to be done about a pod.
+/// The next step for a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Nothing, until it changes.
+    /// Wait until the pod changes.
     Wait,
-    /// Send this strategic merge patch to its status.
+    /// Apply this strategic merge patch to its status.
     Report(Value),
-    /// Its containers have ended: take it away.
+    /// The containers have terminated: delete the pod from the server.
     Remove,
 }
 
-/// What is to be done next about a pod, which has got `ip` on a node whose address is `host_ip`.
+/// Returns the next step for a pod with the address `ip` on a node with the address `host_ip`.
 pub fn next_step(pod: &Value, ip: &str, host_ip: &str, now: &str) -> Step {
     let phase = pod["status"]["phase"].as_str().unwrap_or_default();
     let is_deleted = pod["metadata"]["deletionTimestamp"].is_string();
     match phase {
         "Succeeded" | "Failed" if is_deleted => Step::Remove,
         "Succeeded" | "Failed" => Step::Wait,
-        _ if is_deleted => Step::Report(ended(pod, 0, now)),
+        _ if is_deleted => Step::Report(terminated_status(pod, 0, now)),
         "Running" => match exit_code(pod) {
-            Some(code) => Step::Report(ended(pod, code, now)),
+            Some(code) => Step::Report(terminated_status(pod, code, now)),
             None => Step::Wait,
         },
-        _ => Step::Report(running(pod, ip, host_ip, now)),
+        _ => Step::Report(running_status(pod, ip, host_ip, now)),
     }
 }
 
@@ -40,7 +40,7 @@ fn annotation<'p>(pod: &'p Value, name: &str) -> Option<&'p str> {
     pod["metadata"]["annotations"][name].as_str()
 }
 
-/// With which code the containers of a pod end by themselves.
+/// Returns the code with which the containers of a pod exit; `None` if they run until they are deleted.
 fn exit_code(pod: &Value) -> Option<i64> {
     let codes: Vec<&str> = annotation(pod, EXIT_CODES)?.split(',').collect();
     let index = annotation(pod, INDEX).and_then(|index| index.parse().ok()).unwrap_or(0);
@@ -62,7 +62,7 @@ fn conditions(pod: &Value, rows: &[(&str, bool, Option<&str>)], now: &str) -> Va
     rows.iter().map(condition).collect()
 }
 
-fn running(pod: &Value, ip: &str, host_ip: &str, now: &str) -> Value {
+fn running_status(pod: &Value, ip: &str, host_ip: &str, now: &str) -> Value {
     let is_ready = annotation(pod, UNREADY).is_none();
     let unready = (!is_ready).then_some("ContainersNotReady");
     let rows = [
@@ -81,7 +81,7 @@ fn running(pod: &Value, ip: &str, host_ip: &str, now: &str) -> Value {
         "conditions": conditions(pod, &rows, now), "containerStatuses": statuses.collect::<Value>()}})
 }
 
-fn ended(pod: &Value, code: i64, now: &str) -> Value {
+fn terminated_status(pod: &Value, code: i64, now: &str) -> Value {
     let (phase, reason) = if code == 0 { ("Succeeded", "Completed") } else { ("Failed", "Error") };
     let why = if code == 0 { "PodCompleted" } else { "PodFailed" };
     let rows = [
@@ -112,7 +112,7 @@ mod tests {
             "spec": {"containers": [{"name": "c", "image": "i"}]}, "status": {"phase": phase}})
     }
 
-    /// The phase that is reported, or what else is done.
+    /// Returns the reported phase and exit code, or the step.
     fn step(pod: &Value) -> String {
         match next_step(pod, "10.0.0.1", "10.1.0.1", "2026-01-01T00:00:00Z") {
             Step::Report(patch) => {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_runs_then_ends_by_itself_or_when_it_is_deleted() {
+    fn a_pod_runs_until_it_exits_or_is_deleted() {
         let check = |phase, annotations: Value, is_deleted, want: &str| {
             assert_eq!(step(&pod(phase, annotations, is_deleted)), want);
         };

@@ -1,17 +1,18 @@
-//! What a test needs beside the workspace: missing, the test fails, unless `KEELSON_ALLOW_SKIP` names it.
+//! Prerequisites of tests outside the workspace. A missing one fails the test, unless
+//! `KEELSON_ALLOW_SKIP` names it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Names that are allowed to be missing, with commas between them.
+/// Environment variable: comma-separated names of prerequisites that may be missing.
 const ALLOWED: &str = "KEELSON_ALLOW_SKIP";
-/// A folder with programs of Kubernetes, bare or packed (`NAME.xz`).
+/// Environment variable: a folder with Kubernetes programs, plain or compressed (`NAME.xz`).
 const FOLDER: &str = "KEELSON_REFERENCE_BIN";
-/// A folder with recordings of kube-apiserver.
+/// Environment variable: a folder with recordings of kube-apiserver.
 const SHARED: &str = "KEELSON_SHARED";
 
-/// Passes on what was found. A missing prerequisite fails the test with the way to get it, unless it may be missing.
+/// Returns `found`. Panics with `way_to_get` if it is `None` and the prerequisite may not be missing.
 pub fn prerequisite<T>(name: &str, found: Option<T>, way_to_get: &str) -> Option<T> {
     let allowed = std::env::var(ALLOWED).unwrap_or_default();
     assert!(
@@ -21,8 +22,8 @@ pub fn prerequisite<T>(name: &str, found: Option<T>, way_to_get: &str) -> Option
     found
 }
 
-/// A path below the folder with what was recorded of kube-apiserver: the one that `KEELSON_SHARED` names (from the
-/// workspace's), or `../shared` beside the workspace.
+/// Returns a path in the folder with recordings of kube-apiserver: `KEELSON_SHARED`, relative to the
+/// workspace, or else `../shared`.
 pub fn reference_data(path: &str) -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared = std::env::var(SHARED).unwrap_or_else(|_| "../shared".to_owned());
@@ -31,13 +32,13 @@ pub fn reference_data(path: &str) -> Option<PathBuf> {
     prerequisite("reference-data", found.exists().then_some(found), &way_to_get)
 }
 
-/// Passes on an etcd that was started; `None`: there is no such program.
+/// Returns a started etcd; `None` means that etcd is not installed.
 pub fn etcd<T>(started: Option<T>) -> Option<T> {
     prerequisite("etcd", started, "install etcd 3.5 or newer")
 }
 
-/// The path of a program of Kubernetes from the folder that `KEELSON_REFERENCE_BIN` names, or from
-/// `../shared/reference/bin` beside the workspace. A packed one is unpacked into `cache` once.
+/// Returns the path of a Kubernetes program in the folder `KEELSON_REFERENCE_BIN`, or else in
+/// `../shared/reference/bin` beside the workspace. A compressed one is unpacked into `cache` once.
 pub fn kubernetes_program(name: &str, cache: &Path) -> Option<PathBuf> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference/bin");
     let folder = std::env::var_os(FOLDER).unwrap_or_else(|| beside.into());
@@ -61,7 +62,7 @@ fn unpack(packed: &Path, name: &str, cache: &Path) -> PathBuf {
         return program;
     }
     std::fs::create_dir_all(cache).expect("a folder for programs");
-    // Several tests may do this at once: each makes a file of its own, and the last rename wins.
+    // Several tests may do this at once: each writes its own file, and the last rename wins.
     let own = cache.join(format!("{name}.{}", std::process::id()));
     let file = std::fs::File::create(&own).expect("a file in the folder for programs");
     let xz: [&OsStr; 3] = ["xz".as_ref(), "-dc".as_ref(), packed.as_ref()];

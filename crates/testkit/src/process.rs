@@ -1,4 +1,4 @@
-//! A child process whose output goes to a file.
+//! A child process with its output in a file.
 
 use std::fs::File;
 use std::io;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long a process may take to end after it was asked to.
+/// Timeout of a graceful termination.
 const END_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A process that runs until it is dropped; then it is killed.
+/// A child process, which is killed when it is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -17,25 +17,25 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program; its output, all of it, is appended to the file `log`.
+    /// Starts a program. Its stdout and stderr are appended to the file `log`.
     pub fn start(mut command: Command, log: &Path) -> io::Result<Process> {
         let file = File::options().create(true).append(true).open(log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         Ok(Process { child: command.spawn()?, log: log.to_owned() })
     }
 
-    /// What it has written.
+    /// Returns the content of the log file.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Whether it still runs.
+    /// Returns whether the process is running.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Asks it to end (SIGTERM) and waits until it has; one that does not end is killed.
+    /// Sends SIGTERM and waits until the process ends; after a timeout it is killed.
     pub fn terminate(mut self) {
         let id = self.child.id().to_string();
         let _ = Command::new("kill").args(["-s", "TERM", &id]).status();

@@ -1,8 +1,8 @@
-//! Transcripts: requests in a text file, and beside each what a server answered. [`record`] asks a server and writes
-//! the answers, [`replay`] asks another and tells the differences.
+//! Transcripts: text files with requests and the recorded responses of a server. [`record`] writes the
+//! responses of a server into a transcript; [`replay`] compares those of another server with them.
 //!
-//! A file has a head of lines that begin with `#`, then cases with an empty line between them. A case is a row of
-//! requests, each with its body on a line of its own:
+//! A file has a head of lines that begin with `#`, and cases that are separated by empty lines. A case
+//! is a sequence of requests, each with its body on the next line:
 //!
 //! ```text
 //! # Widgets that are refused.
@@ -20,58 +20,49 @@
 //! last DELETE /api/v1/namespaces/n/configmaps/a
 //! ```
 //!
-//! - `ensure` must succeed or find what it makes (409), `first` must succeed, `last` cleans up: of these no answer is
-//!   kept. The answer to `send` is what the case is about.
-//! - APPLY, MERGE, STRATEGIC and JSON are a PATCH with the media type of that name.
-//! - A second `got` is an answer that was given as well: which of several faults is told may be chance, as Go's maps have
-//!   no order. A recorder sends requests with `dryRun=All` several times to see.
-//! - `{stored}` in a body is the resourceVersion of the last answer of the case that had one.
-//! - Answers are kept in [the normal form](normal). A head line `#! any order` says that causes of refusals come in any
-//!   order: then they are sorted, and the message that joins them is left out.
+//! - `ensure` must succeed or conflict with an existing object (409), `first` must succeed, `last`
+//!   cleans up. Only the response to `send` is recorded and compared.
+//! - APPLY, MERGE, STRATEGIC and JSON are a PATCH with that media type.
+//! - A second `got` is an alternative response: which of several errors a kube-apiserver reports may
+//!   vary, because Go maps are unordered. Requests with `dryRun=All` are recorded several times to find
+//!   alternatives.
+//! - `{stored}` in a body is replaced by the last resourceVersion in a response of the case.
+//! - Responses are stored in [normal form](normal). With the head line `#! any order`, the causes of a
+//!   `Status` are sorted, and its message, which joins them, is left out.
 
 pub mod differences;
 pub mod normal;
 
+use crate::api::Response;
 use differences::differences;
-use serde_json::Value;
 use std::fmt::Write;
 
-/// Who answers requests: a server, or a part of one in the process of a test.
-pub trait Answers {
-    /// What a request is answered.
-    fn ask(&mut self, request: &Request<'_>) -> Result<Reply, String>;
+/// Responds to requests: a server, or a part of one in the process of a test.
+pub trait Responder {
+    /// Sends a request. The error is the message when there is no response.
+    fn send(&mut self, request: &Request<'_>) -> Result<Response, String>;
 
-    /// Whether a warning is one that it would give; others are not compared.
-    fn gives_warning(&self, _warning: &str) -> bool {
+    /// Returns whether a warning is compared; false for warnings that this part of a server never
+    /// returns.
+    fn compares_warning(&self, _warning: &str) -> bool {
         true
     }
 }
 
-/// What is sent.
+/// A request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// POST, PATCH and so on.
+    /// The HTTP method.
     pub method: &'a str,
-    /// With the query.
+    /// Path and query.
     pub path: &'a str,
-    /// Of the body.
+    /// The media type of the body.
     pub media_type: &'static str,
-    /// Empty: none.
+    /// The body, or empty.
     pub body: &'a str,
 }
 
-/// What came back.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reply {
-    /// Status code.
-    pub code: u16,
-    /// The values of Warning headers.
-    pub warnings: Vec<String>,
-    /// Null where it is no JSON.
-    pub body: Value,
-}
-
-/// What is done with the answer to a request.
+/// The keyword of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Ensure,
@@ -83,25 +74,25 @@ enum Role {
 const ROLES: [(&str, Role); 4] =
     [("ensure", Role::Ensure), ("first", Role::First), ("send", Role::Send), ("last", Role::Last)];
 
-/// How often a request that changes nothing is sent when it is recorded. Go begins at one of eight places of a small
-/// map: what is told only from there is missed by one in five thousand.
+/// How often a dry run is sent to record its alternative responses. Go starts the iteration of a small
+/// map at one of eight entries, so one in five thousand alternatives is missed.
 const TRIES: usize = 64;
-/// The same of one that is not refused: of faults there is no choice.
-const TRIES_TAKEN: usize = 4;
+/// How often a dry run is sent that succeeds; it rarely has alternatives.
+const TRIES_ON_SUCCESS: usize = 4;
 
-/// Stands for the version under which an object was stored.
+/// Placeholder for the last resourceVersion.
 const STORED: &str = "{stored}";
 
 #[derive(Clone, Debug)]
 struct Step {
-    /// Its line in the file, from 1.
+    /// The line in the file, from 1.
     line: usize,
     role: Role,
     verb: String,
     path: String,
     body: String,
-    /// The answers that were given, one of them each time.
-    want: Vec<Reply>,
+    /// The recorded alternative responses.
+    want: Vec<Response>,
 }
 
 /// A file of cases.
@@ -111,48 +102,48 @@ pub struct Transcript {
     cases: Vec<Vec<Step>>,
 }
 
-/// An answer that is not the recorded one.
+/// A request that failed, or whose response differs from the recorded one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct Failure {
     /// The line of the request.
     pub line: usize,
-    /// Request, then one line for each difference.
+    /// The request, and a line for each difference.
     pub text: String,
 }
 
-/// What came of a replay.
+/// The result of a recording or a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// How many answers were compared.
-    pub answers: usize,
-    /// Those that differ.
-    pub faults: Vec<Fault>,
+    /// Number of responses that were recorded or compared.
+    pub responses: usize,
+    /// Failed requests and different responses.
+    pub failures: Vec<Failure>,
 }
 
 impl Transcript {
-    /// Reads a file.
+    /// Parses a file. The error names the line.
     pub fn parse(text: &str) -> Result<Transcript, String> {
-        let mut read = Transcript::default();
+        let mut transcript = Transcript::default();
         let mut case: Vec<Step> = vec![];
         for (index, line) in text.lines().enumerate() {
             let line_number = index + 1;
-            let fault = |why: &str| format!("line {line_number}: {why}");
-            if line.starts_with('#') && read.cases.is_empty() && case.is_empty() {
-                read.head.push(line.to_owned());
+            let error = |why: &str| format!("line {line_number}: {why}");
+            if line.starts_with('#') && transcript.cases.is_empty() && case.is_empty() {
+                transcript.head.push(line.to_owned());
             } else if line.is_empty() {
-                read.cases.extend((!case.is_empty()).then(|| std::mem::take(&mut case)));
+                transcript.cases.extend((!case.is_empty()).then(|| std::mem::take(&mut case)));
             } else if let Some(step) = Step::parse(line, line_number) {
-                case.push(step.map_err(|why| fault(&why))?);
+                case.push(step.map_err(|why| error(&why))?);
             } else {
-                let step = case.last_mut().ok_or_else(|| fault("no request stands before it"))?;
-                step.take(line).map_err(|why| fault(&why))?;
+                let step = case.last_mut().ok_or_else(|| error("no request stands before it"))?;
+                step.add_line(line).map_err(|why| error(&why))?;
             }
         }
-        read.cases.extend((!case.is_empty()).then_some(case));
-        Ok(read)
+        transcript.cases.extend((!case.is_empty()).then_some(case));
+        Ok(transcript)
     }
 
-    /// The file: what [`Transcript::parse`] has read, to the byte.
+    /// Returns the text of the file.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut out: String = self.head.iter().map(|line| format!("{line}\n")).collect();
@@ -169,7 +160,7 @@ impl Transcript {
 }
 
 impl Step {
-    /// A line that begins a request.
+    /// Parses the first line of a request; `None` if it is another line.
     fn parse(line: &str, number: usize) -> Option<Result<Step, String>> {
         let (word, rest) = line.split_once(' ')?;
         let (_, role) = ROLES.into_iter().find(|(name, _)| *name == word)?;
@@ -180,13 +171,13 @@ impl Step {
         Some(Ok(Step { line: number, role, verb, path, body: String::new(), want: vec![] }))
     }
 
-    /// Takes a line that belongs to it: its body, or a part of the answer.
-    fn take(&mut self, line: &str) -> Result<(), String> {
+    /// Adds a line with the body or a part of the response.
+    fn add_line(&mut self, line: &str) -> Result<(), String> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match (word, self.want.last_mut()) {
             ("got", _) if self.role == Role::Send => {
                 let code = rest.parse().map_err(|_| "got no status code".to_owned())?;
-                self.want.push(Reply { code, ..Reply::default() });
+                self.want.push(Response { code, ..Response::default() });
             }
             ("warning", Some(want)) => want.warnings.push(rest.to_owned()),
             (_, Some(want)) if want.body.is_null() => {
@@ -216,8 +207,8 @@ impl Step {
         }
     }
 
-    /// Sends it, with the version that is stored.
-    fn ask(&self, server: &mut dyn Answers, stored: &mut String) -> Result<Reply, String> {
+    /// Sends the request; updates `stored`, the last resourceVersion.
+    fn send(&self, server: &mut dyn Responder, stored: &mut String) -> Result<Response, String> {
         let (method, media_type) = match self.verb.as_str() {
             "APPLY" => ("PATCH", "application/apply-patch+yaml"),
             "MERGE" => ("PATCH", "application/merge-patch+json"),
@@ -226,37 +217,38 @@ impl Step {
             method => (method, "application/json"),
         };
         let body = self.body.replace(STORED, stored);
-        let reply = server.ask(&Request { method, path: &self.path, media_type, body: &body })?;
-        if let Some(version) = reply.body["metadata"]["resourceVersion"].as_str() {
+        let request = Request { method, path: &self.path, media_type, body: &body };
+        let response = server.send(&request)?;
+        if let Some(version) = response.body["metadata"]["resourceVersion"].as_str() {
             version.clone_into(stored);
         }
-        let is_ready = match self.role {
-            Role::Ensure => (200..300).contains(&reply.code) || reply.code == 409,
-            Role::First => (200..300).contains(&reply.code),
+        let is_expected = match self.role {
+            Role::Ensure => (200..300).contains(&response.code) || response.code == 409,
+            Role::First => (200..300).contains(&response.code),
             Role::Send | Role::Last => true,
         };
-        if is_ready {
-            return Ok(reply);
+        if is_expected {
+            return Ok(response);
         }
-        Err(format!("what goes before was answered {}: {}", reply.code, reply.body["message"]))
+        Err(format!("preparation failed with {}: {}", response.code, response.body["message"]))
     }
 }
 
-/// Asks a server all requests, and keeps what it answers. What goes wrong is told by line; the transcript is then no
-/// recording of the server.
-pub fn record(transcript: &mut Transcript, server: &mut dyn Answers) -> Outcome {
+/// Sends all requests to a server and replaces the recorded responses. With failures, the transcript is
+/// incomplete.
+pub fn record(transcript: &mut Transcript, server: &mut dyn Responder) -> Outcome {
     let is_any_order = transcript.is_any_order();
     let mut outcome = Outcome::default();
     for case in &mut transcript.cases {
         case.iter_mut().for_each(|step| step.want.clear());
-        walk(case, server, &mut outcome, |step, stored, sent, server| {
-            for tried in 1.. {
-                let got = normal::normal(step.ask(server, stored)?, sent, is_any_order);
-                let tries = if got.code < 400 { TRIES_TAKEN } else { TRIES };
+        run_case(case, server, &mut outcome, |step, stored, sent, server| {
+            for count in 1.. {
+                let got = normal::normalize(step.send(server, stored)?, sent, is_any_order);
+                let tries = if got.code < 400 { TRIES_ON_SUCCESS } else { TRIES };
                 if !step.want.contains(&got) {
                     step.want.push(got);
                 }
-                if tried >= tries || !step.path.contains("dryRun=All") {
+                if count >= tries || !step.path.contains("dryRun=All") {
                     break;
                 }
             }
@@ -267,58 +259,63 @@ pub fn record(transcript: &mut Transcript, server: &mut dyn Answers) -> Outcome 
     outcome
 }
 
-/// Asks a server all requests, and compares what it answers.
-pub fn replay(transcript: &Transcript, server: &mut dyn Answers) -> Outcome {
+/// Sends all requests to a server and compares the responses with the recorded ones.
+pub fn replay(transcript: &Transcript, server: &mut dyn Responder) -> Outcome {
     let is_any_order = transcript.is_any_order();
     let mut outcome = Outcome::default();
     for case in &transcript.cases {
-        walk(&mut case.clone(), server, &mut outcome, |step, stored, sent, server| {
-            let mut got = normal::normal(step.ask(server, stored)?, sent, is_any_order);
-            got.warnings.retain(|warning| server.gives_warning(warning));
+        run_case(&mut case.clone(), server, &mut outcome, |step, stored, sent, server| {
+            let mut got = normal::normalize(step.send(server, stored)?, sent, is_any_order);
+            got.warnings.retain(|warning| server.compares_warning(warning));
             let found = step.want.iter().map(|want| {
                 let mut want = want.clone();
-                want.warnings.retain(|warning| server.gives_warning(warning));
+                want.warnings.retain(|warning| server.compares_warning(warning));
                 differences(&want, &got)
             });
-            found.min_by_key(Vec::len).ok_or_else(|| "no answer is recorded".to_owned())
+            found.min_by_key(Vec::len).ok_or_else(|| "no response is recorded".to_owned())
         });
     }
     outcome
 }
 
-/// Sends the requests of a case. `judge` sends those whose answers count: it is handed the version that is stored
-/// and the texts of all requests.
-fn walk(
+/// Sends the requests of a case. `send` requests are sent by the closure, which returns the differences;
+/// its arguments are the step, the last resourceVersion, the text of all requests, and the server.
+fn run_case(
     case: &mut [Step],
-    server: &mut dyn Answers,
+    server: &mut dyn Responder,
     outcome: &mut Outcome,
-    judge: impl Fn(&mut Step, &mut String, &str, &mut dyn Answers) -> Result<Vec<String>, String>,
+    send_and_check: impl Fn(
+        &mut Step,
+        &mut String,
+        &str,
+        &mut dyn Responder,
+    ) -> Result<Vec<String>, String>,
 ) {
     let sent: String = case.iter().map(|step| format!("{} {}\n", step.path, step.body)).collect();
     let (mut stored, mut is_ready) = (String::new(), true);
     for step in case {
-        // Without what goes before, only cleaning up has a sense.
+        // After a failed preparation, only cleaning up makes sense.
         if !is_ready && step.role != Role::Last {
             continue;
         }
-        let asked = match step.role {
-            Role::Send => judge(step, &mut stored, &sent, server),
+        let result = match step.role {
+            Role::Send => send_and_check(step, &mut stored, &sent, server),
             Role::Last => {
-                // What is gone already needs no cleaning up.
-                let _ = step.ask(server, &mut stored);
+                // The object may be deleted already.
+                let _ = step.send(server, &mut stored);
                 Ok(vec![])
             }
-            Role::Ensure | Role::First => step.ask(server, &mut stored).map(|_| vec![]),
+            Role::Ensure | Role::First => step.send(server, &mut stored).map(|_| vec![]),
         };
-        outcome.answers += usize::from(step.role == Role::Send);
-        let faults = asked.unwrap_or_else(|why| {
+        outcome.responses += usize::from(step.role == Role::Send);
+        let differences = result.unwrap_or_else(|why| {
             is_ready = false;
             vec![why]
         });
-        if !faults.is_empty() {
+        if !differences.is_empty() {
             let request = format!("{} {} {}", step.verb, step.path, step.body);
-            let text = format!("{request}\n  {}", faults.join("\n  "));
-            outcome.faults.push(Fault { line: step.line, text });
+            let text = format!("{request}\n  {}", differences.join("\n  "));
+            outcome.failures.push(Failure { line: step.line, text });
         }
     }
 }

@@ -2,7 +2,8 @@
 //! deleted with them.
 
 use crate::http::{Client, Server, quiet};
-use keelson_testkit::transcript::{Answers, Reply, Request, Transcript, replay};
+use keelson_testkit::api::Response;
+use keelson_testkit::transcript::{Request, Responder, Transcript, replay};
 use serde_json::{Value, json};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -350,20 +351,21 @@ fn protobuf_carries_the_metadata_of_custom_resources_alone() {
     }
 }
 
-/// Definitions made at random, most of them broken in several places: `crates/testkit/compare/definitions.py` made them.
+/// Generated definitions, most of them invalid in several places, from
+/// `crates/testkit/compare/definitions.py`.
 const GENERATED: &str = include_str!("files/definitions.transcript");
 
-/// A server as transcripts ask it.
-struct Asked<'a>(&'a Client);
+/// Sends the requests of transcripts to a server.
+struct Replayed<'a>(&'a Client);
 
-impl Answers for Asked<'_> {
-    fn ask(&mut self, request: &Request<'_>) -> Result<Reply, String> {
+impl Responder for Replayed<'_> {
+    fn send(&mut self, request: &Request<'_>) -> Result<Response, String> {
         let headers = format!("Content-Type: {}\r\n", request.media_type);
         let body = serde_json::from_str(request.body).ok();
         let answer = self.0.ask(request.method, request.path, &headers, body.as_ref());
         let warnings = answer.headers.into_iter().filter(|(name, _)| name == "warning");
         let warnings = warnings.map(|(_, text)| text).collect();
-        Ok(Reply { code: answer.status, warnings, body: answer.body })
+        Ok(Response { code: answer.status, warnings, body: answer.body })
     }
 }
 
@@ -371,10 +373,11 @@ impl Answers for Asked<'_> {
 fn generated_definitions_are_answered_as_by_kube_apiserver() {
     let server = Server::start_plain(quiet());
     let transcript = Transcript::parse(GENERATED).expect("a transcript");
-    let outcome = replay(&transcript, &mut Asked(&server.client()));
-    let faults: Vec<&str> = outcome.faults.iter().map(|fault| fault.text.as_str()).collect();
-    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
-    assert_eq!(outcome.answers, 304);
+    let outcome = replay(&transcript, &mut Replayed(&server.client()));
+    let failures: Vec<&str> =
+        outcome.failures.iter().map(|failure| failure.text.as_str()).collect();
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert_eq!(outcome.responses, 304);
 }
 
 #[test]

@@ -89,8 +89,8 @@ fn walk(cluster: &Cluster, scenes: &[Row]) -> Outcome {
             .collect();
         scenes.into_iter().flat_map(|scene| scene.join().expect("a scene ends well")).collect()
     });
-    let faults = cluster.kubelets.iter().flat_map(|kubelet| kubelet.faults());
-    lines.extend(faults.map(|fault| format!("kubelet: {fault}")));
+    let errors = cluster.kubelets.iter().flat_map(|kubelet| kubelet.errors());
+    lines.extend(errors.map(|error| format!("kubelet: {error}")));
     Outcome { lines, errors: cluster.errors() }
 }
 

@@ -4,7 +4,8 @@
 use crate::harness::Harness;
 use keelson_meta::status::quote;
 use keelson_schema::json;
-use keelson_testkit::transcript::{Answers, Reply, Request, Transcript, replay};
+use keelson_testkit::api::Response;
+use keelson_testkit::transcript::{Request, Responder, Transcript, replay};
 use tokio::runtime::Runtime;
 
 /// A registry without its server.
@@ -13,8 +14,8 @@ struct InProcess {
     harness: Harness,
 }
 
-impl Answers for InProcess {
-    fn ask(&mut self, request: &Request<'_>) -> Result<Reply, String> {
+impl Responder for InProcess {
+    fn send(&mut self, request: &Request<'_>) -> Result<Response, String> {
         let Request { method, path, media_type, body } = *request;
         let asked = self.harness.ask(method, path, media_type, body.as_bytes());
         let (code, answer, warnings) = self.runtime.block_on(asked).ok_or("no such path")?;
@@ -22,26 +23,27 @@ impl Answers for InProcess {
         json::write_value(&answer, &mut text);
         let body = serde_json::from_slice(&text).map_err(|why| why.to_string())?;
         let warnings = warnings.iter().map(|text| format!("299 - {}", quote(text))).collect();
-        Ok(Reply { code, warnings, body })
+        Ok(Response { code, warnings, body })
     }
 
-    /// What a server says of old versions it says itself.
-    fn gives_warning(&self, warning: &str) -> bool {
+    /// Warnings about deprecated versions are added by the crate `server`.
+    fn compares_warning(&self, warning: &str) -> bool {
         !warning.contains(" is deprecated in ")
     }
 }
 
-/// Every answer is the recorded one, and there are as many as there were.
-fn check(text: &str, answers: usize) {
+/// Checks that all responses are the recorded ones, and their number.
+fn check(text: &str, responses: usize) {
     let transcript = Transcript::parse(text).expect("a transcript");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let harness = runtime.block_on(Harness::open());
     let outcome = replay(&transcript, &mut InProcess { runtime, harness });
-    let faults: Vec<String> =
-        outcome.faults.iter().map(|fault| format!("line {}: {}", fault.line, fault.text)).collect();
-    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
-    assert_eq!(outcome.answers, answers);
+    let failures = outcome.failures.iter();
+    let failures: Vec<String> =
+        failures.map(|failure| format!("line {}: {}", failure.line, failure.text)).collect();
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert_eq!(outcome.responses, responses);
 }
 
 #[test]

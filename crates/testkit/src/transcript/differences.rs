@@ -1,14 +1,14 @@
-//! What differs between two answers.
+//! Differences between two responses.
 
-use super::Reply;
+use crate::api::Response;
 use serde_json::Value;
 
-/// Characters of a value that are shown.
+/// Maximum characters of a value in a difference.
 const SHOWN_CHARS_MAX: usize = 400;
 
-/// The differences, each a line; none when `got` is what was recorded.
+/// Returns the differences, one line each.
 #[must_use]
-pub fn differences(want: &Reply, got: &Reply) -> Vec<String> {
+pub fn differences(want: &Response, got: &Response) -> Vec<String> {
     let mut lines = vec![];
     if want.code != got.code {
         lines.push(format!("code: want {} got {}", want.code, got.code));

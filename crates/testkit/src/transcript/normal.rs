@@ -1,54 +1,54 @@
-//! The normal form of answers: what a server makes anew each time is a placeholder, so that two recordings of one
-//! server are the same bytes.
+//! The normal form of responses: values that a server generates are replaced by placeholders, so that
+//! two recordings of a server are identical.
 //!
-//! - In `metadata`, `resourceVersion` is `<version>`, `uid` is `<uid>`, the times are `<time>`.
-//! - Anywhere else UUIDs and times that no request of the case has are `<uid>` and `<time>`.
-//! - The end of a name that was made for a `generateName` is `<name>`.
-//! - Owners of fields stand by manager, operation and subresource: their order is that of seconds, of which one may
-//!   end at any moment.
-//! - In texts of a `Status` JSON values are `(value)`, objects in quotes `(object)`, and of several lines the first is kept:
-//!   these print Go's structs. The time in names of types (`selfType17`) is left out.
-//! - Warnings are sorted, and members stand in the order of their names.
+//! - In `metadata`, `resourceVersion` becomes `<version>`, `uid` `<uid>`, and times `<time>`.
+//! - Elsewhere, UUIDs and times that are not in a request of the case become `<uid>` and `<time>`.
+//! - The suffix of a name from `generateName` becomes `<name>`.
+//! - `managedFields` are sorted by manager, operation and subresource, because their order depends on
+//!   times in seconds.
+//! - In texts of a `Status`, JSON values become `(value)`, quoted objects `(object)`, and only the first
+//!   line is kept, because they print Go structs. The time in type names (`selfType17`) is removed.
+//! - Warnings and members of objects are sorted.
 
-use super::Reply;
+use crate::api::Response;
 use crate::sorted;
 use serde_json::Value;
 
-/// Letters that a server adds to a `generateName`.
+/// Length of the suffix of a generated name.
 const GENERATED_CHARS: usize = 5;
 
-/// The normal form of an answer to a case whose requests are `sent`.
+/// Returns the normal form of a response in a case with the requests `sent`.
 #[must_use]
-pub fn normal(mut reply: Reply, sent: &str, is_any_order: bool) -> Reply {
-    let made = generated(&reply.body);
-    let mut body = sorted(reply.body);
+pub fn normalize(mut response: Response, sent: &str, is_any_order: bool) -> Response {
+    let generated = generated_name(&response.body);
+    let mut body = sorted(response.body);
     let is_status = body["kind"] == "Status";
     for_texts(&mut body, &mut |text| {
-        if let Some((name, stem)) = &made {
-            *text = text.replace(name, &format!("{stem}<name>"));
+        if let Some((name, prefix)) = &generated {
+            *text = text.replace(name, &format!("{prefix}<name>"));
         }
         *text = match is_time(text) && !sent.contains(text.as_str()) {
             true => "<time>".to_owned(),
             false => without_uuids(text, sent),
         };
         if is_status {
-            *text = plain(text);
+            *text = normalize_message(text);
         }
     });
-    normal_metadata(&mut body);
+    normalize_metadata(&mut body);
     if is_any_order && is_status {
         sort_causes(&mut body);
     }
-    reply.warnings.sort();
-    Reply { body, ..reply }
+    response.warnings.sort();
+    Response { body, ..response }
 }
 
-/// A name that was made, and what it was made of.
-fn generated(body: &Value) -> Option<(String, String)> {
-    let (name, stem) =
+/// Returns a generated name and its `generateName`.
+fn generated_name(body: &Value) -> Option<(String, String)> {
+    let (name, prefix) =
         (body["metadata"]["name"].as_str()?, body["metadata"]["generateName"].as_str()?);
-    let is_made = name.strip_prefix(stem).is_some_and(|end| end.len() == GENERATED_CHARS);
-    is_made.then(|| (name.to_owned(), stem.to_owned()))
+    let suffix = name.strip_prefix(prefix)?;
+    (suffix.len() == GENERATED_CHARS).then(|| (name.to_owned(), prefix.to_owned()))
 }
 
 fn for_texts(value: &mut Value, change: &mut dyn FnMut(&mut String)) {
@@ -60,23 +60,23 @@ fn for_texts(value: &mut Value, change: &mut dyn FnMut(&mut String)) {
     }
 }
 
-/// The metadata of the object, of the items of a list and of templates.
-fn normal_metadata(value: &mut Value) {
+/// Normalizes the metadata of the object, of the items of a list and of templates.
+fn normalize_metadata(value: &mut Value) {
     match value {
-        Value::Array(items) => items.iter_mut().for_each(normal_metadata),
+        Value::Array(items) => items.iter_mut().for_each(normalize_metadata),
         Value::Object(map) => {
             for (name, value) in map.iter_mut() {
                 if name == "metadata" {
-                    replace_made(value);
+                    replace_generated(value);
                 }
-                normal_metadata(value);
+                normalize_metadata(value);
             }
         }
         _ => {}
     }
 }
 
-fn replace_made(metadata: &mut Value) {
+fn replace_generated(metadata: &mut Value) {
     for (name, by) in [
         ("resourceVersion", "<version>"),
         ("uid", "<uid>"),
@@ -99,7 +99,7 @@ fn replace_made(metadata: &mut Value) {
     });
 }
 
-/// Causes in an order of their own. The message joins them in that of the server.
+/// Sorts the causes of a `Status`, and removes its message, which joins them in the server's order.
 fn sort_causes(status: &mut Value) {
     let Some(Value::Array(causes)) = status["details"].get_mut("causes") else { return };
     causes.sort_by_key(Value::to_string);
@@ -108,7 +108,7 @@ fn sort_causes(status: &mut Value) {
     }
 }
 
-/// `2024-01-01T00:00:00Z`, with parts of seconds or without.
+/// Returns whether a text is a time such as `2024-01-01T00:00:00Z`, with or without a fraction.
 fn is_time(text: &str) -> bool {
     const FORM: &str = "0000-00-00T00:00:00";
     let alike = |(c, form): (u8, u8)| if form == b'0' { c.is_ascii_digit() } else { c == form };
@@ -118,7 +118,7 @@ fn is_time(text: &str) -> bool {
     is_ended && text.bytes().zip(FORM.bytes()).all(alike)
 }
 
-/// A text in which UUIDs are `<uid>`, but for those that were sent.
+/// Replaces UUIDs by `<uid>`, except those in requests.
 fn without_uuids(text: &str, sent: &str) -> String {
     replace_uuids(text, |uuid| if sent.contains(uuid) { uuid } else { "<uid>" })
 }
@@ -148,13 +148,13 @@ pub fn replace_uuids<'t>(text: &'t str, replacement: impl Fn(&'t str) -> &'t str
     out
 }
 
-/// A text of a refusal without what only mirrors structs of the reference.
-fn plain(text: &str) -> String {
+/// Removes representations of Go structs from the message of a `Status`.
+fn normalize_message(text: &str) -> String {
     without_values(&without_type_times(&without_object(text)))
 }
 
-/// A message without JSON values, which only mirror structs of the reference, and without the lines
-/// after the first, which are diffs of them.
+/// Replaces JSON values in a message, which depend on Go structs of kube-apiserver, and removes the
+/// lines after the first, which are diffs of them.
 #[must_use]
 pub fn without_values(text: &str) -> String {
     const MARK: &str = "Invalid value: ";
@@ -181,7 +181,7 @@ pub fn without_values(text: &str) -> String {
     }
 }
 
-/// A message that shows a whole object in quotes, without it.
+/// Replaces a quoted object in a message.
 fn without_object(text: &str) -> String {
     const BEFORE: &str = "Invalid value: \"{";
     const AFTER: &str = "}\": ";

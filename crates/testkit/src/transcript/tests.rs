@@ -1,6 +1,7 @@
-//! Transcripts against a server that answers each request with what it is made of.
+//! Transcripts of a server that echoes requests.
 
-use super::{Answers, Reply, Request, Transcript, record, replay};
+use super::{Request, Responder, Transcript, record, replay};
+use crate::api::Response;
 use serde_json::{Value, json};
 
 const TEXT: &str = r##"# Two cases.
@@ -18,16 +19,16 @@ warning 299 - "w"
 last DELETE /a/x
 "##;
 
-/// Answers each request with what it is made of.
+/// Responds with parts of the request.
 struct Echo {
     serial: u64,
-    asked: Vec<String>,
+    requests: Vec<String>,
 }
 
-impl Answers for Echo {
-    fn ask(&mut self, request: &Request<'_>) -> Result<Reply, String> {
+impl Responder for Echo {
+    fn send(&mut self, request: &Request<'_>) -> Result<Response, String> {
         self.serial += 1;
-        self.asked.push(format!("{} {} {}", request.method, request.path, request.body));
+        self.requests.push(format!("{} {} {}", request.method, request.path, request.body));
         let serial = self.serial;
         let sent: Value = serde_json::from_str(request.body).unwrap_or_default();
         let body = json!({
@@ -37,33 +38,33 @@ impl Answers for Echo {
                 "resourceVersion": serial.to_string(), "uid": "u", "managedFields": [
                 {"manager": "b", "time": "t"}, {"manager": "a"}]},
         });
-        Ok(Reply { code: 200, warnings: vec!["299 - \"w\"".to_owned()], body })
+        Ok(Response { code: 200, warnings: vec!["299 - \"w\"".to_owned()], body })
     }
 }
 
 fn echo(serial: u64) -> Echo {
-    Echo { serial, asked: vec![] }
+    Echo { serial, requests: vec![] }
 }
 
 #[test]
-fn a_file_is_read_and_written_to_the_byte() {
-    let mut read = Transcript::parse(TEXT).expect("a transcript");
-    // Members of answers are sorted, those of requests stay.
-    let written = read.to_text();
+fn a_transcript_round_trips() {
+    let mut transcript = Transcript::parse(TEXT).expect("a transcript");
+    // Members of responses are sorted, those of requests are not.
+    let written = transcript.to_text();
     assert!(written.contains("{\"z\":1,\"a\":2}"), "{written}");
     assert_eq!(Transcript::parse(&written).expect("a transcript").to_text(), written);
-    read.head.clear();
-    assert!(read.to_text().starts_with("ensure"));
+    transcript.head.clear();
+    assert!(transcript.to_text().starts_with("ensure"));
 }
 
 #[test]
-fn two_recordings_are_the_same_and_are_replayed_without_faults() {
+fn two_recordings_are_identical_and_replay_without_failures() {
     let mut one = Transcript::parse(TEXT).expect("a transcript");
     let mut other = one.clone();
     let mut server = echo(7);
-    assert_eq!(record(&mut one, &mut server).answers, 1);
-    assert!(server.asked[2].ends_with("\"version\":\"9\"}"), "{:?}", server.asked);
-    assert_eq!(server.asked.len(), 3 + super::TRIES_TAKEN, "{:?}", server.asked);
+    assert_eq!(record(&mut one, &mut server).responses, 1);
+    assert!(server.requests[2].ends_with("\"version\":\"9\"}"), "{:?}", server.requests);
+    assert_eq!(server.requests.len(), 3 + super::TRIES_ON_SUCCESS, "{:?}", server.requests);
     record(&mut other, &mut echo(31));
     assert_eq!(one.to_text(), other.to_text());
     for part in [
@@ -75,20 +76,20 @@ fn two_recordings_are_the_same_and_are_replayed_without_faults() {
         assert!(one.to_text().contains(part), "{}", one.to_text());
     }
     let outcome = replay(&one, &mut echo(50));
-    assert_eq!((outcome.answers, outcome.faults), (1, vec![]));
+    assert_eq!((outcome.responses, outcome.failures), (1, vec![]));
 }
 
 #[test]
 fn a_difference_names_its_line_and_member() {
-    let read = Transcript::parse(TEXT).expect("a transcript");
-    let outcome = replay(&read, &mut echo(7));
-    let fault = &outcome.faults[0];
-    assert_eq!(fault.line, 8);
-    assert!(fault.text.contains(".own: unexpected \"<time>\""), "{}", fault.text);
+    let transcript = Transcript::parse(TEXT).expect("a transcript");
+    let outcome = replay(&transcript, &mut echo(7));
+    let failure = &outcome.failures[0];
+    assert_eq!(failure.line, 8);
+    assert!(failure.text.contains(".own: unexpected \"<time>\""), "{}", failure.text);
 }
 
 #[test]
-fn what_is_no_transcript_is_refused_with_its_line() {
+fn parse_errors_name_the_line() {
     let check = |text: &str, want: &str| {
         assert_eq!(Transcript::parse(text).err().as_deref(), Some(want), "{text}");
     };

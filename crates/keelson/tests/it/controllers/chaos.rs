@@ -6,7 +6,7 @@
 use super::MAPS;
 use crate::kill::Server;
 use crate::random::Random;
-use keelson_testkit::api::{Answer, Api};
+use keelson_testkit::api::{Api, Response};
 use keelson_testkit::poll;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,7 +57,7 @@ impl Site {
 
     fn connect(&self) -> Api {
         let there = || self.api.lock().expect("nobody panics with it").clone();
-        poll(PATIENCE, there).expect("the server comes back").again()
+        poll(PATIENCE, there).expect("the server comes back").with_new_connection()
     }
 }
 
@@ -69,7 +69,7 @@ struct Caller<'s> {
 
 impl Caller<'_> {
     /// `None`: the server died, and the request was done or not.
-    fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Option<Answer> {
+    fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Option<Response> {
         let api = self.api.take().unwrap_or_else(|| self.site.connect());
         let answer = api.call(method, path, "application/json", body).ok()?;
         // Definitions are read again after the start: until then, this is no path.
@@ -82,7 +82,7 @@ impl Caller<'_> {
     }
 
     /// Asks until there is an answer.
-    fn insist(&mut self, method: &str, path: &str) -> Answer {
+    fn insist(&mut self, method: &str, path: &str) -> Response {
         poll(PATIENCE, || self.call(method, path, None)).expect("an answer in the end")
     }
 }
@@ -191,7 +191,7 @@ impl Writer<'_> {
                 if got.code == 404 || seen.is_some_and(|seen| seen.contains(&uid)) {
                     return;
                 }
-                Answer { code: 201, ..got }
+                Response { code: 201, ..got }
             }
         };
         if made.code == 201 {
@@ -256,7 +256,7 @@ fn left(caller: &mut Caller<'_>) -> BTreeMap<String, Held> {
 
 fn start(dir: &Path) -> (Server, Arc<Api>) {
     let server = Server::start_with(dir, "*");
-    let api = Api::of_kubeconfig(&dir.join("admin.kubeconfig")).expect("a kubeconfig");
+    let api = Api::from_kubeconfig(&dir.join("admin.kubeconfig")).expect("a kubeconfig");
     (server, Arc::new(api))
 }
 

@@ -209,7 +209,7 @@ pub fn node_loss(scene: &Scene) {
     let running = scene.until("v1/pods", |pods| pods["items"][0]["status"]["phase"] == "Running");
     let first = format!("v1/pods/{}", name(&running["items"][0]));
     let kubelet = scene.cluster.lost.lock().expect("no scene failed with it").take();
-    kubelet.expect("a node to lose").lose();
+    kubelet.expect("a node to lose").power_off();
     let node = scene.until(&format!("/api/v1/nodes/{LOST_NODE}"), |node| {
         has(node, "Ready", "Unknown")
             && node["spec"]["taints"].as_array().is_some_and(|taints| taints.len() == 3)

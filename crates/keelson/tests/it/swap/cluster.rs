@@ -94,7 +94,7 @@ impl Files {
 
     /// A user of the server, with a certificate of its own.
     pub fn api(&self, user: &str, groups: &[&str]) -> Api {
-        Api::of_kubeconfig(&self.kubeconfig(user, groups)).expect("a kubeconfig")
+        Api::from_kubeconfig(&self.kubeconfig(user, groups)).expect("a kubeconfig")
     }
 }
 

@@ -153,7 +153,7 @@ fn a_manager_that_comes_and_goes_under_load_leaves_nothing_behind() {
     let longest = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
-                let (api, load) = (admin.again(), &load);
+                let (api, load) = (admin.with_new_connection(), &load);
                 scope.spawn(move || load.write(&api, writer))
             })
             .collect();

@@ -1,7 +1,7 @@
 //! What scenes have in common: a namespace, an administrator, waiting, and saying what was found.
 
 use super::cluster::{Cluster, items};
-use keelson_testkit::api::{Answer, Api};
+use keelson_testkit::api::{Api, Response};
 use keelson_testkit::poll;
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ pub struct Scene<'c> {
 impl<'c> Scene<'c> {
     /// Begins a scene, in a namespace that has its name.
     pub fn new(cluster: &'c Cluster, name: &'static str) -> Scene<'c> {
-        let api = cluster.admin.again();
+        let api = cluster.admin.with_new_connection();
         let scene = Scene { cluster, api, name, lines: RefCell::default() };
         scene.make("/api/v1/namespaces", json!({"metadata": {"name": name}}));
         scene
@@ -78,7 +78,7 @@ impl<'c> Scene<'c> {
     }
 
     /// Gets anything.
-    pub fn get(&self, resource: &str) -> Answer {
+    pub fn get(&self, resource: &str) -> Response {
         self.api.get(&self.full(resource)).expect("an answer")
     }
 
