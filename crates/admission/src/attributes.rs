@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 /// A boxed future.
-pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A write or a connection, as webhooks and policies see it (apiserver `admission.Attributes`).
 #[derive(Clone, Copy)]
@@ -84,7 +84,7 @@ pub trait Api: Stored + Send + Sync {
         object: Object,
         from: &'a GroupVersionKind,
         to: &'a GroupVersionKind,
-    ) -> Pending<'a, Result<Object, Failure>>;
+    ) -> BoxFuture<'a, Result<Object, Failure>>;
 
     /// Drops unknown fields from an object that a webhook or policy changed, and applies defaults.
     /// The error is the message about a field of a wrong type.
@@ -94,15 +94,16 @@ pub trait Api: Stored + Send + Sync {
     fn authorizer(&self) -> &Authorizer;
 
     /// Waits until reads are as new as the store. Called before an object counts as not found.
-    fn fresh(&self) -> Pending<'_, Result<(), Failure>>;
+    fn fresh(&self) -> BoxFuture<'_, Result<(), Failure>>;
 
     /// Returns a new unique uid.
     fn new_uid(&self) -> Str;
 }
 
-/// Warnings and audit annotations that admission produces.
+/// Collects the warnings and audit annotations that plug-ins add to a request (upstream's
+/// `warning.Recorder` and `Attributes.AddAnnotation`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Notes {
+pub struct Recorder {
     /// Values of Warning headers.
     pub warnings: Vec<Str>,
     /// Audit annotations, in order.
@@ -127,9 +128,9 @@ pub trait DynamicPlugIn: Send + Sync {
         &'a self,
         _call: &'a Call<'a>,
         _object: Option<&'a mut Object>,
-        _notes: &'a mut Notes,
+        _recorder: &'a mut Recorder,
         _round: &'a mut Reinvocation,
-    ) -> Pending<'a, Result<(), Failure>> {
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -138,8 +139,8 @@ pub trait DynamicPlugIn: Send + Sync {
         &'a self,
         _call: &'a Call<'a>,
         _object: Option<&'a Object>,
-        _notes: &'a mut Notes,
-    ) -> Pending<'a, Result<(), Failure>> {
+        _recorder: &'a mut Recorder,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async { Ok(()) })
     }
 }

@@ -1,6 +1,6 @@
 //! [`Chain`]: the enabled plug-ins, in the order in which they run.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::config::{ConfigError, PlugInConfig};
 use crate::metrics::{Metrics, Phase, Share, Step};
 use crate::plug_in::PlugIn;
@@ -27,7 +27,7 @@ pub struct Chain {
 impl Default for Chain {
     /// Returns the plug-ins that kube-apiserver enables by default.
     fn default() -> Self {
-        Chain::of(|plug_in| plug_in.default_on)
+        Chain::with_plug_ins(|plug_in| plug_in.default_on)
     }
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for NameError {
 
 impl std::error::Error for NameError {}
 
-fn named(name: &str) -> Result<&'static PlugIn, NameError> {
+fn find_plug_in(name: &str) -> Result<&'static PlugIn, NameError> {
     let found = PLUG_INS.iter().find(|plug_in| plug_in.name == name);
     found.ok_or_else(|| NameError::Unknown { name: name.to_owned() })
 }
@@ -75,21 +75,22 @@ impl Chain {
     /// Returns the default plug-ins without `disabled` and with `enabled`.
     pub fn new(enabled: &[String], disabled: &[String]) -> Result<Chain, NameError> {
         for name in disabled {
-            named(name)?;
+            find_plug_in(name)?;
             if enabled.contains(name) {
                 return Err(NameError::Both { name: name.clone() });
             }
         }
         for name in enabled {
-            named(name)?;
+            find_plug_in(name)?;
         }
-        let is = |names: &[String], plug_in: &PlugIn| names.iter().any(|name| name == plug_in.name);
-        Ok(Chain::of(|plug_in| {
-            (plug_in.default_on && !is(disabled, plug_in)) || is(enabled, plug_in)
+        let is_in =
+            |names: &[String], plug_in: &PlugIn| names.iter().any(|name| name == plug_in.name);
+        Ok(Chain::with_plug_ins(|plug_in| {
+            (plug_in.default_on && !is_in(disabled, plug_in)) || is_in(enabled, plug_in)
         }))
     }
 
-    fn of(is_on: impl Fn(&PlugIn) -> bool) -> Chain {
+    fn with_plug_ins(is_on: impl Fn(&PlugIn) -> bool) -> Chain {
         let enabled = (0..PLUG_INS.len()).filter(|number| is_on(&PLUG_INS[*number])).collect();
         let share = |number: usize, phase, operation| {
             let plug_in = &PLUG_INS[number];
@@ -143,8 +144,8 @@ impl Chain {
 
     /// Returns the name of an enabled plug-in that lacks its required configuration.
     pub fn unconfigured(&self) -> Option<&'static str> {
-        let is = self.has(image_policy::NAME) && self.config.image_policy().is_none();
-        is.then_some(image_policy::NAME)
+        let lacks_config = self.has(image_policy::NAME) && self.config.image_policy().is_none();
+        lacks_config.then_some(image_policy::NAME)
     }
 
     /// Returns the configuration of the plug-ins.
@@ -157,8 +158,8 @@ impl Chain {
         self.plug_ins().any(|(_, plug_in)| plug_in.name == name)
     }
 
-    /// Returns whether a plug-in reads objects other than the namespace for this resource. Then
-    /// reads should see the newest state.
+    /// Returns whether plug-ins read objects other than the namespace for this resource. Then the
+    /// caller should first wait until reads are as new as the store.
     pub fn reads_other_objects(&self, gvr: &GroupVersionResource) -> bool {
         plug_ins::reads_other_objects(gvr)
     }
@@ -169,17 +170,17 @@ impl Chain {
         &self,
         req: &Request<'_>,
         obj: &mut Object,
-        notes: &mut Notes,
+        recorder: &mut Recorder,
     ) -> Result<(), Failure> {
         if req.operation == Operation::Connect {
             return Ok(());
         }
         let begun = Instant::now();
-        let refused = self.plug_ins().find_map(|(number, plug_in)| {
+        let rejected = self.plug_ins().find_map(|(number, plug_in)| {
             let admit = plug_in.admit()?;
-            admit(req, obj, notes).err().map(|failure| (number, failure))
+            admit(req, obj, recorder).err().map(|failure| (number, failure))
         });
-        self.count_pass(Phase::Admit, req.operation, refused, begun.elapsed())
+        self.count_pass(Phase::Admit, req.operation, rejected, begun.elapsed())
     }
 
     /// Runs the validating phase on the object as it would be stored, or as it is when it is
@@ -188,17 +189,17 @@ impl Chain {
         &self,
         req: &Request<'_>,
         obj: &Object,
-        notes: &mut Notes,
+        recorder: &mut Recorder,
     ) -> Result<(), Failure> {
         if req.operation == Operation::Connect {
             return Ok(());
         }
         let begun = Instant::now();
-        let refused = self.plug_ins().find_map(|(number, plug_in)| {
+        let rejected = self.plug_ins().find_map(|(number, plug_in)| {
             let validate = plug_in.validate()?;
-            validate(req, obj, notes).err().map(|failure| (number, failure))
+            validate(req, obj, recorder).err().map(|failure| (number, failure))
         });
-        self.count_pass(Phase::Validate, req.operation, refused, begun.elapsed())
+        self.count_pass(Phase::Validate, req.operation, rejected, begun.elapsed())
     }
 
     /// Records the plug-ins that ran in a phase; the last may have rejected the request.
@@ -206,7 +207,7 @@ impl Chain {
         &self,
         phase: Phase,
         operation: Operation,
-        refused: Option<(usize, Failure)>,
+        rejected: Option<(usize, Failure)>,
         took: Duration,
     ) -> Result<(), Failure> {
         // Deletions have one phase here and two upstream.
@@ -217,18 +218,18 @@ impl Chain {
         for &phase in phases {
             let step = Step { phase, operation, rejected: false };
             let share = took / self.shares[phase as usize][operation as usize].max(1);
-            let Some((last, _)) = refused else {
+            let Some((last, _)) = rejected else {
                 self.metrics.pass(step, share);
                 continue;
             };
-            let asked = self.plug_ins().filter(|(number, _)| *number <= last);
-            for (number, _) in asked.filter(|(_, plug_in)| {
+            let called = self.plug_ins().filter(|(number, _)| *number <= last);
+            for (number, _) in called.filter(|(_, plug_in)| {
                 matches!(plug_in.share(phase, operation), Some(Share::OfPass))
             }) {
                 self.metrics.plug_in(number, Step { rejected: number == last, ..step }, share);
             }
         }
-        refused.map_or(Ok(()), |(_, failure)| Err(failure))
+        rejected.map_or(Ok(()), |(_, failure)| Err(failure))
     }
 
     /// Runs the plug-in that may reject reviews.

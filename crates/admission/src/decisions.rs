@@ -30,9 +30,9 @@ impl Decisions {
         Decisions { user, state: Mutex::default() }
     }
 
-    /// Evaluates until all decisions that are used are known. Every evaluation but the last adds
-    /// one decision, so the cost limits bound the number of evaluations.
-    pub async fn settle<T>(
+    /// Calls `evaluate` until it needs no unknown decision, and returns its result. Every call but
+    /// the last adds one decision, so the cost limits bound the number of calls.
+    pub async fn evaluate<T>(
         &self,
         authorizer: &Authorizer,
         mut evaluate: impl FnMut(&Decisions) -> T,

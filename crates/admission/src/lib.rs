@@ -21,7 +21,7 @@ mod request;
 mod rules;
 pub mod webhooks;
 
-pub use attributes::{Api, Attributes, Call, DynamicPlugIn, Notes, Pending};
+pub use attributes::{Api, Attributes, BoxFuture, Call, DynamicPlugIn, Recorder};
 pub use chain::{Chain, NameError};
 pub use config::{ConfigError, ImagePolicyConfig, PlugInConfig};
 pub use configurations::Configurations;

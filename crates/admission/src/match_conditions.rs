@@ -59,7 +59,7 @@ impl MatchConditions {
         let evaluate = |decisions: &Decisions| {
             self.evaluate(&inputs.variables_with(decisions, resource.clone()), &none)
         };
-        decisions.settle(authorizer, evaluate).await
+        decisions.evaluate(authorizer, evaluate).await
     }
 
     /// Evaluates the conditions without waiting for authorizer decisions. One false condition means

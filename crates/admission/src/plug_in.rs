@@ -1,16 +1,15 @@
 //! [`PlugIn`]: an entry in the table of plug-ins, with its constructors.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::metrics::{Phase, Share};
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object};
 
-/// Mutates or rejects the object of a request. Warnings and audit annotations go to the last
-/// argument.
-pub(crate) type Admit = fn(&Request<'_>, &mut Object, &mut Notes) -> Result<(), Failure>;
+/// Mutates or rejects the object of a request. Warnings and audit annotations go to the recorder.
+pub(crate) type Admit = fn(&Request<'_>, &mut Object, &mut Recorder) -> Result<(), Failure>;
 
 /// Rejects the object of a request as it would be stored, or accepts it.
-pub(crate) type Validate = fn(&Request<'_>, &Object, &mut Notes) -> Result<(), Failure>;
+pub(crate) type Validate = fn(&Request<'_>, &Object, &mut Recorder) -> Result<(), Failure>;
 
 /// An admission plug-in.
 pub(crate) struct PlugIn {

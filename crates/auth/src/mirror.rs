@@ -19,7 +19,7 @@ pub trait Mirrored: Default {
 pub struct Mirror<I> {
     index: RwLock<I>,
     /// The revision up to which changes were applied to `index`.
-    seen: AtomicU64,
+    applied: AtomicU64,
     feed: Mutex<Option<Box<dyn Feed>>>,
     objects: OnceLock<Arc<dyn Objects>>,
 }
@@ -47,7 +47,7 @@ impl<I: Mirrored> Mirror<I> {
     }
 
     fn catch_up(&self, revision: u64) -> Result<(), Failure> {
-        if self.seen.load(Ordering::Acquire) >= revision && revision != 0 {
+        if self.applied.load(Ordering::Acquire) >= revision && revision != 0 {
             return Ok(());
         }
         let mut feed = self.feed();
@@ -61,7 +61,7 @@ impl<I: Mirrored> Mirror<I> {
             }
         }
         taken?;
-        self.seen.fetch_max(revision, Ordering::AcqRel);
+        self.applied.fetch_max(revision, Ordering::AcqRel);
         Ok(())
     }
 

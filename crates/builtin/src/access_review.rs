@@ -1,4 +1,5 @@
-//! Access reviews: what somebody may do, answered by the same [`Authorizer`] that decides on requests.
+//! Access reviews, answered by the [`Authorizer`] that authorizes requests (registry
+//! `authorization`).
 
 use keelson_auth::{Attributes, Authorizer, Decision, Outcome, Selectors, User};
 use keelson_meta::field_selector::{FieldSelector, escape};
@@ -11,33 +12,34 @@ use keelson_meta::{
 
 const GROUP: &str = "authorization.k8s.io";
 
-/// Which access review is asked.
+/// The kind of an access review.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// About whoever asks.
+    /// SelfSubjectAccessReview.
     SelfSubject,
-    /// About somebody else.
+    /// SubjectAccessReview.
     Subject,
-    /// About somebody else, in the namespace of the review.
+    /// LocalSubjectAccessReview.
     LocalSubject,
 }
 
-/// Puts the authorizer's answer into the status of a review, or 422 when it asks nothing.
+/// Sets the status of a review to the authorizer's decision. An invalid review is a 422. `requester` is
+/// the user of the request.
 pub(crate) async fn answer(
     authorizer: &Authorizer,
     kind: Kind,
     review: &mut Object,
-    asking: &User,
+    requester: &User,
 ) -> Result<(), Failure> {
     validate(kind, review).into_result(GROUP, "", "")?;
-    let user = if kind == Kind::SelfSubject { asking.clone() } else { subject(review) };
+    let user = if kind == Kind::SelfSubject { requester.clone() } else { subject(review) };
     let mut ignored = vec![];
     let decision = authorizer.decide(&user, &attributes(review, &mut ignored)).await;
     review.root.insert("status", status(&decision, ignored));
     Ok(())
 }
 
-/// `errors`: what of the review was not understood.
+/// Returns the status of a review; `errors` go to `evaluationError`.
 fn status(decision: &Decision, mut errors: Vec<String>) -> Map {
     let mut status = Map::new();
     status.insert("allowed", decision.is_allowed());
@@ -57,7 +59,7 @@ fn status(decision: &Decision, mut errors: Vec<String>) -> Map {
     status
 }
 
-/// The rules that apply to a user in a namespace.
+/// Returns a SelfSubjectRulesReview with the rules that apply to a user in the namespace of its spec.
 pub(crate) async fn answer_rules(
     authorizer: &Authorizer,
     review: &Object,
@@ -90,18 +92,21 @@ fn validate(kind: Kind, review: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
     let spec = Path::new("spec");
     let part = |name: &str| review.at(&["spec", name]).filter(|value| !value.is_null());
-    let (resource, other) = (part("resourceAttributes"), part("nonResourceAttributes"));
-    let shown = other.map(|other| {
-        let text = |name: &str| quote(other.str_at(&[name]).unwrap_or_default());
+    let (resource, non_resource) = (part("resourceAttributes"), part("nonResourceAttributes"));
+    let shown = non_resource.map(|non_resource| {
+        let text = |name: &str| quote(non_resource.str_at(&[name]).unwrap_or_default());
         format!("{{\"Path\":{},\"Verb\":{}}}", text("path"), text("verb"))
     });
-    let other_is = |why: &str, errors: &mut ErrorList| {
+    let non_resource_error = |why: &str, errors: &mut ErrorList| {
         let error = FieldError::invalid(&spec.field("nonResourceAttributes"), "", why);
         errors.push(FieldError { shown: shown.clone(), ..error });
     };
-    match (resource, other) {
+    match (resource, non_resource) {
         (Some(_), Some(_)) => {
-            other_is("cannot be specified in combination with resourceAttributes", &mut errors);
+            non_resource_error(
+                "cannot be specified in combination with resourceAttributes",
+                &mut errors,
+            );
         }
         (None, None) => {
             let why =
@@ -122,22 +127,22 @@ fn validate(kind: Kind, review: &Object) -> ErrorList {
     }
     let is_local = kind == Kind::LocalSubject;
     let mut metadata = review.metadata().into_iter().flat_map(Map::iter);
-    let is_bare = |(name, value): (&Str, &Value)| {
+    let is_allowed_metadata = |(name, value): (&Str, &Value)| {
         name == "managedFields" || value.is_empty() || (is_local && name == "namespace")
     };
-    if !metadata.all(is_bare) {
+    if !metadata.all(is_allowed_metadata) {
         let shown = review.get("metadata").cloned().unwrap_or_default();
         errors.push(FieldError::invalid(&Path::new("metadata"), shown, "must be empty"));
     }
     if is_local {
-        let asked = resource.map(|r| r.str_at(&["namespace"]).unwrap_or_default());
-        if let Some(asked) = asked.filter(|asked| *asked != review.namespace()) {
+        let namespace = resource.map(|r| r.str_at(&["namespace"]).unwrap_or_default());
+        if let Some(namespace) = namespace.filter(|name| *name != review.namespace()) {
             let attributes = spec.field("resourceAttributes");
             let why = "must match metadata.namespace";
-            errors.push(FieldError::invalid(&attributes.field("namespace"), asked, why));
+            errors.push(FieldError::invalid(&attributes.field("namespace"), namespace, why));
         }
-        if other.is_some() {
-            other_is("disallowed on this kind of request", &mut errors);
+        if non_resource.is_some() {
+            non_resource_error("disallowed on this kind of request", &mut errors);
         }
     }
     errors
@@ -161,15 +166,15 @@ fn validate_selectors(resource: &Value, errors: &mut ErrorList) {
         } else if name == "labelSelector" {
             let as_selector = value!({"matchExpressions": (requirements.to_vec())});
             let found = validate_label_selector(Some(&as_selector), &path);
-            // An operator that there is not is no fault here; its requirement is ignored.
+            // As upstream, an unknown operator is not an error; its requirement is ignored.
             for error in found.iter().filter(|error| !error.field.ends_with(".operator")) {
                 let field = error.field.replace("matchExpressions", "requirements");
                 errors.push(FieldError { field, ..error.clone() });
             }
         } else {
             let path = path.field("requirements");
-            for (at, requirement) in requirements.iter().enumerate() {
-                validate_field_requirement(requirement, &path.index(at), errors);
+            for (index, requirement) in requirements.iter().enumerate() {
+                validate_field_requirement(requirement, &path.index(index), errors);
             }
         }
     }
@@ -194,7 +199,7 @@ fn validate_field_requirement(requirement: &Value, path: &Path<'_>, errors: &mut
     }
 }
 
-/// The user that a review asks about.
+/// Returns the user in the spec of a review.
 fn subject(review: &Object) -> User {
     let texts = |values: &[Value]| -> Vec<Str> {
         values.iter().filter_map(Value::as_str).map(Str::new).collect()
@@ -211,7 +216,7 @@ fn subject(review: &Object) -> User {
     }
 }
 
-/// What a review asks about; `ignored` gets what of its selectors was not understood.
+/// Returns the attributes in the spec of a review; adds to `ignored` the errors of selectors.
 fn attributes(review: &Object, ignored: &mut Vec<String>) -> Attributes {
     let resource = review.at(&["spec", "resourceAttributes"]).filter(|value| !value.is_null());
     let Some(resource) = resource else {
@@ -231,7 +236,8 @@ fn attributes(review: &Object, ignored: &mut Vec<String>) -> Attributes {
     }
 }
 
-/// The selectors of a review. What is not understood is ignored: the request asks for more then, never for less.
+/// Returns the selectors of a review. Invalid parts are ignored, which widens the request that is
+/// authorized, and never narrows it.
 fn selectors(resource: &Value, ignored: &mut Vec<String>) -> Option<Selectors> {
     let part = |name: &str| resource.get(name).filter(|value| !value.is_null());
     let (labels, fields) = (part("labelSelector"), part("fieldSelector"));
@@ -241,72 +247,73 @@ fn selectors(resource: &Value, ignored: &mut Vec<String>) -> Option<Selectors> {
     let fields = match fields {
         None => FieldSelector::parse("").ok(),
         Some(given) => {
-            let (read, understood) = field_selector(given);
-            note_ignored("fieldSelector", understood, ignored);
-            read
+            let (selector, parsed) = field_selector(given);
+            add_ignored("fieldSelector", parsed, ignored);
+            selector
         }
     };
     let labels = match labels {
         None => selector::parse("").ok(),
         Some(given) => {
-            let (read, understood) = label_selector(given);
-            note_ignored("labelSelector", understood, ignored);
-            read
+            let (selector, parsed) = label_selector(given);
+            add_ignored("labelSelector", parsed, ignored);
+            selector
         }
     };
     Some(Selectors { labels, fields })
 }
 
-/// Whether all of a selector was understood, part of it, or nothing.
+/// How much of a selector could be parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Understood {
+enum Parsed {
     All,
     Some,
     Nothing,
 }
 
-impl Understood {
-    fn of(understood: usize, given: usize) -> Understood {
-        match understood {
-            all if all == given => Understood::All,
-            0 => Understood::Nothing,
-            _ => Understood::Some,
+impl Parsed {
+    /// `parsed` of `total` requirements could be parsed.
+    fn of(parsed: usize, total: usize) -> Parsed {
+        match parsed {
+            all if all == total => Parsed::All,
+            0 => Parsed::Nothing,
+            _ => Parsed::Some,
         }
     }
 }
 
-fn note_ignored(name: &str, understood: Understood, ignored: &mut Vec<String>) {
-    let how = match understood {
-        Understood::All => return,
-        Understood::Some => "partially ignored",
-        Understood::Nothing => "ignored",
+fn add_ignored(name: &str, parsed: Parsed, ignored: &mut Vec<String>) {
+    let how = match parsed {
+        Parsed::All => return,
+        Parsed::Some => "partially ignored",
+        Parsed::Nothing => "ignored",
     };
     ignored.push(format!("spec.resourceAttributes.{name} {how} due to parse error"));
 }
 
-fn label_selector(given: &Value) -> (Option<Selector>, Understood) {
+fn label_selector(given: &Value) -> (Option<Selector>, Parsed) {
     let raw = given.str_at(&["rawSelector"]).unwrap_or_default();
     if !raw.is_empty() {
-        let read = selector::parse(raw).ok();
-        let understood = if read.is_some() { Understood::All } else { Understood::Nothing };
-        return (read, understood);
+        let selector = selector::parse(raw).ok();
+        let parsed = if selector.is_some() { Parsed::All } else { Parsed::Nothing };
+        return (selector, parsed);
     }
     let requirements = given.array_at(&["requirements"]);
-    let of =
+    let parse =
         |list: Vec<Value>| Selector::from_object(Some(&value!({"matchExpressions": (list)}))).ok();
-    let readable = requirements.iter().filter(|one| of(vec![(*one).clone()]).is_some());
-    let readable: Vec<Value> = readable.cloned().collect();
-    let understood = Understood::of(readable.len(), requirements.len());
-    (of(readable), understood)
+    let valid = requirements.iter().filter(|one| parse(vec![(*one).clone()]).is_some());
+    let valid: Vec<Value> = valid.cloned().collect();
+    let parsed = Parsed::of(valid.len(), requirements.len());
+    (parse(valid), parsed)
 }
 
-/// Only requirements of one value each can be said by a field selector.
-fn field_selector(given: &Value) -> (Option<FieldSelector>, Understood) {
+/// Parses a field selector. It can express only requirements with one value each.
+fn field_selector(given: &Value) -> (Option<FieldSelector>, Parsed) {
     let raw = given.str_at(&["rawSelector"]).unwrap_or_default();
     if !raw.is_empty() {
-        let read = FieldSelector::parse(raw).ok();
-        let understood = if read.is_some() { Understood::All } else { Understood::Nothing };
-        return (read, understood);
+        let selector = FieldSelector::parse(raw).ok();
+        let parsed = if selector.is_some() { Parsed::All } else { Parsed::Nothing };
+        return (selector, parsed);
     }
     let term = |requirement: &Value| {
         let key = requirement.str_at(&["key"])?;
@@ -320,6 +327,6 @@ fn field_selector(given: &Value) -> (Option<FieldSelector>, Understood) {
     };
     let requirements = given.array_at(&["requirements"]);
     let terms: Vec<String> = requirements.iter().filter_map(term).collect();
-    let understood = Understood::of(terms.len(), requirements.len());
-    (FieldSelector::parse(&terms.join(",")).ok(), understood)
+    let parsed = Parsed::of(terms.len(), requirements.len());
+    (FieldSelector::parse(&terms.join(",")).ok(), parsed)
 }

@@ -1,6 +1,6 @@
-//! APIServices: those of what this server serves itself are kept by it, as kube-apiserver's autoregistration does;
-//! those of other servers are given their condition and are named in discovery. Requests for the latter are not
-//! passed on yet.
+//! APIServices. Those of the server's own group versions are created and restored, like
+//! kube-aggregator's autoregistration does. Those of other servers get the condition Available and
+//! appear in discovery; requests are not proxied to them yet.
 
 use keelson_auth::Permit;
 use keelson_kinds::api_services::{Available, is_local, local, set_available};
@@ -18,12 +18,13 @@ use std::time::Duration;
 const GROUP: &str = "apiregistration.k8s.io";
 const FOLLOWED: &[(&str, &str)] =
     &[("apiextensions.k8s.io", "customresourcedefinitions"), (GROUP, "apiservices")];
-/// Says that an APIService is kept by the server: `onstart`, or `true` as long as a definition wants it.
+/// Label of APIServices that the server manages: `onstart` for built-in group versions, `true` for those
+/// of definitions.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
-/// The services behind APIServices are looked at this often, while there are any.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Changes that come together are looked at together.
-const GATHER: Duration = Duration::from_millis(20);
+/// Interval at which the services behind APIServices are checked, while there are any.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Time to wait for further changes, so that they are synced together.
+const BATCH_TIME: Duration = Duration::from_millis(20);
 /// Priorities of group versions of custom resources.
 const CUSTOM: (i64, i64) = (1000, 100);
 
@@ -66,8 +67,8 @@ const BUILT_IN: &[(&str, &str, i64, i64)] = &[
     ("storagemigration.k8s.io", "v1beta1", 15800, 9),
 ];
 
-/// An APIService of what this server serves.
-fn made(group: &str, version: &str, priorities: (i64, i64), automanaged: &str) -> Value {
+/// Returns the APIService of a group version that this server serves.
+fn local_service(group: &str, version: &str, priorities: (i64, i64), automanaged: &str) -> Value {
     let mut spec = keelson_meta::Map::new();
     if !group.is_empty() {
         spec.insert("group", group);
@@ -81,8 +82,8 @@ fn made(group: &str, version: &str, priorities: (i64, i64), automanaged: &str) -
     value!({"metadata": {"name": (name), "labels": (labels)}, "spec": (spec)})
 }
 
-/// The APIServices of the built-in groups, where they are missing: written when a server starts.
-pub(crate) fn at_start(registry: &Registry) -> Vec<(Target, Value)> {
+/// Returns the APIServices of the built-in group versions that are served.
+pub(crate) fn built_in(registry: &Registry) -> Vec<(Target, Value)> {
     let Some(kind) = registry.kind(GROUP, "apiservices") else { return vec![] };
     let api = registry.api();
     let is_served = |group: &str, version: &str| {
@@ -90,14 +91,15 @@ pub(crate) fn at_start(registry: &Registry) -> Vec<(Target, Value)> {
     };
     let served = BUILT_IN.iter().filter(|(group, version, ..)| is_served(group, version));
     served
-        .map(|&(group, version, of_group, of_version)| {
+        .map(|&(group, version, group_priority, version_priority)| {
             let target = Target::of(&kind, "", &format!("{version}.{group}"));
-            (target, made(group, version, (of_group, of_version), "onstart"))
+            let priorities = (group_priority, version_priority);
+            (target, local_service(group, version, priorities, "onstart"))
         })
         .collect()
 }
 
-/// Follows definitions and APIServices until it is dropped.
+/// Syncs APIServices with definitions and services until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
     let mut informer = registry.informer(Wanted::Only(FOLLOWED));
     let (mut state, mut events) = (State::default(), vec![]);
@@ -107,38 +109,38 @@ pub async fn run(registry: Arc<Registry>) {
             state.observe(event);
         }
         registry.set_remote_groups(state.remote_groups());
-        let is_done = match state.sync(&registry).await {
+        let is_synced = match state.sync(&registry).await {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(%error, "APIServices not written; trying again");
                 false
             }
         };
-        if is_done && state.remote.is_empty() {
+        if is_synced && state.remote.is_empty() {
             informer.changed().await;
         } else {
-            let _ = tokio::time::timeout(LOOK_AGAIN, informer.changed()).await;
+            let _ = tokio::time::timeout(CHECK_INTERVAL, informer.changed()).await;
         }
-        tokio::time::sleep(GATHER).await;
+        tokio::time::sleep(BATCH_TIME).await;
     }
 }
 
 /// Versions with their priorities.
 type Prioritized = Vec<(i64, Str)>;
 
-/// What is known of definitions and APIServices, and which of these are to be looked at: a change costs the same
-/// however many there are.
+/// The definitions and APIServices, and a queue of APIServices to sync. The cost of a change does not
+/// depend on their number.
 #[derive(Default)]
 struct State {
-    /// The group versions that a definition serves, by its name.
+    /// The group versions that each definition serves, by its name.
     definitions: HashMap<Str, Vec<(Str, Str)>>,
-    /// Group, version and the number of definitions that serve it, by the name of its APIService.
-    wanted: HashMap<Str, (Str, Str, usize)>,
-    /// By name.
+    /// Group, version and number of the definitions that serve it, by the name of the APIService.
+    defined: HashMap<Str, (Str, Str, usize)>,
+    /// The stored APIServices, by name.
     services: HashMap<Str, Entry>,
-    /// Those of them that lead to other servers.
+    /// The APIServices of other servers.
     remote: BTreeMap<Str, Object>,
-    /// Names of APIServices that may have to be written.
+    /// Names of APIServices to sync.
     unsynced: BTreeSet<Str>,
 }
 
@@ -156,7 +158,7 @@ impl State {
                     self.remote.remove(entry.name());
                     self.unsynced.insert(entry.name().into());
                 } else {
-                    self.define(entry.name(), vec![]);
+                    self.set_definition(entry.name(), vec![]);
                 }
             }
             InformerEvent::Withdrawn(kind) => self.forget(&kind),
@@ -169,15 +171,15 @@ impl State {
             self.remote.clear();
         } else {
             let names: Vec<Str> = self.definitions.keys().cloned().collect();
-            names.iter().for_each(|name| self.define(name, vec![]));
+            names.iter().for_each(|name| self.set_definition(name, vec![]));
         }
     }
 
     fn put(&mut self, kind: &Kind, entry: Entry) {
         if !is_service(kind) {
-            return self.define(entry.name(), served_versions(&entry));
+            return self.set_definition(entry.name(), served_versions(&entry));
         }
-        // What cannot be read is as good as absent; reads of it tell.
+        // An unreadable APIService is ignored; reading it returns the error.
         let Ok(object) = kind.decode(&entry) else { return };
         let name = Str::new(entry.name());
         match is_local(&object) {
@@ -188,8 +190,8 @@ impl State {
         self.services.insert(name, entry);
     }
 
-    /// Notes which group versions a definition serves now.
-    fn define(&mut self, definition: &str, versions: Vec<(Str, Str)>) {
+    /// Sets the group versions that a definition serves.
+    fn set_definition(&mut self, definition: &str, versions: Vec<(Str, Str)>) {
         let old = match versions.is_empty() {
             true => self.definitions.remove(definition),
             false => self.definitions.insert(definition.into(), versions.clone()),
@@ -201,21 +203,21 @@ impl State {
         for (group, version) in versions {
             let name = service_name(&group, &version);
             self.unsynced.insert(name.clone());
-            self.wanted.entry(name).or_insert((group, version, 0)).2 += 1;
+            self.defined.entry(name).or_insert((group, version, 0)).2 += 1;
         }
         for (group, version) in old {
             let name = service_name(&group, &version);
-            if let Some(wanted) = self.wanted.get_mut(&name) {
-                wanted.2 -= 1;
-                if wanted.2 == 0 {
-                    self.wanted.remove(&name);
+            if let Some(defined) = self.defined.get_mut(&name) {
+                defined.2 -= 1;
+                if defined.2 == 0 {
+                    self.defined.remove(&name);
                     self.unsynced.insert(name);
                 }
             }
         }
     }
 
-    /// The group versions that other servers serve, by their priority.
+    /// Returns the groups that other servers serve, in the order of their priority.
     fn remote_groups(&self) -> Vec<RemoteGroup> {
         let mut groups: BTreeMap<&str, (i64, Prioritized)> = BTreeMap::new();
         for object in self.remote.values() {
@@ -238,11 +240,11 @@ impl State {
         groups
     }
 
-    /// Writes what is not as it should be. What could not be written is tried again by the next call.
+    /// Syncs the APIServices in the queue and all remote ones. Failed ones stay in the queue.
     async fn sync(&mut self, registry: &Arc<Registry>) -> Result<(), Failure> {
         let Some(kind) = registry.kind(GROUP, "apiservices") else { return Ok(()) };
         let permit = Permit::internal("system:apiserver");
-        let mut done = Ok(());
+        let mut result = Ok(());
         let remote = self.remote.keys().cloned();
         for name in
             std::mem::take(&mut self.unsynced).into_iter().chain(remote).collect::<BTreeSet<_>>()
@@ -250,10 +252,10 @@ impl State {
             let target = Target::of(&kind, "", &name);
             if let Err(error) = self.sync_service(registry, &permit, &target).await {
                 self.unsynced.insert(name);
-                done = Err(error);
+                result = Err(error);
             }
         }
-        done
+        result
     }
 
     async fn sync_service(
@@ -262,37 +264,39 @@ impl State {
         permit: &Permit,
         target: &Target,
     ) -> Result<(), Failure> {
-        let wanted = self.wanted.get(&target.name);
-        let wanted = wanted.map(|(group, version, _)| made(group, version, CUSTOM, "true"));
+        let expected = self.defined.get(&target.name);
+        let expected =
+            expected.map(|(group, version, _)| local_service(group, version, CUSTOM, "true"));
         let Some(entry) = self.services.get(&target.name) else {
-            return match wanted {
-                Some(wanted) => {
-                    registry.make_missing(permit, target, wanted, "kube-apiserver").await.map(drop)
+            return match expected {
+                Some(expected) => {
+                    let manager = "kube-apiserver";
+                    registry.make_missing(permit, target, expected, manager).await.map(drop)
                 }
                 None => Ok(()),
             };
         };
-        let known = Known { object: target.kind.decode(entry)? };
-        if known.automanaged() == "true" {
-            let Some(wanted) = wanted else {
+        let stored = StoredService { object: target.kind.decode(entry)? };
+        if stored.automanaged() == "true" {
+            let Some(expected) = expected else {
                 let options = DeleteOptions::default();
                 let deleted = registry.delete(permit, target, &options, &mut vec![]).await;
-                return unless_gone(deleted.map(drop));
+                return ignore_not_found(deleted.map(drop));
             };
-            known.restore(registry, permit, target, wanted).await?;
+            stored.restore_spec(registry, permit, target, expected).await?;
         }
         let is_remote = self.remote.contains_key(&target.name);
-        let available = if is_remote { available(registry, &known.object) } else { local() };
-        known.note(registry, permit, target, &available).await
+        let available = if is_remote { check_service(registry, &stored.object) } else { local() };
+        stored.update_condition(registry, permit, target, &available).await
     }
 }
 
 /// A stored APIService.
-struct Known {
+struct StoredService {
     object: Object,
 }
 
-/// `v1.example.com`.
+/// Returns the name of an APIService: `v1.example.com`.
 fn service_name(group: &str, version: &str) -> Str {
     Str::from(format!("{version}.{group}"))
 }
@@ -301,12 +305,13 @@ fn is_service(kind: &Kind) -> bool {
     kind.gvr.resource == "apiservices"
 }
 
-/// The group versions that a definition serves. Nothing else of it is decoded, for most of it is schemas.
+/// Returns the group versions that a definition serves. Only these fields are parsed, because most of a
+/// definition is schemas.
 fn served_versions(definition: &Entry) -> Vec<(Str, Str)> {
     let text = definition.json_slice();
     let value_at = |from: usize, to: usize, path: &[&str]| {
-        let place = json::value_range(&text[from..to], path)?;
-        Some(json::parse(&text[from..to][place]).ok()?.value)
+        let range = json::value_range(&text[from..to], path)?;
+        Some(json::parse(&text[from..to][range]).ok()?.value)
     };
     let Some(group) = value_at(0, text.len(), &["spec", "group"]) else { return vec![] };
     let group = Str::new(group.as_str().unwrap_or_default());
@@ -320,27 +325,27 @@ fn served_versions(definition: &Entry) -> Vec<(Str, Str)> {
     served.collect()
 }
 
-fn unless_gone(result: Result<(), Failure>) -> Result<(), Failure> {
+fn ignore_not_found(result: Result<(), Failure>) -> Result<(), Failure> {
     match result {
         Err(failure) if failure.code == 404 => Ok(()),
         other => other,
     }
 }
 
-impl Known {
+impl StoredService {
     fn automanaged(&self) -> &str {
         self.object.str_at(&["metadata", "labels", AUTOMANAGED])
     }
 
-    /// Writes what the server wants of it, where somebody has changed that.
-    async fn restore(
+    /// Restores the spec if a client has changed it.
+    async fn restore_spec(
         &self,
         registry: &Registry,
         permit: &Permit,
         target: &Target,
-        wanted: Value,
+        expected: Value,
     ) -> Result<(), Failure> {
-        let spec = wanted.get("spec").cloned().unwrap_or_default();
+        let spec = expected.get("spec").cloned().unwrap_or_default();
         if self.object.get("spec") == Some(&spec) {
             return Ok(());
         }
@@ -350,11 +355,11 @@ impl Known {
             Ok(Updated { object, owned: false, warnings: vec![] })
         };
         let written = registry.modify(permit, target, Part::Main, &change, &own_options()).await;
-        unless_gone(written.map(drop))
+        ignore_not_found(written.map(drop))
     }
 
-    /// Writes its condition, where that has changed.
-    async fn note(
+    /// Writes the condition Available if it has changed.
+    async fn update_condition(
         &self,
         registry: &Registry,
         permit: &Permit,
@@ -376,7 +381,7 @@ impl Known {
             Ok(Updated { object, owned: false, warnings: vec![] })
         };
         let written = registry.modify(permit, target, Part::Status, &change, &own_options()).await;
-        unless_gone(written.map(drop))
+        ignore_not_found(written.map(drop))
     }
 }
 
@@ -384,46 +389,45 @@ fn own_options() -> WriteOptions {
     WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() }
 }
 
-/// Whether the service behind an APIService could be asked.
-fn available(registry: &Registry, api_service: &Object) -> Available {
-    let missing =
+/// Returns the condition Available of an APIService from the state of its service.
+fn check_service(registry: &Registry, api_service: &Object) -> Available {
+    let unavailable =
         |reason: &'static str, message: String| Available { is_available: false, reason, message };
-    let at = |name: &str| api_service.str_at(&["spec", "service", name]);
-    let (namespace, name) = (at("namespace"), at("name"));
-    let place = format!("service/{name} in {namespace:?}");
-    let read = |group: &str, resource: &str| registry.kind(group, resource);
-    let service = read("", "services").and_then(|kind| {
+    let text = |name: &str| api_service.str_at(&["spec", "service", name]);
+    let (namespace, name) = (text("namespace"), text("name"));
+    let reference = format!("service/{name} in {namespace:?}");
+    let service = registry.kind("", "services").and_then(|kind| {
         let entry = registry.cached(&kind, namespace, name)?;
         kind.decode(&entry).ok()
     });
     let Some(service) = service else {
-        return missing("ServiceNotFound", format!("{place} is not present"));
+        return unavailable("ServiceNotFound", format!("{reference} is not present"));
     };
     if service.str_at(&["spec", "type"]) == "ClusterIP" {
         let number = api_service.int_at(&["spec", "service", "port"]).unwrap_or(443);
         let ports = service.array_at(&["spec", "ports"]);
         let port = ports.iter().find(|port| port.int_at(&["port"]) == Some(number));
         let Some(port) = port else {
-            let why = format!("{place} is not listening on port {number}");
-            return missing("ServicePortError", why);
+            let why = format!("{reference} is not listening on port {number}");
+            return unavailable("ServicePortError", why);
         };
         let port = port.str_at(&["name"]).unwrap_or_default();
         let slices = slices_of(registry, namespace, name);
         if slices.is_empty() {
-            let why = format!("cannot find endpointslices for {place}");
-            return missing("EndpointsNotFound", why);
+            let why = format!("cannot find endpointslices for {reference}");
+            return unavailable("EndpointsNotFound", why);
         }
         if !slices.iter().any(|slice| has_ready_port(slice, port)) {
             let why =
-                format!("endpointslices for {place} have no addresses with port name {port:?}");
-            return missing("MissingEndpoints", why);
+                format!("endpointslices for {reference} have no addresses with port name {port:?}");
+            return unavailable("MissingEndpoints", why);
         }
     }
     let why = "requests are not passed on to other servers".to_owned();
-    missing("FailedDiscoveryCheck", why)
+    unavailable("FailedDiscoveryCheck", why)
 }
 
-/// The endpoint slices of a service.
+/// Returns the endpoint slices of a service.
 fn slices_of(registry: &Registry, namespace: &str, service: &str) -> Vec<Object> {
     const SERVICE: &str = "kubernetes.io/service-name";
     let Some(kind) = registry.kind("discovery.k8s.io", "endpointslices") else { return vec![] };

@@ -1,4 +1,4 @@
-//! Bindings: they put a pod on a node, by `pods/NAME/binding` and the older `bindings`.
+//! Binding: assigns a pod to a node, through `pods/NAME/binding` or the older `bindings`.
 
 use keelson_meta::{
     ErrorList, Failure, FieldError, GroupVersionKind, GroupVersionResource, Object, Path, Reason,
@@ -73,7 +73,7 @@ async fn bind(
     asked.change(target, Part::Effect("binding"), &change, &options).await.map(drop)
 }
 
-/// Notes that a pod has found its node.
+/// Sets the condition PodScheduled to true.
 fn set_scheduled(pod: &mut Object, now: &str) {
     let status = pod.object_mut("status");
     let conditions = status.entry_or("conditions", || Value::Array(vec![]));
@@ -97,7 +97,7 @@ fn check_binding(target: &Target, binding: &Object) -> Result<(), Failure> {
     validate_binding(binding)
 }
 
-/// The rules of a Binding itself.
+/// Validates a Binding without its pod.
 fn validate_binding(binding: &Object) -> Result<(), Failure> {
     let path = Path::new("target");
     let mut errors = ErrorList::new();
@@ -112,7 +112,7 @@ fn validate_binding(binding: &Object) -> Result<(), Failure> {
     if errors.is_empty() {
         return Ok(());
     }
-    // Upstream hands these out without a reason.
+    // Upstream returns these errors without a reason.
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let text = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
     Err(Status::new(Reason::Unknown, text))

@@ -1,11 +1,11 @@
-//! The objects that every server has: system namespaces, roles and bindings, priority classes, the service
-//! that leads back to the API itself.
+//! The objects that every server creates when it starts: system namespaces, default roles and
+//! bindings, priority classes, flow control, and the service `kubernetes`.
 
 mod rbac;
 
 pub use rbac::default_rules;
 
-use crate::make::{make_all, make_as};
+use crate::ensure::{ensure_all, ensure_object};
 use crate::services::Services;
 use crate::{api_services, flow_control};
 use futures_util::try_join;
@@ -18,25 +18,27 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 
 const FIELD_MANAGER: &str = "kube-apiserver";
 
-/// Makes what is missing, side by side, so that the writes share syncs of the disk; what is in a namespace
-/// waits for the namespaces. What is there stays as it is.
+/// Creates the objects that do not exist. They are created concurrently, so that the writes share
+/// syncs of the disk; namespaced objects wait for their namespaces. Existing objects other than roles
+/// and bindings are not changed.
 pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Result<(), Failure> {
     let (cluster_wide, namespaced) = rbac::defaults(registry);
     try_join!(
         ensure_namespaced(registry, services, namespaced),
         rbac::ensure(registry, cluster_wide),
-        make_all(registry, api_services::at_start(registry), FIELD_MANAGER),
+        ensure_all(registry, api_services::built_in(registry), FIELD_MANAGER),
         ensure_flow_control(registry),
-        make_all(registry, priority_classes(registry), FIELD_MANAGER),
+        ensure_all(registry, priority_classes(registry), FIELD_MANAGER),
     )?;
     Ok(())
 }
 
-/// Writes the conditions of FlowSchemas as well: nothing changes by itself once a server is ready.
+/// Also updates the conditions of FlowSchemas, so that a ready server does not change objects by
+/// itself.
 async fn ensure_flow_control(registry: &Arc<Registry>) -> Result<(), Failure> {
     flow_control::ensure(registry).await?;
-    // The loop of flow control tries again.
-    if let Err(error) = flow_control::note_all(registry).await {
+    // The flow control loop retries.
+    if let Err(error) = flow_control::update_conditions(registry).await {
         tracing::warn!(%error, "conditions of FlowSchemas not written at the start");
     }
     Ok(())
@@ -50,25 +52,28 @@ async fn ensure_namespaced(
     let namespaces = NAMESPACES.map(|name| {
         (registry.target("", "namespaces", "", name), value!({"metadata": {"name": name}}))
     });
-    try_join!(make_all(registry, namespaces.into(), FIELD_MANAGER), ensure_service_cidr(registry))?;
+    try_join!(
+        ensure_all(registry, namespaces.into(), FIELD_MANAGER),
+        ensure_service_cidr(registry)
+    )?;
     try_join!(rbac::ensure(registry, roles), ensure_token_tracking(registry), async {
         services.repair(registry).await?;
-        ensure_service(registry).await
+        ensure_kubernetes_service(registry).await
     },)?;
     Ok(())
 }
 
-/// The ServiceCIDR of services' addresses.
+/// Creates the ServiceCIDR with the service ranges of the server.
 async fn ensure_service_cidr(registry: &Registry) -> Result<(), Failure> {
     let ranges = &registry.options.service_ranges;
     let cidrs: Vec<Value> = ranges.iter().map(|range| Value::from(range.as_str())).collect();
     let target = registry.target("networking.k8s.io", "servicecidrs", "", "kubernetes");
     let cidr = value!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}});
-    make(registry, &target, cidr).await
+    ensure_one(registry, &target, cidr).await
 }
 
 fn priority_classes(registry: &Registry) -> Vec<(Target, Value)> {
-    let made = |(name, priority, description)| {
+    let class = |(name, priority, description)| {
         let target = registry.target("scheduling.k8s.io", "priorityclasses", "", name);
         let class = value!({
             "metadata": {"name": name}, "value": priority, "description": description,
@@ -76,10 +81,10 @@ fn priority_classes(registry: &Registry) -> Vec<(Target, Value)> {
         });
         (target, class)
     };
-    PRIORITY_CLASSES.into_iter().map(made).collect()
+    PRIORITY_CLASSES.into_iter().map(class).collect()
 }
 
-/// Names, numbers and descriptions of the priority classes that every server has.
+/// Name, value and description of the default priority classes.
 pub(crate) const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-node-critical",
@@ -94,7 +99,8 @@ pub(crate) const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
     ),
 ];
 
-/// Since when it is known which legacy service account tokens are used: clients that clean them up ask.
+/// Creates the ConfigMap with the date since when the use of legacy service account tokens is tracked.
+/// The controller that deletes unused tokens reads it.
 async fn ensure_token_tracking(registry: &Registry) -> Result<(), Failure> {
     const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
     let target = registry.target("", "configmaps", "kube-system", NAME);
@@ -102,11 +108,11 @@ async fn ensure_token_tracking(registry: &Registry) -> Result<(), Failure> {
     let tracking = value!({
         "metadata": {"name": NAME, "namespace": "kube-system"}, "data": {"since": (today)}
     });
-    make(registry, &target, tracking).await
+    ensure_one(registry, &target, tracking).await
 }
 
-/// The service `kubernetes` and its endpoints.
-async fn ensure_service(registry: &Registry) -> Result<(), Failure> {
+/// Creates the service `kubernetes` and its endpoints.
+async fn ensure_kubernetes_service(registry: &Registry) -> Result<(), Failure> {
     let address = registry.options.advertise_address.to_string();
     let port = i64::from(registry.options.advertise_port);
     let ip = registry.options.service_ranges.first().and_then(|range| first_address(range));
@@ -123,8 +129,9 @@ async fn ensure_service(registry: &Registry) -> Result<(), Failure> {
         },
         "status": {"loadBalancer": {}}
     });
-    make(registry, &registry.target("", "services", "default", "kubernetes"), service).await?;
-    // Endpoints may not name an address that leads back to whoever uses it.
+    ensure_one(registry, &registry.target("", "services", "default", "kubernetes"), service)
+        .await?;
+    // Endpoints must not contain a loopback address.
     if registry.options.advertise_address.is_loopback() {
         return Ok(());
     }
@@ -134,7 +141,8 @@ async fn ensure_service(registry: &Registry) -> Result<(), Failure> {
         "subsets": [{"addresses": [{"ip": (address.as_str())}],
             "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}]
     });
-    make(registry, &registry.target("", "endpoints", "default", "kubernetes"), endpoints).await?;
+    ensure_one(registry, &registry.target("", "endpoints", "default", "kubernetes"), endpoints)
+        .await?;
     let family = if address.contains(':') { "IPv6" } else { "IPv4" };
     let slice = value!({
         "metadata": {"name": "kubernetes", "namespace": "default",
@@ -144,11 +152,10 @@ async fn ensure_service(registry: &Registry) -> Result<(), Failure> {
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}]
     });
     let target = registry.target("discovery.k8s.io", "endpointslices", "default", "kubernetes");
-    make(registry, &target, slice).await
+    ensure_one(registry, &target, slice).await
 }
 
-/// The first address of a range after the one that names the range itself: that of the service
-/// `kubernetes`.
+/// Returns the first host address of a CIDR, which is the cluster IP of the service `kubernetes`.
 pub fn first_address(range: &str) -> Option<IpAddr> {
     let (base, _) = range.split_once('/')?;
     match base.parse().ok()? {
@@ -157,6 +164,6 @@ pub fn first_address(range: &str) -> Option<IpAddr> {
     }
 }
 
-async fn make(registry: &Registry, target: &Target, value: Value) -> Result<(), Failure> {
-    make_as(registry, target, value, FIELD_MANAGER).await
+async fn ensure_one(registry: &Registry, target: &Target, value: Value) -> Result<(), Failure> {
+    ensure_object(registry, target, value, FIELD_MANAGER).await
 }

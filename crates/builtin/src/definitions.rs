@@ -1,12 +1,11 @@
-//! CustomResourceDefinitions: the producer of the API table that reads them from the store, accepts their
-//! names, and empties a resource whose definition is deleted
-//! (apiextensions `pkg/controller`).
+//! CustomResourceDefinitions (apiextensions `pkg/controller`): accepts their names, serves their
+//! resources through the API table, and deletes the objects of a definition that is deleted.
 
-mod changes;
-mod emptying;
-mod following;
+mod controller;
+mod finalizer;
+mod watch;
 
-pub use following::run;
+pub use controller::run;
 
 use keelson_auth::Permit;
 use keelson_kinds::definitions::{has_condition, set_condition};
@@ -25,7 +24,7 @@ use std::cmp::Ordering as Order;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// Names that one definition may not have in common with another of its group, with the reason when it has.
+/// Names that must be unique in a group, with the reason of the condition NamesAccepted on a conflict.
 const NAMES: [(&str, &str); 5] = [
     ("plural", "PluralConflict"),
     ("singular", "SingularConflict"),
@@ -34,33 +33,32 @@ const NAMES: [(&str, &str); 5] = [
     ("listKind", "ListKindConflict"),
 ];
 
-/// Follows definitions, by [`Definitions::follow`] and [`Definitions::forget`].
+/// State of the controller: the stored definitions and their accepted names.
 #[derive(Default)]
 struct Definitions {
-    /// Names that definitions have.
     accepted: AcceptedNames,
-    /// The definitions that there are, by group: a look at one does not cost a look at all others.
+    /// Names of definitions by group, so that syncing one does not read all others.
     groups: Mutex<HashMap<Str, BTreeSet<Str>>>,
 }
 
 impl Definitions {
-    /// All that are stored; [`Definitions::know`] adds to them.
+    /// Returns the state with all stored definitions.
     fn stored(registry: &Registry) -> Definitions {
         let definitions = Definitions::default();
         if let Some(target) = target_of(registry, "") {
             let all = registry.cached_all(&target.kind);
-            all.range("", "").for_each(|entry| definitions.know(entry.name()));
+            all.range("", "").for_each(|entry| definitions.add(entry.name()));
         }
         definitions
     }
 
-    /// Takes a definition for one that there is.
-    fn know(&self, name: &str) {
+    /// Adds a stored definition.
+    fn add(&self, name: &str) {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         groups.entry(group_of(name).into()).or_default().insert(name.into());
     }
 
-    /// The other definitions of the group of one.
+    /// Returns the other definitions of a definition's group.
     fn others_of_group(&self, registry: &Registry, target: &Target) -> Vec<Entry> {
         let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let names = groups.get(group_of(&target.name)).into_iter().flatten();
@@ -68,9 +66,9 @@ impl Definitions {
         others.filter_map(|other| registry.cached(&target.kind, "", other)).collect()
     }
 
-    /// Accepts the names of a definition, as it is now, and serves it. Gives the names of the definitions that
-    /// should be followed again soon: the others of the group, when names that it had are free.
-    async fn follow(
+    /// Accepts the names of a definition and serves it. Returns the definitions to sync again: the others
+    /// of the group, if the definition has released a name.
+    async fn sync(
         &self,
         registry: &Registry,
         permit: &Permit,
@@ -89,19 +87,19 @@ impl Definitions {
         let before = names(&definition);
         let definition = self.accept_names(registry, permit, &target, definition).await?;
         serve_definition(registry, &entry, &definition, None);
-        Ok(match gives_up_a_name(&before, &names(&definition)) {
-            true => named(&self.others_of_group(registry, &target)),
+        Ok(match releases_name(&before, &names(&definition)) {
+            true => names_of(&self.others_of_group(registry, &target)),
             false => vec![],
         })
     }
 
-    /// Withdraws the resource of a definition that is gone. Its names are free: those of the other definitions of
-    /// the group are given back, to be followed again.
-    fn forget(&self, registry: &Registry, name: &str) -> Vec<Str> {
+    /// Removes a deleted definition and its resource. Returns the other definitions of the group, to sync
+    /// them again, because its names are released.
+    fn remove(&self, registry: &Registry, name: &str) -> Vec<Str> {
         let Some(target) = target_of(registry, name) else { return vec![] };
         let Some((resource, group)) = name.split_once('.') else { return vec![] };
-        self.accepted.forget(name);
-        // One of the same name may have come meanwhile.
+        self.accepted.remove(name);
+        // The definition may have been created again in the meantime.
         if registry.cached(&target.kind, "", name).is_none() {
             registry.withdraw(group, resource);
             let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,10 +110,10 @@ impl Definitions {
                 }
             }
         }
-        named(&self.others_of_group(registry, &target))
+        names_of(&self.others_of_group(registry, &target))
     }
 
-    /// Sets which names are accepted and whether the resource is established.
+    /// Sets `status.acceptedNames` and the conditions NamesAccepted and Established.
     async fn accept_names(
         &self,
         registry: &Registry,
@@ -129,8 +127,8 @@ impl Definitions {
             accept(&mut definition, &others, &now);
             definition
         };
-        let wanted = accepted(definition.clone());
-        if wanted.get("status") == definition.get("status") {
+        let updated = accepted(definition.clone());
+        if updated.get("status") == definition.get("status") {
             return Ok(definition);
         }
         let make = |live: Option<&Object>| {
@@ -142,13 +140,13 @@ impl Definitions {
         };
         let options = own_options();
         registry.modify(permit, target, Part::Status, &make, &options).await?;
-        Ok(wanted)
+        Ok(updated)
     }
 
-    /// The accepted names of the other definitions of the group of one.
+    /// Returns the accepted names of the other definitions of a definition's group.
     fn other_names(&self, registry: &Registry, target: &Target) -> Result<Vec<Arc<Map>>, Failure> {
         let others = self.others_of_group(registry, target);
-        let names = others.iter().map(|other| self.accepted.of(other));
+        let names = others.iter().map(|other| self.accepted.get(other));
         names.filter_map(Result::transpose).collect()
     }
 }
@@ -158,7 +156,7 @@ fn target_of(registry: &Registry, name: &str) -> Option<Target> {
     Some(Target::of(&kind, "", name))
 }
 
-/// Serves what is established at the start of the server: clients find everything there.
+/// Serves the established definitions when the server starts, before it accepts requests.
 pub(crate) fn serve_stored(registry: &Registry) {
     let Some(target) = target_of(registry, "") else { return };
     for entry in registry.cached_all(&target.kind).range("", "") {
@@ -173,11 +171,12 @@ pub(crate) fn serve_stored(registry: &Registry) {
     }
 }
 
-fn named(entries: &[Entry]) -> Vec<Str> {
+fn names_of(entries: &[Entry]) -> Vec<Str> {
     entries.iter().map(|entry| entry.name().into()).collect()
 }
 
-/// `entry` has the spec of the definition.
+/// Serves the resource of an established definition. `entry` is the stored definition; `definition` may
+/// have a newer status.
 fn serve_definition(
     registry: &Registry,
     entry: &Entry,
@@ -187,7 +186,7 @@ fn serve_definition(
     if !has_condition(definition, "Established") {
         return;
     }
-    // Its schemas are read only when they are new: its status changes more often.
+    // The schemas are parsed only for a new generation; the status changes more often.
     let text = |path: &[&str]| definition.str_at(path).to_owned();
     let known = registry.kind(&text(&["spec", "group"]), &text(&["spec", "names", "plural"]));
     let unchanged = known.filter(|kind| {
@@ -199,7 +198,7 @@ fn serve_definition(
         kind.checks.iter().for_each(|checks| checks.rules.follow(entry, &checks.version));
         return;
     }
-    let mut defined = defined(entry, definition, since);
+    let mut defined = producer_definition(entry, definition, since);
     let conversion = definition.at(&["spec", "conversion"]);
     if conversion.and_then(|conversion| conversion.str_at(&["strategy"])) == Some("Webhook")
         && let Some(webhook) = conversion.and_then(|conversion| conversion.get("webhook"))
@@ -212,17 +211,17 @@ fn serve_definition(
     }
 }
 
-/// The accepted names of definitions, as they were last read: most of a definition is its schemas, and a group may
-/// have hundreds of definitions.
+/// A cache of accepted names: most of a definition is its schemas, and a group may have hundreds of
+/// definitions.
 #[derive(Default)]
-struct AcceptedNames(Mutex<HashMap<Str, NamesAt>>);
+struct AcceptedNames(Mutex<HashMap<Str, CachedNames>>);
 
-/// The accepted names of a definition, if any were, at the revision of its last write.
-type NamesAt = (Revision, Option<Arc<Map>>);
+/// The accepted names of a definition, if it has any, and the revision of its last write.
+type CachedNames = (Revision, Option<Arc<Map>>);
 
 impl AcceptedNames {
-    /// Those of a definition; none: no names of it were looked at yet. Nothing else of it is decoded.
-    fn of(&self, definition: &Entry) -> Result<Option<Arc<Map>>, Failure> {
+    /// Returns the accepted names of a definition; `None` if it was not synced yet. Parses no other field.
+    fn get(&self, definition: &Entry) -> Result<Option<Arc<Map>>, Failure> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((modified, names)) = known.get(definition.name())
             && *modified == definition.modified()
@@ -231,7 +230,7 @@ impl AcceptedNames {
         }
         let text = definition.json_slice();
         let names = json::value_range(text, &["status", "acceptedNames"]);
-        let names = names.map(|place| json::parse(&text[place])).transpose();
+        let names = names.map(|range| json::parse(&text[range])).transpose();
         let names = match names.map_err(Status::internal)?.map(|parsed| parsed.value) {
             Some(Value::Object(names)) => Some(Arc::new(names)),
             _ => None,
@@ -240,12 +239,12 @@ impl AcceptedNames {
         Ok(names)
     }
 
-    fn forget(&self, definition: &str) {
+    fn remove(&self, definition: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(definition);
     }
 }
 
-/// The group of the definition of a name, which is `RESOURCE.GROUP`.
+/// Returns the group in the name of a definition, `RESOURCE.GROUP`.
 fn group_of(name: &str) -> &str {
     name.split_once('.').map(|(_, group)| group).unwrap_or_default()
 }
@@ -254,49 +253,51 @@ fn own_options() -> WriteOptions {
     WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() }
 }
 
-/// Words of a name: one, or a list of them.
-fn words<'n>(names: &'n Map, name: &str) -> Vec<&'n str> {
+/// Returns the values of a member of `names`, which is a string or a list.
+fn values<'n>(names: &'n Map, name: &str) -> Vec<&'n str> {
     match names.get(name) {
-        Some(Value::String(word)) if !word.is_empty() => vec![word],
-        Some(Value::Array(words)) => words.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(value)) if !value.is_empty() => vec![value],
+        Some(Value::Array(values)) => values.iter().filter_map(Value::as_str).collect(),
         _ => vec![],
     }
 }
 
-/// Whether one of the accepted names of a definition is no longer among them.
-fn gives_up_a_name(before: &Map, after: &Map) -> bool {
-    let is_gone = |name: &str| {
-        let left = words(after, name);
-        words(before, name).iter().any(|word| !left.contains(word))
+/// Returns whether one of the accepted names is missing in `after`.
+fn releases_name(before: &Map, after: &Map) -> bool {
+    let is_released = |name: &str| {
+        let remaining = values(after, name);
+        values(before, name).iter().any(|value| !remaining.contains(value))
     };
-    NAMES.iter().any(|(name, _)| is_gone(name))
+    NAMES.iter().any(|(name, _)| is_released(name))
 }
 
-/// Accepts the names of a definition that no other one has, and says what came of it.
+/// Accepts the names of a definition that no other one has, and sets its conditions.
 fn accept(definition: &mut Object, others: &[Arc<Map>], now: &str) {
-    let wished = definition.at(&["spec", "names"]).and_then(Value::as_object).cloned();
-    let wished = wished.unwrap_or_default();
+    let requested = definition.at(&["spec", "names"]).and_then(Value::as_object).cloned();
+    let requested = requested.unwrap_or_default();
     let before = definition.at(&["status", "acceptedNames"]).and_then(Value::as_object).cloned();
     let mut accepted = before.unwrap_or_default();
-    // Kinds and list kinds share their names, and so do resources with their short forms.
-    let group = |name: &str| match name {
+    // `kind` and `listKind` share a namespace; so do `plural`, `singular` and `shortNames`.
+    let namespace = |name: &str| match name {
         "kind" | "listKind" => ["kind", "listKind", "", "", ""],
         _ => ["plural", "singular", "shortNames", "", ""],
     };
-    let is_taken = |name: &str, word: &str| {
-        others.iter().any(|other| group(name).iter().any(|of| words(other, of).contains(&word)))
+    let is_used = |name: &str, value: &str| {
+        others.iter().any(|other| {
+            namespace(name).iter().any(|member| values(other, member).contains(&value))
+        })
     };
     let mut conflict = None;
     for (name, reason) in NAMES {
-        match words(&wished, name).into_iter().find(|word| is_taken(name, word)) {
-            Some(word) => conflict = Some((reason, format!("\"{word}\" is already in use"))),
-            None => match wished.get(name) {
+        match values(&requested, name).into_iter().find(|value| is_used(name, value)) {
+            Some(value) => conflict = Some((reason, format!("\"{value}\" is already in use"))),
+            None => match requested.get(name) {
                 Some(value) if !value.is_empty() => drop(accepted.insert(name, value.clone())),
                 _ => drop(accepted.remove(name)),
             },
         }
     }
-    match wished.get("categories") {
+    match requested.get("categories") {
         Some(categories) if !categories.is_empty() => {
             accepted.insert("categories", categories.clone());
         }
@@ -322,15 +323,15 @@ fn accept(definition: &mut Object, others: &[Arc<Map>], now: &str) {
     }
 }
 
-/// The resource that a definition describes.
-fn defined(entry: &Entry, definition: &Object, since: Option<Revision>) -> Definition {
+/// Returns the definition in the form that the API table takes.
+fn producer_definition(entry: &Entry, definition: &Object, since: Option<Revision>) -> Definition {
     let text = |path: &[&str]| {
         definition.at(path).and_then(Value::as_str).map(Str::new).unwrap_or_default()
     };
     let name = |name: &str| text(&["status", "acceptedNames", name]);
     let names = |name: &str| {
-        let words = definition.array_at(&["status", "acceptedNames", name]).iter();
-        words.filter_map(Value::as_str).map(Str::new).collect()
+        let list = definition.array_at(&["status", "acceptedNames", name]).iter();
+        list.filter_map(Value::as_str).map(Str::new).collect()
     };
     let group = text(&["spec", "group"]);
     let preserves = definition.at(&["spec", "preserveUnknownFields"]) == Some(&true.into());
@@ -393,30 +394,31 @@ fn defined_version(
     }
 }
 
-/// The fields that field selectors may ask for (`selectableFields`), as the members that lead to them.
+/// Returns the paths of `selectableFields`, each as the names of its members.
 fn selectable(version: &Value) -> Vec<Vec<Str>> {
     let fields = version.array_at(&["selectableFields"]).iter();
     let paths = fields.filter_map(|field| field.str_at(&["jsonPath"]));
     paths.map(path_members).collect()
 }
 
-/// What clients of a deprecated version are warned of: its own words, or which version to use.
+/// Returns the warning for clients of a deprecated version: `deprecationWarning`, or which version to
+/// use.
 fn deprecation(version: &Value, all: &[Value], group: &str, kind: &str) -> Option<Str> {
     let is = |version: &Value, name: &str| version.get(name) == Some(&true.into());
     let name = |version: &Value| version.str_at(&["name"]).map(Str::new).unwrap_or_default();
     if !is(version, "deprecated") {
         return None;
     }
-    if let Some(words) = version.str_at(&["deprecationWarning"]).filter(|words| !words.is_empty()) {
-        return Some(Str::new(words));
+    if let Some(warning) = version.str_at(&["deprecationWarning"]).filter(|text| !text.is_empty()) {
+        return Some(Str::new(warning));
     }
     let own = name(version);
     let newer = all.iter().filter(|other| is(other, "served") && !is(other, "deprecated"));
     let newer = newer.map(name).filter(|other| by_priority(other, &own) == Order::Less);
-    let words = format!("{group}/{own} {kind} is deprecated");
+    let warning = format!("{group}/{own} {kind} is deprecated");
     Some(Str::from(match newer.min_by(|one, other| by_priority(one, other)) {
-        Some(newer) => format!("{words}; use {group}/{newer} {kind}"),
-        None => words,
+        Some(newer) => format!("{warning}; use {group}/{newer} {kind}"),
+        None => warning,
     }))
 }
 
@@ -426,13 +428,13 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn only_a_name_that_is_gone_is_given_up() {
+    fn only_a_removed_name_is_released() {
         let check = |before: Value, after: Value, expected: bool| {
             let (before, after) = (before.as_object().cloned(), after.as_object().cloned());
-            let found = gives_up_a_name(&before.expect("a map"), &after.expect("a map"));
+            let found = releases_name(&before.expect("a map"), &after.expect("a map"));
             assert_eq!(found, expected);
         };
-        // What a new definition has before its names are accepted.
+        // The names of a new definition before they are accepted.
         let new = value!({"plural": "", "kind": ""});
         let names = value!({"plural": "as", "kind": "A", "shortNames": ["a", "b"]});
         check(new, names.clone(), false);

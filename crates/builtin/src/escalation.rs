@@ -1,5 +1,5 @@
-//! Roles and bindings: who writes one must hold the permissions that it grants, or be allowed to `escalate`
-//! or `bind`. Asked of every way to write one: create, update, patch, apply.
+//! RBAC escalation check: a user who writes a role or binding must hold the permissions that it
+//! grants, or have the permission `escalate` or `bind`. Applies to create, update, patch and apply.
 
 use keelson_auth::rbac::{self, RoleKind, RoleRef, Rule};
 use keelson_auth::{Attributes, MASTERS};
@@ -8,7 +8,7 @@ use keelson_registry::hooks::Guard;
 use keelson_registry::{Registry, Write};
 use keelson_store::BoxFuture;
 
-/// Of roles and bindings.
+/// The guard of roles and bindings.
 pub(crate) struct Escalation;
 
 impl Guard for Escalation {
@@ -22,7 +22,7 @@ impl Guard for Escalation {
     }
 }
 
-/// Refuses a write of a role or binding that grants more than the writer holds.
+/// Rejects a write of a role or binding that grants more than the user holds.
 async fn check_escalation(
     registry: &Registry,
     write: &Write<'_>,
@@ -30,7 +30,7 @@ async fn check_escalation(
 ) -> Result<(), Failure> {
     let user = write.permit.user();
     let is_exempt = write.permit.attributes().is_none() || user.is_in(MASTERS);
-    if is_exempt || write.old.is_some_and(|old| differs_for_deletion_only(obj, old)) {
+    if is_exempt || write.old.is_some_and(|old| changes_only_gc_fields(obj, old)) {
         return Ok(());
     }
     match write.target.gvr().resource.as_str() {
@@ -42,9 +42,9 @@ async fn check_escalation(
 
 async fn check_role(registry: &Registry, write: &Write<'_>, role: &Object) -> Result<(), Failure> {
     let gvr = write.target.gvr();
-    let asked = write.permit.attributes();
-    let name = asked.map(|asked| asked.name.clone()).unwrap_or_default();
-    if may(registry, write, "escalate", &gvr.resource, &name).await {
+    let attributes = write.permit.attributes();
+    let name = attributes.map(|attributes| attributes.name.clone()).unwrap_or_default();
+    if is_allowed(registry, write, "escalate", &gvr.resource, &name).await {
         return Ok(());
     }
     check_grant(registry, write, role, &rbac::rules_of(role.array_at(&["rules"]))).await?;
@@ -71,7 +71,7 @@ async fn check_binding(
         Ok(RoleKind::ClusterRole) => "clusterroles",
         Err(_) => "",
     };
-    if !resource.is_empty() && may(registry, write, "bind", resource, &role.name).await {
+    if !resource.is_empty() && is_allowed(registry, write, "bind", resource, &role.name).await {
         return Ok(());
     }
     let rbac = registry.options.authorizer.rbac();
@@ -84,7 +84,7 @@ async fn check_binding(
     }
 }
 
-/// 403 unless the writer holds all of `rules`.
+/// Returns 403 unless the user holds all of `rules`.
 async fn check_grant(
     registry: &Registry,
     write: &Write<'_>,
@@ -98,7 +98,8 @@ async fn check_grant(
     }
 }
 
-/// The rules that apply to the writer where it writes, and what of them is missing.
+/// Returns the rules that apply to the user in the namespace of the write, and the errors of rules that
+/// could not be resolved.
 async fn held(registry: &Registry, write: &Write<'_>) -> Result<(Vec<Rule>, Vec<String>), Failure> {
     let rbac = registry.options.authorizer.rbac();
     rbac.current().await?;
@@ -107,8 +108,8 @@ async fn held(registry: &Registry, write: &Write<'_>) -> Result<(Vec<Rule>, Vec<
     Ok((rules, errors.iter().map(|error| error.message_for_write(resource)).collect()))
 }
 
-/// Whether the writer may use one of RBAC's own verbs.
-async fn may(
+/// Returns whether the user has the permission `escalate` or `bind` for a role.
+async fn is_allowed(
     registry: &Registry,
     write: &Write<'_>,
     verb: &str,
@@ -125,9 +126,10 @@ async fn may(
     registry.options.authorizer.allows(write.permit.user(), &attributes).await
 }
 
-/// Whether two versions differ only in what garbage collection writes.
-fn differs_for_deletion_only(new: &Object, old: &Object) -> bool {
-    let bare = |obj: &Object| {
+/// Returns whether only finalizers and owner references differ (apiserver
+/// `IsOnlyMutatingGCFields`).
+fn changes_only_gc_fields(new: &Object, old: &Object) -> bool {
+    let rest = |obj: &Object| {
         let mut obj = obj.clone();
         for name in ["ownerReferences", "finalizers", "managedFields"] {
             obj.metadata_mut().remove(name);
@@ -135,10 +137,10 @@ fn differs_for_deletion_only(new: &Object, old: &Object) -> bool {
         remove_empty(&mut obj.root);
         obj
     };
-    bare(new) == bare(old)
+    rest(new) == rest(old)
 }
 
-/// Removes members that say as much as absent ones.
+/// Removes fields with empty values, which equal absent ones.
 fn remove_empty(map: &mut Map) {
     map.retain(|_, value| {
         remove_empty_inside(value);

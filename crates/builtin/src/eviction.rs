@@ -1,4 +1,5 @@
-//! Eviction: the deletion of a pod as far as its disruption budget allows.
+//! Eviction: deletes a pod if its PodDisruptionBudget allows it (registry
+//! `core/pod/storage/eviction.go`).
 
 use keelson_meta::selector::Selector;
 use keelson_meta::status::Details;
@@ -11,9 +12,9 @@ use keelson_registry::{
 use keelson_store::BoxFuture;
 use std::time::Instant;
 
-/// Pods that a budget remembers as being on their way out.
+/// Maximum entries in `status.disruptedPods` of a budget.
 const DISRUPTED_PODS_MAX: usize = 2000;
-/// Seconds after which a budget that its controller did not look at yet may be asked again.
+/// `Retry-After` for a budget that its controller has not processed yet.
 const RETRY_SECONDS: u32 = 10;
 
 /// `pods/NAME/eviction`.
@@ -25,8 +26,8 @@ impl Action for Evictions {
     }
 }
 
-/// Deletes a pod as its disruption budget allows, or 429. Done to its end once begun: a disruption that was
-/// taken from a budget is for a pod that goes.
+/// Deletes a pod, or returns 429 if its budget does not allow it. It runs to its end even if the
+/// request is dropped: a disruption that is taken from a budget must be used.
 async fn evict(asked: Asked<'_>, mut eviction: Object) -> Result<Acted, Failure> {
     let mut warnings = vec![];
     let kind = GroupVersionKind::new("policy", "v1", "Eviction");
@@ -49,59 +50,59 @@ async fn evict(asked: Asked<'_>, mut eviction: Object) -> Result<Acted, Failure>
 
 async fn evict_pod(asked: Asked<'_>, eviction: &Object) -> Result<(), Failure> {
     let options = delete_options(eviction, asked.options.dry_run);
-    let free = options.resource_version.is_none() && options.uid.is_none();
-    let is_conflict = |status: &Status| status.reason == Reason::Conflict && free;
+    let is_unconditional = options.resource_version.is_none() && options.uid.is_none();
+    let is_conflict = |status: &Status| status.reason == Reason::Conflict && is_unconditional;
     let mut tries = Tries::begin(Instant::now());
     loop {
         tries.next(Instant::now())?;
         let pod = asked.read(asked.target).await?;
-        if needs_no_budget(&pod) {
-            let seen = (!is_ending(&pod)).then(|| pod.resource_version());
-            match disrupt(asked, &options, seen).await {
-                // The pod may have begun to run meanwhile.
+        if can_ignore_budget(&pod) {
+            let version = (!is_terminal(&pod)).then(|| pod.resource_version());
+            match add_condition_and_delete(asked, &options, version).await {
+                // The pod may have started to run in the meantime.
                 Err(status) if is_conflict(&status) => continue,
                 done => return done,
             }
         }
         let Some(budget) = budget(asked, &pod).await? else {
-            return disrupt(asked, &options, None).await;
+            return add_condition_and_delete(asked, &options, None).await;
         };
-        if !is_ready(&pod) && spares_unready(&budget) {
-            let seen = Some(pod.resource_version());
-            return match disrupt(asked, &options, seen).await {
-                Err(status) if is_conflict(&status) => Err(not_settled(budget.name())),
+        if !is_ready(&pod) && allows_unready(&budget) {
+            let version = Some(pod.resource_version());
+            return match add_condition_and_delete(asked, &options, version).await {
+                Err(status) if is_conflict(&status) => Err(not_processed(budget.name())),
                 done => done,
             };
         }
-        take_from_budget(asked, &budget, options.dry_run).await?;
-        return disrupt(asked, &options, None).await;
+        decrement_budget(asked, &budget, options.dry_run).await?;
+        return add_condition_and_delete(asked, &options, None).await;
     }
 }
 
-/// The one budget that guards a pod.
+/// Returns the budget that selects a pod; more than one is an error.
 async fn budget(asked: Asked<'_>, pod: &Object) -> Result<Option<Object>, Failure> {
     let namespace = &asked.target.namespace;
     let all = asked.registry.target("policy", "poddisruptionbudgets", namespace, "");
     let list = asked.list(&all).await?;
-    let mut guards = vec![];
+    let mut budgets = vec![];
     for entry in &list.items {
         let budget = all.kind.decode(entry)?;
-        // Nobody could tell which pods a selector means that cannot be read.
+        // As upstream, a budget with an invalid selector is ignored.
         let selector = Selector::from_object(budget.at(&["spec", "selector"]));
         if selector.is_ok_and(|selector| selector.matches_object(pod)) {
-            guards.push(budget);
+            budgets.push(budget);
         }
     }
-    if guards.len() > 1 {
+    if budgets.len() > 1 {
         let why = "This pod has more than one PodDisruptionBudget, which the eviction \
                    subresource does not support.";
         return Err(Status::new(Reason::Unknown, why));
     }
-    Ok(guards.pop())
+    Ok(budgets.pop())
 }
 
-/// Takes one disruption from a budget and notes in it for which pod.
-async fn take_from_budget(asked: Asked<'_>, budget: &Object, dry_run: bool) -> Result<(), Failure> {
+/// Decrements `disruptionsAllowed` of a budget and adds the pod to `disruptedPods`.
+async fn decrement_budget(asked: Asked<'_>, budget: &Object, dry_run: bool) -> Result<(), Failure> {
     let Asked { registry, target, .. } = asked;
     let (namespace, name) = (&target.namespace, budget.name());
     let budgets = registry.target("policy", "poddisruptionbudgets", namespace, name);
@@ -130,15 +131,16 @@ async fn take_from_budget(asked: Asked<'_>, budget: &Object, dry_run: bool) -> R
     asked.change(&budgets, Part::Status, &change, &options).await.map(drop)
 }
 
-/// Says in the pod why it ends, and deletes it; with `seen` only in that version.
-async fn disrupt(
+/// Adds the condition DisruptionTarget to the pod and deletes it; if `version` is given, only in that
+/// version.
+async fn add_condition_and_delete(
     asked: Asked<'_>,
     options: &DeleteOptions,
-    seen: Option<&str>,
+    version: Option<&str>,
 ) -> Result<(), Failure> {
     let (registry, target, mut options) = (asked.registry, asked.target, options.clone());
     if options.resource_version.is_none() {
-        options.resource_version = seen.map(Str::new);
+        options.resource_version = version.map(Str::new);
     }
     if !options.dry_run {
         let now = registry.clock.now().text();
@@ -152,15 +154,15 @@ async fn disrupt(
                 "message": "Eviction API: evicting"
             });
             set_condition(&mut object, condition);
-            // The server says this on its own account: nobody comes to own it.
+            // The condition gets no field manager.
             Ok(Updated { object, owned: true, warnings: vec![] })
         };
         let (part, write) = (Part::Effect("eviction"), WriteOptions::default());
         let written = asked.change(target, part, &change, &write).await?;
-        if let (Some(version), Answer::Entry(entry)) =
+        if let (Some(expected), Answer::Entry(entry)) =
             (&mut options.resource_version, &written.answer)
         {
-            *version = entry.modified().to_string().into();
+            *expected = entry.modified().to_string().into();
         }
     }
     asked.delete(&options).await.map(drop)
@@ -180,14 +182,14 @@ fn delete_options(eviction: &Object, dry_run: bool) -> DeleteOptions {
     }
 }
 
-/// A pod that does not run, or is going anyway, is no disruption.
-fn needs_no_budget(pod: &Object) -> bool {
-    is_ending(pod) || pod.str_at(&["status", "phase"]) == "Pending"
+/// Returns whether a pod may be deleted without a budget (upstream's `canIgnorePDB`).
+fn can_ignore_budget(pod: &Object) -> bool {
+    is_terminal(pod) || pod.str_at(&["status", "phase"]) == "Pending"
 }
 
-fn is_ending(pod: &Object) -> bool {
-    let is_over = matches!(pod.str_at(&["status", "phase"]), "Succeeded" | "Failed");
-    is_over || pod.deletion_timestamp().is_some()
+fn is_terminal(pod: &Object) -> bool {
+    let has_ended = matches!(pod.str_at(&["status", "phase"]), "Succeeded" | "Failed");
+    has_ended || pod.deletion_timestamp().is_some()
 }
 
 fn is_ready(pod: &Object) -> bool {
@@ -199,18 +201,18 @@ fn condition<'o>(obj: &'o Object, name: &str) -> Option<&'o Value> {
     conditions.iter().find(|condition| condition.str_at(&["type"]) == Some(name))
 }
 
-/// Whether a budget lets go of pods that are not ready without counting them.
-fn spares_unready(budget: &Object) -> bool {
+/// Returns whether a budget allows deleting pods that are not ready without counting them.
+fn allows_unready(budget: &Object) -> bool {
     let count = |name: &str| budget.int_at(&["status", name]).unwrap_or(0);
     budget.str_at(&["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow"
         || (count("desiredHealthy") > 0 && count("currentHealthy") >= count("desiredHealthy"))
 }
 
-/// Whether a budget has a disruption to give.
+/// Returns an error if a budget allows no disruption now.
 fn check_budget(budgets: &Target, budget: &Object) -> Result<(), Failure> {
     let count = |name: &str| budget.int_at(&["status", name]).unwrap_or(0);
     if count("observedGeneration") < budget.generation() {
-        return Err(not_settled(budget.name()));
+        return Err(not_processed(budget.name()));
     }
     let forbidden = |why: &str| {
         let mut gvr = budgets.gvr().clone();
@@ -228,41 +230,41 @@ fn check_budget(budgets: &Target, budget: &Object) -> Result<(), Failure> {
     if count("disruptionsAllowed") > 0 {
         return Ok(());
     }
-    Err(violates(&why_none(budget), 0))
+    Err(too_many_requests(&denial_message(budget), 0))
 }
 
-/// Why a budget has no disruption to give.
-fn why_none(budget: &Object) -> String {
+/// Returns the reason why a budget allows no disruption, in upstream's words.
+fn denial_message(budget: &Object) -> String {
     let name = budget.name();
     let count = |name: &str| budget.int_at(&["status", name]).unwrap_or(0);
-    let (wanted, healthy) = (count("desiredHealthy"), count("currentHealthy"));
-    let told = condition(budget, "DisruptionAllowed").filter(|condition| {
+    let (desired, healthy) = (count("desiredHealthy"), count("currentHealthy"));
+    let denied = condition(budget, "DisruptionAllowed").filter(|condition| {
         condition.str_at(&["status"]) == Some("False")
             && condition.str_at(&["message"]).is_some_and(|text| !text.is_empty())
     });
-    let told = told.map(|told| {
-        let text = |name: &str| told.str_at(&[name]).unwrap_or_default();
+    let denied = denied.map(|condition| {
+        let text = |name: &str| condition.str_at(&[name]).unwrap_or_default();
         (text("reason"), text("message"))
     });
-    let refuses = format!("The disruption budget {name} does not allow evicting pods currently");
-    match told {
-        // The counts of a budget whose controller failed are not to be trusted.
-        Some(("SyncFailed", why)) => format!("{refuses} because it failed sync: {why}"),
-        _ if healthy <= wanted => format!(
-            "The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"
+    let message = format!("The disruption budget {name} does not allow evicting pods currently");
+    match denied {
+        // The counts of a budget are outdated if its controller failed.
+        Some(("SyncFailed", why)) => format!("{message} because it failed sync: {why}"),
+        _ if healthy <= desired => format!(
+            "The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
         ),
-        Some((reason, why)) => format!("{refuses} ({reason}): {why}"),
-        None => refuses,
+        Some((reason, why)) => format!("{message} ({reason}): {why}"),
+        None => message,
     }
 }
 
-/// 429 for a budget whose status is older than its spec.
-fn not_settled(budget: &str) -> Failure {
+/// Returns 429 for a budget whose status is older than its spec.
+fn not_processed(budget: &str) -> Failure {
     let why = format!("The disruption budget {budget} is still being processed by the server.");
-    violates(&why, RETRY_SECONDS)
+    too_many_requests(&why, RETRY_SECONDS)
 }
 
-fn violates(why: &str, retry_after_seconds: u32) -> Failure {
+fn too_many_requests(why: &str, retry_after_seconds: u32) -> Failure {
     let mut status = Status::new(
         Reason::TooManyRequests,
         "Cannot evict pod as it would violate the pod's disruption budget.",
@@ -274,7 +276,7 @@ fn violates(why: &str, retry_after_seconds: u32) -> Failure {
     status
 }
 
-/// Puts a condition in the place of the one of its type; a time of transition is that of a change.
+/// Sets a condition by its type. `lastTransitionTime` changes only with `status`.
 fn set_condition(obj: &mut Object, mut new: Value) {
     let conditions = obj.object_mut("status").entry_or("conditions", || Value::Array(vec![]));
     let Some(all) = conditions.as_array_mut() else {

@@ -1,7 +1,7 @@
-//! The objects of flow control that every server has, and the condition Dangling of FlowSchemas. They are kept for
-//! clients; nothing here queues requests by them.
+//! The FlowSchemas and PriorityLevelConfigurations that every server has, and the condition Dangling
+//! of FlowSchemas. They are maintained for clients; requests are not queued by them.
 
-use crate::make::make_all;
+use crate::ensure::ensure_all;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use keelson_auth::Permit;
@@ -19,17 +19,19 @@ const LEVELS: &str = "prioritylevelconfigurations";
 const FOLLOWED: &[(&str, &str)] = &[(GROUP, SCHEMAS), (GROUP, LEVELS)];
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
-/// Objects that somebody has deleted are made again this often.
-const MADE_AGAIN: Duration = Duration::from_secs(60);
-/// Clients that change what they have just made find it as they know it for this long, as upstream.
-const SETTLE: Duration = Duration::from_millis(200);
-/// Until what could not be written is tried again.
+/// Interval at which deleted default objects are created again.
+const ENSURE_INTERVAL: Duration = Duration::from_secs(60);
+/// Minimum time between updates of conditions. As upstream, a client that updates a FlowSchema right
+/// after creating it meets no conflict.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
+/// Retry interval after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// A level: name, shares, percent that it lends, and queues (number, hand size, length), or it rejects.
+/// A limited priority level: name, nominal concurrency shares, lendable percent, and queues (number,
+/// hand size, length limit). Without queues it rejects requests.
 type Level = (&'static str, i64, i64, Option<(i64, i64, i64)>);
 
-const LIMITED: &[Level] = &[
+const LIMITED_LEVELS: &[Level] = &[
     ("catch-all", 5, 0, None),
     ("global-default", 20, 50, Some((128, 6, 50))),
     ("leader-election", 10, 0, Some((16, 4, 50))),
@@ -39,7 +41,7 @@ const LIMITED: &[Level] = &[
     ("workload-low", 100, 90, Some((128, 6, 50))),
 ];
 
-/// A FlowSchema: what it matches is written as it is in the object.
+/// A FlowSchema.
 struct Schema {
     name: &'static str,
     level: &'static str,
@@ -50,6 +52,7 @@ struct Schema {
     rules: Rules,
 }
 
+/// The requests that a FlowSchema matches.
 enum Rules {
     All,
     Probes,
@@ -57,7 +60,7 @@ enum Rules {
     Nodes,
 }
 
-const EVERYBODY: &[&str] = &["Group system:unauthenticated", "Group system:authenticated"];
+const ALL_USERS: &[&str] = &["Group system:unauthenticated", "Group system:authenticated"];
 const KUBE_SYSTEM: &str = "ServiceAccount kube-system *";
 
 const fn all(
@@ -71,9 +74,9 @@ const fn all(
 }
 
 const FLOW_SCHEMAS: &[Schema] = &[
-    all("catch-all", "catch-all", 10000, "ByUser", EVERYBODY),
+    all("catch-all", "catch-all", 10000, "ByUser", ALL_USERS),
     all("exempt", "exempt", 1, "", &["Group system:masters"]),
-    all("global-default", "global-default", 9900, "ByUser", EVERYBODY),
+    all("global-default", "global-default", 9900, "ByUser", ALL_USERS),
     all(
         "kube-controller-manager",
         "workload-high",
@@ -83,7 +86,7 @@ const FLOW_SCHEMAS: &[Schema] = &[
     ),
     all("kube-scheduler", "workload-high", 800, "ByNamespace", &["User system:kube-scheduler"]),
     all("kube-system-service-accounts", "workload-high", 900, "ByNamespace", &[KUBE_SYSTEM]),
-    Schema { rules: Rules::Probes, ..all("probes", "exempt", 2, "", EVERYBODY) },
+    Schema { rules: Rules::Probes, ..all("probes", "exempt", 2, "", ALL_USERS) },
     all("service-accounts", "workload-low", 9000, "ByUser", &["Group system:serviceaccounts"]),
     Schema {
         rules: Rules::LeaderElection,
@@ -102,7 +105,7 @@ const FLOW_SCHEMAS: &[Schema] = &[
     all("system-nodes", "system", 500, "ByUser", &["Group system:nodes"]),
 ];
 
-/// Makes what is missing.
+/// Creates the default objects that do not exist.
 pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     let (Some(levels), Some(schemas)) =
         (registry.kind(GROUP, LEVELS), registry.kind(GROUP, SCHEMAS))
@@ -112,23 +115,23 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     let exempt = value!({
         "type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}
     });
-    let limited = LIMITED.iter().map(|level| (level.0, limited(level)));
-    let made_levels = limited
+    let limited = LIMITED_LEVELS.iter().map(|level| (level.0, level_spec(level)));
+    let default_levels = limited
         .chain([("exempt", exempt)])
-        .map(|(name, spec)| (Target::of(&levels, "", name), made(name, spec)));
-    let made_schemas = FLOW_SCHEMAS
-        .iter()
-        .map(|schema| (Target::of(&schemas, "", schema.name), made(schema.name, schema.spec())));
-    make_all(registry, made_levels.chain(made_schemas).collect(), PRODUCER).await
+        .map(|(name, spec)| (Target::of(&levels, "", name), default_object(name, spec)));
+    let default_schemas = FLOW_SCHEMAS.iter().map(|schema| {
+        (Target::of(&schemas, "", schema.name), default_object(schema.name, schema.spec()))
+    });
+    ensure_all(registry, default_levels.chain(default_schemas).collect(), PRODUCER).await
 }
 
-fn made(name: &str, spec: Value) -> Value {
+fn default_object(name: &str, spec: Value) -> Value {
     let mut annotations = Map::new();
     annotations.insert("apf.kubernetes.io/autoupdate-spec", "true");
     value!({"metadata": {"name": name, "annotations": (annotations)}, "spec": (spec)})
 }
 
-fn limited((_, shares, lendable, queues): &Level) -> Value {
+fn level_spec((_, shares, lendable, queues): &Level) -> Value {
     let response = match queues {
         None => value!({"type": "Reject"}),
         Some((queues, hand, length)) => {
@@ -201,31 +204,31 @@ fn subject(text: &'static str) -> Value {
     }
 }
 
-/// Keeps the objects and the condition of FlowSchemas until it is dropped.
+/// Maintains the default objects and the conditions of FlowSchemas until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
     let mut informer = registry.informer(Wanted::Only(FOLLOWED));
     let mut events: Vec<InformerEvent> = vec![];
-    let mut made_again = Instant::now() + MADE_AGAIN;
+    let mut next_ensure = Instant::now() + ENSURE_INTERVAL;
     loop {
         informer.take_all(&mut events);
         events.clear();
-        let mut written = note_all(&registry).await;
-        if Instant::now() >= made_again {
-            made_again = Instant::now() + MADE_AGAIN;
+        let mut written = update_conditions(&registry).await;
+        if Instant::now() >= next_ensure {
+            next_ensure = Instant::now() + ENSURE_INTERVAL;
             written = written.and(ensure(&registry).await);
         }
-        let mut next = made_again;
+        let mut next = next_ensure;
         if let Err(error) = written {
             tracing::warn!(%error, "objects of flow control not written; trying again");
             next = Instant::now() + AFTER_FAILURE;
         }
         let _ = tokio::time::timeout_at(next, informer.changed()).await;
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(UPDATE_INTERVAL).await;
     }
 }
 
-/// Writes the condition of each FlowSchema where it is not what it should be.
-pub(crate) async fn note_all(registry: &Registry) -> Result<(), Failure> {
+/// Updates the condition Dangling of all FlowSchemas.
+pub(crate) async fn update_conditions(registry: &Registry) -> Result<(), Failure> {
     let (Some(levels), Some(schemas)) =
         (registry.kind(GROUP, LEVELS), registry.kind(GROUP, SCHEMAS))
     else {
@@ -237,10 +240,10 @@ pub(crate) async fn note_all(registry: &Registry) -> Result<(), Failure> {
     for entry in registry.cached_all(&schemas).range("", "") {
         let Ok(schema) = schemas.decode(entry) else { continue };
         let level = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]);
-        let is_there = registry.cached(&levels, "", level).is_some();
-        if let Some(condition) = changed_condition(&schema, level, is_there) {
+        let level_exists = registry.cached(&levels, "", level).is_some();
+        if let Some(condition) = changed_condition(&schema, level, level_exists) {
             let target = Target::of(&schemas, "", schema.name());
-            changes.push((target, applied(&schema, condition, &now)));
+            changes.push((target, apply_configuration(&schema, condition, &now)));
         }
     }
     let apply = |(target, body): (Target, Bytes)| async move {
@@ -249,7 +252,7 @@ pub(crate) async fn note_all(registry: &Registry) -> Result<(), Failure> {
             WriteOptions { field_manager: CONSUMER.into(), force: true, ..WriteOptions::default() };
         let permit = Permit::internal("system:apiserver");
         match registry.patch(&permit, &target, Part::Status, &patch, &options).await {
-            // It is gone, or another one of its name.
+            // The FlowSchema was deleted, and possibly created again.
             Err(failure) if !matches!(failure.code, 404 | 409) => Err(failure),
             _ => Ok(()),
         }
@@ -257,14 +260,14 @@ pub(crate) async fn note_all(registry: &Registry) -> Result<(), Failure> {
     try_join_all(changes.into_iter().map(apply)).await.map(drop)
 }
 
-/// Status, reason and message that the condition should have, where it has not.
+/// Returns the status, reason and message of the condition; `None` if it has them already.
 fn changed_condition(
     schema: &Object,
     level: &str,
-    is_there: bool,
+    level_exists: bool,
 ) -> Option<(&'static str, &'static str, String)> {
     let words = "This FlowSchema references the PriorityLevelConfiguration object named";
-    let wanted = match is_there {
+    let expected = match level_exists {
         true => ("False", "Found", format!("{words} {level:?} and it exists")),
         false => ("True", "NotFound", format!("{words} {level:?} but there is no such object")),
     };
@@ -272,12 +275,13 @@ fn changed_condition(
     let known = conditions.find(|condition| condition.str_at(&["type"]) == Some("Dangling"));
     let is_same = known.is_some_and(|known| {
         let text = |name| known.str_at(&[name]).unwrap_or_default();
-        (text("status"), text("reason"), text("message")) == (wanted.0, wanted.1, &wanted.2)
+        (text("status"), text("reason"), text("message")) == (expected.0, expected.1, &expected.2)
     });
-    (!is_same).then_some(wanted)
+    (!is_same).then_some(expected)
 }
 
-fn applied(
+/// Returns the apply configuration that sets the condition.
+fn apply_configuration(
     schema: &Object,
     (status, reason, message): (&'static str, &'static str, String),
     now: &str,

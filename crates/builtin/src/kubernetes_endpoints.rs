@@ -1,7 +1,7 @@
 //! The endpoints of the service `kubernetes`: the addresses of all servers that share the store.
 //!
-//! Each server keeps a key of its own below `/registry/masterleases/`, which ends with its lease unless it is written
-//! again. Those of kube-apiserver are the same, so that either kind of server lists the other.
+//! Each server renews a key with a lease below `/registry/masterleases/`, in the form of
+//! kube-apiserver's lease reconciler, so that both kinds of servers list each other.
 
 use bytes::Bytes;
 use keelson_auth::Permit;
@@ -17,19 +17,20 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long a server counts after it has last said that it is there.
+/// Duration of a server's lease.
 const LEASE_TIME: Duration = Duration::from_secs(15);
 const LEASES: &str = "/registry/masterleases/";
 const NAME: &str = "kubernetes";
 const NAMESPACE: &str = "default";
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Between two looks; a server that says nothing for one and a half of them no longer counts.
+/// Interval of reconciliations, which renew the lease.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// How long a server that stops tries to remove its endpoint.
-const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
+/// Timeout for removing the endpoint of a server that stops.
+const REMOVE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Runs until it is told to stop. Servers that share a store are all endpoints, each until it stops.
+/// Reconciles the endpoints until `stop` is true. If the store is shared, then removes the endpoint of
+/// this server.
 pub async fn run(registry: Arc<Registry>, is_shared: bool, mut stop: watch::Receiver<bool>) {
     loop {
         if let Err(error) = reconcile(&registry, is_shared).await {
@@ -41,7 +42,7 @@ pub async fn run(registry: Arc<Registry>, is_shared: bool, mut stop: watch::Rece
         }
     }
     if is_shared {
-        match timeout(LEAVE_TIME_MAX, leave(&registry)).await {
+        match timeout(REMOVE_TIME_MAX, remove_endpoint(&registry)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "still an endpoint until its lease ends"),
             Err(_) => {
@@ -61,23 +62,23 @@ async fn reconcile(registry: &Registry, is_shared: bool) -> Result<(), Failure> 
     write_kubernetes_endpoints(registry, &addresses).await
 }
 
-async fn leave(registry: &Registry) -> Result<(), Failure> {
-    end_endpoint_lease(registry).await?;
+async fn remove_endpoint(registry: &Registry) -> Result<(), Failure> {
+    delete_endpoint_lease(registry).await?;
     let others = endpoint_leases(registry).await?;
     write_kubernetes_endpoints(registry, &others).await
 }
 
-/// Says for [`LEASE_TIME`] that this server is there, to all that share the store.
+/// Renews the lease of this server for [`LEASE_TIME`].
 async fn renew_endpoint_lease(registry: &Registry) -> Result<(), Failure> {
     let address = registry.options.advertise_address;
     let lease = Lease::new(registry.store_time(), LEASE_TIME);
-    let value = announcement(registry, address)?;
+    let value = lease_value(registry, address)?;
     let op = Op::Put { key: lease_key(address), value, lease: Some(lease) };
     write_lease_key(registry, op).await
 }
 
-/// Says that this server is going.
-async fn end_endpoint_lease(registry: &Registry) -> Result<(), Failure> {
+/// Deletes the lease of this server.
+async fn delete_endpoint_lease(registry: &Registry) -> Result<(), Failure> {
     write_lease_key(registry, Op::Delete { key: lease_key(registry.options.advertise_address) })
         .await
 }
@@ -87,17 +88,17 @@ async fn write_lease_key(registry: &Registry, op: Op) -> Result<(), Failure> {
     registry.store.txn(txn).await.map(drop).map_err(|error| Status::unavailable(error.to_string()))
 }
 
-/// The addresses of the servers that say they are there.
+/// Returns the addresses of the servers with a lease.
 async fn endpoint_leases(registry: &Registry) -> Result<Vec<String>, Failure> {
     let page = registry.store.range(Range::prefix(LEASES.as_bytes())).await;
     let page = page.map_err(|error| Status::unavailable(error.to_string()))?;
-    let addresses = page.items.iter().filter_map(|item| address_of(&item.key));
-    // In the order of the addresses' texts, as in kube-apiserver.
+    let addresses = page.items.iter().filter_map(|item| parse_lease_key(&item.key));
+    // Sorted as text, as kube-apiserver does.
     Ok(addresses.collect::<BTreeSet<String>>().into_iter().collect())
 }
 
-/// Makes these addresses the endpoints of the service `kubernetes`. What is right already is not written. No
-/// address at all changes nothing: some server serves.
+/// Sets the endpoints of the service `kubernetes`, if they differ. An empty list is ignored, because at
+/// least one server is running.
 async fn write_kubernetes_endpoints(
     registry: &Registry,
     addresses: &[String],
@@ -108,25 +109,25 @@ async fn write_kubernetes_endpoints(
     let ips: Vec<Value> = addresses.iter().map(|ip| value!({"ip": (ip.as_str())})).collect();
     let subsets = value!([{"addresses": ips, "ports": (ports.clone())}]);
     let target = registry.target("", "endpoints", NAMESPACE, NAME);
-    write_parts(registry, &target, (SKIP_MIRROR, "true"), &[("subsets", subsets)]).await?;
+    set_fields(registry, &target, (SKIP_MIRROR, "true"), &[("subsets", subsets)]).await?;
     let ready = |ip: &String| value!({"addresses": [(ip.as_str())], "conditions": {"ready": true}});
     let endpoints: Vec<Value> = addresses.iter().map(ready).collect();
     let family = if first.contains(':') { "IPv6" } else { "IPv4" };
-    let parts = [
+    let fields = [
         ("addressType", Value::from(family)),
         ("endpoints", Value::Array(endpoints)),
         ("ports", ports),
     ];
     let target = registry.target("discovery.k8s.io", "endpointslices", NAMESPACE, NAME);
-    write_parts(registry, &target, (SERVICE_NAME, NAME), &parts).await
+    set_fields(registry, &target, (SERVICE_NAME, NAME), &fields).await
 }
 
-/// Makes an object with a label and these members, or gives it them.
-async fn write_parts(
+/// Sets a label and fields of an object, which is created if it does not exist.
+async fn set_fields(
     registry: &Registry,
     target: &Target,
     label: (&'static str, &'static str),
-    parts: &[(&'static str, Value)],
+    fields: &[(&'static str, Value)],
 ) -> Result<(), Failure> {
     let permit = Permit::internal("system:apiserver");
     let change = |live: &Object| {
@@ -136,8 +137,8 @@ async fn write_parts(
         let mut labels = labels.cloned().unwrap_or_default();
         labels.insert(label.0, label.1);
         metadata.insert("labels", labels);
-        for (name, part) in parts {
-            object.root.insert(*name, part.clone());
+        for (name, value) in fields {
+            object.root.insert(*name, value.clone());
         }
         object
     };
@@ -148,7 +149,7 @@ async fn write_parts(
         object.set_gvk(&target.schema().gvk);
         object.set_meta("name", NAME);
         object.set_meta("namespace", NAMESPACE);
-        return unless_overtaken(registry.add(&permit, target, object, &options).await);
+        return ignore_conflict(registry.add(&permit, target, object, &options).await);
     };
     let live = target.kind.decode(&entry)?;
     if change(&live) == live {
@@ -157,11 +158,11 @@ async fn write_parts(
     let make = |live: Option<&Object>| {
         live.map(|live| updated(change(live))).ok_or_else(|| target.not_found())
     };
-    unless_overtaken(registry.modify(&permit, target, Part::Main, &make, &options).await)
+    ignore_conflict(registry.modify(&permit, target, Part::Main, &make, &options).await)
 }
 
-/// Of several servers one writes; the others find it done, or look again later.
-fn unless_overtaken<T>(written: Result<T, Failure>) -> Result<(), Failure> {
+/// Ignores conflicts with other servers, which write the same; the next reconciliation checks it.
+fn ignore_conflict<T>(written: Result<T, Failure>) -> Result<(), Failure> {
     match written {
         Err(failure) if matches!(failure.code, 404 | 409) => Ok(()),
         written => written.map(drop),
@@ -172,14 +173,14 @@ fn lease_key(address: IpAddr) -> Bytes {
     format!("{LEASES}{address}").into()
 }
 
-/// The address of the server that has this key.
-fn address_of(key: &[u8]) -> Option<String> {
+/// Returns the address in the key of a lease.
+fn parse_lease_key(key: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(key.strip_prefix(LEASES.as_bytes())?).ok()?;
     text.parse::<IpAddr>().ok().map(|address| address.to_string())
 }
 
-/// What kube-apiserver reads of a key: Endpoints with the address.
-fn announcement(registry: &Registry, address: IpAddr) -> Result<Bytes, Failure> {
+/// Returns the value of a lease: like kube-apiserver's, an Endpoints object with the address.
+fn lease_value(registry: &Registry, address: IpAddr) -> Result<Bytes, Failure> {
     let kind = GroupVersionKind::new("", "v1", "Endpoints");
     let schema =
         registry.catalogue.schema(&kind).ok_or_else(|| Status::internal("no Endpoints"))?;
@@ -197,12 +198,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_that_of_an_address() {
+    fn a_lease_key_contains_an_address() {
         for text in ["10.1.1.1", "fd00::1"] {
             let address: IpAddr = text.parse().expect("an address");
-            assert_eq!(address_of(&lease_key(address)).as_deref(), Some(text));
+            assert_eq!(parse_lease_key(&lease_key(address)).as_deref(), Some(text));
         }
-        assert_eq!(address_of(b"/registry/masterleases/x"), None);
-        assert_eq!(address_of(b"/registry/pods/10.1.1.1"), None);
+        assert_eq!(parse_lease_key(b"/registry/masterleases/x"), None);
+        assert_eq!(parse_lease_key(b"/registry/pods/10.1.1.1"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Which of several servers on one store does what only one may do: whoever holds a Lease, which goes to
-//! another one when it was not renewed for as long as it says (client-go `leaderelection`).
+//! Leader election among servers on one store (client-go `leaderelection`): the leader holds a Lease
+//! and renews it; another candidate may take the Lease once it was not renewed for its duration.
 
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Str, value};
@@ -11,39 +11,40 @@ use tokio::time::Instant;
 
 const NAMESPACE: &str = "kube-system";
 
-/// One server that wants a lease.
+/// A candidate in a leader election.
 #[derive(Debug)]
 pub struct Candidate {
-    /// The lease's name.
+    /// The name of the lease.
     name: Str,
-    /// Who this is, among all that want it.
+    /// The identity of this candidate, unique among all candidates.
     identity: Str,
-    /// How long a lease that is not renewed stays with its holder.
-    lasts: Duration,
-    /// The version that was seen last, and when it was seen first: clocks of servers may differ.
-    seen: (Revision, Instant),
+    /// The duration that the candidate writes into the lease.
+    lease_duration: Duration,
+    /// The last observed version of the lease, and when it was first observed. Ages are measured by
+    /// the local clock, because clocks of servers may differ.
+    observed: (Revision, Instant),
 }
 
 impl Candidate {
-    /// Has seen nothing yet.
-    pub fn new(name: &str, identity: &str, lasts: Duration) -> Candidate {
-        let seen = (Revision(0), Instant::now());
-        Candidate { name: name.into(), identity: identity.into(), lasts, seen }
+    /// Creates a candidate for a lease in `kube-system`.
+    pub fn new(name: &str, identity: &str, lease_duration: Duration) -> Candidate {
+        let observed = (Revision(0), Instant::now());
+        Candidate { name: name.into(), identity: identity.into(), lease_duration, observed }
     }
 
-    /// Whether it is another's, who may still be there.
-    fn is_foreign(&mut self, lease: &Object, version: Revision) -> bool {
-        if self.seen.0 != version {
-            self.seen = (version, Instant::now());
+    /// Returns whether another candidate holds the lease and it has not expired.
+    fn is_held_by_other(&mut self, lease: &Object, version: Revision) -> bool {
+        if self.observed.0 != version {
+            self.observed = (version, Instant::now());
         }
         let holder = lease.str_at(&["spec", "holderIdentity"]);
         let seconds = lease.int_at(&["spec", "leaseDurationSeconds"]).unwrap_or(0);
-        let lasts = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        !holder.is_empty() && holder != self.identity && self.seen.1.elapsed() < lasts
+        let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        !holder.is_empty() && holder != self.identity && self.observed.1.elapsed() < duration
     }
 }
 
-/// Takes a lease that is free, or renews it. Answers whether the candidate has it now.
+/// Acquires a free lease, or renews it. Returns whether the candidate holds it now.
 pub async fn campaign(
     registry: &Registry,
     permit: &Permit,
@@ -56,18 +57,18 @@ pub async fn campaign(
         let mut object = Object::new();
         object.set_meta("name", &candidate.name);
         object.set_meta("namespace", NAMESPACE);
-        hold(&mut object, candidate, &now);
+        set_holder(&mut object, candidate, &now);
         return write_lease(registry, permit, &target, None, object).await;
     };
     let mut lease = target.kind.decode(&entry)?;
-    if candidate.is_foreign(&lease, entry.modified()) {
+    if candidate.is_held_by_other(&lease, entry.modified()) {
         return Ok(false);
     }
-    hold(&mut lease, candidate, &now);
+    set_holder(&mut lease, candidate, &now);
     write_lease(registry, permit, &target, Some(&entry), lease).await
 }
 
-/// Gives a lease up, if the candidate has it, so that another one need not wait.
+/// Releases the lease if the candidate holds it, so that another one need not wait until it expires.
 pub async fn resign(
     registry: &Registry,
     permit: &Permit,
@@ -89,7 +90,7 @@ pub async fn resign(
     Ok(())
 }
 
-/// Writes a lease in the place of one of this version, or of none; false when there was another.
+/// Updates the lease in the version `old`, or creates it. Returns false on a conflict.
 async fn write_lease(
     registry: &Registry,
     permit: &Permit,
@@ -100,13 +101,13 @@ async fn write_lease(
     let options =
         WriteOptions { field_manager: "kube-controller-manager".into(), ..Default::default() };
     object.set_gvk(&target.schema().gvk);
-    let made = |object: Object| Updated { object, owned: false, warnings: vec![] };
+    let updated = |object: Object| Updated { object, owned: false, warnings: vec![] };
     let written = match old {
         None => registry.add(permit, target, object, &options).await,
         Some(entry) => {
             object.set_meta("resourceVersion", &entry.modified().to_string());
             let make = |live: Option<&Object>| {
-                live.map(|_| made(object.clone())).ok_or_else(|| target.not_found())
+                live.map(|_| updated(object.clone())).ok_or_else(|| target.not_found())
             };
             registry.modify(permit, target, Part::Main, &make, &options).await
         }
@@ -118,12 +119,12 @@ async fn write_lease(
     }
 }
 
-/// Makes a lease the candidate's.
-fn hold(lease: &mut Object, candidate: &Candidate, now: &str) {
+/// Sets or renews the candidate as the holder of a lease.
+fn set_holder(lease: &mut Object, candidate: &Candidate, now: &str) {
     let holder = lease.str_at(&["spec", "holderIdentity"]);
     let transitions = lease.int_at(&["spec", "leaseTransitions"]);
     let spec = value!({"holderIdentity": (candidate.identity.clone()), "acquireTime": now,
-        "leaseDurationSeconds": (i64::try_from(candidate.lasts.as_secs()).unwrap_or(i64::MAX)),
+        "leaseDurationSeconds": (i64::try_from(candidate.lease_duration.as_secs()).unwrap_or(i64::MAX)),
         "renewTime": now, "leaseTransitions": (transitions.map_or(0, |before| before + 1))});
     if holder == candidate.identity {
         lease.object_mut("spec").insert("renewTime", now);

@@ -1,37 +1,38 @@
-//! What single built-in kinds do beyond the verbs of the registry and the rules of `kinds`, as kube-apiserver does
-//! it itself: the objects that every server has and the loops that keep them, the addresses and ports of services,
-//! quotas, who may write roles, evictions, bindings, tokens, and the names that CustomResourceDefinitions get.
+//! Behavior of single built-in kinds beyond the verbs of the registry and the rules of `kinds`: the
+//! objects that every server creates, cluster IPs and node ports of services, quotas, the RBAC
+//! escalation check, evictions, bindings, tokens, and the accepted names of
+//! CustomResourceDefinitions. Also the control loops that run in every kube-apiserver.
 //!
-//! The registry knows none of these kinds: it asks the [`Hooks`] that it is given here.
+//! The registry names no kind; it calls the [`Hooks`] that are built here.
 
 mod access_review;
 pub mod api_services;
 mod binding;
 mod bootstrap;
 pub mod definitions;
+mod ensure;
 mod escalation;
+mod etcd_codec;
+mod events;
 mod eviction;
 pub mod flow_control;
+mod keyed_mutex;
 pub mod kubernetes_endpoints;
 mod lease;
-mod make;
 mod quota;
-mod recorder;
+mod record_checker;
 mod reviews;
 pub mod services;
 mod signers;
-mod stored;
-mod stored_kinds;
 mod streams;
 mod token_request;
-mod turns;
 
 pub use bootstrap::{default_rules, first_address};
+pub use etcd_codec::{EncodeError, EtcdCodec};
 pub use lease::{Candidate, campaign, resign};
+pub use record_checker::RecordChecker;
 pub use reviews::TokenReviews;
 pub use services::{PortLeaks, Services};
-pub use stored::{EncodeError, StoredForm};
-pub use stored_kinds::StoredKinds;
 pub use token_request::TokenRequests;
 
 use binding::Bindings;
@@ -49,29 +50,29 @@ use std::fmt;
 use std::sync::Arc;
 use streams::Streams;
 
-/// A registry with all that kube-apiserver does for its kinds.
+/// A registry with the hooks of the built-in kinds.
 pub struct Opened {
-    /// All kinds.
+    /// The registry.
     pub registry: Arc<Registry>,
-    /// What is repaired of the addresses and ports of services.
+    /// Allocates and repairs cluster IPs and node ports.
     pub services: Arc<Services>,
-    /// What answers TokenRequests, once it is given what makes tokens.
+    /// Handles TokenRequests; needs [`TokenRequests::attach`].
     pub token_requests: Arc<TokenRequests>,
-    /// What answers TokenReviews, once it is given what authenticates tokens.
+    /// Handles TokenReviews; needs [`TokenReviews::attach`].
     pub token_reviews: Arc<TokenReviews>,
 }
 
-/// Why a server's objects could not be opened.
+/// Errors of [`open`].
 #[derive(Debug)]
 pub enum OpenError {
-    /// The registry could not be.
+    /// The registry could not be opened.
     Registry {
-        /// Why.
+        /// The cause.
         source: keelson_registry::OpenError,
     },
-    /// The objects that every server has could not be made.
+    /// The objects that every server has could not be created.
     Bootstrap {
-        /// Why.
+        /// The cause.
         source: Failure,
     },
 }
@@ -94,7 +95,8 @@ impl std::error::Error for OpenError {
     }
 }
 
-/// Opens the registry, serves the custom resources that are defined, and makes the objects that every server has.
+/// Opens the registry, serves the custom resources that are defined, and creates the objects that
+/// every server has.
 pub async fn open(
     store: Arc<dyn Store>,
     clock: Box<dyn Clock>,
@@ -107,8 +109,8 @@ pub async fn open(
     let registry = Registry::open(store, clock, options, hooks).await;
     let registry = registry.map_err(|source| OpenError::Registry { source })?;
     definitions::serve_stored(&registry);
-    let made = bootstrap::ensure(&registry, &services).await;
-    made.map_err(|source| OpenError::Bootstrap { source })?;
+    let ensured = bootstrap::ensure(&registry, &services).await;
+    ensured.map_err(|source| OpenError::Bootstrap { source })?;
     Ok(Opened { registry, services, token_requests, token_reviews })
 }
 

@@ -1,10 +1,11 @@
-//! Quotas: charged before an object is stored, and counted again by the resource quota controller.
+//! ResourceQuotas: charged before an object is stored, and recounted by the resource quota
+//! controller.
 //!
-//! Charging, storing the object and counting take turns, one namespace at a time: a count never misses
-//! an object that is charged and not yet stored, so that exactly the limit is admitted. This holds for
-//! one server; servers that share a store each have turns of their own.
+//! A mutex for each namespace covers charging and storing an object, and recounting. So a recount
+//! never misses an object that is charged but not yet stored, and a quota admits exactly its limit.
+//! Servers that share a store do not share the mutexes.
 
-use crate::turns::{Turn, Turns};
+use crate::keyed_mutex::{KeyGuard, KeyedMutex};
 use keelson_admission::{Amounts, Stored, amounts, quota};
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Quantity, Str, Value};
@@ -14,16 +15,16 @@ use keelson_registry::{Change, Part, Registry, Target, Updated, Write};
 use keelson_store::BoxFuture;
 use std::sync::{Mutex, PoisonError};
 
-/// ResourceQuotas.
+/// Charges and recounts ResourceQuotas.
 #[derive(Default)]
 pub(crate) struct ResourceQuotas {
-    /// Charging and counting, by namespace.
-    turns: Turns,
+    /// Serializes charges and recounts, by namespace.
+    namespaces: KeyedMutex,
 }
 
 impl Quotas for ResourceQuotas {
     fn concern(&self, registry: &Registry, write: &Write<'_>) -> bool {
-        concern(registry, write)
+        may_use_quota(registry, write)
     }
 
     fn charge<'a>(
@@ -33,8 +34,8 @@ impl Quotas for ResourceQuotas {
         obj: &'a Object,
     ) -> BoxFuture<'a, Result<Box<dyn Charge>, Failure>> {
         Box::pin(async move {
-            let charged = charge(registry, &self.turns, write, obj).await?;
-            Ok(Box::new(charged) as Box<dyn Charge>)
+            let charge = charge(registry, &self.namespaces, write, obj).await?;
+            Ok(Box::new(charge) as Box<dyn Charge>)
         })
     }
 
@@ -46,29 +47,29 @@ impl Quotas for ResourceQuotas {
         name: &'a str,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
-            let _turn = self.turns.take(&namespace.into()).await;
+            let _guard = self.namespaces.lock(&namespace.into()).await;
             recount(registry, permit, namespace, name).await
         })
     }
 }
 
-/// What a write has taken from the quotas of its namespace. While it is held, nobody else charges or
-/// counts them.
-struct Charged {
+/// The charge of a write. It holds the mutex of the namespace.
+struct QuotaCharge {
     namespace: Str,
-    /// The quotas with what was added to their `status.used`.
+    /// Names of quotas with the amounts that were added to their `status.used`.
     added: Vec<(Str, Amounts)>,
-    turn: Option<Turn>,
+    guard: Option<KeyGuard>,
 }
 
-impl Charge for Charged {
+impl Charge for QuotaCharge {
     fn refund<'a>(self: Box<Self>, registry: &'a Registry) -> BoxFuture<'a, ()> {
         Box::pin(refund(registry, *self))
     }
 }
 
-fn concern(registry: &Registry, write: &Write<'_>) -> bool {
-    if !registry.options.admission.has(quota::NAME) || !registry.asked(write, quota::concerns) {
+/// Returns whether a write must be charged or checked. Costs little in namespaces without quotas.
+fn may_use_quota(registry: &Registry, write: &Write<'_>) -> bool {
+    if !registry.options.admission.has(quota::NAME) || !registry.asked(write, quota::applies) {
         return false;
     }
     if registry.asked(write, quota::is_limited) {
@@ -84,33 +85,34 @@ fn concern(registry: &Registry, write: &Write<'_>) -> bool {
         || objects.unreadable_under(&prefix).is_some()
 }
 
-/// Charges the quotas of the namespace for what is about to be stored, or refuses it.
+/// Charges the quotas of the namespace for an object that is about to be stored, or rejects it. A dry
+/// run is checked but not charged.
 async fn charge(
     registry: &Registry,
-    turns: &Turns,
+    namespaces: &KeyedMutex,
     write: &Write<'_>,
     obj: &Object,
-) -> Result<Charged, Failure> {
+) -> Result<QuotaCharge, Failure> {
     let namespace = write.target.namespace.clone();
-    let turn = match write.dry_run {
+    let guard = match write.dry_run {
         true => None,
-        false => Some(turns.take(&namespace).await),
+        false => Some(namespaces.lock(&namespace).await),
     };
-    // Whoever had the turn before may just have changed what is read now.
+    // The cache must contain the charge of the previous holder of the mutex.
     registry.caught_up().await?;
     let quotas = Stored::list(registry, "", "resourcequotas", &namespace)?;
     registry.asked(write, |req| quota::check(req, obj, &quotas))?;
-    let mut due = vec![];
+    let mut changed = vec![];
     for quota in quotas {
-        if registry.asked(write, |req| quota::charged(req, obj, &quota))?.is_some() {
-            due.push(Str::new(quota.name()));
+        if registry.asked(write, |req| quota::new_usage(req, obj, &quota))?.is_some() {
+            changed.push(Str::new(quota.name()));
         }
     }
-    let mut charge = Charged { namespace, added: vec![], turn };
-    if write.dry_run || due.is_empty() {
+    let mut charge = QuotaCharge { namespace, added: vec![], guard };
+    if write.dry_run || changed.is_empty() {
         return Ok(charge);
     }
-    for name in due {
+    for name in changed {
         match charge_one(registry, &name, write, obj).await {
             Ok(None) => {}
             Ok(Some(added)) => charge.added.push((name, added)),
@@ -123,7 +125,7 @@ async fn charge(
     Ok(charge)
 }
 
-/// Charges one quota; what was added to it.
+/// Charges one quota; returns the added amounts, or `None` if nothing changes.
 async fn charge_one(
     registry: &Registry,
     name: &str,
@@ -134,30 +136,30 @@ async fn charge_one(
     let added = Mutex::new(None);
     let make = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
-        let charged = registry.asked(write, |req| quota::charged(req, obj, &object))?;
-        let difference = charged.as_ref().map(|used| minus(used, &used_of(&object)));
+        let new_usage = registry.asked(write, |req| quota::new_usage(req, obj, &object))?;
+        let difference = new_usage.as_ref().map(|used| subtract(used, &used_of(&object)));
         *added.lock().unwrap_or_else(PoisonError::into_inner) = difference;
-        if let Some(used) = charged {
-            object.object_mut("status").insert("used", shown(used));
+        if let Some(used) = new_usage {
+            object.object_mut("status").insert("used", resource_list(used));
         }
         Ok(Updated { object, owned: false, warnings: vec![] })
     };
     match change_quota(registry, &quotas, &make).await {
-        // A quota that is gone limits nothing.
+        // A deleted quota limits nothing.
         Err(status) if status.code == 404 => Ok(None),
         Err(status) => Err(status),
         Ok(()) => Ok(added.into_inner().unwrap_or_else(PoisonError::into_inner)),
     }
 }
 
-/// Gives back what was charged for an object that was not stored.
-async fn refund(registry: &Registry, charge: Charged) {
+/// Reverts the charge of an object that was not stored.
+async fn refund(registry: &Registry, charge: QuotaCharge) {
     for (name, added) in &charge.added {
         let quotas = registry.target("", "resourcequotas", &charge.namespace, name);
         let make = |live: Option<&Object>| {
             let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
-            let used = minus(&used_of(&object), added);
-            object.object_mut("status").insert("used", shown(used));
+            let used = subtract(&used_of(&object), added);
+            object.object_mut("status").insert("used", resource_list(used));
             Ok(Updated { object, owned: false, warnings: vec![] })
         };
         match change_quota(registry, &quotas, &make).await {
@@ -170,7 +172,7 @@ async fn refund(registry: &Registry, charge: Charged) {
             _ => {}
         }
     }
-    drop(charge.turn);
+    drop(charge.guard);
 }
 
 /// Writes the status of a quota.
@@ -185,7 +187,7 @@ async fn change_quota(
     registry.modify(&permit, quotas, Part::Status, make, &options).await.map(drop)
 }
 
-/// Counts again what the objects of a namespace use up of a quota.
+/// Recounts the usage of a quota from the objects of its namespace.
 async fn recount(
     registry: &Registry,
     permit: &Permit,
@@ -200,7 +202,7 @@ async fn recount(
         if !hard.is_empty() {
             object.object_mut("status").insert("hard", hard);
             let used = count(registry, &object)?;
-            object.object_mut("status").insert("used", shown(used));
+            object.object_mut("status").insert("used", resource_list(used));
         }
         Ok(Updated { object, owned: false, warnings: vec![] })
     };
@@ -209,7 +211,7 @@ async fn recount(
     registry.modify(permit, &quotas, Part::Status, &make, &options).await.map(drop)
 }
 
-/// What is used up of a quota, of all that it limits.
+/// Counts the usage of all resource names in `status.hard` of a quota.
 fn count(registry: &Registry, quota: &Object) -> Result<Amounts, Failure> {
     let hard = quota.at(&["status", "hard"]).and_then(Value::as_object);
     let names = hard.into_iter().flat_map(Map::iter).map(|(what, _)| what.to_string());
@@ -237,16 +239,16 @@ fn used_of(quota: &Object) -> Amounts {
     amounts(quota.at(&["status", "used"]))
 }
 
-/// `from` without `what`, by name; names that only `what` has are left out.
-fn minus(from: &Amounts, what: &Amounts) -> Amounts {
-    let left = |(name, amount): (&String, &Quantity)| {
-        let less = what.get(name).map_or_else(|| amount.clone(), |less| amount.sub(less));
-        (name.clone(), less)
+/// Subtracts amounts by name; names that only `other` has are left out.
+fn subtract(from: &Amounts, other: &Amounts) -> Amounts {
+    let difference = |(name, amount): (&String, &Quantity)| {
+        let rest = other.get(name).map_or_else(|| amount.clone(), |other| amount.sub(other));
+        (name.clone(), rest)
     };
-    from.iter().map(left).collect()
+    from.iter().map(difference).collect()
 }
 
-fn shown(amounts: Amounts) -> Value {
+fn resource_list(amounts: Amounts) -> Value {
     let texts = amounts.into_iter().map(|(what, n)| (what.into(), n.to_string().into()));
     Value::Object(Map::from_iter(texts))
 }

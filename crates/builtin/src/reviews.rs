@@ -1,4 +1,4 @@
-//! Resources that keep no objects: reviews, which answer what they are asked, and ComponentStatuses.
+//! Resources without stored objects: reviews and ComponentStatuses.
 
 use crate::access_review;
 use keelson_auth::service_account::KnownToken;
@@ -11,10 +11,10 @@ use std::sync::{Arc, OnceLock};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
-/// The only component behind an API server that it can look at.
+/// The name of the ComponentStatus of the store.
 const STORE: &str = "etcd-0";
 
-/// All of them, by group and name.
+/// Returns all of them, with group and resource.
 pub(crate) fn rows(
     token_reviews: &Arc<TokenReviews>,
 ) -> Vec<(&'static str, &'static str, Arc<dyn Computed>)> {
@@ -30,7 +30,7 @@ pub(crate) fn rows(
     ]
 }
 
-/// Shows users to themselves.
+/// SelfSubjectReview: returns the user of the request.
 struct SelfSubjectReviews;
 
 impl Computed for SelfSubjectReviews {
@@ -47,7 +47,7 @@ impl Computed for SelfSubjectReviews {
     }
 }
 
-/// Lists the rules that apply to users in a namespace.
+/// SelfSubjectRulesReview: lists the rules that apply to the user in a namespace.
 struct RulesReviews;
 
 impl Computed for RulesReviews {
@@ -65,7 +65,7 @@ impl Computed for RulesReviews {
     }
 }
 
-/// Answers what somebody may do.
+/// SubjectAccessReview, SelfSubjectAccessReview and LocalSubjectAccessReview.
 struct AccessReviews {
     kind: access_review::Kind,
 }
@@ -85,14 +85,14 @@ impl Computed for AccessReviews {
     }
 }
 
-/// Answers whose a token is. Answers 404 until it is given what authenticates tokens.
+/// TokenReview: authenticates a token. Returns 404 until an authenticator is attached.
 #[derive(Default)]
 pub struct TokenReviews {
     authenticator: OnceLock<Arc<Authenticator>>,
 }
 
 impl TokenReviews {
-    /// Gives it what authenticates tokens; what it was given first stays.
+    /// Attaches the authenticator. Later calls have no effect.
     pub fn attach(&self, authenticator: Arc<Authenticator>) {
         let _ = self.authenticator.set(authenticator);
     }
@@ -122,11 +122,11 @@ async fn review_token(
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    let asked = obj.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
-    let asked: Vec<Str> = asked.map(Str::new).collect();
+    let audiences = obj.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
+    let audiences: Vec<Str> = audiences.map(Str::new).collect();
     let now = registry.clock.now();
     let mut status = Map::new();
-    match authenticator.authenticate_token(token, &asked, now).await {
+    match authenticator.authenticate_token(token, &audiences, now).await {
         Ok(KnownToken { user, audiences, .. }) => {
             status.insert("authenticated", true);
             status.insert("user", user_info(&user));
@@ -147,7 +147,7 @@ async fn review_token(
     Ok(())
 }
 
-/// Says whether the store takes writes.
+/// ComponentStatus: whether the store accepts writes.
 struct ComponentStatuses;
 
 impl Computed for ComponentStatuses {
@@ -175,7 +175,7 @@ fn component_status(registry: &Registry) -> Object {
     Object::from_value(status).unwrap_or_default()
 }
 
-/// A user as reviews show it.
+/// Returns the `UserInfo` of a user.
 fn user_info(user: &User) -> Map {
     let mut info = Map::new();
     info.insert("username", user.name.clone());

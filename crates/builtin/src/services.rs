@@ -1,6 +1,6 @@
-//! What services are given: addresses out of the service ranges, and ports of nodes (registry
-//! `core/service/storage/alloc.go`). An address is taken by making its `IPAddress` object, whose name
-//! nobody else can have then; a port by changing the one value in the store that says which are in use.
+//! Allocates cluster IPs and node ports of services (registry `core/service/storage/alloc.go`). An
+//! address is allocated by creating its `IPAddress` object, whose name is unique; a node port by an
+//! update of the bitmap in the store.
 
 mod addresses;
 mod pool;
@@ -20,68 +20,68 @@ use pool::PortPool;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// What services have of the addresses and ports that all share.
+/// Allocates cluster IPs and node ports.
 #[derive(Debug)]
 pub struct Services {
     ports: Arc<PortPool>,
 }
 
-/// What a write of a service takes before, and gives back after it is stored. Ports of a write that goes
-/// away before the store is asked are free again; later [`Services::free_leaked_ports`] finds those that
-/// nobody has.
+/// The allocations of a write, to be committed or reverted when its outcome is known. If it is dropped
+/// before the write is sent to the store, its ports are released; afterwards they may leak, and
+/// [`Services::free_leaked_ports`] releases them.
 #[derive(Debug)]
-struct Taken {
-    /// Where the ports come from.
+struct Allocations {
     pool: Arc<PortPool>,
-    /// Addresses that this write took.
-    taken: Vec<String>,
-    /// Addresses that the service no longer needs.
-    freed: Vec<String>,
-    /// What this write does to the ports.
+    /// Addresses that were allocated for the write.
+    allocated: Vec<String>,
+    /// Addresses to release once the service is stored.
+    released: Vec<String>,
+    /// Ports to release or to keep.
     ports: ports::Change,
-    /// Ports that it took, once the store is asked: better a lost port than one that two services have.
-    begun: Vec<u16>,
+    /// Allocated ports of a write that was sent to the store. A leaked port is better than one that two
+    /// services have.
+    sent: Vec<u16>,
 }
 
-impl Drop for Taken {
+impl Drop for Allocations {
     fn drop(&mut self) {
-        let taken = std::mem::take(&mut self.ports.taken);
-        if let (Ok(runtime), false) = (Handle::try_current(), taken.is_empty()) {
+        let allocated = std::mem::take(&mut self.ports.allocated);
+        if let (Ok(runtime), false) = (Handle::try_current(), allocated.is_empty()) {
             let pool = self.pool.clone();
-            runtime.spawn(async move { pool.give_back(&taken).await });
+            runtime.spawn(async move { pool.release(&allocated).await });
         }
     }
 }
 
-impl Claim for Taken {
+impl Claim for Allocations {
     fn begin(&mut self) {
-        self.begun = std::mem::take(&mut self.ports.taken);
+        self.sent = std::mem::take(&mut self.ports.allocated);
     }
 
     fn end<'a>(self: Box<Self>, registry: &'a Registry, ending: Ending) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let (ports, addresses) = match ending {
-                Ending::Stored => (&self.ports.freed, &self.freed),
-                Ending::NotStored => (&self.begun, &self.taken),
+                Ending::Stored => (&self.ports.released, &self.released),
+                Ending::NotStored => (&self.sent, &self.allocated),
                 Ending::Unknown => return,
             };
-            self.pool.give_back(ports).await;
-            addresses::free(registry, addresses).await;
+            self.pool.release(ports).await;
+            addresses::release(registry, addresses).await;
         })
     }
 }
 
-/// How addresses and ports are taken.
+/// How addresses and ports are allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Taking {
+enum Mode {
     /// For a service that is about to be stored.
     #[default]
-    ForGood,
-    /// For the answer to a dry run, in which upstream shows the first address of a range and node ports
-    /// behind the range.
+    Allocate,
+    /// For the response to a dry run. Upstream returns the first address of a range, and node ports
+    /// beyond the range. Nothing is allocated.
     DryRun,
-    /// To learn why they cannot be taken; nothing is.
-    Trial,
+    /// To get the error. Nothing is allocated.
+    Check,
 }
 
 impl Claims for Services {
@@ -92,10 +92,10 @@ impl Claims for Services {
         old: Option<&'a Object>,
         dry_run: bool,
     ) -> BoxFuture<'a, Result<Option<Box<dyn Claim>>, Failure>> {
-        let taking = if dry_run { Taking::DryRun } else { Taking::ForGood };
+        let mode = if dry_run { Mode::DryRun } else { Mode::Allocate };
         Box::pin(async move {
-            let taken = self.take(registry, obj, old, taking).await?;
-            Ok(taken.map(|taken| Box::new(taken) as Box<dyn Claim>))
+            let allocations = self.allocate(registry, obj, old, mode).await?;
+            Ok(allocations.map(|allocations| Box::new(allocations) as Box<dyn Claim>))
         })
     }
 
@@ -106,55 +106,56 @@ impl Claims for Services {
         old: Option<&'a Object>,
         dry_run: bool,
     ) -> BoxFuture<'a, Option<Failure>> {
-        Box::pin(self.refuse(registry, obj, old, dry_run))
+        Box::pin(self.allocation_error(registry, obj, old, dry_run))
     }
 
     fn release<'a>(&'a self, registry: &'a Registry, gone: &'a Object) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            self.ports.give_back(&ports::of(gone)).await;
-            addresses::free(registry, &addresses::of(gone)).await;
+            self.ports.release(&ports::of(gone)).await;
+            addresses::release(registry, &addresses::of(gone)).await;
         })
     }
 }
 
 impl Services {
-    /// Of the services in a store, with these ports of nodes.
+    /// Returns the allocator for a store and a range of node ports.
     pub(crate) fn new(store: Arc<dyn Store>, node_ports: PortRange) -> Services {
         Services { ports: Arc::new(PortPool::new(store, node_ports)) }
     }
 
-    /// Gives a service that is to be stored what it lacks. `None`: nothing is taken.
-    async fn take(
+    /// Allocates the addresses and ports that a service lacks, and sets them. Returns `None` if the mode
+    /// allocates nothing.
+    async fn allocate(
         &self,
         registry: &Registry,
         service: &mut Object,
         old: Option<&Object>,
-        taking: Taking,
-    ) -> Result<Option<Taken>, Failure> {
-        let mut taken = Taken {
+        mode: Mode,
+    ) -> Result<Option<Allocations>, Failure> {
+        let mut allocations = Allocations {
             pool: self.ports.clone(),
-            taken: vec![],
-            freed: vec![],
+            allocated: vec![],
+            released: vec![],
             ports: ports::Change::default(),
-            begun: vec![],
+            sent: vec![],
         };
-        let given = self.take_all(registry, service, old, taking, &mut taken).await;
-        if taking != Taking::ForGood {
-            taken.ports.taken.clear();
-            return given.map(|()| None);
+        let result = self.allocate_all(registry, service, old, mode, &mut allocations).await;
+        if mode != Mode::Allocate {
+            allocations.ports.allocated.clear();
+            return result.map(|()| None);
         }
-        match given {
-            Ok(()) => Ok(Some(taken)),
+        match result {
+            Ok(()) => Ok(Some(allocations)),
             Err(failure) => {
-                addresses::free(registry, &taken.taken).await;
+                addresses::release(registry, &allocations.allocated).await;
                 Err(failure)
             }
         }
     }
 
-    /// What is said of an invalid service, when it does not get its addresses or ports. A headless one is not
-    /// given any.
-    async fn refuse(
+    /// Returns the allocation error of an invalid service, which upstream reports before validation
+    /// errors. Nothing is allocated for a headless service; its addresses are validated.
+    async fn allocation_error(
         &self,
         registry: &Registry,
         service: &Object,
@@ -163,25 +164,25 @@ impl Services {
     ) -> Option<Failure> {
         if service.str_at(&["spec", "clusterIP"]) == "None" {
             let errors = validate_addresses(service, old);
-            let is_sound = errors.is_empty();
-            return (!is_sound).then(|| Status::invalid("", "Service", service.name(), errors));
+            let is_valid = errors.is_empty();
+            return (!is_valid).then(|| Status::invalid("", "Service", service.name(), errors));
         }
         let mut service = service.clone();
-        let taking = if dry_run { Taking::DryRun } else { Taking::Trial };
-        self.take(registry, &mut service, old, taking).await.err()
+        let mode = if dry_run { Mode::DryRun } else { Mode::Check };
+        self.allocate(registry, &mut service, old, mode).await.err()
     }
 
-    async fn take_all(
+    async fn allocate_all(
         &self,
         registry: &Registry,
         service: &mut Object,
         old: Option<&Object>,
-        taking: Taking,
-        taken: &mut Taken,
+        mode: Mode,
+        allocations: &mut Allocations,
     ) -> Result<(), Failure> {
         families::complete(service, old, &addresses::families(registry))?;
-        addresses::claim(registry, service, old, taking, taken).await?;
-        taken.ports = ports::claim(&self.ports, service, old, taking).await?;
+        addresses::allocate(registry, service, old, mode, allocations).await?;
+        allocations.ports = ports::allocate(&self.ports, service, old, mode).await?;
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! CertificateApproval and CertificateSigning: who approves or signs a request for a certificate must be
-//! allowed to do so for its signer.
+//! CertificateApproval and CertificateSigning: approving or signing a CertificateSigningRequest
+//! requires that permission for its signer.
 
 use keelson_auth::MASTERS;
 use keelson_meta::status::quote;
@@ -8,7 +8,7 @@ use keelson_registry::hooks::Guard;
 use keelson_registry::{Registry, Write};
 use keelson_store::BoxFuture;
 
-/// Of CertificateSigningRequests.
+/// The guard of CertificateSigningRequests.
 pub(crate) struct Signers;
 
 impl Guard for Signers {
@@ -22,8 +22,8 @@ impl Guard for Signers {
     }
 }
 
-/// Refuses to approve or sign for a signer that the writer has no right to. The signer is that of the
-/// stored request.
+/// Rejects the write if the user may not approve or sign for the signer. The signer is that of the
+/// stored object.
 async fn check_signer(registry: &Registry, write: &Write<'_>, new: &Object) -> Result<(), Failure> {
     let Some(old) = write.old else { return Ok(()) };
     let same = |field: &str| old.at(&["status", field]) == new.at(&["status", field]);

@@ -1,5 +1,5 @@
-//! What leads to a node: logs and streams of pods, proxies (registry `core/pod/strategy.go`). No node is
-//! reached yet; what is checked before is.
+//! Logs and streams of pods, and proxies (registry `core/pod/strategy.go`). Nodes are not connected to
+//! yet; requests get the errors that kube-apiserver returns before it connects.
 
 use keelson_auth::Permit;
 use keelson_meta::status::quote;
@@ -11,7 +11,7 @@ use keelson_registry::options::{Freshness, LogOptions};
 use keelson_registry::{Answer, Registry, Target};
 use keelson_store::BoxFuture;
 
-/// Of pods, services and nodes.
+/// The connections of pods, services and nodes.
 pub(crate) struct Streams;
 
 impl Connections for Streams {
@@ -31,11 +31,11 @@ impl Connections for Streams {
         target: &'a Target,
         container: &'a str,
     ) -> BoxFuture<'a, Failure> {
-        Box::pin(no_node(registry, permit, target, container))
+        Box::pin(connection_error(registry, permit, target, container))
     }
 }
 
-/// The log of a container, which is empty while no node runs the pod.
+/// Checks a request for the log of a container. The log is empty until the pod has a node.
 async fn read_log(
     registry: &Registry,
     target: &Target,
@@ -50,16 +50,16 @@ async fn read_log(
     }
 }
 
-/// Why there is no stream to an object.
-async fn no_node(
+/// Returns the error for a stream or proxy to an object.
+async fn connection_error(
     registry: &Registry,
     permit: &Permit,
     target: &Target,
     container: &str,
 ) -> Failure {
     let what = target.gvr().resource.trim_end_matches('s');
-    let is_proxy = permit.attributes().is_some_and(|asked| asked.subresource == "proxy");
-    let backend = match Backend::read(&target.name) {
+    let is_proxy = permit.attributes().is_some_and(|attributes| attributes.subresource == "proxy");
+    let backend = match Backend::parse(&target.name) {
         Some(backend) if is_proxy => backend,
         None if is_proxy => {
             let id = quote(&target.name);
@@ -71,7 +71,7 @@ async fn no_node(
     if target.gvr().resource != "pods" {
         return match read_object(registry, target).await {
             Err(failure) => failure,
-            Ok(object) => Status::unavailable(backend.refusal(what, &object)),
+            Ok(object) => Status::unavailable(backend.error_message(what, &object)),
         };
     }
     let pod = match read_object(registry, target).await {
@@ -98,15 +98,15 @@ async fn read_object(registry: &Registry, target: &Target) -> Result<Object, Fai
     }
 }
 
-/// Where a proxy leads: `SCHEME:NAME:PORT`, `NAME:PORT` or `NAME`.
+/// The target of a proxy: `SCHEME:NAME:PORT`, `NAME:PORT` or `NAME`.
 struct Backend<'a> {
     name: &'a str,
     port: &'a str,
 }
 
 impl<'a> Backend<'a> {
-    /// `None`: it has another form.
-    fn read(id: &'a str) -> Option<Backend<'a>> {
+    /// Parses a target; `None` if it has another form.
+    fn parse(id: &'a str) -> Option<Backend<'a>> {
         let parts: Vec<&str> = id.split(':').collect();
         let (name, port) = match parts.as_slice() {
             [name] => (*name, ""),
@@ -116,8 +116,8 @@ impl<'a> Backend<'a> {
         (!name.is_empty()).then_some(Backend { name, port })
     }
 
-    /// Why a service or node cannot be reached.
-    fn refusal(&self, what: &str, object: &Object) -> String {
+    /// Returns the error message of a service or node.
+    fn error_message(&self, what: &str, object: &Object) -> String {
         let name = quote(self.name);
         if what == "service"
             && let Ok(number) = self.port.parse::<i64>()
@@ -157,10 +157,12 @@ fn validate_log_options(target: &Target, options: &LogOptions) -> Result<(), Fai
     errors.into_result("", "PodLogOptions", &target.name)
 }
 
-/// The container that a stream is about must be one of the pod's; none is named when there is but one.
+/// Returns an error unless the pod has the container. The name may be empty if the pod has one
+/// container.
 fn check_container(pod: &Object, container: &str) -> Result<(), Failure> {
-    let of = |list: &str| pod.array_at(&["spec", list]).iter().filter_map(name_of);
-    let mut all = of("initContainers").chain(of("containers")).chain(of("ephemeralContainers"));
+    let names = |list: &str| pod.array_at(&["spec", list]).iter().filter_map(name_of);
+    let mut all =
+        names("initContainers").chain(names("containers")).chain(names("ephemeralContainers"));
     let pod_name = pod.name();
     if !container.is_empty() {
         if all.any(|name| name == container) {
@@ -169,7 +171,7 @@ fn check_container(pod: &Object, container: &str) -> Result<(), Failure> {
         let why = format!("container {container} is not valid for pod {pod_name}");
         return Err(Status::bad_request(why));
     }
-    if of("containers").count() == 1 {
+    if names("containers").count() == 1 {
         return Ok(());
     }
     let names: Vec<&str> = all.collect();

@@ -1,5 +1,5 @@
-//! TokenRequest: a token of a service account, bound to a Pod, Secret or Node when the request says so
-//! (`serviceaccounts/NAME/token`).
+//! TokenRequest (`serviceaccounts/NAME/token`): issues a token of a service account, which may be bound
+//! to a Pod, Secret or Node (registry `core/serviceaccount/storage/token.go`).
 
 use keelson_auth::service_account::{Claims, Reference, ServiceAccountTokens};
 use keelson_meta::time::{GoDuration, Timestamp};
@@ -15,17 +15,18 @@ use std::sync::{Arc, OnceLock};
 const EXPIRATION_SECONDS_DEFAULT: i64 = 3600;
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 const EXPIRATION_SECONDS_MAX: i64 = 1 << 32;
-/// What kubelets ask for tokens of Pods: such a token lives longer, for clients that do not read it again.
+/// The lifetime that kubelets request for tokens of Pods (`WarnOnlyBoundTokenExpirationSeconds`). Such a
+/// token is extended, for clients that do not reload it.
 const EXTENDED_SECONDS: i64 = 3607;
 
-/// `serviceaccounts/NAME/token`. Answers 404 until it is given what makes tokens.
+/// `serviceaccounts/NAME/token`. Returns 404 until a token issuer is attached.
 #[derive(Default)]
 pub struct TokenRequests {
     tokens: OnceLock<Arc<ServiceAccountTokens>>,
 }
 
 impl TokenRequests {
-    /// Gives it what makes tokens; what it was given first stays.
+    /// Attaches the token issuer. Later calls have no effect.
     pub fn attach(&self, tokens: Arc<ServiceAccountTokens>) {
         let _ = self.tokens.set(tokens);
     }
@@ -40,7 +41,7 @@ impl Action for TokenRequests {
     }
 }
 
-/// Answers a TokenRequest.
+/// Validates a TokenRequest and issues the token.
 async fn request_token(
     asked: Asked<'_>,
     tokens: &ServiceAccountTokens,
@@ -98,7 +99,7 @@ async fn request_token(
     Ok(Acted { object: Some(request), warnings })
 }
 
-/// What the token says, but for when it expires.
+/// Returns the claims of the token without the expiration.
 async fn claims(
     asked: Asked<'_>,
     account: &Object,
@@ -164,7 +165,7 @@ async fn claims(
     Ok(claims)
 }
 
-/// The node on which a pod runs; without uid when there is no such node.
+/// Returns the node of a pod; without uid if the node does not exist.
 async fn node_of(asked: Asked<'_>, pod: &Object) -> Result<Option<Reference>, Failure> {
     let name = pod.str_at(&["spec", "nodeName"]);
     if name.is_empty() {
@@ -183,7 +184,7 @@ fn reference(object: &Object) -> Reference {
     Reference { name: object.name().into(), uid: object.uid().into() }
 }
 
-/// The name in the body must be that of the URL, if there is one.
+/// Returns an error if the name in the body differs from that in the URL.
 fn check_names(target: &Target, request: &Object) -> Result<(), Failure> {
     let mut errors = ErrorList::new();
     let (name, metadata) = (request.name(), Path::new("metadata"));
@@ -194,19 +195,19 @@ fn check_names(target: &Target, request: &Object) -> Result<(), Failure> {
     errors.into_result("authentication.k8s.io", "TokenRequest", &target.name)
 }
 
-/// The seconds that are asked for.
+/// Validates and returns the requested expiration in seconds.
 fn validate(request: &Object) -> Result<i64, Failure> {
-    let asked = request.int_at(&["spec", "expirationSeconds"]).unwrap_or_default();
+    let seconds = request.int_at(&["spec", "expirationSeconds"]).unwrap_or_default();
     let spec = Path::new("spec");
     let path = spec.field("expirationSeconds");
     let mut errors = ErrorList::new();
-    if asked < EXPIRATION_SECONDS_MIN {
+    if seconds < EXPIRATION_SECONDS_MIN {
         let why = "may not specify a duration less than 10 minutes";
-        errors.push(FieldError::invalid(&path, asked, why));
+        errors.push(FieldError::invalid(&path, seconds, why));
     }
-    if asked > EXPIRATION_SECONDS_MAX {
+    if seconds > EXPIRATION_SECONDS_MAX {
         let why = "may not specify a duration larger than 2^32 seconds";
-        errors.push(FieldError::invalid(&path, asked, why));
+        errors.push(FieldError::invalid(&path, seconds, why));
     }
-    errors.into_result("authentication.k8s.io", "TokenRequest", "").map(|()| asked)
+    errors.into_result("authentication.k8s.io", "TokenRequest", "").map(|()| seconds)
 }

@@ -2,7 +2,7 @@
 
 use crate::start_error::StartError;
 use bytes::Bytes;
-use keelson_builtin::StoredForm;
+use keelson_builtin::EtcdCodec;
 use keelson_meta::Features;
 use keelson_store::DiskError;
 use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError, ValueCodec};
@@ -57,7 +57,7 @@ impl Etcd {
         let options = EtcdOptions {
             tls: self.tls()?,
             prefix: folder(&self.prefix)?,
-            codec: Arc::new(StoredObjects(StoredForm::new(runtime_config, features))),
+            codec: Arc::new(StoredObjects(EtcdCodec::new(runtime_config, features))),
             ..EtcdOptions::new(self.servers.clone())
         };
         let began = Instant::now();
@@ -118,7 +118,7 @@ impl Etcd {
 
 /// Objects as kube-apiserver stores them.
 #[derive(Debug)]
-struct StoredObjects(StoredForm);
+struct StoredObjects(EtcdCodec);
 
 impl ValueCodec for StoredObjects {
     fn encode(&self, key: &[u8], value: &Bytes) -> Result<Bytes, DiskError> {

@@ -2,7 +2,7 @@
 //! controller needs no webhook server.
 
 use crate::builder::Builder;
-use keelson_admission::{Call, DynamicPlugIn, Notes, Operation, Pending, Reinvocation};
+use keelson_admission::{BoxFuture, Call, DynamicPlugIn, Operation, Recorder, Reinvocation};
 use keelson_auth::User;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status};
 use keelson_schema::json;
@@ -158,9 +158,9 @@ impl<T: Serialize + DeserializeOwned + Send> DynamicPlugIn for InProcess<T> {
         &'a self,
         call: &'a Call<'a>,
         object: Option<&'a mut Object>,
-        _notes: &'a mut Notes,
+        _recorder: &'a mut Recorder,
         _round: &'a mut Reinvocation,
-    ) -> Pending<'a, Result<(), Failure>> {
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             if let (Some(object), Some(kind)) = (object, self.concerns(call)) {
                 *object = self.changed(call, object, &kind).await?;
@@ -173,8 +173,8 @@ impl<T: Serialize + DeserializeOwned + Send> DynamicPlugIn for InProcess<T> {
         &'a self,
         call: &'a Call<'a>,
         object: Option<&'a Object>,
-        _notes: &'a mut Notes,
-    ) -> Pending<'a, Result<(), Failure>> {
+        _recorder: &'a mut Recorder,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let Some(kind) = self.concerns(call) else { return Ok(()) };
             let write = self.write(call, &kind).await?;

@@ -1,5 +1,6 @@
-//! Translates Go's regular expressions for the crate `regex`: classes such as `\d` are ASCII only,
-//! sets have no operators, and what Go rejects is rejected with Go's error text.
+//! Translates Go regular expressions to the syntax of the crate `regex`: classes such as `\d` are
+//! ASCII only, bracketed classes have no set operators, and a pattern that Go rejects is rejected
+//! with Go's error text.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -23,29 +24,30 @@ pub fn translate(pattern: &str) -> Result<Translated, String> {
         last: Last::Nothing,
         properties: vec![],
     };
-    while reader.next_piece()? {}
+    while reader.next_atom()? {}
     if reader.depth > 0 {
         return Err(format!("missing closing ): `{pattern}`"));
     }
     Ok(Translated { text: reader.out, properties: reader.properties })
 }
 
-/// A pattern for the crate `regex`.
+/// A pattern in the syntax of the crate `regex`.
 #[derive(Clone, Debug)]
 pub struct Translated {
-    /// Its text.
+    /// The translated pattern.
     pub text: String,
-    /// Where Unicode properties stand in the pattern it was made from.
+    /// The byte ranges of Unicode properties in the Go pattern; the translation does not validate
+    /// them.
     pub properties: Vec<Range<usize>>,
 }
 
-/// What stands before a repetition.
+/// What precedes a repetition operator.
 #[derive(Clone, Copy)]
 enum Last {
     /// Nothing that could be repeated.
     Nothing,
-    Piece,
-    /// A repetition, which begins there.
+    Atom,
+    /// Another repetition operator, at this offset.
     Repeat(usize),
 }
 
@@ -53,10 +55,9 @@ struct Reader<'a> {
     pattern: &'a str,
     chars: Peekable<CharIndices<'a>>,
     out: String,
-    /// Groups that are open.
+    /// Number of open groups.
     depth: usize,
     last: Last,
-    /// Where Unicode properties stand, which may be unknown.
     properties: Vec<Range<usize>>,
 }
 
@@ -83,10 +84,10 @@ impl Reader<'_> {
         push_literal(&mut self.out, c);
     }
 
-    /// Reads one piece; false at the end.
-    fn next_piece(&mut self) -> Result<bool, String> {
+    /// Translates one atom or operator; returns false at the end of the pattern.
+    fn next_atom(&mut self) -> Result<bool, String> {
         let Some((at, c)) = self.chars.next() else { return Ok(false) };
-        let mut last = Last::Piece;
+        let mut last = Last::Atom;
         match c {
             '(' => {
                 self.group(at)?;
@@ -127,7 +128,7 @@ impl Reader<'_> {
                 let operators = &self.pattern[before..end];
                 return Err(format!("invalid nested repetition operator: `{operators}`"));
             }
-            Last::Piece => self.out.push_str(&text),
+            Last::Atom => self.out.push_str(&text),
         }
         if self.chars.next_if(|(_, c)| *c == '?').is_some() {
             self.out.push('?');
@@ -135,7 +136,8 @@ impl Reader<'_> {
         Ok(Last::Repeat(at))
     }
 
-    /// Counts behind an opened brace: `{2}`, `{2,}` or `{2,5}`; none when the brace is a character.
+    /// Parses counts after an opening brace: `{2}`, `{2,}` or `{2,5}`; `None` when the brace is a
+    /// literal.
     fn counts(&mut self, at: usize) -> Result<Option<String>, String> {
         let rest = self.rest();
         let Some(end) = rest.find('}') else { return Ok(None) };
@@ -183,7 +185,7 @@ impl Reader<'_> {
                 });
                 return Err(format!("invalid named capture: `{shown}`"));
             };
-            // Names do not matter: nothing asks for a group.
+            // The names are dropped, because callers only match.
             let length = opening.len() + end + 1;
             self.skip(length);
             self.out.push('(');
@@ -218,7 +220,7 @@ impl Reader<'_> {
         Err(format!("missing closing ): `{}`", self.pattern))
     }
 
-    /// What follows a backslash, outside of a class.
+    /// Translates an escape sequence outside a class.
     fn escape(&mut self, at: usize) -> Result<(), String> {
         let Some(c) = self.peek() else {
             return Err("trailing backslash at end of expression: ``".to_owned());
@@ -255,7 +257,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// `\pN`, `\p{Greek}` and `\P...`; what the crate does not know it refuses itself.
+    /// Translates `\pN`, `\p{Greek}` and `\P...`. The crate `regex` rejects unknown properties.
     fn property(&mut self, at: usize) -> Result<(), String> {
         self.skip(1);
         match self.peek() {
@@ -279,9 +281,9 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A character that is written as an escape.
+    /// Parses the escape sequence of a single character.
     fn escaped_char(&mut self, at: usize) -> Result<char, String> {
-        let fault = |reader: &mut Self| {
+        let invalid = |reader: &mut Self| {
             let end = reader.at();
             Err(format!("invalid escape sequence: `{}`", &reader.pattern[at..end]))
         };
@@ -297,14 +299,14 @@ impl Reader<'_> {
             'v' => 11,
             'x' => return self.hexadecimal(at),
             '0' => self.digits(0, 2, 8),
-            // A single digit would refer to a group, which cannot be.
+            // A single digit would be a backreference, which Go does not support.
             '1'..='7' if self.peek().is_some_and(|next| next.is_digit(8)) => {
                 self.digits(c as u32 - '0' as u32, 2, 8)
             }
             _ if c.is_ascii() && !c.is_ascii_alphanumeric() => c as u32,
-            _ => return fault(self),
+            _ => return invalid(self),
         };
-        char::from_u32(number).map_or_else(|| fault(self), Ok)
+        char::from_u32(number).map_or_else(|| invalid(self), Ok)
     }
 
     fn digits(&mut self, mut number: u32, count: usize, radix: u32) -> u32 {
@@ -350,7 +352,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A class with a name within a class: `[:alpha:]`, `\d`, `\pN`.
+    /// Translates a named class within a class: `[:alpha:]`, `\d`, `\pN`. Returns false for other
+    /// input.
     fn named_class(&mut self, c: char) -> Result<bool, String> {
         let here = self.at();
         if c == '['
@@ -387,7 +390,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// A character or a range of characters within a class.
+    /// Translates a character or a range of characters within a class.
     fn range(&mut self, missing: String) -> Result<(), String> {
         let start = self.at();
         let low = self.class_char(&missing)?;
@@ -430,7 +433,7 @@ fn push_literal(out: &mut String, c: char) {
     }
 }
 
-/// Perl's classes, which are of ASCII in Go. They can stand within other classes too.
+/// Returns a Perl class with Go's ASCII meaning, in a form that is valid within other classes too.
 fn perl_class(c: char) -> Option<&'static str> {
     Some(match c {
         'd' => "[0-9]",

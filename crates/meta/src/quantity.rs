@@ -1,14 +1,15 @@
 //! [`Quantity`]: amounts such as `100m`, `1.5Gi` or `2e3`, exact, with the canonical text of
 //! upstream.
 //!
-//! An amount is a whole number of up to 38 digits times a power of ten; upstream's has no limit.
+//! A quantity is an integer of up to 38 digits times a power of ten; upstream has no limit on the
+//! digits.
 
 use crate::Str;
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// How a quantity was written, and so how it is printed.
+/// The notation of a quantity: that of the text it was parsed from, used again to print it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `12e6`.
@@ -20,14 +21,14 @@ pub enum Format {
     DecimalSi,
 }
 
-/// Why a text is no quantity.
+/// Why a text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuantityError {
-    /// The text as a whole.
+    /// The text does not match the pattern of quantities.
     Format,
-    /// The number.
+    /// The number cannot be parsed, or is out of range.
     Numeric,
-    /// What follows the number.
+    /// The suffix after the number is unknown.
     Suffix,
 }
 
@@ -53,11 +54,11 @@ pub struct Quantity {
     number: i128,
     exponent: i32,
     format: Format,
-    /// The text it was read from, when upstream prints that again although it is not canonical.
-    written: Option<Str>,
+    /// The parsed text, when upstream prints that again although it is not canonical.
+    original_text: Option<Str>,
 }
 
-/// Nothing smaller than this power of ten is kept.
+/// The smallest power of ten that a quantity can represent.
 const NANO: i32 = -9;
 
 const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
@@ -75,31 +76,36 @@ impl FromStr for Quantity {
         let mut quantity = if base_two {
             let exact = fraction == 0 && 15 - digits - power * 3 / 10 > 0;
             if exact {
-                let written = kept(text, power % 10 == 0 && number & 7 != 0);
+                let original_text = text_if(power % 10 == 0 && number & 7 != 0, text);
                 return Ok(Quantity {
                     number: parts.sign * (number << power),
                     exponent: 0,
                     format,
-                    written,
+                    original_text,
                 });
             }
             number = number.checked_shl_exact(power as u32).unwrap_or(i128::MAX);
-            Quantity { number, exponent: -fraction, format, written: None }
+            Quantity { number, exponent: -fraction, format, original_text: None }
         } else {
             let exponent = power.saturating_sub(fraction);
             if digits <= 18 && exponent >= NANO {
                 let canonical =
                     exponent % 3 == 0 && !parts.ends_in_thousand() && !parts.starts_in_zero();
-                let written = kept(text, canonical);
-                return Ok(Quantity { number: parts.sign * number, exponent, format, written });
+                let original_text = text_if(canonical, text);
+                return Ok(Quantity {
+                    number: parts.sign * number,
+                    exponent,
+                    format,
+                    original_text,
+                });
             }
-            Quantity { number, exponent, format, written: None }
+            Quantity { number, exponent, format, original_text: None }
         };
         quantity.round_up(NANO);
         if format == Format::BinarySi {
             quantity.cap();
         }
-        // Upstream knows no limit here. What is read must have room to be printed.
+        // Upstream has no limit here; we refuse what `Display` could not print exactly.
         if quantity.number != 0 && quantity.exact_digits().is_none() {
             return Err(QuantityError::Numeric);
         }
@@ -108,11 +114,11 @@ impl FromStr for Quantity {
     }
 }
 
-fn kept(text: &str, keep: bool) -> Option<Str> {
+fn text_if(keep: bool, text: &str) -> Option<Str> {
     keep.then(|| Str::new(text))
 }
 
-/// The pieces of a quantity's text.
+/// The parts of a quantity's text.
 struct Parts<'a> {
     sign: i128,
     /// Without leading zeros.
@@ -169,7 +175,7 @@ fn cut(text: &str, inside: impl Fn(u8) -> bool) -> (&str, &str) {
     text.split_at(text.bytes().take_while(|b| inside(*b)).count())
 }
 
-/// (is a power of two, the power, the format).
+/// Parses a suffix: whether the base is two (else ten), the power, and the format.
 fn suffix(text: &str) -> Option<(bool, i32, Format)> {
     if let Some(at) = DECIMAL_SUFFIXES.iter().position(|known| *known == text) {
         return Some((false, at as i32 * 3 + NANO, Format::DecimalSi));
@@ -178,7 +184,7 @@ fn suffix(text: &str) -> Option<(bool, i32, Format)> {
         return Some((true, at as i32 * 10, Format::BinarySi));
     }
     let power: i64 = text.strip_prefix(['e', 'E'])?.parse().ok()?;
-    // Upstream cuts the power down to 32 bits.
+    // Upstream truncates the power to 32 bits.
     Some((false, power as i32, Format::DecimalExponent))
 }
 
@@ -187,45 +193,46 @@ trait CheckedShift: Sized {
 }
 
 impl CheckedShift for i128 {
-    /// Shifts left unless a bit is lost.
+    /// Shifts left; `None` on overflow.
     fn checked_shl_exact(self, bits: u32) -> Option<i128> {
         1_i128.checked_shl(bits).and_then(|factor| self.checked_mul(factor))
     }
 }
 
 impl Quantity {
-    /// A whole number.
+    /// Returns a quantity of `number` units.
     pub fn new(number: i64, format: Format) -> Self {
-        Quantity { number: number.into(), exponent: 0, format, written: None }
+        Quantity { number: number.into(), exponent: 0, format, original_text: None }
     }
 
-    /// Thousandths.
+    /// Returns a quantity of `number` thousandths.
     pub fn from_milli(number: i64, format: Format) -> Self {
-        Quantity { number: number.into(), exponent: -3, format, written: None }
+        Quantity { number: number.into(), exponent: -3, format, original_text: None }
     }
 
-    /// How it is printed.
+    /// Returns the notation in which the quantity is printed.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// True for zero.
+    /// Returns whether the quantity is zero.
     pub fn is_zero(&self) -> bool {
         self.number == 0
     }
 
-    /// -1, 0 or 1.
+    /// Returns -1, 0 or 1.
     pub fn sign(&self) -> i32 {
         self.number.signum() as i32
     }
 
-    /// The amount as a whole number, away from zero when it has a fraction; at most what 64 bits
-    /// hold.
+    /// Returns the value rounded away from zero to an integer, saturating at 64 bits (upstream's
+    /// `Value`).
     pub fn value(&self) -> i64 {
         self.scaled(0)
     }
 
-    /// Thousandths, away from zero when there is a fraction of one; at most what 64 bits hold.
+    /// Returns the value in thousandths, rounded away from zero, saturating at 64 bits (upstream's
+    /// `MilliValue`).
     pub fn milli_value(&self) -> i64 {
         self.scaled(-3)
     }
@@ -241,7 +248,7 @@ impl Quantity {
         number.and_then(|number| i64::try_from(number).ok()).unwrap_or(limit)
     }
 
-    /// The amount, when it is a whole number of 64 bits.
+    /// Returns the value if it is an integer of 64 bits.
     pub fn as_i64(&self) -> Option<i64> {
         let factor = power_of_ten(self.exponent.unsigned_abs())?;
         let number = match self.exponent {
@@ -252,29 +259,29 @@ impl Quantity {
         i64::try_from(number).ok()
     }
 
-    /// The amount, as near as a float comes.
+    /// Returns the approximate value.
     pub fn as_f64(&self) -> f64 {
         self.number as f64 * 10_f64.powi(self.exponent)
     }
 
-    /// The sum; a zero takes the format of the other.
+    /// Returns the sum in the format of `self`, or that of `other` if `self` is zero.
     pub fn add(&self, other: &Quantity) -> Quantity {
         let format = if self.is_zero() { other.format } else { self.format };
         let ((a, b), exponent) = align(self, other);
-        Quantity { number: a.saturating_add(b), exponent, format, written: None }
+        Quantity { number: a.saturating_add(b), exponent, format, original_text: None }
     }
 
-    /// The difference; a zero takes the format of the other.
+    /// Returns the difference in the format of `self`, or that of `other` if `self` is zero.
     pub fn sub(&self, other: &Quantity) -> Quantity {
         self.add(&other.neg())
     }
 
-    /// The amount with the other sign.
+    /// Returns the quantity with the opposite sign.
     pub fn neg(&self) -> Quantity {
-        Quantity { number: -self.number, written: None, ..self.clone() }
+        Quantity { number: -self.number, original_text: None, ..self.clone() }
     }
 
-    /// Drops what is smaller than `10^exponent`, away from zero; true when nothing was lost.
+    /// Rounds away from zero to a multiple of `10^exponent`; returns whether the value is unchanged.
     fn round_up(&mut self, exponent: i32) -> bool {
         if self.exponent >= exponent {
             return true;
@@ -286,7 +293,7 @@ impl Quantity {
         power_of_ten(lost).and_then(|factor| self.number.checked_mul(factor)) == Some(before.0)
     }
 
-    /// Binary amounts end at what 64 bits hold, and those below one are decimal.
+    /// Caps a binary quantity at `i64::MAX`, and makes one below 1 decimal, as upstream does.
     fn cap(&mut self) {
         let max = Quantity::new(i64::MAX, Format::BinarySi);
         let one = Quantity::new(1, Format::BinarySi);
@@ -298,7 +305,7 @@ impl Quantity {
         }
     }
 
-    /// (digits, factors of 1024), when the amount is whole and not small.
+    /// Returns the digits and the power of 1024 of an integer of at least 1024.
     fn binary_digits(&self) -> Option<(i128, usize)> {
         let mut number = match self.exponent {
             0.. => self.number.checked_mul(power_of_ten(self.exponent.unsigned_abs())?)?,
@@ -318,8 +325,8 @@ impl Quantity {
         Some((number, factors))
     }
 
-    /// (digits, power of ten that is a multiple of three); a sum that has no room for that loses its last
-    /// digits.
+    /// Returns the digits and the power of ten, a multiple of three. Rounds away from zero when the
+    /// digits do not fit, which only sums reach.
     fn decimal_digits(&self) -> (i128, i32) {
         self.exact_digits().unwrap_or_else(|| {
             let lost = 3 - self.exponent.rem_euclid(3);
@@ -327,7 +334,7 @@ impl Quantity {
         })
     }
 
-    /// The same, when there is room; of an amount that is not zero.
+    /// Like `decimal_digits`, but `None` when the digits do not fit. The number must not be zero.
     fn exact_digits(&self) -> Option<(i128, i32)> {
         let (mut number, mut exponent) = (self.number, self.exponent);
         while number % 10 == 0 {
@@ -342,7 +349,7 @@ impl Quantity {
     }
 }
 
-/// The nearest number away from zero of `number / 10^digits`.
+/// Returns `number / 10^digits`, rounded away from zero.
 fn divide_away(number: i128, digits: u32) -> i128 {
     let Some(factor) = power_of_ten(digits) else { return number.signum() };
     let rest = number % factor;
@@ -353,8 +360,8 @@ fn power_of_ten(digits: u32) -> Option<i128> {
     10_i128.checked_pow(digits)
 }
 
-/// Both numbers at the smaller exponent. When they lie so far apart that this does not fit, the
-/// smaller amount vanishes beside the larger.
+/// Returns both numbers at the smaller exponent, and that exponent. When a number would not fit at
+/// that exponent, the smaller quantity becomes zero.
 fn align(a: &Quantity, b: &Quantity) -> ((i128, i128), i32) {
     let exponent = a.exponent.min(b.exponent);
     let raise = |q: &Quantity| {
@@ -382,14 +389,14 @@ impl Ord for Quantity {
         };
         match (raise(self), raise(other)) {
             (Some(a), Some(b)) => a.cmp(&b),
-            // One that does not fit is larger in size than one that does.
-            (None, _) => by_size(Ordering::Greater, self.sign()),
-            (_, None) => by_size(Ordering::Less, self.sign()),
+            // A number that overflows is larger in magnitude than one that does not.
+            (None, _) => by_magnitude(Ordering::Greater, self.sign()),
+            (_, None) => by_magnitude(Ordering::Less, self.sign()),
         }
     }
 }
 
-fn by_size(order: Ordering, sign: i32) -> Ordering {
+fn by_magnitude(order: Ordering, sign: i32) -> Ordering {
     if sign < 0 { order.reverse() } else { order }
 }
 
@@ -400,7 +407,7 @@ impl PartialOrd for Quantity {
 }
 
 impl PartialEq for Quantity {
-    /// Equal amounts, however written.
+    /// Compares the values, whatever their notation.
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
@@ -409,10 +416,10 @@ impl PartialEq for Quantity {
 impl Eq for Quantity {}
 
 impl fmt::Display for Quantity {
-    /// The canonical text: no fraction, the largest suffix that loses nothing.
+    /// Writes the canonical text: no fraction, the largest suffix that is exact.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(written) = &self.written {
-            return f.write_str(written);
+        if let Some(original_text) = &self.original_text {
+            return f.write_str(original_text);
         }
         if self.number == 0 {
             return f.write_str("0");
@@ -427,24 +434,24 @@ impl fmt::Display for Quantity {
         let suffix = place.and_then(|place| DECIMAL_SUFFIXES.get(place));
         match (self.format, suffix) {
             _ if exponent == 0 => write!(f, "{number}"),
-            // Upstream has no suffix above E and prints none, which changes the amount.
+            // Upstream prints no suffix for powers above E, which changes the value; we do not.
             (Format::DecimalExponent, _) | (_, None) => write!(f, "{number}e{exponent}"),
             (_, Some(suffix)) => write!(f, "{number}{suffix}"),
         }
     }
 }
 
-/// The canonical text of an amount in a ResourceList, which holds thousandths and nothing smaller.
+/// Returns the canonical text of a quantity in a ResourceList, rounded up to thousandths.
 pub fn canonical_milli(text: &str) -> Result<String, QuantityError> {
     let mut quantity = text.parse::<Quantity>()?;
     if quantity.exponent < -3 {
         quantity.round_up(-3);
-        quantity.written = None;
+        quantity.original_text = None;
     }
     Ok(quantity.to_string())
 }
 
-/// The canonical text of a quantity's text.
+/// Returns the canonical text of a quantity.
 pub fn canonical(text: &str) -> Result<String, QuantityError> {
     Ok(text.parse::<Quantity>()?.to_string())
 }
@@ -463,11 +470,11 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_without_room_is_refused_and_never_changed() {
+    fn a_quantity_with_too_many_digits_is_an_error_and_never_rounded() {
         let digits = "1".repeat(38);
         check(&digits, &digits);
         check(&format!("{digits}.1"), "error: unable to parse numeric part of quantity");
-        // One digit behind the point, and no room for the two that milli needs.
+        // One digit after the point; the two more digits that milli needs do not fit.
         let text = "1021474808021474028922337203685477580.7";
         check(text, "error: unable to parse numeric part of quantity");
         let huge = quantity(&"9".repeat(38));
@@ -586,7 +593,7 @@ mod tests {
             let text = format!("{}.{}{suffix}", next(100_000), next(1000));
             let first = quantity(&text);
             let mut plain = first.clone();
-            plain.written = None;
+            plain.original_text = None;
             let again = quantity(&plain.to_string());
             assert_eq!(first, again, "{text}");
             assert_eq!(plain.to_string(), again.to_string(), "{text}");

@@ -11,7 +11,7 @@ use crate::options::WriteOptions;
 use crate::registry::Registry;
 use crate::write::{Options, OwnKind, Part, Write};
 use keelson_admission::{
-    Attributes, Call, Configurations, Notes, Operation, Phase, Reinvocation, Request, Step,
+    Attributes, Call, Configurations, Operation, Phase, Recorder, Reinvocation, Request, Step,
 };
 use keelson_auth::Permit;
 use keelson_meta::random_names::generated_name;
@@ -101,9 +101,9 @@ impl Registry {
         &self,
         write: &Write<'_>,
         warnings: &mut Vec<Str>,
-        ask: impl FnOnce(&Request<'_>, &mut Notes) -> Result<(), Failure>,
+        ask: impl FnOnce(&Request<'_>, &mut Recorder) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let mut notes = Notes::default();
+        let mut notes = Recorder::default();
         let result = self.asked(write, |req| ask(req, &mut notes));
         take_notes(write.permit, notes, warnings);
         result
@@ -184,7 +184,7 @@ impl Registry {
         let seen = Seen::of(write);
         let attributes = seen.attributes(write.permit, write.old);
         let call = self.call(&attributes, configured);
-        let (mut notes, mut round) = (Notes::default(), Reinvocation::default());
+        let (mut notes, mut round) = (Recorder::default(), Reinvocation::default());
         let mut admitted = self.mutate(&call, Some(obj), &mut notes, &mut round).await;
         if admitted.is_ok() && round.is_requested {
             round.is_reinvoked = true;
@@ -212,7 +212,7 @@ impl Registry {
         }
         let attributes = seen.attributes(write.permit, write.old);
         let call = self.call(&attributes, configured);
-        let mut notes = Notes::default();
+        let mut notes = Recorder::default();
         let validated = self.validate_by(&call, Some(obj), &mut notes).await;
         take_notes(write.permit, notes, warnings);
         validated
@@ -232,7 +232,7 @@ impl Registry {
         &self,
         call: &Call<'_>,
         mut obj: Option<&mut Object>,
-        notes: &mut Notes,
+        notes: &mut Recorder,
         round: &mut Reinvocation,
     ) -> Result<(), Failure> {
         for plug_in in &self.options.dynamic_admission {
@@ -251,7 +251,7 @@ impl Registry {
         &self,
         call: &Call<'_>,
         obj: Option<&Object>,
-        notes: &mut Notes,
+        notes: &mut Recorder,
     ) -> Result<(), Failure> {
         for plug_in in &self.options.dynamic_admission {
             let begun = Instant::now();
@@ -296,7 +296,7 @@ impl Registry {
         };
         let attributes = seen.attributes(permit, old);
         let call = self.call(&attributes, &configured);
-        let (mut notes, mut round) = (Notes::default(), Reinvocation::default());
+        let (mut notes, mut round) = (Recorder::default(), Reinvocation::default());
         let mut passed = self.mutate(&call, obj.as_deref_mut(), &mut notes, &mut round).await;
         if passed.is_ok() && round.is_requested {
             round.is_reinvoked = true;
@@ -426,7 +426,7 @@ impl Registry {
     }
 }
 
-fn take_notes(permit: &Permit, notes: Notes, warnings: &mut Vec<Str>) {
+fn take_notes(permit: &Permit, notes: Recorder, warnings: &mut Vec<Str>) {
     warnings.extend(notes.warnings);
     permit.waited_for_webhooks(notes.webhooks_took);
     for (key, value) in notes.annotations {

@@ -3,7 +3,7 @@
 
 use crate::api_table::{ApiGroup, ApiTable, Endpoint, Source};
 use crate::registry::Registry;
-use keelson_admission::{Api, Pending, Stored};
+use keelson_admission::{Api, BoxFuture, Stored};
 use keelson_auth::Authorizer;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str, Value};
 use keelson_schema::{Schema, decode};
@@ -116,7 +116,7 @@ impl Api for Registry {
         object: Object,
         from: &'a GroupVersionKind,
         to: &'a GroupVersionKind,
-    ) -> Pending<'a, Result<Object, Failure>> {
+    ) -> BoxFuture<'a, Result<Object, Failure>> {
         Box::pin(async move {
             if from == to {
                 return Ok(object);
@@ -149,7 +149,7 @@ impl Api for Registry {
         &self.options.authorizer
     }
 
-    fn fresh(&self) -> Pending<'_, Result<(), Failure>> {
+    fn fresh(&self) -> BoxFuture<'_, Result<(), Failure>> {
         Box::pin(Registry::fresh(self))
     }
 

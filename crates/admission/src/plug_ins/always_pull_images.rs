@@ -1,7 +1,7 @@
 //! AlwaysPullImages: sets `imagePullPolicy: Always`, so that a pod cannot use a node's cached image
 //! without the right to pull it.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Reason, Status, Value};
 use std::collections::HashSet;
@@ -12,9 +12,9 @@ const LISTS: [&str; 2] = ["initContainers", "containers"];
 pub(crate) fn admit(
     req: &Request<'_>,
     pod: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
-    if !concerns(req, pod) {
+    if !applies(req, pod) {
         return Ok(());
     }
     let spec = pod.object_mut("spec");
@@ -33,8 +33,12 @@ pub(crate) fn admit(
     Ok(())
 }
 
-pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
-    if !concerns(req, pod) {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    pod: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
+    if !applies(req, pod) {
         return Ok(());
     }
     for list in LISTS {
@@ -54,7 +58,7 @@ pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> R
 }
 
 /// Returns whether the pod is new or gets another image.
-fn concerns(req: &Request<'_>, pod: &Object) -> bool {
+fn applies(req: &Request<'_>, pod: &Object) -> bool {
     let writes = matches!(req.operation, Operation::Create | Operation::Update);
     writes && req.is("", "pods") && req.old.is_none_or(|old| has_new_image(pod, old))
 }

@@ -1,6 +1,6 @@
 //! CertificateSubjectRestriction: rejects signing requests for the group `system:masters`.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::request::Request;
 use base64::Engine;
 use keelson_auth::MASTERS;
@@ -12,7 +12,7 @@ const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 pub(crate) fn validate_subject(
     req: &Request<'_>,
     signing: &Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if !req.creates("certificates.k8s.io", "certificatesigningrequests")
         || signing.str_at(&["spec", "signerName"]) != SIGNER
@@ -29,7 +29,7 @@ pub(crate) fn validate_subject(
     }
 }
 
-/// The organizations that a request for a certificate names.
+/// Returns the organizations in the subject of a certificate signing request (base64 of PEM).
 fn organizations(text: &str) -> Result<Vec<String>, String> {
     let pem = base64::engine::general_purpose::STANDARD.decode(text).map_err(|e| e.to_string())?;
     let (pem, _) = Pem::read(std::io::Cursor::new(pem)).map_err(|e| e.to_string())?;

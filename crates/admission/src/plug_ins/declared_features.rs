@@ -1,20 +1,24 @@
 //! NodeDeclaredFeatureValidator: rejects updates of a bound pod that require features its node does
 //! not declare.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Feature, Object, Value};
 
-/// Whether an update of a pod, from one to the other, requires a feature of its node.
+/// Returns whether an update from the first pod to the second requires a feature of its node.
 type Requires = fn(&Object, &Object) -> bool;
 
-/// The features that an update of a pod may require of its node, in the order in which they are named.
+/// The features that an update of a pod may require, in the order of the error message.
 const FEATURES: [(&str, Requires); 2] = [
     ("InPlacePodLevelResourcesVerticalScaling", resizes_pod_level),
     ("InPlacePodVerticalScalingInitContainers", resizes_init_container),
 ];
 
-pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    pod: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     let is_update = req.operation == Operation::Update && req.is_below("", "pods");
     if !is_update
         || !matches!(req.subresource, "" | "resize")
@@ -49,11 +53,11 @@ fn resizes_pod_level(old: &Object, pod: &Object) -> bool {
     old.at(&["spec", "resources"]) != pod.at(&["spec", "resources"])
 }
 
-/// Whether the resources of an init container that is no sidecar change.
+/// Returns whether the resources of an init container that is not a sidecar change.
 fn resizes_init_container(old: &Object, pod: &Object) -> bool {
-    let place = ["spec", "initContainers"];
+    let path = ["spec", "initContainers"];
     let is_sidecar = |container: &Value| container.str_at(&["restartPolicy"]) == Some("Always");
-    let mut pairs = old.array_at(&place).iter().zip(pod.array_at(&place));
+    let mut pairs = old.array_at(&path).iter().zip(pod.array_at(&path));
     pairs.any(|(old, new)| !is_sidecar(old) && resources(old) != resources(new))
 }
 

@@ -1,7 +1,7 @@
 //! EventRateLimit: limits events a second for the server, a namespace, a user, or a source and
 //! object (token buckets, as in client-go's flowcontrol).
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::config::event_limits::By;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Reason, Status};
@@ -9,7 +9,7 @@ use keelson_meta::{Failure, Object, Reason, Status};
 pub(crate) fn validate(
     req: &Request<'_>,
     event: &Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     let writes = matches!(req.operation, Operation::Create | Operation::Update);
     if !writes || req.dry_run || !req.is_below("", "events") {

@@ -1,8 +1,8 @@
 //! ExtendedResourceToleration: adds tolerations for the taints of nodes with the extended resources
 //! that a pod requests.
 
-use crate::attributes::Notes;
-use crate::plug_ins::pod::{Side, of_container};
+use crate::attributes::Recorder;
+use crate::plug_ins::pod::{Side, container_amounts};
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Str, Value, value};
 use std::collections::BTreeSet;
@@ -10,16 +10,16 @@ use std::collections::BTreeSet;
 pub(crate) fn admit(
     req: &Request<'_>,
     pod: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if !req.is("", "pods") || !matches!(req.operation, Operation::Create | Operation::Update) {
         return Ok(());
     }
     let lists = ["initContainers", "containers"];
     let containers = lists.iter().flat_map(|list| pod.array_at(&["spec", list]));
-    let asked = containers.flat_map(|container| of_container(container, Side::Requests));
+    let requested = containers.flat_map(|container| container_amounts(container, Side::Requests));
     let mut names: BTreeSet<String> =
-        asked.map(|(name, _)| name).filter(|name| is_extended(name)).collect();
+        requested.map(|(name, _)| name).filter(|name| is_extended(name)).collect();
     if names.is_empty() {
         return Ok(());
     }

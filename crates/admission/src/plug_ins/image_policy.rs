@@ -1,7 +1,7 @@
 //! ImagePolicyWebhook: a backend decides whether the images of a pod may run
 //! (`imagepolicy.k8s.io/v1alpha1` ImageReview).
 
-use crate::attributes::{Attributes, Call, DynamicPlugIn, Notes, Pending};
+use crate::attributes::{Attributes, BoxFuture, Call, DynamicPlugIn, Recorder};
 use crate::config::ImagePolicyConfig;
 use crate::request::Operation;
 use crate::webhooks::post::{Target, Timer, answered, post};
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 const VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
 const KIND: &str = "ImageReview";
 /// Substring of the pod annotations that are sent to the backend.
-const SHOWN_ANNOTATIONS: &str = ".image-policy.k8s.io/";
+const SENT_ANNOTATIONS: &str = ".image-policy.k8s.io/";
 const AUDIT_PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
 /// The name of kube-apiserver's scheme.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
@@ -54,11 +54,11 @@ impl DynamicPlugIn for ImagePolicyWebhook {
         &'a self,
         call: &'a Call<'a>,
         object: Option<&'a Object>,
-        notes: &'a mut Notes,
-    ) -> Pending<'a, Result<(), Failure>> {
+        recorder: &'a mut Recorder,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
-            match object.filter(|_| concerns(call.attributes)) {
-                Some(pod) => self.check(call.attributes, pod, notes).await,
+            match object.filter(|_| applies(call.attributes)) {
+                Some(pod) => self.check(call.attributes, pod, recorder).await,
                 None => Ok(()),
             }
         })
@@ -68,7 +68,7 @@ impl DynamicPlugIn for ImagePolicyWebhook {
 /// The plug-in's name.
 pub(crate) const NAME: &str = "ImagePolicyWebhook";
 
-fn concerns(attributes: &Attributes<'_>) -> bool {
+fn applies(attributes: &Attributes<'_>) -> bool {
     let resource = attributes.resource;
     matches!(attributes.operation, Operation::Create | Operation::Update)
         && resource.group.is_empty()
@@ -88,7 +88,7 @@ impl ImagePolicyWebhook {
         &self,
         attributes: &Attributes<'_>,
         pod: &Object,
-        notes: &mut Notes,
+        recorder: &mut Recorder,
     ) -> Result<(), Failure> {
         let forbidden = |why: &str| Status::forbidden(attributes.resource, attributes.name, why);
         let body = review(attributes, pod);
@@ -97,7 +97,7 @@ impl ImagePolicyWebhook {
             Err(why) if self.config.default_allow => {
                 let (server, pod) = (&self.config.server.url, attributes.name);
                 tracing::warn!(%server, %pod, error = %why, "image policy webhook failed; failing open");
-                notes
+                recorder
                     .annotations
                     .push((Str::from(format!("{AUDIT_PREFIX}failed-open")), "true".into()));
                 return Ok(());
@@ -105,7 +105,7 @@ impl ImagePolicyWebhook {
             Err(why) => return Err(forbidden(&why)),
         };
         let key = |name: &Str| Str::from(format!("{AUDIT_PREFIX}{name}"));
-        notes.annotations.extend(verdict.annotations.iter().map(|(k, v)| (key(k), v.clone())));
+        recorder.annotations.extend(verdict.annotations.iter().map(|(k, v)| (key(k), v.clone())));
         match (verdict.is_allowed, verdict.reason.as_str()) {
             (true, _) => Ok(()),
             (false, "") => Err(forbidden("one or more images rejected by webhook backend")),
@@ -127,12 +127,12 @@ impl ImagePolicyWebhook {
         let config = &self.config;
         let ttl = if verdict.is_allowed { config.allow_ttl } else { config.deny_ttl };
         if !ttl.is_zero() {
-            self.remember(body, verdict.clone(), ttl);
+            self.cache(body, verdict.clone(), ttl);
         }
         Ok(verdict)
     }
 
-    fn remember(&self, body: Vec<u8>, verdict: Verdict, ttl: Duration) {
+    fn cache(&self, body: Vec<u8>, verdict: Verdict, ttl: Duration) {
         let now = Instant::now();
         let mut verdicts = self.verdicts();
         if verdicts.len() >= VERDICTS_MAX {
@@ -186,12 +186,12 @@ fn review(attributes: &Attributes<'_>, pod: &Object) -> Vec<u8> {
     let mut spec = Map::new();
     spec.insert("containers", images.collect::<Vec<_>>());
     let annotations = pod.at(&["metadata", "annotations"]).and_then(Value::as_object);
-    let mut shown: Vec<_> = annotations.into_iter().flat_map(Map::iter).collect();
-    shown.retain(|(name, _)| name.contains(SHOWN_ANNOTATIONS));
-    shown.sort_by_key(|(name, _)| *name);
-    if !shown.is_empty() {
-        let shown = shown.into_iter().map(|(name, text)| (name.clone(), text.clone()));
-        spec.insert("annotations", Map::from_iter(shown));
+    let mut sent: Vec<_> = annotations.into_iter().flat_map(Map::iter).collect();
+    sent.retain(|(name, _)| name.contains(SENT_ANNOTATIONS));
+    sent.sort_by_key(|(name, _)| *name);
+    if !sent.is_empty() {
+        let sent = sent.into_iter().map(|(name, text)| (name.clone(), text.clone()));
+        spec.insert("annotations", Map::from_iter(sent));
     }
     if !attributes.namespace.is_empty() {
         spec.insert("namespace", Str::new(attributes.namespace));
@@ -222,14 +222,14 @@ impl Verdict {
             Some(Value::Object(status)) => status,
             Some(other) => {
                 let go_type = "v1alpha1.ImageReviewStatus";
-                return Err(response::misfit(other, "ImageReview.status", go_type));
+                return Err(response::type_error(other, "ImageReview.status", go_type));
             }
         };
         let is_allowed = match status.get("allowed") {
             None | Some(Value::Null) => false,
             Some(Value::Bool(is_allowed)) => *is_allowed,
             Some(other) => {
-                return Err(response::misfit(other, &format!("{STATUS}.allowed"), "bool"));
+                return Err(response::type_error(other, &format!("{STATUS}.allowed"), "bool"));
             }
         };
         let annotations = status.get("auditAnnotations");

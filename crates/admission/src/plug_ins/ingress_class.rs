@@ -1,7 +1,7 @@
 //! DefaultIngressClass: sets the default class of an ingress. Also selects one of several default
 //! classes.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::request::Request;
 use keelson_meta::{Failure, Object};
 
@@ -11,7 +11,7 @@ const LEGACY_CLASS: &str = "kubernetes.io/ingress.class";
 pub(crate) fn set_default(
     req: &Request<'_>,
     ingress: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if !req.creates("networking.k8s.io", "ingresses")
         || ingress.at(&["spec", "ingressClassName"]).is_some_and(|name| !name.is_null())

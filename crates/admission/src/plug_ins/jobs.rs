@@ -1,6 +1,6 @@
 //! JobValidation: the parallelism of a Job with gang scheduling is immutable.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Feature, Object};
 
@@ -9,7 +9,11 @@ const POD_GROUPS: &str = "podgroups";
 
 /// Rejects a new parallelism when the Job's PodGroup, or one that the Job controls, uses gang
 /// scheduling.
-pub(crate) fn validate(req: &Request<'_>, job: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    job: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     let is_update = req.operation == Operation::Update && req.is("batch", "jobs");
     if !is_update || !req.features.is_on(Feature::GenericWorkload) {
         return Ok(());

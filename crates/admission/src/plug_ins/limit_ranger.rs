@@ -1,8 +1,8 @@
 //! LimitRanger: the limit ranges of a namespace set defaults of containers, and limit containers,
 //! pods and claims.
 
-use crate::attributes::Notes;
-use crate::plug_ins::pod::{Amounts, Side, amounts, of_container, of_pod};
+use crate::attributes::Recorder;
+use crate::plug_ins::pod::{Amounts, Side, amounts, container_amounts, pod_amounts};
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Map, Object, Quantity, SmallSet, Status, Value};
 
@@ -14,8 +14,8 @@ const COMPARISONS_MAX: usize = 1_000_000;
 /// Returns whether limits apply: to new pods and claims, updated claims, and resized pods. Objects
 /// that are being deleted are exempt.
 fn applies(req: &Request<'_>) -> bool {
-    let going = req.old.is_some_and(|old| old.deletion_timestamp().is_some());
-    let acts = match req.operation {
+    let is_deleted = req.old.is_some_and(|old| old.deletion_timestamp().is_some());
+    let is_limited = match req.operation {
         Operation::Create => req.is("", "pods") || req.is("", "persistentvolumeclaims"),
         Operation::Update => {
             req.is("", "persistentvolumeclaims")
@@ -23,7 +23,7 @@ fn applies(req: &Request<'_>) -> bool {
         }
         Operation::Delete | Operation::Connect => false,
     };
-    acts && !going
+    is_limited && !is_deleted
 }
 
 fn ranges(req: &Request<'_>) -> Result<Vec<Object>, Failure> {
@@ -33,7 +33,7 @@ fn ranges(req: &Request<'_>) -> Result<Vec<Object>, Failure> {
 pub(crate) fn admit(
     req: &Request<'_>,
     obj: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if !applies(req) || !req.is_below("", "pods") {
         return Ok(());
@@ -46,17 +46,24 @@ pub(crate) fn admit(
     Ok(())
 }
 
-pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    obj: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     if !applies(req) {
         return Ok(());
     }
     let ranges = ranges(req)?;
     check_size(&ranges, obj)?;
     for range in ranges {
-        let faults =
-            if req.is_below("", "pods") { of_range(&range, obj) } else { of_claim(&range, obj) };
-        if !faults.is_empty() {
-            return Err(req.forbidden(obj, &joined(&faults)));
+        let errors = if req.is_below("", "pods") {
+            pod_errors(&range, obj)
+        } else {
+            claim_errors(&range, obj)
+        };
+        if !errors.is_empty() {
+            return Err(req.forbidden(obj, &aggregate(&errors)));
         }
     }
     Ok(())
@@ -77,10 +84,10 @@ fn check_size(ranges: &[Object], pod: &Object) -> Result<(), Failure> {
 }
 
 /// Joins errors like upstream: without duplicates, in brackets if there are several.
-fn joined(faults: &[String]) -> String {
+fn aggregate(errors: &[String]) -> String {
     let mut seen: SmallSet<&str> = SmallSet::new();
     let distinct: Vec<&str> =
-        faults.iter().map(String::as_str).filter(|fault| seen.insert(fault)).collect();
+        errors.iter().map(String::as_str).filter(|error| seen.insert(error)).collect();
     match distinct.as_slice() {
         [one] => (*one).to_owned(),
         all => format!("[{}]", all.join(", ")),
@@ -99,30 +106,30 @@ fn set_defaults(range: &Object, pod: &mut Object) {
         requests.extend(amounts(item.get("defaultRequest")));
         limits.extend(amounts(item.get("default")));
     }
-    let mut notes: Vec<String> = vec![];
+    let mut changes: Vec<String> = vec![];
     for (list, what) in [("containers", "container"), ("initContainers", "init container")] {
         let containers = pod.object_mut("spec").get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {
             for (side, word, defaults) in
                 [(Side::Requests, "request", &requests), (Side::Limits, "limit", &limits)]
             {
-                let set = fill(container, side, defaults);
+                let set = set_missing(container, side, defaults);
                 if !set.is_empty() {
                     let name = container.str_at(&["name"]).unwrap_or_default();
-                    notes.push(format!("{} {word} for {what} {name}", set.join(", ")));
+                    changes.push(format!("{} {word} for {what} {name}", set.join(", ")));
                 }
             }
         }
     }
-    if !notes.is_empty() {
-        let text = format!("LimitRanger plugin set: {}", notes.join("; "));
+    if !changes.is_empty() {
+        let text = format!("LimitRanger plugin set: {}", changes.join("; "));
         pod.metadata_mut().object_at("annotations").insert(ANNOTATION, text);
     }
 }
 
 /// Sets the missing amounts of a container; returns their names.
-fn fill<'d>(container: &mut Value, side: Side, defaults: &'d Amounts) -> Vec<&'d str> {
-    let known = of_container(container, side);
+fn set_missing<'d>(container: &mut Value, side: Side, defaults: &'d Amounts) -> Vec<&'d str> {
+    let known = container_amounts(container, side);
     let missing: Vec<(&String, &Quantity)> =
         defaults.iter().filter(|(name, _)| !known.contains_key(*name)).collect();
     if let (false, Some(container)) = (missing.is_empty(), container.as_object_mut()) {
@@ -134,104 +141,106 @@ fn fill<'d>(container: &mut Value, side: Side, defaults: &'d Amounts) -> Vec<&'d
     missing.into_iter().map(|(name, _)| name.as_str()).collect()
 }
 
-fn of_range(range: &Object, pod: &Object) -> Vec<String> {
-    let mut faults = vec![];
+/// Checks a pod and its containers against a limit range.
+fn pod_errors(range: &Object, pod: &Object) -> Vec<String> {
+    let mut errors = vec![];
     for item in range.array_at(&["spec", "limits"]) {
         match item.str_at(&["type"]) {
             Some("Container") => {
                 for list in ["containers", "initContainers"] {
                     for container in pod.array_at(&["spec", list]) {
-                        let requests = of_container(container, Side::Requests);
-                        let limits = of_container(container, Side::Limits);
-                        bounds(item, &requests, &limits, &mut faults);
+                        let requests = container_amounts(container, Side::Requests);
+                        let limits = container_amounts(container, Side::Limits);
+                        check_item(item, &requests, &limits, &mut errors);
                     }
                 }
             }
             Some("Pod") => {
-                let (requests, limits) = (of_pod(pod, Side::Requests), of_pod(pod, Side::Limits));
-                bounds(item, &requests, &limits, &mut faults);
+                let (requests, limits) =
+                    (pod_amounts(pod, Side::Requests), pod_amounts(pod, Side::Limits));
+                check_item(item, &requests, &limits, &mut errors);
             }
             _ => {}
         }
     }
-    faults
+    errors
 }
 
 /// Checks minimum, maximum and ratio of an item.
-fn bounds(item: &Value, requests: &Amounts, limits: &Amounts, faults: &mut Vec<String>) {
+fn check_item(item: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec<String>) {
     let kind = item.str_at(&["type"]).unwrap_or_default();
     for (name, min) in amounts(item.get("min")) {
-        faults.extend(below(kind, &name, &min, requests.get(&name), limits.get(&name)));
+        errors.extend(check_min(kind, &name, &min, requests.get(&name), limits.get(&name)));
     }
     for (name, max) in amounts(item.get("max")) {
-        let says = format!("maximum {name} usage per {kind} is {max}");
-        faults.extend(match (limits.get(&name), requests.get(&name)) {
-            (None, _) => Some(format!("{says}.  No limit is specified")),
-            (Some(limit), _) if *limit > max => Some(format!("{says}, but limit is {limit}")),
+        let message = format!("maximum {name} usage per {kind} is {max}");
+        errors.extend(match (limits.get(&name), requests.get(&name)) {
+            (None, _) => Some(format!("{message}.  No limit is specified")),
+            (Some(limit), _) if *limit > max => Some(format!("{message}, but limit is {limit}")),
             (_, Some(request)) if *request > max => {
-                Some(format!("{says}, but request is {request}"))
+                Some(format!("{message}, but request is {request}"))
             }
             _ => None,
         });
     }
     for (name, ratio) in amounts(item.get("maxLimitRequestRatio")) {
-        faults.extend(above_ratio(kind, &name, &ratio, requests.get(&name), limits.get(&name)));
+        errors.extend(check_ratio(kind, &name, &ratio, requests.get(&name), limits.get(&name)));
     }
 }
 
-fn below(
+fn check_min(
     kind: &str,
     name: &str,
     min: &Quantity,
     request: Option<&Quantity>,
     limit: Option<&Quantity>,
 ) -> Option<String> {
-    let says = format!("minimum {name} usage per {kind} is {min}");
+    let message = format!("minimum {name} usage per {kind} is {min}");
     match (request, limit) {
-        (None, _) => Some(format!("{says}.  No request is specified")),
-        (Some(request), _) if request < min => Some(format!("{says}, but request is {request}")),
-        (_, Some(limit)) if limit < min => Some(format!("{says}, but limit is {limit}")),
+        (None, _) => Some(format!("{message}.  No request is specified")),
+        (Some(request), _) if request < min => Some(format!("{message}, but request is {request}")),
+        (_, Some(limit)) if limit < min => Some(format!("{message}, but limit is {limit}")),
         _ => None,
     }
 }
 
-fn above_ratio(
+fn check_ratio(
     kind: &str,
     name: &str,
     ratio: &Quantity,
     request: Option<&Quantity>,
     limit: Option<&Quantity>,
 ) -> Option<String> {
-    let says = format!("{name} max limit to request ratio per {kind} is {ratio}");
+    let message = format!("{name} max limit to request ratio per {kind} is {ratio}");
     let Some(request) = request.filter(|request| !request.is_zero()) else {
-        return Some(format!("{says}, but no request is specified or request is 0"));
+        return Some(format!("{message}, but no request is specified or request is 0"));
     };
     let Some(limit) = limit.filter(|limit| !limit.is_zero()) else {
-        return Some(format!("{says}, but no limit is specified or limit is 0"));
+        return Some(format!("{message}, but no limit is specified or limit is 0"));
     };
     let observed = limit.as_f64() / request.as_f64();
-    (observed > ratio.as_f64()).then(|| format!("{says}, but provided ratio is {observed:.6}"))
+    (observed > ratio.as_f64()).then(|| format!("{message}, but provided ratio is {observed:.6}"))
 }
 
 /// Checks the requests of a claim; claims have no limits.
-fn of_claim(range: &Object, claim: &Object) -> Vec<String> {
-    let mut faults = vec![];
+fn claim_errors(range: &Object, claim: &Object) -> Vec<String> {
+    let mut errors = vec![];
     let requests = amounts(claim.at(&["spec", "resources", "requests"]));
     let kind = "PersistentVolumeClaim";
     for item in items(range, kind) {
         for (name, min) in amounts(item.get("min")) {
-            faults.extend(below(kind, &name, &min, requests.get(&name), None));
+            errors.extend(check_min(kind, &name, &min, requests.get(&name), None));
         }
         for (name, max) in amounts(item.get("max")) {
-            let says = format!("maximum {name} usage per {kind} is {max}");
-            faults.extend(match requests.get(&name) {
-                None => Some(format!("{says}.  No request is specified")),
+            let message = format!("maximum {name} usage per {kind} is {max}");
+            errors.extend(match requests.get(&name) {
+                None => Some(format!("{message}.  No request is specified")),
                 Some(request) if *request > max => {
-                    Some(format!("{says}, but request is {request}"))
+                    Some(format!("{message}, but request is {request}"))
                 }
                 Some(_) => None,
             });
         }
     }
-    faults
+    errors
 }

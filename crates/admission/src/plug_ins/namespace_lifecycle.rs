@@ -1,7 +1,7 @@
 //! NamespaceLifecycle: namespaced objects require an existing namespace, new ones a namespace that
 //! is not being deleted; some namespaces cannot be deleted.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::request::{Operation, Request};
 use keelson_meta::{Cause, Failure, GroupVersionResource, Object, Status};
 
@@ -14,7 +14,7 @@ pub const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 pub(crate) fn admit(
     req: &Request<'_>,
     obj: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if req.namespace.is_empty() || req.operation == Operation::Delete {
         return Ok(());
@@ -40,7 +40,11 @@ pub(crate) fn admit(
     Err(status)
 }
 
-pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    obj: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     let deletes = req.operation == Operation::Delete && req.is("", "namespaces");
     if deletes && IMMORTAL.contains(&req.name) {
         return Err(req.forbidden(obj, "this namespace may not be deleted"));

@@ -1,6 +1,7 @@
-//! NodeRestriction: kubelets change only their own Node, Lease and CSINode, and the pods on their node.
+//! NodeRestriction: a kubelet may change only its own Node, Lease and CSINode, and the pods on its
+//! node.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::request::{Operation, Request};
 use keelson_auth::User;
 use keelson_auth::node::{self, Vertex};
@@ -35,13 +36,17 @@ const KUBELET_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io
 pub(crate) fn admit(
     req: &Request<'_>,
     obj: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     check(req, obj)
 }
 
 /// Checks deletions and evictions.
-pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    obj: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     match req.operation == Operation::Delete || req.subresource == "eviction" {
         true => check(req, obj),
         false => Ok(()),
@@ -58,19 +63,19 @@ fn check(req: &Request<'_>, obj: &Object) -> Result<(), Failure> {
     let Some(node) = node::node_name(req.user) else { return Ok(()) };
     let write = NodeWrite { req, obj, node };
     if let Some(why) = node_rejection(req.user) {
-        return write.refuse(&why);
+        return write.forbid(&why);
     }
     match (req.gvr.group.as_str(), req.gvr.resource.as_str(), req.subresource) {
         ("", "pods", "") => write.pod(),
         ("", "pods", "status") => write.pod_status(),
         ("", "pods", "eviction") => write.eviction(),
-        ("", "pods", other) => write.refuse(&format!(
+        ("", "pods", other) => write.forbid(&format!(
             "unexpected pod subresource {}, only 'status' and 'eviction' are allowed",
             quote(other)
         )),
         ("", "nodes", _) => write.node(),
         ("", "persistentvolumeclaims", "status") => write.claim_status(),
-        ("", "persistentvolumeclaims", _) => write.refuse("may only update PVC status"),
+        ("", "persistentvolumeclaims", _) => write.forbid("may only update PVC status"),
         ("", "serviceaccounts", "token") => write.token(),
         ("coordination.k8s.io", "leases", _) => write.lease(),
         ("storage.k8s.io", "csinodes", _) => {
@@ -90,7 +95,7 @@ struct NodeWrite<'a> {
 }
 
 impl NodeWrite<'_> {
-    fn refuse(&self, why: &str) -> Result<(), Failure> {
+    fn forbid(&self, why: &str) -> Result<(), Failure> {
         Err(self.req.forbidden(self.obj, why))
     }
 
@@ -98,7 +103,7 @@ impl NodeWrite<'_> {
     fn require(&self, holds: bool, why: &str) -> Result<(), Failure> {
         match holds {
             true => Ok(()),
-            false => self.refuse(&format!("node {} {why}", quote(self.node))),
+            false => self.forbid(&format!("node {} {why}", quote(self.node))),
         }
     }
 
@@ -119,7 +124,7 @@ impl NodeWrite<'_> {
                 self.require(self.is_on_node(self.obj), why)
             }
             Operation::Connect => Ok(()),
-            Operation::Update => self.refuse(&format!(
+            Operation::Update => self.forbid(&format!(
                 "unexpected operation \"UPDATE\", node {} can only create and delete mirror pods",
                 quote(self.node)
             )),
@@ -131,7 +136,7 @@ impl NodeWrite<'_> {
         let (pod, node) = (self.obj, quote(self.node));
         if pod.annotation(MIRROR).is_none() {
             let mirror = quote(MIRROR);
-            return self.refuse(&format!(
+            return self.forbid(&format!(
                 "pod does not have {mirror} annotation, node {node} can only create mirror pods"
             ));
         }
@@ -180,13 +185,13 @@ impl NodeWrite<'_> {
         let (known, given) = (stored.uid(), text("uid"));
         if known != given {
             let node = self.node;
-            return self.refuse(&format!("node {node} UID mismatch: expected {known} got {given}"));
+            return self.forbid(&format!("node {node} UID mismatch: expected {known} got {given}"));
         }
         Ok(())
     }
 
     fn pod_status(&self) -> Result<(), Failure> {
-        let Some(old) = self.req.old else { return self.refuse("unexpected operation") };
+        let Some(old) = self.req.old else { return self.forbid("unexpected operation") };
         let why = "can only update pod status for pods with spec.nodeName set to itself";
         self.require(self.is_on_node(old), why)?;
         let labels = |pod: &Object| {
@@ -211,7 +216,7 @@ impl NodeWrite<'_> {
         let pod = self.stored("pods", self.req.namespace, name)?;
         match self.is_on_node(&pod) {
             true => Ok(()),
-            false => self.refuse(&format!(
+            false => self.forbid(&format!(
                 "node {} can only evict pods with spec.nodeName set to itself",
                 self.node
             )),
@@ -242,7 +247,7 @@ impl NodeWrite<'_> {
         self.require(taints(old) == taints(self.obj), why)?;
         let forbidden = forbidden_labels(&changed_labels(self.obj, Some(old)));
         if !forbidden.is_empty() {
-            return self.refuse(&format!("is not allowed to modify labels: {forbidden}"));
+            return self.forbid(&format!("is not allowed to modify labels: {forbidden}"));
         }
         let owners = |node: &Object| node.array_at(&["metadata", "ownerReferences"]).to_vec();
         let why = "is not allowed to modify ownerReferences";
@@ -250,7 +255,7 @@ impl NodeWrite<'_> {
     }
 
     fn claim_status(&self) -> Result<(), Failure> {
-        let Some(old) = self.req.old else { return self.refuse("unexpected operation") };
+        let Some(old) = self.req.old else { return self.forbid("unexpected operation") };
         let bare = |claim: &Object| {
             let mut claim = claim.clone();
             claim.metadata_mut().remove("resourceVersion");
@@ -278,33 +283,33 @@ impl NodeWrite<'_> {
         let text = |name: &str| self.obj.str_at(&["spec", "boundObjectRef", name]);
         let name = text("name");
         if (text("apiVersion"), text("kind")) != ("v1", "Pod") || name.is_empty() {
-            return self.refuse("node requested token not bound to a pod");
+            return self.forbid("node requested token not bound to a pod");
         }
         let uid = text("uid");
         if uid.is_empty() {
-            return self.refuse("node requested token with a pod binding without a uid");
+            return self.forbid("node requested token with a pod binding without a uid");
         }
         let pod = self.stored("pods", self.req.namespace, name)?;
         if pod.uid() != uid {
-            return self.refuse(&format!(
+            return self.forbid(&format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. \
                  The object might have been deleted and then recreated"
             ));
         }
         if !self.is_on_node(&pod) {
             return self
-                .refuse("node requested token bound to a pod scheduled on a different node");
+                .forbid("node requested token bound to a pod scheduled on a different node");
         }
         let audience = match self.obj.array_at(&["spec", "audiences"]) {
             [] => "",
             [one] => one.as_str().unwrap_or_default(),
-            _ => return self.refuse("node may only request 0 or 1 audiences"),
+            _ => return self.forbid("node may only request 0 or 1 audiences"),
         };
         if self.requires_audience(&pod, audience)? {
             return Ok(());
         }
         let (audience, user) = (quote(audience), &self.req.user.name);
-        self.refuse(&format!(
+        self.forbid(&format!(
             "audience {audience} not found in pod spec volume, {user} is not authorized to request \
              tokens for this audience"
         ))
@@ -327,13 +332,13 @@ impl NodeWrite<'_> {
                 continue;
             }
             let driver = self.req.stored.get("storage.k8s.io", "csidrivers", "", &driver)?;
-            let is_asked = driver.is_some_and(|driver| {
+            let is_requested = driver.is_some_and(|driver| {
                 driver
                     .array_at(&["spec", "tokenRequests"])
                     .iter()
                     .any(|request| request.str_at(&["audience"]).unwrap_or_default() == audience)
             });
-            if is_asked {
+            if is_requested {
                 return Ok(true);
             }
         }
@@ -355,7 +360,7 @@ impl NodeWrite<'_> {
         if self.req.namespace != LEASE_NAMESPACE {
             let namespace = quote(LEASE_NAMESPACE);
             let why = format!("can only access leases in the {namespace} system namespace");
-            return self.refuse(&why);
+            return self.forbid(&why);
         }
         self.own_name("can only access node lease with the same name as the requesting node")
     }
@@ -363,7 +368,7 @@ impl NodeWrite<'_> {
     fn own_name(&self, why: &str) -> Result<(), Failure> {
         let is_new = self.req.operation == Operation::Create;
         let name = if is_new { self.obj.name() } else { self.req.name };
-        if name == self.node { Ok(()) } else { self.refuse(why) }
+        if name == self.node { Ok(()) } else { self.forbid(why) }
     }
 
     fn slice(&self) -> Result<(), Failure> {
@@ -374,7 +379,7 @@ impl NodeWrite<'_> {
         };
         match self.is_on_node(self.obj) {
             true => Ok(()),
-            false => self.refuse(&format!(
+            false => self.forbid(&format!(
                 "can only {verb} ResourceSlice with the same NodeName as the requesting node"
             )),
         }
@@ -393,7 +398,7 @@ impl NodeWrite<'_> {
         if name.as_deref() == Some(self.req.user.name.as_str()) {
             return Ok(());
         }
-        self.refuse(&format!("can only create a node CSR with CN={}", self.req.user.name))
+        self.forbid(&format!("can only create a node CSR with CN={}", self.req.user.name))
     }
 }
 
@@ -418,8 +423,8 @@ fn changed_labels<'a>(new: &'a Object, old: Option<&'a Object>) -> BTreeSet<&'a 
 
 /// Returns labels that a kubelet may not set, sorted: they could attract workloads.
 fn forbidden_labels(labels: &BTreeSet<&str>) -> String {
-    let is_in = |domain: &str, of: &str| {
-        domain == of || domain.strip_suffix(of).is_some_and(|head| head.ends_with('.'))
+    let is_in = |domain: &str, parent: &str| {
+        domain == parent || domain.strip_suffix(parent).is_some_and(|head| head.ends_with('.'))
     };
     let is_forbidden = |label: &&&str| {
         let domain = label.split_once('/').map_or("", |(domain, _)| domain);

@@ -1,7 +1,7 @@
 //! TaintNodesByCondition: adds the not-ready taint to new nodes. PodTopologyLabels: copies zone and
 //! region of a node to its pods.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Value, value};
 
@@ -11,7 +11,7 @@ const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes
 pub(crate) fn taint_new(
     req: &Request<'_>,
     node: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if !req.creates("", "nodes") {
         return Ok(());
@@ -35,7 +35,7 @@ pub(crate) fn taint_new(
 pub(crate) fn copy_topology(
     req: &Request<'_>,
     obj: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if req.operation != Operation::Create || !req.is_below("", "pods") {
         return Ok(());

@@ -1,7 +1,7 @@
 //! OwnerReferencesPermissionEnforcement: setting an owner requires the permission to delete the
 //! object; setting `blockOwnerDeletion` requires the permission to update the owner's finalizers.
 
-use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
+use crate::attributes::{BoxFuture, Call, DynamicPlugIn, Recorder};
 use crate::request::Operation;
 use keelson_meta::{Failure, GroupVersion, GroupVersionResource, Object, Status, Str, Value};
 use std::collections::HashSet;
@@ -21,8 +21,8 @@ impl DynamicPlugIn for OwnerReferencesPermissionEnforcement {
         &'a self,
         call: &'a Call<'a>,
         object: Option<&'a Object>,
-        _notes: &'a mut Notes,
-    ) -> Pending<'a, Result<(), Failure>> {
+        _recorder: &'a mut Recorder,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let writes = matches!(call.attributes.operation, Operation::Create | Operation::Update);
             match object {
@@ -49,7 +49,7 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
     let forbidden =
         |why: String| Err(Status::forbidden(resource, attributes.name_of(object), &why));
     if attributes.operation != Operation::Create {
-        let asked = keelson_auth::Attributes {
+        let required = keelson_auth::Attributes {
             verb: Str::new_static("delete"),
             gvr: resource.clone(),
             subresource: attributes.subresource.into(),
@@ -57,22 +57,24 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
             name: attributes.name.into(),
             ..keelson_auth::Attributes::default()
         };
-        if let Some(why) = refusal(call, &asked).await {
+        if let Some(why) = denial(call, &required).await {
             return forbidden(format!(
                 "cannot set an ownerRef on a resource you can't delete: {why}"
             ));
         }
     }
-    let held: HashSet<&str> =
-        old.iter().filter(|owner| blocks(owner)).map(|owner| text(owner, "uid")).collect();
-    let holding: Vec<&Value> =
-        new.iter().filter(|owner| blocks(owner) && !held.contains(text(owner, "uid"))).collect();
+    let blocked: HashSet<&str> =
+        old.iter().filter(|owner| is_blocking(owner)).map(|owner| text(owner, "uid")).collect();
+    let newly_blocked: Vec<&Value> = new
+        .iter()
+        .filter(|owner| is_blocking(owner) && !blocked.contains(text(owner, "uid")))
+        .collect();
     // A user who may update all finalizers may refer to owners of unknown kinds.
-    if holding.is_empty() || refusal(call, &finalizers_of_everything()).await.is_none() {
+    if newly_blocked.is_empty() || denial(call, &update_all_finalizers()).await.is_none() {
         return Ok(());
     }
-    for owner in holding {
-        let Some(asked) = finalizers_of(call, owner) else {
+    for owner in newly_blocked {
+        let Some(required) = update_finalizers(call, owner) else {
             let (version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
             return forbidden(format!(
                 "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for \
@@ -80,7 +82,7 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
                  {version:?}"
             ));
         };
-        if let Some(why) = refusal(call, &asked).await {
+        if let Some(why) = denial(call, &required).await {
             return forbidden(format!(
                 "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't \
                  set finalizers on: {why}"
@@ -91,8 +93,8 @@ async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
 }
 
 /// Returns why a user lacks a permission; `None` if it is granted.
-async fn refusal(call: &Call<'_>, asked: &keelson_auth::Attributes) -> Option<String> {
-    let decision = call.api.authorizer().decide(call.attributes.user, asked).await;
+async fn denial(call: &Call<'_>, required: &keelson_auth::Attributes) -> Option<String> {
+    let decision = call.api.authorizer().decide(call.attributes.user, required).await;
     if decision.is_allowed() {
         return None;
     }
@@ -100,7 +102,8 @@ async fn refusal(call: &Call<'_>, asked: &keelson_auth::Attributes) -> Option<St
     Some(format!("{}, {error}", decision.reason))
 }
 
-fn finalizers_of_everything() -> keelson_auth::Attributes {
+/// Returns the attributes of the permission to update the finalizers of all objects.
+fn update_all_finalizers() -> keelson_auth::Attributes {
     keelson_auth::Attributes {
         verb: Str::new_static("update"),
         gvr: GroupVersionResource::new("*", "*", "*"),
@@ -110,8 +113,9 @@ fn finalizers_of_everything() -> keelson_auth::Attributes {
     }
 }
 
-/// Returns the attributes of the permission to block the deletion of an owner.
-fn finalizers_of(call: &Call<'_>, owner: &Value) -> Option<keelson_auth::Attributes> {
+/// Returns the attributes of the permission to update the finalizers of an owner; `None` if its kind
+/// is not served.
+fn update_finalizers(call: &Call<'_>, owner: &Value) -> Option<keelson_auth::Attributes> {
     let version = GroupVersion::parse(text(owner, "apiVersion"))?;
     let (gvr, namespaced): (GroupVersionResource, bool) =
         call.api.resource_of(&version.kind(text(owner, "kind")))?;
@@ -129,6 +133,6 @@ fn text<'v>(owner: &'v Value, name: &str) -> &'v str {
     owner.str_at(&[name]).unwrap_or_default()
 }
 
-fn blocks(owner: &Value) -> bool {
+fn is_blocking(owner: &Value) -> bool {
     owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true)
 }

@@ -43,7 +43,7 @@ impl Side {
 }
 
 /// Returns the requests or limits of a container.
-pub(crate) fn of_container(container: &Value, side: Side) -> Amounts {
+pub(crate) fn container_amounts(container: &Value, side: Side) -> Amounts {
     amounts(container.at(&["resources", side.name()]))
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn is_sidecar(container: &Value) -> bool {
     container.str_at(&["restartPolicy"]) == Some("Always")
 }
 
-/// Adds amounts.
+/// Adds `more` to `to`.
 pub(crate) fn add(to: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         let sum = to.get(name).map_or_else(|| amount.clone(), |known| known.add(amount));
@@ -72,14 +72,14 @@ pub(crate) fn raise(to: &mut Amounts, other: &Amounts) {
 /// Returns the requests or limits of a whole pod without overhead: the sum of containers that run
 /// together, and the maximum of those that run one after another. Pod-level resources take
 /// precedence.
-pub(crate) fn of_pod(pod: &Object, side: Side) -> Amounts {
+pub(crate) fn pod_amounts(pod: &Object, side: Side) -> Amounts {
     let mut all = Amounts::new();
     for container in pod.array_at(&["spec", "containers"]) {
-        add(&mut all, &of_container(container, side));
+        add(&mut all, &container_amounts(container, side));
     }
     let (mut sidecars, mut init) = (Amounts::new(), Amounts::new());
     for container in pod.array_at(&["spec", "initContainers"]) {
-        let own = of_container(container, side);
+        let own = container_amounts(container, side);
         if is_sidecar(container) {
             add(&mut all, &own);
             add(&mut sidecars, &own);

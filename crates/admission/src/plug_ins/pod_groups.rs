@@ -1,6 +1,6 @@
 //! PodGroupProtection and PodGroupWorkloadExists, and Priority for PodGroups.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::plug_ins::priority_classes::default_class;
 use crate::plug_ins::storage::add_finalizer;
 use crate::request::Request;
@@ -14,7 +14,7 @@ const FINALIZER: &str = "scheduling.k8s.io/podgroup-protection";
 pub(crate) fn protect(
     req: &Request<'_>,
     group: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if req.creates(GROUP, POD_GROUPS) {
         add_finalizer(group, FINALIZER);
@@ -26,7 +26,7 @@ pub(crate) fn protect(
 pub(crate) fn check_workload(
     req: &Request<'_>,
     group: &Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     let Some(reference) = group.at(&["spec", "podGroupTemplateRef", "workload"]) else {
         return Ok(());

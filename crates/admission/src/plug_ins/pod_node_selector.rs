@@ -1,7 +1,7 @@
 //! PodNodeSelector: adds the node selector in a namespace's annotation to its pods; the
 //! configuration limits their selectors.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::request::Request;
 use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value, names};
 
@@ -11,7 +11,11 @@ const CLUSTER_DEFAULT: &str = "clusterDefaultNodeSelector";
 
 type Labels = Vec<(String, String)>;
 
-pub(crate) fn admit(req: &Request<'_>, pod: &mut Object, notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn admit(
+    req: &Request<'_>,
+    pod: &mut Object,
+    recorder: &mut Recorder,
+) -> Result<(), Failure> {
     if !req.creates("", "pods") {
         return Ok(());
     }
@@ -32,10 +36,14 @@ pub(crate) fn admit(req: &Request<'_>, pod: &mut Object, notes: &mut Notes) -> R
             }
         }
     }
-    validate(req, pod, notes)
+    validate(req, pod, recorder)
 }
 
-pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    pod: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     if !req.creates("", "pods") {
         return Ok(());
     }
@@ -72,9 +80,9 @@ fn labels_of(text: &str) -> Result<Labels, Failure> {
             return Err(fail(format!("invalid selector: [{}]", parts.join(" "))));
         };
         let (key, value) = (key.trim(), value.trim());
-        let faults =
+        let errors =
             names::is_qualified_name(key).into_iter().chain(names::is_valid_label_value(value));
-        if let Some(why) = faults.into_iter().next() {
+        if let Some(why) = errors.into_iter().next() {
             return Err(fail(format!("invalid selector: [{key} {value}]: {why}")));
         }
         labels.push((key.to_owned(), value.to_owned()));

@@ -1,14 +1,18 @@
 //! PodResizeValidator: limits a resize to the node's allocatable resources, and to Linux.
 
-use crate::attributes::Notes;
-use crate::plug_ins::pod::{Side, add, amounts, of_pod};
+use crate::attributes::Recorder;
+use crate::plug_ins::pod::{Side, add, amounts, pod_amounts};
 use crate::request::{Operation, Request};
 use keelson_meta::status::Cause;
 use keelson_meta::{Failure, Object, Str};
 
 const OS: &str = "kubernetes.io/os";
 
-pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    pod: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     let is_resize = req.operation == Operation::Update && req.subresource == "resize";
     if !is_resize || !req.is_below("", "pods") {
         return Ok(());
@@ -25,17 +29,17 @@ pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> R
     if os != "linux" {
         let name = node.name();
         let why = format!("pod resize is only supported on linux nodes, node {name:?} is {os:?}");
-        return Err(refusal(req, pod, &why, "UnsupportedPlatform"));
+        return Err(rejection(req, pod, &why, "UnsupportedPlatform"));
     }
     match shortage(pod, &node) {
-        Some(why) => Err(refusal(req, pod, &why, "NodeCapacity")),
+        Some(why) => Err(rejection(req, pod, &why, "NodeCapacity")),
         None => Ok(()),
     }
 }
 
 /// Returns the resources that exceed the node's allocatable.
 fn shortage(pod: &Object, node: &Object) -> Option<String> {
-    let mut requests = of_pod(pod, Side::Requests);
+    let mut requests = pod_amounts(pod, Side::Requests);
     add(&mut requests, &amounts(pod.at(&["spec", "overhead"])));
     let allocatable = amounts(node.at(&["status", "allocatable"]));
     let mut short = vec![];
@@ -55,7 +59,7 @@ fn shortage(pod: &Object, node: &Object) -> Option<String> {
     (!short.is_empty()).then(|| format!("node didn't have enough allocatable resources: {short}"))
 }
 
-fn refusal(req: &Request<'_>, pod: &Object, why: &str, reason: &'static str) -> Failure {
+fn rejection(req: &Request<'_>, pod: &Object, why: &str, reason: &'static str) -> Failure {
     let mut failure = req.forbidden(pod, why);
     let cause = Cause { reason: Str::new_static(reason), ..Cause::default() };
     failure.details.get_or_insert_default().causes.push(cause);

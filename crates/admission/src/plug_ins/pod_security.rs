@@ -2,7 +2,7 @@
 
 mod checks;
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::config::pod_security::{Defaults, Exempt, Exemptions, Level, Standard, minor};
 use crate::plug_ins::pod::CONTAINER_LISTS;
 use crate::request::{Operation, Request};
@@ -25,7 +25,7 @@ const LABELS: [(&str, &str); 3] = [
     ("pod-security.kubernetes.io/warn", "pod-security.kubernetes.io/warn-version"),
 ];
 /// Subresources of pods that cannot weaken security.
-const HARMLESS: [&str; 8] =
+const IGNORED_SUBRESOURCES: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
 /// Parses the labels of a namespace and returns the errors: an unknown level enforces the strictest
@@ -37,7 +37,7 @@ fn policy<'l>(own: &Defaults, label: impl Fn(&str) -> Option<&'l str>) -> (Defau
     let mut levels = *own;
     let modes = [&mut levels.enforce, &mut levels.audit, &mut levels.warn];
     for ((level_key, version_key), standard) in LABELS.into_iter().zip(modes) {
-        let mut fault = |key: &str, text: &str, why: &str| {
+        let mut error = |key: &str, text: &str, why: &str| {
             errors.push(FieldError::invalid(&labels.key(key), text, why));
         };
         let level = match label(level_key) {
@@ -46,7 +46,7 @@ fn policy<'l>(own: &Defaults, label: impl Fn(&str) -> Option<&'l str>) -> (Defau
             Some("baseline") => Level::Baseline,
             Some("restricted") => Level::Restricted,
             Some(other) => {
-                fault(level_key, other, "must be one of privileged, baseline, restricted");
+                error(level_key, other, "must be one of privileged, baseline, restricted");
                 if level_key == ENFORCE { Level::Restricted } else { Level::Privileged }
             }
         };
@@ -56,7 +56,7 @@ fn policy<'l>(own: &Defaults, label: impl Fn(&str) -> Option<&'l str>) -> (Defau
             Some(text) => {
                 let minor = minor(text);
                 if minor.is_none() {
-                    fault(version_key, text, "must be \"latest\" or \"v1.x\"");
+                    error(version_key, text, "must be \"latest\" or \"v1.x\"");
                 }
                 minor
             }
@@ -66,18 +66,24 @@ fn policy<'l>(own: &Defaults, label: impl Fn(&str) -> Option<&'l str>) -> (Defau
     (levels, errors)
 }
 
-pub(crate) fn validate(req: &Request<'_>, obj: &Object, notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    obj: &Object,
+    recorder: &mut Recorder,
+) -> Result<(), Failure> {
     if req.operation == Operation::Delete {
         return Ok(());
     }
     match (req.gvr.group.as_str(), req.gvr.resource.as_str()) {
         ("", "namespaces") if req.subresource.is_empty() => {
-            validate_namespace(req, obj, &mut notes.warnings)
+            validate_namespace(req, obj, &mut recorder.warnings)
         }
-        ("", "pods") if !HARMLESS.contains(&req.subresource) => validate_pod(req, obj, notes),
+        ("", "pods") if !IGNORED_SUBRESOURCES.contains(&req.subresource) => {
+            validate_pod(req, obj, recorder)
+        }
         (group, resource) if req.subresource.is_empty() => {
             let template = template_of(group, resource, obj);
-            template.map_or(Ok(()), |template| validate_workload(req, obj, &template, notes))
+            template.map_or(Ok(()), |template| validate_workload(req, obj, &template, recorder))
         }
         _ => Ok(()),
     }
@@ -107,23 +113,23 @@ fn pod_template(pod: &Object) -> Option<Template<'_>> {
     Some(Template { metadata: pod.get("metadata"), spec: pod.get("spec")? })
 }
 
-fn validate_pod(req: &Request<'_>, pod: &Object, notes: &mut Notes) -> Result<(), Failure> {
+fn validate_pod(req: &Request<'_>, pod: &Object, recorder: &mut Recorder) -> Result<(), Failure> {
     if let Some(exempt) = req.config.pod_security.1.exempts(req.namespace, &req.user.name) {
-        annotate_exemption(exempt, notes);
+        annotate_exemption(exempt, recorder);
         return Ok(());
     }
-    let (policy, faults) = policy_of(req);
-    if faults.is_empty() && policy.is_privileged() {
-        annotate(notes, ENFORCE_POLICY, Str::new_static("privileged:latest"));
+    let (policy, errors) = policy_of(req);
+    if errors.is_empty() && policy.is_privileged() {
+        annotate(recorder, ENFORCE_POLICY, Str::new_static("privileged:latest"));
         return Ok(());
     }
     let Some(template) = pod_template(pod) else {
         return Ok(());
     };
-    if req.old.is_some_and(|old| !changes_much(pod, old)) {
+    if req.old.is_some_and(|old| !is_significant_update(pod, old)) {
         return Ok(());
     }
-    evaluate(req, pod, &template, &(policy, faults), true, notes)
+    evaluate(req, pod, &template, &(policy, errors), true, recorder)
 }
 
 /// Workloads are only audited and warned of; their pods are rejected one by one.
@@ -131,17 +137,17 @@ fn validate_workload(
     req: &Request<'_>,
     obj: &Object,
     template: &Template<'_>,
-    notes: &mut Notes,
+    recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if let Some(exempt) = req.config.pod_security.1.exempts(req.namespace, &req.user.name) {
-        annotate_exemption(exempt, notes);
+        annotate_exemption(exempt, recorder);
         return Ok(());
     }
-    let (policy, faults) = policy_of(req);
-    if faults.is_empty() && policy.audit.is_privileged() && policy.warn.is_privileged() {
+    let (policy, errors) = policy_of(req);
+    if errors.is_empty() && policy.audit.is_privileged() && policy.warn.is_privileged() {
         return Ok(());
     }
-    evaluate(req, obj, template, &(policy, faults), false, notes)
+    evaluate(req, obj, template, &(policy, errors), false, recorder)
 }
 
 /// Checks a pod against the levels of its namespace: violations of `enforce` reject it, those of
@@ -150,41 +156,41 @@ fn evaluate(
     req: &Request<'_>,
     obj: &Object,
     template: &Template<'_>,
-    (policy, faults): &(Defaults, ErrorList),
+    (policy, errors): &(Defaults, ErrorList),
     enforces: bool,
-    notes: &mut Notes,
+    recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if req.config.pod_security.1.exempts_class(Some(template.spec)) {
-        annotate_exemption(Exempt::RuntimeClass, notes);
+        annotate_exemption(Exempt::RuntimeClass, recorder);
         return Ok(());
     }
-    if !faults.is_empty() {
-        let text = format!("Failed to parse policy: {}", faults.aggregate());
-        annotate(notes, ERROR, text.into());
+    if !errors.is_empty() {
+        let text = format!("Failed to parse policy: {}", errors.aggregate());
+        annotate(recorder, ERROR, text.into());
     }
-    let mut refusal = Ok(());
+    let mut rejection = Ok(());
     if enforces {
-        annotate(notes, ENFORCE_POLICY, policy.enforce.to_string().into());
+        annotate(recorder, ENFORCE_POLICY, policy.enforce.to_string().into());
         if let Some(found) = violated(policy.enforce, template) {
-            refusal = Err(req.forbidden(obj, &format!("violates {found}")));
+            rejection = Err(req.forbidden(obj, &format!("violates {found}")));
         }
     }
     if let Some(found) = violated(policy.audit, template) {
-        annotate(notes, AUDIT_VIOLATIONS, format!("would violate {found}").into());
+        annotate(recorder, AUDIT_VIOLATIONS, format!("would violate {found}").into());
     }
-    refusal?;
+    rejection?;
     if let Some(found) = violated(policy.warn, template) {
-        notes.warnings.push(format!("would violate {found}").into());
+        recorder.warnings.push(format!("would violate {found}").into());
     }
     Ok(())
 }
 
-fn annotate(notes: &mut Notes, key: &'static str, value: Str) {
-    notes.annotations.push((Str::new_static(key), value));
+fn annotate(recorder: &mut Recorder, key: &'static str, value: Str) {
+    recorder.annotations.push((Str::new_static(key), value));
 }
 
-fn annotate_exemption(exempt: Exempt, notes: &mut Notes) {
-    annotate(notes, EXEMPT, Str::new_static(exempt.name()));
+fn annotate_exemption(exempt: Exempt, recorder: &mut Recorder) {
+    annotate(recorder, EXEMPT, Str::new_static(exempt.name()));
 }
 
 /// Returns `PodSecurity "LEVEL:VERSION": ` and the violations; `None` when there are none.
@@ -200,14 +206,14 @@ fn detail(found: &[Violation]) -> String {
 }
 
 /// Returns whether an update of a pod may weaken its security: other images, more containers, other
-/// seccomp annotations.
-fn changes_much(pod: &Object, old: &Object) -> bool {
+/// seccomp annotations (upstream's `isSignificantPodUpdate`).
+fn is_significant_update(pod: &Object, old: &Object) -> bool {
     const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
     let differs = |key: &str| pod.annotation(key) != old.annotation(key);
     if differs("seccomp.security.alpha.kubernetes.io/pod") {
         return true;
     }
-    let is_noted = [pod, old]
+    let has_annotations = [pod, old]
         .iter()
         .any(|pod| pod.meta_map("annotations").any(|(key, _)| key.starts_with(SECCOMP)));
     fn text<'v>(container: &'v Value, name: &str) -> &'v str {
@@ -219,7 +225,7 @@ fn changes_much(pod: &Object, old: &Object) -> bool {
             || now.iter().zip(before).any(|(now, before)| {
                 text(now, "image") != text(before, "image")
                     || text(now, "name") != text(before, "name")
-                    || (is_noted && differs(&format!("{SECCOMP}{}", text(now, "name"))))
+                    || (has_annotations && differs(&format!("{SECCOMP}{}", text(now, "name"))))
             })
     })
 }
@@ -257,7 +263,7 @@ fn validate_namespace(
         return Ok(());
     }
     let pods = req.stored.list("", "pods", namespace.name())?;
-    let pods = in_order_of_check(pods, exempt);
+    let pods = prioritize(pods, exempt);
     let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for pod in pods.iter().take(PODS_CHECKED_MAX) {
         let found = pod_template(pod).map(|template| violations(new, &template));
@@ -282,17 +288,19 @@ fn validate_namespace(
         "existing pods in namespace {name:?} violate the new PodSecurity enforce level {shown:?}"
     );
     warnings.push(head.into());
-    let mut lines: Vec<String> = by_reason.iter().map(|(why, pods)| line(why, pods)).collect();
+    let mut lines: Vec<String> =
+        by_reason.iter().map(|(why, pods)| pods_warning(why, pods)).collect();
     lines.sort();
     warnings.extend(lines.into_iter().map(Str::from));
     Ok(())
 }
 
-/// Returns the pods without exempt runtime classes; one pod of each controller comes first.
-fn in_order_of_check(pods: Vec<Object>, exempt: &Exemptions) -> Vec<Object> {
+/// Returns the pods without exempt runtime classes, with one pod of each controller first (upstream's
+/// `prioritizePods`).
+fn prioritize(pods: Vec<Object>, exempt: &Exemptions) -> Vec<Object> {
     let mut controllers = HashSet::new();
-    let looked_at = pods.into_iter().filter(|pod| !exempt.exempts_class(pod.get("spec")));
-    let (mut first, others): (Vec<Object>, Vec<Object>) = looked_at.partition(|pod| {
+    let checked = pods.into_iter().filter(|pod| !exempt.exempts_class(pod.get("spec")));
+    let (mut first, others): (Vec<Object>, Vec<Object>) = checked.partition(|pod| {
         pod.controller().is_none_or(|owner| {
             controllers.insert(owner.str_at(&["uid"]).unwrap_or_default().to_owned())
         })
@@ -302,7 +310,7 @@ fn in_order_of_check(pods: Vec<Object>, exempt: &Exemptions) -> Vec<Object> {
 }
 
 /// Returns a warning: the first pod, the number of others, and their reason.
-fn line(why: &str, pods: &[&str]) -> String {
+fn pods_warning(why: &str, pods: &[&str]) -> String {
     let first = pods.iter().min().copied().unwrap_or_default();
     match pods.len() {
         1 => format!("{first}: {why}"),

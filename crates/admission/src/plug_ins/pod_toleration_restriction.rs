@@ -1,6 +1,6 @@
 //! PodTolerationRestriction: default and allowed tolerations of pods in a namespace's annotations.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::plug_ins::tolerations::{includes, merge};
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Reason, Status, Value, value};
@@ -9,7 +9,11 @@ use keelson_schema::json;
 const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
-pub(crate) fn admit(req: &Request<'_>, pod: &mut Object, notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn admit(
+    req: &Request<'_>,
+    pod: &mut Object,
+    recorder: &mut Recorder,
+) -> Result<(), Failure> {
     if !writes_pod(req) {
         return Ok(());
     }
@@ -28,10 +32,14 @@ pub(crate) fn admit(req: &Request<'_>, pod: &mut Object, notes: &mut Notes) -> R
         let all = merge(pod.array_at(&["spec", "tolerations"]), &more);
         pod.object_mut("spec").insert("tolerations", all);
     }
-    validate(req, pod, notes)
+    validate(req, pod, recorder)
 }
 
-pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    pod: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     let own = pod.array_at(&["spec", "tolerations"]);
     if !writes_pod(req) || own.is_empty() {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Priority: sets the priority of a pod from its class; there is only one default class.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::plug_ins::pod_groups;
 use crate::plug_ins::priority_classes::{GROUP, RESOURCE, default_class};
 use crate::request::{Operation, Request};
@@ -9,7 +9,7 @@ use keelson_meta::{Failure, Object, Value};
 pub(crate) fn admit(
     req: &Request<'_>,
     obj: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if !req.is("", "pods") {
         return pod_groups::set_priority(req, obj);
@@ -17,7 +17,7 @@ pub(crate) fn admit(
     match req.operation {
         Operation::Create => resolve(req, obj),
         Operation::Update => {
-            keep(req, obj);
+            restore_unset(req, obj);
             Ok(())
         }
         Operation::Delete | Operation::Connect => Ok(()),
@@ -25,7 +25,7 @@ pub(crate) fn admit(
 }
 
 /// Keeps fields that were set on creation when an update omits them.
-fn keep(req: &Request<'_>, pod: &mut Object) {
+fn restore_unset(req: &Request<'_>, pod: &mut Object) {
     for name in ["priority", "preemptionPolicy"] {
         let before = req.old.and_then(|old| old.at(&["spec", name])).filter(|v| !v.is_null());
         if let Some(before) = before
@@ -77,7 +77,11 @@ fn resolve(req: &Request<'_>, pod: &mut Object) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(crate) fn validate(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    obj: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     let is_default = || obj.at(&["globalDefault"]).and_then(|v| v.as_bool()) == Some(true);
     if !req.is(GROUP, RESOURCE) || req.operation == Operation::Delete || !is_default() {
         return Ok(());

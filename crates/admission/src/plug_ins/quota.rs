@@ -2,7 +2,7 @@
 //! the new usage.
 
 use crate::config::limited_resources::{LimitedResource, Scope};
-use crate::plug_ins::pod::{Amounts, Side, add, amounts, of_container, of_pod, quantity};
+use crate::plug_ins::pod::{Amounts, Side, add, amounts, container_amounts, pod_amounts, quantity};
 use crate::request::{Operation, Request, Stored};
 use keelson_meta::quantity::Format;
 use keelson_meta::{Failure, Object, Quantity, Reason, Status, Value};
@@ -14,12 +14,12 @@ mod devices;
 pub const NAME: &str = "ResourceQuota";
 
 /// Resources that containers must specify when a quota limits them.
-const EXPLICIT: [&str; 6] =
+const REQUIRED_BY_QUOTA: [&str; 6] =
     ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
-const CLASS_MARK: &str = ".storageclass.storage.k8s.io/";
+const STORAGE_CLASS_SUFFIX: &str = ".storageclass.storage.k8s.io/";
 
 /// Returns whether a request may use quota.
-pub fn concerns(req: &Request<'_>) -> bool {
+pub fn applies(req: &Request<'_>) -> bool {
     let gvr = (req.gvr.group.as_str(), req.gvr.resource.as_str());
     if req.namespace.is_empty() || matches!(gvr, ("" | "events.k8s.io", "events")) {
         return false;
@@ -43,10 +43,10 @@ pub fn is_limited(req: &Request<'_>) -> bool {
 /// resource without a quota. `quotas` are those of its namespace.
 pub fn check(req: &Request<'_>, obj: &Object, quotas: &[Object]) -> Result<(), Failure> {
     let (group, resource) = (req.gvr.group.as_str(), req.gvr.resource.as_str());
-    let all_hard: Vec<Amounts> =
+    let hard_limits: Vec<Amounts> =
         quotas.iter().map(|quota| amounts(quota.at(&["status", "hard"]))).collect();
     let mut covered: BTreeSet<&str> = BTreeSet::new();
-    for (quota, hard) in quotas.iter().zip(&all_hard) {
+    for (quota, hard) in quotas.iter().zip(&hard_limits) {
         if !matches(quota, group, resource, obj) {
             continue;
         }
@@ -79,12 +79,12 @@ fn check_limited(
         return Ok(());
     }
     let (group, resource) = (req.gvr.group.as_str(), req.gvr.resource.as_str());
-    let mut taken = usage(group, resource, obj, req.stored)?;
+    let mut requested = usage(group, resource, obj, req.stored)?;
     if let Some(old) = req.old {
-        subtract(&mut taken, &usage(group, resource, old, req.stored)?);
+        subtract(&mut requested, &usage(group, resource, old, req.stored)?);
     }
     let is_limited = |what: &String| limits(req).any(|limit| limit.contains(what));
-    let uncovered = taken.iter().filter(|(what, amount)| {
+    let uncovered = requested.iter().filter(|(what, amount)| {
         amount.sign() > 0 && !covered.contains(what.as_str()) && is_limited(what)
     });
     let uncovered: Vec<&str> = uncovered.map(|(what, _)| what.as_str()).collect();
@@ -115,7 +115,7 @@ fn limits<'a>(req: &Request<'a>) -> impl Iterator<Item = &'a LimitedResource> + 
 }
 
 /// Returns `status.used` of a quota after this request; `None` when it does not change.
-pub fn charged(
+pub fn new_usage(
     req: &Request<'_>,
     obj: &Object,
     quota: &Object,
@@ -179,19 +179,19 @@ pub fn usage(
     let mut all = Amounts::from([(count_name(group, resource), one())]);
     match (group, resource) {
         ("", "pods") if has_ended(obj) => {}
-        ("", "pods") => all.extend(of_running(obj)),
+        ("", "pods") => all.extend(pod_usage(obj)),
         ("", "services") => {
             all.insert(resource.to_owned(), one());
-            all.extend(of_service(obj));
+            all.extend(service_usage(obj));
         }
         ("", "persistentvolumeclaims") => {
             all.insert(resource.to_owned(), one());
-            all.extend(of_claim(obj));
+            all.extend(claim_usage(obj));
         }
         ("", "configmaps" | "resourcequotas" | "replicationcontrollers" | "secrets") => {
             all.insert(resource.to_owned(), one());
         }
-        ("resource.k8s.io", "resourceclaims") => all.extend(devices::of_claim(obj, stored)?),
+        ("resource.k8s.io", "resourceclaims") => all.extend(devices::claim_usage(obj, stored)?),
         _ => {}
     }
     Ok(all)
@@ -208,8 +208,9 @@ fn has_ended(pod: &Object) -> bool {
 }
 
 /// Returns the usage of a pod that has not terminated.
-fn of_running(pod: &Object) -> Amounts {
-    let (mut requests, mut limits) = (of_pod(pod, Side::Requests), of_pod(pod, Side::Limits));
+fn pod_usage(pod: &Object) -> Amounts {
+    let (mut requests, mut limits) =
+        (pod_amounts(pod, Side::Requests), pod_amounts(pod, Side::Limits));
     let overhead = amounts(pod.at(&["spec", "overhead"]));
     add(&mut requests, &overhead);
     for (what, amount) in overhead {
@@ -217,18 +218,18 @@ fn of_running(pod: &Object) -> Amounts {
             *limit = limit.add(&amount);
         }
     }
-    named(&requests, &limits)
+    quota_names(&requests, &limits)
 }
 
 /// Returns requests and limits by quota resource names.
-fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
+fn quota_names(requests: &Amounts, limits: &Amounts) -> Amounts {
     let mut all = Amounts::from([("pods".to_owned(), Quantity::new(1, Format::DecimalSi))]);
     for (what, amount) in requests {
         let native = matches!(what.as_str(), "cpu" | "memory" | "ephemeral-storage");
         if native || what.starts_with("hugepages-") {
             all.insert(what.clone(), amount.clone());
         }
-        if native || what.starts_with("hugepages-") || is_extended(what) {
+        if native || what.starts_with("hugepages-") || is_extended_resource(what) {
             all.insert(format!("requests.{what}"), amount.clone());
         }
     }
@@ -241,42 +242,42 @@ fn named(requests: &Amounts, limits: &Amounts) -> Amounts {
 }
 
 /// Returns whether a resource is an extended one.
-fn is_extended(what: &str) -> bool {
+fn is_extended_resource(what: &str) -> bool {
     let native = what.contains("kubernetes.io/") && !what.starts_with(devices::IMPLICIT);
     what.contains('/') && !native && !what.starts_with("requests.")
 }
 
-fn of_service(service: &Object) -> Amounts {
+fn service_usage(service: &Object) -> Amounts {
     let ports = service.array_at(&["spec", "ports"]);
     let kind = service.str_at(&["spec", "type"]);
     let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
-    let on_nodes = match kind {
+    let node_ports = match kind {
         "LoadBalancer" if allocates == Some(false) => {
-            let given = ports.iter().filter_map(|port| port.int_at(&["nodePort"]));
-            given.filter(|port| *port != 0).count()
+            let set = ports.iter().filter_map(|port| port.int_at(&["nodePort"]));
+            set.filter(|port| *port != 0).count()
         }
         "NodePort" | "LoadBalancer" => ports.len(),
         _ => 0,
     };
     let number = |n: i64| Quantity::new(n, Format::DecimalSi);
     Amounts::from([
-        ("services.nodeports".to_owned(), number(i64::try_from(on_nodes).unwrap_or(i64::MAX))),
+        ("services.nodeports".to_owned(), number(i64::try_from(node_ports).unwrap_or(i64::MAX))),
         ("services.loadbalancers".to_owned(), number(i64::from(kind == "LoadBalancer"))),
     ])
 }
 
-fn of_claim(claim: &Object) -> Amounts {
+fn claim_usage(claim: &Object) -> Amounts {
     let mut all = Amounts::new();
     let class = crate::plug_ins::storage::class_of(claim).filter(|class| !class.is_empty());
     if let Some(class) = class {
         let one = Quantity::new(1, Format::DecimalSi);
-        all.insert(format!("{class}{CLASS_MARK}persistentvolumeclaims"), one);
+        all.insert(format!("{class}{STORAGE_CLASS_SUFFIX}persistentvolumeclaims"), one);
     }
-    if let Some(asked) = claim.at(&["spec", "resources", "requests", "storage"]) {
+    if let Some(requested) = claim.at(&["spec", "resources", "requests", "storage"]) {
         let allocated = quantity(claim.at(&["status", "allocatedResources", "storage"]));
-        let size = quantity(Some(asked)).max(allocated);
+        let size = quantity(Some(requested)).max(allocated);
         if let Some(class) = class {
-            all.insert(format!("{class}{CLASS_MARK}requests.storage"), size.clone());
+            all.insert(format!("{class}{STORAGE_CLASS_SUFFIX}requests.storage"), size.clone());
         }
         all.insert("requests.storage".to_owned(), size);
     }
@@ -286,20 +287,20 @@ fn of_claim(claim: &Object) -> Amounts {
 /// Returns the resource names in a quota that apply to objects of a resource.
 fn tracked<'h>(group: &str, resource: &str, hard: &'h Amounts) -> BTreeSet<&'h str> {
     let count = count_name(group, resource);
-    let is = |what: &str| match (group, resource) {
+    let is_tracked = |what: &str| match (group, resource) {
         ("", "pods") => {
             let what = what.strip_prefix("requests.").unwrap_or(what);
             let bare = what.strip_prefix("limits.").unwrap_or(what);
             matches!(bare, "pods" | "cpu" | "memory" | "ephemeral-storage")
                 || what.starts_with("hugepages-")
-                || is_extended(what)
+                || is_extended_resource(what)
         }
         ("", "services") => {
             matches!(what, "services" | "services.nodeports" | "services.loadbalancers")
         }
         ("", "persistentvolumeclaims") => {
             matches!(what, "persistentvolumeclaims" | "requests.storage")
-                || what.contains(CLASS_MARK)
+                || what.contains(STORAGE_CLASS_SUFFIX)
         }
         ("", "configmaps" | "resourcequotas" | "replicationcontrollers" | "secrets") => {
             what == resource
@@ -307,13 +308,13 @@ fn tracked<'h>(group: &str, resource: &str, hard: &'h Amounts) -> BTreeSet<&'h s
         ("resource.k8s.io", "resourceclaims") => devices::is_counted(what),
         _ => false,
     };
-    hard.keys().map(String::as_str).filter(|what| *what == count || is(what)).collect()
+    hard.keys().map(String::as_str).filter(|what| *what == count || is_tracked(what)).collect()
 }
 
 /// Returns whether a quota applies to objects of a resource.
 pub fn tracks(quota: &Object, group: &str, resource: &str) -> bool {
-    let counts = !matches!((group, resource), ("" | "events.k8s.io", "events"));
-    counts && !tracked(group, resource, &amounts(quota.at(&["status", "hard"]))).is_empty()
+    let has_quota = !matches!((group, resource), ("" | "events.k8s.io", "events"));
+    has_quota && !tracked(group, resource, &amounts(quota.at(&["status", "hard"]))).is_empty()
 }
 
 /// Returns whether a quota applies to an object: by its resource names and all its scopes.
@@ -365,26 +366,27 @@ fn is_pod_in(pod: &Object, scope: &Scope) -> bool {
             let class = pod.str_at(&["spec", "priorityClassName"]);
             scope.selects(Some(class).filter(|class| !class.is_empty()))
         }
-        "CrossNamespacePodAffinity" => looks_across_namespaces(pod),
+        "CrossNamespacePodAffinity" => is_cross_namespace(pod),
         _ => false,
     }
 }
 
 /// Returns whether a pod has neither requests nor limits of cpu and memory.
 pub(crate) fn is_best_effort(pod: &Object) -> bool {
-    let counts = |amounts: Amounts| {
+    let is_set = |amounts: Amounts| {
         let mut native = ["cpu", "memory"].into_iter().filter_map(|what| amounts.get(what));
         native.any(|amount| !amount.is_zero())
     };
     let sides = [Side::Requests, Side::Limits];
-    let whole =
-        sides.iter().any(|side| counts(amounts(pod.at(&["spec", "resources", side.name()]))));
+    let pod_level =
+        sides.iter().any(|side| is_set(amounts(pod.at(&["spec", "resources", side.name()]))));
     let mut containers =
         ["containers", "initContainers"].into_iter().flat_map(|list| pod.array_at(&["spec", list]));
-    !whole && !containers.any(|one| sides.iter().any(|side| counts(of_container(one, *side))))
+    !pod_level
+        && !containers.any(|one| sides.iter().any(|side| is_set(container_amounts(one, *side))))
 }
 
-fn looks_across_namespaces(pod: &Object) -> bool {
+fn is_cross_namespace(pod: &Object) -> bool {
     let across = |term: &Value| {
         !term.array_at(&["namespaces"]).is_empty() || term.get("namespaceSelector").is_some()
     };
@@ -401,17 +403,17 @@ fn looks_across_namespaces(pod: &Object) -> bool {
 
 /// Returns missing requests and limits in upstream's wording: `limits.memory for: a,b; ...`.
 fn missing(pod: &Object, tracked: &BTreeSet<&str>) -> Option<String> {
-    let whole = |side: Side| amounts(pod.at(&["spec", "resources", side.name()]));
-    let given = named(&whole(Side::Requests), &whole(Side::Limits));
+    let pod_level = |side: Side| amounts(pod.at(&["spec", "resources", side.name()]));
+    let of_pod = quota_names(&pod_level(Side::Requests), &pod_level(Side::Limits));
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for list in ["containers", "initContainers"] {
         for container in pod.array_at(&["spec", list]) {
-            let own = named(
-                &of_container(container, Side::Requests),
-                &of_container(container, Side::Limits),
+            let own = quota_names(
+                &container_amounts(container, Side::Requests),
+                &container_amounts(container, Side::Limits),
             );
-            for what in EXPLICIT.into_iter().filter(|what| tracked.contains(what)) {
-                if !own.contains_key(what) && !given.contains_key(what) {
+            for what in REQUIRED_BY_QUOTA.into_iter().filter(|what| tracked.contains(what)) {
+                if !own.contains_key(what) && !of_pod.contains_key(what) {
                     let name = container.str_at(&["name"]).unwrap_or_default();
                     missing.entry(what).or_default().insert(name);
                 }

@@ -1,6 +1,6 @@
 //! RuntimeClass: sets overhead and scheduling of a pod from its runtime class.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::plug_ins::pod::quantity;
 use crate::plug_ins::tolerations;
 use crate::request::{Request, invalid_name_reason};
@@ -9,7 +9,7 @@ use keelson_meta::{Failure, Map, Object, Reason, Status, Value};
 pub(crate) fn admit(
     req: &Request<'_>,
     pod: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if !req.creates("", "pods") {
         return Ok(());
@@ -34,7 +34,11 @@ pub(crate) fn admit(
     Ok(())
 }
 
-pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    pod: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     if !req.creates("", "pods") {
         return Ok(());
     }

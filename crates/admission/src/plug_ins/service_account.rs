@@ -1,7 +1,7 @@
 //! ServiceAccount: sets and checks the service account of a pod, and mounts its token.
 
 use super::AwaitedDependency;
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::plug_ins::pod::CONTAINER_LISTS;
 use crate::request::{Operation, Request, invalid_name_reason};
 use keelson_meta::{Failure, Object, SmallSet, Str, Value, value};
@@ -41,7 +41,7 @@ pub(crate) fn awaited_dependency(req: &Request<'_>, pod: &Object) -> Option<Awai
 pub(crate) fn admit(
     req: &Request<'_>,
     pod: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if !req.creates("", "pods") {
         return Ok(());
@@ -55,9 +55,9 @@ pub(crate) fn admit(
         pod.object_mut("spec").insert("serviceAccount", DEFAULT);
     }
     let account = account(req, pod)?;
-    let says = |obj: &Object, names: &[&str]| obj.at(names).and_then(Value::as_bool);
-    let automount = says(pod, &["spec", "automountServiceAccountToken"])
-        .or_else(|| says(&account, &["automountServiceAccountToken"]));
+    let bool_at = |obj: &Object, path: &[&str]| obj.at(path).and_then(Value::as_bool);
+    let automount = bool_at(pod, &["spec", "automountServiceAccountToken"])
+        .or_else(|| bool_at(&account, &["automountServiceAccountToken"]));
     if automount.unwrap_or(true) {
         mount_token(req, pod);
     }
@@ -68,7 +68,11 @@ pub(crate) fn admit(
     check(req, pod, &account)
 }
 
-pub(crate) fn validate(req: &Request<'_>, pod: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn validate(
+    req: &Request<'_>,
+    pod: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     let ephemeral = req.operation == Operation::Update && req.subresource == "ephemeralcontainers";
     if !(req.creates("", "pods") || ephemeral && req.is_below("", "pods")) {
         return Ok(());
@@ -179,12 +183,12 @@ fn mount_token(req: &Request<'_>, pod: &mut Object) {
 
 /// Returns whether pods of an account may only use the secrets that it lists.
 fn limits_secrets(account: &Object) -> bool {
-    let says = account.annotation(ENFORCE_MOUNTABLE).unwrap_or_default();
-    matches!(says, "1" | "t" | "T" | "true" | "TRUE" | "True")
+    let enforced = account.annotation(ENFORCE_MOUNTABLE).unwrap_or_default();
+    matches!(enforced, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
 /// Returns the names that an account lists.
-fn listed<'o>(account: &'o Object, member: &str) -> SmallSet<&'o str> {
+fn names_in<'o>(account: &'o Object, member: &str) -> SmallSet<&'o str> {
     account.array_at(&[member]).iter().filter_map(|secret| secret.str_at(&["name"])).collect()
 }
 
@@ -192,7 +196,7 @@ fn check(req: &Request<'_>, pod: &Object, account: &Object) -> Result<(), Failur
     if !limits_secrets(account) {
         return Ok(());
     }
-    let (who, secrets) = (account.name(), listed(account, "secrets"));
+    let (who, secrets) = (account.name(), names_in(account, "secrets"));
     for volume in pod.array_at(&["spec", "volumes"]) {
         let Some(secret) = volume.get("secret").filter(|secret| !secret.is_null()) else {
             continue;
@@ -208,7 +212,7 @@ fn check(req: &Request<'_>, pod: &Object, account: &Object) -> Result<(), Failur
     }
     check_env(req, pod, account, "initContainers", "init container")?;
     check_env(req, pod, account, "containers", "container")?;
-    let secrets = listed(account, "imagePullSecrets");
+    let secrets = names_in(account, "imagePullSecrets");
     for (index, secret) in pod.array_at(&["spec", "imagePullSecrets"]).iter().enumerate() {
         let name = secret.str_at(&["name"]).unwrap_or_default();
         if !secrets.contains(&name) {
@@ -229,7 +233,7 @@ fn check_env(
     list: &str,
     what: &str,
 ) -> Result<(), Failure> {
-    let secrets = listed(account, "secrets");
+    let secrets = names_in(account, "secrets");
     for container in pod.array_at(&["spec", list]) {
         let text = |value: &Value, names: &[&str]| value.str_at(names).map(str::to_owned);
         let env = container.array_at(&["env"]).iter().filter_map(|one| {

@@ -1,7 +1,7 @@
 //! Plug-ins with one rule: AlwaysDeny, DenyServiceExternalIPs, LimitPodHardAntiAffinityTopology,
 //! NamespaceExists.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, Str};
 use std::collections::HashSet;
@@ -10,13 +10,17 @@ use std::collections::HashSet;
 pub(crate) fn deny_mutation(
     req: &Request<'_>,
     obj: &mut Object,
-    notes: &mut Notes,
+    recorder: &mut Recorder,
 ) -> Result<(), Failure> {
-    deny(req, obj, notes)
+    deny(req, obj, recorder)
 }
 
 /// AlwaysDeny.
-pub(crate) fn deny(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Result<(), Failure> {
+pub(crate) fn deny(
+    req: &Request<'_>,
+    obj: &Object,
+    _recorder: &mut Recorder,
+) -> Result<(), Failure> {
     Err(req.forbidden(obj, "admission control is denying all modifications"))
 }
 
@@ -24,7 +28,7 @@ pub(crate) fn deny(req: &Request<'_>, obj: &Object, _notes: &mut Notes) -> Resul
 pub(crate) fn deny_external_ips(
     req: &Request<'_>,
     service: &Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     let writes = matches!(req.operation, Operation::Create | Operation::Update);
     if !writes || !req.is("", "services") {
@@ -44,7 +48,7 @@ pub(crate) fn deny_external_ips(
 pub(crate) fn limit_anti_affinity(
     req: &Request<'_>,
     pod: &Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     const HOST: &str = "kubernetes.io/hostname";
     let writes = matches!(req.operation, Operation::Create | Operation::Update);
@@ -70,11 +74,11 @@ pub(crate) fn limit_anti_affinity(
 pub(crate) fn namespace_exists(
     req: &Request<'_>,
     _obj: &Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     let is_namespace = req.is_below("", "namespaces");
-    let is_there = || req.stored.is_terminating(req.namespace).is_some();
-    if req.namespace.is_empty() || is_namespace || is_there() {
+    let exists = || req.stored.is_terminating(req.namespace).is_some();
+    if req.namespace.is_empty() || is_namespace || exists() {
         return Ok(());
     }
     let namespaces = GroupVersionResource::new("", "v1", "namespaces");

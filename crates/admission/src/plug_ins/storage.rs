@@ -1,6 +1,6 @@
 //! DefaultStorageClass, StorageObjectInUseProtection and PersistentVolumeClaimResize.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::plug_ins::ingress_class::newest;
 use crate::plug_ins::pod::quantity;
 use crate::request::{Operation, Request};
@@ -24,7 +24,7 @@ pub(crate) fn class_of(claim: &Object) -> Option<&str> {
 pub(crate) fn set_default_class(
     req: &Request<'_>,
     claim: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if !req.creates("", CLAIMS) || class_of(claim).is_some() {
         return Ok(());
@@ -40,7 +40,7 @@ pub(crate) fn set_default_class(
 pub(crate) fn protect(
     req: &Request<'_>,
     obj: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     let finalizer = if req.creates("", CLAIMS) {
         "kubernetes.io/pvc-protection"
@@ -69,7 +69,7 @@ pub(crate) fn add_finalizer(obj: &mut Object, finalizer: &'static str) {
 pub(crate) fn validate_resize(
     req: &Request<'_>,
     claim: &Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     let Some(old) = req.old.filter(|_| req.operation == Operation::Update && req.is("", CLAIMS))
     else {

@@ -1,7 +1,7 @@
 //! DefaultTolerationSeconds: pods tolerate not-ready and unreachable nodes for five minutes. Also
 //! merges lists of tolerations.
 
-use crate::attributes::Notes;
+use crate::attributes::Recorder;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Str, Value, value};
 
@@ -15,7 +15,7 @@ fn text<'v>(toleration: &'v Value, name: &str) -> &'v str {
 pub(crate) fn add_defaults(
     req: &Request<'_>,
     pod: &mut Object,
-    _notes: &mut Notes,
+    _recorder: &mut Recorder,
 ) -> Result<(), Failure> {
     if !req.is("", "pods") || req.operation == Operation::Delete {
         return Ok(());

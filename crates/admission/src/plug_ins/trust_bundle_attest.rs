@@ -1,7 +1,7 @@
 //! ClusterTrustBundleAttest: writing a signer's ClusterTrustBundle requires the `attest` permission
 //! for the signer.
 
-use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
+use crate::attributes::{BoxFuture, Call, DynamicPlugIn, Recorder};
 use crate::request::Operation;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Object, Status};
@@ -21,8 +21,8 @@ impl DynamicPlugIn for ClusterTrustBundleAttest {
         &'a self,
         call: &'a Call<'a>,
         object: Option<&'a Object>,
-        _notes: &'a mut Notes,
-    ) -> Pending<'a, Result<(), Failure>> {
+        _recorder: &'a mut Recorder,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let attributes = call.attributes;
             let resource = attributes.resource;
@@ -40,10 +40,9 @@ impl DynamicPlugIn for ClusterTrustBundleAttest {
 async fn check(call: &Call<'_>, object: &Object) -> Result<(), Failure> {
     let attributes = call.attributes;
     let signer = object.str_at(&["spec", "signerName"]);
-    let is_only_for_collection =
-        attributes.old.is_some_and(|old| changes_only_gc_fields(object, old));
+    let is_gc_update = attributes.old.is_some_and(|old| changes_only_gc_fields(object, old));
     if signer.is_empty()
-        || is_only_for_collection
+        || is_gc_update
         || call.api.authorizer().allows_signer(attributes.user, "attest", signer).await
     {
         return Ok(());

@@ -7,7 +7,7 @@ use super::matching::requested;
 use super::params::{ConfigError, ParamResource};
 use super::patch::{Change, PatchError, evaluate};
 use super::validating::forbidden;
-use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
+use crate::attributes::{BoxFuture, Call, DynamicPlugIn, Recorder};
 use crate::configurations::Configurations;
 use crate::configurations::policy::{Binding, Mutation, Policy};
 use crate::configurations::policy_hooks::PolicyHooks;
@@ -38,9 +38,9 @@ impl DynamicPlugIn for MutatingPolicies {
         &'a self,
         call: &'a Call<'a>,
         object: Option<&'a mut Object>,
-        _notes: &'a mut Notes,
+        _recorder: &'a mut Recorder,
         context: &'a mut Reinvocation,
-    ) -> Pending<'a, Result<(), Failure>> {
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         let hooks = call.configured.policies.mutating();
         let resource = &call.attributes.resource.resource;
         if hooks.has_none_for(resource) || exempt::from_policies(call.attributes.resource) {
@@ -284,7 +284,7 @@ impl Run<'_, '_> {
             let variables = inputs.variables_with(decisions, context.resource.clone());
             compiled.conditions.evaluate(&variables, &compiled.variables)
         };
-        Ok(context.decisions.settle(context.call.api.authorizer(), evaluate).await)
+        Ok(context.decisions.evaluate(context.call.api.authorizer(), evaluate).await)
     }
 
     async fn mutate(
@@ -302,7 +302,7 @@ impl Run<'_, '_> {
                 let variables = inputs.variables_with(decisions, context.resource.clone());
                 evaluate(mutation, &variables, &compiled.variables)
             };
-            context.decisions.settle(context.call.api.authorizer(), evaluate).await?
+            context.decisions.evaluate(context.call.api.authorizer(), evaluate).await?
         };
         let (versioned, _) = context.objects(&invocation.matched, Some(object));
         let api = context.call.api;

@@ -7,7 +7,7 @@ use super::dispatch_context::DispatchContext;
 use super::matched_resource::MatchedResource;
 use super::matching::requested;
 use super::params::{ConfigError, ParamResource};
-use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
+use crate::attributes::{BoxFuture, Call, DynamicPlugIn, Recorder};
 use crate::configurations::Configurations;
 use crate::configurations::policy::{Action, Binding, Policy};
 use crate::configurations::policy_hooks::{PolicyHook, PolicyHooks};
@@ -42,14 +42,14 @@ impl DynamicPlugIn for ValidatingPolicies {
         &'a self,
         call: &'a Call<'a>,
         object: Option<&'a Object>,
-        notes: &'a mut Notes,
-    ) -> Pending<'a, Result<(), Failure>> {
+        recorder: &'a mut Recorder,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         let hooks = call.configured.policies.validating();
         let resource = &call.attributes.resource.resource;
         if hooks.has_none_for(resource) || exempt::from_policies(call.attributes.resource) {
             return Box::pin(std::future::ready(Ok(())));
         }
-        Box::pin(dispatch(call, hooks, object, notes))
+        Box::pin(dispatch(call, hooks, object, recorder))
     }
 }
 
@@ -65,9 +65,9 @@ async fn dispatch(
     call: &Call<'_>,
     hooks: &PolicyHooks,
     object: Option<&Object>,
-    notes: &mut Notes,
+    recorder: &mut Recorder,
 ) -> Result<(), Failure> {
-    let mut outcome = Outcome { notes, denial: None };
+    let mut outcome = Outcome { recorder, denial: None };
     let mut context = DispatchContext::new(call);
     for hook in hooks.candidates(&requested(call.attributes)) {
         let matched = match hook.policy.constraints.matches(&mut context, object).await {
@@ -177,12 +177,12 @@ async fn evaluate(
     let evaluate = |decisions: &Decisions| {
         evaluate_policy(policy, compiled, &inputs, &context.resource, decisions)
     };
-    Ok(context.decisions.settle(context.call.api.authorizer(), evaluate).await)
+    Ok(context.decisions.evaluate(context.call.api.authorizer(), evaluate).await)
 }
 
 /// The results of the policies so far.
 struct Outcome<'n> {
-    notes: &'n mut Notes,
+    recorder: &'n mut Recorder,
     denial: Option<Denial>,
 }
 
@@ -217,7 +217,7 @@ impl Outcome<'_> {
                     Action::Deny => {
                         self.deny(policy, Some(binding), failure.reason, &failure.message);
                     }
-                    Action::Warn => self.notes.warnings.push(
+                    Action::Warn => self.recorder.warnings.push(
                         format!(
                             "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
                             policy.name, binding.name, failure.message
@@ -257,8 +257,8 @@ impl Outcome<'_> {
 
     /// Sets an audit annotation; the last value of a key wins.
     fn annotate(&mut self, key: Str, value: String) {
-        self.notes.annotations.retain(|(known, _)| *known != key);
-        self.notes.annotations.push((key, value.into()));
+        self.recorder.annotations.retain(|(known, _)| *known != key);
+        self.recorder.annotations.push((key, value.into()));
     }
 }
 

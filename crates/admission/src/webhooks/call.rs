@@ -3,7 +3,7 @@
 use super::post::{Target, Timer, answered, post};
 use super::response::{Answer, read};
 use super::review::{Versioned, body};
-use crate::attributes::{Attributes, Notes};
+use crate::attributes::{Attributes, Recorder};
 use crate::configurations::review_version::Version;
 use crate::configurations::webhook::Caller;
 use crate::configurations::webhook::Webhook;
@@ -67,11 +67,11 @@ pub(super) struct WebhookCall<'a> {
 }
 
 /// Calls a webhook and returns its response if that allows the request. Warnings and audit
-/// annotations go to `notes`.
+/// annotations go to `recorder`.
 pub(super) async fn call(
     caller: &Caller,
     arguments: WebhookCall<'_>,
-    notes: &mut Notes,
+    recorder: &mut Recorder,
 ) -> Result<Answer, CallError> {
     let webhook = arguments.webhook;
     if arguments.attributes.dry_run && !webhook.supports_dry_run {
@@ -102,8 +102,10 @@ pub(super) async fn call(
         .verified(version, arguments.uid, arguments.is_mutating)
         .map_err(|why| CallError::calling(format!("received invalid webhook response: {why}")))?;
     let key = |key: &Str| Str::from(format!("{}/{key}", webhook.name));
-    notes.annotations.extend(answer.annotations.iter().map(|(k, value)| (key(k), value.clone())));
-    notes.warnings.extend(answer.warnings.iter().cloned());
+    recorder
+        .annotations
+        .extend(answer.annotations.iter().map(|(k, value)| (key(k), value.clone())));
+    recorder.warnings.extend(answer.warnings.iter().cloned());
     if !answer.is_allowed {
         return Err(CallError::Denied(answer.refusal(&webhook.name)));
     }

@@ -5,7 +5,7 @@
 //! metadata it may change labels and annotations only; changes of other fields are discarded.
 
 use super::post::{Target, Timer, answered, post};
-use super::response::{ReviewType, check_kind, misfit, read_object, shown_version, text};
+use super::response::{ReviewType, check_kind, read_object, shown_version, text, type_error};
 use crate::config::Credentials;
 use crate::configurations::review_version::Version;
 use crate::configurations::webhook::Caller;
@@ -164,7 +164,7 @@ fn read(bytes: &[u8], version: Version, uid: &str) -> Result<Vec<Value>, String>
         Some(Value::Object(response)) => response,
         Some(other) => {
             let go_type = format!("{}.ConversionResponse", version.name());
-            return Err(misfit(&other, "ConversionReview.response", &go_type));
+            return Err(type_error(&other, "ConversionReview.response", &go_type));
         }
     };
     let given = text(&response, RESPONSE, "uid", "types.UID")?;
@@ -174,7 +174,7 @@ fn read(bytes: &[u8], version: Version, uid: &str) -> Result<Vec<Value>, String>
         Some(Value::Array(objects)) => objects,
         Some(other) => {
             let field = format!("{RESPONSE}.convertedObjects");
-            return Err(misfit(&other, &field, "[]runtime.RawExtension"));
+            return Err(type_error(&other, &field, "[]runtime.RawExtension"));
         }
     };
     if version == Version::V1 && given != uid {
@@ -192,7 +192,7 @@ fn result(response: &Map) -> Result<(String, String), String> {
     let result = match response.get("result") {
         None | Some(Value::Null) => return Ok(Default::default()),
         Some(Value::Object(result)) => result,
-        Some(other) => return Err(misfit(other, &format!("{RESPONSE}.result"), "v1.Status")),
+        Some(other) => return Err(type_error(other, &format!("{RESPONSE}.result"), "v1.Status")),
     };
     let text = |name| text(result, &format!("{RESPONSE}.result"), name, "string");
     Ok((text("status")?.to_string(), text("message")?.to_string()))

@@ -6,7 +6,7 @@ use super::invocation::Invocation;
 use super::matching::Matcher;
 use super::response::{Answer, not_an_object};
 use super::review::{encoded, request_of};
-use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
+use crate::attributes::{BoxFuture, Call, DynamicPlugIn, Recorder};
 use crate::config::Credentials;
 use crate::configurations::Configurations;
 use crate::configurations::webhook::Caller;
@@ -37,7 +37,7 @@ struct Pass<'a, 'n> {
     caller: &'a Caller,
     call: &'a Call<'a>,
     matcher: Matcher<'a>,
-    notes: &'n mut Notes,
+    recorder: &'n mut Recorder,
     round: usize,
     /// Whether a patch was applied, even one without effect.
     was_patched: bool,
@@ -53,7 +53,7 @@ impl MutatingWebhooks {
         &self,
         call: &Call<'_>,
         mut object: Option<&mut Object>,
-        notes: &mut Notes,
+        recorder: &mut Recorder,
         round: &mut Reinvocation,
     ) -> Result<(), Failure> {
         if exempt::from_webhooks(call.attributes.kind) {
@@ -66,7 +66,7 @@ impl MutatingWebhooks {
             caller: &self.caller,
             call,
             matcher: Matcher::new(call),
-            notes,
+            recorder,
             round: usize::from(round.is_reinvoked),
             was_patched: round.is_reinvoked,
         };
@@ -105,7 +105,7 @@ impl<'a> Pass<'a, '_> {
             arguments.as_ref().map_or_else(|error| error.end(webhook), |_| WebhookEnd::Allowed);
         let Call { metrics, attributes, .. } = self.call;
         metrics.webhook(&webhook.name, Phase::Admit, attributes.operation, end, begun);
-        self.notes.webhooks_took += begun.elapsed();
+        self.recorder.webhooks_took += begun.elapsed();
         let changed = matches!(arguments, Ok(true));
         let place = format!("round_{}_index_{index}", self.round);
         let mutation = describe(webhook, |out| {
@@ -143,7 +143,7 @@ impl<'a> Pass<'a, '_> {
             objects: objects.map_err(CallError::Refused)?,
             is_mutating: true,
         };
-        let answer = call(self.caller, arguments, self.notes).await?;
+        let answer = call(self.caller, arguments, self.recorder).await?;
         let Some(patch) = patch_of(&answer)? else { return Ok(false) };
         self.change(index, invocation, &answer, &patch, object).await
     }
@@ -199,7 +199,7 @@ impl<'a> Pass<'a, '_> {
     }
 
     fn annotate(&mut self, key: String, value: Str) {
-        self.notes.annotations.push((key.into(), value));
+        self.recorder.annotations.push((key.into(), value));
     }
 }
 
@@ -230,18 +230,18 @@ fn patch_of(answer: &Answer) -> Result<Option<Value>, CallError> {
     let undecodable =
         |why| CallError::calling(format!("received undecodable patch in webhook response: {why}"));
     let patch = json::parse(&answer.patch).map_err(|error| undecodable(error.to_string()))?.value;
-    let misfit = |value: &Value, of: &str| {
+    let type_error = |value: &Value, of: &str| {
         let found = value.type_name();
         undecodable(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.{of}"))
     };
     let operations = match &patch {
         Value::Array(operations) => operations,
         Value::Null => return Ok(None),
-        other => return Err(misfit(other, "Patch")),
+        other => return Err(type_error(other, "Patch")),
     };
     let odd = operations.iter().find(|one| !matches!(one, Value::Object(_) | Value::Null));
     match odd {
-        Some(odd) => Err(misfit(odd, "Operation")),
+        Some(odd) => Err(type_error(odd, "Operation")),
         None => Ok((!operations.is_empty()).then_some(patch)),
     }
 }
@@ -274,9 +274,9 @@ impl DynamicPlugIn for MutatingWebhooks {
         &'a self,
         call: &'a Call<'a>,
         object: Option<&'a mut Object>,
-        notes: &'a mut Notes,
+        recorder: &'a mut Recorder,
         round: &'a mut Reinvocation,
-    ) -> Pending<'a, Result<(), Failure>> {
-        Box::pin(self.dispatch(call, object, notes, round))
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.dispatch(call, object, recorder, round))
     }
 }

@@ -1,4 +1,4 @@
-//! What webhooks answer: an `AdmissionReview` with a response, or an error of HTTP. Texts are those of
+//! Parses responses of webhooks: an `AdmissionReview`, or an HTTP error. Error texts are those of
 //! client-go and of Go's `encoding/json`, which clients of a kube-apiserver see.
 
 use crate::configurations::review_version::Version;
@@ -11,7 +11,7 @@ use keelson_schema::decode::{Format, read_value};
 /// Maximum bytes of a response body that errors print.
 const ERROR_TEXT_BYTES_MAX: usize = 2048;
 const GROUP: &str = "admission.k8s.io";
-/// PolicyKind without a group in every scheme.
+/// Kinds of the version `v1` that every scheme has, whatever its groups.
 pub(crate) const META_KINDS: [&str; 5] =
     ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 /// The name of kube-apiserver's scheme for webhooks.
@@ -56,7 +56,7 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
         None | Some(Value::Null) => None,
         Some(Value::Object(response)) => Some(Answer::read(response)?),
         Some(other) => {
-            return Err(misfit(other, "AdmissionReview.response", response_type(version)));
+            return Err(type_error(other, "AdmissionReview.response", response_type(version)));
         }
     };
     Ok(Review { api_version, kind, response })
@@ -132,7 +132,8 @@ pub(super) fn check_kind(
     }
 }
 
-pub(crate) fn misfit(value: &Value, field: &str, go_type: &str) -> String {
+/// Returns Go's error for a field of another type.
+pub(crate) fn type_error(value: &Value, field: &str, go_type: &str) -> String {
     let found = value.type_name();
     format!("json: cannot unmarshal {found} into Go struct field {field} of type {go_type}")
 }
@@ -142,7 +143,7 @@ pub(crate) fn text(map: &Map, path: &str, name: &str, go_type: &str) -> Result<S
     match map.get(name) {
         None | Some(Value::Null) => Ok(Str::default()),
         Some(Value::String(text)) => Ok(text.clone()),
-        Some(other) => Err(misfit(other, &format!("{path}.{name}"), go_type)),
+        Some(other) => Err(type_error(other, &format!("{path}.{name}"), go_type)),
     }
 }
 
@@ -152,12 +153,12 @@ impl Answer {
         let is_allowed = match response.get("allowed") {
             None | Some(Value::Null) => false,
             Some(Value::Bool(is_allowed)) => *is_allowed,
-            Some(other) => return Err(misfit(other, &format!("{PATH}.allowed"), "bool")),
+            Some(other) => return Err(type_error(other, &format!("{PATH}.allowed"), "bool")),
         };
         let status = match response.get("status") {
             None | Some(Value::Null) => Value::Null,
             Some(status @ Value::Object(_)) => checked_status(status)?,
-            Some(other) => return Err(misfit(other, &format!("{PATH}.status"), "v1.Status")),
+            Some(other) => return Err(type_error(other, &format!("{PATH}.status"), "v1.Status")),
         };
         let patch_type = response.get("patchType").filter(|value| !value.is_null());
         Ok(Answer {
@@ -201,7 +202,7 @@ fn checked_status(status: &Value) -> Result<Value, String> {
     text(&map, "Status.response.status", "reason", "v1.StatusReason")?;
     match map.get("code") {
         None | Some(Value::Null | Value::Int(_)) => Ok(Value::Object(map)),
-        Some(other) => Err(misfit(other, "Status.response.status.code", "int32")),
+        Some(other) => Err(type_error(other, "Status.response.status.code", "int32")),
     }
 }
 
@@ -217,16 +218,17 @@ fn patch(text: &str) -> Result<Vec<u8>, String> {
     })
 }
 
+/// Parses audit annotations; null is an empty string.
 pub(crate) fn annotations(value: Option<&Value>, field: &str) -> Result<Vec<(Str, Str)>, String> {
     let map = match value {
         None | Some(Value::Null) => return Ok(vec![]),
         Some(Value::Object(map)) => map,
-        Some(other) => return Err(misfit(other, field, "map[string]string")),
+        Some(other) => return Err(type_error(other, field, "map[string]string")),
     };
     let entry = |(name, value): (&Str, &Value)| match value {
         Value::String(text) => Ok((name.clone(), text.clone())),
         Value::Null => Ok((name.clone(), Str::default())),
-        other => Err(misfit(other, field, "string")),
+        other => Err(type_error(other, field, "string")),
     };
     map.iter().map(entry).collect()
 }
@@ -236,12 +238,12 @@ fn warnings(value: Option<&Value>) -> Result<Vec<Str>, String> {
     let list = match value {
         None | Some(Value::Null) => return Ok(vec![]),
         Some(Value::Array(list)) => list,
-        Some(other) => return Err(misfit(other, FIELD, "[]string")),
+        Some(other) => return Err(type_error(other, FIELD, "[]string")),
     };
     let item = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
         Value::Null => Ok(Str::default()),
-        other => Err(misfit(other, FIELD, "string")),
+        other => Err(type_error(other, FIELD, "string")),
     };
     list.iter().map(item).collect()
 }

@@ -5,7 +5,7 @@ use super::call::{CallError, WebhookCall, call, log_failure};
 use super::invocation::Invocation;
 use super::matching::Matcher;
 use super::review::request_of;
-use crate::attributes::{Call, DynamicPlugIn, Notes, Pending};
+use crate::attributes::{BoxFuture, Call, DynamicPlugIn, Recorder};
 use crate::config::Credentials;
 use crate::configurations::Configurations;
 use crate::configurations::webhook::Caller;
@@ -34,7 +34,7 @@ impl ValidatingWebhooks {
         &self,
         call: &Call<'_>,
         object: Option<&Object>,
-        notes: &mut Notes,
+        recorder: &mut Recorder,
     ) -> Result<(), Failure> {
         if exempt::from_webhooks(call.attributes.kind) {
             return Ok(());
@@ -56,11 +56,11 @@ impl ValidatingWebhooks {
             .map(|(index, invocation)| self.invoke(index, call, invocation, &matcher));
         let (begun, mut first) = (Instant::now(), Ok(()));
         for (verdict, told) in join_all(arguments).await {
-            notes.warnings.extend(told.warnings);
-            notes.annotations.extend(told.annotations);
+            recorder.warnings.extend(told.warnings);
+            recorder.annotations.extend(told.annotations);
             first = first.and(verdict);
         }
-        notes.webhooks_took += begun.elapsed();
+        recorder.webhooks_took += begun.elapsed();
         first
     }
 
@@ -71,13 +71,13 @@ impl ValidatingWebhooks {
         the_call: &Call<'_>,
         invocation: &Invocation<'_>,
         matcher: &Matcher<'_>,
-    ) -> (Result<(), Failure>, Notes) {
-        let mut notes = Notes::default();
+    ) -> (Result<(), Failure>, Recorder) {
+        let mut recorder = Recorder::default();
         let Call { attributes, api, .. } = the_call;
         let webhook = invocation.webhook;
         let Some(objects) = matcher.known(&invocation.kind) else {
             let why = format!("unable to convert to {}", invocation.kind);
-            return (Err(Status::internal(why)), notes);
+            return (Err(Status::internal(why)), recorder);
         };
         let uid = api.new_uid();
         let arguments = WebhookCall {
@@ -89,19 +89,19 @@ impl ValidatingWebhooks {
             is_mutating: false,
         };
         let begun = Instant::now();
-        let answered = call(&self.caller, arguments, &mut notes).await;
+        let answered = call(&self.caller, arguments, &mut recorder).await;
         let end =
             answered.as_ref().map_or_else(|error| error.end(webhook), |_| WebhookEnd::Allowed);
         let operation = attributes.operation;
         the_call.metrics.webhook(&webhook.name, Phase::Validate, operation, end, begun);
-        let Err(error) = answered else { return (Ok(()), notes) };
+        let Err(error) = answered else { return (Ok(()), recorder) };
         log_failure(webhook, webhook.version, &error);
         if webhook.ignores_failures && matches!(error, CallError::Calling(..)) {
             let key = format!("{FAILED_OPEN}/round_0_index_{index}");
-            notes.annotations.push((key.into(), webhook.name.clone()));
-            return (Ok(()), notes);
+            recorder.annotations.push((key.into(), webhook.name.clone()));
+            return (Ok(()), recorder);
         }
-        (Err(error.into_failure(webhook)), notes)
+        (Err(error.into_failure(webhook)), recorder)
     }
 }
 
@@ -118,8 +118,8 @@ impl DynamicPlugIn for ValidatingWebhooks {
         &'a self,
         call: &'a Call<'a>,
         object: Option<&'a Object>,
-        notes: &'a mut Notes,
-    ) -> Pending<'a, Result<(), Failure>> {
-        Box::pin(self.dispatch(call, object, notes))
+        recorder: &'a mut Recorder,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.dispatch(call, object, recorder))
     }
 }

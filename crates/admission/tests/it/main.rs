@@ -8,7 +8,7 @@ mod pods;
 mod quotas;
 mod security;
 
-use keelson_admission::{Chain, Notes, Operation, PlugInConfig, Request, Stored};
+use keelson_admission::{Chain, Operation, PlugInConfig, Recorder, Request, Stored};
 use keelson_auth::User;
 use keelson_meta::{Failure, Feature, Features, GroupVersionResource, Object, Str, Value};
 
@@ -132,8 +132,8 @@ pub fn admitted(
     value: Value,
     old: Option<&Object>,
 ) -> Result<(Object, Vec<Str>), String> {
-    let (result, notes) = noted(world, PlugInConfig::none(), path, value, old);
-    result.map(|obj| (obj, notes.warnings)).map_err(|status| status.message.clone())
+    let (result, recorder) = noted(world, PlugInConfig::none(), path, value, old);
+    result.map(|obj| (obj, recorder.warnings)).map_err(|status| status.message.clone())
 }
 
 /// What all default plug-ins make of an object, and what they note of it.
@@ -143,13 +143,13 @@ pub fn noted(
     path: &str,
     value: Value,
     old: Option<&Object>,
-) -> (Result<Object, Failure>, Notes) {
-    let (chain, mut obj, mut notes) = (Chain::default(), object(value), Notes::default());
+) -> (Result<Object, Failure>, Recorder) {
+    let (chain, mut obj, mut recorder) = (Chain::default(), object(value), Recorder::default());
     let result = asked_with(world, config, path, old, |req| {
-        chain.admit(req, &mut obj, &mut notes)?;
-        chain.validate(req, &obj, &mut notes)
+        chain.admit(req, &mut obj, &mut recorder)?;
+        chain.validate(req, &obj, &mut recorder)
     });
-    (result.map(|()| obj), notes)
+    (result.map(|()| obj), recorder)
 }
 
 /// What a refusal says behind `is forbidden: `; empty when it is none.

@@ -1,7 +1,7 @@
 //! What is counted of plug-ins.
 
 use super::{World, asked, object};
-use keelson_admission::{Chain, Notes, Operation, Phase};
+use keelson_admission::{Chain, Operation, Phase, Recorder};
 use keelson_meta::{Value, value};
 use keelson_metrics::Exposition;
 
@@ -31,10 +31,10 @@ fn each_plug_in_is_counted_until_one_refuses() {
         value!({"metadata": {"name": "p", "namespace": "n"}, "spec": (spec)})
     };
     let create = |pod: Value| {
-        let (mut pod, mut notes) = (object(pod), Notes::default());
+        let (mut pod, mut recorder) = (object(pod), Recorder::default());
         asked(&world, "pods", None, |req| {
-            chain.admit(req, &mut pod, &mut notes)?;
-            chain.validate(req, &pod, &mut notes)
+            chain.admit(req, &mut pod, &mut recorder)?;
+            chain.validate(req, &pod, &mut recorder)
         })
     };
     assert_eq!(counted(&chain, "ServiceAccount", "admit"), (0, 0));

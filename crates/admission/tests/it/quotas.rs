@@ -21,7 +21,7 @@ fn charge(quota: &Object, path: &str, value: Value) -> String {
     let obj = object(value);
     let charged = asked(&World::new(), path, None, |req| {
         quota::check(req, &obj, std::slice::from_ref(quota))?;
-        quota::charged(req, &obj, quota)
+        quota::new_usage(req, &obj, quota)
     });
     match charged {
         Ok(Some(used)) => shown(&used),

@@ -147,8 +147,8 @@ fn annotations(labels: &[(&str, &str)], config: &PlugInConfig, path: &str, spec:
         "/pods" => value!({"metadata": {"name": "p"}, "spec": (spec)}),
         _ => value!({"metadata": {"name": "d"}, "spec": {"template": {"spec": (spec)}}}),
     };
-    let (_, notes) = noted(&world, config, path, asked, None);
-    let shown = notes.annotations.iter().map(|(key, value)| {
+    let (_, recorder) = noted(&world, config, path, asked, None);
+    let shown = recorder.annotations.iter().map(|(key, value)| {
         let key = key.strip_prefix("pod-security.kubernetes.io/").expect("one of PodSecurity");
         format!("{key}: {value}")
     });
@@ -245,12 +245,12 @@ fn a_stricter_namespace_names_the_pods_that_are_not_exempt() {
         .with("", "pods", pod("d", Value::Null));
     let namespace = |level: &str| value!({"metadata": {"name": "n", "labels": {"pod-security.kubernetes.io/enforce": (level)}}});
     let old = object(namespace("privileged"));
-    let (_, notes) = noted(&world, &config, "/namespaces", namespace("baseline"), Some(&old));
+    let (_, recorder) = noted(&world, &config, "/namespaces", namespace("baseline"), Some(&old));
     let want = [
         "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"",
         "c (and 1 other pod): host namespaces",
     ];
-    assert_eq!(notes.warnings, want);
+    assert_eq!(recorder.warnings, want);
 }
 
 #[test]

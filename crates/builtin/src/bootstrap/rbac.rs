@@ -1,8 +1,8 @@
-//! Default roles and bindings of RBAC: made when missing, and completed when an older server made them
-//! or somebody took something away. What users added stays. A role or binding with the annotation
-//! `rbac.authorization.kubernetes.io/autoupdate: "false"` stays as it is.
+//! Default roles and bindings of RBAC: created if they do not exist, otherwise missing rules and
+//! subjects are added. Additions of users are kept. A role or binding with the annotation
+//! `rbac.authorization.kubernetes.io/autoupdate: "false"` is not changed.
 
-use super::make;
+use super::ensure_one;
 use keelson_auth::Permit;
 use keelson_auth::rbac::{GROUP, Rule, rules_of, uncovered};
 use keelson_meta::{Failure, Feature, Map, Object, Str, Value, value};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 const TABLE: &str = include_str!("rbac.txt");
-/// Those behind a feature gate, in the form of the table.
+/// Roles and bindings behind a feature gate, in the form of the table.
 const GATED: &[(Feature, &str)] = &[(
     Feature::StorageVersionMigrator,
     "clusterrole system:controller:storage-version-migrator-controller\n  \
@@ -30,10 +30,12 @@ const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
 /// Objects with their targets.
 pub(super) type Objects = Vec<(Target, Object)>;
 
-/// Tasks that make roles and bindings. The memory of a write under way is what a server keeps from its start.
+/// Number of tasks that create roles and bindings. Each write in progress takes memory that the
+/// process keeps after the start.
 const TASKS: usize = 24;
 
-/// Makes and completes default roles and bindings, side by side, so that their writes share syncs.
+/// Creates and reconciles default roles and bindings, concurrently, so that their writes share syncs of
+/// the disk.
 pub(super) async fn ensure(registry: &Arc<Registry>, defaults: Objects) -> Result<(), Failure> {
     let mut shares: [Objects; TASKS] = Default::default();
     for (number, expected) in defaults.into_iter().enumerate() {
@@ -44,7 +46,7 @@ pub(super) async fn ensure(registry: &Arc<Registry>, defaults: Objects) -> Resul
         let registry = registry.clone();
         tasks.spawn(async move {
             for (target, expected) in share {
-                ensure_one(&registry, &target, expected).await?;
+                reconcile(&registry, &target, expected).await?;
             }
             Ok::<(), Failure>(())
         });
@@ -55,9 +57,9 @@ pub(super) async fn ensure(registry: &Arc<Registry>, defaults: Objects) -> Resul
     Ok(())
 }
 
-async fn ensure_one(registry: &Registry, target: &Target, expected: Object) -> Result<(), Failure> {
+async fn reconcile(registry: &Registry, target: &Target, expected: Object) -> Result<(), Failure> {
     let Some(entry) = registry.cached(&target.kind, &target.namespace, &target.name) else {
-        return make(registry, target, expected.into_value()).await;
+        return ensure_one(registry, target, expected.into_value()).await;
     };
     let Ok(existing) = target.kind.decode(&entry) else { return Ok(()) };
     if reconciled(&existing, &expected).is_none() {
@@ -65,9 +67,9 @@ async fn ensure_one(registry: &Registry, target: &Target, expected: Object) -> R
     }
     let permit = Permit::internal("system:apiserver");
     if existing.get("roleRef").is_some_and(|role| Some(role) != expected.get("roleRef")) {
-        // The reference cannot be changed.
+        // `roleRef` is immutable.
         registry.delete(&permit, target, &Default::default(), &mut vec![]).await?;
-        return make(registry, target, expected.into_value()).await;
+        return ensure_one(registry, target, expected.into_value()).await;
     }
     let change = |live: Option<&Object>| {
         let live = live.ok_or_else(|| target.not_found())?;
@@ -79,7 +81,8 @@ async fn ensure_one(registry: &Registry, target: &Target, expected: Object) -> R
     registry.modify(&permit, target, Part::Main, &change, &options).await.map(drop)
 }
 
-/// An existing role or binding with all that is expected of it; `None` when it has that, or is to stay.
+/// Returns an existing role or binding with what it lacks of the expected one; `None` if nothing is to
+/// be changed.
 fn reconciled(existing: &Object, expected: &Object) -> Option<Object> {
     if existing.annotation(AUTOUPDATE) == Some("false") {
         return None;
@@ -114,12 +117,12 @@ fn reconciled(existing: &Object, expected: &Object) -> Option<Object> {
     (object != *existing).then_some(object)
 }
 
-/// Adds to a list what of the expected one is not in it.
-fn add_missing(object: &mut Object, expected: &Object, place: &[&str]) {
-    let known = object.array_at(place);
+/// Adds the items of an expected list that are missing.
+fn add_missing(object: &mut Object, expected: &Object, path: &[&str]) {
+    let known = object.array_at(path);
     let missing: Vec<Value> =
-        expected.array_at(place).iter().filter(|one| !known.contains(one)).cloned().collect();
-    let [first, rest @ ..] = place else { return };
+        expected.array_at(path).iter().filter(|one| !known.contains(one)).cloned().collect();
+    let [first, rest @ ..] = path else { return };
     if missing.is_empty() {
         return;
     }
@@ -135,7 +138,7 @@ fn add_missing(object: &mut Object, expected: &Object, place: &[&str]) {
     }
 }
 
-/// The rules of a default cluster role, whatever the stored one says.
+/// Returns the rules of a default cluster role; the stored one may differ.
 pub fn default_rules(name: &str) -> Vec<Rule> {
     let head = format!("clusterrole {name}");
     let lines = TABLE.lines().skip_while(|line| *line != head).skip(1);
@@ -146,7 +149,7 @@ pub fn default_rules(name: &str) -> Vec<Rule> {
     rules_of(role.array_at(&["rules"]))
 }
 
-/// The default roles and bindings: those of the cluster, and those in namespaces.
+/// Returns the default roles and bindings: cluster-scoped and namespaced ones.
 pub(super) fn defaults(registry: &Registry) -> (Objects, Objects) {
     let mut all: Objects = vec![];
     let features = registry.options.features;
@@ -156,11 +159,11 @@ pub(super) fn defaults(registry: &Registry) -> (Objects, Objects) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             [word @ ("clusterrole" | "role"), name] => {
-                all.push(object(registry, &format!("{word}s"), name));
+                all.push(new_object(registry, &format!("{word}s"), name));
             }
             [word @ ("clusterrolebinding" | "rolebinding"), name, role, subjects @ ..] => {
-                let (target, mut binding) = object(registry, &format!("{word}s"), name);
-                bind(&mut binding, role, subjects);
+                let (target, mut binding) = new_object(registry, &format!("{word}s"), name);
+                set_role_and_subjects(&mut binding, role, subjects);
                 all.push((target, binding));
             }
             words => {
@@ -173,7 +176,7 @@ pub(super) fn defaults(registry: &Registry) -> (Objects, Objects) {
     all.into_iter().partition(|(target, _)| target.namespace.is_empty())
 }
 
-fn object(registry: &Registry, resource: &str, name: &str) -> (Target, Object) {
+fn new_object(registry: &Registry, resource: &str, name: &str) -> (Target, Object) {
     let (namespace, name) = name.split_once('/').unwrap_or(("", name));
     let target = registry.target(GROUP, resource, namespace, name);
     let mut object = Object::new();
@@ -187,7 +190,7 @@ fn object(registry: &Registry, resource: &str, name: &str) -> (Target, Object) {
     (target, object)
 }
 
-/// Takes a line below a role.
+/// Adds a line below a role to it.
 fn add_line(role: &mut Object, words: &[&str]) {
     match *words {
         ["label", key] => {
@@ -223,7 +226,7 @@ fn list(words: &str) -> Vec<Str> {
     words.split(',').map(|word| Str::new(if word == "core" { "" } else { word })).collect()
 }
 
-fn bind(binding: &mut Object, role: &str, subjects: &[&str]) {
+fn set_role_and_subjects(binding: &mut Object, role: &str, subjects: &[&str]) {
     let (kind, name) = role.split_once('/').unwrap_or(("", role));
     binding.root.insert("roleRef", value!({"apiGroup": GROUP, "kind": kind, "name": name}));
     let subject = |text: &&str| {
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_added_and_what_users_added_stays() {
+    fn missing_rules_are_added_and_additional_rules_are_kept() {
         let pods = || value!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]});
         let less = || value!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
         let own = || value!({"verbs": ["*"], "apiGroups": ["x"], "resources": ["y"]});
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shall_not_be_updated_stays() {
+    fn a_role_without_autoupdate_is_not_changed() {
         let mut existing = role(value!([]));
         existing.metadata_mut().object_at("annotations").insert(AUTOUPDATE, "false");
         let rule = value!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});

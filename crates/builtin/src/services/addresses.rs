@@ -1,6 +1,6 @@
-//! Addresses that services are given, each an `IPAddress` object (registry `core/service/ipallocator`).
+//! Allocates cluster IPs; each is an `IPAddress` object (registry `core/service/ipallocator`).
 
-use super::{Taken, Taking};
+use super::{Allocations, Mode};
 use keelson_auth::Permit;
 use keelson_kinds::service::families::{
     into_result, is_external_name, is_headless, keeps_families, texts,
@@ -11,12 +11,11 @@ use keelson_registry::Registry;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Who makes the objects that hold addresses.
-const OWNER: &str = "kube-apiserver";
-/// Addresses of a range that are looked at for one that is free.
-const LOOKS_MAX: u128 = 1 << 20;
+const FIELD_MANAGER: &str = "kube-apiserver";
+/// Maximum addresses of a range that are tried to find a free one.
+const TRIES_MAX: u128 = 1 << 20;
 
-/// The addresses that a service has.
+/// Returns the cluster IPs of a service.
 pub(super) fn of(service: &Object) -> Vec<String> {
     if is_external_name(service) || is_headless(service) {
         return vec![];
@@ -28,13 +27,13 @@ pub(super) fn family_of(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// The families of the service ranges, the default one first.
+/// Returns the IP families of the server's service ranges, the default one first.
 pub(super) fn families(registry: &Registry) -> Vec<&'static str> {
     let ranges = registry.options.service_ranges.iter().filter_map(|range| ip::parse_cidr(range));
     ranges.map(|range| family_of(range.network())).collect()
 }
 
-/// The ranges of a family: those of the server's flags, and those of `ServiceCIDR` objects.
+/// Returns the ranges of a family: those in the server's flags and those in `ServiceCIDR` objects.
 fn ranges(registry: &Registry, family: &str) -> Result<Vec<Cidr>, Failure> {
     let target = registry.target("networking.k8s.io", "servicecidrs", "", "");
     let objects = registry.all(&target.kind)?;
@@ -58,13 +57,13 @@ fn ranges(registry: &Registry, family: &str) -> Result<Vec<Cidr>, Failure> {
     Ok(ranges)
 }
 
-/// Gives a service one address of each of its families.
-pub(super) async fn claim(
+/// Allocates an address for each IP family of a service, and sets `clusterIP` and `clusterIPs`.
+pub(super) async fn allocate(
     registry: &Registry,
     service: &mut Object,
     old: Option<&Object>,
-    taking: Taking,
-    claim: &mut Taken,
+    mode: Mode,
+    allocations: &mut Allocations,
 ) -> Result<(), Failure> {
     let before = match old {
         Some(old) if is_headless(old) || keeps_families(service, old) => return Ok(()),
@@ -72,7 +71,7 @@ pub(super) async fn claim(
         None => vec![],
     };
     if is_external_name(service) {
-        claim.freed = before;
+        allocations.released = before;
         return Ok(());
     }
     if is_headless(service) {
@@ -80,99 +79,102 @@ pub(super) async fn claim(
     }
     let families: Vec<String> =
         texts(service, "ipFamilies").into_iter().map(str::to_owned).collect();
-    let mut given: Vec<String> =
+    let mut ips: Vec<String> =
         texts(service, "clusterIPs").into_iter().map(str::to_owned).collect();
-    claim.freed = before.iter().filter(|ip| !given.contains(ip)).cloned().collect();
+    allocations.released = before.iter().filter(|ip| !ips.contains(ip)).cloned().collect();
     for (index, family) in families.iter().enumerate() {
-        match given.get(index) {
-            // One that the service has stays; the validation refuses another in its place.
+        match ips.get(index) {
+            // The service has this address already; validation rejects a change.
             Some(_) if index < before.len() => {}
-            Some(wanted) => take(registry, service, wanted, taking, claim).await?,
-            None => given.push(take_any(registry, service, family, taking, claim).await?),
+            Some(requested) => {
+                allocate_requested(registry, service, requested, mode, allocations).await?;
+            }
+            None => ips.push(allocate_any(registry, service, family, mode, allocations).await?),
         }
     }
     let spec = service.object_mut("spec");
-    if let Some(first) = given.first() {
+    if let Some(first) = ips.first() {
         spec.insert("clusterIP", first.as_str());
     }
-    spec.insert("clusterIPs", given.into_iter().map(Value::from).collect::<Vec<_>>());
+    spec.insert("clusterIPs", ips.into_iter().map(Value::from).collect::<Vec<_>>());
     Ok(())
 }
 
-async fn take(
+/// Allocates an address that the client requests.
+async fn allocate_requested(
     registry: &Registry,
     service: &Object,
-    wanted: &str,
-    taking: Taking,
-    claim: &mut Taken,
+    requested: &str,
+    mode: Mode,
+    allocations: &mut Allocations,
 ) -> Result<(), Failure> {
-    let refused = |why: &str| {
+    let invalid = |why: &str| {
         let mut errors = ErrorList::new();
-        let given = service.array_at(&["spec", "clusterIPs"]).to_vec();
-        let why = format!("failed to allocate IP {wanted}: {why}");
-        errors.push(FieldError::invalid(&Path::new("spec").field("clusterIPs"), given, &why));
+        let ips = service.array_at(&["spec", "clusterIPs"]).to_vec();
+        let why = format!("failed to allocate IP {requested}: {why}");
+        errors.push(FieldError::invalid(&Path::new("spec").field("clusterIPs"), ips, &why));
         into_result(service, errors)
     };
-    let Some(address) = ip::parse_ip(wanted) else { return Ok(()) };
+    let Some(address) = ip::parse_ip(requested) else { return Ok(()) };
     let ranges = ranges(registry, family_of(address))?;
-    let fits = |range: &&Cidr| {
+    let is_host = |range: &&Cidr| {
         let (first, size) = hosts(range);
-        range.contains(address) && offset(address).wrapping_sub(first) < size
+        range.contains(address) && to_number(address).wrapping_sub(first) < size
     };
-    if !ranges.iter().any(|range| fits(&range)) {
-        return match ranges.first().filter(|_| taking == Taking::DryRun) {
-            Some(range) => refused(&format!(
+    if !ranges.iter().any(|range| is_host(&range)) {
+        return match ranges.first().filter(|_| mode == Mode::DryRun) {
+            Some(range) => invalid(&format!(
                 "the provided IP ({address}) is not in the valid range. The range of valid IPs \
                  is {range}"
             )),
-            None => refused("the provided network does not match the current range"),
+            None => invalid("the provided network does not match the current range"),
         };
     }
-    if taking != Taking::ForGood {
+    if mode != Mode::Allocate {
         return Ok(());
     }
-    match make(registry, service, address).await {
+    match create(registry, service, address).await {
         Ok(()) => {
-            claim.taken.push(address.to_string());
+            allocations.allocated.push(address.to_string());
             Ok(())
         }
-        Err(status) if status.code == 409 => refused("provided IP is already allocated"),
+        Err(status) if status.code == 409 => invalid("provided IP is already allocated"),
         Err(status) => Err(status),
     }
 }
 
-/// Takes a free address. The lower end of a range is left to those who ask for an address by name,
-/// as long as there are others.
-async fn take_any(
+/// Allocates a free address. The lower end of a range is used last, because it is reserved for
+/// requested addresses (KEP-3070).
+async fn allocate_any(
     registry: &Registry,
     service: &Object,
     family: &str,
-    taking: Taking,
-    claim: &mut Taken,
+    mode: Mode,
+    allocations: &mut Allocations,
 ) -> Result<String, Failure> {
     let kind = registry.target("networking.k8s.io", "ipaddresses", "", "").kind;
-    let known = registry.objects(&kind);
+    let addresses = registry.objects(&kind);
     for range in ranges(registry, family)? {
-        if taking == Taking::DryRun {
+        if mode == Mode::DryRun {
             return Ok(range.network().to_string());
         }
         let (first, size) = hosts(&range);
         let reserved = reserved(size);
         let upper = size - reserved;
         let start = u128::from_le_bytes(registry.clock.random()) % upper.max(1);
-        for step in 0..size.min(LOOKS_MAX) {
+        for step in 0..size.min(TRIES_MAX) {
             let is_upper = step < upper;
-            let at = if is_upper { reserved + (start + step) % upper } else { step - upper };
-            let address = address(family, first + at);
-            if known.get(&address.to_string()).is_some() {
+            let offset = if is_upper { reserved + (start + step) % upper } else { step - upper };
+            let address = address(family, first + offset);
+            if addresses.get(&address.to_string()).is_some() {
                 continue;
             }
-            if taking != Taking::ForGood {
+            if mode != Mode::Allocate {
                 return Ok(address.to_string());
             }
-            match make(registry, service, address).await {
+            match create(registry, service, address).await {
                 Ok(()) => {
-                    claim.taken.push(address.to_string());
+                    allocations.allocated.push(address.to_string());
                     return Ok(address.to_string());
                 }
                 Err(status) if status.code == 409 => {}
@@ -183,14 +185,14 @@ async fn take_any(
     Err(Status::internal("failed to allocate a serviceIP: range is full"))
 }
 
-/// Makes the object that holds an address.
-pub(super) async fn make(
+/// Creates the `IPAddress` object of an address.
+pub(super) async fn create(
     registry: &Registry,
     service: &Object,
     address: IpAddr,
 ) -> Result<(), Failure> {
     let name = address.to_string();
-    let held = value!({
+    let value = value!({
         "metadata": {"name": (name.as_str()), "labels": {
             "ipaddress.kubernetes.io/ip-family": (family_of(address)),
             "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"
@@ -199,45 +201,45 @@ pub(super) async fn make(
             "name": (service.name())}}
     });
     let target = registry.target("networking.k8s.io", "ipaddresses", "", &name);
-    let mut object = Object::from_value(held).unwrap_or_default();
+    let mut object = Object::from_value(value).unwrap_or_default();
     object.set_gvk(&target.schema().gvk);
-    let options = WriteOptions { field_manager: OWNER.into(), ..WriteOptions::default() };
+    let options = WriteOptions { field_manager: FIELD_MANAGER.into(), ..WriteOptions::default() };
     let permit = Permit::internal("system:apiserver");
     registry.add(&permit, &target, object, &options).await.map(drop)
 }
 
-/// Deletes the objects that hold these addresses; what is gone already is no fault.
-pub(super) async fn free(registry: &Registry, addresses: &[String]) {
+/// Deletes the `IPAddress` objects of these addresses, if they exist.
+pub(super) async fn release(registry: &Registry, addresses: &[String]) {
     let permit = Permit::internal("system:apiserver");
     for name in addresses {
         let target = registry.target("networking.k8s.io", "ipaddresses", "", name);
-        let done = registry.delete(&permit, &target, &DeleteOptions::default(), &mut vec![]).await;
-        match done {
+        let options = DeleteOptions::default();
+        match registry.delete(&permit, &target, &options, &mut vec![]).await {
             Ok(_) => {}
             Err(status) if status.code == 404 => {}
             Err(status) => {
-                tracing::warn!(address = name, %status.message, "an address stays taken");
+                tracing::warn!(address = name, %status.message, "service address not released");
             }
         }
     }
 }
 
-/// The first address of a range that can be given, as a number, and how many there are: neither the
-/// one that names the range nor, for IPv4, the one that reaches all of it.
+/// Returns the first host address of a range, as a number, and the number of hosts. The network address
+/// is not a host, nor is the broadcast address of IPv4.
 fn hosts(range: &Cidr) -> (u128, u128) {
-    let network = offset(range.network());
+    let network = to_number(range.network());
     let (bits, last) = if range.network().is_ipv4() { (32, 1) } else { (128, 0) };
     let size = 1u128.checked_shl(bits - u32::from(range.prefix_bits)).unwrap_or(u128::MAX);
     (network + 1, size.saturating_sub(1 + last))
 }
 
-/// How many of the first addresses are given last: a sixteenth, at least 16, at most 256; none of a
-/// range that has no more than those (KEP-3070).
+/// Returns the number of addresses at the lower end that are used last (KEP-3070): a sixteenth, at
+/// least 16 and at most 256; none in a range of up to 16 addresses.
 fn reserved(size: u128) -> u128 {
     if size <= 16 { 0 } else { (size / 16).clamp(16, 256) }
 }
 
-fn offset(address: IpAddr) -> u128 {
+fn to_number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)),
         IpAddr::V6(address) => u128::from(address),
@@ -256,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_of_a_range_are_not_given() {
+    fn hosts_exclude_the_ends_of_a_range() {
         let range = ip::parse_cidr("10.0.0.0/24").expect("a range");
         let (first, size) = hosts(&range);
         assert_eq!((address("IPv4", first).to_string(), size), ("10.0.0.1".to_owned(), 254));

@@ -1,6 +1,6 @@
-//! The ports of nodes that are in use: one value in the store, in the form in which kube-apiserver keeps
-//! it (registry `core/service/allocator/storage`), which every server that shares the store changes only
-//! where it stands as known. So no port is given twice, whoever gives it.
+//! The allocated node ports: one bitmap in the store, in kube-apiserver's form (registry
+//! `core/service/allocator/storage`). Servers that share the store update it by compare and swap, so
+//! that no port is allocated twice.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,19 +14,19 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
-/// Where the value stands.
+/// The key of the bitmap.
 pub(crate) const PORTS_KEY: &[u8] = b"/registry/ranges/servicenodeports";
-/// How far from each other the searches for a free port begin; a prime, so that they get everywhere.
+/// Distance between the starts of searches for a free port; a prime, so that all ports become a start.
 const STRIDE: usize = 7_919;
-/// Tries of a change that other servers overtake.
+/// Maximum tries of an update that conflicts with other servers.
 const TRIES_MAX: usize = 100;
 
-/// Why the stored form is not the ports of the range.
+/// Errors of decoding a stored bitmap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DecodeError {
-    /// They are those of another range.
+    /// The bitmap is of another range.
     OtherRange,
-    /// They are none.
+    /// The value is not a bitmap.
     Unreadable(String),
 }
 
@@ -45,49 +45,49 @@ impl From<String> for DecodeError {
     }
 }
 
-/// Which ports are in use.
+/// A bitmap of allocated ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ports {
     range: PortRange,
-    /// A number, most significant byte first; its lowest bit is the first port. Invariant: a bit for each port
-    /// of the range.
+    /// A big-endian number whose lowest bit is the first port. Invariant: it has a bit for each port of
+    /// the range.
     bits: Vec<u8>,
 }
 
 impl Ports {
-    /// None of a range.
-    pub fn none(range: PortRange) -> Ports {
+    /// Returns a bitmap without allocated ports.
+    pub fn empty(range: PortRange) -> Ports {
         Ports { range, bits: vec![0; range.size().div_ceil(8)] }
     }
 
-    /// The ports that can be in use.
+    /// Returns the range of the bitmap.
     pub fn range(&self) -> PortRange {
         self.range
     }
 
-    /// Byte and bit of a port of the range.
-    fn place(&self, port: u16) -> (usize, u8) {
+    /// Returns the byte index and the bit mask of a port of the range.
+    fn bit(&self, port: u16) -> (usize, u8) {
         let offset = self.range.offset(port);
         (self.bits.len() - 1 - offset / 8, 1 << (offset % 8))
     }
 
     pub fn contains(&self, port: u16) -> bool {
-        let (byte, bit) = self.place(port);
-        self.bits[byte] & bit != 0
+        let (byte, mask) = self.bit(port);
+        self.bits[byte] & mask != 0
     }
 
-    /// Notes that a port is in use; one that lies outside of the range is nobody's to give.
+    /// Marks a port as allocated; a port outside the range is ignored.
     pub fn insert(&mut self, port: u16) {
         if self.range.contains(port) {
-            let (byte, bit) = self.place(port);
-            self.bits[byte] |= bit;
+            let (byte, mask) = self.bit(port);
+            self.bits[byte] |= mask;
         }
     }
 
     pub fn remove(&mut self, port: u16) {
         if self.range.contains(port) {
-            let (byte, bit) = self.place(port);
-            self.bits[byte] &= !bit;
+            let (byte, mask) = self.bit(port);
+            self.bits[byte] &= !mask;
         }
     }
 
@@ -95,8 +95,8 @@ impl Ports {
         self.range.ports().filter(|port| self.contains(*port))
     }
 
-    /// Takes a port that the client wants.
-    pub fn take(&mut self, port: u16) -> Result<(), String> {
+    /// Allocates a requested port. The error is the message for the client.
+    pub fn allocate(&mut self, port: u16) -> Result<(), String> {
         if !self.range.contains(port) {
             return Err(format!(
                 "provided port is not in the valid range. The range of valid ports is {}",
@@ -110,9 +110,9 @@ impl Ports {
         Ok(())
     }
 
-    /// Takes any port; where the search begins differs from call to call, so that a port that was given
-    /// back is not at once another service's.
-    pub fn take_any(&mut self) -> Result<u16, String> {
+    /// Allocates any free port. Each call starts the search elsewhere, so that a released port is not
+    /// reused immediately.
+    pub fn allocate_any(&mut self) -> Result<u16, String> {
         let used: usize = self.bits.iter().map(|byte| byte.count_ones() as usize).sum();
         let (range, size) = (self.range.ports(), self.range.size());
         let first = used.wrapping_mul(STRIDE) % size;
@@ -123,7 +123,7 @@ impl Ports {
         Ok(port)
     }
 
-    /// The stored form.
+    /// Encodes the bitmap as a `RangeAllocation`.
     fn encode(&self) -> Result<Bytes, Failure> {
         let first = self.bits.iter().position(|byte| *byte != 0).unwrap_or(self.bits.len());
         let mut obj = Object::new();
@@ -134,7 +134,7 @@ impl Ports {
         Ok(out.into())
     }
 
-    /// Reads the stored form of ports of this range.
+    /// Decodes a `RangeAllocation` of this range, in protobuf or JSON.
     fn decode(value: &[u8], range: PortRange) -> Result<Ports, DecodeError> {
         let schema = schema();
         let obj = if value.starts_with(&proto::PREFIX) {
@@ -147,7 +147,7 @@ impl Ports {
         if obj.str_at(&["range"]) != range.to_string() {
             return Err(DecodeError::OtherRange);
         }
-        let mut ports = Ports::none(range);
+        let mut ports = Ports::empty(range);
         let data = obj.get("data").and_then(Value::as_str).unwrap_or_default();
         let data = STANDARD.decode(data).map_err(|error| error.to_string())?;
         let start = ports.bits.len().checked_sub(data.len());
@@ -157,8 +157,7 @@ impl Ports {
     }
 }
 
-/// Whether a stored value is such ports. Those of another range are: a server that has this one puts its own
-/// in their place.
+/// Checks a stored bitmap. One of another range is valid, because a server replaces it.
 pub(crate) fn check_ports(value: &[u8]) -> Result<(), String> {
     match Ports::decode(value, PortRange::default()) {
         Ok(_) | Err(DecodeError::OtherRange) => Ok(()),
@@ -171,21 +170,21 @@ fn schema() -> Schema {
     Catalogue::shared().schema_or_unserved(&gvk).expect("the catalogue has every kind of core/v1")
 }
 
-/// The ports as the store had them last.
+/// The stored bitmap at a revision.
 #[derive(Clone, Debug)]
-struct Known {
+struct StoredPorts {
     ports: Ports,
-    /// 0: the store has none.
+    /// 0: nothing is stored.
     modified: Revision,
 }
 
-/// The ports that are in use, shared with all servers on the same store.
+/// The allocated node ports of all servers on a store.
 pub(crate) struct PortPool {
     store: Arc<dyn Store>,
     range: PortRange,
-    known: Mutex<Option<Known>>,
-    /// Changes of this process wait for each other: side by side all but one would fail.
-    turn: Semaphore,
+    cached: Mutex<Option<StoredPorts>>,
+    /// Serializes the updates of this process, which would conflict with each other.
+    update_lock: Semaphore,
 }
 
 impl std::fmt::Debug for PortPool {
@@ -196,151 +195,151 @@ impl std::fmt::Debug for PortPool {
 
 impl PortPool {
     pub fn new(store: Arc<dyn Store>, range: PortRange) -> Self {
-        PortPool { store, range, known: Mutex::new(None), turn: Semaphore::new(1) }
+        PortPool { store, range, cached: Mutex::new(None), update_lock: Semaphore::new(1) }
     }
 
-    /// No ports, of the range that is given out.
-    pub(super) fn none(&self) -> Ports {
-        Ports::none(self.range)
+    /// Returns an empty bitmap of the pool's range.
+    pub(super) fn empty(&self) -> Ports {
+        Ports::empty(self.range)
     }
 
-    /// Changes the ports. `change` is done again when another server came between, and a refusal counts
-    /// only when it is that of the newest ports. What changes nothing costs nothing, and may be so of
-    /// older ports.
-    pub(super) async fn change<T>(
+    /// Updates the bitmap. `change` is called again after a conflict with another server, and its error
+    /// is returned only if the bitmap was the newest. A change without effect writes nothing, and may
+    /// have seen an older bitmap.
+    pub(super) async fn update<T>(
         &self,
         change: impl Fn(&mut Ports) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let _turn = self.turn.acquire().await.map_err(Status::internal)?;
-        self.change_known(change).await
+        let _permit = self.update_lock.acquire().await.map_err(Status::internal)?;
+        self.update_locked(change).await
     }
 
-    /// The same, beginning with the newest ports.
-    pub(super) async fn change_newest<T>(
+    /// Like [`PortPool::update`], but reads the newest bitmap first.
+    pub(super) async fn update_newest<T>(
         &self,
         change: impl Fn(&mut Ports) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let _turn = self.turn.acquire().await.map_err(Status::internal)?;
-        self.set_known(None);
-        self.change_known(change).await
+        let _permit = self.update_lock.acquire().await.map_err(Status::internal)?;
+        self.set_cached(None);
+        self.update_locked(change).await
     }
 
-    /// Puts `ports` in the place of those of another range, if there are such (portallocator
-    /// `controller/repair.go`): until then none can be given.
+    /// Replaces a stored bitmap of another range by `ports` (portallocator `controller/repair.go`). Until
+    /// then, no port can be allocated.
     pub(super) async fn replace_other_range(&self, ports: Ports) -> Result<(), Failure> {
-        let _turn = self.turn.acquire().await.map_err(Status::internal)?;
-        let stored = self.store.get(PORTS_KEY).await.map_err(|error| failed(&error))?;
+        let _permit = self.update_lock.acquire().await.map_err(Status::internal)?;
+        let stored = self.store.get(PORTS_KEY).await.map_err(|error| store_failure(&error))?;
         let is_other =
             |kv: &KeyValue| Ports::decode(&kv.value, self.range) == Err(DecodeError::OtherRange);
         let other = stored.filter(is_other);
         if let Some(KeyValue { modified, .. }) = other {
-            tracing::warn!(range = %self.range, "the stored ports of nodes are of another range");
-            // Who came between has put right what was stored.
-            self.store_ports(Known { ports: self.none(), modified }, ports).await?;
+            tracing::warn!(range = %self.range, "stored node ports are of another range; replacing");
+            // On a conflict, another server has replaced it.
+            self.write(StoredPorts { ports: self.empty(), modified }, ports).await?;
         }
         Ok(())
     }
 
-    /// For whoever has the turn.
-    async fn change_known<T>(
+    /// [`PortPool::update`] for a caller that holds the lock.
+    async fn update_locked<T>(
         &self,
         change: impl Fn(&mut Ports) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let mut is_newest = false;
         for _ in 0..TRIES_MAX {
-            let known = match self.known() {
-                Some(known) => known,
+            let stored = match self.cached() {
+                Some(stored) => stored,
                 None => {
                     is_newest = true;
                     self.load().await?
                 }
             };
-            let mut ports = known.ports.clone();
-            let made = match change(&mut ports) {
+            let mut ports = stored.ports.clone();
+            let result = match change(&mut ports) {
                 Err(_) if !is_newest => {
-                    self.set_known(None);
+                    self.set_cached(None);
                     continue;
                 }
                 Err(failure) => return Err(failure),
-                Ok(made) => made,
+                Ok(result) => result,
             };
-            if ports == known.ports || self.store_ports(known, ports).await? {
-                return Ok(made);
+            if ports == stored.ports || self.write(stored, ports).await? {
+                return Ok(result);
             }
-            // What is known now was told by the store.
+            // The conflict has returned the newest bitmap.
             is_newest = true;
         }
         Err(Status::internal("the ports of nodes changed during every try to take one"))
     }
 
-    /// What a change would make of the newest ports; nothing is taken.
-    pub(super) async fn look<T>(
+    /// Returns the result of a change of the newest bitmap, without writing it.
+    pub(super) async fn simulate<T>(
         &self,
         change: impl Fn(&mut Ports) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         change(&mut self.load().await?.ports)
     }
 
-    /// Frees ports. When that fails, they stay taken until the next look for ports that nobody has.
-    pub async fn give_back(&self, freed: &[u16]) {
-        let free = |ports: &mut Ports| {
-            freed.iter().for_each(|port| ports.remove(*port));
+    /// Releases ports. If that fails, the repair of leaked ports releases them.
+    pub async fn release(&self, released: &[u16]) {
+        let remove = |ports: &mut Ports| {
+            released.iter().for_each(|port| ports.remove(*port));
             Ok(())
         };
-        if freed.is_empty() {
+        if released.is_empty() {
             return;
         }
-        if let Err(status) = self.change_newest(free).await {
-            tracing::warn!(ports = ?freed, %status.message, "ports of nodes stay taken");
+        if let Err(status) = self.update_newest(remove).await {
+            tracing::warn!(ports = ?released, %status.message, "node ports not released");
         }
     }
 
-    /// Stores ports in the place of those that are known; false when these were no longer there.
-    async fn store_ports(&self, known: Known, ports: Ports) -> Result<bool, Failure> {
+    /// Replaces the stored bitmap; returns false on a conflict.
+    async fn write(&self, stored: StoredPorts, ports: Ports) -> Result<bool, Failure> {
         let key = Bytes::from_static(PORTS_KEY);
         let txn = Txn {
-            compare: vec![Compare { key: key.clone(), modified: known.modified }],
+            compare: vec![Compare { key: key.clone(), modified: stored.modified }],
             ops: vec![Op::Put { key, value: ports.encode()?, lease: None }],
         };
-        // Should this be given up half-way, nothing is known any more.
-        self.set_known(None);
-        let outcome = self.store.txn(txn).await.map_err(|error| failed(&error))?;
-        let (known, done) = match outcome {
-            TxnOutcome::Committed(modified) => (Known { ports, modified }, true),
-            TxnOutcome::Conflict { current, .. } => (self.read(current)?, false),
+        // If this future is dropped, the stored bitmap is unknown.
+        self.set_cached(None);
+        let outcome = self.store.txn(txn).await.map_err(|error| store_failure(&error))?;
+        let (stored, is_written) = match outcome {
+            TxnOutcome::Committed(modified) => (StoredPorts { ports, modified }, true),
+            TxnOutcome::Conflict { current, .. } => (self.decode(current)?, false),
         };
-        self.set_known(Some(known));
-        Ok(done)
+        self.set_cached(Some(stored));
+        Ok(is_written)
     }
 
-    async fn load(&self) -> Result<Known, Failure> {
-        let stored = self.store.get(PORTS_KEY).await;
-        let known = self.read(stored.map_err(|error: ReadError| failed(&error))?)?;
-        self.set_known(Some(known.clone()));
-        Ok(known)
+    async fn load(&self) -> Result<StoredPorts, Failure> {
+        let value = self.store.get(PORTS_KEY).await;
+        let stored = self.decode(value.map_err(|error: ReadError| store_failure(&error))?)?;
+        self.set_cached(Some(stored.clone()));
+        Ok(stored)
     }
 
-    fn read(&self, stored: Option<KeyValue>) -> Result<Known, Failure> {
-        let Some(kv) = stored else {
-            return Ok(Known { ports: self.none(), modified: Revision(0) });
+    fn decode(&self, value: Option<KeyValue>) -> Result<StoredPorts, Failure> {
+        let Some(kv) = value else {
+            return Ok(StoredPorts { ports: self.empty(), modified: Revision(0) });
         };
         let ports = Ports::decode(&kv.value, self.range).map_err(|why| {
             let key = String::from_utf8_lossy(PORTS_KEY);
             Status::internal(format!("unable to refresh the port allocations: {key}: {why}"))
         })?;
-        Ok(Known { ports, modified: kv.modified })
+        Ok(StoredPorts { ports, modified: kv.modified })
     }
 
-    fn known(&self) -> Option<Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn cached(&self) -> Option<StoredPorts> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_known(&self, known: Option<Known>) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
+    fn set_cached(&self, stored: Option<StoredPorts>) {
+        *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = stored;
     }
 }
 
-fn failed(error: &dyn Error) -> Failure {
+fn store_failure(error: &dyn Error) -> Failure {
     let why = error.source().map(|source| format!(": {source}")).unwrap_or_default();
     Status::internal(format!(
         "cannot allocate resources of type servicenodeportallocations at this time: {error}{why}"
@@ -354,12 +353,15 @@ mod tests {
     const RANGE: PortRange = PortRange::DEFAULT;
 
     #[test]
-    fn ports_are_a_number_whose_lowest_bit_is_the_first() {
-        let mut ports = Ports::none(RANGE);
+    fn ports_are_encoded_as_in_kube_apiserver() {
+        let mut ports = Ports::empty(RANGE);
         for port in [30_000, 30_003, 30_009] {
-            ports.take(port).expect("it is free");
+            ports.allocate(port).expect("it is free");
         }
-        assert_eq!(ports.take(30_003).expect_err("taken"), "provided port is already allocated");
+        assert_eq!(
+            ports.allocate(30_003).expect_err("taken"),
+            "provided port is already allocated"
+        );
         let value = ports.encode().expect("a value");
         let tail = b"\x12\x0b30000-32767\x1a\x02\x02\x09\x1a\0\x22\0";
         assert!(value.ends_with(tail), "{value:?}");
@@ -377,10 +379,10 @@ mod tests {
 
     #[test]
     fn other_ranges_have_ports_of_their_own() {
-        let mut ports = Ports::none("80+9".parse().expect("a range"));
-        assert_eq!(ports.take(80), Ok(()));
-        assert_eq!(ports.take(89), Ok(()));
-        let refused = ports.take(90).expect_err("it lies outside");
+        let mut ports = Ports::empty("80+9".parse().expect("a range"));
+        assert_eq!(ports.allocate(80), Ok(()));
+        assert_eq!(ports.allocate(89), Ok(()));
+        let refused = ports.allocate(90).expect_err("it lies outside");
         assert!(refused.ends_with("The range of valid ports is 80-89"), "{refused}");
         let value = ports.encode().expect("a value");
         assert_eq!(Ports::decode(&value, ports.range()), Ok(ports));
@@ -388,13 +390,13 @@ mod tests {
     }
 
     #[test]
-    fn every_port_is_given_once() {
-        let mut ports = Ports::none(RANGE);
+    fn every_port_is_allocated_once() {
+        let mut ports = Ports::empty(RANGE);
         for _ in RANGE.ports() {
-            ports.take_any().expect("a port");
+            ports.allocate_any().expect("a port");
         }
         assert_eq!(ports.iter().count(), RANGE.size());
-        assert_eq!(ports.take_any().expect_err("all are taken"), "range is full");
+        assert_eq!(ports.allocate_any().expect_err("all are taken"), "range is full");
         assert_eq!(Ports::decode(&ports.encode().expect("a value"), RANGE), Ok(ports));
     }
 }

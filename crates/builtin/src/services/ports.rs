@@ -1,27 +1,27 @@
-//! Ports of nodes that services are given.
+//! Allocates node ports and health check node ports of services (registry
+//! `core/service/portallocator`).
 
 use super::pool::{PortPool, Ports};
-use super::{Services, Taking};
+use super::{Mode, Services};
 use keelson_kinds::service::families::into_result;
 use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Value};
 use keelson_registry::{Kind, Registry, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The port before the first one that a dry run shows.
+/// The port before the first one that a dry run returns.
 const DRY_RUN_PORT: u16 = 32_768;
 
-/// What a write of a service does to the ports.
+/// The effect of a write of a service on the node ports.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Change {
-    /// Those that it took.
-    pub taken: Vec<u16>,
-    /// Those that the service no longer needs once it is stored.
-    pub freed: Vec<u16>,
-    /// How it takes them.
-    taking: Taking,
+    /// Ports that were allocated for the write.
+    pub allocated: Vec<u16>,
+    /// Ports to release once the service is stored.
+    pub released: Vec<u16>,
+    mode: Mode,
 }
 
-/// The ports of nodes that a service has.
+/// Returns the node ports of a service, including the health check node port.
 pub(super) fn of(service: &Object) -> Vec<u16> {
     let ports = service.array_at(&["spec", "ports"]).iter();
     let health = service.int_at(&["spec", "healthCheckNodePort"]);
@@ -29,65 +29,67 @@ pub(super) fn of(service: &Object) -> Vec<u16> {
     numbers.filter_map(|number| u16::try_from(number).ok()).filter(|port| *port != 0).collect()
 }
 
-/// How often a port that no service has is seen before it is freed: a service that is being stored has
+/// Number of repairs that find a port leaked before it is released. A service that is being stored has
 /// its port already.
 const LEAK_ROUNDS: usize = 3;
 
-/// Ports that are taken and that no service has, and how often that was seen.
+/// Allocated ports that no service has.
 #[derive(Debug, Default)]
 pub struct PortLeaks {
-    seen: BTreeMap<u16, usize>,
+    /// The number of consecutive repairs that have found each port leaked.
+    rounds: BTreeMap<u16, usize>,
 }
 
 impl Services {
-    /// Takes the ports that services have, should they count as free: those of the services that can
-    /// be read. Ports of another range make way for them once all can be.
-    pub(crate) async fn note_ports(&self, registry: &Registry) -> Result<(), Failure> {
+    /// Marks the ports of stored services as allocated. Unreadable services are skipped. A bitmap of
+    /// another range is replaced if all services are readable.
+    pub(crate) async fn allocate_stored_ports(&self, registry: &Registry) -> Result<(), Failure> {
         let kind = registry.target("", "services", "", "").kind;
         let stored = ports_of_services(&kind, &registry.cached_all(&kind))?;
         if registry.all(&kind).is_ok() {
-            let mut ports = self.ports.none();
+            let mut ports = self.ports.empty();
             stored.iter().for_each(|port| ports.insert(*port));
             self.ports.replace_other_range(ports).await?;
         }
-        let note = |ports: &mut Ports| {
+        let insert = |ports: &mut Ports| {
             stored.iter().for_each(|port| ports.insert(*port));
             Ok(())
         };
-        self.ports.change_newest(note).await
+        self.ports.update_newest(insert).await
     }
 
-    /// One look for ports that are taken and that no service has, since a write was cut off; they are
-    /// free after some looks (portallocator `controller/repair.go`).
+    /// Finds allocated ports that no service has, which interrupted writes leave, and releases those
+    /// that were found more than [`LEAK_ROUNDS`] times (portallocator `controller/repair.go`).
     pub async fn free_leaked_ports(
         &self,
         registry: &Registry,
         leaks: &mut PortLeaks,
     ) -> Result<(), Failure> {
         registry.fresh().await?;
-        self.note_ports(registry).await?;
-        // In this order: a port that is taken later belongs to a service that is not looked at.
-        let taken = self.ports.look(|ports| Ok(ports.clone())).await?;
+        self.allocate_stored_ports(registry).await?;
+        // The bitmap is read before the services, so that no port of a newer service counts as leaked.
+        let allocated = self.ports.simulate(|ports| Ok(ports.clone())).await?;
         registry.fresh().await?;
-        // Ports of a service that cannot be read would look as if nobody had them.
+        // An unreadable service is an error: its ports would count as leaked.
         let kind = registry.target("", "services", "", "").kind;
         let stored = ports_of_services(&kind, &registry.all(&kind)?)?;
-        let leaked: BTreeSet<u16> = taken.iter().filter(|port| !stored.contains(port)).collect();
-        leaks.seen.retain(|port, _| leaked.contains(port));
+        let leaked = allocated.iter().filter(|port| !stored.contains(port));
+        let leaked: BTreeSet<u16> = leaked.collect();
+        leaks.rounds.retain(|port, _| leaked.contains(port));
         for port in leaked {
-            *leaks.seen.entry(port).or_default() += 1;
+            *leaks.rounds.entry(port).or_default() += 1;
         }
-        let due = leaks.seen.iter().filter(|(_, rounds)| **rounds > LEAK_ROUNDS);
-        let due: Vec<u16> = due.map(|(port, _)| *port).collect();
-        if !due.is_empty() {
-            tracing::warn!(ports = ?due, "ports of nodes that no service has are free again");
-            self.ports.give_back(&due).await;
+        let expired = leaks.rounds.iter().filter(|(_, rounds)| **rounds > LEAK_ROUNDS);
+        let expired: Vec<u16> = expired.map(|(port, _)| *port).collect();
+        if !expired.is_empty() {
+            tracing::warn!(ports = ?expired, "releasing leaked node ports");
+            self.ports.release(&expired).await;
         }
         Ok(())
     }
 }
 
-/// The ports of services that are stored.
+/// Returns the node ports of all services in a snapshot.
 fn ports_of_services(kind: &Kind, services: &Snapshot) -> Result<BTreeSet<u16>, Failure> {
     let mut ports = BTreeSet::new();
     for entry in services.range("", "") {
@@ -96,46 +98,46 @@ fn ports_of_services(kind: &Kind, services: &Snapshot) -> Result<BTreeSet<u16>, 
     Ok(ports)
 }
 
-/// Gives a service that is new or changes the ports that it lacks. A dry run takes none.
-pub(super) async fn claim(
+/// Allocates the node ports that a new or updated service lacks, and sets them.
+pub(super) async fn allocate(
     pool: &PortPool,
     service: &mut Object,
     old: Option<&Object>,
-    taking: Taking,
+    mode: Mode,
 ) -> Result<Change, Failure> {
-    let needs = |service: &Object| has_ports(service) || needs_health_check(service);
+    let needs = |service: &Object| needs_node_ports(service) || needs_health_check(service);
     if !needs(service) && !old.is_some_and(needs) {
         return Ok(Change::default());
     }
-    let given = &*service;
-    let work = |ports: &mut Ports| {
-        let (mut service, mut change) = (given.clone(), Change { taking, ..Change::default() });
+    let original = &*service;
+    let allocate = |ports: &mut Ports| {
+        let (mut service, mut change) = (original.clone(), Change { mode, ..Change::default() });
         match old {
             None => create(ports, &mut service, &mut change)?,
             Some(old) => update(ports, &mut service, old, &mut change)?,
         }
         Ok((service, change))
     };
-    let (complete, change) = match taking {
-        Taking::ForGood => pool.change(work).await?,
-        Taking::DryRun | Taking::Trial => pool.look(work).await?,
+    let (updated, change) = match mode {
+        Mode::Allocate => pool.update(allocate).await?,
+        Mode::DryRun | Mode::Check => pool.simulate(allocate).await?,
     };
-    *service = complete;
+    *service = updated;
     Ok(change)
 }
 
-/// Ports of a new service.
+/// Allocates the ports of a new service.
 fn create(pool: &mut Ports, service: &mut Object, change: &mut Change) -> Result<(), Failure> {
-    if has_ports(service) {
-        init(pool, service, change)?;
+    if needs_node_ports(service) {
+        allocate_new(pool, service, change)?;
     }
     if needs_health_check(service) {
-        claim_health_check(pool, service, change)?;
+        allocate_health_check(pool, service, change)?;
     }
     Ok(())
 }
 
-/// Ports of a service that changes.
+/// Allocates and releases ports of an updated service.
 fn update(
     pool: &mut Ports,
     service: &mut Object,
@@ -143,22 +145,22 @@ fn update(
     change: &mut Change,
 ) -> Result<(), Failure> {
     let before = port_numbers(old);
-    if has_ports(service) {
-        extend(pool, service, &before, change)?;
+    if needs_node_ports(service) {
+        allocate_updated(pool, service, &before, change)?;
     }
     let after = port_numbers(service);
-    change.freed.extend(before.iter().filter(|port| !after.contains(port)));
+    change.released.extend(before.iter().filter(|port| !after.contains(port)));
     update_health_check(pool, service, old, change)
 }
 
-fn has_ports(service: &Object) -> bool {
+fn needs_node_ports(service: &Object) -> bool {
     matches!(service.str_at(&["spec", "type"]), "NodePort" | "LoadBalancer")
 }
 
-/// Whether ports that the client leaves open are filled in.
-fn fills_in(service: &Object) -> bool {
-    let asked = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
-    service.str_at(&["spec", "type"]) == "NodePort" || asked != Some(false)
+/// Returns whether node ports that the client omits are allocated.
+fn allocates_omitted(service: &Object) -> bool {
+    let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
+    service.str_at(&["spec", "type"]) == "NodePort" || allocates != Some(false)
 }
 
 fn needs_health_check(service: &Object) -> bool {
@@ -182,149 +184,158 @@ fn ports_mut(service: &mut Object) -> &mut [Value] {
     }
 }
 
-fn set(service: &mut Object, index: usize, number: i64) {
+fn set_node_port(service: &mut Object, index: usize, number: i64) {
     if let Some(Value::Object(port)) = ports_mut(service).get_mut(index) {
         port.insert("nodePort", number);
     }
 }
 
-/// Takes the port that the client wants at a place in the list.
-fn take(
+/// Allocates the node port that the client requests for the service port at `index`.
+fn allocate_requested(
     pool: &mut Ports,
     service: &Object,
     index: usize,
     number: i64,
     change: &mut Change,
 ) -> Result<(), Failure> {
-    // A number that is no port at all stands for one outside the range.
+    // An invalid number is treated as one outside the range.
     let port = u16::try_from(number).unwrap_or(0);
-    // As in kube-apiserver, a dry run does not look at the range.
-    let unranged = change.taking != Taking::ForGood
+    // As in kube-apiserver, a dry run does not check the range.
+    let skips_range = change.mode != Mode::Allocate
         && !pool.range().contains(port)
-        && !change.taken.contains(&port);
-    if !unranged && let Err(why) = pool.take(port) {
+        && !change.allocated.contains(&port);
+    if !skips_range && let Err(why) = pool.allocate(port) {
         let mut errors = ErrorList::new();
         let spec = Path::new("spec");
         let ports = spec.field("ports");
-        let place = ports.index(index);
-        errors.push(FieldError::invalid(&place.field("nodePort"), number, &why));
+        let path = ports.index(index);
+        errors.push(FieldError::invalid(&path.field("nodePort"), number, &why));
         return into_result(service, errors);
     }
-    change.taken.push(port);
+    change.allocated.push(port);
     Ok(())
 }
 
-fn take_any(pool: &mut Ports, change: &mut Change) -> Result<u16, Failure> {
-    if change.taking == Taking::DryRun {
-        // As in kube-apiserver, no port of the range is shown, but one behind those at hand.
-        let last = change.taken.iter().copied().max().unwrap_or(DRY_RUN_PORT);
-        change.taken.push(last.saturating_add(1));
+/// Allocates any free node port.
+fn allocate_any(pool: &mut Ports, change: &mut Change) -> Result<u16, Failure> {
+    if change.mode == Mode::DryRun {
+        // As in kube-apiserver, the port is one beyond the range and unique in the service.
+        let last = change.allocated.iter().copied().max().unwrap_or(DRY_RUN_PORT);
+        change.allocated.push(last.saturating_add(1));
         return Ok(last.saturating_add(1));
     }
     let number = pool
-        .take_any()
+        .allocate_any()
         .map_err(|why| Status::internal(format!("failed to allocate a nodePort: {why}")))?;
-    change.taken.push(number);
+    change.allocated.push(number);
     Ok(number)
 }
 
-/// Entries for the same port of the service (one a protocol) share a port of the nodes.
-fn init(pool: &mut Ports, service: &mut Object, change: &mut Change) -> Result<(), Failure> {
-    let fills_in = fills_in(service);
+/// Allocates the node ports of a new service. Entries with the same service port and different
+/// protocols share a node port.
+fn allocate_new(
+    pool: &mut Ports,
+    service: &mut Object,
+    change: &mut Change,
+) -> Result<(), Failure> {
+    let allocates_omitted = allocates_omitted(service);
     let entries: Vec<(i64, i64)> = service
         .array_at(&["spec", "ports"])
         .iter()
         .map(|port| (port.int_at(&["port"]).unwrap_or(0), node_port(port)))
         .collect();
     let mut shared: Vec<(i64, i64)> = vec![];
-    for (index, (port, given)) in entries.iter().copied().enumerate() {
-        if given == 0 && !fills_in {
+    for (index, (port, requested)) in entries.iter().copied().enumerate() {
+        if requested == 0 && !allocates_omitted {
             continue;
         }
-        let known = shared.iter().find(|(of, _)| *of == port).map(|(_, number)| *number);
-        let number = match known {
-            Some(known) if given == 0 || given == known => known,
+        let existing = shared.iter().find(|(other, _)| *other == port).map(|(_, number)| *number);
+        let number = match existing {
+            Some(existing) if requested == 0 || requested == existing => existing,
             Some(_) => {
-                take(pool, service, index, given, change)?;
+                allocate_requested(pool, service, index, requested, change)?;
                 continue;
             }
             None => {
-                let wanted = entries.iter().find(|(of, number)| *of == port && *number != 0);
-                let number = match wanted {
-                    Some((_, wanted)) => {
-                        take(pool, service, index, *wanted, change)?;
-                        *wanted
+                let first = entries.iter().find(|(other, number)| *other == port && *number != 0);
+                let number = match first {
+                    Some((_, first)) => {
+                        allocate_requested(pool, service, index, *first, change)?;
+                        *first
                     }
-                    None => take_any(pool, change)?.into(),
+                    None => allocate_any(pool, change)?.into(),
                 };
                 shared.push((port, number));
                 number
             }
         };
-        set(service, index, number);
+        set_node_port(service, index, number);
     }
     Ok(())
 }
 
-/// The place of the first port of nodes that an earlier entry of its protocol has, and what is said of it.
-fn first_repeated(list: &[Value]) -> Option<(usize, String)> {
+/// Returns the index of the first entry that repeats node port and protocol of an earlier one, and the
+/// error message.
+fn first_duplicate(list: &[Value]) -> Option<(usize, String)> {
     let mut seen = BTreeSet::new();
     list.iter().enumerate().find_map(|(index, port)| {
         let (number, protocol) = (node_port(port), port.str_at(&["protocol"]).unwrap_or("TCP"));
-        let repeated = number != 0 && !seen.insert((number, protocol));
-        repeated.then(|| (index, format!("duplicate nodePort: {{{protocol} {number}}}")))
+        let duplicate = number != 0 && !seen.insert((number, protocol));
+        duplicate.then(|| (index, format!("duplicate nodePort: {{{protocol} {number}}}")))
     })
 }
 
-fn extend(
+/// Allocates the node ports of an updated service; `before` are its current ones.
+fn allocate_updated(
     pool: &mut Ports,
     service: &mut Object,
     before: &[u16],
     change: &mut Change,
 ) -> Result<(), Failure> {
-    let fills_in = fills_in(service);
+    let allocates_omitted = allocates_omitted(service);
     let list = service.array_at(&["spec", "ports"]);
     let entries: Vec<i64> = list.iter().map(node_port).collect();
-    let repeated = first_repeated(list);
-    for (index, given) in entries.into_iter().enumerate() {
-        if let Some((at, why)) = &repeated
-            && *at == index
+    let duplicate = first_duplicate(list);
+    for (index, requested) in entries.into_iter().enumerate() {
+        if let Some((duplicate_index, why)) = &duplicate
+            && *duplicate_index == index
         {
             return Err(Status::new(Reason::Unknown, why));
         }
-        if given == 0 {
-            if fills_in {
-                let number = take_any(pool, change)?;
-                set(service, index, number.into());
+        if requested == 0 {
+            if allocates_omitted {
+                let number = allocate_any(pool, change)?;
+                set_node_port(service, index, number.into());
             }
             continue;
         }
-        let is_in = |ports: &[u16]| ports.iter().any(|port| i64::from(*port) == given);
-        if !is_in(before) && !is_in(&change.taken) {
-            take(pool, service, index, given, change)?;
+        let is_in = |ports: &[u16]| ports.iter().any(|port| i64::from(*port) == requested);
+        if !is_in(before) && !is_in(&change.allocated) {
+            allocate_requested(pool, service, index, requested, change)?;
         }
     }
     Ok(())
 }
 
-fn claim_health_check(
+/// Allocates the health check node port, requested or any.
+fn allocate_health_check(
     pool: &mut Ports,
     service: &mut Object,
     change: &mut Change,
 ) -> Result<(), Failure> {
-    let wanted = service.int_at(&["spec", "healthCheckNodePort"]).unwrap_or(0);
-    if wanted == 0 {
-        let number = take_any(pool, change)?;
+    let requested = service.int_at(&["spec", "healthCheckNodePort"]).unwrap_or(0);
+    if requested == 0 {
+        let number = allocate_any(pool, change)?;
         service.object_mut("spec").insert("healthCheckNodePort", i64::from(number));
         return Ok(());
     }
-    let number = u16::try_from(wanted).unwrap_or(0);
-    pool.take(number).map_err(|why| {
+    let number = u16::try_from(requested).unwrap_or(0);
+    pool.allocate(number).map_err(|why| {
         Status::internal(format!(
-            "failed to allocate requested HealthCheck NodePort {wanted}: {why}"
+            "failed to allocate requested HealthCheck NodePort {requested}: {why}"
         ))
     })?;
-    change.taken.push(number);
+    change.allocated.push(number);
     Ok(())
 }
 
@@ -336,9 +347,9 @@ fn update_health_check(
 ) -> Result<(), Failure> {
     let number = |service: &Object| service.int_at(&["spec", "healthCheckNodePort"]).unwrap_or(0);
     match (needs_health_check(old), needs_health_check(service)) {
-        (false, true) => claim_health_check(pool, service, change),
+        (false, true) => allocate_health_check(pool, service, change),
         (true, false) => {
-            change.freed.extend(u16::try_from(number(old)).ok());
+            change.released.extend(u16::try_from(number(old)).ok());
             service.object_mut("spec").remove("healthCheckNodePort");
             Ok(())
         }

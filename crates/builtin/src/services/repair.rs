@@ -1,9 +1,10 @@
-//! Repair of addresses: every cluster IP of a service has an `IPAddress` object, and every such object a
-//! service (registry `core/service/ipallocator/controller/repairip.go`). What is out of step was left by
-//! a process that ended half-way, or by a write whose outcome nobody knows.
+//! Repairs cluster IPs and node ports (registry `core/service/ipallocator/controller/repairip.go`):
+//! every cluster IP of a service has an `IPAddress` object, and every such object a service.
+//! Differences are left by a process that ended during a write, or by a write with an unknown
+//! outcome.
 
 use super::{PortLeaks, Services, addresses};
-use crate::recorder::{Report, report};
+use crate::events::{Event, record};
 use keelson_meta::time::Timestamp;
 use keelson_meta::{Failure, Object, ip};
 use keelson_registry::{Kind, Registry, Snapshot};
@@ -11,15 +12,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const CONTROLLER: &str = "ipallocator-repair-controller";
-/// The value of the label of addresses that are ours to free.
+/// The value of the managed-by label of addresses that this controller may delete.
 const MANAGED_BY: &str = "ipallocator.k8s.io";
-/// How long a service may take from its address to itself: a request's timeout.
+/// Age from which an address without a service has leaked: a request's timeout, because the address
+/// of a service is stored before the service.
 const GRACE_SECONDS: i64 = 60;
-/// Between two looks. A port that no service has is freed at the fourth look, an address once it is
-/// older than a minute.
+/// Interval of repairs. A node port that no service uses is released by the fourth repair, an address
+/// once it is older than [`GRACE_SECONDS`].
 const INTERVAL: Duration = Duration::from_secs(180);
 
-/// Runs until it is aborted. The first look is right away: what the process before left half-way.
+/// Runs the repair loop until it is aborted. Leaked addresses are released at once, for writes that a
+/// previous process did not finish.
 pub async fn run(registry: Arc<Registry>, services: Arc<Services>) {
     let mut leaks = PortLeaks::default();
     loop {
@@ -37,29 +40,29 @@ pub async fn run(registry: Arc<Registry>, services: Arc<Services>) {
 }
 
 impl Services {
-    /// Makes the `IPAddress` objects that services lack, and notes the ports that they have. A service
-    /// that cannot be read does not keep the others waiting.
+    /// Allocates the node ports of stored services, and creates their missing `IPAddress` objects.
+    /// Unreadable services are skipped.
     pub async fn repair(&self, registry: &Registry) -> Result<(), Failure> {
         let target = registry.target("", "services", "", "");
-        self.note_ports(registry).await?;
+        self.allocate_stored_ports(registry).await?;
         for entry in registry.cached_all(&target.kind).range("", "") {
             let service = target.kind.decode(entry)?;
             for address in addresses::of(&service).iter().filter_map(|text| ip::parse_ip(text)) {
-                match addresses::make(registry, &service, address).await {
+                match addresses::create(registry, &service, address).await {
                     Err(status) if status.code == 409 => {}
                     Err(status) => return Err(status),
                     Ok(()) => {
                         let family = addresses::family_of(address);
                         let note =
                             format!("Cluster IP [{family}]: {address} is not allocated; repairing");
-                        let told = Report {
+                        let event = Event {
                             controller: CONTROLLER,
-                            kind: "Warning",
+                            event_type: "Warning",
                             reason: "ClusterIPNotAllocated",
                             action: "ClusterIPAllocation",
                             note: &note,
                         };
-                        report(registry, &target, &service, told).await;
+                        record(registry, &target, &service, event).await;
                     }
                 }
             }
@@ -67,34 +70,34 @@ impl Services {
         Ok(())
     }
 
-    /// Deletes the `IPAddress` objects without a service that has the address, once they are older than a
-    /// write may take.
+    /// Deletes `IPAddress` objects whose service does not have the address, once they are older than
+    /// [`GRACE_SECONDS`].
     pub async fn free_leaked_addresses(&self, registry: &Registry) -> Result<(), Failure> {
         registry.fresh().await?;
         let services = registry.target("", "services", "", "").kind;
-        // The address of a service that cannot be read would look as if nobody had it.
+        // An unreadable service is an error: its address would count as leaked.
         let all = registry.all(&services)?;
         let target = registry.target("networking.k8s.io", "ipaddresses", "", "");
         let now = registry.clock.now();
         for entry in registry.cached_all(&target.kind).range("", "") {
             let address = target.kind.decode(entry)?;
-            if !is_due(&address, now) {
+            if !may_be_leaked(&address, now) {
                 continue;
             }
-            let Some((reason, note)) = fault(&address, &services, &all)? else { continue };
+            let Some((reason, note)) = leak(&address, &services, &all)? else { continue };
             let action = "IPAddressAllocation";
-            let told =
-                Report { controller: CONTROLLER, kind: "Normal", reason, action, note: &note };
+            let event =
+                Event { controller: CONTROLLER, event_type: "Normal", reason, action, note: &note };
             tracing::warn!(address = address.name(), reason, "freeing a leaked service address");
-            report(registry, &target, &address, told).await;
-            addresses::free(registry, &[address.name().to_owned()]).await;
+            record(registry, &target, &address, event).await;
+            addresses::release(registry, &[address.name().to_owned()]).await;
         }
         Ok(())
     }
 }
 
-/// Whether an address was made by a server, and long enough ago.
-fn is_due(address: &Object, now: Timestamp) -> bool {
+/// Returns whether an address was created by an API server and is older than the grace period.
+fn may_be_leaked(address: &Object, now: Timestamp) -> bool {
     let managed = address.meta_map("labels");
     let mut managed = managed.filter(|(key, _)| *key == "ipaddress.kubernetes.io/managed-by");
     let created = Timestamp::parse(address.creation_timestamp());
@@ -102,8 +105,8 @@ fn is_due(address: &Object, now: Timestamp) -> bool {
         && created.is_ok_and(|created| now.since(created).seconds() > GRACE_SECONDS)
 }
 
-/// Reason and note of what is wrong with an address, if anything is.
-fn fault(
+/// Returns reason and note of the event about a leaked address; `None` if its service has it.
+fn leak(
     address: &Object,
     services: &Kind,
     all: &Snapshot,

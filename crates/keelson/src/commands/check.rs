@@ -5,7 +5,7 @@ use crate::flags::{CheckAsk, ResultFormat};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use keelson_builtin::StoredKinds;
+use keelson_builtin::RecordChecker;
 use keelson_meta::{Map, Value};
 use keelson_store::backup::{BackupReader, BackupSummary};
 use keelson_store::embedded::{CheckItem, CheckSummary, Offline, Removed, remove_damaged};
@@ -22,7 +22,7 @@ const UNKNOWN: &str = "(unknown)";
 
 /// The findings.
 struct Report {
-    kinds: StoredKinds,
+    kinds: RecordChecker,
     resources: BTreeMap<String, Count>,
     summary: CheckSummary,
     damages: Vec<String>,
@@ -42,7 +42,7 @@ pub fn run(ask: &CheckAsk) -> Result<()> {
         repair(&ask.place.dir()?)?;
     }
     let mut report = Report {
-        kinds: StoredKinds::all(),
+        kinds: RecordChecker::for_all_kinds(),
         resources: BTreeMap::new(),
         summary: CheckSummary::default(),
         damages: vec![],
@@ -79,8 +79,8 @@ pub fn run(ask: &CheckAsk) -> Result<()> {
 /// Removes what cannot be read from a data folder, and tells of each record.
 fn repair(dir: &Path) -> Result<()> {
     use std::io::Write;
-    let kinds = StoredKinds::all();
-    let fault = |kv: &KeyValue| kinds.unreadable(kv);
+    let kinds = RecordChecker::for_all_kinds();
+    let fault = |kv: &KeyValue| kinds.unreadable_reason(kv);
     let mut removed = vec![];
     let count = remove_damaged(&dir.join("store"), &fault, &mut |one| removed.push(one));
     let count = count.map_err(|error| no_data(&error, "--data-dir"))?;

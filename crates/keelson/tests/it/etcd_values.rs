@@ -162,7 +162,7 @@ fn custom_objects_are_stored_and_read_as_by_kube_apiserver() {
     raw.put("/registry/example.com/as/default/kube", foreign("kube"));
     assert_eq!(watch.told(1), [("ADDED".to_owned(), "kube".to_owned())]);
     // So stored earlier releases of Keelson.
-    let form = keelson_builtin::StoredForm::new(&[], Features::default());
+    let form = keelson_builtin::EtcdCodec::new(&[], Features::default());
     let in_old = text.replace(r#""namespace":"default""#, r#""namespace":"old""#);
     raw.put(old, form.decode(old.as_bytes(), in_old.into()));
     server.stop();

@@ -1,11 +1,11 @@
-//! Reads the text form of a label selector: a scanner, and a parser by recursive descent.
+//! Parses the text form of a label selector: a lexer and a recursive descent parser.
 
 use super::{Operator, Requirement, Selector};
 use crate::names::is_qualified_name;
 use crate::{FieldError, Path, Str};
 use std::collections::BTreeSet;
 
-/// Reads `a=b,c in (d, e),!f`; the error is the text that a client gets.
+/// Parses a selector such as `a=b,c in (d, e),!f`. The error is the message for the client.
 pub fn parse(text: &str) -> Result<Selector, String> {
     Parser { tokens: scan(text), at: 0 }.selector()
 }
@@ -18,7 +18,7 @@ enum Token {
     Not,
     Open,
     Word,
-    /// An operator, a word or a symbol.
+    /// An operator, written as a word or a symbol.
     Binary(Operator),
 }
 
@@ -47,7 +47,7 @@ fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// Cuts the text into tokens; the last one is the only `End`. A zero byte ends the text.
+/// Splits the text into tokens; only the last one is `End`. As upstream, a zero byte ends the text.
 fn scan(text: &str) -> Vec<(Token, String)> {
     let text = text.split('\0').next().unwrap_or_default();
     let bytes = text.as_bytes();
@@ -72,8 +72,8 @@ fn scan(text: &str) -> Vec<(Token, String)> {
     tokens
 }
 
-/// The end of the longest operator that starts here. Every single symbol is an operator, and each
-/// longer one is an operator plus one symbol, so the first that does not fit ends the search.
+/// Returns the end of the longest operator at `start`. Every prefix of an operator is an operator,
+/// so the search ends at the first text that is none.
 fn symbol_end(text: &str, start: usize) -> usize {
     let mut end = start + 1;
     while text.as_bytes().get(end).is_some_and(|b| is_symbol(*b))
@@ -85,22 +85,22 @@ fn symbol_end(text: &str, start: usize) -> usize {
 }
 
 struct Parser {
-    /// Invariant: ends with `End`, which is never passed by more than the error that reports it.
+    /// Ends with `End`.
     tokens: Vec<(Token, String)>,
     at: usize,
 }
 
 impl Parser {
-    /// The token here; where a value may stand, `in` and `notin` are plain words.
+    /// Returns the next token, with `in` and `notin` as plain words.
     fn peek(&self) -> (Token, &str) {
-        let (token, text) = self.operator_at(self.at);
+        let (token, text) = self.token_at(self.at);
         match token {
             Token::Binary(Operator::In | Operator::NotIn) => (Token::Word, text),
             _ => (token, text),
         }
     }
 
-    fn operator_at(&self, at: usize) -> (Token, &str) {
+    fn token_at(&self, at: usize) -> (Token, &str) {
         self.tokens.get(at).map_or((Token::End, ""), |(token, text)| (*token, text))
     }
 
@@ -152,7 +152,7 @@ impl Parser {
         }
         let errors = is_qualified_name(&key);
         if !errors.is_empty() {
-            // Upstream has no path here, and a path that is not there prints as "<nil>".
+            // Upstream passes a nil path here, which prints as "<nil>".
             let path = Path::new("<nil>");
             let error = FieldError::invalid(&path, key.as_str(), &errors.join("; "));
             return Err(error.to_string());
@@ -172,7 +172,7 @@ impl Parser {
     }
 
     fn operator(&mut self) -> Result<Operator, String> {
-        let (token, text) = self.operator_at(self.at);
+        let (token, text) = self.token_at(self.at);
         match token {
             Token::Binary(operator) => {
                 self.at += 1;
@@ -201,7 +201,7 @@ impl Parser {
         match self.peek() {
             (Token::Word | Token::Comma, _) => {
                 let values = self.value_list()?;
-                self.at += 1; // The list ends only before a closing parenthesis.
+                self.at += 1; // `value_list` stops before the closing parenthesis.
                 Ok(values)
             }
             (Token::Close, _) => {
@@ -212,7 +212,7 @@ impl Parser {
         }
     }
 
-    /// Values up to the closing parenthesis; where a comma has nothing beside it, the empty value.
+    /// Parses values up to the closing parenthesis. A missing value beside a comma is the empty one.
     fn value_list(&mut self) -> Result<BTreeSet<String>, String> {
         let mut values = BTreeSet::new();
         loop {
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_negated_key_takes_no_operator() {
-        // Upstream reads an operator after "!a" and then asks for the end; so does the caller here.
+        // As upstream, `requirement` stops after "!a", and `selector` expects a comma or the end.
         check("!a=b", "error: found '=', expected: ',' or 'end of string'");
     }
 
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn no_input_makes_the_parser_panic_and_what_it_reads_it_reads_again() {
+    fn random_input_never_panics_and_parsed_selectors_round_trip() {
         let pieces = ["a", "in", "notin", "(", ")", ",", "=", "!", "<", ">", " ", "1", "é", "\0"];
         let mut seed: u64 = 7;
         for _ in 0..20_000 {

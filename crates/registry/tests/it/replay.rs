@@ -3,7 +3,7 @@
 use crate::compare;
 use crate::harness::{self, Harness};
 use bytes::Bytes;
-use keelson_builtin::StoredForm;
+use keelson_builtin::EtcdCodec;
 use keelson_cache::Record;
 use keelson_meta::{Features, Value, value};
 use keelson_schema::json;
@@ -60,7 +60,7 @@ async fn recorded_requests_are_answered_alike() {
 /// Every version of every object that the replay has left in the store, brought into kube-apiserver's form
 /// and back, is the record that it was: servers that share an etcd show the same.
 async fn all_that_was_stored_comes_back_from_its_stored_form(harness: &Harness) {
-    let (form, store) = (StoredForm::new(&[], Features::default()), &harness.registry.store);
+    let (form, store) = (EtcdCodec::new(&[], Features::default()), &harness.registry.store);
     let mut watch = store.watch(Bytes::new(), store.floor()).expect("the history is there");
     let mut through = store.floor();
     let mut other = vec![];

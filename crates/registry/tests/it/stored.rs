@@ -2,7 +2,7 @@
 //! written again byte for byte.
 
 use bytes::Bytes;
-use keelson_builtin::StoredForm;
+use keelson_builtin::EtcdCodec;
 use keelson_cache::{Entry, Record};
 use keelson_meta::{Features, GroupVersion, GroupVersionKind, Value, value};
 use keelson_schema::catalogue::Catalogue;
@@ -85,8 +85,8 @@ fn stored() -> impl Iterator<Item = (String, GroupVersionKind)> {
     })
 }
 
-fn everything() -> StoredForm {
-    StoredForm::new(&[("api/all".to_owned(), true)], Features::ALL)
+fn everything() -> EtcdCodec {
+    EtcdCodec::new(&[("api/all".to_owned(), true)], Features::ALL)
 }
 
 /// The object of a record.

@@ -56,15 +56,15 @@ pub(super) fn violations(standard: Standard, template: &Template<'_>) -> Vec<Vio
     }
     let minor = standard.minor.unwrap_or(u32::MAX);
     let restricted = standard.level == Level::Restricted;
-    let taken_over = |name: &str| {
+    let is_replaced = |name: &str| {
         restricted
             && !name.is_empty()
             && RESTRICTED.iter().any(|(since, _, other)| *other == name && *since <= minor)
     };
-    let baseline = BASELINE.iter().filter(|(_, _, name)| !taken_over(name));
+    let baseline = BASELINE.iter().filter(|(_, _, name)| !is_replaced(name));
     let more = RESTRICTED.iter().filter(|_| restricted);
-    let due = baseline.chain(more).filter(|(since, _, _)| *since <= minor);
-    due.filter_map(|(_, check, _)| check(template, minor)).collect()
+    let applicable = baseline.chain(more).filter(|(since, _, _)| *since <= minor);
+    applicable.filter_map(|(_, check, _)| check(template, minor)).collect()
 }
 
 /// From this version on, Windows pods are exempt from Linux-only checks.
@@ -123,7 +123,7 @@ fn quoted<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
 }
 
 /// `container "a"`, `containers "a", "b"`.
-fn several(what: &str, names: &[&str]) -> String {
+fn quoted_names(what: &str, names: &[&str]) -> String {
     let plural = if names.len() == 1 { "" } else { "s" };
     format!("{what}{plural} {}", quoted(names.iter().copied()))
 }
@@ -132,8 +132,8 @@ fn several(what: &str, names: &[&str]) -> String {
 fn setters(pod: bool, containers: &[&str]) -> String {
     match (pod, containers.is_empty()) {
         (true, true) => "pod".to_owned(),
-        (true, false) => format!("pod and {}", several("container", containers)),
-        (false, _) => several("container", containers),
+        (true, false) => format!("pod and {}", quoted_names("container", containers)),
+        (false, _) => quoted_names("container", containers),
     }
 }
 
@@ -143,15 +143,16 @@ fn uses(count: usize) -> &'static str {
 
 fn apparmor(template: &Template<'_>, _: u32) -> Option<Violation> {
     const KEY: &str = "container.apparmor.security.beta.kubernetes.io/";
-    const PLACE: [&str; 2] = ["appArmorProfile", "type"];
+    const PROFILE_TYPE: [&str; 2] = ["appArmorProfile", "type"];
     let mut values: BTreeSet<&str> = BTreeSet::new();
     let bad = |kind: Option<&str>| !matches!(kind, None | Some("RuntimeDefault" | "Localhost"));
-    let pod = template.in_context(&PLACE).and_then(Value::as_str).filter(|k| bad(Some(k)));
-    let containers = template.named(|container| bad(text_at(container, &PLACE)));
+    let pod = template.in_context(&PROFILE_TYPE).and_then(Value::as_str).filter(|k| bad(Some(k)));
+    let containers = template.named(|container| bad(text_at(container, &PROFILE_TYPE)));
     values.extend(pod);
-    values
-        .extend(template.containers().filter_map(|c| text_at(c, &PLACE)).filter(|k| bad(Some(k))));
-    let noted: Vec<String> = template
+    values.extend(
+        template.containers().filter_map(|c| text_at(c, &PROFILE_TYPE)).filter(|k| bad(Some(k))),
+    );
+    let annotations: Vec<String> = template
         .annotations()
         .filter(|(key, value)| {
             let allowed =
@@ -164,10 +165,11 @@ fn apparmor(template: &Template<'_>, _: u32) -> Option<Violation> {
     if pod.is_some() || !containers.is_empty() {
         who.push(setters(pod.is_some(), &containers));
     }
-    if !noted.is_empty() {
-        who.push(if noted.len() == 1 { "annotation" } else { "annotations" }.to_owned());
+    if !annotations.is_empty() {
+        who.push(if annotations.len() == 1 { "annotation" } else { "annotations" }.to_owned());
     }
-    let shown: Vec<&str> = values.into_iter().chain(noted.iter().map(String::as_str)).collect();
+    let shown: Vec<&str> =
+        values.into_iter().chain(annotations.iter().map(String::as_str)).collect();
     let reason =
         if shown.len() == 1 { "forbidden AppArmor profile" } else { "forbidden AppArmor profiles" };
     (!who.is_empty()).then(|| Violation {
@@ -210,7 +212,7 @@ fn forbidden_capabilities(template: &Template<'_>, allowed: &[&str]) -> Option<S
     (!containers.is_empty()).then(|| {
         format!(
             "{} must not include {} in securityContext.capabilities.add",
-            several("container", &containers),
+            quoted_names("container", &containers),
             quoted(names)
         )
     })
@@ -231,7 +233,7 @@ fn restricted_capabilities(template: &Template<'_>, minor: u32) -> Option<Violat
     });
     let mut details = vec![];
     if !keeps.is_empty() {
-        let who = several("container", &keeps);
+        let who = quoted_names("container", &keeps);
         details.push(format!("{who} must set securityContext.capabilities.drop=[\"ALL\"]"));
     }
     details.extend(forbidden_capabilities(template, &["NET_BIND_SERVICE"]));
@@ -256,7 +258,7 @@ fn host_paths(template: &Template<'_>, _: u32) -> Option<Violation> {
     let names: BTreeSet<&str> = paths.map(name).collect();
     let names: Vec<&str> = names.into_iter().collect();
     (!names.is_empty())
-        .then(|| Violation { reason: "hostPath volumes", detail: several("volume", &names) })
+        .then(|| Violation { reason: "hostPath volumes", detail: quoted_names("volume", &names) })
 }
 
 fn restricted_volumes(template: &Template<'_>, _: u32) -> Option<Violation> {
@@ -289,7 +291,7 @@ fn restricted_volumes(template: &Template<'_>, _: u32) -> Option<Violation> {
         reason: "restricted volume types",
         detail: format!(
             "{} {} restricted volume type{plural} {}",
-            several("volume", &names),
+            quoted_names("volume", &names),
             uses(names.len()),
             quoted(kinds)
         ),
@@ -309,7 +311,7 @@ fn host_ports(template: &Template<'_>, _: u32) -> Option<Violation> {
         reason: "hostPort",
         detail: format!(
             "{} {} hostPort{plural} {}",
-            several("container", &containers),
+            quoted_names("container", &containers),
             uses(containers.len()),
             all.into_iter().collect::<Vec<_>>().join(", ")
         ),
@@ -342,7 +344,7 @@ fn probe_hosts(template: &Template<'_>, _: u32) -> Option<Violation> {
         reason: "probe or lifecycle host",
         detail: format!(
             "{} {} probe or lifecycle host{plural} {}",
-            several("container", &names),
+            quoted_names("container", &names),
             uses(names.len()),
             quoted(hosts)
         ),
@@ -355,7 +357,7 @@ fn privileged(template: &Template<'_>, _: u32) -> Option<Violation> {
         reason: "privileged",
         detail: format!(
             "{} must not set securityContext.privileged=true",
-            several("container", &names)
+            quoted_names("container", &names)
         ),
     })
 }
@@ -370,7 +372,7 @@ fn restricted_proc_mount(template: &Template<'_>, _: u32) -> Option<Violation> {
         reason: "procMount",
         detail: format!(
             "{} must not set securityContext.procMount to {}",
-            several("container", &names),
+            quoted_names("container", &names),
             quoted(how)
         ),
     })
@@ -406,7 +408,7 @@ fn selinux(template: &Template<'_>, minor: u32) -> Option<Violation> {
     let kinds: Vec<&str> = kinds.into_iter().collect();
     let mut data = vec![];
     if !kinds.is_empty() {
-        data.push(several("type", &kinds));
+        data.push(quoted_names("type", &kinds));
     }
     for what in ["user", "role"] {
         if all().any(|of| sets(of, what)) {
@@ -456,22 +458,22 @@ fn baseline_seccomp(template: &Template<'_>, minor: u32) -> Option<Violation> {
     if minor >= SECCOMP_FIELD_SINCE {
         return bad_seccomp(template);
     }
-    let concerns = |key: &str| {
+    let is_seccomp = |key: &str| {
         let container = key.strip_prefix(CONTAINER);
         key == POD || container.is_some_and(|of| template.containers().any(|c| name(c) == of))
     };
     let allowed = |value: &str| {
         matches!(value, "runtime/default" | "docker/default") || value.starts_with("localhost/")
     };
-    let noted: Vec<String> = template
+    let annotations: Vec<String> = template
         .annotations()
-        .filter(|(key, value)| concerns(key) && !allowed(value))
+        .filter(|(key, value)| is_seccomp(key) && !allowed(value))
         .map(|(key, value)| format!("{key}={}", quote(value)))
         .collect();
-    let plural = if noted.len() == 1 { "" } else { "s" };
-    (!noted.is_empty()).then(|| Violation {
+    let plural = if annotations.len() == 1 { "" } else { "s" };
+    (!annotations.is_empty()).then(|| Violation {
         reason: "seccompProfile",
-        detail: format!("forbidden annotation{plural} {}", noted.join(", ")),
+        detail: format!("forbidden annotation{plural} {}", annotations.join(", ")),
     })
 }
 
@@ -489,7 +491,7 @@ fn restricted_seccomp(template: &Template<'_>, minor: u32) -> Option<Violation> 
         detail: format!(
             "pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \
              \"Localhost\"",
-            several("container", &open)
+            quoted_names("container", &open)
         ),
     })
 }
@@ -538,7 +540,7 @@ fn privilege_escalation(template: &Template<'_>, minor: u32) -> Option<Violation
         reason: "allowPrivilegeEscalation != false",
         detail: format!(
             "{} must set securityContext.allowPrivilegeEscalation=false",
-            several("container", &open)
+            quoted_names("container", &open)
         ),
     })
 }
@@ -559,7 +561,7 @@ fn run_as_non_root(template: &Template<'_>, minor: u32) -> Option<Violation> {
     } else if open.is_empty() {
         return None;
     } else {
-        let who = several("container", &open);
+        let who = quoted_names("container", &open);
         format!("pod or {who} must set securityContext.runAsNonRoot=true")
     };
     Some(Violation { reason: "runAsNonRoot != true", detail })

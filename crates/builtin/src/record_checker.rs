@@ -1,4 +1,4 @@
-//! What a stored record must be, for those who look at a store that no server uses.
+//! [`RecordChecker`]: checks the records of a store that no server uses (`keelson check`).
 
 use crate::services::{PORTS_KEY, check_ports};
 use keelson_cache::{Entry, PrefixMap, get_by_prefix};
@@ -8,25 +8,25 @@ use keelson_schema::{decode, json};
 use keelson_store::KeyValue;
 use std::sync::Arc;
 
-/// Where the ports of nodes stand, as `keelson check` calls it.
+/// The name of the node port bitmap in the output of `keelson check`.
 const PORTS_NAME: &str = "ranges/servicenodeports";
 
-/// Every built-in kind, by the prefix of its keys.
-pub struct StoredKinds {
+/// Checks records of the built-in kinds.
+pub struct RecordChecker {
     by_prefix: PrefixMap<Arc<Kind>>,
 }
 
-impl StoredKinds {
-    /// All kinds, whether a server serves them by default or not.
-    pub fn all() -> StoredKinds {
+impl RecordChecker {
+    /// Returns a checker for all built-in kinds, including those that are not served by default.
+    pub fn for_all_kinds() -> RecordChecker {
         let mut kinds = built_in_kinds(&[("api/all".to_owned(), true)], Features::ALL);
-        // Both resources of events stand in one place and in one form, that of the core group.
+        // Both resources of Events share their prefix; the core group, whose form is stored, wins.
         kinds.sort_by(|one, other| other.gvr.group.cmp(&one.gvr.group));
         let by_prefix = kinds.into_iter().map(|kind| (kind.prefix.clone(), kind)).collect();
-        StoredKinds { by_prefix }
+        RecordChecker { by_prefix }
     }
 
-    /// The resource to which a key belongs, or what else stands there, if it is one of those known.
+    /// Returns the resource of a key; `None` if the key is unknown.
     pub fn name(&self, key: &[u8]) -> Option<String> {
         if key == PORTS_KEY {
             return Some(PORTS_NAME.to_owned());
@@ -34,7 +34,7 @@ impl StoredKinds {
         self.kind(key).map(|kind| kind.gvr.qualified().to_string())
     }
 
-    /// Whether a record is an object of the kind whose key it has, under the name that its key says.
+    /// Checks that a record is a valid object of the kind and name in its key. The error says why not.
     pub fn check(&self, kv: &KeyValue) -> Result<(), String> {
         if kv.key == PORTS_KEY {
             return check_ports(&kv.value);
@@ -42,17 +42,17 @@ impl StoredKinds {
         let Some(kind) = self.kind(&kv.key) else { return Ok(()) };
         let entry = Entry::from_store(kind.prefix.len(), kv).map_err(|error| error.why)?;
         let parsed = json::parse(entry.json_slice()).map_err(|error| error.to_string())?;
-        // In what is kept as its author wrote it, a member may stand twice.
-        let mut twice = parsed.duplicates.iter().filter(|_| !kind.strategy.has_raw_extension);
-        if let Some(twice) = twice.next() {
-            return Err(format!("{twice} stands twice"));
+        // Raw extensions are stored as the client wrote them, and may have duplicate members.
+        let mut duplicates = parsed.duplicates.iter().filter(|_| !kind.strategy.has_raw_extension);
+        if let Some(duplicate) = duplicates.next() {
+            return Err(format!("{duplicate} stands twice"));
         }
-        // A server that does not serve the preferred version stores another one.
+        // The storage version depends on the versions that the server serves.
         let mut schemas = std::iter::once(&kind.storage).chain(&kind.versions);
-        let said = |name: &str| parsed.value.get(name).and_then(|value| value.as_str());
+        let text = |name: &str| parsed.value.get(name).and_then(|value| value.as_str());
         let schema = schemas.find(|schema| {
             let gvk = &schema.gvk;
-            said("kind") == Some(&gvk.kind) && said("apiVersion") == Some(&gvk.api_version())
+            text("kind") == Some(&gvk.kind) && text("apiVersion") == Some(&gvk.api_version())
         });
         let schema = schema.ok_or_else(|| format!("it is not a {}", kind.name()))?;
         let decoded = decode::canonicalize(schema, parsed.value)?;
@@ -67,8 +67,8 @@ impl StoredKinds {
         Ok(())
     }
 
-    /// Why a server could not read the object of a record, if it could not.
-    pub fn unreadable(&self, kv: &KeyValue) -> Option<String> {
+    /// Returns why a server cannot read a record; `None` if it can.
+    pub fn unreadable_reason(&self, kv: &KeyValue) -> Option<String> {
         if kv.key == PORTS_KEY {
             return check_ports(&kv.value).err();
         }
@@ -86,11 +86,10 @@ impl StoredKinds {
 
 #[cfg(test)]
 mod tests {
-    use super::StoredKinds;
+    use super::RecordChecker;
     use bytes::Bytes;
     use keelson_store::{KeyValue, Revision};
 
-    /// What is said of a stored text under a key.
     fn check(key: &str, json: &str) -> Result<(), String> {
         let at = json.find("resourceVersion\":\"").map_or(0, |at| at + 18);
         let (labels, fields) = (&[], &[]);
@@ -103,11 +102,11 @@ mod tests {
     fn check_bytes(key: &str, value: Bytes) -> Result<(), String> {
         let key = Bytes::copy_from_slice(key.as_bytes());
         let (created, modified) = (Revision(4), Revision(4));
-        StoredKinds::all().check(&KeyValue { key, value, created, modified })
+        RecordChecker::for_all_kinds().check(&KeyValue { key, value, created, modified })
     }
 
     #[test]
-    fn an_object_is_of_its_kind_and_has_the_name_of_its_key() {
+    fn an_object_must_have_the_kind_and_name_of_its_key() {
         let key = "/registry/configmaps/default/a";
         let map = |rest: &str, meta: &str| {
             format!(
@@ -135,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_beside_the_objects_is_known_and_checked_too() {
+    fn the_node_port_bitmap_is_checked() {
         let key = "/registry/ranges/servicenodeports";
         let ports =
             br#"{"kind":"RangeAllocation","apiVersion":"v1","range":"30000-32767","data":"Ag=="}"#;
-        let name = |key: &str| StoredKinds::all().name(key.as_bytes());
+        let name = |key: &str| RecordChecker::for_all_kinds().name(key.as_bytes());
         assert_eq!(name(key).as_deref(), Some("ranges/servicenodeports"));
         assert_eq!(name("/registry/deployments/a/b").as_deref(), Some("deployments.apps"));
         assert_eq!(name("/registry/ranges/serviceips"), None);

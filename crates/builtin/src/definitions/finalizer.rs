@@ -1,6 +1,7 @@
-//! Definitions that are deleted: their objects go first, then the definition may.
+//! Finalizes deleted definitions: deletes their objects, then removes the finalizer (apiextensions
+//! `pkg/controller/finalizer`).
 
-use super::changes::{AFTER_FAILURE, own_permit, wait, watch};
+use super::watch::{AFTER_FAILURE, next_events, own_permit, watch};
 use super::{own_options, target_of};
 use keelson_auth::Permit;
 use keelson_kinds::definitions::{CLEANUP_FINALIZER, set_condition};
@@ -15,29 +16,29 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Definitions that are emptied side by side.
-const EMPTIED_AT_ONCE_MAX: usize = 8;
+/// Maximum definitions that are finalized concurrently.
+const CONCURRENT_MAX: usize = 8;
 
-/// Retry interval of a definition whose objects are not all deleted: somebody's finalizer holds them.
-const HELD: Duration = Duration::from_millis(200);
+/// Retry interval of a definition with objects that have finalizers.
+const OBJECTS_LEFT: Duration = Duration::from_millis(200);
 
-/// Runs until the watch ends; then nothing is under way any more.
+/// Runs until the watch ends. Dropping it aborts all tasks.
 pub(super) async fn run(registry: &Arc<Registry>) -> Result<(), Failure> {
     let mut session = watch(registry).await?;
-    let turns = Arc::new(Semaphore::new(EMPTIED_AT_ONCE_MAX));
-    // At most one task for each definition.
+    let slots = Arc::new(Semaphore::new(CONCURRENT_MAX));
+    // There is at most one task for each definition.
     let (mut tasks, mut names) = (JoinSet::new(), HashSet::new());
     let mut events: Vec<WatchEvent> = vec![];
     loop {
         tokio::select! {
-            is_open = wait(&mut session, &mut events) => {
+            is_open = next_events(&mut session, &mut events) => {
                 if !is_open {
                     return Ok(());
                 }
                 for event in events.drain(..) {
                     let name = Str::from(event.entry.name());
-                    if is_to_be_emptied(registry, &name) && names.insert(name.clone()) {
-                        tasks.spawn(empty(registry.clone(), turns.clone(), name));
+                    if needs_finalizing(registry, &name) && names.insert(name.clone()) {
+                        tasks.spawn(finalize(registry.clone(), slots.clone(), name));
                     }
                 }
             }
@@ -47,9 +48,9 @@ pub(super) async fn run(registry: &Arc<Registry>) -> Result<(), Failure> {
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Err(_) => return Ok(()),
                 };
-                // Another one by its name may have been deleted meanwhile.
-                if is_to_be_emptied(registry, &name) {
-                    tasks.spawn(empty(registry.clone(), turns.clone(), name));
+                // A new definition with this name may have been deleted in the meantime.
+                if needs_finalizing(registry, &name) {
+                    tasks.spawn(finalize(registry.clone(), slots.clone(), name));
                 } else {
                     names.remove(&name);
                 }
@@ -58,18 +59,19 @@ pub(super) async fn run(registry: &Arc<Registry>) -> Result<(), Failure> {
     }
 }
 
-/// Whether a definition is deleted and not emptied yet; then no further objects of it are made.
-fn is_to_be_emptied(registry: &Registry, name: &str) -> bool {
+/// Returns whether a definition is being deleted and has the cleanup finalizer. If so, marks its kind as
+/// terminating, so that no objects can be created.
+fn needs_finalizing(registry: &Registry, name: &str) -> bool {
     let Some(target) = target_of(registry, name) else { return false };
     let Some(entry) = registry.cached(&target.kind, "", name) else { return false };
     let text = entry.json_slice();
-    let member = |name| json::value_range(text, &["metadata", name]).map(|place| &text[place]);
-    let is_held = member("finalizers").is_some_and(|finalizers| {
+    let member = |name| json::value_range(text, &["metadata", name]).map(|range| &text[range]);
+    let has_finalizer = member("finalizers").is_some_and(|finalizers| {
         let parsed = json::parse(finalizers).ok().map(|parsed| parsed.value);
         let names = parsed.as_ref().and_then(Value::as_array).unwrap_or_default();
         names.iter().any(|name| name.as_str() == Some(CLEANUP_FINALIZER))
     });
-    if !is_held || member("deletionTimestamp").is_none() {
+    if !has_finalizer || member("deletionTimestamp").is_none() {
         return false;
     }
     if let Some((resource, group)) = name.split_once('.')
@@ -80,13 +82,13 @@ fn is_to_be_emptied(registry: &Registry, name: &str) -> bool {
     true
 }
 
-/// Empties a definition, in its turn and until it may go; gives its name back.
-async fn empty(registry: Arc<Registry>, turns: Arc<Semaphore>, name: Str) -> Str {
+/// Finalizes a definition, with retries; returns its name.
+async fn finalize(registry: Arc<Registry>, slots: Arc<Semaphore>, name: Str) -> Str {
     let permit = own_permit();
     loop {
-        let turn = turns.acquire().await;
-        let pause = match empty_now(&registry, &permit, &name).await {
-            Ok(true) => HELD,
+        let slot = slots.acquire().await;
+        let pause = match delete_objects(&registry, &permit, &name).await {
+            Ok(true) => OBJECTS_LEFT,
             Ok(false) => return name,
             Err(error) if error.code == 404 => return name,
             Err(error) => {
@@ -94,35 +96,40 @@ async fn empty(registry: Arc<Registry>, turns: Arc<Semaphore>, name: Str) -> Str
                 AFTER_FAILURE
             }
         };
-        drop(turn);
+        drop(slot);
         tokio::time::sleep(pause).await;
     }
 }
 
-/// Deletes the objects of a definition, and then its finalizer. True: there are objects left.
-async fn empty_now(registry: &Registry, permit: &Permit, name: &str) -> Result<bool, Failure> {
-    if !is_to_be_emptied(registry, name) {
+/// Deletes the objects of a definition. Returns true if there are objects left; otherwise removes the
+/// finalizer.
+async fn delete_objects(registry: &Registry, permit: &Permit, name: &str) -> Result<bool, Failure> {
+    if !needs_finalizing(registry, name) {
         return Ok(false);
     }
     let Some(target) = target_of(registry, name) else { return Ok(false) };
     let Some((resource, group)) = name.split_once('.') else { return Ok(false) };
     if let Some(kind) = registry.kind(group, resource) {
         let all = Target::of(&kind, "", "");
-        let (every, options) = (ListOptions::default(), DeleteOptions::default());
-        registry.delete_collection(permit, &all, &every, &options, &mut vec![]).await?;
+        let (list, options) = (ListOptions::default(), DeleteOptions::default());
+        registry.delete_collection(permit, &all, &list, &options, &mut vec![]).await?;
         registry.caught_up().await?;
         if !registry.objects(&kind).is_empty() {
             return Ok(true);
         }
     }
-    release(registry, permit, &target).await?;
+    remove_finalizer(registry, permit, &target).await?;
     registry.withdraw(group, resource);
     registry.caught_up().await?;
     Ok(false)
 }
 
-/// Says of a definition that it is emptied, and takes its finalizer off.
-async fn release(registry: &Registry, permit: &Permit, target: &Target) -> Result<(), Failure> {
+/// Sets the condition Terminating to false and removes the finalizer.
+async fn remove_finalizer(
+    registry: &Registry,
+    permit: &Permit,
+    target: &Target,
+) -> Result<(), Failure> {
     let now = registry.clock.now().text();
     let completed = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| target.not_found())?;
@@ -133,14 +140,14 @@ async fn release(registry: &Registry, permit: &Permit, target: &Target) -> Resul
     };
     let options = own_options();
     registry.modify(permit, target, Part::Status, &completed, &options).await?;
-    let released = |live: Option<&Object>| {
+    let without_finalizer = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| target.not_found())?;
         let finalizers = object.array_at(&["metadata", "finalizers"]).iter();
-        let left = finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned();
-        let left: Vec<Value> = left.collect();
-        object.metadata_mut().insert("finalizers", left);
+        let others = finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned();
+        let others: Vec<Value> = others.collect();
+        object.metadata_mut().insert("finalizers", others);
         Ok(Updated { object, owned: false, warnings: vec![] })
     };
-    registry.modify(permit, target, Part::Main, &released, &options).await?;
+    registry.modify(permit, target, Part::Main, &without_finalizer, &options).await?;
     Ok(())
 }

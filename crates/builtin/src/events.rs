@@ -1,41 +1,41 @@
-//! Events that the server's own loops report (client-go `tools/events`).
+//! Events of the server's own control loops (client-go `tools/events`).
 
 use keelson_auth::Permit;
 use keelson_meta::{Object, value};
 use keelson_registry::options::WriteOptions;
 use keelson_registry::{Registry, Target};
 
-/// Where events of cluster-scoped objects stand.
+/// The namespace of events about cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// What an event says.
+/// The fields of an event.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Report<'a> {
-    /// Who reports: `ipallocator-repair-controller`.
+pub(crate) struct Event<'a> {
+    /// `reportingController`.
     pub controller: &'static str,
-    /// `Normal` or `Warning`.
-    pub kind: &'static str,
-    /// Why, in one word that is compared.
+    /// `type`: `Normal` or `Warning`.
+    pub event_type: &'static str,
+    /// `reason`.
     pub reason: &'static str,
-    /// What was done, in one word that is compared.
+    /// `action`.
     pub action: &'static str,
-    /// The text for people.
+    /// `note`.
     pub note: &'a str,
 }
 
-/// Stores an event about an object. One that cannot be stored is logged: what it reports is done.
-pub(crate) async fn report(registry: &Registry, about: &Target, obj: &Object, report: Report<'_>) {
+/// Stores an event about an object. An event that cannot be stored is logged.
+pub(crate) async fn record(registry: &Registry, about: &Target, obj: &Object, event: Event<'_>) {
     let now = registry.clock.now();
     let namespace = if obj.namespace().is_empty() { DEFAULT_NAMESPACE } else { obj.namespace() };
     let nanos = i128::from(now.seconds) * 1_000_000_000 + i128::from(now.nanos);
     let name = format!("{}.{nanos:x}", obj.name());
-    let event = value!({
+    let value = value!({
         "metadata": {"name": (name.as_str()), "namespace": namespace},
         "eventTime": (now.micro().to_string()),
-        "reportingController": (report.controller),
-        "reportingInstance": (format!("{}-keelson", report.controller)),
-        "action": (report.action), "reason": (report.reason), "type": (report.kind),
-        "note": (report.note),
+        "reportingController": (event.controller),
+        "reportingInstance": (format!("{}-keelson", event.controller)),
+        "action": (event.action), "reason": (event.reason), "type": (event.event_type),
+        "note": (event.note),
         "regarding": {
             "kind": (about.kind.name().clone()), "apiVersion": (about.schema().gvk.api_version()),
             "namespace": (obj.namespace()), "name": (obj.name()), "uid": (obj.uid()),
@@ -43,11 +43,11 @@ pub(crate) async fn report(registry: &Registry, about: &Target, obj: &Object, re
         }
     });
     let target = registry.target("events.k8s.io", "events", namespace, &name);
-    let mut object = Object::from_value(event).unwrap_or_default();
+    let mut object = Object::from_value(value).unwrap_or_default();
     object.set_gvk(&target.schema().gvk);
-    let options = WriteOptions { field_manager: report.controller.into(), ..Default::default() };
+    let options = WriteOptions { field_manager: event.controller.into(), ..Default::default() };
     let permit = Permit::internal("system:apiserver");
     if let Err(error) = registry.add(&permit, &target, object, &options).await {
-        tracing::warn!(%error, reason = report.reason, note = report.note, "event not stored");
+        tracing::warn!(%error, reason = event.reason, note = event.note, "event not stored");
     }
 }

@@ -1,9 +1,9 @@
-//! The form in which kube-apiserver keeps objects in etcd, and the way between it and our records, so that
-//! either server can go on where the other has stopped.
+//! [`EtcdCodec`]: converts between records and the form in which kube-apiserver stores objects in etcd,
+//! so that either server can take over the data of the other.
 //!
-//! Built-in kinds are protobuf in its envelope; definitions, API services and custom resources JSON; all in
-//! a version of their own choice, without a resourceVersion. What is read may be of any version and in either
-//! encoding, and gets the defaults of fields that its writer did not know.
+//! Built-in kinds are stored as protobuf in its envelope; CustomResourceDefinitions, APIServices and
+//! custom resources as JSON; all in kube-apiserver's storage version and without a resourceVersion.
+//! Values in any version and either encoding can be decoded; missing fields get their defaults.
 
 mod custom;
 
@@ -16,10 +16,10 @@ use keelson_schema::{Schema, decode, default, json, proto};
 use std::fmt;
 use std::sync::Arc;
 
-/// What values begin with that are encrypted.
+/// Prefix of encrypted values.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 
-/// Why an object has no stored form: a fault of ours, since it was checked before.
+/// A record that cannot be encoded, which is a bug: objects are validated before they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodeError(String);
 
@@ -31,64 +31,65 @@ impl fmt::Display for EncodeError {
 
 impl std::error::Error for EncodeError {}
 
-/// The stored forms of all kinds.
-pub struct StoredForm {
+/// Encodes and decodes the stored form of all kinds.
+pub struct EtcdCodec {
     catalogue: Arc<Catalogue>,
-    /// By prefix of their keys. Invariant: no prefix is a prefix of another.
-    kinds: PrefixMap<Stored>,
-    /// For objects of custom resources.
+    /// By prefix of the keys. Invariant: no prefix is a prefix of another.
+    kinds: PrefixMap<StoredKind>,
+    /// The schema of custom resources.
     any: Schema,
 }
 
-impl fmt::Debug for StoredForm {
+impl fmt::Debug for EtcdCodec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the stored form of {} kinds", self.kinds.len())
     }
 }
 
-struct Stored {
+struct StoredKind {
     kind: Arc<Kind>,
-    written: Written,
+    encoding: Encoding,
 }
 
-/// How a kind is written.
-enum Written {
+/// The encoding of a kind, with the schema of its stored version.
+enum Encoding {
     Protobuf(Schema),
     Json(Schema),
-    /// As JSON of a version that no schema describes.
-    Converted(GroupVersionKind),
+    /// JSON in a version without a schema.
+    JsonWithoutSchema(GroupVersionKind),
 }
 
-impl StoredForm {
-    /// The forms of the kinds that a server with this `--runtime-config` and these features has.
-    pub fn new(runtime_config: &[(String, bool)], features: Features) -> StoredForm {
+impl EtcdCodec {
+    /// Returns the codec for the kinds that a server with this `--runtime-config` and these features
+    /// serves.
+    pub fn new(runtime_config: &[(String, bool)], features: Features) -> EtcdCodec {
         let catalogue = Catalogue::shared().clone();
         let mut kinds = PrefixMap::default();
         for kind in built_in_kinds(runtime_config, features) {
-            // Both resources of Events have the same objects.
+            // Both resources of Events share their objects.
             if kind.gvr.group != kind.storage.gvk.group {
                 continue;
             }
             let gvk = stored_gvk(&catalogue, &kind);
             let is_json = matches!(&*gvk.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
-            let written = match catalogue.schema_or_unserved(&gvk) {
-                Some(schema) if is_json => Written::Json(schema),
-                Some(schema) => Written::Protobuf(schema),
-                None => Written::Converted(gvk),
+            let encoding = match catalogue.schema_or_unserved(&gvk) {
+                Some(schema) if is_json => Encoding::Json(schema),
+                Some(schema) => Encoding::Protobuf(schema),
+                None => Encoding::JsonWithoutSchema(gvk),
             };
-            kinds.insert(kind.prefix.clone(), Stored { kind, written });
+            kinds.insert(kind.prefix.clone(), StoredKind { kind, encoding });
         }
-        StoredForm { catalogue, kinds, any: custom::any_object() }
+        EtcdCodec { catalogue, kinds, any: custom::any_object() }
     }
 
-    /// The kind to which a key of the store belongs.
-    fn find(&self, key: &[u8]) -> Option<&Stored> {
+    /// Returns the kind of a key.
+    fn stored_kind(&self, key: &[u8]) -> Option<&StoredKind> {
         get_by_prefix(&self.kinds, key)
     }
 
-    /// The stored form of a record. What is no object of a known kind stays as it is.
+    /// Encodes a record. Values of unknown keys are returned unchanged.
     pub fn encode(&self, key: &[u8], record: &Bytes) -> Result<Bytes, EncodeError> {
-        let Some(Stored { kind, written }) = self.find(key) else {
+        let Some(StoredKind { kind, encoding }) = self.stored_kind(key) else {
             return custom::group(key)
                 .map_or_else(|| Ok(record.clone()), |_| custom::encode(record));
         };
@@ -98,17 +99,17 @@ impl StoredForm {
         let mut obj = obj.ok_or_else(|| EncodeError("the record is not a map".to_owned()))?;
         obj.metadata_mut().remove("resourceVersion");
         let mut out = Vec::with_capacity(text.len());
-        match written {
-            Written::Protobuf(schema) => {
+        match encoding {
+            Encoding::Protobuf(schema) => {
                 let obj = kind.convert(obj, &kind.storage, schema);
                 proto::encode(schema, &obj, &mut out)
                     .map_err(|error| EncodeError(error.to_string()))?;
             }
-            Written::Json(schema) => {
+            Encoding::Json(schema) => {
                 json::encode(schema, &kind.convert(obj, &kind.storage, schema), &mut out);
                 out.push(b'\n');
             }
-            Written::Converted(gvk) => {
+            Encoding::JsonWithoutSchema(gvk) => {
                 let obj = keelson_kinds::convert(obj, &kind.storage.gvk, gvk);
                 json::write_value(&obj.into_value(), &mut out);
                 out.push(b'\n');
@@ -117,33 +118,33 @@ impl StoredForm {
         Ok(out.into())
     }
 
-    /// The record of a stored object, or what says that it cannot be read and why. What is no object of
-    /// a known kind stays as it is.
+    /// Decodes a value to a record. An undecodable value becomes an unreadable entry with the reason.
+    /// Values of unknown keys are returned unchanged.
     pub fn decode(&self, key: &[u8], value: Bytes) -> Bytes {
-        let Some(stored) = self.find(key) else {
+        let Some(stored) = self.stored_kind(key) else {
             return match custom::group(key) {
                 Some(group) => custom::decode(&self.any, group, value),
                 None => value,
             };
         };
-        match self.read(stored, &value) {
+        match self.decode_object(stored, &value) {
             Ok(mut obj) => stored.kind.record(&mut obj),
             Err(why) => keelson_cache::unreadable(&why),
         }
     }
 
-    /// A stored object in the version of our records.
-    fn read(&self, stored: &Stored, value: &[u8]) -> Result<Object, String> {
+    /// Decodes a value to an object in the version of records.
+    fn decode_object(&self, stored: &StoredKind, value: &[u8]) -> Result<Object, String> {
         let (mut obj, gvk) = if value.starts_with(&proto::PREFIX) {
-            self.read_protobuf(stored, value)?
+            self.decode_protobuf(stored, value)?
         } else if value.trim_ascii_start().starts_with(b"{") {
-            self.read_json(stored, value)?
+            self.decode_json(stored, value)?
         } else if value.starts_with(ENCRYPTED) {
             return Err("identity transformer tried to read encrypted data".to_owned());
         } else {
             return Err("it is neither protobuf nor JSON".to_owned());
         };
-        let Stored { kind, .. } = stored;
+        let StoredKind { kind, .. } = stored;
         let storage = &kind.storage;
         if gvk != storage.gvk {
             obj = keelson_kinds::convert(obj, &gvk, &storage.gvk);
@@ -154,28 +155,28 @@ impl StoredForm {
         Ok(obj)
     }
 
-    fn read_protobuf(
+    fn decode_protobuf(
         &self,
-        stored: &Stored,
+        stored: &StoredKind,
         value: &[u8],
     ) -> Result<(Object, GroupVersionKind), String> {
         let envelope = proto::decode_envelope(value).map_err(|error| error.to_string())?;
-        let gvk = body_gvk(&stored.kind, &envelope.api_version, &envelope.kind)?;
+        let gvk = parse_gvk(&stored.kind, &envelope.api_version, &envelope.kind)?;
         let schema = self.schema(&stored.kind, &gvk)?;
         let obj =
             proto::decode_message(&schema, envelope.raw).map_err(|error| error.to_string())?;
         Ok((with_defaults(&stored.kind, &schema, obj), gvk))
     }
 
-    fn read_json(
+    fn decode_json(
         &self,
-        stored: &Stored,
+        stored: &StoredKind,
         value: &[u8],
     ) -> Result<(Object, GroupVersionKind), String> {
         let parsed = json::parse(value).map_err(|error| error.to_string())?.value;
-        let given = |name| parsed.str_at(&[name]).unwrap_or_default();
-        let gvk = body_gvk(&stored.kind, given("apiVersion"), given("kind"))?;
-        if matches!(&stored.written, Written::Converted(known) if *known == gvk) {
+        let text = |name| parsed.str_at(&[name]).unwrap_or_default();
+        let gvk = parse_gvk(&stored.kind, text("apiVersion"), text("kind"))?;
+        if matches!(&stored.encoding, Encoding::JsonWithoutSchema(known) if *known == gvk) {
             let obj = Object::from_value(parsed).ok_or("it is not a map")?;
             return Ok((obj, gvk));
         }
@@ -192,8 +193,8 @@ impl StoredForm {
     }
 }
 
-/// Which kind a stored object says that it is; `kind` in some version, or an error.
-fn body_gvk(kind: &Kind, api_version: &str, name: &str) -> Result<GroupVersionKind, String> {
+/// Returns the group, version and kind in a stored object; an error if it is of another kind.
+fn parse_gvk(kind: &Kind, api_version: &str, name: &str) -> Result<GroupVersionKind, String> {
     if name != kind.name() {
         return Err(format!("{name:?} of {api_version:?} stands where a {} should", kind.name()));
     }
@@ -205,7 +206,7 @@ fn unknown(api_version: &str, kind: &str) -> String {
     format!("no kind {kind:?} is registered for version {api_version:?}")
 }
 
-/// Defaults of a version may be others than those of the version that it is converted to.
+/// Applies the defaults of the stored version, which may differ from those of the version of records.
 fn with_defaults(kind: &Kind, schema: &Schema, mut obj: Object) -> Object {
     if schema.gvk != kind.storage.gvk {
         default::fill(schema, &mut obj);

@@ -1,6 +1,7 @@
-//! Objects of custom resources in etcd: JSON with all members sorted, in the storage version that their
-//! definition had when they were written. Written and read without the definition, which may be loaded
-//! after them: pruning, defaults and conversion follow when the object is read ([`Kind`](keelson_registry::Kind)).
+//! Custom resources in etcd: JSON with sorted members, in the storage version that the definition had
+//! at the time of the write. They are encoded and decoded without the definition, which may be loaded
+//! later; pruning, defaulting and conversion happen when the object is read
+//! ([`Kind`](keelson_registry::Kind)).
 
 use super::{ENCRYPTED, EncodeError};
 use bytes::Bytes;
@@ -10,24 +11,24 @@ use keelson_schema::structural::Structural;
 use keelson_schema::{Schema, decode, json};
 use smallvec::SmallVec;
 
-/// The prefix of the contract's keys.
+/// The prefix of all keys.
 const ROOT: &[u8] = b"/registry/";
-/// With what records begin, and what stands for objects that cannot be read.
-const RECORDS: [u8; 2] = [1, 2];
+/// First bytes of records, and of the entries of unreadable objects.
+const RECORD_FORMATS: [u8; 2] = [1, 2];
 
-/// The group of a key of a custom resource.
+/// Returns the group in the key of a custom resource.
 pub(super) fn group(key: &[u8]) -> Option<&str> {
     let prefix = custom_prefix(ROOT, key)?;
     let group = prefix[ROOT.len()..].split(|byte| *byte == b'/').next()?;
     std::str::from_utf8(group).ok()
 }
 
-/// A schema that knows metadata, and takes everything else as it is.
+/// Returns a schema that has metadata and preserves all other fields.
 pub(super) fn any_object() -> Schema {
     Structural::read(None).preserving_unknown().schema(<_>::default())
 }
 
-/// The stored form of a record.
+/// Encodes a record.
 pub(super) fn encode(record: &Bytes) -> Result<Bytes, EncodeError> {
     let text = Record::json_of(record).map_err(|why| EncodeError(why.into_owned()))?;
     let parsed = json::parse(text).map_err(|error| EncodeError(error.to_string()))?;
@@ -43,9 +44,10 @@ pub(super) fn encode(record: &Bytes) -> Result<Bytes, EncodeError> {
     Ok(out.into())
 }
 
-/// The record of a stored object of a group. Records are what earlier releases of Keelson stored.
+/// Decodes a value of a group to a record. Earlier releases of Keelson stored records; these are
+/// returned unchanged.
 pub(super) fn decode(any: &Schema, group: &str, value: Bytes) -> Bytes {
-    if value.first().is_some_and(|first| RECORDS.contains(first)) {
+    if value.first().is_some_and(|first| RECORD_FORMATS.contains(first)) {
         return value;
     }
     record(any, group, &value).unwrap_or_else(|why| keelson_cache::unreadable(&why))
@@ -59,8 +61,8 @@ fn record(any: &Schema, group: &str, value: &[u8]) -> Result<Bytes, String> {
         return Err("it is not JSON".to_owned());
     }
     let parsed = json::parse(value).map_err(|error| error.to_string())?.value;
-    let given = |name| parsed.str_at(&[name]).unwrap_or_default();
-    let (api_version, kind) = (given("apiVersion"), given("kind"));
+    let text = |name| parsed.str_at(&[name]).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
     let version = GroupVersion::parse(api_version).filter(|version| version.group == group);
     let version = version.filter(|_| !kind.is_empty()).ok_or_else(|| {
         format!("{kind:?} of {api_version:?} stands where an object of {group} should")

@@ -1,4 +1,4 @@
-//! What both loops that follow CustomResourceDefinitions need: their changes, and as whom they act.
+//! The watch of CustomResourceDefinitions, and the permit, of both control loops.
 
 use keelson_auth::Permit;
 use keelson_meta::Failure;
@@ -9,20 +9,20 @@ use std::time::Duration;
 /// Retry interval after a failure.
 pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
-/// The account of the server.
+/// Returns the permit of the server's own requests.
 pub(super) fn own_permit() -> Permit {
     Permit::internal("system:apiserver")
 }
 
-/// A watch of all definitions.
+/// Starts a watch of all definitions.
 pub(super) async fn watch(registry: &Registry) -> Result<WatchSession, Failure> {
     let all = registry.target("apiextensions.k8s.io", "customresourcedefinitions", "", "");
     let session = registry.watch(&own_permit(), &all, &WatchOptions::default()).await;
     session.map_err(WatchRefusal::into_failure)
 }
 
-/// Waits for events. False: the watch has ended.
-pub(super) async fn wait(session: &mut WatchSession, events: &mut Vec<WatchEvent>) -> bool {
+/// Waits for events and appends them. Returns false if the watch has ended.
+pub(super) async fn next_events(session: &mut WatchSession, events: &mut Vec<WatchEvent>) -> bool {
     loop {
         if session.take(events).is_err() {
             return false;
