@@ -12,7 +12,7 @@ pub use policies::PolicySet;
 pub use webhooks::WebhookSet;
 
 use crate::exempt::{GROUP, MUTATING_WEBHOOKS, POLICIES, VALIDATING_WEBHOOKS};
-use keelson_auth::{Change, GroupResource, Mirrored};
+use keelson_auth::{Change, GroupResource, Indexer};
 use std::sync::Arc;
 
 /// The stored webhooks and policies. A request uses one snapshot from start to end; a clone copies
@@ -32,7 +32,7 @@ impl Configurations {
     }
 }
 
-impl Mirrored for Configurations {
+impl Indexer for Configurations {
     const RESOURCES: &'static [GroupResource] = &[
         (GROUP, MUTATING_WEBHOOKS),
         (GROUP, VALIDATING_WEBHOOKS),

@@ -72,7 +72,7 @@ impl PlugIn {
         PlugIn { default_on: false, ..self }
     }
 
-    /// Counted in metrics for the mutating phase only.
+    /// Counts the plug-in in metrics for the mutating phase only.
     pub const fn counted_as_mutating(self) -> PlugIn {
         PlugIn { counted_validate: 0, ..self }
     }

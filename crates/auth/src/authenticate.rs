@@ -1,8 +1,8 @@
 //! Authenticates requests: the headers of a front proxy, then client certificates, then bearer tokens.
 
 use crate::oidc::AnonymousConfig;
-use crate::remote_tokens::{Found, RemoteTokens};
-use crate::service_account::{KnownToken, ServiceAccountTokens};
+use crate::remote_tokens::{RemoteTokens, RemoteUser};
+use crate::service_account::{AuthenticatedToken, ServiceAccountTokens};
 use crate::token_digest::Token;
 use crate::{ANONYMOUS, AUTHENTICATED, BootstrapTokens, FrontProxy, TokenFile, UNAUTHENTICATED};
 use keelson_meta::{Failure, Status, Str, Timestamp, User};
@@ -143,12 +143,12 @@ impl Authenticator {
         }
         let token = credentials.authorization.and_then(bearer);
         if let Some(token) = token
-            && let Ok(known) = self.authenticate_token(token, &[], now).await
+            && let Ok(authenticated) = self.authenticate_token(token, &[], now).await
         {
-            *warning = known.warning;
-            return Ok(known.user);
+            *warning = authenticated.warning;
+            return Ok(authenticated.user);
         }
-        let is_wrong = token.is_some()
+        let is_invalid = token.is_some()
             || match credentials.certificate {
                 Certificate::Absent => false,
                 Certificate::Refused => true,
@@ -156,7 +156,7 @@ impl Authenticator {
                 // error.
                 Certificate::Verified(der) => has_common_name(der),
             };
-        if is_wrong || !self.anonymous.serves(credentials.path) {
+        if is_invalid || !self.anonymous.serves(credentials.path) {
             return Err(Status::unauthorized());
         }
         let anonymous = User { name: Str::new_static(ANONYMOUS), ..User::default() };
@@ -170,7 +170,7 @@ impl Authenticator {
         token: &str,
         requested: &[Str],
         now: Timestamp,
-    ) -> Result<KnownToken, Vec<String>> {
+    ) -> Result<AuthenticatedToken, Vec<String>> {
         // Authenticates what a header has after `Bearer `: the first word; without a word there is
         // no user.
         let token = token.trim_end();
@@ -180,7 +180,10 @@ impl Authenticator {
         if token.is_empty() && self.anonymous.enabled {
             let anonymous = User { name: Str::new_static(ANONYMOUS), ..User::default() };
             let audiences = if requested.is_empty() { self.audiences() } else { requested };
-            return Ok(known(anonymous.with_group(UNAUTHENTICATED), audiences.to_vec()));
+            return Ok(authenticated_token(
+                anonymous.with_group(UNAUTHENTICATED),
+                audiences.to_vec(),
+            ));
         }
         let token = Token::new(token);
         let mut user = self.tokens.user(&token);
@@ -193,7 +196,7 @@ impl Authenticator {
         let mut errors = vec![];
         if let Some(service_accounts) = &self.service_accounts {
             match service_accounts.authenticate_token(&token, requested, now).await {
-                Ok(Some(known)) => return Ok(known),
+                Ok(Some(authenticated)) => return Ok(authenticated),
                 Ok(None) => {}
                 Err(error) => errors.push(error),
             }
@@ -202,19 +205,23 @@ impl Authenticator {
         // Boxed, to keep the future of each request small.
         let own = self.audiences();
         match Box::pin(remote.authenticate(&token, requested, own, now, &mut errors)).await {
-            Some(Found::ForApiServer(user)) => self.for_api_server(user, requested).ok_or(errors),
-            Some(Found::For(user, audiences)) => Ok(known(user, audiences)),
+            Some(RemoteUser::ForApiServer(user)) => {
+                self.for_api_server(user, requested).ok_or(errors)
+            }
+            Some(RemoteUser::ForAudiences(user, audiences)) => {
+                Ok(authenticated_token(user, audiences))
+            }
             None => Err(errors),
         }
     }
 
     /// Returns the token if it is valid for the API server and a requested audience.
-    fn for_api_server(&self, user: User, requested: &[Str]) -> Option<KnownToken> {
+    fn for_api_server(&self, user: User, requested: &[Str]) -> Option<AuthenticatedToken> {
         let own = self.audiences();
         let is_requested = |one: &&Str| requested.is_empty() || requested.contains(one);
         let mut audiences = Vec::with_capacity(own.len());
         audiences.extend(own.iter().filter(is_requested).cloned());
-        (!audiences.is_empty() || own.is_empty()).then(|| known(user, audiences))
+        (!audiences.is_empty() || own.is_empty()).then(|| authenticated_token(user, audiences))
     }
 
     /// Returns `--api-audiences`.
@@ -226,8 +233,8 @@ impl Authenticator {
     }
 }
 
-fn known(user: User, audiences: Vec<Str>) -> KnownToken {
-    KnownToken { user, audiences, warning: None }
+fn authenticated_token(user: User, audiences: Vec<Str>) -> AuthenticatedToken {
+    AuthenticatedToken { user, audiences, warning: None }
 }
 
 /// Returns the token of `Bearer TOKEN` (RFC 6750): the scheme in any case, then one space.

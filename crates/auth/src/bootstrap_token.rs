@@ -1,5 +1,5 @@
-//! Bootstrap tokens: `ID.SECRET`, kept in Secrets `kube-system/bootstrap-token-ID`, with which new nodes ask for
-//! their first certificate (`--enable-bootstrap-token-auth`).
+//! Bootstrap tokens (`--enable-bootstrap-token-auth`): `ID.SECRET`, stored in the Secret
+//! `kube-system/bootstrap-token-ID`. New nodes request their first certificate with them.
 
 use crate::{AUTHENTICATED, Objects, User};
 use base64::Engine;
@@ -13,7 +13,7 @@ const SECRET_CHARACTERS: usize = 16;
 const NAMESPACE: &str = "kube-system";
 const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 const GROUP: &str = "system:bootstrappers";
-/// Characters of the part of a group that the Secret names.
+/// Maximum length of a group without the prefix [`GROUP`].
 const GROUP_CHARACTERS_MAX: usize = 256;
 
 /// Authenticates bootstrap tokens.
@@ -29,12 +29,12 @@ impl std::fmt::Debug for BootstrapTokens {
 }
 
 impl BootstrapTokens {
-    /// Lets it look for Secrets.
+    /// Attaches the reader of Secrets. Before this, no token is valid.
     pub fn attach(&self, objects: Arc<dyn Objects>) {
         let _ = self.objects.set(objects);
     }
 
-    /// The user of a token; `None` when it is none, or not of a Secret that is valid now.
+    /// Returns the user of a token; `None` if the token is malformed, unknown or expired.
     pub async fn authenticate(&self, token: &str, now: Timestamp) -> Option<User> {
         let (id, secret) = token.split_once('.')?;
         if !is_word(id, ID_CHARACTERS) || !is_word(secret, SECRET_CHARACTERS) {
@@ -53,16 +53,16 @@ impl BootstrapTokens {
 /// The Secret of a bootstrap token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootstrapToken {
-    /// The part of the token that is no secret.
+    /// The public part of the token.
     pub id: String,
-    /// When it ends; `None`: never. What cannot be read as a time is over.
+    /// When the token expires, if ever. An invalid time is the Unix epoch, so the token has expired.
     pub expires: Option<Timestamp>,
-    /// Whether `cluster-info` is signed with it.
+    /// Whether `cluster-info` is signed with the token.
     pub signs: bool,
 }
 
 impl BootstrapToken {
-    /// Reads a Secret; `None`: it is none of a bootstrap token.
+    /// Parses a Secret; `None` if it is not that of a bootstrap token.
     pub fn read(stored: &Object) -> Option<BootstrapToken> {
         if stored.str_at(&["type"]) != SECRET_TYPE || stored.namespace() != NAMESPACE {
             return None;
@@ -70,15 +70,16 @@ impl BootstrapToken {
         let id = data(stored, "token-id").unwrap_or_default();
         let expires = data(stored, "expiration").unwrap_or_default();
         let time = || Timestamp::parse(&expires).unwrap_or_default();
-        let is_whole = is_word(&id, ID_CHARACTERS)
+        let is_complete = is_word(&id, ID_CHARACTERS)
             && stored.name() == format!("bootstrap-token-{id}")
             && data(stored, "token-secret").is_some_and(|secret| !secret.is_empty());
-        let signs = is_whole && data(stored, "usage-bootstrap-signing").as_deref() == Some("true");
+        let signs =
+            is_complete && data(stored, "usage-bootstrap-signing").as_deref() == Some("true");
         Some(BootstrapToken { id, expires: (!expires.is_empty()).then(time), signs })
     }
 
-    /// Signs a text with the secret of a stored token: a JSON Web Signature whose payload is left out (RFC 7515,
-    /// appendix F), by which a new node knows the cluster.
+    /// Signs a text with the token's secret. Returns a JSON Web Signature with detached payload (RFC
+    /// 7515, appendix F), by which a new node verifies `cluster-info`.
     pub fn sign(&self, stored: &Object, text: &str) -> Option<String> {
         use base64::engine::general_purpose::URL_SAFE_NO_PAD;
         let secret = data(stored, "token-secret")?;
@@ -91,7 +92,7 @@ impl BootstrapToken {
     }
 }
 
-/// A text of a Secret; absent is empty, what is not base64 is nothing.
+/// Returns a decoded field of a Secret; empty if it is absent, `None` if it is invalid.
 fn data(stored: &Object, key: &str) -> Option<String> {
     let bytes = STANDARD.decode(stored.str_at(&["data", key])).ok()?;
     String::from_utf8(bytes).ok()
@@ -106,14 +107,15 @@ fn user(stored: &Object, id: &str, secret: &str, now: Timestamp) -> Option<User>
     if stored.deletion_timestamp().is_some() || stored.str_at(&["type"]) != SECRET_TYPE {
         return None;
     }
-    let is_same = bool::from(data("token-secret")?.as_bytes().ct_eq(secret.as_bytes()));
-    if !is_same || data("token-id")? != id || data("usage-bootstrap-authentication")? != "true" {
+    let is_equal = bool::from(data("token-secret")?.as_bytes().ct_eq(secret.as_bytes()));
+    if !is_equal || data("token-id")? != id || data("usage-bootstrap-authentication")? != "true" {
         return None;
     }
-    // What cannot be read as a time is over.
+    // An invalid time counts as expired.
     let expiration = data("expiration")?;
-    let is_over = || Timestamp::parse(&expiration).map_or(true, |end| end.seconds <= now.seconds);
-    if !expiration.is_empty() && is_over() {
+    let is_expired =
+        || Timestamp::parse(&expiration).map_or(true, |end| end.seconds <= now.seconds);
+    if !expiration.is_empty() && is_expired() {
         return None;
     }
     let mut groups = vec![Str::new_static(GROUP)];
@@ -128,7 +130,8 @@ fn user(stored: &Object, id: &str, secret: &str, now: Timestamp) -> Option<User>
     Some(user.with_group(AUTHENTICATED))
 }
 
-/// `system:bootstrappers:` and lower-case letters, digits, `:` and `-`, the last a letter or digit.
+/// Returns whether a group is `system:bootstrappers:` followed by lower-case letters, digits, `:` and
+/// `-`, and ends in a letter or digit.
 fn is_group(group: &str) -> bool {
     let own = group.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(':'));
     let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
@@ -146,7 +149,7 @@ mod tests {
     const ID: &str = "abcdef";
     const SECRET: &str = "0123456789abcdef";
 
-    /// The groups of the user of a token whose Secret has these data beside those that every one has.
+    /// Checks the groups of the user of a token whose Secret has `changed` fields.
     fn check(changed: &[(&str, &str)], want: Option<&[&str]>) {
         let mut secret = Object::new();
         secret.root.insert("type", SECRET_TYPE);
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_says_whether_its_token_counts_and_in_which_groups() {
+    fn a_secret_decides_validity_and_groups_of_its_token() {
         check(&[], Some(&[]));
         let extra = "system:bootstrappers:a,system:bootstrappers:b:c-1";
         let groups = ["system:bootstrappers:a", "system:bootstrappers:b:c-1"];
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_bootstrap_token_is_nobodys() {
+    async fn malformed_tokens_have_no_user() {
         let tokens = BootstrapTokens::default();
         for token in ["", "abcdef", "abcdef.", "ABCDEF.0123456789abcdef", "abcdef.0123456789abcde/"]
         {

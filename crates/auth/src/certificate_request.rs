@@ -1,4 +1,4 @@
-//! Requests for certificates (PKCS #10), and the certificates that are signed for them.
+//! Certificate signing requests (PKCS #10), and the certificates that are signed for them.
 
 use crate::der;
 use crate::service_account::SigningKey;
@@ -13,7 +13,7 @@ const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 const SUBJECT_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const AUTHORITY_KEY_ID: &[u8] = &[0x55, 0x1d, 0x23];
 
-/// Usages that are bits of the extension KeyUsage, from the first bit on.
+/// Usages of `certificates.k8s.io` that are bits of the extension KeyUsage (RFC 5280, 4.2.1.3).
 const KEY_USAGES: [(&str, usize); 10] = [
     ("signing", 0),
     ("digital signature", 0),
@@ -26,7 +26,7 @@ const KEY_USAGES: [(&str, usize); 10] = [
     ("encipher only", 7),
     ("decipher only", 8),
 ];
-/// Usages that are object identifiers of the extension ExtendedKeyUsage.
+/// Usages of `certificates.k8s.io` that are object identifiers of the extension ExtendedKeyUsage.
 const EXTENDED_USAGES: [(&str, &[u8]); 13] = [
     ("any", &[0x55, 0x1d, 0x25, 0x00]),
     ("server auth", &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01]),
@@ -43,36 +43,36 @@ const EXTENDED_USAGES: [(&str, &[u8]); 13] = [
     ("netscape sgc", &[0x60, 0x86, 0x48, 0x01, 0x86, 0xf8, 0x42, 0x04, 0x01]),
 ];
 
-/// A request for a certificate whose signature is that of its key.
+/// A certificate signing request with a verified signature.
 #[derive(Clone, Debug, Default)]
 pub struct CertificateRequest {
-    /// The common name of its subject.
+    /// The common name of the subject.
     pub common_name: String,
-    /// The organizations of its subject.
+    /// The organizations of the subject.
     pub organizations: Vec<String>,
-    /// Which other names it asks for.
-    pub names: Names,
+    /// The numbers of subject alternative names.
+    pub names: NameCounts,
     subject: Vec<u8>,
     public_key: Vec<u8>,
     /// The extension SubjectAlternativeName, in DER.
     alternative_names: Option<Vec<u8>>,
 }
 
-/// Numbers of the subject alternative names of a request.
+/// The numbers of subject alternative names in a request, by type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Names {
-    /// Host names.
+pub struct NameCounts {
+    /// DNS names.
     pub dns: usize,
-    /// Addresses.
+    /// IP addresses.
     pub ip: usize,
-    /// Addresses of mail.
+    /// Email addresses.
     pub email: usize,
     /// URIs.
     pub uri: usize,
 }
 
 impl CertificateRequest {
-    /// Reads a request in PEM.
+    /// Parses a request in PEM and verifies its signature.
     pub fn read(pem: &[u8]) -> Result<CertificateRequest, String> {
         let (pem, _) = Pem::read(std::io::Cursor::new(pem)).map_err(|error| error.to_string())?;
         if pem.label != "CERTIFICATE REQUEST" {
@@ -93,22 +93,24 @@ impl CertificateRequest {
         out.common_name = info.subject.iter_common_name().last().map(text).unwrap_or_default();
         out.organizations = info.subject.iter_organization().map(text).collect();
         for attribute in info.iter_attributes() {
-            let ParsedCriAttribute::ExtensionRequest(asked) = attribute.parsed_attribute() else {
+            let ParsedCriAttribute::ExtensionRequest(request) = attribute.parsed_attribute() else {
                 continue;
             };
-            for asked in &asked.extensions {
-                if let ParsedExtension::SubjectAlternativeName(names) = asked.parsed_extension() {
-                    names.general_names.iter().for_each(|name| out.names.count(name));
-                    let name = SUBJECT_ALTERNATIVE_NAME;
-                    out.alternative_names = Some(extension(name, asked.critical, asked.value));
-                }
+            for requested in &request.extensions {
+                let ParsedExtension::SubjectAlternativeName(names) = requested.parsed_extension()
+                else {
+                    continue;
+                };
+                names.general_names.iter().for_each(|name| out.names.count(name));
+                let (oid, critical) = (SUBJECT_ALTERNATIVE_NAME, requested.critical);
+                out.alternative_names = Some(extension(oid, critical, requested.value));
             }
         }
         Ok(out)
     }
 }
 
-impl Names {
+impl NameCounts {
     fn count(&mut self, name: &GeneralName<'_>) {
         match name {
             GeneralName::DNSName(_) => self.dns += 1,
@@ -120,17 +122,17 @@ impl Names {
     }
 }
 
-/// An authority that signs certificates.
+/// A certificate authority.
 pub struct CertificateAuthority {
-    /// In DER.
+    /// The certificate in DER.
     certificate: Vec<u8>,
     key: SigningKey,
-    /// The last second of its certificate.
+    /// The `notAfter` of the certificate in Unix seconds.
     not_after: i64,
 }
 
 impl fmt::Debug for CertificateAuthority {
-    /// Nothing of the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CertificateAuthority")
             .field("not_after", &self.not_after)
@@ -139,7 +141,7 @@ impl fmt::Debug for CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Reads the certificate and the key of an authority, both in PEM.
+    /// Parses the certificate and the key of an authority, both in PEM.
     pub fn read(certificate: &str, key: &str) -> Result<CertificateAuthority, String> {
         let certificate = CertificateAuthority::der(certificate.as_bytes());
         let certificate = certificate.ok_or("certificate: it is not in PEM")?;
@@ -149,13 +151,13 @@ impl CertificateAuthority {
         Ok(CertificateAuthority { certificate, key, not_after: validity.not_after })
     }
 
-    /// The first certificate of some text in PEM.
+    /// Returns the first certificate in PEM text as DER.
     pub fn der(pem: &[u8]) -> Option<Vec<u8>> {
         Pem::read(std::io::Cursor::new(pem)).ok().map(|(pem, _)| pem.contents)
     }
 
-    /// Signs what a request asks for, for some usages (the words of `certificates.k8s.io`); in PEM. Nothing
-    /// lasts longer than the authority.
+    /// Signs a request for usages of `certificates.k8s.io`. Returns the certificate in PEM; it does not
+    /// outlast that of the authority. `None` if it cannot be signed.
     pub fn sign(
         &self,
         request: &CertificateRequest,
@@ -178,7 +180,8 @@ impl CertificateAuthority {
         unsigned.sign(&self.certificate, &self.key).map(|der| crate::x509::pem(&der))
     }
 
-    /// The extension that names the authority's key, if its certificate gives that a name.
+    /// Returns the extension AuthorityKeyIdentifier, if the authority's certificate has a
+    /// SubjectKeyIdentifier.
     fn key_id(&self) -> Option<Vec<u8>> {
         const KEY_ID: u8 = 0x80;
         let parsed = x509_parser::parse_x509_certificate(&self.certificate).ok()?.1;

@@ -16,7 +16,6 @@ mod der;
 mod front_proxy;
 mod grant;
 mod json;
-mod mirror;
 pub mod node;
 mod objects;
 pub mod oidc;
@@ -26,6 +25,7 @@ mod remote_tokens;
 pub mod service_account;
 mod token_digest;
 mod token_file;
+mod watched_index;
 pub mod webhook;
 pub mod x509;
 
@@ -35,15 +35,15 @@ pub use attributes::{Attributes, Selectors};
 pub use authenticate::{Authenticator, Certificate, Credentials};
 pub use authorize::{Authorizer, Mode, UserRules, forbidden};
 pub use bootstrap_token::{BootstrapToken, BootstrapTokens};
-pub use certificate_request::{CertificateAuthority, CertificateRequest, Names};
+pub use certificate_request::{CertificateAuthority, CertificateRequest, NameCounts};
 pub use decision::{AuthorizationReason, Decision, Outcome};
 pub use front_proxy::FrontProxy;
 pub use keelson_meta::User;
-pub use mirror::{Mirror, Mirrored};
 pub use objects::{BoxFuture, Change, Feed, GroupResource, Objects};
 pub use permit::{Action, Permit};
 pub use remote_tokens::{JwtSlot, RemoteTokens};
 pub use token_file::{TokenFile, TokenFileError};
+pub use watched_index::{Indexer, WatchedIndex};
 
 /// The group that may do everything.
 pub const MASTERS: &str = "system:masters";

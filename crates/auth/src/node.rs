@@ -5,8 +5,8 @@ mod graph;
 
 pub use graph::{Graph, Vertex, references};
 
-use crate::mirror::Mirror;
 use crate::rbac::Rule;
+use crate::watched_index::WatchedIndex;
 use crate::{Attributes, AuthorizationReason, Decision, NODES, Objects, User};
 use keelson_meta::status::quote;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 pub struct NodeAuthorizer {
     /// The rules of `system:node`, for all nodes and objects.
     rules: Vec<Rule>,
-    graph: Mirror<Graph>,
+    graph: WatchedIndex<Graph>,
 }
 
 /// Returns the node name of a user; `None` if the user is not a node. May be empty.
@@ -37,7 +37,7 @@ fn refuse(why: &str) -> Answer {
 impl NodeAuthorizer {
     /// Returns an authorizer with the rules of `system:node`.
     pub fn new(rules: Vec<Rule>) -> NodeAuthorizer {
-        NodeAuthorizer { rules, graph: Mirror::default() }
+        NodeAuthorizer { rules, graph: WatchedIndex::default() }
     }
 
     /// Starts following pods and the objects that they refer to.

@@ -15,16 +15,16 @@ pub struct Permit {
     attributes: Option<Attributes>,
     /// The request's audit annotations; `None` without auditing.
     annotations: Option<Arc<Annotations>>,
-    webhooks_took: Waited,
+    webhooks_took: WebhookTime,
 }
 
 /// Nanoseconds that a request waited for webhooks. A clone counts separately from then on.
 #[derive(Debug, Default)]
-struct Waited(AtomicU64);
+struct WebhookTime(AtomicU64);
 
-impl Clone for Waited {
-    fn clone(&self) -> Waited {
-        Waited(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+impl Clone for WebhookTime {
+    fn clone(&self) -> WebhookTime {
+        WebhookTime(AtomicU64::new(self.0.load(Ordering::Relaxed)))
     }
 }
 
@@ -49,7 +49,7 @@ impl Permit {
         attributes: Attributes,
         annotations: Option<Arc<Annotations>>,
     ) -> Permit {
-        let webhooks_took = Waited::default();
+        let webhooks_took = WebhookTime::default();
         Permit { user, attributes: Some(attributes), annotations, webhooks_took }
     }
 
@@ -67,7 +67,7 @@ impl Permit {
     /// from a request.
     pub fn internal(name: &'static str) -> Permit {
         let user = User { name: Str::new_static(name), ..User::default() }.with_group(MASTERS);
-        Permit { user, attributes: None, annotations: None, webhooks_took: Waited::default() }
+        Permit { user, attributes: None, annotations: None, webhooks_took: WebhookTime::default() }
     }
 
     /// Adds an audit annotation to the request that the permit was given for.

@@ -10,7 +10,7 @@ pub use escalation::{CLUSTER_ADMIN_NEEDED, covers, escalation_message, full_auth
 pub use index::{Index, RoleError};
 pub use rule::{Rule, rules_of};
 
-use crate::mirror::{Mirror, Mirrored};
+use crate::watched_index::{Indexer, WatchedIndex};
 use crate::{Attributes, Change, Decision, GroupResource, Objects, User};
 use keelson_meta::{Failure, SmallSet};
 use std::sync::{Arc, RwLockReadGuard};
@@ -22,13 +22,13 @@ pub const GROUP: &str = "rbac.authorization.k8s.io";
 /// effect as soon as its write is acknowledged.
 #[derive(Default)]
 pub struct Rbac {
-    mirror: Mirror<Index>,
+    index: WatchedIndex<Index>,
 }
 
 impl Rbac {
     /// Starts following roles and bindings.
     pub fn attach(&self, objects: Arc<dyn Objects>) {
-        self.mirror.attach(objects);
+        self.index.attach(objects);
     }
 
     /// Returns `Allow` if a rule of a role that is bound to the user allows the request.
@@ -42,16 +42,16 @@ impl Rbac {
     /// Applies everything that was written before the call. If this fails, no decision must be
     /// made.
     pub async fn current(&self) -> Result<(), Failure> {
-        self.mirror.current().await
+        self.index.current().await
     }
 
     /// Returns the index, for reads after [`Rbac::current`].
     pub fn index(&self) -> RwLockReadGuard<'_, Index> {
-        self.mirror.index()
+        self.index.index()
     }
 }
 
-impl Mirrored for Index {
+impl Indexer for Index {
     const RESOURCES: &'static [GroupResource] = &[
         (GROUP, "clusterroles"),
         (GROUP, "roles"),

@@ -32,11 +32,11 @@ pub struct RemoteTokens {
 }
 
 /// The user of a token and its audiences.
-pub(crate) enum Found {
+pub(crate) enum RemoteUser {
     /// No audiences: valid for the API server.
     ForApiServer(User),
     /// Valid for these of the requested audiences.
-    For(User, Vec<Str>),
+    ForAudiences(User, Vec<Str>),
 }
 
 impl RemoteTokens {
@@ -48,16 +48,16 @@ impl RemoteTokens {
         own: &[Str],
         now: Timestamp,
         errors: &mut Vec<String>,
-    ) -> Option<Found> {
+    ) -> Option<RemoteUser> {
         if let Some(issuers) = self.jwt.current() {
             match issuers.authenticate(token, now).await {
-                Ok(Some(user)) => return Some(Found::ForApiServer(user)),
+                Ok(Some(user)) => return Some(RemoteUser::ForApiServer(user)),
                 Ok(None) => {}
                 Err(error) => errors.push(error),
             }
         }
         match self.webhook.as_ref()?.authenticate(token.text, requested, own).await {
-            Ok(found) => found.map(|(user, audiences)| Found::For(user, audiences)),
+            Ok(user) => user.map(|(user, audiences)| RemoteUser::ForAudiences(user, audiences)),
             Err(error) => {
                 errors.push(error);
                 None

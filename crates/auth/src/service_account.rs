@@ -128,7 +128,7 @@ impl Verified {
 
 /// The user of a token.
 #[derive(Debug)]
-pub struct KnownToken {
+pub struct AuthenticatedToken {
     /// The user.
     pub user: User,
     /// The requested audiences for which the token is valid.
@@ -140,7 +140,7 @@ pub struct KnownToken {
 const AUTO_GENERATED_WARNING: &str = "Use tokens from the TokenRequest API or manually created \
      secret-based tokens instead of auto-generated secret-based tokens.";
 
-/// Why a token of a known issuer is rejected.
+/// The reason why a token is rejected.
 pub type TokenError = String;
 
 impl ServiceAccountTokens {
@@ -191,7 +191,7 @@ impl ServiceAccountTokens {
         token: &str,
         requested: &[Str],
         now: Timestamp,
-    ) -> Result<Option<KnownToken>, TokenError> {
+    ) -> Result<Option<AuthenticatedToken>, TokenError> {
         self.authenticate_token(&Token::new(token), requested, now).await
     }
 
@@ -201,14 +201,14 @@ impl ServiceAccountTokens {
         token: &Token<'_>,
         requested: &[Str],
         now: Timestamp,
-    ) -> Result<Option<KnownToken>, TokenError> {
-        let verified = match self.known(token) {
+    ) -> Result<Option<AuthenticatedToken>, TokenError> {
+        let verified = match self.cached(token) {
             Some(verified) => verified,
             None => {
                 // Read before the keys, so that a token verified with replaced keys is not cached.
                 let generation = self.verified_tokens().generation;
                 match self.verify(token.text).await? {
-                    Some(verified) => self.remember(token, verified, generation),
+                    Some(verified) => self.cache(token, verified, generation),
                     None => return Ok(None),
                 }
             }
@@ -232,17 +232,17 @@ impl ServiceAccountTokens {
         }
         let warning = verified.is_auto_generated.load(Ordering::Relaxed);
         let warning = warning.then_some(AUTO_GENERATED_WARNING);
-        Ok(Some(KnownToken { user: verified.user.clone(), audiences, warning }))
+        Ok(Some(AuthenticatedToken { user: verified.user.clone(), audiences, warning }))
     }
 
-    fn known(&self, token: &Token<'_>) -> Option<Arc<Verified>> {
+    fn cached(&self, token: &Token<'_>) -> Option<Arc<Verified>> {
         let end = token.signature_end()?;
-        let known = self.verified_tokens().get(end)?;
+        let verified = self.verified_tokens().get(end)?;
         // The comparison time reveals nothing: the end of the signature was right.
-        (*known.token == *token.text).then_some(known)
+        (*verified.token == *token.text).then_some(verified)
     }
 
-    fn remember(&self, token: &Token<'_>, verified: Verified, generation: u64) -> Arc<Verified> {
+    fn cache(&self, token: &Token<'_>, verified: Verified, generation: u64) -> Arc<Verified> {
         let verified = Arc::new(verified);
         let mut tokens = self.verified_tokens();
         if tokens.generation == generation
@@ -392,12 +392,12 @@ impl ServiceAccountTokens {
 
 impl VerifiedTokens {
     fn get(&mut self, end: SignatureEnd) -> Option<Arc<Verified>> {
-        if let Some(known) = self.new.get(&end) {
-            return Some(known.clone());
+        if let Some(verified) = self.new.get(&end) {
+            return Some(verified.clone());
         }
-        let known = self.old.remove(&end)?;
-        self.insert(end, known.clone());
-        Some(known)
+        let verified = self.old.remove(&end)?;
+        self.insert(end, verified.clone());
+        Some(verified)
     }
 
     fn insert(&mut self, end: SignatureEnd, verified: Arc<Verified>) {

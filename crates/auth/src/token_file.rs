@@ -32,7 +32,7 @@ pub struct TokenFileError {
 }
 
 impl TokenFileError {
-    /// In the record that begins, after empty lines, at this byte.
+    /// Returns an error for the record that begins, after empty lines, at byte `start`.
     fn at(text: &str, start: u64, why: &'static str) -> TokenFileError {
         let start = usize::try_from(start).unwrap_or_default();
         let (before, rest) = text.split_at_checked(start).unwrap_or((text, ""));

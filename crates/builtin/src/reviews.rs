@@ -1,7 +1,7 @@
 //! Resources without stored objects: reviews and ComponentStatuses.
 
 use crate::access_review;
-use keelson_auth::service_account::KnownToken;
+use keelson_auth::service_account::AuthenticatedToken;
 use keelson_auth::{Authenticator, Permit, User};
 use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Str, Value, value};
 use keelson_registry::Registry;
@@ -127,7 +127,7 @@ async fn review_token(
     let now = registry.clock.now();
     let mut status = Map::new();
     match authenticator.authenticate_token(token, &audiences, now).await {
-        Ok(KnownToken { user, audiences, .. }) => {
+        Ok(AuthenticatedToken { user, audiences, .. }) => {
             status.insert("authenticated", true);
             status.insert("user", user_info(&user));
             let audiences: Vec<Value> = audiences.into_iter().map(Value::String).collect();

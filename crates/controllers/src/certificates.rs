@@ -100,19 +100,19 @@ fn not_of_kubelet_serving(request: &CertificateRequest, usages: &[&str]) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keelson_auth::Names;
+    use keelson_auth::NameCounts;
 
     #[test]
     fn a_kubelet_asks_for_what_a_node_needs() {
-        let request = |organization: &str, name: &str, names: Names| {
+        let request = |organization: &str, name: &str, names: NameCounts| {
             let mut request = CertificateRequest::default();
             request.organizations = vec![organization.to_owned()];
             request.common_name = name.to_owned();
             request.names = names;
             request
         };
-        let none = Names::default();
-        let ip = Names { ip: 1, ..none };
+        let none = NameCounts::default();
+        let ip = NameCounts { ip: 1, ..none };
         let client = ["client auth", "digital signature"];
         let check = |request: CertificateRequest, usages: &[&str], want: Option<&str>| {
             assert_eq!(not_of_kubelet_client(&request, usages), want);

@@ -1,7 +1,7 @@
 //! [`Client`]: sends requests to one peer over pooled connections. [`Egress`]: the clients of all
 //! peers.
 
-use crate::connection::{self, Body, Ends, Sender, hyper_cause, was_refused};
+use crate::connection::{self, AddrPair, Body, Sender, hyper_cause, was_refused};
 use crate::error::{Cause, Error};
 use crate::peer::{Peer, Route};
 use crate::resolve::{ADDRESSES_MAX, Resolved, Resolver, lookup};
@@ -107,30 +107,30 @@ pub struct Client {
 
 #[derive(Default)]
 struct Pool {
-    http2: Option<Idle<http2::SendRequest<Body>>>,
+    http2: Option<IdleConnection<http2::SendRequest<Body>>>,
     /// Idle connections; the most recently used is last.
-    http1: Vec<Idle<http1::SendRequest<Body>>>,
+    http1: Vec<IdleConnection<http1::SendRequest<Body>>>,
     speaks_http1: bool,
     is_swept: bool,
 }
 
-struct Idle<S> {
+struct IdleConnection<S> {
     sender: S,
-    ends: Ends,
+    addrs: AddrPair,
     since: Instant,
 }
 
 /// A connection that is used for one exchange.
 struct PooledConnection {
     sender: Sender,
-    ends: Ends,
+    addrs: AddrPair,
     is_new: bool,
 }
 
 /// A response whose body has not been read.
 struct PendingResponse {
     response: http::Response<Incoming>,
-    ends: Ends,
+    addrs: AddrPair,
     http1: Option<http1::SendRequest<Body>>,
 }
 
@@ -170,10 +170,10 @@ impl Client {
         let head = timeout_at(deadline, head).await.map_err(late).flatten();
         let (begun, _permit) = head.map_err(Error::head)?;
         let (parts, body) = begun.response.into_parts();
-        let body = timeout_at(deadline, collect(body, bytes_max, begun.ends)).await;
+        let body = timeout_at(deadline, collect(body, bytes_max, begun.addrs)).await;
         let body = body.map_err(late).flatten().map_err(Error::body)?;
         if let Some(sender) = begun.http1 {
-            self.put_back(sender, begun.ends);
+            self.put_back(sender, begun.addrs);
         }
         Ok(Response { status: parts.status, headers: parts.headers, body })
     }
@@ -187,30 +187,32 @@ impl Client {
         let mut tries = 0;
         loop {
             tries += 1;
-            let PooledConnection { sender, ends, is_new } = self.take(deadline).await?;
+            let PooledConnection { sender, addrs, is_new } = self.take(deadline).await?;
             let may_retry = !is_new && tries < TRIES_MAX;
             match sender {
                 Sender::Http1(mut sender) => {
                     let sent = sender.try_send_request(self.message(request, Version::HTTP_11));
                     match sent.await {
                         Ok(response) => {
-                            return Ok(PendingResponse { response, ends, http1: Some(sender) });
+                            return Ok(PendingResponse { response, addrs, http1: Some(sender) });
                         }
                         Err(error) if may_retry && error.message().is_some() => {}
-                        Err(error) => return Err(hyper_cause(error.error(), Some(ends))),
+                        Err(error) => return Err(hyper_cause(error.error(), Some(addrs))),
                     }
                 }
                 Sender::Http2(mut sender) => {
                     let sent = sender.try_send_request(self.message(request, Version::HTTP_2));
                     match sent.await {
-                        Ok(response) => return Ok(PendingResponse { response, ends, http1: None }),
+                        Ok(response) => {
+                            return Ok(PendingResponse { response, addrs, http1: None });
+                        }
                         Err(error)
                             if may_retry
                                 && (error.message().is_some() || was_refused(error.error())) =>
                         {
                             self.pool().http2 = None;
                         }
-                        Err(error) => return Err(hyper_cause(error.error(), Some(ends))),
+                        Err(error) => return Err(hyper_cause(error.error(), Some(addrs))),
                     }
                 }
             }
@@ -265,7 +267,7 @@ impl Client {
                     if !idle.sender.is_closed() {
                         idle.since = Instant::now();
                         let sender = Sender::Http2(idle.sender.clone());
-                        return Some(PooledConnection { sender, ends: idle.ends, is_new: false });
+                        return Some(PooledConnection { sender, addrs: idle.addrs, is_new: false });
                     }
                     pool.http2 = None;
                 }
@@ -274,27 +276,27 @@ impl Client {
             // A connection becomes ready a moment after the body of the last answer was read.
             if !idle.sender.is_closed() && idle.sender.ready().await.is_ok() {
                 let sender = Sender::Http1(idle.sender);
-                return Some(PooledConnection { sender, ends: idle.ends, is_new: false });
+                return Some(PooledConnection { sender, addrs: idle.addrs, is_new: false });
             }
         }
     }
 
     async fn open(self: &Arc<Self>, deadline: Instant) -> Result<PooledConnection, Cause> {
         let addresses = self.addresses().await?;
-        let (sender, ends) = connection::open(&addresses, &self.tls, &self.name, deadline).await?;
+        let (sender, addrs) = connection::open(&addresses, &self.tls, &self.name, deadline).await?;
         let is_swept = {
             let mut pool = self.pool();
             pool.speaks_http1 = matches!(sender, Sender::Http1(_));
             if let Sender::Http2(sender) = &sender {
                 let sender = sender.clone();
-                pool.http2 = Some(Idle { sender, ends, since: Instant::now() });
+                pool.http2 = Some(IdleConnection { sender, addrs, since: Instant::now() });
             }
             std::mem::replace(&mut pool.is_swept, true)
         };
         if !is_swept {
             tokio::spawn(sweep(Arc::downgrade(self)));
         }
-        Ok(PooledConnection { sender, ends, is_new: true })
+        Ok(PooledConnection { sender, addrs, is_new: true })
     }
 
     async fn addresses(&self) -> Result<Vec<SocketAddr>, Cause> {
@@ -311,10 +313,10 @@ impl Client {
         }
     }
 
-    fn put_back(&self, sender: http1::SendRequest<Body>, ends: Ends) {
+    fn put_back(&self, sender: http1::SendRequest<Body>, addrs: AddrPair) {
         let mut pool = self.pool();
         if !sender.is_closed() && pool.http1.len() < IDLE_CONNECTIONS_MAX {
-            pool.http1.push(Idle { sender, ends, since: Instant::now() });
+            pool.http1.push(IdleConnection { sender, addrs, since: Instant::now() });
         }
     }
 
@@ -347,11 +349,11 @@ async fn sweep(client: std::sync::Weak<Client>) {
     }
 }
 
-async fn collect(mut body: Incoming, bytes_max: usize, ends: Ends) -> Result<Bytes, Cause> {
+async fn collect(mut body: Incoming, bytes_max: usize, addrs: AddrPair) -> Result<Bytes, Cause> {
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| match hyper_cause(&error, Some(ends)) {
+        let frame = frame.map_err(|error| match hyper_cause(&error, Some(addrs)) {
             Cause::Closed | Cause::Protocol(_) => Cause::Cut,
             other => other,
         })?;

@@ -51,7 +51,7 @@ pub(crate) enum Sender {
 }
 
 /// The local and the remote address.
-pub(crate) type Ends = (SocketAddr, SocketAddr);
+pub(crate) type AddrPair = (SocketAddr, SocketAddr);
 
 /// Connects to the first address that answers, and does the handshakes.
 pub(crate) async fn open(
@@ -59,14 +59,14 @@ pub(crate) async fn open(
     config: &Arc<ClientConfig>,
     name: &ServerName<'static>,
     deadline: Instant,
-) -> Result<(Sender, Ends), Cause> {
+) -> Result<(Sender, AddrPair), Cause> {
     let stream = dial(addresses, deadline).await?;
-    let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
-    let ends = ends.map_err(|error| Cause::Transport { ends: None, error })?;
+    let addrs = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
+    let addrs = addrs.map_err(|error| Cause::Transport { addrs: None, error })?;
     let tls = TlsConnector::from(config.clone()).connect(name.clone(), stream);
-    let stream = tls.await.map_err(|error| io_cause(error, Some(ends)))?;
-    let sender = start_http(stream).await.map_err(|error| hyper_cause(&error, Some(ends)))?;
-    Ok((sender, ends))
+    let stream = tls.await.map_err(|error| io_cause(error, Some(addrs)))?;
+    let sender = start_http(stream).await.map_err(|error| hyper_cause(&error, Some(addrs)))?;
+    Ok((sender, addrs))
 }
 
 async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Cause> {
@@ -165,12 +165,12 @@ impl AsyncWrite for NoCloseNotify {
 }
 
 /// Maps a transport error.
-pub(crate) fn io_cause(error: io::Error, ends: Option<Ends>) -> Cause {
+pub(crate) fn io_cause(error: io::Error, addrs: Option<AddrPair>) -> Cause {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
         Some(tls) => tls_cause(tls),
         None if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
-        None => Cause::Transport { ends, error },
+        None => Cause::Transport { addrs, error },
     }
 }
 
@@ -208,7 +208,7 @@ fn alert_text(alert: AlertDescription) -> String {
 }
 
 /// Maps an error of hyper.
-pub(crate) fn hyper_cause(error: &hyper::Error, ends: Option<Ends>) -> Cause {
+pub(crate) fn hyper_cause(error: &hyper::Error, addrs: Option<AddrPair>) -> Cause {
     if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
         return Cause::Closed;
     }
@@ -218,20 +218,20 @@ pub(crate) fn hyper_cause(error: &hyper::Error, ends: Option<Ends>) -> Cause {
             let tls = inner.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             return match tls {
                 Some(tls) => tls_cause(tls),
-                None => io_cause(copy_error(inner), ends),
+                None => io_cause(copy_error(inner), addrs),
             };
         }
         if let Some(inner) = inner.downcast_ref::<h2::Error>() {
-            return h2_cause(inner, ends);
+            return h2_cause(inner, addrs);
         }
         source = inner.source();
     }
     Cause::Protocol("malformed HTTP response".to_owned())
 }
 
-fn h2_cause(error: &h2::Error, ends: Option<Ends>) -> Cause {
+fn h2_cause(error: &h2::Error, addrs: Option<AddrPair>) -> Cause {
     match error.get_io() {
-        Some(inner) => io_cause(copy_error(inner), ends),
+        Some(inner) => io_cause(copy_error(inner), addrs),
         None if error.is_reset() => {
             let reason = error.reason().unwrap_or(h2::Reason::INTERNAL_ERROR);
             let by = if error.is_remote() { "; received from peer" } else { "" };

@@ -57,8 +57,8 @@ pub enum Cause {
     Handshake(String),
     /// The connection failed.
     Transport {
-        /// The addresses of both ends.
-        ends: Option<(SocketAddr, SocketAddr)>,
+        /// The local and the remote address.
+        addrs: Option<(SocketAddr, SocketAddr)>,
         /// Why.
         error: io::Error,
     },
@@ -90,10 +90,10 @@ impl fmt::Display for Cause {
             Cause::Certificate(why) => write!(f, "tls: failed to verify certificate: {why}"),
             Cause::Alert(text) => write!(f, "remote error: tls: {text}"),
             Cause::NotTls => f.write_str("http: server gave HTTP response to HTTPS client"),
-            Cause::Transport { ends: Some((local, peer)), error } => {
+            Cause::Transport { addrs: Some((local, peer)), error } => {
                 write!(f, "read tcp {local}->{peer}: read: {}", errno(error))
             }
-            Cause::Transport { ends: None, error } => f.write_str(&errno(error)),
+            Cause::Transport { addrs: None, error } => f.write_str(&errno(error)),
             Cause::Closed => f.write_str("EOF"),
             Cause::Cut => f.write_str("unexpected EOF"),
             Cause::Protocol(text) => {

@@ -88,52 +88,52 @@ impl Object {
         }
     }
 
-    /// `metadata.name`, or empty.
+    /// Returns `metadata.name`, or empty.
     pub fn name(&self) -> &str {
         self.meta_str("name")
     }
 
-    /// `metadata.generateName`, or empty.
+    /// Returns `metadata.generateName`, or empty.
     pub fn generate_name(&self) -> &str {
         self.meta_str("generateName")
     }
 
-    /// `metadata.namespace`, or empty.
+    /// Returns `metadata.namespace`, or empty.
     pub fn namespace(&self) -> &str {
         self.meta_str("namespace")
     }
 
-    /// `metadata.uid`, or empty.
+    /// Returns `metadata.uid`, or empty.
     pub fn uid(&self) -> &str {
         self.meta_str("uid")
     }
 
-    /// `metadata.resourceVersion`, or empty.
+    /// Returns `metadata.resourceVersion`, or empty.
     pub fn resource_version(&self) -> &str {
         self.meta_str("resourceVersion")
     }
 
-    /// `metadata.generation`, 0 when absent.
+    /// Returns `metadata.generation`, 0 when absent.
     pub fn generation(&self) -> i64 {
         self.metadata().and_then(|m| m.get("generation")).and_then(Value::as_int).unwrap_or(0)
     }
 
-    /// `metadata.creationTimestamp`, or empty.
+    /// Returns `metadata.creationTimestamp`, or empty.
     pub fn creation_timestamp(&self) -> &str {
         self.meta_str("creationTimestamp")
     }
 
-    /// `metadata.deletionTimestamp`, when the object is being deleted.
+    /// Returns `metadata.deletionTimestamp`, when the object is being deleted.
     pub fn deletion_timestamp(&self) -> Option<&str> {
         Some(self.meta_str("deletionTimestamp")).filter(|text| !text.is_empty())
     }
 
-    /// `metadata.deletionGracePeriodSeconds`.
+    /// Returns `metadata.deletionGracePeriodSeconds`.
     pub fn deletion_grace_period_seconds(&self) -> Option<i64> {
         self.metadata()?.get("deletionGracePeriodSeconds")?.as_int()
     }
 
-    /// `metadata.finalizers`.
+    /// Returns `metadata.finalizers`.
     pub fn finalizers(&self) -> impl Iterator<Item = &str> {
         self.array_at(&["metadata", "finalizers"]).iter().filter_map(Value::as_str)
     }
@@ -156,12 +156,12 @@ impl Object {
         self.at(&["metadata", "annotations"])?.get(key)?.as_str()
     }
 
-    /// `kind`, or empty.
+    /// Returns `kind`, or empty.
     pub fn kind(&self) -> &str {
         self.root.get("kind").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// `apiVersion`, or empty.
+    /// Returns `apiVersion`, or empty.
     pub fn api_version(&self) -> &str {
         self.root.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
     }

@@ -21,27 +21,27 @@ impl<'a> Path<'a> {
     /// The object itself; prints as nothing.
     pub const ROOT: Path<'static> = Path { parent: None, step: Step::Root };
 
-    /// A top-level member.
+    /// Returns the path of a top-level member.
     pub const fn new(field: &'a str) -> Self {
         Path { parent: None, step: Step::Field(field) }
     }
 
-    /// Whether this is [`Path::ROOT`].
+    /// Returns whether this is [`Path::ROOT`].
     pub fn is_root(&self) -> bool {
         matches!(self.step, Step::Root)
     }
 
-    /// The member `field` below.
+    /// Returns the path of the member `field`.
     pub fn field(&'a self, field: &'a str) -> Path<'a> {
         Path { parent: Some(self), step: Step::Field(field) }
     }
 
-    /// The item at `index` below.
+    /// Returns the path of the item at `index`.
     pub fn index(&'a self, index: usize) -> Path<'a> {
         Path { parent: Some(self), step: Step::Index(index) }
     }
 
-    /// The entry `key` of a map below.
+    /// Returns the path of the map entry `key`.
     pub fn key(&'a self, key: &'a str) -> Path<'a> {
         Path { parent: Some(self), step: Step::Key(key) }
     }

@@ -59,17 +59,17 @@ impl Requirement {
         Err(if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) })
     }
 
-    /// The label's key.
+    /// Returns the label key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The operator.
+    /// Returns the operator.
     pub fn operator(&self) -> Operator {
         self.operator
     }
 
-    /// The values, in the order given.
+    /// Returns the values in their original order.
     pub fn values(&self) -> &[Str] {
         &self.values
     }
@@ -203,17 +203,17 @@ impl Selector {
         Ok(Self::new(requirements))
     }
 
-    /// The conditions, sorted by key.
+    /// Returns the requirements, sorted by key.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }
 
-    /// True when every object matches.
+    /// Returns whether every object matches.
     pub fn is_everything(&self) -> bool {
         !self.nothing && self.requirements.is_empty()
     }
 
-    /// True when no object can match.
+    /// Returns whether no object can match.
     pub fn is_nothing(&self) -> bool {
         self.nothing
     }
@@ -310,7 +310,7 @@ fn label_values(values: &[Value], path: &Path<'_>) -> ErrorList {
     errors
 }
 
-/// A LabelSelector object as tables show it: its canonical text, `<none>` or `<error>`.
+/// Returns a LabelSelector object as tables print it: its canonical text, `<none>` or `<error>`.
 pub fn format_label_selector(selector: Option<&Value>) -> String {
     match Selector::from_object(selector) {
         Err(_) => "<error>".to_owned(),

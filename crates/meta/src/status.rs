@@ -170,13 +170,13 @@ impl Status {
         status
     }
 
-    /// 404 for an object.
+    /// Returns a 404 for an object.
     pub fn not_found(gvr: &GroupVersionResource, name: &str) -> Failure {
         let message = format!("{} {} not found", gvr.qualified(), quote(name));
         Self::about(Reason::NotFound, gvr, name, message)
     }
 
-    /// 404 for a URL without a resource.
+    /// Returns a 404 for a URL without a resource.
     pub fn no_such_path() -> Failure {
         let mut status =
             Status::new(Reason::NotFound, "the server could not find the requested resource");
@@ -184,27 +184,27 @@ impl Status {
         status
     }
 
-    /// 409 for a create with an existing name.
+    /// Returns a 409 for a create with an existing name.
     pub fn already_exists(gvr: &GroupVersionResource, name: &str) -> Failure {
         let message = format!("{} {} already exists", gvr.qualified(), quote(name));
         Self::about(Reason::AlreadyExists, gvr, name, message)
     }
 
-    /// 409 for a write that conflicts with another.
+    /// Returns a 409 for a write that conflicts with another.
     pub fn conflict(gvr: &GroupVersionResource, name: &str, why: &str) -> Failure {
         let message =
             format!("Operation cannot be fulfilled on {} {}: {why}", gvr.qualified(), quote(name));
         Self::about(Reason::Conflict, gvr, name, message)
     }
 
-    /// 409 for a write whose resourceVersion is not the stored one.
+    /// Returns a 409 for a write whose resourceVersion is not the stored one.
     pub fn modified(gvr: &GroupVersionResource, name: &str) -> Failure {
         let why = "the object has been modified; please apply your changes to the latest version \
                    and try again";
         Self::conflict(gvr, name, why)
     }
 
-    /// 403 for an object.
+    /// Returns a 403 for an object.
     pub fn forbidden(gvr: &GroupVersionResource, name: &str, why: &str) -> Failure {
         let message = if gvr.resource.is_empty() {
             format!("forbidden: {why}")
@@ -216,24 +216,24 @@ impl Status {
         Self::about(Reason::Forbidden, gvr, name, message)
     }
 
-    /// 401.
+    /// Returns a 401.
     pub fn unauthorized() -> Failure {
         Status::new(Reason::Unauthorized, "Unauthorized")
     }
 
-    /// 400.
+    /// Returns a 400.
     pub fn bad_request(message: impl Into<String>) -> Failure {
         Status::new(Reason::BadRequest, message)
     }
 
-    /// 405 for a verb that a resource does not support.
+    /// Returns a 405 for a verb that a resource does not support.
     pub fn method_not_supported(gvr: &GroupVersionResource, action: &str) -> Failure {
         let message =
             format!("{action} is not supported on resources of kind \"{}\"", gvr.qualified());
         Self::about(Reason::MethodNotAllowed, gvr, "", message)
     }
 
-    /// 405 for an HTTP method that a URL does not support.
+    /// Returns a 405 for an HTTP method that a URL does not support.
     pub fn method_not_allowed() -> Failure {
         let mut status = Status::new(
             Reason::MethodNotAllowed,
@@ -243,17 +243,17 @@ impl Status {
         status
     }
 
-    /// 410 for an expired resourceVersion or continue token.
+    /// Returns a 410 for an expired resourceVersion or continue token.
     pub fn expired(message: impl Into<String>) -> Failure {
         Status::new(Reason::Expired, message)
     }
 
-    /// 413.
+    /// Returns a 413.
     pub fn too_large(message: impl Into<String>) -> Failure {
         Status::new(Reason::RequestEntityTooLarge, message)
     }
 
-    /// 500.
+    /// Returns a 500.
     pub fn internal(message: impl fmt::Display) -> Failure {
         let message = message.to_string();
         let mut status =
@@ -263,7 +263,7 @@ impl Status {
         status
     }
 
-    /// 500 for an operation with an unknown outcome; `action` is `create`, `update`, ...
+    /// Returns a 500 for an operation with an unknown outcome; `action` is `create`, `update`, ...
     pub fn server_timeout(
         gvr: &GroupVersionResource,
         action: &str,
@@ -281,12 +281,12 @@ impl Status {
         status
     }
 
-    /// 503.
+    /// Returns a 503.
     pub fn unavailable(message: impl Into<String>) -> Failure {
         Status::new(Reason::ServiceUnavailable, message)
     }
 
-    /// 504 for a request that timed out.
+    /// Returns a 504 for a request that timed out.
     pub fn timed_out() -> Failure {
         let mut status = Status::new(
             Reason::Timeout,
@@ -296,7 +296,7 @@ impl Status {
         status
     }
 
-    /// 504 for a read at a future revision that did not arrive.
+    /// Returns a 504 for a read at a future revision that did not arrive.
     pub fn too_large_resource_version(asked: u64, current: u64) -> Failure {
         let mut status = Status::new(
             Reason::Timeout,
@@ -312,7 +312,7 @@ impl Status {
         status
     }
 
-    /// 422 with a cause for each error; `group` and `kind` are those of the object.
+    /// Returns a 422 with a cause for each error; `group` and `kind` are those of the object.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: ErrorList) -> Failure {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let message = format!("{qualified} {} is invalid: {}", quote(name), errors.aggregate());
@@ -485,22 +485,22 @@ impl FieldError {
         FieldError { fault, field: path.to_string(), shown, detail: detail.to_owned() }
     }
 
-    /// A required value is missing.
+    /// Returns the error for a missing required value.
     pub fn required(path: &Path<'_>, detail: &str) -> Self {
         Self::make(Fault::Required, path, None, detail)
     }
 
-    /// An invalid value, formatted as Go prints it.
+    /// Returns the error for an invalid value, formatted as Go prints it.
     pub fn invalid(path: &Path<'_>, value: impl Into<Value>, detail: &str) -> Self {
         Self::make(Fault::Invalid, path, Some(show(&value.into())), detail)
     }
 
-    /// A value of the wrong type.
+    /// Returns the error for a value of the wrong type.
     pub fn type_invalid(path: &Path<'_>, value: impl Into<Value>, detail: &str) -> Self {
         Self::make(Fault::TypeInvalid, path, Some(show(&value.into())), detail)
     }
 
-    /// A value outside of a fixed set; `valid` is listed in the given order.
+    /// Returns the error for a value outside of a fixed set; `valid` is listed in the given order.
     pub fn not_supported(path: &Path<'_>, value: impl Into<Value>, valid: &[&str]) -> Self {
         let words: Vec<String> = valid.iter().map(|word| quote(word)).collect();
         let detail = if words.is_empty() {
@@ -511,36 +511,36 @@ impl FieldError {
         Self::make(Fault::NotSupported, path, Some(show(&value.into())), &detail)
     }
 
-    /// A duplicate value.
+    /// Returns the error for a duplicate value.
     pub fn duplicate(path: &Path<'_>, value: impl Into<Value>) -> Self {
         Self::make(Fault::Duplicate, path, Some(show(&value.into())), "")
     }
 
-    /// A forbidden value or operation.
+    /// Returns the error for a forbidden value or operation.
     pub fn forbidden(path: &Path<'_>, detail: &str) -> Self {
         Self::make(Fault::Forbidden, path, None, detail)
     }
 
-    /// A reference to something that does not exist.
+    /// Returns the error for a reference to something that does not exist.
     pub fn not_found(path: &Path<'_>, value: impl Into<Value>) -> Self {
         Self::make(Fault::NotFound, path, Some(show(&value.into())), "")
     }
 
-    /// Text longer than `bytes_max`.
+    /// Returns the error for text longer than `bytes_max`.
     pub fn too_long(path: &Path<'_>, bytes_max: usize) -> Self {
         let unit = if bytes_max == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {bytes_max} {unit}");
         Self::make(Fault::TooLong, path, None, &detail)
     }
 
-    /// A list longer than `items_max`.
+    /// Returns the error for a list longer than `items_max`.
     pub fn too_many(path: &Path<'_>, items: usize, items_max: usize) -> Self {
         let unit = if items_max == 1 { "item" } else { "items" };
         let detail = format!("must have at most {items_max} {unit}");
         Self::make(Fault::TooMany, path, Some(items.to_string()), &detail)
     }
 
-    /// An internal error.
+    /// Returns an internal error.
     pub fn internal(path: &Path<'_>, detail: &str) -> Self {
         Self::make(Fault::InternalError, path, None, detail)
     }

@@ -33,7 +33,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Text, when this is a string.
+    /// Returns the text, if this is a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) => Some(text),
@@ -41,7 +41,7 @@ impl Value {
         }
     }
 
-    /// The integer, when this is one.
+    /// Returns the integer, if this is one.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int(number) => Some(*number),
@@ -49,7 +49,7 @@ impl Value {
         }
     }
 
-    /// The boolean, when this is one.
+    /// Returns the boolean, if this is one.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Value::Bool(flag) => Some(*flag),
@@ -57,7 +57,7 @@ impl Value {
         }
     }
 
-    /// The items, when this is a list.
+    /// Returns the items, if this is a list.
     pub fn as_array(&self) -> Option<&[Value]> {
         match self {
             Value::Array(items) => Some(items),
@@ -65,7 +65,7 @@ impl Value {
         }
     }
 
-    /// The items for change, when this is a list.
+    /// Returns the items mutably, if this is a list.
     pub fn as_array_mut(&mut self) -> Option<&mut Vec<Value>> {
         match self {
             Value::Array(items) => Some(items),
@@ -73,7 +73,7 @@ impl Value {
         }
     }
 
-    /// The map, when this is one.
+    /// Returns the map, if this is one.
     pub fn as_object(&self) -> Option<&Map> {
         match self {
             Value::Object(map) => Some(map),
@@ -81,7 +81,7 @@ impl Value {
         }
     }
 
-    /// The map for change, when this is one.
+    /// Returns the map mutably, if this is one.
     pub fn as_object_mut(&mut self) -> Option<&mut Map> {
         match self {
             Value::Object(map) => Some(map),
@@ -89,37 +89,37 @@ impl Value {
         }
     }
 
-    /// The member `name` of a map.
+    /// Returns the member `name` of a map.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.as_object().and_then(|map| map.get(name))
     }
 
-    /// The value below a row of member names: `value.at(&["spec", "replicas"])`.
+    /// Returns the value at a path of member names: `value.at(&["spec", "replicas"])`.
     pub fn at(&self, names: &[&str]) -> Option<&Value> {
         names.iter().try_fold(self, |value, name| value.get(name))
     }
 
-    /// The text below a row of member names.
+    /// Returns the string at a path of member names.
     pub fn str_at(&self, names: &[&str]) -> Option<&str> {
         self.at(names).and_then(Value::as_str)
     }
 
-    /// The integer below a row of member names.
+    /// Returns the integer at a path of member names.
     pub fn int_at(&self, names: &[&str]) -> Option<i64> {
         self.at(names).and_then(Value::as_int)
     }
 
-    /// The items below a row of member names; an absent list is an empty one.
+    /// Returns the items at a path of member names; empty if there is no list.
     pub fn array_at(&self, names: &[&str]) -> &[Value] {
         self.at(names).and_then(Value::as_array).unwrap_or_default()
     }
 
-    /// True for null.
+    /// Returns whether this is null.
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
     }
 
-    /// Whether this is a map, also one that is kept as text.
+    /// Returns whether this is a map, including one that is stored as text.
     pub fn is_map(&self) -> bool {
         match self {
             Value::Object(_) => true,
@@ -128,7 +128,7 @@ impl Value {
         }
     }
 
-    /// What Go's `omitempty` leaves out: null, false, 0, "", [] and {}.
+    /// Returns whether Go's `omitempty` omits the value: null, false, 0, "", [] and {}.
     pub fn is_empty(&self) -> bool {
         match self {
             Value::Null => true,
@@ -237,12 +237,12 @@ pub struct Map {
 }
 
 impl Map {
-    /// An empty map.
+    /// Creates an empty map.
     pub const fn new() -> Self {
         Map { entries: Vec::new(), key_bits: 0 }
     }
 
-    /// An empty map with room for `size` entries.
+    /// Creates an empty map with capacity for `size` entries.
     pub fn with_capacity(size: usize) -> Self {
         Map { entries: Vec::with_capacity(size), key_bits: 0 }
     }
@@ -312,13 +312,13 @@ impl Map {
         self.entries.binary_search_by(|(k, _)| k.as_str().cmp(key))
     }
 
-    /// The value at `key`.
+    /// Returns the value at `key`.
     #[inline]
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.find(key).map(|at| &self.entries[at].1)
     }
 
-    /// The value at `key`, for change.
+    /// Returns the value at `key` mutably.
     #[inline]
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.find(key).map(|at| &mut self.entries[at].1)
@@ -398,7 +398,7 @@ impl Map {
         self.entries.retain_mut(|(key, value)| keep(key, value));
     }
 
-    /// The entries in the map's order.
+    /// Returns the entries in the order of the map.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Str, &Value)> + ExactSizeIterator {
         self.entries.iter().map(|(key, value)| (key, value))
     }
@@ -408,12 +408,12 @@ impl Map {
         self.entries.get(place).map(|(_, value)| value)
     }
 
-    /// The entries in the map's order, values for change.
+    /// Returns the entries in the order of the map, with mutable values.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&Str, &mut Value)> {
         self.entries.iter_mut().map(|(key, value)| (&*key, value))
     }
 
-    /// The entries sorted by key.
+    /// Returns the entries sorted by key.
     pub fn sorted(&self) -> Vec<(&Str, &Value)> {
         let mut all: Vec<_> = self.iter().collect();
         all.sort_by(|a, b| a.0.cmp(b.0));
@@ -425,12 +425,12 @@ impl Map {
         self.entries.sort_by(|a, b| a.0.cmp(&b.0));
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True when there is no entry.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

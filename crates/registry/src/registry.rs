@@ -16,7 +16,7 @@ use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{
     Configurations, DynamicPlugIn, NAMESPACE_AUTO_PROVISION, namespace_lifecycle,
 };
-use keelson_auth::{Authorizer, Mirror};
+use keelson_auth::{Authorizer, WatchedIndex};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_kinds::{PortRange, facts};
 use keelson_meta::{
@@ -113,7 +113,7 @@ pub struct Registry {
     /// What the server was told at start.
     pub options: RegistryOptions,
     /// The webhooks and policies that are stored.
-    pub(crate) configurations: Mirror<Configurations>,
+    pub(crate) configurations: WatchedIndex<Configurations>,
     /// What is done in the verbs for single kinds.
     hooks: Hooks,
     no_hooks: KindHooks,
@@ -159,7 +159,7 @@ impl Registry {
             clock,
             provides_namespaces: options.admission.has(NAMESPACE_AUTO_PROVISION),
             options,
-            configurations: Mirror::default(),
+            configurations: WatchedIndex::default(),
             hooks,
             no_hooks: KindHooks::default(),
             writes: TaskTracker::new(),

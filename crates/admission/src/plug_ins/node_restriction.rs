@@ -131,7 +131,7 @@ impl NodeWrite<'_> {
         }
     }
 
-    /// A node may create mirror pods only, which must not refer to other objects.
+    /// Checks a new pod: it must be a mirror pod and must not refer to other objects.
     fn new_pod(&self) -> Result<(), Failure> {
         let (pod, node) = (self.obj, quote(self.node));
         if pod.annotation(MIRROR).is_none() {
@@ -161,7 +161,7 @@ impl NodeWrite<'_> {
         self.require(claims.is_empty(), &without("resourceclaims"))
     }
 
-    /// A mirror pod may have its node as the only owner.
+    /// Checks that the node is the only owner of a mirror pod.
     fn owner(&self, pod: &Object) -> Result<(), Failure> {
         let set_to_itself = "can only create pods with an owner reference set to itself";
         let owner = match pod.array_at(&["metadata", "ownerReferences"]) {
@@ -278,7 +278,8 @@ impl NodeWrite<'_> {
         self.require(bare(old) == bare(self.obj), why)
     }
 
-    /// A node may request tokens of pods on the node only, for audiences in their volumes.
+    /// Checks a token request: the token must be bound to a pod on the node, with an audience in one of
+    /// its volumes.
     fn token(&self) -> Result<(), Failure> {
         let text = |name: &str| self.obj.str_at(&["spec", "boundObjectRef", name]);
         let name = text("name");

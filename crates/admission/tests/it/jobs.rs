@@ -1,6 +1,7 @@
-//! JobValidation: the answers are those of a kube-apiserver 1.36 with GenericWorkload and GangScheduling.
+//! JobValidation; the messages are those of a kube-apiserver 1.36 with GenericWorkload and
+//! GangScheduling.
 
-use crate::{World, admitted, object};
+use crate::{World, admit, object};
 use keelson_meta::{Feature, Value, value};
 
 fn job(parallelism: i64, group: &str) -> Value {
@@ -25,21 +26,21 @@ fn with_group(group: Value) -> World {
     world.with("scheduling.k8s.io", "podgroups", group)
 }
 
-/// The answer to an update from parallelism 2 to another.
+/// Returns the message about an update from parallelism 2 to another.
 fn update(world: &World, path: &str, group: &str, parallelism: i64) -> String {
     let old = object(job(2, group));
-    let answer = admitted(world, path, job(parallelism, group), Some(&old));
-    answer.err().unwrap_or_default()
+    let result = admit(world, path, job(parallelism, group), Some(&old));
+    result.err().unwrap_or_default()
 }
 
 const JOBS: &str = "batch/jobs";
-const REFUSED: &str = "jobs.batch \"j\" is forbidden: cannot change parallelism for a Job referencing \
+const REJECTED: &str = "jobs.batch \"j\" is forbidden: cannot change parallelism for a Job referencing \
                        gang-scheduled PodGroup \"g\"";
 
 #[test]
 fn parallelism_is_fixed_when_the_pod_group_of_the_template_is_a_gang() {
     let world = with_group(pod_group("g", gang(), "other"));
-    assert_eq!(update(&world, JOBS, "g", 3), REFUSED);
+    assert_eq!(update(&world, JOBS, "g", 3), REJECTED);
     assert_eq!(update(&world, JOBS, "g", 2), "", "it did not change");
     assert_eq!(update(&world, JOBS, "gone", 3), "", "there is no such PodGroup");
     assert_eq!(update(&world, "batch/jobs/status", "g", 3), "", "a subresource");
@@ -50,7 +51,7 @@ fn parallelism_is_fixed_when_the_pod_group_of_the_template_is_a_gang() {
 #[test]
 fn parallelism_is_fixed_when_the_job_controls_a_gang() {
     let world = with_group(pod_group("g", gang(), "u"));
-    assert_eq!(update(&world, JOBS, "", 3), REFUSED);
+    assert_eq!(update(&world, JOBS, "", 3), REJECTED);
     assert_eq!(update(&world, JOBS, "gone", 3), "", "only the PodGroup of the template counts");
     let world = with_group(pod_group("g", gang(), "another job"));
     assert_eq!(update(&world, JOBS, "", 3), "");

@@ -1,6 +1,6 @@
 //! Limit ranges and storage classes.
 
-use crate::{World, admitted, object, refusal};
+use crate::{World, admit, object, rejection};
 use keelson_meta::{Value, value};
 
 fn world(limits: Value) -> World {
@@ -15,15 +15,15 @@ fn pod(resources: Value) -> Value {
 }
 
 fn check(limits: Value, resources: Value, why: &str) {
-    assert_eq!(refusal(&world(limits), "/pods", pod(resources)), why);
+    assert_eq!(rejection(&world(limits), "/pods", pod(resources)), why);
 }
 
 #[test]
-fn containers_get_what_they_leave_out() {
+fn containers_get_default_requests_and_limits() {
     let world = world(value!([{"type": "Container", "default": {"cpu": "1"},
         "defaultRequest": {"cpu": "500m", "memory": "1Gi"}}]));
     let given = pod(value!({"requests": {"memory": "2Gi"}}));
-    let (pod, _) = admitted(&world, "/pods", given, None).expect("admitted");
+    let (pod, _) = admit(&world, "/pods", given, None).expect("admitted");
     let container = &pod.array_at(&["spec", "containers"])[0];
     let want = value!({"requests": {"memory": "2Gi", "cpu": "500m"}, "limits": {"cpu": "1"}});
     assert_eq!(container.get("resources"), Some(&want));
@@ -34,7 +34,7 @@ fn containers_get_what_they_leave_out() {
 }
 
 #[test]
-fn bounds_are_told_with_both_amounts() {
+fn messages_contain_the_bound_and_the_amount() {
     let min = value!([{"type": "Container", "min": {"cpu": "100m"}}]);
     check(min.clone(), value!({"requests": {"cpu": "0.1"}}), "");
     check(
@@ -68,11 +68,11 @@ fn a_claim_gets_the_newest_default_class_and_is_protected() {
         .with("storage.k8s.io", "storageclasses", class("new", "2026-01-02T00:00:00Z"));
     let path = "/persistentvolumeclaims";
     let (claim, _) =
-        admitted(&world, path, value!({"metadata": {"name": "v"}}), None).expect("admitted");
+        admit(&world, path, value!({"metadata": {"name": "v"}}), None).expect("admitted");
     assert_eq!(claim.str_at(&["spec", "storageClassName"]), "new");
     assert_eq!(claim.finalizers().collect::<Vec<_>>(), ["kubernetes.io/pvc-protection"]);
     let none = value!({"metadata": {"name": "v"}, "spec": {"storageClassName": ""}});
-    let (claim, _) = admitted(&world, path, none, None).expect("admitted");
+    let (claim, _) = admit(&world, path, none, None).expect("admitted");
     assert_eq!(claim.str_at(&["spec", "storageClassName"]), "");
 }
 
@@ -86,12 +86,12 @@ fn a_claim_grows_only_where_its_class_allows_it() {
         let class = value!({"metadata": {"name": "fast"}, "allowVolumeExpansion": allows});
         World::new().with("storage.k8s.io", "storageclasses", class)
     };
-    let grown = |world: &World, phase: &str| {
+    let resize = |world: &World, phase: &str| {
         let old = object(claim("1Gi", phase));
         let new = claim("2Gi", phase);
-        admitted(world, "/persistentvolumeclaims", new, Some(&old)).err().unwrap_or_default()
+        admit(world, "/persistentvolumeclaims", new, Some(&old)).err().unwrap_or_default()
     };
-    assert_eq!(grown(&class(true), "Bound"), "");
-    assert!(grown(&class(true), "Pending").contains("Only bound persistent volume claims"));
-    assert!(grown(&class(false), "Bound").contains("must support resize"));
+    assert_eq!(resize(&class(true), "Bound"), "");
+    assert!(resize(&class(true), "Pending").contains("Only bound persistent volume claims"));
+    assert!(resize(&class(false), "Bound").contains("must support resize"));
 }

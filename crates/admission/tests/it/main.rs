@@ -1,4 +1,4 @@
-//! What plug-ins make of objects, beside a handful of stored ones.
+//! Tests of plug-ins with a few stored objects.
 
 mod declared_features;
 mod jobs;
@@ -21,25 +21,25 @@ pub struct World {
 }
 
 impl World {
-    /// A world with the namespace `n` and its default account.
+    /// Returns a world with the namespace `n` and its default service account.
     pub fn new() -> World {
         let account = keelson_meta::value!({"metadata": {"name": "default", "namespace": "n"}});
         World::default().with("", "serviceaccounts", account)
     }
 
-    /// With a stored object.
+    /// Adds a stored object.
     pub fn with(mut self, group: &'static str, resource: &'static str, value: Value) -> World {
         self.objects.push((group, resource, object(value)));
         self
     }
 
-    /// With a feature that is on.
+    /// Enables a feature gate.
     pub fn feature(mut self, feature: Feature) -> World {
         self.features = self.features.with(feature, true);
         self
     }
 
-    /// With a label of the namespace.
+    /// Adds a label of the namespace.
     pub fn labelled(mut self, key: &str, value: &str) -> World {
         self.labels.push((key.into(), value.into()));
         self
@@ -65,9 +65,9 @@ impl Stored for World {
         namespace: &str,
         _words: &[&str],
     ) -> Result<Vec<Object>, Failure> {
-        let of = |obj: &Object| namespace.is_empty() || obj.namespace() == namespace;
+        let is_in = |obj: &Object| namespace.is_empty() || obj.namespace() == namespace;
         let all =
-            self.objects.iter().filter(|(g, r, obj)| (*g, *r) == (group, resource) && of(obj));
+            self.objects.iter().filter(|(g, r, obj)| (*g, *r) == (group, resource) && is_in(obj));
         Ok(all.map(|(_, _, obj)| obj.clone()).collect())
     }
 
@@ -80,27 +80,27 @@ impl Stored for World {
     }
 }
 
-/// The object of a value that is a map.
+/// Returns a value, which must be a map, as an object.
 pub fn object(value: Value) -> Object {
     Object::from_value(value).expect("a test's object is a map")
 }
 
-/// Asks about a request for `group/resource[/subresource]` in the namespace `n`.
-pub fn asked<T>(
+/// Calls `call` with a request for `group/resource[/subresource]` in the namespace `n`.
+pub fn with_request<T>(
     world: &World,
     path: &str,
     old: Option<&Object>,
-    ask: impl FnOnce(&Request<'_>) -> T,
+    call: impl FnOnce(&Request<'_>) -> T,
 ) -> T {
-    asked_with(world, PlugInConfig::none(), path, old, ask)
+    with_configured_request(world, PlugInConfig::none(), path, old, call)
 }
 
-fn asked_with<T>(
+fn with_configured_request<T>(
     world: &World,
     config: &PlugInConfig,
     path: &str,
     old: Option<&Object>,
-    ask: impl FnOnce(&Request<'_>) -> T,
+    call: impl FnOnce(&Request<'_>) -> T,
 ) -> T {
     let (group, rest) = path.split_once('/').unwrap_or(("", path));
     let (resource, subresource) = rest.split_once('/').unwrap_or((rest, ""));
@@ -108,7 +108,7 @@ fn asked_with<T>(
         GroupVersionResource::new(group, "v1", resource),
         User { name: "u".into(), ..User::default() },
     );
-    ask(&Request {
+    call(&Request {
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         gvr: &gvr,
         subresource,
@@ -125,19 +125,19 @@ fn asked_with<T>(
     })
 }
 
-/// The object as all default plug-ins leave it, with the warnings, or the message of a refusal.
-pub fn admitted(
+/// Returns the object and warnings after all default plug-ins, or the message of the rejection.
+pub fn admit(
     world: &World,
     path: &str,
     value: Value,
     old: Option<&Object>,
 ) -> Result<(Object, Vec<Str>), String> {
-    let (result, recorder) = noted(world, PlugInConfig::none(), path, value, old);
+    let (result, recorder) = admit_with_config(world, PlugInConfig::none(), path, value, old);
     result.map(|obj| (obj, recorder.warnings)).map_err(|status| status.message.clone())
 }
 
-/// What all default plug-ins make of an object, and what they note of it.
-pub fn noted(
+/// Returns the result of all default plug-ins, and what they recorded.
+pub fn admit_with_config(
     world: &World,
     config: &PlugInConfig,
     path: &str,
@@ -145,15 +145,15 @@ pub fn noted(
     old: Option<&Object>,
 ) -> (Result<Object, Failure>, Recorder) {
     let (chain, mut obj, mut recorder) = (Chain::default(), object(value), Recorder::default());
-    let result = asked_with(world, config, path, old, |req| {
+    let result = with_configured_request(world, config, path, old, |req| {
         chain.admit(req, &mut obj, &mut recorder)?;
         chain.validate(req, &obj, &mut recorder)
     });
     (result.map(|()| obj), recorder)
 }
 
-/// What a refusal says behind `is forbidden: `; empty when it is none.
-pub fn refusal(world: &World, path: &str, value: Value) -> String {
-    let message = admitted(world, path, value, None).err().unwrap_or_default();
+/// Returns the message of a rejection after `is forbidden: `; empty if the object is admitted.
+pub fn rejection(world: &World, path: &str, value: Value) -> String {
+    let message = admit(world, path, value, None).err().unwrap_or_default();
     message.split_once("is forbidden: ").map_or(message.clone(), |(_, why)| why.to_owned())
 }

@@ -1,11 +1,11 @@
-//! What is counted of plug-ins.
+//! Metrics of plug-ins.
 
-use super::{World, asked, object};
+use super::{World, object, with_request};
 use keelson_admission::{Chain, Operation, Phase, Recorder};
 use keelson_meta::{Value, value};
 use keelson_metrics::Exposition;
 
-/// How often a plug-in was asked, and how often of these it refused.
+/// Returns how often a plug-in has admitted and rejected requests.
 fn counted(chain: &Chain, name: &str, phase: &str) -> (u64, u64) {
     let mut out = Exposition::default();
     chain.metrics().write(&mut out);
@@ -23,7 +23,7 @@ fn counted(chain: &Chain, name: &str, phase: &str) -> (u64, u64) {
 }
 
 #[test]
-fn each_plug_in_is_counted_until_one_refuses() {
+fn plug_ins_are_counted_up_to_the_one_that_rejects() {
     let (chain, world) = (Chain::default(), World::new());
     let pod = |account: &str| {
         let spec =
@@ -32,7 +32,7 @@ fn each_plug_in_is_counted_until_one_refuses() {
     };
     let create = |pod: Value| {
         let (mut pod, mut recorder) = (object(pod), Recorder::default());
-        asked(&world, "pods", None, |req| {
+        with_request(&world, "pods", None, |req| {
             chain.admit(req, &mut pod, &mut recorder)?;
             chain.validate(req, &pod, &mut recorder)
         })
@@ -41,9 +41,9 @@ fn each_plug_in_is_counted_until_one_refuses() {
     assert!(create(pod("default")).is_ok());
     assert!(create(pod("default")).is_ok());
     assert!(create(pod("none")).is_err());
-    assert_eq!(counted(&chain, "NamespaceLifecycle", "admit"), (3, 0), "asked before it");
+    assert_eq!(counted(&chain, "NamespaceLifecycle", "admit"), (3, 0), "runs before");
     assert_eq!(counted(&chain, "ServiceAccount", "admit"), (2, 1));
-    assert_eq!(counted(&chain, "DefaultTolerationSeconds", "admit"), (2, 0), "asked after it");
+    assert_eq!(counted(&chain, "DefaultTolerationSeconds", "admit"), (2, 0), "runs after");
     assert_eq!(counted(&chain, "ServiceAccount", "validate"), (2, 0));
     assert_eq!(counted(&chain, "MutatingAdmissionWebhook", "admit"), (0, 0));
     chain.count_idle(Phase::Admit, Operation::Create);

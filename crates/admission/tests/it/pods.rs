@@ -1,6 +1,6 @@
-//! What a new pod is given: account, priority, tolerations, runtime class.
+//! Defaults of new pods: service account, priority, tolerations, runtime class.
 
-use crate::{World, admitted, object, refusal};
+use crate::{World, admit, object, rejection};
 use keelson_meta::{Value, value};
 
 fn pod(spec: Value) -> Value {
@@ -14,14 +14,14 @@ fn pod(spec: Value) -> Value {
     pod
 }
 
-/// What stands at a place of the admitted pod.
-fn at(world: &World, spec: Value, place: &[&str]) -> Value {
-    let (pod, _) = admitted(world, "/pods", pod(spec), None).expect("the pod is admitted");
-    pod.at(place).cloned().unwrap_or_default()
+/// Returns a field of the admitted pod.
+fn at(world: &World, spec: Value, path: &[&str]) -> Value {
+    let (pod, _) = admit(world, "/pods", pod(spec), None).expect("the pod is admitted");
+    pod.at(path).cloned().unwrap_or_default()
 }
 
 #[test]
-fn a_token_is_mounted_unless_somebody_says_no() {
+fn a_token_is_mounted_unless_pod_or_account_disables_it() {
     let world = World::new();
     let mounts = |world: &World, spec| {
         let containers = at(world, spec, &["spec", "containers"]);
@@ -53,9 +53,9 @@ fn an_account_may_limit_the_secrets_of_its_pods() {
         pod(value!({"serviceAccountName": "strict",
             "volumes": [{"name": "v", "secret": {"secretName": secret}}]}))
     };
-    assert_eq!(refusal(&world, "/pods", mounting("mine")), "");
+    assert_eq!(rejection(&world, "/pods", mounting("mine")), "");
     assert_eq!(
-        refusal(&world, "/pods", mounting("other")),
+        rejection(&world, "/pods", mounting("other")),
         "volume with secret.secretName=\"other\" is not allowed because service account strict does \
          not reference that secret"
     );
@@ -63,27 +63,27 @@ fn an_account_may_limit_the_secrets_of_its_pods() {
         {"name": "E", "valueFrom": {"secretKeyRef": {"name": "other", "key": "k"}}}
     ]}]}));
     assert_eq!(
-        refusal(&world, "/pods", env),
+        rejection(&world, "/pods", env),
         "container c with envVar E referencing secret.secretName=\"other\" is not allowed because \
          service account strict does not reference that secret"
     );
 }
 
 #[test]
-fn a_mirror_pod_refers_to_nothing() {
+fn a_mirror_pod_must_not_refer_to_api_objects() {
     let mirror = |spec: Value| {
         let mut pod = object(pod(spec));
-        let notes = pod.metadata_mut().object_at("annotations");
-        notes.insert("kubernetes.io/config.mirror", "x");
+        let annotations = pod.metadata_mut().object_at("annotations");
+        annotations.insert("kubernetes.io/config.mirror", "x");
         pod.into_value()
     };
     let world = World::new();
-    assert_eq!(refusal(&world, "/pods", mirror(value!({}))), "");
+    assert_eq!(rejection(&world, "/pods", mirror(value!({}))), "");
     let spec = value!({"serviceAccountName": "default"});
     let why = "a mirror pod may not reference service accounts";
-    assert_eq!(refusal(&world, "/pods", mirror(spec)), why);
+    assert_eq!(rejection(&world, "/pods", mirror(spec)), why);
     let spec = value!({"volumes": [{"name": "v", "secret": {"secretName": "s"}}]});
-    assert_eq!(refusal(&world, "/pods", mirror(spec)), "a mirror pod may not reference secrets");
+    assert_eq!(rejection(&world, "/pods", mirror(spec)), "a mirror pod may not reference secrets");
 }
 
 #[test]
@@ -102,37 +102,37 @@ fn priority_comes_from_the_class_or_the_default_one() {
     let world = world.with(group, resource, class("usual", 3, true));
     assert_eq!(at(&world, value!({}), &["spec", "priorityClassName"]), value!("usual"));
     assert_eq!(
-        refusal(&world, "scheduling.k8s.io/priorityclasses", class("other", 1, true)),
+        rejection(&world, "scheduling.k8s.io/priorityclasses", class("other", 1, true)),
         "PriorityClass usual is already marked as default. Only one default can exist"
     );
 }
 
 #[test]
-fn an_update_may_leave_out_what_admission_set() {
+fn an_update_may_omit_what_admission_set() {
     let world = World::new();
-    let (made, _) = admitted(&world, "/pods", pod(value!({})), None).expect("admitted");
+    let (made, _) = admit(&world, "/pods", pod(value!({})), None).expect("admitted");
     let (after, _) =
-        admitted(&world, "/pods", pod(value!({})), Some(&made)).expect("the update is admitted");
+        admit(&world, "/pods", pod(value!({})), Some(&made)).expect("the update is admitted");
     for name in ["priority", "preemptionPolicy", "tolerations"] {
         assert_eq!(after.at(&["spec", name]), made.at(&["spec", name]), "{name}");
     }
 }
 
 #[test]
-fn tolerations_that_are_there_are_kept() {
+fn existing_tolerations_are_kept() {
     let world = World::new();
     let own = value!([{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]);
-    let place = ["spec", "tolerations"];
-    let all = at(&world, value!({"tolerations": (own)}), &place);
+    let path = ["spec", "tolerations"];
+    let all = at(&world, value!({"tolerations": (own)}), &path);
     let keys: Vec<_> =
         all.as_array().unwrap_or_default().iter().filter_map(|t| t.str_at(&["key"])).collect();
     assert_eq!(keys, ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]);
     let every = value!({"tolerations": [{"operator": "Exists"}]});
-    assert_eq!(at(&world, every, &place), value!([{"operator": "Exists"}]));
+    assert_eq!(at(&world, every, &path), value!([{"operator": "Exists"}]));
 }
 
 #[test]
-fn a_bound_pod_carries_the_zone_of_its_node() {
+fn a_bound_pod_gets_the_zone_label_of_its_node() {
     let node = value!({"metadata": {"name": "m", "labels": {"topology.kubernetes.io/zone": "z",
         "other": "x"}}});
     let world = World::new().with("", "nodes", node);
@@ -141,12 +141,12 @@ fn a_bound_pod_carries_the_zone_of_its_node() {
 }
 
 #[test]
-fn what_can_be_no_name_is_told_without_a_look() {
+fn invalid_names_are_rejected_without_a_lookup() {
     let world = World::new();
     let named = |name: &str| pod(value!({"runtimeClassName": name}));
     let why = "invalid resource name \"a/b\": [may not contain '/']";
-    assert_eq!(refusal(&world, "/pods", named("a/b")), why);
+    assert_eq!(rejection(&world, "/pods", named("a/b")), why);
     let whose = pod(value!({"serviceAccountName": "a/b"}));
     let why = format!("error looking up service account n/a/b: {why}");
-    assert_eq!(refusal(&world, "/pods", whose), why);
+    assert_eq!(rejection(&world, "/pods", whose), why);
 }

@@ -1,6 +1,6 @@
-//! What objects use up of quotas.
+//! Quota usage of objects.
 
-use crate::{World, asked, object};
+use crate::{World, object, with_request};
 use keelson_admission::{Amounts, quota};
 use keelson_meta::{Object, Value, value};
 
@@ -11,20 +11,21 @@ fn quota(hard: Value, used: Value, spec: Value) -> Object {
     quota
 }
 
-fn shown(amounts: &Amounts) -> String {
+fn display(amounts: &Amounts) -> String {
     let pairs = amounts.iter().map(|(what, amount)| format!("{what}={amount}"));
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// What a quota says of a new object: what is used then, nothing, or why not.
+/// Returns the new usage of a quota after an object is created, empty if it does not change, or the
+/// message of the rejection.
 fn charge(quota: &Object, path: &str, value: Value) -> String {
     let obj = object(value);
-    let charged = asked(&World::new(), path, None, |req| {
+    let usage = with_request(&World::new(), path, None, |req| {
         quota::check(req, &obj, std::slice::from_ref(quota))?;
         quota::new_usage(req, &obj, quota)
     });
-    match charged {
-        Ok(Some(used)) => shown(&used),
+    match usage {
+        Ok(Some(used)) => display(&used),
         Ok(None) => String::new(),
         Err(status) => status.message.clone(),
     }
@@ -37,12 +38,12 @@ fn pod(resources: Value) -> Value {
 }
 
 #[test]
-fn what_is_used_is_added_up() {
+fn requests_are_added_to_the_usage() {
     let hard = value!({"requests.cpu": "1", "pods": "5", "count/pods": "5", "secrets": "1"});
     let used = value!({"requests.cpu": "500m", "pods": "1", "count/pods": "1", "secrets": "0"});
     let quota = quota(hard, used, value!({}));
-    let asks = pod(value!({"requests": {"cpu": "0.25"}}));
-    assert_eq!(charge(&quota, "/pods", asks), "count/pods=2,pods=2,requests.cpu=750m,secrets=0");
+    let small = pod(value!({"requests": {"cpu": "0.25"}}));
+    assert_eq!(charge(&quota, "/pods", small), "count/pods=2,pods=2,requests.cpu=750m,secrets=0");
     assert_eq!(
         charge(&quota, "/pods", pod(value!({"requests": {"cpu": "2"}}))),
         "pods \"p\" is forbidden: exceeded quota: q, requested: requests.cpu=2, used: \
@@ -57,7 +58,7 @@ fn what_is_used_is_added_up() {
 }
 
 #[test]
-fn a_quota_that_is_not_counted_yet_refuses() {
+fn a_quota_without_usage_rejects() {
     let quota = quota(value!({"pods": "1"}), value!({}), value!({}));
     assert_eq!(
         charge(&quota, "/pods", pod(value!({}))),
@@ -66,7 +67,7 @@ fn a_quota_that_is_not_counted_yet_refuses() {
 }
 
 #[test]
-fn scopes_choose_the_pods_that_count() {
+fn scopes_select_pods() {
     let check = |spec: Value, pod: Value, matches: bool| {
         let quota = quota(value!({"pods": "5"}), value!({"pods": "0"}), spec);
         assert_eq!(charge(&quota, "/pods", pod.clone()) == "pods=1", matches, "{pod:?}");
@@ -89,7 +90,7 @@ fn scopes_choose_the_pods_that_count() {
 }
 
 #[test]
-fn scopes_choose_the_claims_that_count() {
+fn scopes_select_claims() {
     let check = |operator: &str, claim: Value, matches: bool| {
         let one = value!({"scopeName": "VolumeAttributesClass", "operator": (operator),
             "values": ["gold"]});
@@ -103,32 +104,32 @@ fn scopes_choose_the_claims_that_count() {
             "{operator} {claim:?}: {charged}"
         );
     };
-    let asks = |class: &str| value!({"spec": {"volumeAttributesClassName": (class)}});
-    let becomes = |class: &str| {
+    let with_class = |class: &str| value!({"spec": {"volumeAttributesClassName": (class)}});
+    let with_target_class = |class: &str| {
         let target = value!({"targetVolumeAttributesClassName": (class)});
         value!({"spec": {"volumeAttributesClassName": "tin"}, "status": {"modifyVolumeStatus": (target)}})
     };
     let without = || value!({"spec": {}});
-    check("In", asks("gold"), true);
-    check("In", becomes("gold"), true);
-    check("In", asks("tin"), false);
+    check("In", with_class("gold"), true);
+    check("In", with_target_class("gold"), true);
+    check("In", with_class("tin"), false);
     check("In", without(), false);
-    check("NotIn", asks("gold"), false);
-    check("NotIn", asks("tin"), true);
+    check("NotIn", with_class("gold"), false);
+    check("NotIn", with_class("tin"), true);
     check("NotIn", without(), true);
-    check("Exists", asks("tin"), true);
+    check("Exists", with_class("tin"), true);
     check("Exists", without(), false);
     check("DoesNotExist", without(), true);
 }
 
 #[test]
-fn every_kind_counts_for_its_own_names() {
+fn usage_depends_on_the_kind() {
     let check = |group: &str, resource: &str, value: Value, want: &str| {
         let class =
             value!({"metadata": {"name": "big"}, "spec": {"extendedResourceName": "e.com/g"}});
         let world = World::new().with("resource.k8s.io", "deviceclasses", class);
         let usage = quota::usage(group, resource, &object(value), &world).expect("stored");
-        assert_eq!(shown(&usage), want);
+        assert_eq!(display(&usage), want);
     };
     check("apps", "deployments", value!({}), "count/deployments.apps=1");
     check("", "secrets", value!({}), "count/secrets=1,secrets=1");

@@ -1,36 +1,36 @@
 //! The Pod Security Standards.
 
-use crate::{World, admitted, noted, object};
+use crate::{World, admit, admit_with_config, object};
 use keelson_admission::{Chain, PlugInConfig};
 use keelson_meta::{Value, value};
 use std::path::Path;
 
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
-/// What a namespace of this level and version says of a pod of this spec; empty when it takes it.
-fn refused(level: &str, version: &str, spec: Value) -> String {
+/// Returns the violations of a pod in a namespace with this level and version; empty if it is admitted.
+fn violations(level: &str, version: &str, spec: Value) -> String {
     let world = World::new()
         .labelled(ENFORCE, level)
         .labelled("pod-security.kubernetes.io/enforce-version", version);
     let mut pod = object(value!({"metadata": {"name": "p"}}));
     pod.root.insert("spec", spec);
-    let message = admitted(&world, "/pods", pod.into_value(), None).err().unwrap_or_default();
+    let message = admit(&world, "/pods", pod.into_value(), None).err().unwrap_or_default();
     message
         .split_once(&format!("\"{level}:{version}\": "))
         .map_or(message.clone(), |(_, why)| why.to_owned())
 }
 
 fn check(level: &str, version: &str, spec: Value, why: &str) {
-    assert_eq!(refused(level, version, spec), why);
+    assert_eq!(violations(level, version, spec), why);
 }
 
-/// A pod whose only container has this context.
+/// Returns the spec of a pod with one container with this security context.
 fn with(context: Value) -> Value {
     value!({"containers": [{"name": "c", "securityContext": (context)}]})
 }
 
 #[test]
-fn baseline_names_each_thing_that_it_forbids() {
+fn baseline_reports_all_violations() {
     let check = |spec, why| check("baseline", "latest", spec, why);
     check(with(value!({})), "");
     check(
@@ -57,11 +57,11 @@ fn baseline_names_each_thing_that_it_forbids() {
 }
 
 #[test]
-fn a_version_judges_as_it_did_then() {
+fn checks_depend_on_the_version_of_the_standard() {
     let probe =
         || value!({"containers": [{"name": "c", "livenessProbe": {"tcpSocket": {"host": "h"}}}]});
     check("baseline", "v1.33", probe(), "");
-    assert!(refused("baseline", "v1.34", probe()).starts_with("probe or lifecycle host"));
+    assert!(violations("baseline", "v1.34", probe()).starts_with("probe or lifecycle host"));
     let sysctl = || value!({"securityContext": {"sysctls": [{"name": "net.ipv4.tcp_rmem"}]}, "containers": []});
     check("baseline", "v1.32", sysctl(), "");
     check("baseline", "v1.31", sysctl(), "forbidden sysctls (net.ipv4.tcp_rmem)");
@@ -73,11 +73,11 @@ fn a_version_judges_as_it_did_then() {
     let mut own_users = with(value!({"procMount": "Unmasked"}));
     own_users.as_object_mut().expect("a map").insert("hostUsers", false);
     check("baseline", "v1.35", own_users.clone(), "");
-    assert!(refused("baseline", "v1.34", own_users).starts_with("procMount"));
+    assert!(violations("baseline", "v1.34", own_users).starts_with("procMount"));
 }
 
 #[test]
-fn restricted_asks_for_what_makes_a_pod_safe() {
+fn restricted_requires_hardening() {
     let safe = || {
         value!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
             "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}})
@@ -102,19 +102,19 @@ fn restricted_asks_for_what_makes_a_pod_safe() {
 }
 
 #[test]
-fn an_update_that_changes_no_image_is_not_judged_again() {
+fn an_update_without_a_new_image_is_not_checked() {
     let world = World::new().labelled(ENFORCE, "baseline");
     let pod = |image: &str| {
         value!({"metadata": {"name": "p"}, "spec": {"hostPID": true,
             "containers": [{"name": "c", "image": image}]}})
     };
     let old = object(pod("a"));
-    assert_eq!(admitted(&world, "/pods", pod("a"), Some(&old)).err(), None);
-    assert!(admitted(&world, "/pods", pod("b"), Some(&old)).is_err());
+    assert_eq!(admit(&world, "/pods", pod("a"), Some(&old)).err(), None);
+    assert!(admit(&world, "/pods", pod("b"), Some(&old)).is_err());
 }
 
 #[test]
-fn a_stricter_level_warns_of_the_pods_that_are_there() {
+fn a_stricter_level_warns_of_existing_pods() {
     let pod = |name: &str| {
         value!({"metadata": {"name": name, "namespace": "n"}, "spec": {"hostPID": true,
             "containers": []}})
@@ -124,8 +124,7 @@ fn a_stricter_level_warns_of_the_pods_that_are_there() {
     let new = value!({"metadata": {"name": "n", "labels": {
         "pod-security.kubernetes.io/enforce": "baseline"
     }}});
-    let (_, warnings) =
-        admitted(&world, "/namespaces", new, Some(&old)).expect("the label is taken");
+    let (_, warnings) = admit(&world, "/namespaces", new, Some(&old)).expect("the label is taken");
     assert_eq!(
         warnings,
         [
@@ -136,18 +135,18 @@ fn a_stricter_level_warns_of_the_pods_that_are_there() {
     );
 }
 
-/// The audit annotations of PodSecurity, without the part of their keys that all have.
+/// Returns the audit annotations of PodSecurity without the common prefix of their keys.
 fn annotations(labels: &[(&str, &str)], config: &PlugInConfig, path: &str, spec: Value) -> String {
     let class = value!({"metadata": {"name": "sandbox"}, "handler": "h"});
     let world = World::new().with("node.k8s.io", "runtimeclasses", class);
     let world = labels.iter().fold(world, |world, (mode, value)| {
         world.labelled(&format!("pod-security.kubernetes.io/{mode}"), value)
     });
-    let asked = match path {
+    let object = match path {
         "/pods" => value!({"metadata": {"name": "p"}, "spec": (spec)}),
         _ => value!({"metadata": {"name": "d"}, "spec": {"template": {"spec": (spec)}}}),
     };
-    let (_, recorder) = noted(&world, config, path, asked, None);
+    let (_, recorder) = admit_with_config(&world, config, path, object, None);
     let shown = recorder.annotations.iter().map(|(key, value)| {
         let key = key.strip_prefix("pod-security.kubernetes.io/").expect("one of PodSecurity");
         format!("{key}: {value}")
@@ -156,7 +155,7 @@ fn annotations(labels: &[(&str, &str)], config: &PlugInConfig, path: &str, spec:
 }
 
 #[test]
-fn audit_annotations_say_what_was_enforced_and_violated() {
+fn audit_annotations_contain_policy_and_violations() {
     let plain = || value!({"containers": [{"name": "c"}]});
     let unsafe_one = || value!({"hostNetwork": true, "containers": [{"name": "c"}]});
     let none = PlugInConfig::none();
@@ -188,7 +187,7 @@ fn audit_annotations_say_what_was_enforced_and_violated() {
     }
 }
 
-/// A configuration of PodSecurity with these exemptions.
+/// Returns a configuration of PodSecurity with exemptions.
 fn exempting(folder: &Path, exemptions: &str) -> PlugInConfig {
     let file = folder.join("admission.yaml");
     let text = format!(
@@ -214,7 +213,7 @@ fn exemptions_are_strings() {
 }
 
 #[test]
-fn audit_annotations_say_why_a_pod_is_exempt() {
+fn audit_annotations_contain_the_exemption() {
     let folder = tempfile::tempdir().expect("a folder");
     let spec = || value!({"runtimeClassName": "sandbox", "hostNetwork": true, "containers": []});
     let restricted = [("enforce", "restricted"), ("audit", "restricted")];
@@ -232,7 +231,7 @@ fn audit_annotations_say_why_a_pod_is_exempt() {
 }
 
 #[test]
-fn a_stricter_namespace_names_the_pods_that_are_not_exempt() {
+fn exempt_pods_are_not_in_the_warning_of_a_stricter_level() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = exempting(folder.path(), "runtimeClasses: [sandbox]");
     let pod = |name: &str, class: Value| {
@@ -245,7 +244,8 @@ fn a_stricter_namespace_names_the_pods_that_are_not_exempt() {
         .with("", "pods", pod("d", Value::Null));
     let namespace = |level: &str| value!({"metadata": {"name": "n", "labels": {"pod-security.kubernetes.io/enforce": (level)}}});
     let old = object(namespace("privileged"));
-    let (_, recorder) = noted(&world, &config, "/namespaces", namespace("baseline"), Some(&old));
+    let (_, recorder) =
+        admit_with_config(&world, &config, "/namespaces", namespace("baseline"), Some(&old));
     let want = [
         "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"",
         "c (and 1 other pod): host namespaces",
@@ -254,7 +254,7 @@ fn a_stricter_namespace_names_the_pods_that_are_not_exempt() {
 }
 
 #[test]
-fn labels_of_an_exempt_namespace_are_warned_of() {
+fn level_labels_of_an_exempt_namespace_cause_a_warning() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = exempting(folder.path(), "namespaces: [\"n\"]");
     let levels = |enforce: &str, warn: &str| {
@@ -262,7 +262,9 @@ fn labels_of_an_exempt_namespace_are_warned_of() {
                                                      "pod-security.kubernetes.io/warn": (warn)}}})
     };
     let warnings = |enforce, warn| {
-        noted(&World::new(), &config, "/namespaces", levels(enforce, warn), None).1.warnings
+        admit_with_config(&World::new(), &config, "/namespaces", levels(enforce, warn), None)
+            .1
+            .warnings
     };
     assert_eq!(warnings("privileged", "privileged"), Vec::<String>::new());
     // A level that forbids nothing is not listed.

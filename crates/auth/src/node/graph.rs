@@ -1,6 +1,6 @@
 //! [`Graph`]: the nodes whose pods refer to an object, directly or through a claim and its volume.
 
-use crate::mirror::Mirrored;
+use crate::watched_index::Indexer;
 use crate::{Change, GroupResource};
 use keelson_meta::{Object, Str, Value};
 use std::collections::{HashMap, HashSet};
@@ -48,7 +48,7 @@ struct Volume {
 
 const KINDS: [Vertex; 4] = [Vertex::Pod, Vertex::Volume, Vertex::Attachment, Vertex::Slice];
 
-impl Mirrored for Graph {
+impl Indexer for Graph {
     const RESOURCES: &'static [GroupResource] = &[
         ("", "pods"),
         ("", "persistentvolumes"),

@@ -142,13 +142,13 @@ impl ServiceAccountTokens {
         self.external.is_some()
     }
 
-    /// Fetches the keys of an external signer as often as it wants, until it is dropped. When that fails, those
-    /// before go on.
+    /// Fetches the keys of an external signer at its refresh interval, until it is dropped. If that
+    /// fails, the previous keys stay valid.
     pub async fn follow_external_keys(&self) {
         let Some(external) = &self.external else { return };
         let next = || *external.refresh_at.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            // A request may have fetched them meanwhile.
+            // A request may have fetched them in the meantime.
             while next() > Instant::now() {
                 tokio::time::sleep_until(next()).await;
             }

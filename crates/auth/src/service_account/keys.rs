@@ -136,14 +136,14 @@ impl VerifyingKey {
         }
     }
 
-    /// From an RSAPublicKey in DER.
+    /// Creates a key from an RSAPublicKey in DER.
     fn rsa(key: &[u8]) -> VerifyingKey {
         let algorithm =
             der::concat(&[der::wrap(der::OBJECT_ID, der::RSA), der::wrap(der::NULL, &[])]);
         VerifyingKey::new(Algorithm::RS256, &algorithm, key)
     }
 
-    /// From a point of a curve.
+    /// Creates a key from a point of a curve.
     fn ec(algorithm: Algorithm, point: &[u8]) -> VerifyingKey {
         let curve = algorithm.curve().unwrap_or_default().0;
         let names =
@@ -264,7 +264,7 @@ impl SigningKey {
         Ok(SigningKey { verifying, pair: Pair::Ec(pair), random })
     }
 
-    /// From an ECPrivateKey in DER.
+    /// Creates a key from an ECPrivateKey in DER.
     fn p521(key: &[u8]) -> Option<SigningKey> {
         let (parts, _) = der::expect(der::SEQUENCE, key)?;
         let (_, parts) = der::expect(der::INTEGER, parts)?;

@@ -110,7 +110,7 @@ fn claims() -> Claims {
     }
 }
 
-/// What becomes of a token: the name of its user, why it is refused, or that it is no such token.
+/// Returns the user name of a token, the error, or that it is not a service account token.
 async fn check_at(tokens: &ServiceAccountTokens, token: &str, now: i64, want: &str) {
     let got = match tokens.authenticate(token, &[], Timestamp::new(now, 0)).await {
         Ok(Some(known)) => known.user.name.to_string(),
@@ -135,7 +135,7 @@ async fn a_token_of_each_kind_of_key_is_accepted() {
         let (tokens, _) = tokens(signing, &[]);
         let token = tokens.issue(&claims()).await.expect("a token");
         check(&tokens, &token, OK).await;
-        let KnownToken { user, audiences, .. } =
+        let AuthenticatedToken { user, audiences, .. } =
             tokens.authenticate(&token, &[], Timestamp::new(NOW, 0)).await.unwrap().unwrap();
         assert_eq!(audiences, ["api"]);
         let groups =
@@ -180,7 +180,7 @@ async fn issuer_and_audience_are_checked() {
     let why = "token audiences [\"vault\"] is invalid for the target audiences [\"api\"]";
     check(&tokens, &vault, why).await;
     let requested = ["vault".into(), "other".into()];
-    let KnownToken { audiences, .. } =
+    let AuthenticatedToken { audiences, .. } =
         tokens.authenticate(&vault, &requested, Timestamp::new(NOW, 0)).await.unwrap().unwrap();
     assert_eq!(audiences, ["vault"]);
 }
@@ -199,7 +199,7 @@ async fn the_algorithm_is_that_of_the_key_and_never_the_tokens_choice() {
         let unsigned = forged(json!({"alg": algorithm, "kid": id}), &|_| vec![]);
         check(&tokens, &unsigned, BAD_SIGNATURE).await;
     }
-    // The public key, in each form in which somebody may have it, as the secret of an HMAC.
+    // The public key, in each encoding, as the secret of an HMAC.
     let spki = Pem::iter_from_buffer(RSA_PUBLIC.as_bytes()).next().unwrap().unwrap().contents;
     for secret in [RSA_PUBLIC.as_bytes(), RSA_PUBLIC.trim_end().as_bytes(), &spki] {
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret);

@@ -22,7 +22,7 @@ pub struct WebhookTokens {
     /// `--authentication-token-webhook-cache-ttl`.
     cache_ttl: Duration,
     /// Cached users and audiences by token; failures are not cached.
-    known: ResponseCache<(User, Vec<Str>)>,
+    cache: ResponseCache<(User, Vec<Str>)>,
 }
 
 impl std::fmt::Debug for WebhookTokens {
@@ -40,7 +40,7 @@ impl WebhookTokens {
         egress: &Egress,
     ) -> Result<WebhookTokens, String> {
         let reviewer = Reviewer::new(server, TIMEOUT, egress)?;
-        Ok(WebhookTokens { reviewer, version, cache_ttl, known: ResponseCache::new() })
+        Ok(WebhookTokens { reviewer, version, cache_ttl, cache: ResponseCache::new() })
     }
 
     /// Returns the user of a token and for which of the requested audiences it is valid; `None` if
@@ -63,28 +63,28 @@ impl WebhookTokens {
             "metadata": {}, "spec": spec, "status": {"user": {}}
         });
         let digest = ResponseCache::<()>::digest(review.to_string().as_bytes());
-        if let Some(known) = self.known.get(&digest, Instant::now()) {
-            return Ok(Some(known));
+        if let Some(cached) = self.cache.get(&digest, Instant::now()) {
+            return Ok(Some(cached));
         }
-        let answer = self.reviewer.post(&review).await.inspect_err(|error| {
+        let response = self.reviewer.post(&review).await.inspect_err(|error| {
             tracing::warn!(error, "token webhook failed; the token is not accepted");
         })?;
-        let found = known(&answer, requested, own)?;
-        if let Some(found) = &found {
-            self.known.put(digest, found.clone(), Instant::now(), self.cache_ttl);
+        let user = parse_status(&response, requested, own)?;
+        if let Some(user) = &user {
+            self.cache.put(digest, user.clone(), Instant::now(), self.cache_ttl);
         }
-        Ok(found)
+        Ok(user)
     }
 }
 
-/// Parses the status of a TokenReview.
-fn known(
-    answer: &Value,
+/// Parses the status of a TokenReview; `None` if the token is not authenticated.
+fn parse_status(
+    response: &Value,
     requested: &[Str],
     own: &[Str],
 ) -> Result<Option<(User, Vec<Str>)>, String> {
     let empty = Value::Null;
-    let status = answer.get("status").unwrap_or(&empty);
+    let status = response.get("status").unwrap_or(&empty);
     let text = |value: &Value| Str::new(value.as_str().unwrap_or_default());
     let texts = |value: Option<&Value>| -> Vec<Str> {
         value.and_then(Value::as_array).into_iter().flatten().map(text).collect()
@@ -93,13 +93,13 @@ fn known(
         let error = status.get("error").and_then(Value::as_str).unwrap_or_default();
         return if error.is_empty() { Ok(None) } else { Err(error.to_owned()) };
     }
-    let answered = texts(status.get("audiences"));
+    let returned = texts(status.get("audiences"));
     // A response without audiences is valid for those of the API server only.
-    let audiences: Vec<Str> = match (answered.is_empty(), requested.is_empty()) {
+    let audiences: Vec<Str> = match (returned.is_empty(), requested.is_empty()) {
         (true, true) => own.to_vec(),
         (true, false) => own.iter().filter(|one| requested.contains(one)).cloned().collect(),
-        (false, true) => answered.into_iter().filter(|one| own.contains(one)).collect(),
-        (false, false) => answered.into_iter().filter(|one| requested.contains(one)).collect(),
+        (false, true) => returned.into_iter().filter(|one| own.contains(one)).collect(),
+        (false, false) => returned.into_iter().filter(|one| requested.contains(one)).collect(),
     };
     let is_for_any = requested.is_empty() && own.is_empty();
     if audiences.is_empty() && !is_for_any {

@@ -1,5 +1,5 @@
-//! The gates that a kube-apiserver 1.36.2 knows, as its metric `kubernetes_feature_enabled` and its
-//! refusals tell them, and which of them need others.
+//! The feature gates of kube-apiserver 1.36.2, from its metric `kubernetes_feature_enabled` and its
+//! error messages, with their dependencies.
 
 use super::{Row, Stage};
 

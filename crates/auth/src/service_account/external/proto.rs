@@ -68,7 +68,7 @@ const SECONDS_MIN: i64 = -62_135_596_800;
 const SECONDS_MAX: i64 = 253_402_300_799;
 
 impl FetchKeysResponse {
-    /// Why the time of the data is none.
+    /// Returns an error if the timestamp of the data is missing or invalid.
     pub fn check_timestamp(&self) -> Result<(), String> {
         let Some(Timestamp { seconds, nanos }) = self.data_timestamp else {
             return Err("invalid nil Timestamp".to_owned());

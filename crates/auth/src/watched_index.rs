@@ -1,12 +1,12 @@
-//! [`Mirror`]: an index of some resources, updated from their changes.
+//! [`WatchedIndex`]: an index of some resources that is kept current by their changes.
 
 use crate::{Change, Feed, GroupResource, Objects};
 use keelson_meta::{Failure, Status};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-/// An index that a [`Mirror`] keeps current.
-pub trait Mirrored: Default {
+/// An index that a [`WatchedIndex`] keeps current.
+pub trait Indexer: Default {
     /// The resources of the index.
     const RESOURCES: &'static [GroupResource];
 
@@ -16,7 +16,7 @@ pub trait Mirrored: Default {
 
 /// An index that is brought up to date before each read, by the reader.
 #[derive(Default)]
-pub struct Mirror<I> {
+pub struct WatchedIndex<I> {
     index: RwLock<I>,
     /// The revision up to which changes were applied to `index`.
     applied: AtomicU64,
@@ -24,7 +24,7 @@ pub struct Mirror<I> {
     objects: OnceLock<Arc<dyn Objects>>,
 }
 
-impl<I: Mirrored> Mirror<I> {
+impl<I: Indexer> WatchedIndex<I> {
     /// Starts following the resources. Before this, reads fail.
     pub fn attach(&self, objects: Arc<dyn Objects>) {
         *self.feed() = Some(objects.follow(I::RESOURCES));
@@ -34,14 +34,14 @@ impl<I: Mirrored> Mirror<I> {
     /// Applies everything that was written before the call. If this fails, the index must not be
     /// used.
     pub async fn current(&self) -> Result<(), Failure> {
-        let Some(objects) = self.objects.get() else { return Err(not_loaded()) };
+        let Some(objects) = self.objects.get() else { return Err(not_loaded_failure()) };
         if let Some(lag) = objects.lag() {
             lag.await?;
         }
         self.catch_up(objects.revision())
     }
 
-    /// Returns the index, for reads after [`Mirror::current`].
+    /// Returns the index, for reads after [`WatchedIndex::current`].
     pub fn index(&self) -> RwLockReadGuard<'_, I> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -51,7 +51,7 @@ impl<I: Mirrored> Mirror<I> {
             return Ok(());
         }
         let mut feed = self.feed();
-        let Some(feed) = feed.as_mut() else { return Err(not_loaded()) };
+        let Some(feed) = feed.as_mut() else { return Err(not_loaded_failure()) };
         let mut changes = vec![];
         let taken = feed.take(&mut changes);
         if !changes.is_empty() {
@@ -70,6 +70,6 @@ impl<I: Mirrored> Mirror<I> {
     }
 }
 
-fn not_loaded() -> Failure {
+fn not_loaded_failure() -> Failure {
     Status::unavailable("the objects that decide are not loaded yet")
 }
