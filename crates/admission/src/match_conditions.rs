@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_false_condition_decides_whatever_the_others_are() {
+    fn a_false_condition_takes_precedence_over_errors() {
         let check = |expressions: &[&str], want: &str| {
             assert_eq!(matched(vec![], expressions), want, "{expressions:?}");
         };
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_when_nothing_is_false() {
+    fn errors_are_reported_when_no_condition_is_false() {
         let check = |expressions: &[&str], want: &str| {
             assert_eq!(matched(vec![], expressions), want, "{expressions:?}");
         };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_awaited_and_asked_for_once() {
+    fn each_decision_is_requested_once() {
         let check = |modes: fn() -> Vec<Mode>, expression: &str, want: &str| {
             assert_eq!(matched(modes(), &[expression]), want, "{expression}");
         };
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_have_a_budget_together() {
+    fn conditions_share_a_budget() {
         let one = "authorizer.requestResource.check('get').allowed()";
         let two = format!("{one} && {one}");
         let words = "validation failed due to running out of cost budget, no further validation rules will \

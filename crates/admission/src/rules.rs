@@ -109,7 +109,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn a_rule_names_operation_group_version_resource_and_scope() {
+    fn a_rule_matches_operation_group_version_resource_and_scope() {
         let rule = |resources: &[&str], scope: &str| {
             let resources: Vec<Value> = resources.iter().map(|&text| text.into()).collect();
             Rule::new(&value!({

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_allows_what_it_says() {
+    fn a_policy_allows_matching_requests() {
         let spec = |spec: &str| {
             format!(
                 "{{\"apiVersion\":\"abac.authorization.kubernetes.io/v1beta1\",\
@@ -219,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_version_allows_everything_that_it_does_not_name() {
+    fn a_line_without_version_allows_fields_that_it_omits() {
         assert!(allowed("{\"user\":\"bob\"}", "bob", "delete", "pods", "a"));
         assert!(allowed("{\"user\":\"bob\"}", "bob", "get", "/metrics", ""));
         assert!(!allowed("{\"user\":\"bob\",\"resource\":\"pods\"}", "bob", "get", "/x", ""));
     }
 
     #[test]
-    fn a_line_that_is_no_policy_is_named() {
+    fn errors_name_the_line() {
         for text in ["# fine\n\n[]", "\n\n{\"kind\":\"Policy\"}", "{}\n{}\n{\"user\":1}"] {
             assert_eq!(Abac::parse(text).unwrap_err().line, 3, "{text}");
         }

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_value_of_a_key_stays() {
+    fn the_first_value_of_a_key_is_kept() {
         let annotations = Annotations::default();
         for (key, value) in [("b", "1"), ("a", "2"), ("b", "3"), ("a", "2")] {
             annotations.add(Str::new(key), Str::new(value));

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_known_token_names_its_user_and_a_wrong_one_gets_401() {
+    async fn a_valid_token_has_a_user_and_an_invalid_one_gets_401() {
         let tokens = TokenFile::parse("secret,alice,u1,\"devs,ops\"\nother,bob,u2\n").unwrap();
         let authenticator = Authenticator::new(tokens);
         let check = async |header: Option<&str>| {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_certificate_gets_401_unless_a_token_is_known() {
+    async fn a_rejected_certificate_gets_401_without_a_valid_token() {
         let tokens = TokenFile::parse("secret,alice,u1\n").unwrap();
         let authenticator = Authenticator::new(tokens);
         let check = async |authorization| {

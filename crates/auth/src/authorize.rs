@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_user_verb_resource_and_namespace() {
+    fn a_denial_names_user_verb_resource_and_namespace() {
         check(
             vec![],
             "web",

@@ -11,19 +11,19 @@ const ERRORS_MAX: usize = 100;
 pub(crate) struct ConfigErrors(RefCell<Vec<String>>);
 
 impl ConfigErrors {
-    fn add(&self, fault: String) {
-        let mut faults = self.0.borrow_mut();
-        if faults.len() < ERRORS_MAX {
-            faults.push(fault);
+    fn add(&self, error: String) {
+        let mut errors = self.0.borrow_mut();
+        if errors.len() < ERRORS_MAX {
+            errors.push(error);
         }
     }
 
     pub fn into_result(self) -> Result<(), String> {
-        let faults = self.0.into_inner();
-        if faults.is_empty() {
+        let errors = self.0.into_inner();
+        if errors.is_empty() {
             return Ok(());
         }
-        Err(format!("strict decoding error: {}", faults.join(", ")))
+        Err(format!("strict decoding error: {}", errors.join(", ")))
     }
 }
 
@@ -32,7 +32,7 @@ impl ConfigErrors {
 pub(crate) struct Fields<'v> {
     map: Option<&'v Map>,
     path: String,
-    faults: &'v ConfigErrors,
+    errors: &'v ConfigErrors,
 }
 
 impl<'v> Fields<'v> {
@@ -42,7 +42,7 @@ impl<'v> Fields<'v> {
         kind: &str,
         versions: &[&str],
         known: &[&str],
-        faults: &'v ConfigErrors,
+        errors: &'v ConfigErrors,
     ) -> Result<Fields<'v>, String> {
         if file.is_null() {
             return Err("empty config data".to_owned());
@@ -58,27 +58,27 @@ impl<'v> Fields<'v> {
         }
         let known: Vec<&str> =
             ["kind", "apiVersion"].into_iter().chain(known.iter().copied()).collect();
-        Ok(Fields::new(Some(file), String::new(), &known, faults))
+        Ok(Fields::new(Some(file), String::new(), &known, errors))
     }
 
     fn new(
         value: Option<&'v Value>,
         path: String,
         known: &[&str],
-        faults: &'v ConfigErrors,
+        errors: &'v ConfigErrors,
     ) -> Self {
         let map = match value {
             None | Some(Value::Null) => None,
             Some(Value::Object(map)) => Some(map),
             Some(other) => {
-                faults.add(format!("{path}: expected an object, got {}", other.type_name()));
+                errors.add(format!("{path}: expected an object, got {}", other.type_name()));
                 None
             }
         };
-        let fields = Fields { map, path, faults };
+        let fields = Fields { map, path, errors };
         for (name, _) in map.into_iter().flat_map(Map::iter) {
             if !known.contains(&name.as_str()) {
-                faults.add(format!("unknown field {:?}", fields.path_of(name)));
+                errors.add(format!("unknown field {:?}", fields.path_of(name)));
             }
         }
         fields
@@ -99,7 +99,7 @@ impl<'v> Fields<'v> {
 
     fn wrong(&self, name: &str, wanted: &str, found: &Value) {
         let (path, found) = (self.path_of(name), found.type_name());
-        self.faults.add(format!("{path}: expected {wanted}, got {found}"));
+        self.errors.add(format!("{path}: expected {wanted}, got {found}"));
     }
 
     /// Returns a string; empty when it is absent.
@@ -143,14 +143,14 @@ impl<'v> Fields<'v> {
 
     /// Returns a nested object.
     pub fn object(&self, name: &str, known: &[&str]) -> Fields<'v> {
-        Fields::new(self.get(name), self.path_of(name), known, self.faults)
+        Fields::new(self.get(name), self.path_of(name), known, self.errors)
     }
 
     /// Returns a list of objects.
     pub fn objects(&self, name: &str, known: &[&str]) -> Vec<Fields<'v>> {
         let path = self.path_of(name);
         let one = |(at, item): (usize, &'v Value)| {
-            Fields::new(Some(item), format!("{path}[{at}]"), known, self.faults)
+            Fields::new(Some(item), format!("{path}[{at}]"), known, self.errors)
         };
         self.items(name).iter().enumerate().map(one).collect()
     }

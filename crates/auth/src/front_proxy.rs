@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headers_of_a_proxy_name_the_user() {
+    fn the_headers_of_a_front_proxy_contain_the_user() {
         check(&[("x-remote-group", b"a")], "nobody");
         check(&[("x-remote-user", b"u")], "u||system:authenticated|[]");
         check(&[("x-remote-user", b""), ("x-other-user", b"w")], "w||system:authenticated|[]");
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_not_utf8_is_refused() {
+    fn a_header_that_is_not_utf8_is_rejected() {
         check(&[("x-remote-user", b"\xff")], "401");
         check(&[("x-remote-user", b"u"), ("x-remote-group", b"\xe9")], "401");
         check(&[("x-remote-user", b"u"), ("x-remote-extra-%ff", b"a")], "401");
     }
 
     #[test]
-    fn headers_that_name_users_are_known() {
+    fn headers_with_users_are_recognized() {
         let proxy = proxy();
         for name in ["x-other-user", "x-remote-uid", "x-remote-extra-a"] {
             assert!(proxy.reads(name), "{name}");

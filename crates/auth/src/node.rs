@@ -30,7 +30,7 @@ pub fn node_name(user: &User) -> Option<&str> {
 /// Allowed, or why there is no opinion.
 type Answer = Result<(), String>;
 
-fn refuse(why: &str) -> Answer {
+fn reject(why: &str) -> Answer {
     Err(why.to_owned())
 }
 
@@ -71,7 +71,7 @@ impl NodeAuthorizer {
                 ("", "persistentvolumeclaims") if attributes.subresource == "status" => {
                     return match attributes.verb.as_str() {
                         "update" | "patch" => self.has_path(node, Vertex::Claim, attributes),
-                        _ => refuse("can only get/update/patch this type"),
+                        _ => reject("can only get/update/patch this type"),
                     };
                 }
                 ("", "persistentvolumeclaims") => return self.get(node, Vertex::Claim, attributes),
@@ -93,14 +93,14 @@ impl NodeAuthorizer {
         }
         match self.rules.iter().any(|rule| rule.allows(attributes)) {
             true => Ok(()),
-            false => refuse(""),
+            false => reject(""),
         }
     }
 
     /// Allows access if the graph has a path from the object to a pod on the node.
     fn has_path(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
         if attributes.name.is_empty() {
-            return refuse("No Object name found");
+            return reject("No Object name found");
         }
         match self.graph.index().has_path_to_node(
             vertex,
@@ -115,23 +115,23 @@ impl NodeAuthorizer {
 
     fn get(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
         if attributes.verb != "get" {
-            return refuse("can only get individual resources of this type");
+            return reject("can only get individual resources of this type");
         }
         if !attributes.subresource.is_empty() {
-            return refuse("cannot get subresource");
+            return reject("cannot get subresource");
         }
         self.has_path(node, vertex, attributes)
     }
 
     fn read(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
         if !attributes.is_read_only() {
-            return refuse("can only read resources of this type");
+            return reject("can only read resources of this type");
         }
         if !attributes.subresource.is_empty() {
-            return refuse("cannot read subresource");
+            return reject("cannot read subresource");
         }
         if attributes.namespace.is_empty() {
-            return refuse("can only read namespaced object of this type");
+            return reject("can only read namespaced object of this type");
         }
         self.has_path(node, vertex, attributes)
     }
@@ -142,17 +142,17 @@ impl NodeAuthorizer {
             return self.read(node, Vertex::ServiceAccount, attributes);
         }
         if attributes.verb != "create" || attributes.name.is_empty() {
-            return refuse("can only create tokens for individual service accounts");
+            return reject("can only create tokens for individual service accounts");
         }
         if attributes.subresource != "token" {
-            return refuse("can only create token subresource of serviceaccount");
+            return reject("can only create token subresource of serviceaccount");
         }
         self.has_path(node, Vertex::ServiceAccount, attributes)
     }
 
     fn slice(&self, node: &str, attributes: &Attributes) -> Answer {
         if !attributes.subresource.is_empty() {
-            return refuse("cannot authorize ResourceSlice subresources");
+            return reject("cannot authorize ResourceSlice subresources");
         }
         match attributes.verb.as_str() {
             // NodeRestriction checks the owner.
@@ -161,13 +161,13 @@ impl NodeAuthorizer {
             "watch" | "list" | "deletecollection" => {
                 match attributes.required_field("spec.nodeName") == Some(node) {
                     true => Ok(()),
-                    false => refuse(
+                    false => reject(
                         "can only list/watch/deletecollection resourceslices with nodeName field \
                          selector",
                     ),
                 }
             }
-            _ => refuse(
+            _ => reject(
                 "only the following verbs are allowed for a ResourceSlice: get, watch, list, \
                  create, update, patch, delete, deletecollection",
             ),
@@ -182,7 +182,7 @@ impl NodeAuthorizer {
                     return Ok(());
                 }
                 if attributes.name.is_empty() {
-                    return refuse("can only list/watch pods with spec.nodeName field selector");
+                    return reject("can only list/watch pods with spec.nodeName field selector");
                 }
                 self.has_path(node, Vertex::Pod, attributes)
             }
@@ -190,7 +190,7 @@ impl NodeAuthorizer {
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Ok(())
             }
-            _ => refuse(""),
+            _ => reject(""),
         }
     }
 }
@@ -214,13 +214,13 @@ fn own_node(node: &str, attributes: &Attributes) -> Answer {
             "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
             name => Err(format!("node '{node}' cannot read '{name}', only its own Node object")),
         },
-        _ => refuse(""),
+        _ => reject(""),
     }
 }
 
 fn lease(node: &str, attributes: &Attributes) -> Answer {
     if !is_own_verb(&attributes.verb) {
-        return refuse("can only get, create, update, patch, or delete a node lease");
+        return reject("can only get, create, update, patch, or delete a node lease");
     }
     if attributes.namespace != LEASE_NAMESPACE {
         let namespace = quote(LEASE_NAMESPACE);
@@ -228,20 +228,20 @@ fn lease(node: &str, attributes: &Attributes) -> Answer {
     }
     // The name of a new lease is not known yet; NodeRestriction checks it.
     if attributes.verb != "create" && attributes.name != node {
-        return refuse("can only access node lease with the same name as the requesting node");
+        return reject("can only access node lease with the same name as the requesting node");
     }
     Ok(())
 }
 
 fn csi_node(node: &str, attributes: &Attributes) -> Answer {
     if !is_own_verb(&attributes.verb) {
-        return refuse("can only get, create, update, patch, or delete a CSINode");
+        return reject("can only get, create, update, patch, or delete a CSINode");
     }
     if !attributes.subresource.is_empty() {
-        return refuse("cannot authorize CSINode subresources");
+        return reject("cannot authorize CSINode subresources");
     }
     if attributes.verb != "create" && attributes.name != node {
-        return refuse("can only access CSINode with the same name as the requesting node");
+        return reject("can only access CSINode with the same name as the requesting node");
     }
     Ok(())
 }

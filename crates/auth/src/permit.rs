@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_covers_what_it_was_given_for_and_nothing_else() {
+    fn a_permit_covers_only_its_attributes() {
         check("get", "", "ns", "web", true);
         check("delete", "", "ns", "web", false);
         check("get", "status", "ns", "web", false);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_those_of_csv() {
+    fn cells_are_parsed_as_csv() {
         let text = "\n t , a ,1,\"g, h\" \n\n,nobody,2\nu,\"b, c\",3,,x\n";
         let file = TokenFile::parse(text).unwrap();
         let user = |text| file.user(&Token::new(text)).unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_is_named_without_its_content() {
+    fn errors_name_the_line_without_its_content() {
         let texts = [
             ("a,b,c\nsecret,x", 2),
             ("secret", 1),

@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cache_that_missed_changes_loads_anew_and_ends_its_watches() {
+    async fn a_cache_that_missed_changes_relists_and_closes_watches() {
         let store = Arc::new(Model::new());
         put(&store, "ns/a").await;
         let prefix = Bytes::from_static(PREFIX.as_bytes());
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_follower_is_given_what_has_changed_and_resources_that_come_later() {
+    async fn a_follower_gets_changes_and_later_resources() {
         let store = Arc::new(Model::new());
         put(&store, "ns/a").await;
         let prefix = Bytes::from_static(PREFIX.as_bytes());

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_is_all_that_is_kept() {
+    fn a_difference_contains_only_the_change() {
         let text = members(60);
         assert!(check(&text, &text) <= 5);
         let middle = text.find(r#""member-30""#).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_can_be_made_from_any_other() {
+    fn any_text_has_a_difference_from_any_other() {
         let mut random = Random(5);
         let mut below = |end: usize| random.below(end as u64) as usize;
         for turn in 0..3_000 {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_difference_makes_nothing() {
+    fn an_invalid_difference_is_not_applied() {
         let mut difference = vec![];
         write(b"some text, and more", b"some text", &mut difference);
         for length in 0..difference.len() {

@@ -551,7 +551,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_revision_is_filled_in_and_the_rest_is_found_again() {
+    fn a_record_round_trips_with_its_revision() {
         let kv = stored("ns/a", &[("app", "web"), ("tier", "")], 1234);
         let entry = Entry::from_store(PREFIX.len(), &kv).unwrap();
         assert_eq!((entry.namespace(), entry.name()), ("ns", "a"));
@@ -566,7 +566,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn content_is_compared_without_the_revision() {
+    fn content_equality_ignores_the_revision() {
         let kv = stored("ns/a", &[("app", "web")], 1234);
         let entry = Entry::from_store(PREFIX.len(), &kv).unwrap();
         assert!(entry.has_content_of(&kv.value));
@@ -590,7 +590,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn broken_records_are_refused_and_never_panic() {
+    fn invalid_records_are_errors_and_never_panic() {
         let kv = stored("ns/a", &[("app", "web")], 7);
         for length in 0..kv.value.len() {
             for byte in [0u8, 0xff] {

@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_were_replaced_take_little_room() {
+    fn replaced_versions_are_stored_compactly() {
         for objects in [1, 10_000] {
             let mut writer = Writer::new();
             for revision in 1..=15_000 {

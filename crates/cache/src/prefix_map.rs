@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_keys_of_custom_resources_begin_with_group_and_resource() {
+    fn keys_of_custom_resources_begin_with_group_and_resource() {
         let check = |key: &str, want: Option<&str>| {
             let found = custom_prefix(b"/registry/", key.as_bytes());
             assert_eq!(found, want.map(str::as_bytes), "{key}");
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_belongs_to_the_prefix_that_it_begins_with() {
+    fn keys_map_to_their_prefix() {
         let map = ["/r/apps/", "/r/pods/", "/r/services/endpoints/", "/r/services/specs/"]
             .map(|prefix| (Bytes::from_static(prefix.as_bytes()), prefix));
         let map = PrefixMap::from_iter(map);

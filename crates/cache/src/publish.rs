@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn receivers_are_woken_and_later_ones_see_the_value() {
+    async fn receivers_are_woken_and_later_receivers_get_the_value() {
         let sender = watch::Sender::new(0);
         publish(&sender, 1);
         let mut receiver = sender.subscribe();

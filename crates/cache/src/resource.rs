@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_and_the_cache_have_one_entry_whoever_comes_first() {
+    fn a_writer_and_the_cache_share_an_entry() {
         let resource = Resource::new(Bytes::from_static(PREFIX.as_bytes()), Revision(0));
         let [first, second, third] = [7, 8, 9].map(|revision| stored("ns/a", &[], revision));
         let made = resource.written(&first).expect("a record");

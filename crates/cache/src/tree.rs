@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_element_is_gone() {
+    fn a_replaced_element_is_removed() {
         let elements: Vec<_> = (0..5_000).map(|key| held(key, 1)).collect();
         let mut tree: Tree<_> = elements.iter().cloned().collect();
         for key in 0..5_000 {
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_order_fills_its_nodes() {
+    fn sorted_insertions_fill_the_nodes() {
         let element = |key: u64| Arc::new((String::new(), format!("{key:06}"), 0));
         let tree: Tree<_> = (0..10_000).map(element).collect();
         let mut leaves = vec![];

@@ -156,7 +156,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn what_cannot_be_used_is_refused() {
+    fn unusable_configurations_are_rejected() {
         let check = |user: Value, want: &str| {
             let error = Login::read(&user, Path::new("/none")).err().unwrap_or_default();
             assert!(error.contains(want), "{error}");
@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_and_password_are_basic_credentials() {
+    fn name_and_password_become_basic_credentials() {
         let user = value!({"username": "a", "password": "b"});
         let login = Login::read(&user, Path::new("/")).unwrap();
         assert_eq!(login.authorization.as_deref(), Some("Basic YTpi"));
     }
 
     #[test]
-    fn the_server_is_that_of_the_current_context() {
+    fn the_server_comes_from_the_current_context() {
         let read = |url: &str, current: &str, cluster: &str| {
             let kubeconfig = value!({
                 "current-context": (current),

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_does_not_lead_to_this_host_or_to_the_metadata_service() {
+    fn loopback_and_metadata_service_addresses_are_forbidden() {
         check("hook.example", &["10.0.0.1", "127.0.0.1"], &["10.0.0.1"]);
         check("hook.example", &["169.254.169.254"], &[]);
         check("hook.example", &["fe80::1", "::1", "::ffff:127.0.0.1", "0.0.0.0"], &[]);

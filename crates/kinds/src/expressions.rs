@@ -93,8 +93,8 @@ impl ObjectRules {
 
 /// Returns whether an error of the schema makes rules pointless, because they would fail for the same reason.
 fn is_blocking(error: &FieldError) -> bool {
-    use keelson_meta::Fault::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
-    matches!(error.fault, NotSupported | Required | TooLong | TooMany | TypeInvalid)
+    use keelson_meta::ErrorType::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+    matches!(error.error_type, NotSupported | Required | TooLong | TooMany | TypeInvalid)
 }
 
 /// Formats a scalar for messages; `None` for lists and objects.

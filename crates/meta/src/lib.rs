@@ -31,7 +31,7 @@ pub use object::Object;
 pub use path::Path;
 pub use quantity::Quantity;
 pub use small_set::SmallSet;
-pub use status::{Cause, ErrorList, Failure, Fault, FieldError, Reason, Status};
+pub use status::{Cause, ErrorList, ErrorType, Failure, FieldError, Reason, Status};
 pub use time::Timestamp;
 pub use user::User;
 pub use value::{Map, Str, Value};

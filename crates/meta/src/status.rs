@@ -436,7 +436,7 @@ pub fn server_error_text(code: u16, text: &str) -> String {
 /// The types of field errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // The names are the API's own words.
-pub enum Fault {
+pub enum ErrorType {
     NotFound,
     Required,
     Duplicate,
@@ -449,20 +449,20 @@ pub enum Fault {
     TypeInvalid,
 }
 
-impl Fault {
+impl ErrorType {
     /// Returns the cause reason and the words of the message.
     fn words(self) -> (&'static str, &'static str) {
         match self {
-            Fault::NotFound => ("FieldValueNotFound", "Not found"),
-            Fault::Required => ("FieldValueRequired", "Required value"),
-            Fault::Duplicate => ("FieldValueDuplicate", "Duplicate value"),
-            Fault::Invalid => ("FieldValueInvalid", "Invalid value"),
-            Fault::NotSupported => ("FieldValueNotSupported", "Unsupported value"),
-            Fault::Forbidden => ("FieldValueForbidden", "Forbidden"),
-            Fault::TooLong => ("FieldValueTooLong", "Too long"),
-            Fault::TooMany => ("FieldValueTooMany", "Too many"),
-            Fault::InternalError => ("InternalError", "Internal error"),
-            Fault::TypeInvalid => ("FieldValueTypeInvalid", "Invalid value"),
+            ErrorType::NotFound => ("FieldValueNotFound", "Not found"),
+            ErrorType::Required => ("FieldValueRequired", "Required value"),
+            ErrorType::Duplicate => ("FieldValueDuplicate", "Duplicate value"),
+            ErrorType::Invalid => ("FieldValueInvalid", "Invalid value"),
+            ErrorType::NotSupported => ("FieldValueNotSupported", "Unsupported value"),
+            ErrorType::Forbidden => ("FieldValueForbidden", "Forbidden"),
+            ErrorType::TooLong => ("FieldValueTooLong", "Too long"),
+            ErrorType::TooMany => ("FieldValueTooMany", "Too many"),
+            ErrorType::InternalError => ("InternalError", "Internal error"),
+            ErrorType::TypeInvalid => ("FieldValueTypeInvalid", "Invalid value"),
         }
     }
 }
@@ -471,7 +471,7 @@ impl Fault {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
     /// The type.
-    pub fault: Fault,
+    pub error_type: ErrorType,
     /// The field path.
     pub field: String,
     /// The invalid value, formatted for messages.
@@ -481,23 +481,23 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    fn make(fault: Fault, path: &Path<'_>, shown: Option<String>, detail: &str) -> Self {
-        FieldError { fault, field: path.to_string(), shown, detail: detail.to_owned() }
+    fn make(error_type: ErrorType, path: &Path<'_>, shown: Option<String>, detail: &str) -> Self {
+        FieldError { error_type, field: path.to_string(), shown, detail: detail.to_owned() }
     }
 
     /// Returns the error for a missing required value.
     pub fn required(path: &Path<'_>, detail: &str) -> Self {
-        Self::make(Fault::Required, path, None, detail)
+        Self::make(ErrorType::Required, path, None, detail)
     }
 
     /// Returns the error for an invalid value, formatted as Go prints it.
     pub fn invalid(path: &Path<'_>, value: impl Into<Value>, detail: &str) -> Self {
-        Self::make(Fault::Invalid, path, Some(show(&value.into())), detail)
+        Self::make(ErrorType::Invalid, path, Some(show(&value.into())), detail)
     }
 
     /// Returns the error for a value of the wrong type.
     pub fn type_invalid(path: &Path<'_>, value: impl Into<Value>, detail: &str) -> Self {
-        Self::make(Fault::TypeInvalid, path, Some(show(&value.into())), detail)
+        Self::make(ErrorType::TypeInvalid, path, Some(show(&value.into())), detail)
     }
 
     /// Returns the error for a value outside of a fixed set; `valid` is listed in the given order.
@@ -508,46 +508,46 @@ impl FieldError {
         } else {
             format!("supported values: {}", words.join(", "))
         };
-        Self::make(Fault::NotSupported, path, Some(show(&value.into())), &detail)
+        Self::make(ErrorType::NotSupported, path, Some(show(&value.into())), &detail)
     }
 
     /// Returns the error for a duplicate value.
     pub fn duplicate(path: &Path<'_>, value: impl Into<Value>) -> Self {
-        Self::make(Fault::Duplicate, path, Some(show(&value.into())), "")
+        Self::make(ErrorType::Duplicate, path, Some(show(&value.into())), "")
     }
 
     /// Returns the error for a forbidden value or operation.
     pub fn forbidden(path: &Path<'_>, detail: &str) -> Self {
-        Self::make(Fault::Forbidden, path, None, detail)
+        Self::make(ErrorType::Forbidden, path, None, detail)
     }
 
     /// Returns the error for a reference to something that does not exist.
     pub fn not_found(path: &Path<'_>, value: impl Into<Value>) -> Self {
-        Self::make(Fault::NotFound, path, Some(show(&value.into())), "")
+        Self::make(ErrorType::NotFound, path, Some(show(&value.into())), "")
     }
 
     /// Returns the error for text longer than `bytes_max`.
     pub fn too_long(path: &Path<'_>, bytes_max: usize) -> Self {
         let unit = if bytes_max == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {bytes_max} {unit}");
-        Self::make(Fault::TooLong, path, None, &detail)
+        Self::make(ErrorType::TooLong, path, None, &detail)
     }
 
     /// Returns the error for a list longer than `items_max`.
     pub fn too_many(path: &Path<'_>, items: usize, items_max: usize) -> Self {
         let unit = if items_max == 1 { "item" } else { "items" };
         let detail = format!("must have at most {items_max} {unit}");
-        Self::make(Fault::TooMany, path, Some(items.to_string()), &detail)
+        Self::make(ErrorType::TooMany, path, Some(items.to_string()), &detail)
     }
 
     /// Returns an internal error.
     pub fn internal(path: &Path<'_>, detail: &str) -> Self {
-        Self::make(Fault::InternalError, path, None, detail)
+        Self::make(ErrorType::InternalError, path, None, detail)
     }
 
     /// Returns the message without the field.
     pub fn body(&self) -> String {
-        let words = self.fault.words().1;
+        let words = self.error_type.words().1;
         let mut text = match &self.shown {
             Some(shown) => format!("{words}: {shown}"),
             None => words.to_owned(),
@@ -561,7 +561,7 @@ impl FieldError {
 
     fn cause(&self) -> Cause {
         Cause {
-            reason: self.fault.words().0.into(),
+            reason: self.error_type.words().0.into(),
             message: self.body(),
             field: self.field.clone(),
         }

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_named_most_like_the_host_is_shown() {
+    fn the_user_with_the_best_match_of_the_host_is_used() {
         let check = |users: &[&str], host: &str, want: &str| {
             assert_eq!(shown(users, "", host), want, "{users:?} {host}");
         };
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused() {
+    fn unusable_configurations_are_rejected() {
         let config = |kind: &str, file: &str| {
             let config = value!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": (kind),
                 "kubeConfigFile": (file)});

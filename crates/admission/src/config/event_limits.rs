@@ -113,7 +113,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn a_bucket_gives_its_burst_at_once_and_then_so_many_a_second() {
+    fn a_bucket_allows_its_burst_and_then_its_rate() {
         let config = value!({"limits": [{"type": "Namespace", "qps": 2, "burst": 3}]});
         let limits = EventLimits::read(&config).expect("a configuration");
         let limit = &limits.limits[0];
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_keys_are_kept_than_the_configuration_allows() {
+    fn cached_keys_are_bounded() {
         let config = value!({"limits": [{"type": "User", "qps": 1, "burst": 1, "cacheSize": 2}]});
         let limits = EventLimits::read(&config).expect("a configuration");
         for (millis, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_cannot_be_meant_are_refused() {
+    fn invalid_limits_are_rejected() {
         let check = |config: Value, want: &str| {
             assert_eq!(EventLimits::read(&config).map(drop), Err(want.to_owned()));
         };

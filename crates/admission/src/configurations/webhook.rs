@@ -167,7 +167,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn a_url_is_shown_as_upstream_shows_it() {
+    fn urls_are_printed_as_upstream_prints_them() {
         let check = |config: Value, want: &str| {
             let webhook = value!({"clientConfig": (config)});
             let shown = match Endpoint::new(&webhook, 10) {

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_tolerations_the_wider_stays() {
+    fn the_wider_of_two_tolerations_is_kept() {
         let key = value!({"key": "a", "operator": "Exists"});
         let narrow =
             value!({"key": "a", "operator": "Equal", "value": "1", "effect": "NoSchedule"});
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_tolerations_to_compare_all_stay() {
+    fn too_many_tolerations_are_not_merged() {
         let list = |name: &str| -> Vec<Value> {
             (0..COMPARED_MAX).map(|at| value!({"key": (format!("{name}{at}"))})).collect()
         };
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_toleration_for_a_time_does_not_include_one_for_ever() {
+    fn a_limited_toleration_does_not_include_an_unlimited_one() {
         let short = value!({"key": "a", "operator": "Exists", "effect": "NoExecute",
             "tolerationSeconds": 5});
         let long = value!({"key": "a", "operator": "Exists", "effect": "NoExecute"});

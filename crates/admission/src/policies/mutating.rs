@@ -115,11 +115,11 @@ async fn dispatch(
     reinvocation: &mut Reinvocation,
 ) -> Result<(), Failure> {
     let mut context = DispatchContext::new(call);
-    let mut faults = PolicyErrors::default();
-    let invocations = find(call, hooks, object.as_deref(), &mut context, &mut faults).await;
+    let mut errors = PolicyErrors::default();
+    let invocations = find(call, hooks, object.as_deref(), &mut context, &mut errors).await;
     if !invocations.is_empty() {
         let rounds = std::mem::take(&mut reinvocation.policies);
-        let mut run = Run { context, rounds, faults: &mut faults, changed: false };
+        let mut run = Run { context, rounds, errors: &mut errors, changed: false };
         run.rounds.begin(reinvocation.is_reinvoked, object.as_deref());
         let outcome = run.all(&invocations, object.as_deref_mut(), reinvocation.is_reinvoked).await;
         run.rounds.last = object.as_deref().cloned();
@@ -127,7 +127,7 @@ async fn dispatch(
         reinvocation.policies = run.rounds;
         outcome?;
     }
-    faults.into_result(call, object.as_deref())
+    errors.into_result(call, object.as_deref())
 }
 
 /// Returns the matching policies with their bindings and parameters.
@@ -136,7 +136,7 @@ async fn find(
     hooks: &PolicyHooks,
     object: Option<&Object>,
     context: &mut DispatchContext<'_>,
-    faults: &mut PolicyErrors,
+    errors: &mut PolicyErrors,
 ) -> Vec<Invocation> {
     let mut found = vec![];
     for hook in hooks.candidates(&requested(call.attributes)) {
@@ -146,14 +146,14 @@ async fn find(
             Ok(None) => continue,
             Err(failure) => {
                 let error = ConfigError::Policy(failure.message.clone());
-                faults.of_policy(policy, &error.message());
+                errors.of_policy(policy, &error.message());
                 continue;
             }
         };
         let params = match ParamResource::of(policy, call) {
             Ok(params) => params,
             Err(error) => {
-                faults.of_policy(policy, &error.message());
+                errors.of_policy(policy, &error.message());
                 continue;
             }
         };
@@ -167,7 +167,7 @@ async fn find(
                 })),
                 Err(error) => {
                     let why = error.message();
-                    faults.of_binding(policy, binding, Reason::Forbidden, &why);
+                    errors.of_binding(policy, binding, Reason::Forbidden, &why);
                 }
             }
         }
@@ -196,7 +196,7 @@ async fn params_of(
 struct Run<'a, 'f> {
     context: DispatchContext<'a>,
     rounds: PolicyRounds,
-    faults: &'f mut PolicyErrors,
+    errors: &'f mut PolicyErrors,
     /// Whether a policy has changed the object.
     changed: bool,
 }
@@ -233,7 +233,7 @@ impl Run<'_, '_> {
             Matched::No { .. } => return Ok(false),
             Matched::Failed(_) if policy.ignores_failures => return Ok(false),
             Matched::Failed(why) => {
-                self.faults.of_binding(policy, binding, Reason::Invalid, &why);
+                self.errors.of_binding(policy, binding, Reason::Invalid, &why);
                 return Ok(false);
             }
         }
@@ -253,7 +253,7 @@ impl Run<'_, '_> {
                     Ok(()) => is_dirty = true,
                     Err(PatchError::Status(failure)) => return Err(failure),
                     Err(PatchError::Refused(why)) => {
-                        self.faults.of_binding(policy, binding, Reason::Invalid, &why);
+                        self.errors.of_binding(policy, binding, Reason::Invalid, &why);
                     }
                 }
             }

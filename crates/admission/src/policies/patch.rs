@@ -41,19 +41,19 @@ pub(super) fn evaluate(
     let (Mutation::JsonPatch(expression) | Mutation::ApplyConfiguration(expression)) = mutation;
     let activation = activation(variables, computed);
     let mut budget = OBJECT_COST_MAX;
-    let refused = |why: String| PatchError::Refused(why);
+    let rejected = |why: String| PatchError::Refused(why);
     if let Some(error) = Expression::error(expression) {
-        return Err(refused(error.to_owned()));
+        return Err(rejected(error.to_owned()));
     }
     let val = expression.evaluate(&activation, &mut budget);
-    let val = val.map_err(|error| refused(error.to_string()))?.map_err(refused)?;
+    let val = val.map_err(|error| rejected(error.to_string()))?.map_err(rejected)?;
     match mutation {
-        Mutation::JsonPatch(_) => operations(&val).map(Change::JsonPatch).map_err(refused),
+        Mutation::JsonPatch(_) => operations(&val).map(Change::JsonPatch).map_err(rejected),
         Mutation::ApplyConfiguration(_) => {
-            check_types(&val).map_err(refused)?;
-            let json = to_json(&val).map_err(|error| refused(error.to_string()))?;
+            check_types(&val).map_err(rejected)?;
+            let json = to_json(&val).map_err(|error| rejected(error.to_string()))?;
             let Value::Object(map) = json else {
-                return Err(refused(
+                return Err(rejected(
                     "unsupported return type from ApplyConfiguration expression".into(),
                 ));
             };

@@ -83,7 +83,7 @@ async fn dispatch(
     }
     match outcome.denial {
         None => Ok(()),
-        Some(denial) => Err(refusal(call, object, denial)),
+        Some(denial) => Err(rejection(call, object, denial)),
     }
 }
 
@@ -285,7 +285,7 @@ fn failure_annotation(binding: &Binding, index: usize, message: &str) -> String 
     )
 }
 
-fn refusal(call: &Call<'_>, object: Option<&Object>, denial: Denial) -> Failure {
+fn rejection(call: &Call<'_>, object: Option<&Object>, denial: Denial) -> Failure {
     let Denial { policy, binding, reason, message } = denial;
     let with = binding.map(|name| format!(" with binding '{name}'")).unwrap_or_default();
     let message = format!("ValidatingAdmissionPolicy '{policy}'{with} denied request: {message}");

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_refers_to_leads_to_its_node_as_long_as_it_is_there() {
+    fn references_of_a_pod_have_a_path_to_its_node_while_it_exists() {
         let mut graph = Graph::default();
         graph.apply(0, pod("p", "", ""));
         assert_eq!((leading(&graph, "n"), graph.nodes.len()), (0, 0));
@@ -350,14 +350,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_pod_leads_to_nothing_but_itself() {
+    fn a_mirror_pod_has_no_references() {
         let mut graph = Graph::default();
         graph.apply(0, pod("p", "n", "kubernetes.io/config.mirror"));
         assert_eq!(leading(&graph, "n"), 1);
     }
 
     #[test]
-    fn a_volume_and_its_secrets_lead_to_the_node_of_the_claim() {
+    fn a_volume_and_its_secrets_have_a_path_to_the_node_of_the_claim() {
         let mut graph = Graph::default();
         let secret = |name: &str, namespace: &str| value!({"name": name, "namespace": namespace});
         let volume = value!({"metadata": {"name": "v"}, "spec": {

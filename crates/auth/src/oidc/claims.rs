@@ -158,18 +158,18 @@ fn check_rules(
     rules: &[(Expression, String)],
     subject: &keelson_meta::Value,
 ) -> Result<(), String> {
-    let mut faults = vec![];
+    let mut errors = vec![];
     // Evaluates all first: an error takes precedence over a false rule.
     for (rule, message) in rules {
         match rule.truth(subject)? {
             Some(true) => {}
             Some(false) => {
-                faults.push(format!("validation expression '{}' failed: {message}", rule.text));
+                errors.push(format!("validation expression '{}' failed: {message}", rule.text));
             }
             None => return Err("validation expression must return a boolean".to_owned()),
         }
     }
-    match faults.as_slice() {
+    match errors.as_slice() {
         [] => Ok(()),
         [one] => Err(one.clone()),
         several => Err(format!("[{}]", several.join(", "))),

@@ -119,9 +119,9 @@ impl AnonymousConfig {
 impl AuthenticationConfiguration {
     /// Parses the file without validating it.
     pub fn read(file: &Value) -> Result<AuthenticationConfiguration, String> {
-        let faults = ConfigErrors::default();
+        let errors = ConfigErrors::default();
         let kind = "AuthenticationConfiguration";
-        let fields = Fields::of_file(file, kind, &VERSIONS, &["jwt", "anonymous"], &faults)?;
+        let fields = Fields::of_file(file, kind, &VERSIONS, &["jwt", "anonymous"], &errors)?;
         let known = ["issuer", "claimValidationRules", "claimMappings", "userValidationRules"];
         let jwt = fields.objects("jwt", &known).iter().map(JwtConfig::read).collect();
         let anonymous = fields.object("anonymous", &["enabled", "conditions"]);
@@ -130,7 +130,7 @@ impl AuthenticationConfiguration {
             enabled: anonymous.flag("enabled"),
             paths: conditions.iter().map(|condition| condition.text("path")).collect(),
         });
-        faults.into_result()?;
+        errors.into_result()?;
         Ok(AuthenticationConfiguration { jwt, anonymous })
     }
 }

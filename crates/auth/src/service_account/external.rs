@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_of_an_external_signer_says_type_key_and_algorithm_and_nothing_else() {
+    fn a_header_of_an_external_signer_has_only_type_key_and_algorithm() {
         let check = |header: &str, want: Result<&str, &str>| {
             let got = check_header(header);
             let got = got.as_deref().map_err(String::as_str);

@@ -149,7 +149,7 @@ async fn a_token_of_each_kind_of_key_is_accepted() {
 }
 
 #[tokio::test]
-async fn the_times_of_a_token_count_on_each_request() {
+async fn token_times_are_checked_on_each_request() {
     let (tokens, _) = tokens(P256, &[]);
     let token = tokens.issue(&claims()).await.expect("a token");
     check_at(&tokens, &token, NOW, OK).await;
@@ -186,7 +186,7 @@ async fn issuer_and_audience_are_checked() {
 }
 
 #[tokio::test]
-async fn the_algorithm_is_that_of_the_key_and_never_the_tokens_choice() {
+async fn the_algorithm_is_that_of_the_key_not_of_the_token() {
     let (tokens, _) = tokens(RSA, &[]);
     let good = tokens.issue(&claims()).await.expect("a token");
     let claims = good.split('.').nth(1).expect("claims");
@@ -218,7 +218,7 @@ async fn the_algorithm_is_that_of_the_key_and_never_the_tokens_choice() {
 }
 
 #[tokio::test]
-async fn a_token_that_was_changed_or_is_of_another_key_is_refused() {
+async fn a_changed_token_or_one_of_another_key_is_rejected() {
     let (tokens, _) = tokens(P256, &[]);
     let good = tokens.issue(&claims()).await.expect("a token");
     check(&tokens, &good, OK).await;
@@ -241,7 +241,7 @@ async fn a_token_that_was_changed_or_is_of_another_key_is_refused() {
 }
 
 #[tokio::test]
-async fn keys_overlap_while_they_are_rotated() {
+async fn keys_overlap_during_rotation() {
     let (old, _) = tokens(P256, &[]);
     let token = old.issue(&claims()).await.expect("a token");
     let (new, _) = tokens(RSA, &[P256_PUBLIC]);
@@ -251,7 +251,7 @@ async fn keys_overlap_while_they_are_rotated() {
 }
 
 #[tokio::test]
-async fn a_token_ends_with_its_service_account_and_with_what_it_is_bound_to() {
+async fn a_token_is_valid_while_its_account_and_bound_object_exist() {
     let (tokens, stored) = tokens(P256, &[]);
     let token = tokens.issue(&claims()).await.expect("a token");
     check(&tokens, &token, OK).await;
@@ -276,7 +276,7 @@ async fn a_token_ends_with_its_service_account_and_with_what_it_is_bound_to() {
 }
 
 #[tokio::test]
-async fn a_legacy_token_counts_while_it_stands_in_its_secret() {
+async fn a_legacy_token_is_valid_while_its_secret_contains_it() {
     let (tokens, stored) = tokens(RSA, &[]);
     let part = |name: &str| format!("kubernetes.io/serviceaccount/{name}");
     let claims = json!({"iss": LEGACY_ISSUER, "sub": OK, (part("namespace")): "ns",
@@ -307,7 +307,7 @@ async fn a_legacy_token_counts_while_it_stands_in_its_secret() {
 }
 
 #[tokio::test]
-async fn keys_that_are_replaced_end_what_only_they_signed() {
+async fn tokens_of_replaced_keys_become_invalid() {
     let (tokens, _) = tokens(RSA, &[]);
     let old = tokens.issue(&claims()).await.expect("a token");
     check(&tokens, &old, OK).await;
@@ -327,7 +327,7 @@ async fn keys_that_are_replaced_end_what_only_they_signed() {
 }
 
 #[tokio::test]
-async fn before_objects_can_be_read_no_token_is_accepted() {
+async fn no_token_is_accepted_before_objects_are_attached() {
     let (tokens, _) = tokens(P256, &[]);
     let token = tokens.issue(&claims()).await.expect("a token");
     let tokens = ServiceAccountTokens { objects: OnceLock::new(), ..tokens };
@@ -335,7 +335,7 @@ async fn before_objects_can_be_read_no_token_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_cached_signature_is_of_no_use_on_another_token() {
+async fn a_cached_signature_does_not_verify_another_token() {
     let (tokens, _) = tokens(P256, &[]);
     let token = tokens.issue(&claims()).await.expect("a token");
     check(&tokens, &token, OK).await;
@@ -365,7 +365,7 @@ async fn verified_tokens_are_bounded() {
 
 /// Ids and JSON Web Keys as `openssl` and kube-apiserver make them.
 #[test]
-fn public_keys_are_those_of_the_private_ones() {
+fn public_keys_match_private_keys() {
     let pairs =
         [(RSA, RSA_PUBLIC), (P256, P256_PUBLIC), (P521, P521_PUBLIC), (P521_SEC1, P521_PUBLIC)];
     for (private, spki) in pairs {

@@ -51,9 +51,9 @@ impl AuthorizationConfiguration {
     /// Parses and validates a file.
     pub fn read(file: &Value) -> Result<AuthorizationConfiguration, String> {
         let failed = |why| format!("failed to load AuthorizationConfiguration from file: {why}");
-        let faults = ConfigErrors::default();
+        let config_errors = ConfigErrors::default();
         let kind = "AuthorizationConfiguration";
-        let fields = Fields::of_file(file, kind, &VERSIONS, &["authorizers"], &faults);
+        let fields = Fields::of_file(file, kind, &VERSIONS, &["authorizers"], &config_errors);
         let fields = fields.map_err(failed)?;
         let mut errors = ErrorList::new();
         let list = fields.objects("authorizers", &["type", "name", "webhook"]);
@@ -89,7 +89,7 @@ impl AuthorizationConfiguration {
             };
             authorizers.push(AuthorizerConfig { kind, name, webhook });
         }
-        faults.into_result().map_err(failed)?;
+        config_errors.into_result().map_err(failed)?;
         if errors.is_empty() {
             Ok(AuthorizationConfiguration { authorizers })
         } else {
@@ -119,13 +119,13 @@ fn check_kind(
 
 fn check_name(name: &str, seen: &mut HashSet<String>, path: &Path<'_>, errors: &mut ErrorList) {
     let path = path.field("name");
-    let faults = names::is_dns1123_subdomain(name);
+    let name_errors = names::is_dns1123_subdomain(name);
     if name.is_empty() {
         errors.push(FieldError::required(&path, ""));
     } else if seen.contains(name) {
         errors.push(FieldError::duplicate(&path, name));
-    } else if !faults.is_empty() {
-        let why = format!("authorizer name is invalid: {}", faults.join(", "));
+    } else if !name_errors.is_empty() {
+        let why = format!("authorizer name is invalid: {}", name_errors.join(", "));
         errors.push(FieldError::invalid(&path, name, &why));
     }
     seen.insert(name.to_owned());

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_end_with_their_time_and_are_bounded() {
+    fn cached_responses_expire_and_are_bounded() {
         let (answers, now) = (ResponseCache::<u32>::new(), Instant::now());
         let key = |n: u32| ResponseCache::<u32>::digest(&n.to_le_bytes());
         let second = Duration::from_secs(1);

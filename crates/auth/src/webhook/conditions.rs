@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_false_condition_decides_whatever_the_others_are() {
+    fn a_false_condition_takes_precedence_over_errors() {
         check(&[], &Matched::Yes);
         check(&["has(request.resourceAttributes)", "'g' in request.groups"], &Matched::Yes);
         check(

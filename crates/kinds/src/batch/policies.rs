@@ -2,7 +2,7 @@
 
 use crate::check::{Field, Go, GoMembers, as_go};
 use keelson_meta::names;
-use keelson_meta::{ErrorList, Fault, FieldError, SmallSet, Value};
+use keelson_meta::{ErrorList, ErrorType, FieldError, SmallSet, Value};
 
 const RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
@@ -60,7 +60,7 @@ pub(super) fn pod_failure(spec: &Field<'_, '_>, errors: &mut ErrorList) {
 /// Returns the error `Invalid value` with the detail in place of the value.
 pub(super) fn error_without_value(at: &Field<'_, '_>, words: &str) -> FieldError {
     FieldError {
-        fault: Fault::Invalid,
+        error_type: ErrorType::Invalid,
         field: at.path.to_string(),
         shown: None,
         detail: words.to_owned(),

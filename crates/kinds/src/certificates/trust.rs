@@ -6,7 +6,7 @@ use crate::conditions;
 use crate::equality::equal_or_empty;
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
-use keelson_meta::status::Fault;
+use keelson_meta::status::ErrorType;
 use keelson_meta::{ErrorList, FieldError, Object, Path, Value, names};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate, X509CertificationRequest};
@@ -190,8 +190,8 @@ pub(crate) fn pod_request(base: Strategy) -> Strategy {
 
 /// Returns the error `Invalid value` without the value.
 fn error_without_value(at: &Field<'_, '_>, why: &str) -> FieldError {
-    let (fault, field) = (Fault::Invalid, at.path.to_string());
-    FieldError { fault, field, shown: None, detail: why.to_owned() }
+    let (error_type, field) = (ErrorType::Invalid, at.path.to_string());
+    FieldError { error_type, field, shown: None, detail: why.to_owned() }
 }
 
 fn validate_request(new: &Object) -> ErrorList {

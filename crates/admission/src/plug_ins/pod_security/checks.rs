@@ -549,11 +549,11 @@ fn run_as_non_root(template: &Template<'_>, minor: u32) -> Option<Violation> {
     if minor >= USER_NAMESPACES && template.has_user_namespace() {
         return None;
     }
-    let says = |of: &Value, wanted| is(of, &["runAsNonRoot"], wanted);
-    let containers = template.named(|container| says(container, false));
-    let pod = says(template.spec, false);
-    let covered = says(template.spec, true);
-    let silent = |container: &Value| !says(container, true) && !says(container, false);
+    let is_set_to = |of: &Value, wanted| is(of, &["runAsNonRoot"], wanted);
+    let containers = template.named(|container| is_set_to(container, false));
+    let pod = is_set_to(template.spec, false);
+    let covered = is_set_to(template.spec, true);
+    let silent = |container: &Value| !is_set_to(container, true) && !is_set_to(container, false);
     let open = template.named(|container| !covered && silent(container));
     let detail = if pod || !containers.is_empty() {
         let who = setters(pod, &containers);
