@@ -50,7 +50,7 @@ async fn check_role(registry: &Registry, write: &Write<'_>, role: &Object) -> Re
     check_grant(registry, write, role, &rbac::rules_of(role.array_at(&["rules"]))).await?;
     let aggregates = |role: &Object| role.get("aggregationRule").is_some_and(|r| !r.is_null());
     if aggregates(role) || write.old.is_some_and(aggregates) {
-        let (held, _) = held(registry, write).await?;
+        let (held, _) = held_rules(registry, write).await?;
         if !rbac::covers(&held, &rbac::full_authority()) {
             let why = rbac::CLUSTER_ADMIN_NEEDED;
             return Err(Status::forbidden(gvr, role.name(), why));
@@ -91,7 +91,7 @@ async fn check_grant(
     obj: &Object,
     rules: &[Rule],
 ) -> Result<(), Failure> {
-    let (held, errors) = held(registry, write).await?;
+    let (held, errors) = held_rules(registry, write).await?;
     match rbac::escalation_message(write.permit.user(), &held, &errors, rules) {
         None => Ok(()),
         Some(why) => Err(Status::forbidden(write.target.gvr(), obj.name(), &why)),
@@ -100,7 +100,10 @@ async fn check_grant(
 
 /// Returns the rules that apply to the user in the namespace of the write, and the errors of rules that
 /// could not be resolved.
-async fn held(registry: &Registry, write: &Write<'_>) -> Result<(Vec<Rule>, Vec<String>), Failure> {
+async fn held_rules(
+    registry: &Registry,
+    write: &Write<'_>,
+) -> Result<(Vec<Rule>, Vec<String>), Failure> {
     let rbac = registry.options.authorizer.rbac();
     rbac.current().await?;
     let (rules, errors) = rbac.index().rules_for(write.permit.user(), &write.target.namespace);

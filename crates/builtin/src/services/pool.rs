@@ -382,8 +382,8 @@ mod tests {
         let mut ports = Ports::empty("80+9".parse().expect("a range"));
         assert_eq!(ports.allocate(80), Ok(()));
         assert_eq!(ports.allocate(89), Ok(()));
-        let refused = ports.allocate(90).expect_err("it lies outside");
-        assert!(refused.ends_with("The range of valid ports is 80-89"), "{refused}");
+        let error = ports.allocate(90).expect_err("it lies outside");
+        assert!(error.ends_with("The range of valid ports is 80-89"), "{error}");
         let value = ports.encode().expect("a value");
         assert_eq!(Ports::decode(&value, ports.range()), Ok(ports));
         assert_eq!(Ports::decode(&value, RANGE), Err(DecodeError::OtherRange));
