@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_are_read_as_kube_apiserver_reads_them() {
+    fn gates_are_parsed_as_by_kube_apiserver() {
         use Feature::{APIServerIdentity, EnvFiles, GangScheduling, WatchList};
         check("", WatchList, Ok(true));
         check("WatchList=false", WatchList, Ok(false));

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_are_sorted_and_escaped_in_print() {
+    fn printed_selectors_are_sorted_and_escaped() {
         check("", "");
         check(",,", "");
         check("b!=2,a==1", "a=1,b!=2");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_field_is_an_empty_text() {
+    fn an_absent_field_matches_the_empty_string() {
         let matches = |text: &str| {
             let selector = FieldSelector::parse(text).expect("the selector is valid");
             selector.matches(|field| (field == "metadata.name").then_some("a"))

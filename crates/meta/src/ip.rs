@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_know_their_first_address() {
+    fn networks_have_a_first_address() {
         let check = |text: &str, expected: Option<&str>| {
             assert_eq!(
                 parse_cidr(text).map(|cidr| cidr.to_string()).as_deref(),

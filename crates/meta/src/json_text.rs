@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_white_space_and_what_go_escapes_changes() {
+    fn only_white_space_and_go_escapes_change() {
         for (text, written) in [
             (r#"{"b":1,"a":[1.0,1e3,"a b"]}"#, r#"{"b":1,"a":[1.0,1e3,"a b"]}"#),
             (" {\"b\" : 1 ,\n\t\"a\":[ 2.0 ]\r}", r#"{"b":1,"a":[2.0]}"#),

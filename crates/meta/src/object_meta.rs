@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_come_in_the_order_of_upstream() {
+    fn errors_have_the_order_of_upstream() {
         check(
             value!({
                 "generation": (-1), "labels": {"a/": "b"}, "annotations": {"A B": ""},
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_owner_may_control() {
+    fn only_one_owner_may_be_the_controller() {
         check(
             value!({"name": "a", "namespace": "b", "ownerReferences": [
                 {"uid": "u1", "name": "x", "kind": "Pod", "apiVersion": "v1", "controller": true},
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_together_have_a_size() {
+    fn annotations_have_a_total_size_limit() {
         let big = "x".repeat(ANNOTATION_BYTES_MAX);
         check(
             value!({"name": "a", "namespace": "b", "annotations": {"k": (big.as_str())}}),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in_kinds_know_their_finalizers() {
+    fn finalizers_of_built_in_kinds_are_checked() {
         let names = ["orphan", "ex.io/a", "notqualified"].map(Value::from);
         let errors = validate_built_in_finalizers(&names, &Path::new("finalizers"));
         expect![[r#"
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_in_deletion_gains_no_finalizer() {
+    fn an_object_in_deletion_cannot_gain_finalizers() {
         check_update(
             value!({"name": "a", "resourceVersion": "1", "deletionTimestamp": "t",
                 "finalizers": ["ex.io/h", "ex.io/g", "ex.io/a"]}),

@@ -70,7 +70,7 @@ mod tests {
 
     /// Long lists use a hash set, short ones do not.
     #[test]
-    fn references_are_kept_once_however_many_there_are() {
+    fn duplicate_references_are_removed() {
         for count in [4, 40] {
             let reference = |at: usize| {
                 let mut one = value!({"apiVersion": "v1", "kind": "Pod", "name": "p"});

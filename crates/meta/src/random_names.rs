@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_five_characters_more_and_at_most_63_bytes() {
+    fn generated_names_have_five_more_characters_and_at_most_63_bytes() {
         let random = [0, 1, 26, 27, 255, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9];
         assert_eq!(generated_name(random, "web-"), "web-bc9bq");
         let long = "é".repeat(40);

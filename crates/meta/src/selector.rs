@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_labels_and_expressions_selects() {
+    fn a_label_selector_object_matches() {
         let object = value!({
             "matchLabels": {"b": "x"},
             "matchExpressions": [
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_an_object_name_their_fields() {
+    fn errors_of_an_object_name_their_fields() {
         let object = value!({"matchLabels": {"a": "b"}, "matchExpressions": [
             {"key": "a", "operator": "Bad"},
             {"key": "a", "operator": "In"},

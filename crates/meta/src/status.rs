@@ -701,7 +701,7 @@ mod tests {
 
     /// 20,000 errors, and 2,000 with a long value each.
     #[test]
-    fn an_answer_lists_a_bounded_number_and_size_of_faults() {
+    fn a_status_lists_a_bounded_number_and_size_of_errors() {
         let path = Path::new("spec");
         let (mut many, mut large) = (ErrorList::new(), ErrorList::new());
         for at in 0..2 * FAULTS_MAX {
@@ -721,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_object_lists_each_fault_once_in_the_message() {
+    fn a_message_lists_each_error_once() {
         let spec = Path::new("spec");
         let mut errors = ErrorList::new();
         errors.push(FieldError::required(&spec.field("a"), ""));

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_and_dates_are_each_others_inverse() {
+    fn days_and_dates_are_inverse() {
         assert_eq!(days_from_civil(1970, 1, 1), 0);
         assert_eq!(days_from_civil(2000, 2, 29), 11_016);
         for days in (-800_000..800_000).step_by(17) {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_know_their_place_in_the_year() {
+    fn dates_have_a_day_of_the_year() {
         let date = |text: &str| Timestamp::parse(text).unwrap().date();
         let last = Date { year: 2020, month: 12, day: 31, day_of_year: 366 };
         assert_eq!(date("2020-12-31T23:59:59Z"), last);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_what_lies_between_points() {
+    fn spans_are_differences_of_times() {
         let earlier = Timestamp::new(10, 900_000_000);
         let later = Timestamp::new(12, 100_000_000);
         assert_eq!(later.since(earlier), GoDuration(1_200_000_000));

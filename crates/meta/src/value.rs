@@ -514,14 +514,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_takes_no_more_room_than_its_string() {
+    fn a_value_is_as_large_as_its_string() {
         assert!(size_of::<Value>() <= 32, "{}", size_of::<Value>());
     }
 
     /// Every way to create or change a map must record its keys, or [`Map::get`] does not find
     /// them.
     #[test]
-    fn every_key_is_found_however_it_came_in() {
+    fn keys_are_found_after_every_kind_of_insertion() {
         let keys = |count: usize| (0..count).map(|i| (Str::new(format!("{i}é")), Value::from(1)));
         let is_whole = |map: &Map, count| keys(count).all(|(key, _)| map.contains_key(&key));
         for count in [0, 1, 5, LINEAR_ENTRIES_MAX, LINEAR_ENTRIES_MAX + 1, 200] {
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn filling_adds_what_is_absent_or_null() {
+    fn filling_adds_absent_and_null_members() {
         let pairs = |keys: std::ops::Range<i32>, value: i32| {
             keys.map(move |key| (Str::from(format!("k{key:03}")), Value::from(value)))
         };
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_equal_keys_wins_in_the_place_of_the_first() {
+    fn the_last_of_equal_keys_replaces_the_value_of_the_first() {
         for extra in [0, 40] {
             let mut entries: Vec<(Str, Value)> =
                 vec![("a".into(), 1.into()), ("b".into(), 2.into()), ("a".into(), 3.into())];

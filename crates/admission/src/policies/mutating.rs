@@ -192,7 +192,7 @@ async fn params_of(
     ParamResource::collect(params, binding.params.as_ref(), context.call).await
 }
 
-/// One context over the policies of a request.
+/// A pass over the matching policies of a request.
 struct Run<'a, 'f> {
     context: DispatchContext<'a>,
     rounds: PolicyRounds,

@@ -1,5 +1,5 @@
-//! Exchanges with real peers on this host: connections shared and closed, limits, deadlines, and the
-//! texts of failures, which are those that kube-apiserver 1.36 shows of the same peer.
+//! Exchanges with local peers: pooled connections, limits, deadlines, and error texts, which are those
+//! of a kube-apiserver 1.36 for the same peers.
 
 mod peer;
 
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 const BYTES_MAX: usize = 100_000;
 
-/// Every name but one is a peer on this host.
+/// Resolves all names but one to a local peer.
 struct Table(SocketAddr);
 
 impl Resolver for Table {
@@ -73,7 +73,7 @@ async fn connections_are_shared_in_both_protocols() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn first_requests_that_come_together_share_one_connection_over_http2() {
+async fn concurrent_first_requests_share_one_connection_over_http2() {
     let authority = Authority::new();
     let server = TestPeer::start(&authority.issue(&Certificate::default()), "h2").await;
     let client = client(&authority, server.address);
@@ -109,7 +109,7 @@ async fn equal_peers_share_a_client_and_others_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_go_to_the_peer_and_not_into_debug_output() {
+async fn credentials_are_sent_but_not_printed() {
     let authority = Authority::new();
     let server = TestPeer::start(&authority.issue(&Certificate::default()), "h2").await;
     let peer = Peer {
@@ -124,7 +124,7 @@ async fn credentials_go_to_the_peer_and_not_into_debug_output() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redirect_is_an_answer() {
+async fn redirects_are_not_followed() {
     let authority = Authority::new();
     let server = TestPeer::start(&authority.issue(&Certificate::default()), "h2").await;
     let answer = post(&client(&authority, server.address), "/redirect").await.expect("an answer");
@@ -132,7 +132,7 @@ async fn a_redirect_is_an_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_has_limits() {
+async fn responses_have_limits() {
     for alpn in ["http/1.1", "h2"] {
         let authority = Authority::new();
         let server = TestPeer::start(&authority.issue(&Certificate::default()), alpn).await;
@@ -160,7 +160,7 @@ async fn an_answer_has_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_was_not_taken_is_sent_anew() {
+async fn an_unprocessed_request_is_retried() {
     for alpn in ["http/1.1", "h2"] {
         let authority = Authority::new();
         let server = TestPeer::start(&authority.issue(&Certificate::default()), alpn).await;
@@ -168,7 +168,7 @@ async fn a_request_that_was_not_taken_is_sent_anew() {
         for _ in 0..5 {
             match post(&client, "/last").await {
                 Ok(answer) => assert_eq!(&answer.body[..], b"ping", "{alpn}"),
-                // It was sent in the moment of the closing, and may have been worked on.
+                // It was sent while the peer closed the connection, and may have been processed.
                 Err(error) => assert_eq!((alpn, &*error.to_string()), ("http/1.1", "EOF")),
             }
         }
@@ -177,7 +177,7 @@ async fn a_request_that_was_not_taken_is_sent_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_are_refused_in_go_words() {
+async fn certificate_errors_are_worded_as_by_go() {
     let authority = Authority::new();
     let start = "tls: failed to verify certificate: x509: ";
     let legacy = "certificate relies on legacy Common Name field, use SANs instead";
@@ -217,7 +217,7 @@ async fn certificates_are_refused_in_go_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_authority_is_refused_and_a_served_root_is_trusted() {
+async fn an_unknown_authority_is_rejected_and_a_served_root_is_trusted() {
     let (authority, other) = (Authority::named("ca"), Authority::named("ca"));
     let server = TestPeer::start(&other.issue(&Certificate::default()), "h2").await;
     let want = "tls: failed to verify certificate: x509: certificate signed by unknown authority \
@@ -241,21 +241,21 @@ async fn an_unknown_authority_is_refused_and_a_served_root_is_trusted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn peers_that_are_not_there_or_speak_no_tls() {
+async fn errors_of_absent_peers_and_peers_without_tls() {
     let authority = Authority::new();
     let free = peer::free_port().await;
     let text = text_of(&client(&authority, free), "/").await;
     assert_eq!(text, format!("dial tcp {free}: connect: connection refused"));
-    let plain = peer::says(b"HTTP/1.0 400 Bad Request\r\n\r\n").await;
+    let plain = peer::start_with_text(b"HTTP/1.0 400 Bad Request\r\n\r\n").await;
     let text = text_of(&client(&authority, plain), "/").await;
     assert_eq!(text, "http: server gave HTTP response to HTTPS client");
-    let silent = peer::says(b"").await;
+    let silent = peer::start_with_text(b"").await;
     let text = text_of(&client(&authority, silent), "/").await;
     assert!(text == "EOF" || text.ends_with("read: connection reset by peer"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_breaks_off_is_told_by_how_far_it_came() {
+async fn errors_depend_on_the_progress_of_the_response() {
     let authority = Authority::new();
     let server = TestPeer::start(&authority.issue(&Certificate::default()), "http/1.1").await;
     let client = client(&authority, server.address);
@@ -266,22 +266,22 @@ async fn a_peer_that_breaks_off_is_told_by_how_far_it_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_may_end_with_its_connection() {
+async fn a_response_may_end_with_its_connection() {
     let authority = Authority::new();
     let issued = authority.issue(&Certificate::default());
     let old = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{\"a\":1}";
     let client_of = |address| client(&authority, address);
-    let answer = post(&client_of(peer::breaks_off_after(&issued, old).await), "/").await;
+    let answer = post(&client_of(peer::start_truncating(&issued, old).await), "/").await;
     let answer = answer.expect("the end of the connection is that of the answer");
     assert_eq!((answer.status.as_u16(), &answer.body[..]), (200, &br#"{"a":1}"#[..]));
-    // One that says how long it is must be as long.
+    // A response with a length must be complete.
     let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"a\":1}";
-    let cut = post(&client_of(peer::breaks_off_after(&issued, cut).await), "/").await;
+    let cut = post(&client_of(peer::start_truncating(&issued, cut).await), "/").await;
     assert_eq!(cut.expect_err("a cut body").to_string(), "unexpected EOF");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn services_are_found_by_the_resolver_and_checked_by_their_name() {
+async fn services_are_resolved_and_verified_by_name() {
     let authority = Authority::new();
     let names = ["a.default.svc", "named.default.svc"].map(str::to_owned).to_vec();
     let certificate = authority.issue(&Certificate { names, ..Certificate::default() });

@@ -274,7 +274,7 @@ pub async fn free_port() -> SocketAddr {
 }
 
 /// Starts a peer that sends this text to every connection and closes.
-pub async fn says(text: &'static [u8]) -> SocketAddr {
+pub async fn start_with_text(text: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     tokio::spawn(async move {
@@ -287,7 +287,7 @@ pub async fn says(text: &'static [u8]) -> SocketAddr {
 
 /// Starts a peer that answers every request with this text over TLS and closes without
 /// close_notify.
-pub async fn breaks_off_after(issued: &Issued, text: &'static [u8]) -> SocketAddr {
+pub async fn start_truncating(issued: &Issued, text: &'static [u8]) -> SocketAddr {
     let acceptor = acceptor(issued, "http/1.1");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

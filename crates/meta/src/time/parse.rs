@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_place_as_go_does() {
+    fn errors_name_the_position_as_go_does() {
         let at = |text: &str, rest: &str, piece: &str| {
             let layout = "2006-01-02T15:04:05Z07:00";
             let words = format!(
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_of_a_time_makes_the_parser_panic() {
+    fn truncated_times_never_panic() {
         let text = "2024-02-02T00:00:00.123456+01:00";
         for from in 0..text.len() {
             for to in from..=text.len() {
