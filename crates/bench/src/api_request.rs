@@ -1,46 +1,46 @@
-//! [`Ask`]: a request.
+//! [`ApiRequest`]: a request to the API server.
 
 use bytes::Bytes;
 use http::Method;
 
-/// JSON.
+/// The media type of JSON.
 pub const JSON: &str = "application/json";
 
-/// A request.
+/// A request to the API server.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct ApiRequest {
     pub method: Method,
     pub path: String,
-    /// The body's type.
+    /// The media type of the body.
     pub media: &'static str,
-    /// What the answer is to be.
+    /// The `Accept` header.
     pub accept: &'static str,
     pub body: Bytes,
 }
 
-impl Ask {
-    /// Reads.
-    pub fn get(path: impl Into<String>) -> Ask {
-        Ask::new(Method::GET, path, JSON, Bytes::new())
+impl ApiRequest {
+    /// Returns a GET.
+    pub fn get(path: impl Into<String>) -> ApiRequest {
+        ApiRequest::new(Method::GET, path, JSON, Bytes::new())
     }
 
-    /// Makes.
-    pub fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Ask {
-        Ask::new(Method::POST, path, JSON, body)
+    /// Returns a POST with a JSON body.
+    pub fn post(path: impl Into<String>, body: impl Into<Bytes>) -> ApiRequest {
+        ApiRequest::new(Method::POST, path, JSON, body)
     }
 
-    /// Deletes.
-    pub fn delete(path: impl Into<String>) -> Ask {
-        Ask::new(Method::DELETE, path, JSON, Bytes::new())
+    /// Returns a DELETE without a body.
+    pub fn delete(path: impl Into<String>) -> ApiRequest {
+        ApiRequest::new(Method::DELETE, path, JSON, Bytes::new())
     }
 
-    /// Writes.
+    /// Returns a request that accepts JSON.
     pub fn new(
         method: Method,
         path: impl Into<String>,
         media: &'static str,
         body: impl Into<Bytes>,
-    ) -> Ask {
-        Ask { method, path: path.into(), media, accept: JSON, body: body.into() }
+    ) -> ApiRequest {
+        ApiRequest { method, path: path.into(), media, accept: JSON, body: body.into() }
     }
 }
