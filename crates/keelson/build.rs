@@ -1,16 +1,17 @@
-//! Tells the linker what keeps the memory of an idle server small. The functions that a start runs stand beside each
-//! other: the kernel maps 64 kB around each page that is touched, and in any other order most of the program is
-//! resident once a server has started. And the relocations, all of which a start reads, are packed: 20 kB instead of
-//! 770 kB.
+//! Passes linker flags that reduce the resident memory of an idle server. The functions that run
+//! during the start are placed next to each other: the kernel maps 64 kB around each page that is
+//! touched, so in any other order most of the program is resident after the start. The relocations,
+//! all of which are read at the start, are packed: 20 kB instead of 770 kB.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The names of these functions, made by `cargo xtask startup-order`.
+/// The symbols of the functions that run during the start, from `cargo xtask startup-order`.
 const ORDER: &str = "startup-order.txt";
-/// Where rustc links by its own `lld`, the linker that reads such a file.
+/// The target for which rustc links with its own `lld`, which supports symbol ordering files.
 const LLD_TARGET: &str = "x86_64-unknown-linux-gnu";
-/// The first glibc whose loader reads packed relocations. What is built on one runs on no older one.
+/// The first glibc whose loader supports packed relocations. A program built with them does not run
+/// on an older one.
 const PACKED_GLIBC: (u32, u32) = (2, 36);
 
 fn main() {
@@ -23,7 +24,7 @@ fn main() {
     let order = Path::new(&variable("CARGO_MANIFEST_DIR")).join(ORDER);
     if variable("PROFILE") == "release" && variable("TARGET") == LLD_TARGET && !has_own_linker {
         let order = format!("--symbol-ordering-file={}", order.display());
-        // Another compiler has other names for the same functions.
+        // Another compiler mangles the symbols differently; symbols that are missing are no error.
         let mut arguments = vec![order.as_str(), "--no-warn-symbol-ordering"];
         if variable("HOST") == LLD_TARGET && glibc().is_some_and(|version| version >= PACKED_GLIBC)
         {
@@ -36,7 +37,7 @@ fn main() {
     }
 }
 
-/// The version of the glibc of this machine: `getconf` answers `glibc 2.36`.
+/// Returns the version of this machine's glibc. `getconf` prints `glibc 2.36`.
 fn glibc() -> Option<(u32, u32)> {
     let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -1,18 +1,18 @@
-//! `cargo xtask ci`: everything that must hold before a change lands. Installs what is missing, and
-//! says so.
+//! `cargo xtask ci`: all checks and tests that must pass before a change is merged. Installs missing
+//! tools.
 
 use anyhow::{Context, Result, bail};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// How long the tests try each decoder with random inputs.
+/// Seconds that the tests run each decoder with random inputs.
 const FUZZ_SECONDS: &str = "30";
-/// How long the attacks take together.
+/// Seconds that all attacks take together.
 const ATTACK_SECONDS: &str = "60";
-/// Where the Python client of the tests is installed.
+/// The Python of the environment that has the Kubernetes client for the tests.
 const PYTHON: &str = "target/clients/bin/python";
-/// Its version.
+/// The version of the Kubernetes client.
 const PYTHON_CLIENT: &str = "37.0.2";
 
 /// Runs all checks and tests.
@@ -33,13 +33,13 @@ pub fn run() -> Result<()> {
     } else {
         step("cargo", &["test", "--workspace", "--no-fail-fast"])?;
     }
-    // After the tests, for what they take of the processor would be taken for the attacks' doing.
+    // After the tests: their CPU load would delay responses during the attacks.
     say("attacks")?;
     crate::attack::run(&["--seconds".to_owned(), ATTACK_SECONDS.to_owned()])
 }
 
-/// kubectl and the Python client for the tests with other people's clients; etcd for those of the store
-/// over it; nextest to run tests side by side.
+/// Installs kubectl and the Python client for the tests with stock clients, etcd for the tests of the
+/// store over it, and nextest to run tests in parallel.
 fn install() -> Result<()> {
     if !has("kubectl") {
         install_package("kubectl", "kubernetes-client")?;
@@ -68,7 +68,7 @@ fn install() -> Result<()> {
     Ok(())
 }
 
-/// Installs a program from a package of Debian, or says which tests skip without it.
+/// Installs a program from a Debian package. A failure is only printed: tests skip without it.
 fn install_package(program: &str, package: &str) -> Result<()> {
     say(&format!("installing {program} from Debian's package {package}"))?;
     let installed = step("apt-get", &["update", "-qq"])
@@ -79,7 +79,7 @@ fn install_package(program: &str, package: &str) -> Result<()> {
     Ok(())
 }
 
-/// What may be linked (`deny.toml`).
+/// Checks the dependencies by `deny.toml`.
 fn dependencies() -> Result<()> {
     if !has("cargo-deny") {
         say("installing cargo-deny")?;

@@ -16,48 +16,54 @@ use anyhow::{Result, bail};
 
 const HELP: &str = "\
 cargo xtask ci
-    Builds everything and runs all checks and tests. Installs kubectl, etcd and cargo-nextest when missing.
+    Builds everything and runs all checks and tests. Installs kubectl, etcd and cargo-nextest if missing.
 cargo xtask attack [--seconds N] [--only NAME] [--list] [--strict] [--kubeconfig FILE --pid PID]
-    Attacks a server on this host in some thirty ways, in a minute or so, while an administrator asks it
-    every 20 ms. Fails when an answer takes 100 ms, memory passes 300 MB, or something is lost. Faults that
-    are known fail only with --strict.
+    Runs about thirty attacks against a server on this host, for about a minute, while an administrator
+    sends a request every 20 ms. Fails when a response takes 100 ms, memory exceeds 300 MB, or data is
+    lost. Known faults fail only with --strict.
 cargo xtask fuzz [--seconds N] [--target NAME] [--seed N] [--trace FILE] [--input FILE]
-    Gives random inputs to the decoders, parsers and patches, each target for N seconds (default 60).
-    A fault is told with its input and round; with --trace the last input is kept even when the
-    process dies, and --input tries it again.
+    Runs decoders, parsers and patches with random inputs, each target for N seconds (default 60). Prints
+    a fault with its input and round. --trace keeps the last input even when the process dies, and
+    --input runs it again.
 cargo xtask kills [--count N] [--jobs N] [--seed N]
-    Kills processes that write to a store N times (default 1000) and checks after each that no acknowledged
-    write is lost; some hundred in ten seconds. Ctrl-C ends it with what has been done so far.
+    Kills processes that write to a store, N times (default 1000), and checks after each that no
+    acknowledged write is lost; about a hundred in ten seconds. Ctrl-C ends it with the results so far.
     With --server it kills whole servers (default 20, about one a second).
 cargo xtask tidy
-    Checks what a machine can check of STYLE.md and ARCHITECTURE.md.
+    Checks the rules of STYLE.md and ARCHITECTURE.md that a machine can check.
 cargo xtask rbac DIR
     Writes the default roles and bindings of RBAC, crates/builtin/src/bootstrap/rbac.txt, from those of a
-    kube-apiserver: DIR/clusterroles.json and so on, as `kubectl get clusterroles -A -o json` prints them.
+    kube-apiserver: DIR/clusterroles.json and so on, the output of `kubectl get clusterroles -A -o json`.
 cargo xtask record --server URL --token TOKEN [FILE|all]
 cargo xtask replay --server URL --token TOKEN [FILE|all]
-    Sends the requests of transcripts, crates/*/tests/**/*.transcript, to a kube-apiserver 1.36 and keeps what it
-    answers; or to any server and tells what it answers otherwise. --help tells more.
+    Sends the requests of transcripts, crates/*/tests/**/*.transcript. `record` sends them to a
+    kube-apiserver 1.36 and saves its answers; `replay` sends them to any server and prints the
+    differences. --help prints more.
 cargo xtask requirements [--check]
-    Writes docs/requirements.md, which test proves which requirement of the API. With --check it only
-    compares, and looks for requirements without a test where ../shared/spec is at hand.
+    Writes docs/requirements.md: which test proves which requirement of the API. With --check it only
+    compares, and looks for requirements without a test if ../shared/spec exists.
 cargo xtask bench [--compare FILE.json]
-    Measures a release build, in about ten minutes, and writes docs/perf: every line of the budget, growth
+    Measures a release build, in about ten minutes, and writes docs/perf: every row of the budget, growth
     up to a million objects, and the verbs one by one.
 cargo xtask startup-order
-    Writes crates/keelson/startup-order.txt, the functions that a start runs: the linker puts them beside each
-    other, which takes 10 MB off what an idle server has resident. Needs valgrind, perf and curl. The names
-    are those of one compiler; others link the same program in another order.
+    Writes crates/keelson/startup-order.txt, the functions that run during the start. The linker places
+    them next to each other, which saves 10 MB of an idle server's resident memory. Needs valgrind, perf
+    and curl. The symbols are those of one compiler; others link the same program in another order.
 cargo xtask soak [--seconds N]
-    Runs a small cluster against a release build for 20 minutes, with a burst in the end, and writes
-    docs/perf/soak.md. Fails when memory grows, a request fails or the burst is felt for a second.
+    Runs a small cluster against a release build for 20 minutes, with a burst at the end, and writes
+    docs/perf/soak.md. Fails when memory grows, a request fails, or latencies take more than a second
+    to recover from the burst.
 cargo xtask catalogue [--reference DIR] [--check]
     Writes crates/schema/catalogue from OpenAPI v3 and v2 documents, a protobuf descriptor set and
-    aggregated discovery found in DIR (default ../shared/reference). With --check it only compares.
+    aggregated discovery in DIR (default ../shared/reference). With --check it only compares.
 ";
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(help) = help(&args) {
+        use std::io::Write;
+        return Ok(std::io::stdout().write_all(help.as_bytes())?);
+    }
     match args.first().map(String::as_str) {
         Some("attack") => attack::run(&args[1..]),
         Some("bench") => bench::run(&args[1..]),
@@ -71,11 +77,67 @@ fn main() -> Result<()> {
         Some("requirements") => requirements::run(&args[1..]),
         Some("record" | "replay") => transcripts::run(&args),
         Some("tidy") => tidy::run(),
-        Some("help" | "--help" | "-h") | None => {
-            use std::io::Write;
-            std::io::stdout().write_all(HELP.as_bytes())?;
-            Ok(())
+        other => bail!("unknown task {other:?}; `cargo xtask help` lists them"),
+    }
+}
+
+/// Returns the help that the arguments request: of all tasks, or of one (`ci --help`). `None`: a task
+/// is to run. `record` and `replay` print a help of their own; unknown tasks have none.
+fn help(args: &[String]) -> Option<String> {
+    let is_help = |arg: &str| matches!(arg, "--help" | "-h");
+    let Some(task) = args.first().filter(|task| *task != "help" && !is_help(task)) else {
+        return Some(HELP.to_owned());
+    };
+    let has_own_help = matches!(task.as_str(), "record" | "replay");
+    if has_own_help || !args.iter().any(|arg| is_help(arg)) {
+        return None;
+    }
+    let usage = format!("cargo xtask {task}");
+    let is_usage = |line: &str| line == usage || line.starts_with(&format!("{usage} "));
+    // A paragraph is one or more lines of usage, and the indented lines that describe them.
+    let mut paragraphs: Vec<(bool, Vec<&str>)> = vec![];
+    for line in HELP.lines() {
+        let starts = !line.starts_with(' ')
+            && paragraphs.last().is_none_or(|(_, lines)| lines[lines.len() - 1].starts_with(' '));
+        if starts {
+            paragraphs.push((false, vec![]));
         }
-        Some(other) => bail!("unknown task {other:?}; `cargo xtask help` lists them"),
+        if let Some((is_wanted, lines)) = paragraphs.last_mut() {
+            *is_wanted |= is_usage(line);
+            lines.push(line);
+        }
+    }
+    let wanted = paragraphs.into_iter().find(|(is_wanted, _)| *is_wanted)?;
+    Some(wanted.1.join("\n") + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn help_of(args: &str) -> Option<String> {
+        let args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
+        help(&args)
+    }
+
+    #[test]
+    fn every_task_prints_its_help_instead_of_running() {
+        for line in HELP.lines().filter(|line| !line.starts_with(' ')) {
+            let task = line.split_whitespace().nth(2).expect("a task");
+            if matches!(task, "record" | "replay") {
+                assert_eq!(help_of(&format!("{task} --help")), None);
+                continue;
+            }
+            for args in [format!("{task} --help"), format!("{task} --seconds 1 -h")] {
+                let help = help_of(&args).expect(&args);
+                assert!(help.contains(line) && help.contains("\n    "), "{args}: {help}");
+                assert!(help.len() < HELP.len() / 3, "{args}: {help}");
+            }
+            assert_eq!(help_of(task), None);
+        }
+        for all in ["", "help", "--help", "-h"] {
+            assert_eq!(help_of(all).as_deref(), Some(HELP));
+        }
+        assert_eq!(help_of("nothing --help"), None);
     }
 }

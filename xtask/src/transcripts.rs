@@ -4,13 +4,13 @@
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
-/// Runs `keelson-testkit` with all words, including the name of the task.
-pub fn run(words: &[String]) -> Result<()> {
+/// Runs `keelson-testkit` with all arguments, including the name of the task.
+pub fn run(args: &[String]) -> Result<()> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["run", "--quiet", "-p", "keelson-testkit", "--"]).args(words);
+    cargo.args(["run", "--quiet", "-p", "keelson-testkit", "--"]).args(args);
     let status = cargo.status().context("run cargo")?;
     if !status.success() {
-        bail!("{} found something amiss", words.join(" "));
+        bail!("{} found something amiss", args.join(" "));
     }
     Ok(())
 }

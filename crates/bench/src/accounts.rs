@@ -1,8 +1,9 @@
-//! What a service account's requests cost beside the administrator's: its token is checked, and RBAC is asked.
+//! The cost of a service account's requests compared to the administrator's: its token is verified,
+//! and RBAC authorizes it.
 
 use crate::Bench;
 use crate::bodies::{member, pod};
-use crate::client::{Ask, Client};
+use crate::client::{ApiRequest, Client};
 use crate::drive::{Load, drive};
 use crate::report::Report;
 use crate::start::quantile;
@@ -11,10 +12,10 @@ use anyhow::{Context, Result};
 use http::HeaderValue;
 use serde_json::{Value, json};
 
-/// Both take turns, so that a slower hour of the machine is that of both.
+/// Rounds of both users in turn, so that noise of the machine affects both.
 const ROUNDS: u32 = 8;
-/// What part of a profile's time a turn lasts.
-const TURN: u32 = 3;
+/// A round lasts the duration of a profile divided by this.
+const ROUND_DIVISOR: u32 = 3;
 const POD: &str = "read";
 
 /// Measures the rate of gets.
@@ -27,18 +28,19 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// How many times as often the administrator gets a Pod as a service account that a role lets do so, each on
-/// `workers` connections; and the requests that failed.
+/// Returns the administrator's rate of gets over that of a service account with a role, each on
+/// `workers` connections, and the merged load with its errors.
 pub async fn rate(bench: &Bench, workers: usize) -> Result<(f64, Load)> {
     let account = bench.with(account(bench).await?);
-    let (path, span) = (format!("{}/{POD}", bench.pods()), bench.span() / TURN);
+    let (path, duration) = (format!("{}/{POD}", bench.pods()), bench.duration() / ROUND_DIVISOR);
     let (mut ratios, mut all) = (vec![], Load::default());
     for _ in 0..ROUNDS {
         let mut rates = [0.0; 2];
         for (rate, bench) in rates.iter_mut().zip([bench, &account]) {
             let path = path.clone();
             let load =
-                drive(bench, workers, span, move |_, _, _| Some(Ask::get(path.clone()))).await?;
+                drive(bench, workers, duration, move |_, _, _| Some(ApiRequest::get(path.clone())))
+                    .await?;
             *rate = load.rate();
             all.merge(&load);
         }
@@ -47,11 +49,12 @@ pub async fn rate(bench: &Bench, workers: usize) -> Result<(f64, Load)> {
     Ok((quantile(&ratios, 0.5), all))
 }
 
-/// The server as a service account sees it that may get Pods, and a Pod.
+/// Creates a Pod and a service account that may get Pods, and returns the target with its token.
 async fn account(bench: &Bench) -> Result<Target> {
     let mut client = Client::connect(&bench.target).await?;
-    let mut make =
-        async |path: String, body: Value| client.must(Ask::post(path, body.to_string())).await;
+    let mut make = async |path: String, body: Value| {
+        client.require_success(ApiRequest::post(path, body.to_string())).await
+    };
     make(bench.pods(), serde_json::from_str(&pod(1, 0).fill(POD, 0))?).await?;
     let accounts = bench.path("/api/v1", "serviceaccounts");
     make(accounts.clone(), json!({"metadata": {"name": "reader"}})).await?;

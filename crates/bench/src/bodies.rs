@@ -1,19 +1,19 @@
-//! What requests carry. Each body is made ready once; to fill one in costs a copy.
+//! Request bodies. A template is parsed once; filling it in costs one copy.
 
-use crate::client::{Ask, Client};
+use crate::client::{ApiRequest, Client};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-/// Stands for a name.
+/// The placeholder of the object's name.
 const NAME: &str = "{name}";
-/// Stands for six digits that differ from turn to turn.
+/// The placeholder of the turn, the number of a worker's request, in six digits.
 const TURN: &str = "{turn}";
-/// More turns than digits are left for come round again.
+/// Turns wrap around here, to stay within six digits.
 const TURNS_MAX: u64 = 1_000_000;
-/// What the first object of a kind gets as padding, to see how long the server makes it.
+/// Padding of the object with which [`padded`] measures the stored size.
 const PADDING: usize = 100;
 
-/// A text with places for what differs from request to request.
+/// A text with placeholders.
 #[derive(Clone, Debug)]
 pub struct Template(Vec<Part>);
 
@@ -25,7 +25,7 @@ enum Part {
 }
 
 impl Template {
-    /// Of a text with `{name}` and `{turn}` in it.
+    /// Parses a text with the placeholders `{name}` and `{turn}`.
     pub fn new(text: &str) -> Template {
         let mut parts = vec![];
         for (number, piece) in text.split(NAME).enumerate() {
@@ -42,7 +42,7 @@ impl Template {
         Template(parts)
     }
 
-    /// The text with this name and turn.
+    /// Returns the text with this name and turn filled in.
     pub fn fill(&self, name: &str, turn: u64) -> String {
         let digits = format!("{:06}", turn % TURNS_MAX);
         let pieces = self.0.iter().map(|part| match part {
@@ -55,7 +55,7 @@ impl Template {
     }
 }
 
-/// A ConfigMap with so many bytes of data, and a label that differs each time.
+/// Returns a ConfigMap with `size` bytes of data and the turn as a label.
 pub fn config_map(size: usize) -> Template {
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": NAME, "labels": {"turn": TURN}},
@@ -63,8 +63,8 @@ pub fn config_map(size: usize) -> Template {
     Template::new(&body.to_string())
 }
 
-/// A pod such as a deployment makes, with `containers` of them and so many bytes of padding. It asks for
-/// no token, so that what is measured does not depend on when its account is there.
+/// Returns a typical pod with `padding` bytes of annotations. It mounts no service account token, so
+/// that the service account need not exist yet.
 pub fn pod(containers: usize, padding: usize) -> Template {
     let container = |number: usize| {
         let env: Vec<Value> = (0..6)
@@ -90,8 +90,8 @@ pub fn pod(containers: usize, padding: usize) -> Template {
     Template::new(&body.to_string())
 }
 
-/// The template that the server makes `size` bytes long: what it adds is found out by making one. How
-/// long an object really is, where what it adds alone is more than that, is for the caller to ask.
+/// Returns a template whose objects are `size` bytes long as the server returns them. Creates one
+/// object to measure what the server adds; if that alone exceeds `size`, objects are longer.
 pub async fn padded(
     client: &mut Client,
     path: &str,
@@ -99,12 +99,14 @@ pub async fn padded(
     make: impl Fn(usize) -> Template,
 ) -> Result<Template> {
     let first = make(PADDING).fill("calibration", 0);
-    let length = client.must(Ask::post(path, first)).await?.len();
-    client.must(Ask::delete(format!("{path}/calibration?gracePeriodSeconds=0"))).await?;
+    let length = client.require_success(ApiRequest::post(path, first)).await?.len();
+    client
+        .require_success(ApiRequest::delete(format!("{path}/calibration?gracePeriodSeconds=0")))
+        .await?;
     Ok(make((size + PADDING).saturating_sub(length)))
 }
 
-/// A lease as a kubelet makes it.
+/// Returns a lease as a kubelet creates it.
 pub fn lease() -> Template {
     let body = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": NAME},
@@ -113,7 +115,7 @@ pub fn lease() -> Template {
     Template::new(&body.to_string())
 }
 
-/// A lease as a kubelet renews it: over the revision that the last answer told.
+/// Returns a lease as a kubelet renews it, with the resourceVersion of the last response.
 pub fn renewed_lease(name: &str, turn: u64, last: &[u8]) -> String {
     let micros = turn % TURNS_MAX;
     let revision = revision(last);
@@ -122,17 +124,18 @@ pub fn renewed_lease(name: &str, turn: u64, last: &[u8]) -> String {
     )
 }
 
-/// The merge patch that renews a lease.
+/// Returns the merge patch that renews a lease.
 pub fn lease_patch() -> Template {
     Template::new(r#"{"spec":{"renewTime":"2026-01-01T00:00:00.{turn}Z"}}"#)
 }
 
-/// The revision of an object in JSON; cheaper than to parse it, so that the server is what is measured.
+/// Returns the resourceVersion of an object in JSON. It does not parse the object, to leave the CPU to
+/// the server.
 pub fn revision(text: &[u8]) -> &str {
     member(text, "resourceVersion").unwrap_or_default()
 }
 
-/// The first member of this name whose value is a text without escapes, at whatever depth.
+/// Returns the first string member of this name, at any depth. The value must have no escapes.
 pub fn member<'a>(text: &'a [u8], name: &str) -> Option<&'a str> {
     let text = std::str::from_utf8(text).unwrap_or_else(|error| {
         std::str::from_utf8(&text[..error.valid_up_to()]).unwrap_or_default()
@@ -147,19 +150,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_take_names_and_turns_in_any_order_and_number() {
+    fn templates_may_have_any_number_of_placeholders() {
         let check = |text: &str, want: &str| {
             assert_eq!(Template::new(text).fill("n", 42), want, "{text}");
         };
         check("", "");
-        check("no places", "no places");
+        check("no placeholder", "no placeholder");
         check("{name}", "n");
         check("{turn}{name}{turn} {name}.", "000042n000042 n.");
         assert_eq!(Template::new("{turn}").fill("n", 7_000_001), "000001");
     }
 
     #[test]
-    fn bodies_are_json_and_as_long_as_asked() {
+    fn bodies_are_json_of_the_requested_length() {
         let length = |template: &Template| {
             let text = template.fill("name", 1);
             serde_json::from_str::<Value>(&text).expect(&text);
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_found_in_the_beginning_of_a_text() {
+    fn members_are_found_in_a_truncated_text() {
         let check = |text: &str, want: Option<&str>| {
             assert_eq!(member(text.as_bytes(), "reason"), want, "{text}");
         };

@@ -1,6 +1,6 @@
-//! One connection to the server, HTTP/1.1 or HTTP/2.
+//! [`Client`]: one connection to the server, over HTTP/1.1 or HTTP/2.
 
-pub use crate::ask::{Ask, JSON};
+pub use crate::api_request::{ApiRequest, JSON};
 use crate::http1::{Connection, Stream};
 use crate::target::Target;
 use anyhow::{Context, Result, bail};
@@ -16,16 +16,15 @@ use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Protobuf.
+/// The media type of protobuf.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// A merge patch.
+/// The media type of a merge patch.
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
-/// A strategic merge patch.
+/// The media type of a strategic merge patch.
 pub const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
-/// What server-side apply takes; JSON is YAML.
+/// The media type of server-side apply; JSON is valid YAML.
 pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
-/// What is taken from a socket at once: rustls alone asks for 4 KiB, which is a call into the kernel for
-/// each quarter of a record.
+/// Size of the read buffer. Without it rustls reads 4 KiB at a time, so four system calls a record.
 const SOCKET_BYTES: usize = 64 << 10;
 
 enum Wire {
@@ -33,14 +32,14 @@ enum Wire {
     Many { sender: http2::SendRequest<Full<Bytes>>, body: Option<Incoming>, piece: Bytes },
 }
 
-/// A connection. A clone of an HTTP/2 one shares it.
+/// A connection with at most one request in flight.
 pub struct Client {
     wire: Wire,
     target: Arc<Target>,
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to the target.
     pub async fn connect(target: &Arc<Target>) -> Result<Client> {
         let stream = TcpStream::connect(&target.authority).await.context("connect")?;
         stream.set_nodelay(true)?;
@@ -55,7 +54,7 @@ impl Client {
         let wire = if target.http2 {
             let (sender, connection) =
                 http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-            // Its end shows in the requests that it fails.
+            // An error of the connection also fails its requests.
             tokio::spawn(connection);
             Wire::Many { sender, body: None, piece: Bytes::new() }
         } else {
@@ -64,35 +63,36 @@ impl Client {
         Ok(Client { wire, target: target.clone() })
     }
 
-    /// The same connection for another worker, where it carries more than one request at once.
+    /// Returns a client on the same HTTP/2 connection; `None` for HTTP/1.1.
     pub fn share(&self) -> Option<Client> {
         let Wire::Many { sender, .. } = &self.wire else { return None };
         let wire = Wire::Many { sender: sender.clone(), body: None, piece: Bytes::new() };
         Some(Client { wire, target: self.target.clone() })
     }
 
-    /// Asks; the answer's status. Its body is to be read to the end before the next request.
-    pub async fn send(&mut self, ask: &Ask) -> Result<u16> {
+    /// Sends a request and returns the status. The body must be read to its end with
+    /// [`Client::chunk`] before the next request.
+    pub async fn send(&mut self, request: &ApiRequest) -> Result<u16> {
         let (sender, body) = match &mut self.wire {
-            Wire::One(connection) => return connection.send(ask).await,
+            Wire::One(connection) => return connection.send(request).await,
             Wire::Many { sender, body, .. } => (sender, body),
         };
-        let mut request = Request::builder()
-            .method(&ask.method)
-            .uri(format!("https://{}{}", self.target.authority, ask.path))
-            .header(CONTENT_TYPE, HeaderValue::from_static(ask.media))
-            .header(ACCEPT, HeaderValue::from_static(ask.accept));
+        let mut builder = Request::builder()
+            .method(&request.method)
+            .uri(format!("https://{}{}", self.target.authority, request.path))
+            .header(CONTENT_TYPE, HeaderValue::from_static(request.media))
+            .header(ACCEPT, HeaderValue::from_static(request.accept));
         if let Some(authorization) = &self.target.authorization {
-            request = request.header(AUTHORIZATION, authorization);
+            builder = builder.header(AUTHORIZATION, authorization);
         }
         sender.ready().await?;
-        let response = sender.send_request(request.body(Full::new(ask.body.clone()))?).await?;
+        let response = sender.send_request(builder.body(Full::new(request.body.clone()))?).await?;
         let status = response.status().as_u16();
         *body = Some(response.into_body());
         Ok(status)
     }
 
-    /// The next piece of the answer's body as it came, or none at its end.
+    /// Returns the next chunk of the body; `None` at its end.
     pub async fn chunk(&mut self) -> Result<Option<&[u8]>> {
         match &mut self.wire {
             Wire::One(connection) => connection.chunk().await,
@@ -112,25 +112,30 @@ impl Client {
         }
     }
 
-    /// Asks, and reads all of the answer, of which the first `kept` bytes are left in `head`; the status
-    /// and the body's length.
-    pub async fn skim(&mut self, ask: &Ask, kept: usize, head: &mut Vec<u8>) -> Result<(u16, u64)> {
+    /// Sends a request and reads the whole response. Stores the first `prefix_bytes_max` bytes of the body in
+    /// `head`, and returns the status and the length of the body.
+    pub async fn execute(
+        &mut self,
+        request: &ApiRequest,
+        prefix_bytes_max: usize,
+        head: &mut Vec<u8>,
+    ) -> Result<(u16, u64)> {
         head.clear();
-        let status = self.send(ask).await?;
+        let status = self.send(request).await?;
         let mut length = 0;
         while let Some(chunk) = self.chunk().await? {
             length += chunk.len() as u64;
-            let room = chunk.len().min(kept - head.len());
-            head.extend_from_slice(&chunk[..room]);
+            let copied = chunk.len().min(prefix_bytes_max - head.len());
+            head.extend_from_slice(&chunk[..copied]);
         }
         Ok((status, length))
     }
 
-    /// Asks; the whole answer. Anything but success is an error that says what the server said.
-    pub async fn must(&mut self, ask: Ask) -> Result<Vec<u8>> {
-        let what = || format!("{} {}", ask.method, ask.path);
+    /// Sends a request and returns the body. A status other than 2xx is an error with the body.
+    pub async fn require_success(&mut self, request: ApiRequest) -> Result<Vec<u8>> {
+        let what = || format!("{} {}", request.method, request.path);
         let mut body = vec![];
-        let (status, _) = self.skim(&ask, usize::MAX, &mut body).await.with_context(what)?;
+        let (status, _) = self.execute(&request, usize::MAX, &mut body).await.with_context(what)?;
         if !(200..300).contains(&status) {
             bail!("{}: {status} {}", what(), String::from_utf8_lossy(&body));
         }

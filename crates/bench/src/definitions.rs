@@ -1,24 +1,25 @@
-//! CustomResourceDefinitions: what one takes of memory, how soon it is served, and what documents of many cost.
+//! CustomResourceDefinitions: memory per definition, time until the resource is served, and time of
+//! OpenAPI documents.
 
 use crate::Bench;
 use crate::bodies::Template;
-use crate::client::{Ask, Client};
-use crate::drive::{FILL, each, fill};
+use crate::client::{ApiRequest, Client};
+use crate::drive::{FILL_TIME_MAX, each, fill};
 use crate::process::Processes;
 use anyhow::{Result, ensure};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Definitions that are made before memory is looked at: what the first ones take is not what many take.
-const BEFORE: usize = 100;
-/// A definition that is not served by then never is.
-const SERVED: Duration = Duration::from_secs(10);
-/// Fields of a part of a schema.
+/// Definitions that are created before memory is measured, so that fixed costs do not count.
+const WARM_UP_COUNT: usize = 100;
+/// Timeout until a definition is served.
+const SERVED_TIME_MAX: Duration = Duration::from_secs(10);
+/// Fields of a part of the schema.
 const FIELDS: usize = 20;
 
-/// A definition of about so many bytes, most of which is what schemas of projects have: descriptions. `{name}` is its
-/// group.
+/// Returns a definition of about this size, with a typical schema: most of it is descriptions.
+/// `{name}` is its group.
 pub fn definition(bytes: usize) -> Template {
     let with = |parts: usize| document(parts).to_string();
     let (none, one) = (with(0).len(), with(1).len());
@@ -63,39 +64,48 @@ fn document(parts: usize) -> Value {
                 "schema": {"openAPIV3Schema": schema}, "additionalPrinterColumns": [column]}]}})
 }
 
-/// The group of a definition of this run: others may have left theirs.
+/// Returns the group of a definition. It contains the namespace of this run, since earlier runs may
+/// have left definitions.
 fn group(bench: &Bench, number: usize) -> String {
     format!("group{number}.{}.example.org", bench.namespace)
 }
 
-/// Makes so many definitions of about so many bytes; kB that each takes, when the server's process is known.
+/// Creates `count` definitions of about this size. Returns the memory of each in kB, if the server's
+/// process is known.
 pub async fn memory(bench: &Bench, bytes: usize, count: usize) -> Result<Option<f64>> {
     let body = definition(bytes);
     let make = |first: usize| {
         let groups: Vec<String> =
-            (first..first + BEFORE.max(count)).map(|number| group(bench, number)).collect();
+            (first..first + WARM_UP_COUNT.max(count)).map(|number| group(bench, number)).collect();
         let body = body.clone();
-        move |number: usize| Ask::post(PATH, body.fill(&groups[number], 0))
+        move |number: usize| ApiRequest::post(PATH, body.fill(&groups[number], 0))
     };
-    ensure!(fill(bench, BEFORE, 1, FILL, make(0)).await?, "they were not there after {FILL:?}");
-    tokio::time::sleep(bench.settle()).await;
-    let before = bench.seen(Processes::memory)?;
-    ensure!(fill(bench, count, 1, FILL, make(BEFORE)).await?, "they were not there after {FILL:?}");
-    tokio::time::sleep(bench.settle()).await;
-    let growth = bench.seen(Processes::memory)?.zip(before);
+    ensure!(
+        fill(bench, WARM_UP_COUNT, 1, FILL_TIME_MAX, make(0)).await?,
+        "they were not there after {FILL_TIME_MAX:?}"
+    );
+    tokio::time::sleep(bench.settle_time()).await;
+    let before = bench.sample(Processes::memory)?;
+    ensure!(
+        fill(bench, count, 1, FILL_TIME_MAX, make(WARM_UP_COUNT)).await?,
+        "they were not there after {FILL_TIME_MAX:?}"
+    );
+    tokio::time::sleep(bench.settle_time()).await;
+    let growth = bench.sample(Processes::memory)?.zip(before);
     Ok(growth.map(|(after, before)| (after.rss - before.rss) * 1e3 / count as f64))
 }
 
-/// Deletes what [`memory`] made: definitions are in no namespace.
+/// Deletes the definitions of [`memory`], which are cluster-scoped.
 pub async fn clear(bench: &Bench, count: usize) -> Result<()> {
     let paths =
-        (0..BEFORE + count).map(|number| format!("{PATH}/widgets.{}", group(bench, number)));
+        (0..WARM_UP_COUNT + count).map(|number| format!("{PATH}/widgets.{}", group(bench, number)));
     let paths: Vec<String> = paths.collect();
-    let delete = move |number: usize| Ask::delete(&paths[number]);
-    each(bench, BEFORE + count, 1, FILL, delete).await.map(drop)
+    let delete = move |number: usize| ApiRequest::delete(&paths[number]);
+    each(bench, WARM_UP_COUNT + count, 1, FILL_TIME_MAX, delete).await.map(drop)
 }
 
-/// Milliseconds from the answer to a small definition until an object of it was made, of so many, one after the other.
+/// Creates `count` small definitions one after the other. Returns for each the milliseconds from its
+/// response until an object could be created.
 pub async fn served(bench: &Bench, count: usize) -> Result<Vec<f64>> {
     let mut client = Client::connect(&bench.target).await?;
     let (body, mut head, mut all) = (definition(0), vec![], vec![]);
@@ -104,37 +114,38 @@ pub async fn served(bench: &Bench, count: usize) -> Result<Vec<f64>> {
         let path = format!("/apis/{group}/v1/widgets");
         let object = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "a"}});
         let object = object.to_string();
-        client.must(Ask::post(PATH, body.fill(&group, 0))).await?;
+        client.require_success(ApiRequest::post(PATH, body.fill(&group, 0))).await?;
         let began = Instant::now();
         loop {
-            let (code, _) = client.skim(&Ask::post(&path, object.clone()), 200, &mut head).await?;
+            let (code, _) =
+                client.execute(&ApiRequest::post(&path, object.clone()), 200, &mut head).await?;
             if code == 201 {
                 break;
             }
             let said = String::from_utf8_lossy(&head);
-            ensure!(code == 404 && began.elapsed() < SERVED, "{path}: {code} {said}");
+            ensure!(code == 404 && began.elapsed() < SERVED_TIME_MAX, "{path}: {code} {said}");
         }
         all.push(began.elapsed().as_secs_f64() * 1e3);
-        client.must(Ask::delete(format!("{PATH}/widgets.{group}"))).await?;
+        client.require_success(ApiRequest::delete(format!("{PATH}/widgets.{group}"))).await?;
     }
     Ok(all)
 }
 
-/// Milliseconds that a document takes, each of so many times.
+/// Requests a document `count` times, and returns the milliseconds of each request.
 pub async fn document_times(bench: &Bench, path: &str, count: usize) -> Result<Vec<f64>> {
     let mut client = Client::connect(&bench.target).await?;
     let mut all = vec![];
     for _ in 0..count {
         let began = Instant::now();
-        client.must(Ask::get(path)).await?;
+        client.require_success(ApiRequest::get(path)).await?;
         all.push(began.elapsed().as_secs_f64() * 1e3);
     }
     Ok(all)
 }
 
-/// The path of the OpenAPI v3 document of one of the groups that [`memory`] made.
+/// Returns the path of the OpenAPI v3 document of one of the groups of [`memory`].
 pub fn document_path(bench: &Bench) -> String {
-    format!("/openapi/v3/apis/{}/v1", group(bench, BEFORE))
+    format!("/openapi/v3/apis/{}/v1", group(bench, WARM_UP_COUNT))
 }
 
 #[cfg(test)]
@@ -142,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_definition_is_about_as_long_as_it_is_wanted() {
+    fn a_definition_has_about_the_requested_size() {
         for bytes in [16_000, 92_000] {
             let length = definition(bytes).fill("group7.example.org", 0).len();
             let part = document(1).to_string().len() - document(0).to_string().len();

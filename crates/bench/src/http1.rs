@@ -1,51 +1,50 @@
-//! HTTP/1.1 as a load generator needs it: a request is one write, and the body of an answer is read
-//! where it lies. It shares the machine with the server that is measured, so what it takes is missing
-//! there.
+//! A minimal HTTP/1.1 client for load: a request is one write, and response bodies are not copied.
+//! It shares the machine with the server, so its CPU time reduces the measured rates.
 
-use crate::ask::Ask;
+use crate::api_request::ApiRequest;
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
 use std::io::Write;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// What is read at once; an answer's head must fit.
+/// Size of the read buffer; the head of a response must fit.
 const INPUT_BYTES_MAX: usize = 32 << 10;
 
-/// What bytes go over.
+/// A byte stream: TCP or TLS.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// A connection with at most one request under way.
+/// A connection with at most one request in flight.
 pub struct Connection {
     stream: Box<dyn Stream>,
-    /// Headers that every request has.
+    /// Headers of every request.
     fixed: Vec<u8>,
     out: Vec<u8>,
     input: Box<[u8]>,
-    /// The bytes of `input` that nobody has seen yet.
+    /// `input[begin..end]` is unread.
     begin: usize,
     end: usize,
     body: Body,
 }
 
-/// What is still to come of an answer.
+/// The unread rest of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body {
     Done,
     Sized(u64),
-    /// The rest of a chunk; at 0 comes the size of the next one, after a line's end unless it is the
-    /// first.
+    /// The rest of a chunk. At 0 the size of the next chunk follows, after a CRLF unless it is the
+    /// first chunk.
     Chunked {
         left: u64,
         is_first: bool,
     },
-    /// All until the connection ends.
+    /// Everything until the connection ends.
     Rest,
 }
 
 impl Connection {
-    /// Over a stream, with headers for every request.
+    /// Returns a connection over a stream. `fixed` are the headers of every request.
     pub fn new(stream: Box<dyn Stream>, fixed: Vec<u8>) -> Connection {
         Connection {
             stream,
@@ -58,10 +57,11 @@ impl Connection {
         }
     }
 
-    /// Asks; the answer's status. Its body is to be read to the end before the next request.
-    pub async fn send(&mut self, ask: &Ask) -> Result<u16> {
+    /// Sends a request and returns the status. The body must be read to its end before the next
+    /// request.
+    pub async fn send(&mut self, request: &ApiRequest) -> Result<u16> {
         ensure!(self.body == Body::Done, "the last answer was not read to its end");
-        let Ask { method, path, media, accept, body } = ask;
+        let ApiRequest { method, path, media, accept, body } = request;
         self.out.clear();
         write!(self.out, "{method} {path} HTTP/1.1\r\n")?;
         self.out.extend_from_slice(&self.fixed);
@@ -75,7 +75,7 @@ impl Connection {
         self.stream.flush().await?;
         loop {
             if let Some(length) = memmem::find(&self.input[self.begin..self.end], b"\r\n\r\n") {
-                let (status, body) = head(&self.input[self.begin..self.begin + length])?;
+                let (status, body) = parse_head(&self.input[self.begin..self.begin + length])?;
                 (self.body, self.begin) = (body, self.begin + length + 4);
                 return Ok(status);
             }
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// The next piece of the body, or none at its end.
+    /// Returns the next chunk of the body; `None` at its end.
     pub async fn chunk(&mut self) -> Result<Option<&[u8]>> {
         loop {
             let left = match self.body {
@@ -111,18 +111,18 @@ impl Connection {
                 self.fill().await?;
                 continue;
             }
-            let here = left.min((self.end - self.begin) as u64);
+            let available = left.min((self.end - self.begin) as u64);
             match &mut self.body {
-                Body::Sized(left) | Body::Chunked { left, .. } => *left -= here,
+                Body::Sized(left) | Body::Chunked { left, .. } => *left -= available,
                 Body::Done | Body::Rest => {}
             }
             let begin = self.begin;
-            self.begin += here as usize;
+            self.begin += available as usize;
             return Ok(Some(&self.input[begin..self.begin]));
         }
     }
 
-    /// Reads more behind what has been read.
+    /// Reads more bytes into `input`.
     async fn fill(&mut self) -> Result<()> {
         self.input.copy_within(self.begin..self.end, 0);
         (self.begin, self.end) = (0, self.end - self.begin);
@@ -138,8 +138,8 @@ impl Connection {
     }
 }
 
-/// What the head of an answer says: its status, and how long the body is.
-fn head(text: &[u8]) -> Result<(u16, Body)> {
+/// Parses the head of a response: its status, and how the body ends.
+fn parse_head(text: &[u8]) -> Result<(u16, Body)> {
     let text = std::str::from_utf8(text).context("the head of an answer")?;
     let (first, headers) = text.split_once("\r\n").unwrap_or((text, ""));
     let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
@@ -156,7 +156,8 @@ fn head(text: &[u8]) -> Result<(u16, Body)> {
     Ok((status, body))
 }
 
-/// How many bytes say how long the next chunk is, and how long it is. None: more must be read.
+/// Parses the size line of a chunk. Returns the length of the line and the size of the chunk; `None`:
+/// more bytes are needed.
 fn chunk_size(input: &[u8], is_first: bool) -> Result<Option<(usize, u64)>> {
     let before = if is_first { 0 } else { 2 };
     let Some(line) = input.get(before..) else { return Ok(None) };
@@ -181,21 +182,21 @@ mod tests {
     use bytes::Bytes;
 
     #[test]
-    fn heads_say_how_long_the_body_is() {
+    fn heads_are_parsed() {
         let check = |text: &str, want: (u16, Body)| {
-            assert_eq!(head(text.as_bytes()).expect(text), want, "{text}");
+            assert_eq!(parse_head(text.as_bytes()).expect(text), want, "{text}");
         };
         check("HTTP/1.1 200 OK\r\nContent-Length: 12", (200, Body::Sized(12)));
         let chunked = Body::Chunked { left: 0, is_first: true };
         check("HTTP/1.1 200 OK\r\ndate: x\r\ntransfer-encoding: chunked", (200, chunked));
         check("HTTP/1.1 204 No Content", (204, Body::Done));
         check("HTTP/1.1 404 Not Found", (404, Body::Rest));
-        assert!(head(b"HTTP/1.0 200 OK").is_err());
-        assert!(head(b"HTTP/1.1 200 OK\r\ncontent-length: x").is_err());
+        assert!(parse_head(b"HTTP/1.0 200 OK").is_err());
+        assert!(parse_head(b"HTTP/1.1 200 OK\r\ncontent-length: x").is_err());
     }
 
     #[test]
-    fn sizes_of_chunks_are_read_once_they_are_whole() {
+    fn sizes_of_chunks_are_parsed_when_they_are_complete() {
         let check = |input: &str, is_first, want: Option<(usize, u64)>| {
             let got = chunk_size(input.as_bytes(), is_first).expect(input);
             assert_eq!(got, want, "{input:?}");
@@ -211,23 +212,23 @@ mod tests {
         assert!(chunk_size(b"0\r\nname: x\r\n", true).is_err());
     }
 
-    /// Asks a server that says `answers`, in pieces of `piece` bytes, and reads both.
-    async fn read_both(answers: &'static str, piece: usize) -> Vec<(u16, String)> {
-        let (ours, theirs) = tokio::io::duplex(piece);
-        let (mut input, mut output) = tokio::io::split(theirs);
-        let mut asked = vec![0; 1024];
-        let asking =
-            async move { while input.read(&mut asked).await.is_ok_and(|read| read > 0) {} };
-        let answering = async move {
-            output.write_all(answers.as_bytes()).await.expect("answer");
+    /// Sends two requests to a server that writes `responses` in pieces of `piece` bytes.
+    async fn read_both(responses: &'static str, piece: usize) -> Vec<(u16, String)> {
+        let (client, server) = tokio::io::duplex(piece);
+        let (mut input, mut output) = tokio::io::split(server);
+        let mut received = vec![0; 1024];
+        let receiving =
+            async move { while input.read(&mut received).await.is_ok_and(|read| read > 0) {} };
+        let responding = async move {
+            output.write_all(responses.as_bytes()).await.expect("response");
             output.shutdown().await.expect("end");
         };
         let reading = async {
-            let mut connection = Connection::new(Box::new(ours), b"host: a\r\n".to_vec());
+            let mut connection = Connection::new(Box::new(client), b"host: a\r\n".to_vec());
             let mut got = vec![];
             for _ in 0..2 {
-                let ask = Ask { body: Bytes::from("{}"), ..Ask::get("/") };
-                let status = connection.send(&ask).await.expect("a head");
+                let request = ApiRequest { body: Bytes::from("{}"), ..ApiRequest::get("/") };
+                let status = connection.send(&request).await.expect("a head");
                 let mut body = vec![];
                 while let Some(chunk) = connection.chunk().await.expect("a body") {
                     body.extend_from_slice(chunk);
@@ -236,11 +237,11 @@ mod tests {
             }
             got
         };
-        tokio::join!(async { tokio::join!(asking, answering) }, reading).1
+        tokio::join!(async { tokio::join!(receiving, responding) }, reading).1
     }
 
     #[tokio::test]
-    async fn answers_are_read_in_whatever_pieces_they_come() {
+    async fn responses_may_arrive_in_pieces_of_any_size() {
         let sized = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
         let chunked = "HTTP/1.1 201 Created\r\ntransfer-encoding: chunked\r\n\r\n\
                        3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n";

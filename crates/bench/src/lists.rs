@@ -1,23 +1,23 @@
-//! Lists of one collection, in every way that clients list.
+//! Lists of one collection: whole, by label and by page; JSON and protobuf; cached and consistent.
 
 use crate::Bench;
 use crate::bodies::config_map;
-use crate::client::{Ask, Client, JSON, PROTOBUF};
+use crate::client::{ApiRequest, Client, JSON, PROTOBUF};
 use crate::drive::{Load, clear, drive, fill};
 use crate::report::Report;
 use anyhow::Result;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Clients that list at once.
+/// Concurrent clients.
 const WORKERS: usize = 4;
-/// Objects that are listed, unless `--objects` says how many.
+/// Default of `--objects`.
 const OBJECTS: usize = 5_000;
-/// Objects of a page; what client-go asks for.
+/// Objects of a page; client-go's default.
 const PAGE: usize = 500;
-/// Objects that have the same label.
+/// Objects with the same label.
 const SHARD: usize = 100;
-const FILL: Duration = Duration::from_secs(600);
+const FILL_TIME_MAX: Duration = Duration::from_secs(600);
 
 fn objects(bench: &Bench) -> usize {
     bench.run.objects.unwrap_or(OBJECTS)
@@ -26,10 +26,10 @@ fn objects(bench: &Bench) -> usize {
 /// Measures lists of `--objects` ConfigMaps.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let objects = objects(bench);
-    let (path, body) = (bench.maps(), config_map(bench.run.size));
-    fill(bench, objects, bench.run.connections, FILL, move |number| {
+    let (path, body) = (bench.config_maps(), config_map(bench.run.size));
+    fill(bench, objects, bench.run.connections, FILL_TIME_MAX, move |number| {
         let shard = number % objects.div_ceil(SHARD).max(1);
-        Ask::post(&path, body.fill(&format!("list-{number}"), shard as u64))
+        ApiRequest::post(&path, body.fill(&format!("list-{number}"), shard as u64))
     })
     .await?;
     for (what, query, accept) in [
@@ -38,9 +38,9 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         ("whole, protobuf, cached", "?resourceVersion=0", PROTOBUF),
         ("by label, JSON", "?resourceVersion=0&labelSelector=turn%3D000007", JSON),
     ] {
-        let path = format!("{}{query}", bench.maps());
-        let load = drive(bench, WORKERS, bench.span(), move |_, _, _| {
-            Some(Ask { accept, ..Ask::get(path.clone()) })
+        let path = format!("{}{query}", bench.config_maps());
+        let load = drive(bench, WORKERS, bench.duration(), move |_, _, _| {
+            Some(ApiRequest { accept, ..ApiRequest::get(path.clone()) })
         });
         let load = load.await?;
         let title = format!("list {objects} {what}");
@@ -48,20 +48,21 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         report.add(&title, "throughput", "MB/s", load.bytes as f64 / load.seconds / 1e6);
     }
     paged(bench, report).await?;
-    clear(bench, &bench.maps()).await
+    clear(bench, &bench.config_maps()).await
 }
 
-/// Reads the collection page by page, again and again.
+/// Lists the collection page by page, again and again.
 async fn paged(bench: &Bench, report: &mut Report) -> Result<()> {
     let mut client = Client::connect(&bench.target).await?;
     let began = Instant::now();
     let mut walks = Load::default();
-    while began.elapsed() < bench.span() {
+    while began.elapsed() < bench.duration() {
         let walk = Instant::now();
         let mut token = String::new();
         loop {
-            let path = format!("{}?limit={PAGE}&continue={token}", bench.maps());
-            let page: Value = serde_json::from_slice(&client.must(Ask::get(path)).await?)?;
+            let path = format!("{}?limit={PAGE}&continue={token}", bench.config_maps());
+            let page: Value =
+                serde_json::from_slice(&client.require_success(ApiRequest::get(path)).await?)?;
             token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             if token.is_empty() {
                 break;

@@ -1,7 +1,7 @@
-//! `keelson-bench`: measures any Kubernetes API server from outside, over its own protocol.
+//! `keelson-bench`: a load generator that measures any Kubernetes API server over its API.
 
 mod accounts;
-mod ask;
+mod api_request;
 mod bodies;
 mod budget;
 mod client;
@@ -28,7 +28,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
 use process::Processes;
 use report::Report;
-use server::{Program, Spawned};
+use server::{Program, SpawnedServer};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,9 +36,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use target::Target;
 
-/// The longest a profile may last: a week.
+/// Maximum of `--seconds`: a week.
 const SECONDS_MAX: f64 = 7.0 * 86_400.0;
-/// How long a server is left alone before its memory is looked at, in runs that are not shorter.
+/// Idle time before memory is measured, unless the run is shorter.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// A load generator for Kubernetes API servers.
@@ -51,38 +51,39 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measures.
+    /// Measure a server.
     Run(Box<Run>),
-    /// Shows a result that was written as JSON.
+    /// Show a result that was saved as JSON.
     Show(Show),
 }
 
-/// What is measured, and of what.
+/// Flags of `run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Run {
-    /// What is measured, in this order; all of it but soak when nothing is named.
+    /// Profiles to measure, in this order [default: all except soak].
     #[arg(value_enum)]
     profiles: Vec<Profile>,
-    /// The server's URL.
+    /// URL of the server.
     #[arg(long)]
     server: Option<String>,
-    /// A bearer token.
+    /// Bearer token.
     #[arg(long)]
     token: Option<String>,
-    /// The server, its authority and the credentials, from a kubeconfig.
+    /// Kubeconfig with the server, its authority and the credentials.
     #[arg(long, value_name = "FILE", conflicts_with = "server")]
     kubeconfig: Option<PathBuf>,
-    /// Takes any certificate of the server.
+    /// Accept any server certificate.
     #[arg(long)]
     insecure_skip_tls_verify: bool,
-    /// The authority of the server's certificate.
+    /// CA bundle for the server's certificate.
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
-    /// A server program to start for this run, on an empty folder; `start` and `etcd` need one. `budget`,
-    /// `growth` and `etcd` start one for each thing that they fill a store for.
+    /// Server program to start for this run, on an empty folder; `start` and `etcd` need one. `budget`,
+    /// `growth` and `etcd` start one for each store that they fill.
     #[arg(long, value_name = "PROGRAM")]
     spawn: Option<PathBuf>,
-    /// Its arguments; {dir}, {port} and {tokens} stand for a folder, a port and a token file.
+    /// Arguments of that program; {dir}, {port} and {tokens} stand for a folder, a port and a token
+    /// file.
     #[arg(
         long,
         value_name = "ARGS",
@@ -91,77 +92,77 @@ pub struct Run {
                          --token-auth-file {tokens}"
     )]
     spawn_args: String,
-    /// The etcd program that `etcd` starts; the server that it measures also gets `--etcd-servers URL`.
+    /// etcd program that the profile `etcd` starts; its server also gets `--etcd-servers URL`.
     #[arg(long, value_name = "PROGRAM", default_value = "etcd")]
     etcd: PathBuf,
-    /// The server's processes, whose memory and time are looked at, where this program did not start it.
+    /// Processes of the server, to measure their memory and CPU time; not needed with --spawn.
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pid: Vec<u32>,
-    /// All requests over one HTTP/2 connection, instead of one HTTP/1.1 connection for each worker.
+    /// Send all requests over one HTTP/2 connection, instead of one HTTP/1.1 connection per worker.
     #[arg(long)]
     http2: bool,
-    /// Workers: each has one request under way.
+    /// Number of workers; each has one request in flight.
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// Threads of the load generator; as many as there are cores unless given.
+    /// Threads of the load generator [default: the number of cpu_times].
     #[arg(long)]
     threads: Option<usize>,
-    /// How long each profile lasts, and in `budget`, `growth` and `etcd` each load.
+    /// Duration of each profile; in `budget`, `growth` and `etcd` of each load.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Bytes of data in each object that is written.
     #[arg(long, default_value_t = 1024)]
     size: usize,
-    /// Objects that `list` lists (5,000), that `growth` grows to at most (1,000,000), and pods that `soak`
-    /// has all the time (1,000).
+    /// Objects of `list` [default: 5,000], maximum of `growth` [default: 1,000,000], and standing pods of
+    /// `soak` [default: 1,000].
     #[arg(long)]
     objects: Option<usize>,
-    /// How large the stores of `budget`, `growth` and `etcd` are, as a part of what they ought to be: to try them.
+    /// Scales down the stores of `budget`, `growth` and `etcd`, for a trial run.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Watchers of `watch`.
     #[arg(long, default_value_t = 100)]
     watchers: usize,
-    /// Writes of `watch` a second [default: as many as it takes].
+    /// Writes per second of `watch` [default: as many as possible].
     #[arg(long, value_name = "WRITES")]
     pace: Option<u32>,
-    /// Nodes of `mixed` and `soak`, each with a lease that is renewed each second.
+    /// Nodes of `mixed` and `soak`; each renews a lease every second.
     #[arg(long, default_value_t = 100)]
     nodes: usize,
-    /// Times that `start` starts the server.
+    /// Number of starts of `start`.
     #[arg(long, default_value_t = 10)]
     starts: usize,
-    /// What is known of this run: commit, date.
+    /// Note on this run: commit, date.
     #[arg(long, default_value = "")]
     note: String,
-    /// Another result as JSON, for a second column.
+    /// Another result as JSON, to compare with.
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
-    /// How the result is written.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "table")]
-    output: table::Form,
+    output: table::Format,
 }
 
 #[derive(Debug, clap::Args)]
 struct Show {
-    /// A result as JSON.
+    /// Result as JSON.
     file: PathBuf,
-    /// Another one, for a second column.
+    /// Another result as JSON, to compare with.
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
-    /// How the result is written.
+    /// Output format.
     #[arg(short, long, value_enum, default_value = "table")]
-    output: table::Form,
+    output: table::Format,
 }
 
 impl Run {
-    /// The server to start.
+    /// Returns the server program to start, if `--spawn` is set.
     fn program(&self) -> Option<Program> {
         let (args, http2) = (self.spawn_args.clone(), self.http2);
         self.spawn.clone().map(|path| Program { path, args, http2 })
     }
 
-    /// A number of objects or watchers, made smaller by `--scale`.
+    /// Scales a number of objects or watchers by `--scale`.
     fn scaled(&self, count: usize) -> usize {
         ((count as f64 * self.scale) as usize).max(1)
     }
@@ -169,41 +170,41 @@ impl Run {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Profile {
-    /// Everything that a budget was agreed on, each line beside it. Takes about three minutes.
+    /// Everything that has a budget, compared to it. Takes about three minutes.
     Budget,
-    /// What requests cost with 1,000 to 1,000,000 objects, and events with 10 to 1,000 watchers. Takes
+    /// Cost of requests with 1,000 to 1,000,000 objects, and of events with 10 to 1,000 watchers. Takes
     /// about five minutes.
     Growth,
-    /// What was agreed on for a server whose data is in an etcd on the same machine. Takes about a minute.
+    /// The budget of a server with its data in an etcd on the same machine. Takes about a minute.
     Etcd,
-    /// From the start of the process to the first 200 of /readyz, and the memory of an idle server.
+    /// Time from the start of the process to the first 200 of /readyz, and idle memory.
     Start,
-    /// ConfigMaps are created.
+    /// Create ConfigMaps.
     Create,
-    /// ConfigMaps are read.
+    /// Get ConfigMaps.
     Get,
-    /// ConfigMaps are replaced.
+    /// Update ConfigMaps.
     Update,
-    /// ConfigMaps are changed by merge patch.
+    /// Patch ConfigMaps with a merge patch.
     Patch,
-    /// ConfigMaps are changed by server-side apply.
+    /// Patch ConfigMaps with server-side apply.
     Apply,
-    /// ConfigMaps are deleted.
+    /// Delete ConfigMaps.
     Delete,
-    /// Leases are renewed.
+    /// Renew Leases.
     Lease,
-    /// ConfigMaps are listed: whole, by page, by label; JSON and protobuf; from the cache and consistent.
+    /// List ConfigMaps: whole, by page, by label; JSON and protobuf; cached and consistent.
     List,
-    /// Writes are told to many watchers.
+    /// Send the events of writes to many watchers.
     Watch,
-    /// A Pod is read by a service account that RBAC allows it, beside the administrator; an admission webhook is
-    /// called.
+    /// Get a Pod as a service account with RBAC, compared to the administrator; call an admission
+    /// webhook.
     Access,
-    /// Nodes renew leases, pods come and go, controllers list and watch.
+    /// Nodes renew leases, pods are created and deleted, controllers list and watch.
     Mixed,
-    /// The same for `--seconds` (20 minutes are 1200), with memory and latencies minute by minute, and a
-    /// burst in the end. Fails when memory or latencies grow, a request fails, or the burst is felt
-    /// for a second.
+    /// The mixed load for `--seconds` (1200 for 20 minutes), with memory and latencies of each minute, and
+    /// a burst at the end. Fails when memory or latencies grow, a request fails, or latencies take more
+    /// than a second to recover from the burst.
     Soak,
 }
 
@@ -226,26 +227,26 @@ impl Profile {
         Profile::Mixed,
     ];
 
-    /// Whether it opens what it measures itself.
-    fn is_apart(self) -> bool {
+    /// Whether the profile opens its own servers instead of sharing one.
+    fn is_standalone(self) -> bool {
         matches!(self, Profile::Budget | Profile::Growth | Profile::Etcd | Profile::Start)
     }
 }
 
-/// A place to measure: a server, and a namespace on it.
+/// A server to measure, and a namespace on it.
 pub struct Bench {
     target: Arc<Target>,
     run: Arc<Run>,
-    /// The server's processes, where they are known.
+    /// The server's processes, if they are known.
     processes: Option<Processes>,
     namespace: String,
-    /// The server, where it was started for this place.
-    server: Option<Spawned>,
+    /// The server, if it was started for this.
+    server: Option<SpawnedServer>,
 }
 
 impl Bench {
-    /// A place where nothing is yet: a server of its own where there is a program to start, else a
-    /// namespace of its own on the server that the flags name.
+    /// Starts a new server if there is a program to start; otherwise uses the server of the flags.
+    /// Creates a new namespace.
     async fn open(run: &Arc<Run>) -> Result<Bench> {
         static OPENED: AtomicU64 = AtomicU64::new(0);
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
@@ -253,53 +254,54 @@ impl Bench {
         let named = (!run.pid.is_empty()).then(|| Processes(run.pid.clone()));
         let (target, processes, server) = match run.program() {
             Some(program) => {
-                let server = Spawned::start(&program).await?;
+                let server = SpawnedServer::start(&program).await?;
                 (server.target.clone(), Some(server.processes()), Some(server))
             }
-            None => (Arc::new(Target::of(run)?), named, None),
+            None => (Arc::new(Target::from_flags(run)?), named, None),
         };
         let bench = Bench { target, run: run.clone(), processes, namespace, server };
         drive::make_namespace(&bench).await?;
         Ok(bench)
     }
 
-    /// Leaves nothing there.
+    /// Deletes the namespace, or kills the server.
     async fn close(self) -> Result<()> {
         if self.server.is_none() { drive::drop_namespace(&self).await } else { Ok(()) }
     }
 
-    /// The same place over HTTP/1.1 or HTTP/2; it must not outlive this one.
+    /// Returns the same server over HTTP/1.1 or HTTP/2. It must not outlive this one.
     fn over(&self, http2: bool) -> Bench {
         self.with(self.target.over(http2))
     }
 
-    /// The same place in another way, such as another user's; it must not outlive this one.
+    /// Returns the same server with another target, such as another user. It must not outlive this
+    /// one.
     fn with(&self, target: Target) -> Bench {
         let (run, namespace) = (self.run.clone(), self.namespace.clone());
         let processes = self.processes.clone();
         Bench { target: Arc::new(target), run, processes, namespace, server: None }
     }
 
-    /// What is seen of the server's processes, where they are known.
-    fn seen<T>(&self, look: impl Fn(&Processes) -> Result<T>) -> Result<Option<T>> {
-        self.processes.as_ref().map(look).transpose()
+    /// Measures the server's processes; `None` when they are not known.
+    fn sample<T>(&self, measure: impl Fn(&Processes) -> Result<T>) -> Result<Option<T>> {
+        self.processes.as_ref().map(measure).transpose()
     }
 
-    fn span(&self) -> Duration {
+    fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.run.seconds)
     }
 
-    /// How long a server is left alone before its memory is looked at.
-    fn settle(&self) -> Duration {
-        SETTLE.min(self.span())
+    /// Returns the idle time before memory is measured.
+    fn settle_time(&self) -> Duration {
+        SETTLE.min(self.duration())
     }
 
-    /// The collection of a resource in the namespace of this run.
+    /// Returns the path of a resource in the namespace of this run.
     fn path(&self, prefix: &str, resource: &str) -> String {
         format!("{prefix}/namespaces/{}/{resource}", self.namespace)
     }
 
-    fn maps(&self) -> String {
+    fn config_maps(&self) -> String {
         self.path("/api/v1", "configmaps")
     }
 
@@ -323,7 +325,7 @@ fn main() -> Result<()> {
         Command::Show(show) => {
             let ours = Report::load(&show.file)?;
             let other = show.compare.as_deref().map(Report::load).transpose()?;
-            write(&table::written(&ours, show.output, other.as_ref())?)
+            write(&table::render(&ours, show.output, other.as_ref())?)
         }
     }
 }
@@ -341,20 +343,24 @@ async fn measure(mut run: Run) -> Result<()> {
     let other = run.compare.as_deref().map(Report::load).transpose()?;
     let (mut report, form) = (Report::new(&run.note), run.output);
     profiles(&Arc::new(run), &mut report).await?;
-    write(&table::written(&report, form, other.as_ref())?)?;
-    ensure!(report.broken.is_empty(), "promises that did not hold: {}", report.broken.join("; "));
+    write(&table::render(&report, form, other.as_ref())?)?;
+    ensure!(
+        report.violations.is_empty(),
+        "promises that did not hold: {}",
+        report.violations.join("; ")
+    );
     Ok(())
 }
 
 async fn profiles(run: &Arc<Run>, report: &mut Report) -> Result<()> {
-    // Those that do not fill the store share a place.
+    // Profiles that do not fill the store share a server.
     let mut shared = None;
     for profile in run.profiles.iter().copied() {
-        // All of them take ten minutes, and somebody waits.
+        // All profiles together take ten minutes.
         let name = profile.to_possible_value().map(|value| value.get_name().to_owned());
-        writeln!(std::io::stderr(), "measures {}", name.unwrap_or_default())?;
-        if profile.is_apart() {
-            apart(run, profile, report).await?;
+        writeln!(std::io::stderr(), "measuring {}", name.unwrap_or_default())?;
+        if profile.is_standalone() {
+            run_standalone(run, profile, report).await?;
             continue;
         }
         let bench = match shared.take() {
@@ -387,7 +393,7 @@ async fn profiles(run: &Arc<Run>, report: &mut Report) -> Result<()> {
     }
 }
 
-async fn apart(run: &Arc<Run>, profile: Profile, report: &mut Report) -> Result<()> {
+async fn run_standalone(run: &Arc<Run>, profile: Profile, report: &mut Report) -> Result<()> {
     match profile {
         Profile::Budget => budget::run(run, report).await,
         Profile::Growth => growth::run(run, report).await,

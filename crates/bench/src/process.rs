@@ -1,28 +1,28 @@
-//! What the kernel tells of the processes of a server: their memory, and the time they had on a core.
+//! Memory and CPU time of the server's processes, from `/proc`.
 
 use anyhow::{Context, Result};
 use std::time::Duration;
 
-/// The kernel counts time in hundredths of a second, whatever its own clock does.
+/// The unit of CPU time in `/proc` (USER_HZ), on every kernel.
 const TICK: Duration = Duration::from_millis(10);
-/// Tells the kernel that the highest memory so far is forgotten.
-const FORGET_PEAK: &str = "5";
+/// The value for `clear_refs` that resets the peak of resident memory.
+const RESET_PEAK: &str = "5";
 
-/// The processes that are one server: itself, and its store where that is another program.
+/// The processes of one server: its own, and that of its store if there is one.
 #[derive(Clone, Debug)]
 pub struct Processes(pub Vec<u32>);
 
 /// Resident memory, in MB.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Memory {
-    /// All that is resident.
+    /// All resident pages.
     pub rss: f64,
-    /// With pages that others share counted by their share.
+    /// The proportional set size: shared pages count by their share.
     pub pss: f64,
 }
 
 impl Processes {
-    /// Resident memory now.
+    /// Returns the resident memory.
     pub fn memory(&self) -> Result<Memory> {
         let mut all = Memory { rss: 0.0, pss: 0.0 };
         for pid in &self.0 {
@@ -33,22 +33,22 @@ impl Processes {
         Ok(all)
     }
 
-    /// Time on a core since they began.
+    /// Returns the CPU time since the start of the processes.
     pub fn cpu(&self) -> Result<Duration> {
         let ticks = self.0.iter().map(|pid| ticks(&read(*pid, "stat")?));
         Ok(TICK * u32::try_from(ticks.sum::<Result<u64>>()?)?)
     }
 
-    /// The most that was resident since the last [`Processes::forget_peak`], in MB.
+    /// Returns the peak of resident memory since the last [`Processes::reset_peak`], in MB.
     pub fn peak(&self) -> Result<f64> {
         self.0.iter().map(|pid| megabytes(&read(*pid, "status")?, "VmHWM:")).sum()
     }
 
-    /// From here on the peak is counted anew.
-    pub fn forget_peak(&self) -> Result<()> {
+    /// Resets the peak of resident memory.
+    pub fn reset_peak(&self) -> Result<()> {
         for pid in &self.0 {
             let path = format!("/proc/{pid}/clear_refs");
-            std::fs::write(&path, FORGET_PEAK).context(path)?;
+            std::fs::write(&path, RESET_PEAK).context(path)?;
         }
         Ok(())
     }
@@ -59,14 +59,15 @@ fn read(pid: u32, file: &str) -> Result<String> {
     std::fs::read_to_string(&path).context(path)
 }
 
-/// The value of a line like `VmHWM:    1024 kB`.
+/// Returns the value of a line like `VmHWM:    1024 kB`, in MB.
 pub fn megabytes(text: &str, name: &str) -> Result<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
     Ok(kib.with_context(|| format!("no {name} in /proc"))? * 1024.0 / 1e6)
 }
 
-/// User and system time of `/proc/PID/stat`; the program's name before them may hold spaces and brackets.
+/// Returns user plus system time of `/proc/PID/stat`. The program's name before them may contain
+/// spaces and brackets.
 fn ticks(stat: &str) -> Result<u64> {
     let (_, rest) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
     let mut fields = rest.split_whitespace().skip(11);
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_proc_are_read_in_units_of_ten_to_the_sixth() {
+    fn memory_is_returned_in_units_of_a_million_bytes() {
         let text = "Name:\tkeelson\nVmHWM:\t   15625 kB\nVmRSS:\t    1000 kB\nThreads:\t3\n";
         assert_eq!(megabytes(text, "VmHWM:").expect("peak"), 16.0);
         assert_eq!(megabytes(text, "VmRSS:").expect("now"), 1.024);
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_found_behind_any_name() {
+    fn times_are_found_after_any_program_name() {
         let rest = "S 1 2 3 4 5 6 7 8 9 10 120 34 0 0 20 0 3 0 100";
         assert_eq!(ticks(&format!("42 (keelson) {rest}")).expect("times"), 154);
         assert_eq!(ticks(&format!("42 (a b) (c) {rest}")).expect("times"), 154);
@@ -97,9 +98,9 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_runs_has_all_figures() {
+    fn a_running_process_has_all_values() {
         let own = Processes(vec![std::process::id()]);
-        own.forget_peak().expect("forget");
+        own.reset_peak().expect("reset");
         let memory = own.memory().expect("memory");
         assert!(memory.rss >= memory.pss && memory.pss > 0.0, "{memory:?}");
         assert!(own.peak().expect("peak") > 0.0);

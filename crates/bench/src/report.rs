@@ -1,4 +1,4 @@
-//! What was measured: a list of figures, as JSON and read from it again. How they are shown: `table.rs`.
+//! [`Report`]: the measured figures, and their JSON form. `table.rs` formats them as tables.
 
 use crate::drive::{Errors, Load};
 use crate::histogram::Histogram;
@@ -7,30 +7,30 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// One figure.
+/// One measured value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     pub profile: String,
     pub what: String,
     pub unit: String,
-    /// None: it was not measured.
+    /// `None`: not measured.
     pub value: Option<f64>,
     pub kind: Kind,
 }
 
-/// What a figure is held against.
+/// What a figure is compared to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// Nothing.
     Plain,
-    /// What it may be, where that was agreed. The note says why there is no value.
+    /// Its limit, if there is one. The note is the reason when there is no value.
     Budget { budget: Option<f64>, note: String },
-    /// The same of another size, such as another number of objects.
+    /// The same figure at other sizes. Holds the size, such as the number of objects.
     Step(u64),
 }
 
 impl Figure {
-    /// Whether the budget is kept. Of what happens each second there shall be more, of all else less.
+    /// Whether the budget is met. It is a minimum for rates, and a maximum for everything else.
     pub fn is_met(&self) -> Option<bool> {
         let Kind::Budget { budget: Some(budget), .. } = self.kind else { return None };
         let value = self.value?;
@@ -55,7 +55,7 @@ impl Figure {
         figure
     }
 
-    fn of_json(value: &Value) -> Figure {
+    fn from_json(value: &Value) -> Figure {
         let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
         let kind = match (value["step"].as_u64(), value.get("budget")) {
             (Some(step), _) => Kind::Step(step),
@@ -67,27 +67,28 @@ impl Figure {
     }
 }
 
-/// All figures of a run, and the promises that did not hold in it.
+/// All figures of a run.
 #[derive(Debug)]
 pub struct Report {
     /// Commit, date, machine.
     pub note: String,
     pub figures: Vec<Figure>,
-    pub broken: Vec<String>,
+    /// Promises that did not hold; they make the run fail.
+    pub violations: Vec<String>,
 }
 
 impl Report {
-    /// An empty one. The note says which commit and when; the kind of machine is added, and how busy it
-    /// was: other work makes every figure worse.
+    /// Returns an empty report. The kind of machine and its current load average are added to the
+    /// note.
     pub fn new(note: &str) -> Report {
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        let cpu_times = std::thread::available_parallelism().map_or(0, usize::from);
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let memory = megabytes(&read("/proc/meminfo"), "MemTotal:").unwrap_or(0.0) / 1e3;
         let load = read("/proc/loadavg");
         let load = load.split(' ').next().unwrap_or_default();
-        let machine = format!("{cores} cores, {memory:.0} GB, load {load} before");
+        let machine = format!("{cpu_times} cpu_times, {memory:.0} GB, load {load} before");
         let note = if note.is_empty() { machine } else { format!("{note}, {machine}") };
-        Report { note, figures: vec![], broken: vec![] }
+        Report { note, figures: vec![], violations: vec![] }
     }
 
     /// Adds a figure.
@@ -95,7 +96,7 @@ impl Report {
         self.push(profile, what, unit, Some(value), Kind::Plain);
     }
 
-    /// Adds a figure of one size of many.
+    /// Adds a figure at one of several sizes.
     pub fn add_step(&mut self, profile: &str, step: usize, what: &str, unit: &str, value: f64) {
         self.push(profile, what, unit, Some(value), Kind::Step(step as u64));
     }
@@ -106,34 +107,34 @@ impl Report {
         self.figures.push(Figure { profile, what, unit, value, kind });
     }
 
-    /// Adds a rate, its latencies, the time it took on cores, and the errors where there were any.
+    /// Adds the rate, latencies, CPU times and errors of a load.
     pub fn add_load(&mut self, profile: &str, load: &Load) {
         self.add(profile, "rate", "/s", load.rate());
         self.add_latency(profile, &load.latency);
-        if let Some(cpu) = load.cpu_each() {
+        if let Some(cpu) = load.server_cpu_ms() {
             self.add(profile, "server CPU", "ms", cpu);
         }
-        if let Some(cpu) = load.own_each() {
+        if let Some(cpu) = load.client_cpu_ms() {
             self.add(profile, "load CPU", "ms", cpu);
         }
         self.add_errors(profile, &load.errors);
     }
 
-    /// Adds latencies.
+    /// Adds quantiles of latencies.
     pub fn add_latency(&mut self, profile: &str, latency: &Histogram) {
         for (what, share) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
             self.add(profile, what, "ms", latency.quantile(share));
         }
     }
 
-    /// Adds errors by their names.
+    /// Adds the counts of errors.
     pub fn add_errors(&mut self, profile: &str, errors: &Errors) {
         for (name, count) in errors.named() {
             self.add(profile, &format!("error {name}"), "", count as f64);
         }
     }
 
-    /// Reads what [`Report::json`] wrote.
+    /// Reads the JSON of [`Report::json`].
     pub fn load(path: &Path) -> Result<Report> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         Report::parse(&text).with_context(|| path.display().to_string())
@@ -143,10 +144,14 @@ impl Report {
         let value: Value = serde_json::from_str(text).context("a result as JSON")?;
         let figures = value["figures"].as_array().context("figures")?;
         let note = value["note"].as_str().unwrap_or_default().to_owned();
-        Ok(Report { note, figures: figures.iter().map(Figure::of_json).collect(), broken: vec![] })
+        Ok(Report {
+            note,
+            figures: figures.iter().map(Figure::from_json).collect(),
+            violations: vec![],
+        })
     }
 
-    /// The result as JSON.
+    /// Returns the report as JSON.
     pub fn json(&self) -> Result<String> {
         let figures: Vec<Value> = self.figures.iter().map(Figure::json).collect();
         let mut text =
@@ -166,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_to_reach_their_budget_and_all_else_to_stay_below() {
+    fn a_budget_is_a_minimum_for_rates_and_else_a_maximum() {
         let check = |unit, value, limit, want: Option<bool>| {
             assert_eq!(budget(unit, value, limit).is_met(), want, "{value:?} {limit:?}{unit}");
         };
@@ -179,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn json_gives_back_what_was_written() {
+    fn json_round_trips() {
         let mut report = Report::new("commit abc");
         report.add("create", "rate", "/s", 1234.5);
         report.add_step("growth", 1000, "get p50", "ms", 0.125);

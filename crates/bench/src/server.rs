@@ -1,6 +1,6 @@
-//! A server that is started for a measurement, on a folder of its own, and ended after it.
+//! Starts a server for a measurement, on a temporary folder, and kills it afterwards.
 
-use crate::client::{Ask, Client};
+use crate::client::{ApiRequest, Client};
 use crate::process::Processes;
 use crate::target::{Target, Trust};
 use anyhow::{Context, Result, bail};
@@ -11,54 +11,57 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a server may take to be ready, or to end.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is asked.
-const LOOK: Duration = Duration::from_millis(1);
+/// Timeout of the start and the end of a server.
+const READY_TIME_MAX: Duration = Duration::from_secs(60);
+/// Interval of the readiness checks.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const TOKEN: &str = "bench";
 
-/// How a server is started.
+/// A server program.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The file.
+    /// The executable.
     pub path: PathBuf,
-    /// Its arguments, with `{dir}`, `{port}` and `{tokens}` to be filled in.
+    /// The arguments, with the placeholders `{dir}`, `{port}` and `{tokens}`.
     pub args: String,
-    /// How it is spoken to.
+    /// Whether to use HTTP/2.
     pub http2: bool,
 }
 
-/// A running server of our own.
-pub struct Spawned {
-    child: Ended,
+/// A running server. It is killed on drop.
+pub struct SpawnedServer {
+    child: KillOnDrop,
     program: Program,
     dir: TempDir,
-    /// Where it is.
+    /// Its address and credentials.
     pub target: Arc<Target>,
-    /// How long it took from the start of the process to the first 200 from /readyz.
+    /// Time from the start of the process to the first 200 of /readyz.
     pub ready: Duration,
 }
 
-impl Spawned {
-    /// Starts it on an empty folder.
-    pub async fn start(program: &Program) -> Result<Spawned> {
-        Spawned::start_in(program, TempDir::new()?).await
+impl SpawnedServer {
+    /// Starts a server on an empty folder.
+    pub async fn start(program: &Program) -> Result<SpawnedServer> {
+        SpawnedServer::start_in(program, TempDir::new()?).await
     }
 
-    /// Ends it as an operator does, and starts it again on what it left.
-    pub async fn restart(mut self) -> Result<Spawned> {
-        let asked = Command::new("kill").arg(self.child.0.id().to_string()).status()?;
-        anyhow::ensure!(asked.success(), "kill: {asked}");
+    /// Stops the server with SIGTERM, and starts it again on the same folder.
+    pub async fn restart(mut self) -> Result<SpawnedServer> {
+        let status = Command::new("kill").arg(self.child.0.id().to_string()).status()?;
+        anyhow::ensure!(status.success(), "kill: {status}");
         let began = Instant::now();
         while self.child.0.try_wait()?.is_none() {
-            anyhow::ensure!(began.elapsed() < PATIENCE, "the server did not end in {PATIENCE:?}");
-            tokio::time::sleep(LOOK).await;
+            anyhow::ensure!(
+                began.elapsed() < READY_TIME_MAX,
+                "the server did not end in {READY_TIME_MAX:?}"
+            );
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-        let Spawned { program, dir, .. } = self;
-        Spawned::start_in(&program, dir).await
+        let SpawnedServer { program, dir, .. } = self;
+        SpawnedServer::start_in(&program, dir).await
     }
 
-    async fn start_in(program: &Program, dir: TempDir) -> Result<Spawned> {
+    async fn start_in(program: &Program, dir: TempDir) -> Result<SpawnedServer> {
         let tokens = dir.path().join("tokens.csv");
         std::fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n"))?;
         let [port] = free_ports()?;
@@ -68,7 +71,7 @@ impl Spawned {
                 .replace("{port}", &port.to_string())
         };
         let url = format!("https://127.0.0.1:{port}");
-        let target = Target::new(&url, &Trust::Anybody, None, Some(TOKEN), program.http2)?;
+        let target = Target::new(&url, &Trust::AnyCertificate, None, Some(TOKEN), program.http2)?;
         let target = Arc::new(target);
         let began = Instant::now();
         let child = Command::new(&program.path)
@@ -77,30 +80,30 @@ impl Spawned {
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("--spawn: {}", program.path.display()))?;
-        // Ends the process too when it never gets ready.
-        let mut child = Ended(child);
+        // Also kills the process when it never gets ready.
+        let mut child = KillOnDrop(child);
         while !is_ready(&target).await {
             if let Some(status) = child.0.try_wait()? {
                 bail!("--spawn: the server ended: {status}");
             }
-            if began.elapsed() > PATIENCE {
-                bail!("--spawn: the server was not ready after {PATIENCE:?}");
+            if began.elapsed() > READY_TIME_MAX {
+                bail!("--spawn: the server was not ready after {READY_TIME_MAX:?}");
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         let ready = began.elapsed();
-        Ok(Spawned { child, program: program.clone(), dir, target, ready })
+        Ok(SpawnedServer { child, program: program.clone(), dir, target, ready })
     }
 
-    /// Its process.
+    /// Returns the process of the server.
     pub fn processes(&self) -> Processes {
         Processes(vec![self.child.0.id()])
     }
 }
 
-/// Ports that nobody listens on.
+/// Returns ports that nobody listens on.
 pub fn free_ports<const N: usize>() -> std::io::Result<[u16; N]> {
-    // Held together, so that they differ.
+    // All are bound at the same time, so that they differ.
     let bound = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0")).take(N);
     let listeners: Vec<TcpListener> = bound.collect::<std::io::Result<_>>()?;
     let mut ports = [0; N];
@@ -110,12 +113,12 @@ pub fn free_ports<const N: usize>() -> std::io::Result<[u16; N]> {
     Ok(ports)
 }
 
-/// A process that does not outlive this value.
-pub struct Ended(pub Child);
+/// A process that is killed on drop.
+pub struct KillOnDrop(pub Child);
 
-impl Drop for Ended {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // It holds nothing that is wanted; a failure leaves a process that the user sees.
+        // A failure leaves a process behind, which the user can see.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -123,5 +126,5 @@ impl Drop for Ended {
 
 async fn is_ready(target: &Arc<Target>) -> bool {
     let Ok(mut client) = Client::connect(target).await else { return false };
-    client.must(Ask::get("/readyz")).await.is_ok()
+    client.require_success(ApiRequest::get("/readyz")).await.is_ok()
 }

@@ -1,10 +1,11 @@
-//! The mixed load for long: memory and latencies minute by minute, and in the end a burst. What it promises:
-//! memory does not grow while the data does not, no request fails, and a burst is soon forgotten.
+//! The soak test: the mixed load for a long time, with memory and latencies of each minute, and a
+//! burst at the end. It verifies that memory does not grow while the data does not, that no request
+//! fails, and that latencies recover from the burst.
 
 use crate::Bench;
 use crate::bodies::{lease_patch, pod};
-use crate::client::{Ask, Client, MERGE_PATCH};
-use crate::drive::{FILL, KEPT_BYTES_MAX, Load, drive, fill};
+use crate::client::{ApiRequest, Client, MERGE_PATCH};
+use crate::drive::{BODY_PREFIX_BYTES_MAX, FILL_TIME_MAX, Load, drive, fill};
 use crate::mixed::{Cluster, clean};
 use crate::report::Report;
 use crate::start::quantile;
@@ -15,57 +16,58 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-/// What is told at once, where the run is long enough for five of it.
-const PART: Duration = Duration::from_secs(60);
+/// Interval of the reports, in runs that are long enough for [`PARTS_MIN`] of them.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 const PARTS_MIN: u32 = 5;
-/// Pods that are there all the time, unless `--objects` says how many.
-const STANDING: usize = 1_000;
-/// How much memory may grow after the first third of the run, in percent.
+/// Pods that exist during the whole run; default of `--objects`.
+const STANDING_PODS: usize = 1_000;
+/// Maximum growth of memory after the first third of the run, in percent.
 const GROWTH_PERCENT_MAX: f64 = 5.0;
-/// How much slower the slowest requests may be in the last third of the run than in the first.
-const SLOWER_MAX: f64 = 2.0;
-/// In a shorter run the history that servers keep, of five minutes, still grows after a third of it: its
-/// memory and its latencies are told and not judged.
+/// Maximum of the last third's p99 over the first third's.
+const SLOWDOWN_MAX: f64 = 2.0;
+/// Shorter runs do not fail by growth of memory or latencies: the history of five minutes that
+/// servers keep is still growing after their first third.
 const JUDGED_MIN: Duration = Duration::from_secs(900);
-/// Connections that keep a server busy, and how many times that a burst has.
+/// Connections that keep a server busy; the burst has [`BURST`] times as many.
 const CAPACITY: usize = 64;
 const BURST: usize = 3;
-/// How long the burst lasts at most, and how long is looked before and after it.
-const CALM: Duration = Duration::from_secs(5);
-/// Clients that ask at a pace, and how often each does: 500 requests a second.
+/// Maximum duration of the burst, and of the measurements before and after it.
+const BURST_TIME_MAX: Duration = Duration::from_secs(5);
+/// Clients that send requests at an interval: together 500 per second.
 const PROBES: usize = 8;
-const PROBE: Duration = Duration::from_millis(16);
-/// Latencies are back when the 99th percentile of a second is at most twice what it was.
-const BACK: f64 = 2.0;
+const PROBE_INTERVAL: Duration = Duration::from_millis(16);
+/// Latencies have recovered when the p99 of a second is at most this times the p99 before.
+const RECOVERED_RATIO: f64 = 2.0;
 const SECOND: Duration = Duration::from_secs(1);
-/// How exactly the time until then is told.
-const STEP: Duration = Duration::from_millis(50);
-/// The longest that may take.
+/// Resolution of the recovery time.
+const RECOVERY_STEP: Duration = Duration::from_millis(50);
+/// Maximum recovery time.
 const RECOVERY_MAX: Duration = SECOND;
 
-/// A request of a probe: when it was due, from the first one on, and how long after that it was answered.
+/// A request of a probe: when it was due, and its latency from then on.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at: Duration,
     took: Duration,
 }
 
-/// Runs it for `--seconds`.
+/// Runs the soak test for `--seconds`.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    let (pods, body, standing) = (bench.pods(), pod(1, 0), bench.run.objects.unwrap_or(STANDING));
-    let make = move |number| Ask::post(&pods, body.fill(&format!("standing-{number}"), 0));
-    fill(bench, standing, bench.run.connections, FILL, make).await?;
+    let (pods, body, standing) =
+        (bench.pods(), pod(1, 0), bench.run.objects.unwrap_or(STANDING_PODS));
+    let make = move |number| ApiRequest::post(&pods, body.fill(&format!("standing-{number}"), 0));
+    fill(bench, standing, bench.run.connections, FILL_TIME_MAX, make).await?;
     steady(bench, report).await.context("steady load")?;
     clean(bench).await?;
     burst(bench, report).await.context("burst")?;
     clean(bench).await
 }
 
-/// The cluster at work, told part by part.
+/// Runs the mixed load, and reports part by part.
 async fn steady(bench: &Bench, report: &mut Report) -> Result<()> {
-    let part = (bench.span() / PARTS_MIN).min(PART);
-    let parts = bench.span().as_secs_f64() / part.as_secs_f64();
-    let mut cluster = Cluster::start(bench, bench.span());
+    let part = (bench.duration() / PARTS_MIN).min(REPORT_INTERVAL);
+    let parts = bench.duration().as_secs_f64() / part.as_secs_f64();
+    let mut cluster = Cluster::start(bench, bench.duration());
     let (mut memory, mut slowest, mut errors, mut events) = (vec![], vec![], 0, 0);
     for number in 1..=parts.round() as u32 {
         let began = Instant::now();
@@ -93,56 +95,59 @@ async fn steady(bench: &Bench, report: &mut Report) -> Result<()> {
             line.push_str(&format!(", {rss:.1} MB"));
             memory.push(rss);
         }
-        // A run of twenty minutes is looked at while it runs.
+        // Show the progress of a long run.
         writeln!(std::io::stderr(), "{line}")?;
     }
     cluster.ended().await?;
     report.add("soak", "errors", "", errors as f64);
     if errors > 0 {
-        report.broken.push(format!("{errors} requests of the steady load failed"));
+        report.violations.push(format!("{errors} requests of the steady load failed"));
     }
-    let is_judged = bench.span() >= JUDGED_MIN;
+    let is_judged = bench.duration() >= JUDGED_MIN;
     if let Some(percent) = growth_percent(&memory) {
         report.add("soak", "memory growth after the first third", "%", percent);
         if percent > GROWTH_PERCENT_MAX && is_judged {
             let limit = format!("at most {GROWTH_PERCENT_MAX} % is allowed");
-            report.broken.push(format!("memory grew by {percent:.1} %; {limit}"));
+            report.violations.push(format!("memory grew by {percent:.1} %; {limit}"));
         }
     }
-    let times = slower(&slowest);
+    let times = slowdown(&slowest);
     report.add("soak", "p99, last third over first", "x", times);
-    if times > SLOWER_MAX && is_judged {
-        report.broken.push(format!("p99 rose {times:.1} times; at most {SLOWER_MAX} is allowed"));
+    if times > SLOWDOWN_MAX && is_judged {
+        report
+            .violations
+            .push(format!("p99 rose {times:.1} times; at most {SLOWDOWN_MAX} is allowed"));
     }
     Ok(())
 }
 
-/// How often the first third's median goes into that of the last third.
-fn slower(parts: &[f64]) -> f64 {
+/// Returns the median of the last third over the median of the first third.
+fn slowdown(parts: &[f64]) -> f64 {
     let third = (parts.len() / 3).max(1).min(parts.len());
     quantile(&parts[parts.len() - third..], 0.5) / quantile(&parts[..third], 0.5)
 }
 
-/// By how much the last fifth is above what was there after the first third.
+/// Returns the growth from the end of the first third to the median of the last fifth, in percent.
 fn growth_percent(memory: &[f64]) -> Option<f64> {
     let warm = *memory.get((memory.len() / 3).max(1) - 1)?;
     let last = quantile(&memory[memory.len() - (memory.len() / 5).max(1)..], 0.5);
     Some((last / warm - 1.0) * 100.0)
 }
 
-/// Three times the connections that keep the server busy, while others ask at their pace.
+/// Overloads the server for a while, and measures the latencies of other clients before, during and
+/// after it.
 async fn burst(bench: &Bench, report: &mut Report) -> Result<()> {
-    let (span, began) = (bench.span().min(CALM), Instant::now());
+    let (duration, began) = (bench.duration().min(BURST_TIME_MAX), Instant::now());
     let mut probes = JoinSet::new();
     for number in 0..PROBES {
         let client = Client::connect(&bench.target).await?;
-        probes.spawn(probe(client, bench.leases(), number, began, span * 3));
+        probes.spawn(probe(client, bench.leases(), number, began, duration * 3));
     }
-    let calm = began.elapsed()..began.elapsed() + span;
-    tokio::time::sleep(span).await;
+    let calm = began.elapsed()..began.elapsed() + duration;
+    tokio::time::sleep(duration).await;
     let path = bench.leases();
-    let load = drive(bench, CAPACITY * BURST, span, move |worker, turn, _| {
-        Some(change(&path, &format!("burst-{worker}"), turn))
+    let load = drive(bench, CAPACITY * BURST, duration, move |worker, turn, _| {
+        Some(lease_request(&path, &format!("burst-{worker}"), turn))
     })
     .await?;
     let end = began.elapsed();
@@ -160,67 +165,70 @@ async fn burst(bench: &Bench, report: &mut Report) -> Result<()> {
         Some(took) => {
             report.add(&title, "until p99 is back", "s", took.as_secs_f64());
             if took >= RECOVERY_MAX {
-                report.broken.push(format!("p99 was back {took:?} after the burst"));
+                report.violations.push(format!("p99 was back {took:?} after the burst"));
             }
         }
-        None => report.broken.push(format!("p99 was not back in {span:?} after the burst")),
+        None => report.violations.push(format!("p99 was not back in {duration:?} after the burst")),
     }
     Ok(())
 }
 
-/// Makes a lease, and from then on renews it and reads it in turns.
-fn change(path: &str, name: &str, turn: u64) -> Ask {
+/// Returns a request of turn `turn`: creates a lease, then renews and gets it alternately.
+fn lease_request(path: &str, name: &str, turn: u64) -> ApiRequest {
     match turn {
-        0 => Ask::post(path, crate::bodies::lease().fill(name, 0)),
+        0 => ApiRequest::post(path, crate::bodies::lease().fill(name, 0)),
         odd if odd % 2 == 1 => {
             let body = lease_patch().fill(name, turn);
-            Ask::new(Method::PATCH, format!("{path}/{name}"), MERGE_PATCH, body)
+            ApiRequest::new(Method::PATCH, format!("{path}/{name}"), MERGE_PATCH, body)
         }
-        _ => Ask::get(format!("{path}/{name}")),
+        _ => ApiRequest::get(format!("{path}/{name}")),
     }
 }
 
-/// Asks when it is due, however late the answer before was; what fails counts as unanswered.
+/// Sends a request whenever one is due, even if the previous response was late. A failed request
+/// counts as one without a response.
 async fn probe(
     mut client: Client,
     path: String,
     number: usize,
     began: Instant,
-    span: Duration,
+    duration: Duration,
 ) -> Result<Vec<Sample>> {
     let name = format!("probe-{number}");
-    let shift = PROBE * number as u32 / PROBES as u32;
-    let mut ticks = tokio::time::interval_at((began + shift).into(), PROBE);
+    let shift = PROBE_INTERVAL * number as u32 / PROBES as u32;
+    let mut ticks = tokio::time::interval_at((began + shift).into(), PROBE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let (mut samples, mut answer, mut turn) = (vec![], vec![], 0);
     loop {
         let due = ticks.tick().await.into_std();
         let at = due.duration_since(began);
-        if at >= span {
+        if at >= duration {
             return Ok(samples);
         }
-        let (status, _) =
-            client.skim(&change(&path, &name, turn), KEPT_BYTES_MAX, &mut answer).await?;
+        let (status, _) = client
+            .execute(&lease_request(&path, &name, turn), BODY_PREFIX_BYTES_MAX, &mut answer)
+            .await?;
         let took = if status < 300 { due.elapsed() } else { Duration::MAX };
         samples.push(Sample { at, took });
         turn += 1;
     }
 }
 
-/// The 99th percentile of what was due in this time, in milliseconds.
+/// Returns the p99 of the requests that were due in this time, in milliseconds.
 fn p99(samples: &[Sample], from: Duration, to: Duration) -> Option<f64> {
     let due = samples.iter().filter(|sample| (from..to).contains(&sample.at));
     let took: Vec<f64> = due.map(|sample| sample.took.as_secs_f64() * 1e3).collect();
     (!took.is_empty()).then(|| quantile(&took, 0.99))
 }
 
-/// How long after `end` begins the first second in which requests are about as fast as before.
+/// Returns the time from `end` to the first second whose p99 has recovered.
 fn recovery(samples: &[Sample], end: Duration, before: f64) -> Option<Duration> {
     let last = samples.iter().map(|sample| sample.at).max()?;
-    let steps = (0..).map(|number| STEP * number);
+    let steps = (0..).map(|number| RECOVERY_STEP * number);
     let mut starts = steps.take_while(|step| end + *step + SECOND <= last);
     starts.find(|step| {
-        p99(samples, end + *step, end + *step + SECOND).is_some_and(|now| now <= before * BACK)
+        p99(samples, end + *step, end + *step + SECOND)
+            .is_some_and(|now| now <= before * RECOVERED_RATIO)
     })
 }
 
@@ -241,12 +249,12 @@ mod tests {
 
     #[test]
     fn thirds_are_compared_by_their_medians() {
-        assert_eq!(slower(&[2.0, 1.0, 9.0, 5.0, 5.0, 5.0, 3.0, 4.0, 90.0]), 2.0);
-        assert_eq!(slower(&[2.0, 3.0]), 1.5);
-        assert!(slower(&[]).is_nan());
+        assert_eq!(slowdown(&[2.0, 1.0, 9.0, 5.0, 5.0, 5.0, 3.0, 4.0, 90.0]), 2.0);
+        assert_eq!(slowdown(&[2.0, 3.0]), 1.5);
+        assert!(slowdown(&[]).is_nan());
     }
 
-    /// Requests each 2 ms for ten seconds, slow ones between two times.
+    /// Returns a request every 2 ms for ten seconds; those within `slow` take 50 ms.
     fn samples(slow: std::ops::Range<u64>) -> Vec<Sample> {
         let sample = |ms| {
             let took = if slow.contains(&ms) { 50 } else { 1 };
@@ -256,21 +264,21 @@ mod tests {
     }
 
     #[test]
-    fn latencies_are_back_when_a_whole_second_is_as_before() {
+    fn latencies_have_recovered_when_a_whole_second_is_as_before() {
         let end = Duration::from_secs(5);
         let check = |slow, want: Option<u64>| {
             let got = recovery(&samples(slow), end, 1.0);
             assert_eq!(got, want.map(Duration::from_millis));
         };
         check(2_000..5_000, Some(0));
-        // One percent of a second, five requests, may be slow.
+        // Five requests, one percent of a second, may be slow.
         check(2_000..5_010, Some(0));
         check(2_000..5_300, Some(300));
         check(2_000..9_500, None);
     }
 
     #[test]
-    fn percentiles_are_of_the_time_asked_for() {
+    fn percentiles_are_of_the_requested_time() {
         let samples = samples(1_000..2_000);
         let p99 = |from, to| p99(&samples, Duration::from_millis(from), Duration::from_millis(to));
         assert_eq!(p99(0, 1_000), Some(1.0));

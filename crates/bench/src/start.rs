@@ -1,14 +1,14 @@
-//! How long a server takes to be ready, and what it takes up when nothing happens.
+//! Time until a server is ready, and its idle memory.
 
 use crate::report::Report;
-use crate::server::{Program, Spawned};
+use crate::server::{Program, SpawnedServer};
 use anyhow::Result;
 use std::time::Duration;
 
-/// How long a server does nothing before its memory is looked at.
+/// Idle time before memory is measured.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// What was seen of several starts, each in milliseconds or MB.
+/// The values of several starts, in milliseconds or MB.
 #[derive(Default)]
 pub struct Starts {
     pub ready: Vec<f64>,
@@ -16,11 +16,11 @@ pub struct Starts {
     pub pss: Vec<f64>,
 }
 
-/// Starts the program again and again, each time on an empty folder.
+/// Starts the program `count` times, each time on an empty folder.
 pub async fn starts(program: &Program, count: usize) -> Result<Starts> {
     let mut all = Starts::default();
     for _ in 0..count.max(1) {
-        let server = Spawned::start(program).await?;
+        let server = SpawnedServer::start(program).await?;
         all.ready.push(server.ready.as_secs_f64() * 1e3);
         tokio::time::sleep(IDLE).await;
         let memory = server.processes().memory()?;
@@ -42,7 +42,7 @@ pub async fn run(program: &Program, count: usize, report: &mut Report) -> Result
     Ok(())
 }
 
-/// The value that this share of all does not exceed.
+/// Returns a quantile of the values; `share` is from 0 to 1.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_values_that_were_seen() {
+    fn quantiles_are_measured_values() {
         let values = [5.0, 1.0, 4.0, 2.0, 3.0];
         let check = |share, want| assert_eq!(quantile(&values, share), want, "{share}");
         check(0.0, 1.0);

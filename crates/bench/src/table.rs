@@ -1,42 +1,42 @@
-//! Results as text. Figures as tables: those with a budget, those of growing sizes, and the rest; on a terminal or on a page,
-//! and beside somebody else's.
+//! Formats a report as text or Markdown: one table of figures with a budget, one for each growth, and
+//! one of the rest. Another report can be shown next to it.
 
 use crate::report::{Figure, Kind, Report};
 use anyhow::Result;
 use clap::ValueEnum;
 use std::collections::BTreeSet;
 
-/// How a result is written.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Form {
-    /// For people.
+pub enum Format {
+    /// Tables for a terminal.
     Table,
-    /// For programs.
+    /// JSON.
     Json,
-    /// For a page.
+    /// Tables in Markdown.
     Markdown,
 }
 
-/// A result as text; with another one beside it, except in JSON.
-pub fn written(report: &Report, form: Form, other: Option<&Report>) -> Result<String> {
+/// Formats a report. `other` is shown next to it, except in JSON.
+pub fn render(report: &Report, form: Format, other: Option<&Report>) -> Result<String> {
     Ok(match form {
-        Form::Json => report.json()?,
-        Form::Table => plain(report, other),
-        Form::Markdown => markdown(report, other),
+        Format::Json => report.json()?,
+        Format::Table => plain(report, other),
+        Format::Markdown => markdown(report, other),
     })
 }
 
 /// A table with a title.
-struct Grid {
+struct Table {
     title: String,
     head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
-/// Columns of spaces, for a terminal.
+/// Formats tables for a terminal.
 fn plain(ours: &Report, other: Option<&Report>) -> String {
     let mut text = format!("{}\n", notes(ours, other));
-    for Grid { title, head, rows } in grids(ours, other) {
+    for Table { title, head, rows } in grids(ours, other) {
         let width = |column: usize| {
             let cells = rows.iter().chain([&head]).filter_map(|row| row.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -52,10 +52,10 @@ fn plain(ours: &Report, other: Option<&Report>) -> String {
     text
 }
 
-/// Tables of Markdown, each below a heading that says of what commit, day and machine it is.
+/// Formats tables in Markdown, each under a heading with the note of the run.
 fn markdown(ours: &Report, other: Option<&Report>) -> String {
     let notes = notes(ours, other);
-    let page = grids(ours, other).into_iter().map(|Grid { title, head, rows }| {
+    let page = grids(ours, other).into_iter().map(|Table { title, head, rows }| {
         let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
         let rule = format!("|{}\n", "---|".repeat(head.len()));
         let rows: String = rows.iter().map(line).collect();
@@ -69,7 +69,7 @@ fn notes(ours: &Report, other: Option<&Report>) -> String {
     format!("{}{}", ours.note, other.unwrap_or_default())
 }
 
-fn grids(ours: &Report, other: Option<&Report>) -> Vec<Grid> {
+fn grids(ours: &Report, other: Option<&Report>) -> Vec<Table> {
     let mut grids = vec![];
     grids.extend(budgets(ours, other));
     let mut grown: Vec<&str> = vec![];
@@ -83,7 +83,7 @@ fn grids(ours: &Report, other: Option<&Report>) -> Vec<Grid> {
     grids
 }
 
-/// The same figure of another run.
+/// Returns the same figure of another run.
 fn same<'a>(figure: &Figure, other: Option<&'a Report>) -> Option<&'a Figure> {
     let is_same = |candidate: &&Figure| {
         let step = |kind: &Kind| if let Kind::Step(step) = kind { Some(*step) } else { None };
@@ -94,19 +94,19 @@ fn same<'a>(figure: &Figure, other: Option<&'a Report>) -> Option<&'a Figure> {
     other?.figures.iter().find(is_same)
 }
 
-/// What another run reached, and how much that is of ours.
-fn beside(figure: &Figure, other: Option<&Report>) -> Option<String> {
+/// Formats the value of another run, and its ratio to ours.
+fn comparison(figure: &Figure, other: Option<&Report>) -> Option<String> {
     let same = same(figure, other)?;
     let share = same.value.zip(figure.value).map(|(theirs, ours)| theirs / ours);
     let share = share.map(|share| format!(" ({share:.2} of ours)")).unwrap_or_default();
-    Some(format!("{}{share}", shown(same)))
+    Some(format!("{}{share}", format_figure(same)))
 }
 
-fn budgets(ours: &Report, other: Option<&Report>) -> Option<Grid> {
+fn budgets(ours: &Report, other: Option<&Report>) -> Option<Table> {
     let mut rows = vec![];
     for figure in &ours.figures {
         let Kind::Budget { budget, note } = &figure.kind else { continue };
-        let reached = if figure.value.is_some() { shown(figure) } else { note.clone() };
+        let reached = if figure.value.is_some() { format_figure(figure) } else { note.clone() };
         let limit = budget.map_or("-".to_owned(), |budget| number(budget, &figure.unit));
         let met = match figure.is_met() {
             Some(true) => "met",
@@ -114,15 +114,16 @@ fn budgets(ours: &Report, other: Option<&Report>) -> Option<Grid> {
             None => "-",
         };
         let mut row = vec![figure.what.clone(), reached, limit, met.to_owned()];
-        row.extend(other.map(|_| beside(figure, other).unwrap_or_default()));
+        row.extend(other.map(|_| comparison(figure, other).unwrap_or_default()));
         rows.push(row);
     }
     let head = head(&["what", "reached", "budget", "met or not"], other);
-    (!rows.is_empty()).then(|| Grid { title: "Budgets".to_owned(), head, rows })
+    (!rows.is_empty()).then(|| Table { title: "Budgets".to_owned(), head, rows })
 }
 
-/// One row for each figure, one column for each size, and the last as a multiple of the first.
-fn steps(profile: &str, ours: &Report, other: Option<&Report>) -> Grid {
+/// Returns a table with a row for each figure, a column for each size, and the ratio of the last size
+/// to the first.
+fn steps(profile: &str, ours: &Report, other: Option<&Report>) -> Table {
     let of = |figure: &&Figure| figure.profile == profile && matches!(figure.kind, Kind::Step(_));
     let step = |figure: &Figure| if let Kind::Step(step) = figure.kind { step } else { 0 };
     let figures: Vec<&Figure> = ours.figures.iter().filter(of).collect();
@@ -140,8 +141,8 @@ fn steps(profile: &str, ours: &Report, other: Option<&Report>) -> Grid {
             let Some(figure) = row.iter().find(|figure| step(figure) == *size) else {
                 return String::new();
             };
-            let theirs = same(figure, other).map(|same| format!(" ({})", shown(same)));
-            format!("{}{}", shown(figure), theirs.unwrap_or_default())
+            let theirs = same(figure, other).map(|same| format!(" ({})", format_figure(same)));
+            format!("{}{}", format_figure(figure), theirs.unwrap_or_default())
         };
         let first = row.iter().min_by_key(|figure| step(figure)).and_then(|figure| figure.value);
         let last = row.iter().max_by_key(|figure| step(figure)).and_then(|figure| figure.value);
@@ -154,31 +155,31 @@ fn steps(profile: &str, ours: &Report, other: Option<&Report>) -> Grid {
     let mut head = vec!["what".to_owned()];
     head.extend(sizes.iter().map(|size| thousands(*size)));
     head.push("last / first".to_owned());
-    Grid { title: capital(profile), head, rows: whats.iter().map(row).collect() }
+    Table { title: capitalize(profile), head, rows: whats.iter().map(row).collect() }
 }
 
-fn rest(ours: &Report, other: Option<&Report>) -> Option<Grid> {
+fn rest(ours: &Report, other: Option<&Report>) -> Option<Table> {
     let mut rows = vec![];
     for figure in ours.figures.iter().filter(|figure| figure.kind == Kind::Plain) {
-        let mut row = vec![figure.profile.clone(), figure.what.clone(), shown(figure)];
-        row.extend(other.map(|_| beside(figure, other).unwrap_or_default()));
+        let mut row = vec![figure.profile.clone(), figure.what.clone(), format_figure(figure)];
+        row.extend(other.map(|_| comparison(figure, other).unwrap_or_default()));
         rows.push(row);
     }
     let head = head(&["profile", "figure", "value"], other);
-    (!rows.is_empty()).then(|| Grid { title: "Profiles".to_owned(), head, rows })
+    (!rows.is_empty()).then(|| Table { title: "Profiles".to_owned(), head, rows })
 }
 
 fn head(cells: &[&str], other: Option<&Report>) -> Vec<String> {
     cells.iter().copied().chain(other.map(|_| "beside it")).map(str::to_owned).collect()
 }
 
-fn capital(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// A value with its unit, as precise as it is worth.
-fn shown(figure: &Figure) -> String {
+/// Formats a value with its unit.
+fn format_figure(figure: &Figure) -> String {
     figure.value.map_or("-".to_owned(), |value| number(value, &figure.unit))
 }
 
@@ -194,7 +195,7 @@ fn number(value: f64, unit: &str) -> String {
     format!("{number}{space}{unit}")
 }
 
-/// 1,234,567.
+/// Formats a number with separators: 1,234,567.
 fn thousands(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     fn report(note: &str, factor: f64) -> Report {
-        let mut report = Report { note: note.to_owned(), figures: vec![], broken: vec![] };
+        let mut report = Report { note: note.to_owned(), figures: vec![], violations: vec![] };
         report.add("create", "rate", "/s", 1000.0 * factor);
         for (size, value) in [(1000, 2.0), (10_000, 3.0)] {
             report.add_step("growth with objects", size, "get p50", "ms", value * factor);
@@ -261,7 +262,7 @@ commit a
     }
 
     #[test]
-    fn another_run_stands_beside() {
+    fn another_run_is_shown_next_to_it() {
         let text = markdown(&report("commit a", 1.0), Some(&report("commit b", 2.0)));
         assert!(text.contains("\ncommit a; beside it: commit b\n"), "{text}");
         assert!(text.contains("| start | 40 ms | 50 ms | met | 80 ms (2.00 of ours) |"), "{text}");
@@ -278,7 +279,7 @@ commit a
     }
 
     #[test]
-    fn values_are_as_precise_as_they_are_worth() {
+    fn values_have_three_or_four_significant_digits() {
         let check = |value, unit, want: &str| assert_eq!(number(value, unit), want);
         check(1_234_567.8, "/s", "1,234,568/s");
         check(999.4, "ms", "999 ms");

@@ -1,4 +1,4 @@
-//! The server that is measured: where it is, whom it trusts, and as whom we come.
+//! [`Target`]: address, TLS and credentials of the server that is measured.
 
 use crate::Run;
 use anyhow::{Context, Result, anyhow, bail};
@@ -16,12 +16,12 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A server, and how to reach it.
+/// The address of a server, with TLS and credentials.
 #[derive(Clone)]
 pub struct Target {
     /// `host:port`.
     pub authority: String,
-    /// Absent: plain HTTP.
+    /// `None`: plain HTTP.
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// The `Authorization` header.
     pub authorization: Option<HeaderValue>,
@@ -29,11 +29,11 @@ pub struct Target {
     pub http2: bool,
 }
 
-/// Whose word counts for the server's certificate.
+/// How the server's certificate is verified.
 pub enum Trust {
-    /// Nobody's: any will do.
-    Anybody,
-    /// That of authorities in PEM.
+    /// Not at all.
+    AnyCertificate,
+    /// With these authorities, in PEM.
     Authorities(Vec<u8>),
 }
 
@@ -41,21 +41,21 @@ pub enum Trust {
 type Pair = (Vec<u8>, Vec<u8>);
 
 impl Target {
-    /// The one that the flags name.
-    pub fn of(run: &Run) -> Result<Target> {
+    /// Returns the target of the flags.
+    pub fn from_flags(run: &Run) -> Result<Target> {
         if let Some(path) = &run.kubeconfig {
-            return Target::of_kubeconfig(path, run.http2);
+            return Target::from_kubeconfig(path, run.http2);
         }
         let url = run.server.as_deref().context("--server, --kubeconfig or --spawn is needed")?;
         let trust = match &run.certificate_authority {
             Some(path) => Trust::Authorities(read(path)?),
-            None if run.insecure_skip_tls_verify => Trust::Anybody,
+            None if run.insecure_skip_tls_verify => Trust::AnyCertificate,
             None => bail!("--certificate-authority or --insecure-skip-tls-verify is needed"),
         };
         Target::new(url, &trust, None, run.token.as_deref(), run.http2)
     }
 
-    /// A server at `url`.
+    /// Returns the target for a URL. `pair` is a client certificate and its key.
     pub fn new(
         url: &str,
         trust: &Trust,
@@ -79,7 +79,7 @@ impl Target {
         Ok(Target { authority, tls, authorization, http2 })
     }
 
-    /// The same server over HTTP/1.1 or HTTP/2.
+    /// Returns the same target over HTTP/1.1 or HTTP/2.
     pub fn over(&self, http2: bool) -> Target {
         let tls = self.tls.as_ref().map(|(config, name)| {
             let mut config = ClientConfig::clone(config);
@@ -89,7 +89,7 @@ impl Target {
         Target { http2, tls, ..self.clone() }
     }
 
-    /// The headers that every request over HTTP/1.1 has, as they are written.
+    /// Returns the header lines of every HTTP/1.1 request.
     pub fn headers(&self) -> Vec<u8> {
         let mut text = format!("host: {}\r\n", self.authority).into_bytes();
         if let Some(authorization) = &self.authorization {
@@ -100,25 +100,26 @@ impl Target {
         text
     }
 
-    /// The current context of a kubeconfig.
-    fn of_kubeconfig(path: &Path, http2: bool) -> Result<Target> {
+    /// Returns the target of the current context of a kubeconfig.
+    fn from_kubeconfig(path: &Path, http2: bool) -> Result<Target> {
         let text = String::from_utf8(read(path)?).context("--kubeconfig")?;
         let config = keelson_schema::yaml::parse(&text).map_err(|error| anyhow!("{error}"))?.value;
-        let context = named(&config, "contexts", "context", text_of(&config, "current-context"))?;
-        let cluster = named(&config, "clusters", "cluster", text_of(context, "cluster"))?;
-        let user = named(&config, "users", "user", text_of(context, "user"))?;
-        // Files are named from where the kubeconfig is.
+        let context =
+            named(&config, "contexts", "context", string_field(&config, "current-context"))?;
+        let cluster = named(&config, "clusters", "cluster", string_field(context, "cluster"))?;
+        let user = named(&config, "users", "user", string_field(context, "user"))?;
+        // Paths are relative to the kubeconfig.
         let dir = path.parent().unwrap_or(Path::new(""));
-        let server = text_of(cluster, "server");
+        let server = string_field(cluster, "server");
         let insecure = cluster.get("insecure-skip-tls-verify").and_then(Value::as_bool);
-        let trust = match bytes_of(cluster, "certificate-authority", dir)? {
+        let trust = match data_or_file(cluster, "certificate-authority", dir)? {
             Some(pem) => Trust::Authorities(pem),
-            None if insecure == Some(true) || server.starts_with("http:") => Trust::Anybody,
+            None if insecure == Some(true) || server.starts_with("http:") => Trust::AnyCertificate,
             None => bail!("--kubeconfig: the cluster names no authority"),
         };
-        let key = bytes_of(user, "client-key", dir)?;
-        let pair = bytes_of(user, "client-certificate", dir)?.zip(key);
-        let token = match (text_of(user, "token"), text_of(user, "tokenFile")) {
+        let key = data_or_file(user, "client-key", dir)?;
+        let pair = data_or_file(user, "client-certificate", dir)?.zip(key);
+        let token = match (string_field(user, "token"), string_field(user, "tokenFile")) {
             ("", "") => None,
             ("", file) => Some(String::from_utf8(read(&dir.join(file))?).context("tokenFile")?),
             (token, _) => Some(token.to_owned()),
@@ -134,24 +135,24 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| path.display().to_string())
 }
 
-fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
+fn string_field<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What stands in `NAME-data`, or in the file that `NAME` names.
-fn bytes_of(value: &Value, name: &str, dir: &Path) -> Result<Option<Vec<u8>>> {
-    let data = text_of(value, &format!("{name}-data"));
+/// Returns the bytes of `NAME-data`, or of the file that `NAME` names.
+fn data_or_file(value: &Value, name: &str, dir: &Path) -> Result<Option<Vec<u8>>> {
+    let data = string_field(value, &format!("{name}-data"));
     if !data.is_empty() {
         return Ok(Some(STANDARD.decode(data).with_context(|| format!("{name}-data"))?));
     }
-    let path = text_of(value, name);
+    let path = string_field(value, name);
     if path.is_empty() { Ok(None) } else { read(&dir.join(path)).map(Some) }
 }
 
-/// An entry of a list by its name.
+/// Returns a member of the list entry with this name.
 fn named<'a>(config: &'a Value, list: &str, member: &str, name: &str) -> Result<&'a Value> {
     let all = config.get(list).and_then(Value::as_array).unwrap_or_default();
-    let found = all.iter().find(|entry| text_of(entry, "name") == name);
+    let found = all.iter().find(|entry| string_field(entry, "name") == name);
     found
         .and_then(|entry| entry.get(member))
         .with_context(|| format!("--kubeconfig: {list} {name}"))
@@ -162,8 +163,8 @@ fn tls_config(trust: &Trust, pair: Option<Pair>, http2: bool) -> Result<ClientCo
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?;
     let builder = match trust {
-        Trust::Anybody => {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        Trust::AnyCertificate => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         }
         Trust::Authorities(pem) => {
             let mut roots = RootCertStore::empty();
@@ -184,12 +185,12 @@ fn tls_config(trust: &Trust, pair: Option<Pair>, http2: bool) -> Result<ClientCo
     Ok(config)
 }
 
-/// What a TLS handshake offers to speak.
+/// Returns the ALPN protocols.
 fn protocols(http2: bool) -> Vec<Vec<u8>> {
     vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }]
 }
 
-/// How rustls checks a signature of one version of TLS.
+/// A function of rustls that verifies a handshake signature.
 type Verify = fn(
     &[u8],
     &CertificateDer<'_>,
@@ -197,13 +198,13 @@ type Verify = fn(
     &WebPkiSupportedAlgorithms,
 ) -> Result<HandshakeSignatureValid, Error>;
 
-/// Takes any certificate; only `--insecure-skip-tls-verify` and servers of our own get here.
+/// Accepts any certificate, for `--insecure-skip-tls-verify` and for spawned servers.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyCertificate(Arc<CryptoProvider>);
 
-impl Anybody {
-    /// The owner of the certificate must still hold its key.
-    fn holds(
+impl AnyCertificate {
+    /// Verifies that the server has the key of its certificate.
+    fn verify_signature(
         &self,
         verify: Verify,
         (message, own, signature): (&[u8], &CertificateDer<'_>, &DigitallySignedStruct),
@@ -212,7 +213,7 @@ impl Anybody {
     }
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _own: &CertificateDer<'_>,
@@ -230,7 +231,7 @@ impl ServerCertVerifier for Anybody {
         own: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.holds(verify_tls12_signature, (message, own, signature))
+        self.verify_signature(verify_tls12_signature, (message, own, signature))
     }
 
     fn verify_tls13_signature(
@@ -239,7 +240,7 @@ impl ServerCertVerifier for Anybody {
         own: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.holds(verify_tls13_signature, (message, own, signature))
+        self.verify_signature(verify_tls13_signature, (message, own, signature))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -251,7 +252,7 @@ impl ServerCertVerifier for Anybody {
 mod tests {
     use super::*;
 
-    /// What a kubeconfig with this cluster and user, and files beside it, leads to.
+    /// Returns the target of a kubeconfig with this cluster and user, and a token file beside it.
     fn target(cluster: &str, user: &str) -> Result<Target> {
         let dir = tempfile::tempdir()?;
         std::fs::write(dir.path().join("token"), "from-file\n")?;
@@ -262,11 +263,11 @@ mod tests {
              users: [{{name: u, user: {{{user}}}}}]\n"
         );
         std::fs::write(&path, text)?;
-        Target::of_kubeconfig(&path, false)
+        Target::from_kubeconfig(&path, false)
     }
 
     #[test]
-    fn a_kubeconfig_says_where_and_as_whom() {
+    fn a_kubeconfig_has_address_and_credentials() {
         let check = |cluster: &str, user: &str, authority: &str, header: &str| {
             let target = target(cluster, user).expect(cluster);
             assert_eq!(target.authority, authority);
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_that_does_not_say_enough_is_refused() {
+    fn an_incomplete_kubeconfig_is_refused() {
         let check = |cluster: &str, user: &str, want: &str| {
             let error = target(cluster, user).err().map(|error| format!("{error:#}"));
             assert!(error.as_deref().is_some_and(|text| text.contains(want)), "{error:?}");
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_server_is_reached_over_either_protocol() {
+    fn a_target_can_change_its_protocol() {
         let target = target("server: 'https://a', insecure-skip-tls-verify: true", "token: t");
         let target = target.expect("a target");
         let offered = |target: &Target| {

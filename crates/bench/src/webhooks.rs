@@ -1,8 +1,8 @@
-//! What a call of an admission webhook costs the server that calls it.
+//! The server's CPU time of a call to an admission webhook.
 
 use crate::Bench;
 use crate::bodies::{Template, member};
-use crate::client::{Ask, Client};
+use crate::client::{ApiRequest, Client};
 use crate::drive::{Load, drive};
 use crate::report::Report;
 use crate::start::quantile;
@@ -24,15 +24,15 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// Creates with and without a call take turns.
+/// Rounds of creates with and without a call in turn.
 const ROUNDS: u32 = 10;
-/// How long the server may take to follow a new configuration.
-const FOLLOW_MAX: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(20);
+/// Timeout until the server uses a new configuration.
+const CONFIGURED_TIME_MAX: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const CONFIGURATIONS: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
-/// Measures a call.
+/// Measures the cost of a call.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let workers = bench.run.connections;
     let (cost, load) = cost(bench, workers).await?;
@@ -44,27 +44,29 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Processor time of the server for each call, in milliseconds: creates that are a dry run (the store has no part in it)
-/// with the label that the webhook selects, less those without; and all of these requests.
+/// Returns the server's CPU time per call in milliseconds, and the merged load. The cost is that of
+/// dry-run creates (without the store) that match the webhook, less that of creates that do not.
 pub async fn cost(bench: &Bench, workers: usize) -> Result<(Option<f64>, Load)> {
     let webhook = Webhook::start().await?;
     webhook.register(bench).await?;
     let costs = costs(bench, workers).await;
     let mut client = Client::connect(&bench.target).await?;
-    client.must(Ask::delete(format!("{CONFIGURATIONS}/{}", bench.namespace))).await?;
+    client
+        .require_success(ApiRequest::delete(format!("{CONFIGURATIONS}/{}", bench.namespace)))
+        .await?;
     costs
 }
 
 async fn costs(bench: &Bench, workers: usize) -> Result<(Option<f64>, Load)> {
-    let span = bench.span() / ROUNDS;
+    let duration = bench.duration() / ROUNDS;
     let (mut costs, mut all) = (vec![], Load::default());
     for _ in 0..ROUNDS {
         let mut times = [None; 2];
         for (time, label) in times.iter_mut().zip(["yes", "no"]) {
-            let (path, body) = (format!("{}?dryRun=All", bench.maps()), map(label));
-            let make = move |_, _, _: &[u8]| Some(Ask::post(&path, body.fill("called", 0)));
-            let load = drive(bench, workers, span, make).await?;
-            *time = load.cpu_each();
+            let (path, body) = (format!("{}?dryRun=All", bench.config_maps()), map(label));
+            let make = move |_, _, _: &[u8]| Some(ApiRequest::post(&path, body.fill("called", 0)));
+            let load = drive(bench, workers, duration, make).await?;
+            *time = load.server_cpu_ms();
             all.merge(&load);
         }
         let [Some(with), Some(without)] = times else { return Ok((None, all)) };
@@ -73,7 +75,7 @@ async fn costs(bench: &Bench, workers: usize) -> Result<(Option<f64>, Load)> {
     Ok((Some(quantile(&costs, 0.5)), all))
 }
 
-/// A ConfigMap of 1 KB.
+/// Returns a ConfigMap of 1 KB with the label that decides whether the webhook is called.
 fn map(label: &str) -> Template {
     let body = json!({"metadata": {"name": "{name}", "labels": {"called": label}},
         "data": {"payload": "x".repeat(1024)}});
@@ -102,14 +104,14 @@ impl Webhook {
         let counted = calls.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // What goes wrong shows in the requests that fail.
+                // An error also fails the request to the server.
                 tokio::spawn(serve(acceptor.clone(), stream, counted.clone()));
             }
         });
         Ok(Webhook { port, certificate: own.cert.pem(), calls })
     }
 
-    /// Has the server call it for ConfigMaps with a label, and waits until it does.
+    /// Registers the webhook for ConfigMaps with a label, and waits until the server calls it.
     async fn register(&self, bench: &Bench) -> Result<()> {
         let mut client = Client::connect(&bench.target).await?;
         let url = format!("https://127.0.0.1:{}/", self.port);
@@ -121,13 +123,16 @@ impl Webhook {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": bench.namespace}},
             "sideEffects": "None", "admissionReviewVersions": ["v1"]});
         let configuration = json!({"metadata": {"name": bench.namespace}, "webhooks": [webhook]});
-        client.must(Ask::post(CONFIGURATIONS, configuration.to_string())).await?;
-        let path = format!("{}?dryRun=All", bench.maps());
+        client.require_success(ApiRequest::post(CONFIGURATIONS, configuration.to_string())).await?;
+        let path = format!("{}?dryRun=All", bench.config_maps());
         let began = Instant::now();
         while self.calls.load(Ordering::Relaxed) == 0 {
-            anyhow::ensure!(began.elapsed() < FOLLOW_MAX, "the server does not call the webhook");
-            client.must(Ask::post(&path, map("yes").fill("first", 0))).await?;
-            tokio::time::sleep(LOOK).await;
+            anyhow::ensure!(
+                began.elapsed() < CONFIGURED_TIME_MAX,
+                "the server does not call the webhook"
+            );
+            client.require_success(ApiRequest::post(&path, map("yes").fill("first", 0))).await?;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! One verb at a time, on small objects.
+//! Writes and gets of small objects, one verb at a time.
 
 use crate::bodies::{config_map, lease, renewed_lease};
-use crate::client::{APPLY_PATCH, Ask, JSON, MERGE_PATCH};
+use crate::client::{APPLY_PATCH, ApiRequest, JSON, MERGE_PATCH};
 use crate::drive::{Load, clear, drive, fill};
 use crate::report::Report;
 use crate::{Bench, Profile};
@@ -9,22 +9,23 @@ use anyhow::Result;
 use http::Method;
 use std::time::Duration;
 
-/// Objects of each worker that are read and changed.
+/// Objects of each worker.
 const OBJECTS: u64 = 100;
-/// As long as it takes.
+/// Timeout of loads that end by themselves.
 const UNBOUNDED: Duration = Duration::from_secs(600);
 
-/// The name of an object of a worker.
+/// Returns the name of an object of a worker.
 fn name(worker: usize, number: u64) -> String {
     format!("bench-{worker}-{number}")
 }
 
-/// Makes the objects of each worker.
+/// Creates the objects of each worker.
 async fn prepare(bench: &Bench) -> Result<()> {
-    let (path, body, workers) = (bench.maps(), config_map(bench.run.size), bench.run.connections);
+    let (path, body, workers) =
+        (bench.config_maps(), config_map(bench.run.size), bench.run.connections);
     fill(bench, workers * OBJECTS as usize, workers, UNBOUNDED, move |number| {
         let (worker, number) = (number % workers, (number / workers) as u64);
-        Ask::post(&path, body.fill(&name(worker, number), number))
+        ApiRequest::post(&path, body.fill(&name(worker, number), number))
     })
     .await
     .map(drop)
@@ -32,14 +33,18 @@ async fn prepare(bench: &Bench) -> Result<()> {
 
 /// Measures one verb.
 pub async fn run(bench: &Bench, profile: Profile, report: &mut Report) -> Result<()> {
-    let (workers, span, size) = (bench.run.connections, bench.span(), bench.run.size);
-    let (path, body) = (bench.maps(), config_map(size));
+    let (workers, duration, size) = (bench.run.connections, bench.duration(), bench.run.size);
+    let (path, body) = (bench.config_maps(), config_map(size));
     let one =
         move |worker: usize, number: u64| format!("{path}/{}", name(worker, number % OBJECTS));
     let (verb, load): (&str, Load) = match profile {
         Profile::Get => {
             prepare(bench).await?;
-            ("get", drive(bench, workers, span, move |w, n, _| Some(Ask::get(one(w, n)))).await?)
+            (
+                "get",
+                drive(bench, workers, duration, move |w, n, _| Some(ApiRequest::get(one(w, n))))
+                    .await?,
+            )
         }
         Profile::Update | Profile::Patch | Profile::Apply => {
             prepare(bench).await?;
@@ -48,56 +53,56 @@ pub async fn run(bench: &Bench, profile: Profile, report: &mut Report) -> Result
                 Profile::Patch => ("patch", Method::PATCH, "", MERGE_PATCH),
                 _ => ("apply", Method::PATCH, "?fieldManager=bench&force=true", APPLY_PATCH),
             };
-            let load = drive(bench, workers, span, move |worker, number, _| {
+            let load = drive(bench, workers, duration, move |worker, number, _| {
                 let path = format!("{}{query}", one(worker, number));
                 let body = body.fill(&name(worker, number % OBJECTS), number);
-                Some(Ask::new(method.clone(), path, media, body))
+                Some(ApiRequest::new(method.clone(), path, media, body))
             });
             (verb, load.await?)
         }
         Profile::Delete => ("delete", deletes(bench).await?),
-        _ => ("create", creates(bench, span).await?),
+        _ => ("create", creates(bench, duration).await?),
     };
     report.add_load(&format!("{verb}, {workers} connections, {size} B"), &load);
-    clear(bench, &bench.maps()).await
+    clear(bench, &bench.config_maps()).await
 }
 
-/// Makes as many as there is time for.
-async fn creates(bench: &Bench, span: Duration) -> Result<Load> {
-    let (path, body) = (bench.maps(), config_map(bench.run.size));
-    drive(bench, bench.run.connections, span, move |worker, number, _| {
-        Some(Ask::post(&path, body.fill(&name(worker, number), number)))
+/// Creates objects for the given time.
+async fn creates(bench: &Bench, duration: Duration) -> Result<Load> {
+    let (path, body) = (bench.config_maps(), config_map(bench.run.size));
+    drive(bench, bench.run.connections, duration, move |worker, number, _| {
+        Some(ApiRequest::post(&path, body.fill(&name(worker, number), number)))
     })
     .await
 }
 
-/// Makes as many as there is time for, and deletes them.
+/// Creates objects for half the time, and measures their deletion.
 async fn deletes(bench: &Bench) -> Result<Load> {
-    let made = creates(bench, bench.span() / 2).await?.done;
-    let path = bench.maps();
+    let made = creates(bench, bench.duration() / 2).await?.done;
+    let path = bench.config_maps();
     drive(bench, bench.run.connections, UNBOUNDED, move |worker, number, _| {
         let path = format!("{path}/{}", name(worker, number));
-        (number < made[worker]).then(|| Ask::delete(path))
+        (number < made[worker]).then(|| ApiRequest::delete(path))
     })
     .await
 }
 
-/// The request that makes a node's lease, or renews it.
-pub fn renewal(path: &str, name: &str, turn: u64, last: &[u8]) -> Ask {
+/// Returns the request that creates a node's lease (turn 0) or renews it.
+pub fn renewal(path: &str, name: &str, turn: u64, last: &[u8]) -> ApiRequest {
     match turn {
-        0 => Ask::post(path, lease().fill(name, turn)),
+        0 => ApiRequest::post(path, lease().fill(name, turn)),
         _ => {
             let body = renewed_lease(name, turn, last);
-            Ask::new(Method::PUT, format!("{path}/{name}"), JSON, body)
+            ApiRequest::new(Method::PUT, format!("{path}/{name}"), JSON, body)
         }
     }
 }
 
-/// Renews leases, each worker one.
+/// Measures lease renewals, with one lease per worker.
 pub async fn leases(bench: &Bench, report: &mut Report) -> Result<()> {
     let workers = bench.run.connections;
     let path = bench.leases();
-    let load = drive(bench, workers, bench.span(), move |worker, turn, last| {
+    let load = drive(bench, workers, bench.duration(), move |worker, turn, last| {
         Some(renewal(&path, &format!("node-{worker}"), turn, last))
     });
     report.add_load(&format!("lease renewal, {workers} connections"), &load.await?);

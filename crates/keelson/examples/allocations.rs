@@ -1,14 +1,14 @@
-//! What a request costs in memory: bytes that the server allocates, as a multiple of the bytes that
-//! go over the wire. `cargo run --release -p keelson --example allocations`
+//! Measures how many bytes the server allocates for a request, as a multiple of the bytes on the
+//! wire. `cargo run --release -p keelson --example allocations [FILTER [ROUNDS]]`
 //!
-//! As a test it fails when a request costs more than its kind may.
+//! As a test it fails when a request allocates more than its maximum ratio.
 //!
-//! The client is in the same process and allocates nothing while it is counted. An argument leaves out
-//! the requests whose names do not have it, but for those that make what others change. A second one says
-//! how many turns are counted: under callgrind, the difference between two numbers of turns is what the
-//! requests cost in instructions.
+//! The client runs in the same process and allocates nothing during the measurement. `FILTER` selects
+//! requests by a part of their name; requests that create objects for others always run. `ROUNDS` is
+//! the number of counted rounds: under callgrind, the difference between two numbers of rounds is the
+//! cost of the requests in instructions.
 
-mod answers;
+mod responses;
 
 use keelson::{AdmissionChain, Keelson};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -19,11 +19,11 @@ use std::net::TcpStream;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Requests of each kind that are counted unless told otherwise, after as many that are not.
-const TURNS: usize = 1_000;
-/// Digits that differ from turn to turn, so that every body is as long as the others.
+/// Default number of counted rounds of each request. As many uncounted rounds run before them.
+const ROUNDS: usize = 1_000;
+/// Number of digits that differ from round to round; fixed, so that all bodies have one length.
 const DIGITS: usize = 8;
-/// Bytes that a request may allocate for each that goes over the wire.
+/// Maximum of allocated bytes for each byte on the wire.
 const POST_RATIO_MAX: f64 = 5.0;
 const PATCH_RATIO_MAX: f64 = 10.0;
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
@@ -37,21 +37,21 @@ const APPLIED: &str = "?fieldManager=m&force=true";
 
 type Failure = Box<dyn std::error::Error>;
 
-/// A request in which `@` stands for what differs.
+/// A request in which `@` stands for the digits that differ from round to round.
 struct Case {
     name: &'static str,
     method: &'static str,
     path: String,
     media: &'static str,
     body: String,
-    /// What it makes, later requests change.
+    /// Whether later requests change the object that it creates.
     is_needed: bool,
 }
 
-/// What a case cost, in all turns together.
+/// The cost of a case, summed over all rounds.
 struct Cost {
     name: &'static str,
-    turns: usize,
+    rounds: usize,
     wire: usize,
     allocated: usize,
     ratio_max: f64,
@@ -66,37 +66,37 @@ impl Cost {
 fn main() -> Result<(), Failure> {
     let mut args = std::env::args().skip(1);
     let wanted = args.next().unwrap_or_default();
-    let turns = args.next().map_or(Ok(TURNS), |turns| turns.parse())?;
+    let rounds = args.next().map_or(Ok(ROUNDS), |rounds| rounds.parse())?;
     let mut out = std::io::stdout();
     writeln!(
         out,
         "{:<34} {:>8} {:>10} {:>6} {:>6}",
         "request", "wire", "allocated", "ratio", "most"
     )?;
-    for cost in costs(wanted, turns)? {
-        let Cost { name, turns, wire, allocated, ratio_max } = cost;
+    for cost in costs(wanted, rounds)? {
+        let Cost { name, rounds, wire, allocated, ratio_max } = cost;
         let ratio = cost.ratio();
-        let (wire, allocated) = (wire / turns, allocated / turns);
+        let (wire, allocated) = (wire / rounds, allocated / rounds);
         writeln!(out, "{name:<34} {wire:>8} {allocated:>10} {ratio:>6.1} {ratio_max:>6.1}")?;
     }
     Ok(())
 }
 
-/// Starts a server and counts what the requests cost whose names have `wanted` in them.
-fn costs(wanted: String, turns: usize) -> Result<Vec<Cost>, Failure> {
+/// Starts a server and measures the requests whose names contain `wanted`.
+fn costs(wanted: String, rounds: usize) -> Result<Vec<Cost>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut builder =
         Keelson::builder().in_memory().plain_http().no_controllers().token("t", "admin");
-    // Nobody makes the account that pods ask for.
+    // Without controllers the service account `default`, which pods need, does not exist.
     builder.admission = AdmissionChain::new(&[], &["ServiceAccount".to_owned()])?;
     let keelson = runtime.block_on(builder.start())?;
     let address = keelson.address();
-    // Dropped when the client ends, however it does.
+    // Dropped when the client ends, also by a panic.
     let (running, ended) = tokio::sync::oneshot::channel::<()>();
     let client = std::thread::spawn(move || {
         let _running = running;
         let stream = TcpStream::connect(address).map_err(Failure::from);
-        let done = stream.and_then(|stream| measure(stream, &wanted, turns));
+        let done = stream.and_then(|stream| measure(stream, &wanted, rounds));
         done.map_err(|error| error.to_string())
     });
     runtime.block_on(async {
@@ -106,7 +106,7 @@ fn costs(wanted: String, turns: usize) -> Result<Vec<Cost>, Failure> {
     Ok(client.join().map_err(|_| "the client panicked")??)
 }
 
-/// A pod as `keelson-bench` makes it.
+/// Returns a pod like those of `keelson-bench`.
 fn bench_pod(name: &str, containers: usize, padding: usize) -> String {
     let containers: Vec<String> = (0..containers)
         .map(|number| {
@@ -134,7 +134,7 @@ fn bench_pod(name: &str, containers: usize, padding: usize) -> String {
     )
 }
 
-/// A lease as a kubelet keeps it.
+/// Returns a node's lease.
 fn lease(name: &str) -> String {
     format!(
         r#"{{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{{"name":"{name}",
@@ -144,7 +144,7 @@ fn lease(name: &str) -> String {
     )
 }
 
-/// The middle of a pod's body: as much as a real one says.
+/// Returns a pod with three containers and the usual fields.
 fn pod() -> String {
     let containers: Vec<String> = (0..3)
         .map(|n| {
@@ -174,8 +174,8 @@ fn patch(name: &'static str, media: &'static str, path: String, body: String) ->
 }
 
 fn cases() -> Vec<Case> {
-    let mut cases = Vec::from(of_maps());
-    cases.extend(of_pods());
+    let mut cases = Vec::from(config_map_cases());
+    cases.extend(pod_cases());
     cases.extend([
         Case { is_needed: true, ..post("POST a Lease", LEASES, lease("l-@")) },
         patch(
@@ -189,12 +189,12 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-fn of_maps() -> [Case; 5] {
+fn config_map_cases() -> [Case; 5] {
     let map = |name: &str, size: usize| {
         let payload = "x".repeat(size);
         format!(
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},
-            "data":{{"turn":"@","payload":"{payload}"}}}}"#
+            "data":{{"round":"@","payload":"{payload}"}}}}"#
         )
     };
     let small = format!("{MAPS}/small-00000000");
@@ -211,7 +211,7 @@ fn of_maps() -> [Case; 5] {
     ]
 }
 
-fn of_pods() -> [Case; 5] {
+fn pod_cases() -> [Case; 5] {
     let large = format!("{PODS}/large-00000000");
     [
         post("POST a Pod of three containers", PODS, pod()),
@@ -224,7 +224,7 @@ fn of_pods() -> [Case; 5] {
             "PATCH (strategic) a Pod of 10 KB",
             STRATEGIC,
             large.clone(),
-            r#"{"metadata":{"annotations":{"turn":"@"}},
+            r#"{"metadata":{"annotations":{"round":"@"}},
             "spec":{"containers":[{"name":"c0","image":"registry.example.org/app-@"}]}}"#
                 .to_owned(),
         ),
@@ -233,23 +233,23 @@ fn of_pods() -> [Case; 5] {
             APPLY,
             format!("{large}{APPLIED}"),
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"large-00000000",
-            "annotations":{"turn":"@"}},
+            "annotations":{"round":"@"}},
             "spec":{"containers":[{"name":"c0","image":"registry.example.org/app-@"}]}}"#
                 .to_owned(),
         ),
     ]
 }
 
-fn measure(mut stream: TcpStream, wanted: &str, turns: usize) -> Result<Vec<Cost>, Failure> {
+fn measure(mut stream: TcpStream, wanted: &str, rounds: usize) -> Result<Vec<Cost>, Failure> {
     stream.set_nodelay(true)?;
-    let mut room = vec![0; 1 << 20];
+    let mut buffer = vec![0; 1 << 20];
     let mut costs = vec![];
     for case in cases() {
         let is_wanted = case.name.contains(wanted);
         if !is_wanted && !case.is_needed {
             continue;
         }
-        let turns = if is_wanted { turns } else { 1 };
+        let rounds = if is_wanted { rounds } else { 1 };
         let length = case.body.len() + case.body.matches('@').count() * (DIGITS - 1);
         let text = format!(
             "{} {} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\nContent-Type: {}\r\n\
@@ -259,43 +259,43 @@ fn measure(mut stream: TcpStream, wanted: &str, turns: usize) -> Result<Vec<Cost
             case.media,
             case.body.replace('@', &"0".repeat(DIGITS)),
         );
-        let marks: Vec<usize> = text
+        let digit_offsets: Vec<usize> = text
             .match_indices(&"0".repeat(DIGITS))
             .map(|(at, _)| at)
-            .filter(|at| differs(case.method, &text[..*at]))
+            .filter(|at| is_placeholder(case.method, &text[..*at]))
             .collect();
         let mut bytes = text.into_bytes();
         let mut wire = 0;
         let mut region = Region::new(ALLOCATOR);
-        for turn in 0..turns * 2 {
-            if turn == turns {
+        for round in 0..rounds * 2 {
+            if round == rounds {
                 region = Region::new(ALLOCATOR);
                 wire = 0;
             }
-            for at in &marks {
-                write!(&mut bytes[*at..*at + DIGITS], "{turn:0DIGITS$}")?;
+            for at in &digit_offsets {
+                write!(&mut bytes[*at..*at + DIGITS], "{round:0DIGITS$}")?;
             }
             stream.write_all(&bytes)?;
-            let answer = answers::read(&mut stream, &mut room)
+            let response = responses::read(&mut stream, &mut buffer)
                 .map_err(|error| format!("{}: {error}", case.name))?;
-            if !answer.is_success() {
+            if !response.is_success() {
                 return Err(
-                    format!("{}: {}", case.name, String::from_utf8_lossy(answer.bytes)).into()
+                    format!("{}: {}", case.name, String::from_utf8_lossy(response.bytes)).into()
                 );
             }
-            wire += bytes.len() + answer.bytes.len();
+            wire += bytes.len() + response.bytes.len();
         }
         let allocated = region.change().bytes_allocated;
         let ratio_max = if case.method == "POST" { POST_RATIO_MAX } else { PATCH_RATIO_MAX };
-        costs.push(Cost { name: case.name, turns, wire, allocated, ratio_max });
+        costs.push(Cost { name: case.name, rounds, wire, allocated, ratio_max });
     }
     Ok(costs)
 }
 
-/// Whether the digits behind this beginning of a request differ from turn to turn.
-fn differs(method: &str, before: &str) -> bool {
+/// Whether the digits after this part of a request came from an `@`.
+fn is_placeholder(method: &str, before: &str) -> bool {
     let ends: &[&str] = if method == "POST" { &["-"] } else { &["/app-", "node-"] };
-    ends.iter().any(|end| before.ends_with(end)) || before.ends_with("\"turn\":\"")
+    ends.iter().any(|end| before.ends_with(end)) || before.ends_with("\"round\":\"")
 }
 
 #[cfg(test)]
@@ -303,9 +303,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_request_allocates_more_than_its_kind_may() {
-        // So many that versions which were replaced are packed on the way.
-        let costs = costs(String::new(), 300).expect("every request is answered");
+    fn no_request_allocates_more_than_its_maximum() {
+        // Enough rounds for the history to pack replaced versions.
+        let costs = costs(String::new(), 300).expect("every request succeeds");
         let over = costs.iter().filter(|cost| cost.ratio() > cost.ratio_max);
         let over: Vec<String> =
             over.map(|cost| format!("{}: {:.1}", cost.name, cost.ratio())).collect();

@@ -1,14 +1,15 @@
-//! What CustomResourceDefinitions hold in memory: 200 of them, or as many as the first argument says.
-//! `cargo run --release -p keelson --example definitions`
+//! Measures the memory that CustomResourceDefinitions hold.
+//! `cargo run --release -p keelson --example definitions [COUNT [FOLDER]]`
 //!
-//! As a test it fails when one holds more than its JSON and a bit. Counted is what the server has allocated and not
-//! given back; what its allocator keeps beside that, `tests/clients/many_definitions.py` says. A second argument names a
-//! folder of definitions (JSON) that are made under changed groups, in the place of one that is like those of projects.
+//! As a test it fails when a definition holds much more than its JSON. The measure is the number of
+//! bytes that the server has allocated and not freed; `tests/clients/many_definitions.py` measures
+//! resident memory, with the overhead of the allocator. `FOLDER` contains definitions in JSON that
+//! are created under changed groups, instead of a generated definition of typical size.
 
-mod answers;
+mod responses;
 
-use answers::Answer;
 use keelson::Keelson;
+use responses::Response;
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
@@ -21,15 +22,16 @@ use std::time::{Duration, Instant};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const COUNT: usize = 200;
-/// Made before anything is counted: the newest changes are kept, and threads keep room to work in.
-const BEFORE: usize = 100;
-/// How long the last definition may take until it is served.
-const SERVED_MAX: Duration = Duration::from_secs(60);
+/// Definitions that are created before the measurement, so that the history and the buffers of
+/// threads have reached their size.
+const WARM_UP_COUNT: usize = 100;
+/// Timeout until the last definition is served.
+const SERVED_TIME_MAX: Duration = Duration::from_secs(60);
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What one definition takes, on average.
+/// The average of one definition, in bytes.
 struct Cost {
     json: usize,
     held: usize,
@@ -47,7 +49,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The definitions in a folder and below it.
+/// Reads the definitions in a folder and its subfolders.
 fn read(folder: &Path) -> Result<Vec<Value>, Failure> {
     let mut out = vec![];
     for entry in std::fs::read_dir(folder)? {
@@ -66,7 +68,8 @@ fn read(folder: &Path) -> Result<Vec<Value>, Failure> {
     Ok(out)
 }
 
-/// One of 90 kB, most of which is descriptions, with what makes schemas costly: patterns, rules, defaults, columns.
+/// Returns a definition of 90 kB, most of it descriptions, with the costly parts of schemas:
+/// patterns, rules, defaults and columns.
 fn document() -> Value {
     let field = |number: usize| {
         let text = format!("Field {number} says what is wanted of it. ").repeat(4);
@@ -103,8 +106,8 @@ fn document() -> Value {
                 {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]}]}})
 }
 
-/// A definition under a group of its own.
-fn under(document: &Value, number: usize) -> Result<Vec<u8>, Failure> {
+/// Returns the definition under a group of its own.
+fn with_group(document: &Value, number: usize) -> Result<Vec<u8>, Failure> {
     let mut out = document.clone();
     let group = document["spec"]["group"].as_str().ok_or("no group")?;
     let plural = document["spec"]["names"]["plural"].as_str().ok_or("no plural")?;
@@ -118,7 +121,7 @@ fn under(document: &Value, number: usize) -> Result<Vec<u8>, Failure> {
     Ok(serde_json::to_vec(&out)?)
 }
 
-/// Makes so many of these documents, one after the other, on a server of its own.
+/// Creates `count` definitions from these documents in round, on a new server.
 fn cost(count: usize, documents: Vec<Value>) -> Result<Cost, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = tempfile::tempdir()?;
@@ -129,7 +132,7 @@ fn cost(count: usize, documents: Vec<Value>) -> Result<Cost, Failure> {
     let (running, ended) = tokio::sync::oneshot::channel::<()>();
     let client = std::thread::spawn(move || {
         let _running = running;
-        made(address, count, &documents)
+        create_all(address, count, &documents)
     });
     runtime.block_on(async {
         let _ = ended.await;
@@ -138,33 +141,33 @@ fn cost(count: usize, documents: Vec<Value>) -> Result<Cost, Failure> {
     client.join().map_err(|_| "the client panicked")?
 }
 
-fn made(address: SocketAddr, count: usize, documents: &[Value]) -> Result<Cost, Failure> {
+fn create_all(address: SocketAddr, count: usize, documents: &[Value]) -> Result<Cost, Failure> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    let mut room = vec![0; 4 << 20];
+    let mut buffer = vec![0; 4 << 20];
     let mut json = 0;
     let mut region = Region::new(ALLOCATOR);
-    for number in 0..BEFORE + count {
-        if number == BEFORE {
+    for number in 0..WARM_UP_COUNT + count {
+        if number == WARM_UP_COUNT {
             region = Region::new(ALLOCATOR);
             json = 0;
         }
-        let body = under(&documents[number % documents.len()], number)?;
+        let body = with_group(&documents[number % documents.len()], number)?;
         json += body.len();
-        let made = ask(&mut stream, &mut room, "POST", DEFINITIONS, &body)?;
-        if !made.is_success() {
-            return Err(String::from_utf8_lossy(made.bytes).into());
+        let response = request(&mut stream, &mut buffer, "POST", DEFINITIONS, &body)?;
+        if !response.is_success() {
+            return Err(String::from_utf8_lossy(response.bytes).into());
         }
         drop(body);
-        if number + 1 == BEFORE || number + 1 == BEFORE + count {
-            // It has followed them all when the last is served.
+        if number + 1 == WARM_UP_COUNT || number + 1 == WARM_UP_COUNT + count {
+            // Definitions are served in order: when the last one is, all are.
             let last = &documents[number % documents.len()]["spec"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let group = format!("g{number}.{}", text(&last["group"]));
             let path = format!("/apis/{group}");
-            let begun = Instant::now();
-            while !ask(&mut stream, &mut room, "GET", &path, b"")?.is_success() {
-                if begun.elapsed() > SERVED_MAX {
+            let began = Instant::now();
+            while !request(&mut stream, &mut buffer, "GET", &path, b"")?.is_success() {
+                if began.elapsed() > SERVED_TIME_MAX {
                     return Err(format!("{path} is not served").into());
                 }
             }
@@ -175,21 +178,21 @@ fn made(address: SocketAddr, count: usize, documents: &[Value]) -> Result<Cost, 
     Ok(Cost { json: json / count, held: held / count })
 }
 
-/// Sends a request, and reads its answer to the end.
-fn ask<'a>(
+/// Sends a request and reads the response.
+fn request<'a>(
     stream: &mut TcpStream,
-    room: &'a mut [u8],
+    buffer: &'a mut [u8],
     method: &str,
     path: &str,
     body: &[u8],
-) -> Result<Answer<'a>, Failure> {
+) -> Result<Response<'a>, Failure> {
     let length = body.len();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
     );
     stream.write_all(&[head.as_bytes(), body].concat())?;
-    answers::read(stream, room)
+    responses::read(stream, buffer)
 }
 
 #[cfg(test)]
@@ -198,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_definition_holds_its_text_once() {
-        let Cost { json, held } = cost(COUNT, vec![document()]).expect("all are made");
+        let Cost { json, held } = cost(COUNT, vec![document()]).expect("all are created");
         assert!(json > 80_000, "{json} bytes");
         assert!(held < json + json / 8 + 16_000, "{held} bytes held for {json}");
     }

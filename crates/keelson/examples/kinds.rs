@@ -1,8 +1,8 @@
-//! What many kinds that are added at run time cost: 5,000 of them with 20 fields each, or as many as the first
-//! argument says. `cargo run --release -p keelson --example kinds`
+//! Measures what many kinds cost that are added at run time, with 20 fields each.
+//! `cargo run --release -p keelson --example kinds [KINDS]`
 //!
-//! Says what the process holds in memory before and after, and what it takes to create a ConfigMap, on the clock and
-//! of the processors, with a client in the same process.
+//! Prints the resident memory of the process before and after, and the wall time and CPU time of
+//! creating a ConfigMap. The client runs in the same process.
 
 use keelson::Keelson;
 use keelson::producer::{DefinedVersion, Definition};
@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Allocates as the server does, so that the figures are its own.
+/// The allocator of the server, so that the results are comparable.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -32,17 +32,17 @@ fn main() -> Result<(), Failure> {
     let mut client = TcpStream::connect(keelson.address())?;
     client.set_nodelay(true)?;
     creates(&mut client, "warm")?;
-    let spread = creates(&mut client, "before")?;
+    let latency = creates(&mut client, "before")?;
     let mut out = std::io::stdout();
-    writeln!(out, "create without them: {spread}; resident: {} MiB", resident_mib()?)?;
-    let (began, taken) = (Instant::now(), processor_time()?);
+    writeln!(out, "create before: {latency}; resident: {} MiB", resident_mib()?)?;
+    let (began, cpu_began) = (Instant::now(), cpu_time()?);
     for number in 0..kinds {
         keelson.registry().serve(&definition(number))?;
     }
-    let (took, taken) = (began.elapsed(), processor_time()? - taken);
-    writeln!(out, "{kinds} kinds of {FIELDS} fields served in {took:?}, processor {taken:?}")?;
-    let spread = creates(&mut client, "after")?;
-    writeln!(out, "create beside them: {spread}; resident: {} MiB", resident_mib()?)?;
+    let (wall, cpu) = (began.elapsed(), cpu_time()? - cpu_began);
+    writeln!(out, "{kinds} kinds of {FIELDS} fields served in {wall:?}, CPU {cpu:?}")?;
+    let latency = creates(&mut client, "after")?;
+    writeln!(out, "create after: {latency}; resident: {} MiB", resident_mib()?)?;
     runtime.block_on(keelson.stop());
     Ok(())
 }
@@ -79,7 +79,7 @@ fn definition(number: usize) -> Definition {
     }
 }
 
-/// An object with `spec` of texts.
+/// Returns the schema of an object whose `spec` has string fields.
 fn schema(gvk: GroupVersionKind) -> Schema {
     let types = Catalogue::shared().types_with_object_meta(|meta, first| {
         let text = |n: usize| Field::new(format!("field{n}"), Shape::String);
@@ -96,10 +96,10 @@ fn schema(gvk: GroupVersionKind) -> Schema {
     Schema { gvk, types: types.into(), root: Catalogue::shared().first_after_object_meta() }
 }
 
-/// Creates ConfigMaps one after the other; how long that took, as text.
+/// Creates ConfigMaps one after the other, and returns the latencies as text.
 fn creates(client: &mut TcpStream, prefix: &str) -> Result<String, Failure> {
     let mut times = Vec::with_capacity(CREATES);
-    let taken = processor_time()?;
+    let cpu_began = cpu_time()?;
     for number in 0..CREATES {
         let body = format!(
             r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{prefix}{number}"}}}}"#
@@ -109,15 +109,15 @@ fn creates(client: &mut TcpStream, prefix: &str) -> Result<String, Failure> {
         times.push(began.elapsed());
     }
     times.sort_unstable();
-    let at = |share: f64| times[(CREATES as f64 * share) as usize];
-    let (middle, most): (Duration, Duration) = (at(0.5), at(0.99));
-    let taken = (processor_time()? - taken) / u32::try_from(CREATES)?;
-    Ok(format!("p50 {middle:?}, p99 {most:?}, processor {taken:?} each"))
+    let quantile = |q: f64| times[(CREATES as f64 * q) as usize];
+    let (p50, p99): (Duration, Duration) = (quantile(0.5), quantile(0.99));
+    let cpu = (cpu_time()? - cpu_began) / u32::try_from(CREATES)?;
+    Ok(format!("p50 {p50:?}, p99 {p99:?}, CPU {cpu:?} each"))
 }
 
 fn post(client: &mut TcpStream, path: &str, body: &str) -> Result<(), Failure> {
     let length = body.len();
-    // In one piece: what is written piece by piece waits 40 ms for the acknowledgement of the first.
+    // One write: a second one would wait 40 ms for the delayed acknowledgement of the first.
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer t\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     );
@@ -138,13 +138,13 @@ fn post(client: &mut TcpStream, path: &str, body: &str) -> Result<(), Failure> {
     }
 }
 
-/// What the process has used of the processors.
-fn processor_time() -> Result<Duration, Failure> {
+/// Returns the CPU time of the process.
+fn cpu_time() -> Result<Duration, Failure> {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     Ok(Duration::new(u64::try_from(now.tv_sec)?, u32::try_from(now.tv_nsec)?))
 }
 
-/// What `VmRSS` says.
+/// Returns `VmRSS` of this process.
 fn resident_mib() -> Result<u64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;

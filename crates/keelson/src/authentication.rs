@@ -1,5 +1,5 @@
-//! [`JwtOptions`]: which issuers' tokens are accepted, and the loop that reads `--authentication-config` again
-//! when it changes.
+//! [`JwtOptions`]: the issuers whose JWTs are accepted, and the loop that reloads
+//! `--authentication-config` when it changes. [`TokenWebhookOptions`]: the token webhook.
 
 use crate::authorization;
 use crate::start_error::StartError;
@@ -13,14 +13,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which issuers' tokens are accepted.
+/// The issuers whose JWTs are accepted.
 #[derive(Clone, Debug)]
 pub struct JwtOptions {
     /// The issuers.
     pub issuers: Vec<JwtConfig>,
-    /// The algorithms by which they may sign.
+    /// The signing algorithms that are accepted.
     pub algorithms: Vec<JoseAlgorithm>,
-    /// `--authentication-config`: the file that says so, which is read again when it changes.
+    /// `--authentication-config`: the file that the issuers come from. It is reloaded when it
+    /// changes.
     pub file: Option<AuthenticationFile>,
 }
 
@@ -28,16 +29,16 @@ pub struct JwtOptions {
 #[derive(Clone, Debug)]
 pub struct AuthenticationFile {
     path: PathBuf,
-    /// As it was read last.
+    /// The content that was read last.
     text: String,
 }
 
-/// A webhook that knows bearer tokens (`--authentication-token-webhook-*`).
+/// A webhook that authenticates bearer tokens (`--authentication-token-webhook-*`).
 #[derive(Clone, Debug)]
 pub struct TokenWebhookOptions {
-    /// The kubeconfig that says where it is.
+    /// The kubeconfig with its address and credentials.
     pub kubeconfig: PathBuf,
-    /// The version of reviews that it speaks.
+    /// The version of the TokenReviews sent to it.
     pub version: ReviewVersion,
     /// Cache time of its answers.
     pub cache_ttl: Duration,
@@ -53,7 +54,8 @@ impl TokenWebhookOptions {
 }
 
 impl JwtOptions {
-    /// Reads a file; also who is served without credentials, if it says so.
+    /// Reads a file of `--authentication-config`. Also returns its settings for anonymous requests,
+    /// if it has any.
     pub fn read(path: &Path) -> Result<(JwtOptions, Option<AnonymousConfig>), String> {
         let failed = |why: String| {
             let path = path.display().to_string();
@@ -70,7 +72,7 @@ impl JwtOptions {
         Ok((options, config.anonymous))
     }
 
-    /// Begins to accept the tokens.
+    /// Validates the issuers and sets their authenticators in `slot`.
     pub(crate) fn start(
         &self,
         slot: &JwtSlot,
@@ -81,8 +83,9 @@ impl JwtOptions {
         let checked = oidc::validate(&self.issuers, anonymous, disallowed_issuers);
         checked.map_err(|error| StartError::new(error.to_string()))?;
         let (issuers, algorithms) = (self.issuers.clone(), &self.algorithms);
-        let made = JwtAuthenticators::new(issuers, algorithms, disallowed_issuers, egress);
-        slot.set(made.map_err(StartError::new)?);
+        let authenticators =
+            JwtAuthenticators::new(issuers, algorithms, disallowed_issuers, egress);
+        slot.set(authenticators.map_err(StartError::new)?);
         Ok(())
     }
 }
@@ -97,25 +100,26 @@ fn parse(text: &str) -> Result<AuthenticationConfiguration, String> {
     AuthenticationConfiguration::read(&parsed.value)
 }
 
-/// Reloads the file when it changes.
+/// Reloads `--authentication-config` when it changes.
 #[derive(Clone)]
 pub(crate) struct Reload {
     pub file: AuthenticationFile,
     pub slot: Arc<JwtSlot>,
     pub disallowed_issuers: Vec<String>,
     pub egress: Arc<Egress>,
-    pub look: Duration,
+    pub interval: Duration,
 }
 
-/// How long new issuers may take to fetch their keys before they replace the old ones.
+/// How long to wait for new issuers to fetch their keys before they replace the old ones.
 const READY_TIME_MAX: Duration = Duration::from_secs(60);
 
 impl Reload {
-    /// Follows the file until it is dropped. One that cannot be used is logged, and what was before goes on. Who is
-    /// served without credentials is read at the start only, as in kube-apiserver.
+    /// Checks the file for changes until the future is dropped. An invalid file is logged, and the
+    /// configuration before it stays. The settings for anonymous requests are read only at the
+    /// start, as in kube-apiserver.
     pub async fn run(mut self) {
         loop {
-            tokio::time::sleep(self.look).await;
+            tokio::time::sleep(self.interval).await;
             let path = self.file.path.display().to_string();
             let text = match std::fs::read_to_string(&self.file.path) {
                 Ok(text) if text == self.file.text => continue,
@@ -125,11 +129,11 @@ impl Reload {
                     continue;
                 }
             };
-            // Also one that cannot be used is looked at once.
+            // Set before parsing, so that an invalid file is logged only once.
             self.file.text = text;
             match self.issuers() {
                 Ok(issuers) => {
-                    // Until then tokens of known issuers are verified by the old ones.
+                    // Meanwhile the old authenticators verify the tokens of known issuers.
                     let _ = tokio::time::timeout(READY_TIME_MAX, issuers.ready()).await;
                     self.slot.set(issuers);
                     tracing::info!(path, "authentication configuration reloaded");

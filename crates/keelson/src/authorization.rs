@@ -1,5 +1,5 @@
-//! [`Authorization`]: which authorizers are asked, as `--authorization-mode` or `--authorization-config` say, and
-//! the loop that reads that file again when it changes.
+//! [`Authorization`]: the authorizers of `--authorization-mode` or `--authorization-config`, and the
+//! loop that reloads that file when it changes.
 
 use crate::start_error::StartError;
 use keelson_auth::node::NodeAuthorizer;
@@ -16,57 +16,57 @@ use std::time::Duration;
 
 const MODES: [&str; 6] = ["AlwaysAllow", "AlwaysDeny", "ABAC", "Webhook", "RBAC", "Node"];
 
-/// Which authorizers are asked, in order.
+/// The authorizers, in the order in which they are asked.
 #[derive(Clone, Debug)]
 pub struct Authorization {
     config: AuthorizationConfiguration,
-    /// `--authorization-config`, and what was read there last.
+    /// `--authorization-config`: its path, and the content that was read last.
     file: Option<(PathBuf, String)>,
-    /// The policies of the mode ABAC.
+    /// The policies of the ABAC mode.
     abac: Option<Arc<Abac>>,
 }
 
 impl Default for Authorization {
     /// `Node,RBAC`.
     fn default() -> Self {
-        let words = ["Node", "RBAC"].map(str::to_owned);
-        Authorization { config: of_words(&words), file: None, abac: None }
+        let modes = ["Node", "RBAC"].map(str::to_owned);
+        Authorization { config: configuration_of(&modes), file: None, abac: None }
     }
 }
 
-fn of_words(words: &[String]) -> AuthorizationConfiguration {
-    let authorizer = |word: &String| AuthorizerConfig {
-        kind: word.clone(),
-        name: word.to_lowercase(),
+fn configuration_of(modes: &[String]) -> AuthorizationConfiguration {
+    let authorizer = |mode: &String| AuthorizerConfig {
+        kind: mode.clone(),
+        name: mode.to_lowercase(),
         webhook: None,
     };
-    AuthorizationConfiguration { authorizers: words.iter().map(authorizer).collect() }
+    AuthorizationConfiguration { authorizers: modes.iter().map(authorizer).collect() }
 }
 
 impl Authorization {
-    /// Takes the words of `--authorization-mode`.
-    pub fn modes(words: &[String]) -> Result<Authorization, String> {
+    /// Parses the values of `--authorization-mode`.
+    pub fn modes(modes: &[String]) -> Result<Authorization, String> {
         let mut seen: Vec<&str> = vec![];
-        for word in words {
-            if !MODES.contains(&word.as_str()) {
-                return Err(format!("authorization-mode {word:?} is not a valid mode"));
+        for mode in modes {
+            if !MODES.contains(&mode.as_str()) {
+                return Err(format!("authorization-mode {mode:?} is not a valid mode"));
             }
-            if seen.contains(&word.as_str()) {
-                let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-                let words = words.join(" ");
+            if seen.contains(&mode.as_str()) {
+                let modes: Vec<String> = modes.iter().map(|mode| format!("{mode:?}")).collect();
+                let modes = modes.join(" ");
                 return Err(format!(
-                    "authorization-mode [{words}] has mode specified more than once"
+                    "authorization-mode [{modes}] has mode specified more than once"
                 ));
             }
-            seen.push(word);
+            seen.push(mode);
         }
-        if words.is_empty() {
+        if modes.is_empty() {
             return Err("at least one authorization-mode must be passed".to_owned());
         }
-        Ok(Authorization { config: of_words(words), ..Authorization::default() })
+        Ok(Authorization { config: configuration_of(modes), ..Authorization::default() })
     }
 
-    /// Takes the authorizers of a file of `--authorization-config`, which is read again when it changes.
+    /// Reads a file of `--authorization-config`. The server reloads it when it changes.
     pub fn file(path: &Path) -> Result<Authorization, String> {
         let failed = |error| {
             let path = path.display();
@@ -77,19 +77,19 @@ impl Authorization {
         Ok(Authorization { config, file: Some((path.to_owned(), text)), abac: None })
     }
 
-    /// Whether a type of authorizer is asked.
+    /// Whether there is an authorizer of this type.
     pub fn has(&self, kind: &str) -> bool {
         self.config.authorizers.iter().any(|authorizer| authorizer.kind == kind)
     }
 
-    /// Sets the policies of the mode ABAC.
+    /// Sets the policies of the ABAC mode.
     #[must_use]
     pub fn with_abac(mut self, abac: Abac) -> Self {
         self.abac = Some(Arc::new(abac));
         self
     }
 
-    /// Sets the webhook of the mode Webhook.
+    /// Sets the webhook of the Webhook mode.
     #[must_use]
     pub fn with_webhook(mut self, kubeconfig: String, options: &WebhookOptions) -> Self {
         for authorizer in &mut self.config.authorizers {
@@ -101,13 +101,15 @@ impl Authorization {
         self
     }
 
-    /// The authorizer of these modes.
+    /// Builds the authorizer of these modes.
     pub(crate) fn authorizer(&self, egress: &Egress) -> Result<Authorizer, StartError> {
-        let modes = self.made_modes(egress, None);
+        let modes = self.build_modes(egress, None);
         modes.map(Authorizer::new).map_err(StartError::new)
     }
 
-    fn made_modes(
+    /// Builds the modes. `node` is the Node authorizer of the running server, which keeps its graph
+    /// over a reload.
+    fn build_modes(
         &self,
         egress: &Egress,
         node: Option<Arc<NodeAuthorizer>>,
@@ -117,7 +119,7 @@ impl Authorization {
             modes.push(match authorizer.kind.as_str() {
                 "AlwaysAllow" => Mode::AlwaysAllow,
                 "AlwaysDeny" => Mode::AlwaysDeny,
-                // Without policies it allows nothing.
+                // Without policies ABAC allows nothing.
                 "ABAC" => Mode::Abac(self.abac.clone().unwrap_or_default()),
                 "RBAC" => Mode::Rbac,
                 "Node" => Mode::Node(node.clone().unwrap_or_else(|| {
@@ -130,16 +132,16 @@ impl Authorization {
         Ok(modes)
     }
 
-    /// Reloads the file when it changes, if there is one.
+    /// Returns the loop that reloads `--authorization-config`, if there is such a file.
     pub(crate) fn reload(
         &self,
         authorizer: &Arc<Authorizer>,
         egress: &Arc<Egress>,
-        look: Duration,
+        interval: Duration,
     ) -> Option<Reload> {
         self.file.as_ref()?;
         let (authorizer, egress) = (authorizer.clone(), egress.clone());
-        Some(Reload { authorization: self.clone(), authorizer, egress, look })
+        Some(Reload { authorization: self.clone(), authorizer, egress, interval })
     }
 }
 
@@ -183,26 +185,27 @@ pub(crate) struct Reload {
     authorization: Authorization,
     authorizer: Arc<Authorizer>,
     egress: Arc<Egress>,
-    look: Duration,
+    interval: Duration,
 }
 
 impl Reload {
-    /// Follows the file until it is dropped. One that cannot be used is logged, and what was before goes on.
+    /// Checks the file for changes until the future is dropped. An invalid file is logged, and the
+    /// configuration before it stays.
     pub async fn run(mut self) {
         loop {
-            tokio::time::sleep(self.look).await;
-            let Some((file, known)) = &mut self.authorization.file else { return };
+            tokio::time::sleep(self.interval).await;
+            let Some((file, last_read)) = &mut self.authorization.file else { return };
             let path = file.display().to_string();
             match std::fs::read_to_string(file) {
-                Ok(text) if text == *known => continue,
-                // Also one that cannot be used is looked at once.
-                Ok(text) => *known = text,
+                Ok(text) if text == *last_read => continue,
+                // Set before parsing, so that an invalid file is logged only once.
+                Ok(text) => *last_read = text,
                 Err(error) => {
                     tracing::debug!(%error, path, "authorization configuration not read");
                     continue;
                 }
             }
-            let text = known.clone();
+            let text = last_read.clone();
             match self.modes(&text) {
                 Ok(modes) => {
                     self.authorizer.set_modes(modes);
@@ -224,7 +227,7 @@ impl Reload {
         if authorization.has("Node") && node.is_none() {
             return Err("the type Node can be added by a restart only".to_owned());
         }
-        let modes = authorization.made_modes(&self.egress, node)?;
+        let modes = authorization.build_modes(&self.egress, node)?;
         self.authorization = authorization;
         Ok(modes)
     }
@@ -235,10 +238,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_named_once_and_known() {
-        let check = |words: &[&str]| {
-            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            Authorization::modes(&words).map(|authorization| authorization.has("RBAC"))
+    fn unknown_and_repeated_modes_are_refused() {
+        let check = |modes: &[&str]| {
+            let modes: Vec<String> = modes.iter().map(|mode| (*mode).to_owned()).collect();
+            Authorization::modes(&modes).map(|authorization| authorization.has("RBAC"))
         };
         assert_eq!(check(&["RBAC", "AlwaysDeny"]), Ok(true));
         let unknown = "authorization-mode \"Foo\" is not a valid mode";

@@ -18,44 +18,45 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Interval of the checks for changed certificate files.
-const CERTIFICATE_LOOK: Duration = Duration::from_secs(10);
-/// As of kube-apiserver.
+/// Default interval of the checks for changed certificate files.
+const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// Default of kube-apiserver's `--event-ttl`.
 const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
 
 /// The configuration of a server.
 pub struct Builder {
-    /// The etcd cluster where data lives, in the place of a folder.
+    /// The etcd cluster that stores the data instead of a data folder.
     pub etcd: Option<Etcd>,
-    /// A store that is there already, in the place of a folder. Whoever made it closes it.
+    /// An open store to use instead of a data folder. The caller closes it.
     pub store: Option<Arc<dyn Store>>,
-    /// The data folder, unless data is in etcd or a given store; `None`: in memory only.
+    /// The data folder; `None`: data is in etcd, in a given store, or in memory only.
     pub data_dir: Option<PathBuf>,
-    /// The folder of certificates; `None`: below the data folder.
+    /// The folder of the certificates; `None`: `pki` in the data folder.
     pub cert_dir: Option<PathBuf>,
-    /// The address to listen on; port 0 takes a free one.
+    /// The address to listen on; port 0 selects a free port.
     pub bind: SocketAddr,
-    /// Whether it speaks TLS.
+    /// Whether the server uses TLS.
     pub tls: bool,
-    /// A serving certificate and key to use instead of an own one.
+    /// `--tls-cert-file` and `--tls-private-key-file`: a serving certificate and key to use instead
+    /// of a generated one.
     pub tls_files: Option<(PathBuf, PathBuf)>,
-    /// Further authorities whose client certificates count.
+    /// `--client-ca-file`: further authorities of client certificates.
     pub client_ca_file: Option<PathBuf>,
-    /// Which proxies name users in headers, if any do.
+    /// The front proxies that name users in headers.
     pub front_proxy: Option<FrontProxyOptions>,
-    /// Decides who may do what.
+    /// The authorizers.
     pub authorization: Authorization,
     /// Options for issuing and verifying service account tokens.
     pub service_account_tokens: ServiceAccountTokenOptions,
     /// Whether bootstrap tokens are accepted.
     pub bootstrap_token_auth: bool,
-    /// Which requests without credentials are served as `system:anonymous`.
+    /// The requests without credentials that are served as `system:anonymous`.
     pub anonymous: AnonymousConfig,
-    /// Which other issuers' tokens are accepted.
+    /// The OpenID Connect issuers whose tokens are accepted.
     pub jwt: Option<JwtOptions>,
-    /// A webhook that knows bearer tokens.
+    /// A webhook that authenticates bearer tokens.
     pub token_webhook: Option<TokenWebhookOptions>,
-    /// Known tokens.
+    /// Static tokens (`--token-auth-file`).
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
     pub service_ranges: Vec<String>,
@@ -69,26 +70,26 @@ pub struct Builder {
     pub runtime_config: Vec<(String, bool)>,
     /// `--feature-gates`.
     pub features: Features,
-    /// Flags and their values, as `/flagz` shows them; they change nothing.
+    /// Flags and their values for `/flagz`; they configure nothing.
     pub flags: Vec<(String, String)>,
-    /// The admission plug-ins that are on.
+    /// The enabled admission plug-ins.
     pub admission: Chain,
-    /// Functions of the embedding program that look at writes; see [`Builder::admission`].
+    /// Admission functions of the embedding program; see [`Builder::admission`].
     pub in_process_admission: Vec<Arc<dyn DynamicPlugIn>>,
-    /// The control loops that run: `*`, names, `-name`. None: all of them, but those that a
-    /// kube-controller-manager runs only while there is none.
+    /// The control loops to run: `*`, `name` or `-name`. Empty: all; those that a
+    /// kube-controller-manager also runs stop while one holds its lease.
     pub controllers: Vec<String>,
     /// Signers of CertificateSigningRequests.
     pub signing: SigningOptions,
-    /// Time to live of events after their last write; zero is for ever.
+    /// Time to live of events after their last write; zero: they never expire.
     pub event_ttl: Duration,
-    /// How long the history is kept; etcd's is kept for its compaction interval.
+    /// How long old revisions are kept. In etcd the compaction interval decides this.
     pub history: Duration,
-    /// Limits on clients.
+    /// Limits of connections and requests.
     pub limits: Limits,
     /// Interval of the checks for changed certificate files.
-    pub certificate_look: Duration,
-    /// The clock, also the source of randomness.
+    pub certificate_check_interval: Duration,
+    /// The source of time and randomness.
     pub clock: Box<dyn Clock>,
 }
 
@@ -125,56 +126,56 @@ impl Default for Builder {
             event_ttl: EVENT_TTL_DEFAULT,
             history: Duration::from_secs(300),
             limits: Limits::default(),
-            certificate_look: CERTIFICATE_LOOK,
+            certificate_check_interval: CERTIFICATE_CHECK_INTERVAL,
             clock: Box::new(SystemClock),
         }
     }
 }
 
 impl Builder {
-    /// Keeps everything in memory.
+    /// Stores everything in memory.
     #[must_use]
     pub fn in_memory(mut self) -> Self {
         self.data_dir = None;
         self
     }
 
-    /// Keeps data in a folder.
+    /// Stores data in a folder.
     #[must_use]
     pub fn data_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(dir.into());
         self
     }
 
-    /// Keeps data in an etcd cluster; what else a server keeps stays in the folder, if it has one.
+    /// Stores data in an etcd cluster. Certificates stay in the data folder, if there is one.
     #[must_use]
     pub fn etcd(mut self, etcd: Etcd) -> Self {
         self.etcd = Some(etcd);
         self
     }
 
-    /// Keeps data in this store; what else a server keeps stays in the folder, if it has one.
+    /// Stores data in this store. Certificates stay in the data folder, if there is one.
     #[must_use]
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
         self
     }
 
-    /// Takes time and randomness from here.
+    /// Sets the source of time and randomness.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Box::new(clock);
         self
     }
 
-    /// Speaks plain HTTP; only for sockets that nobody else can reach.
+    /// Serves plain HTTP; only for addresses that no other user or host can reach.
     #[must_use]
     pub fn plain_http(mut self) -> Self {
         self.tls = false;
         self
     }
 
-    /// Makes `token` that of an administrator called `name`.
+    /// Adds a static token of the user `name` in the group `system:masters`.
     #[must_use]
     pub fn token(mut self, token: &str, name: &str) -> Self {
         let user = User { name: name.into(), ..User::default() }.with_group(keelson_auth::MASTERS);
@@ -182,15 +183,16 @@ impl Builder {
         self
     }
 
-    /// Asks these authorizers.
+    /// Sets the authorizers.
     #[must_use]
     pub fn authorization(mut self, authorization: Authorization) -> Self {
         self.authorization = authorization;
         self
     }
 
-    /// Runs no control loop. Nobody makes the service account `default` then, which pods ask for that
-    /// name none: make it, or switch the admission plug-in ServiceAccount off.
+    /// Runs no control loops. Without them no namespace gets its `default` service account, which
+    /// the ServiceAccount admission plug-in requires for pods: create the account, or disable the
+    /// plug-in.
     #[must_use]
     pub fn no_controllers(mut self) -> Self {
         self.controllers = vec!["-*".to_owned()];

@@ -1,4 +1,4 @@
-//! Commands for those who run a server: backup, restore, check.
+//! The operator's commands: backup, restore, check.
 
 pub mod backup;
 pub mod check;
@@ -10,11 +10,11 @@ use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{BufReader, Read};
 
-/// Bytes that are read or written at once.
+/// Size of read and write buffers.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A file to read, or standard input.
-fn input(file: &str) -> Result<BufReader<Box<dyn Read>>> {
+/// Opens a file, or standard input for `-`.
+fn open_input(file: &str) -> Result<BufReader<Box<dyn Read>>> {
     let input: Box<dyn Read> = if file == STDIO {
         Box::new(std::io::stdin())
     } else {

@@ -1,5 +1,5 @@
-//! Runs the control loops of a server, and stops those that a kube-controller-manager runs for as long as there
-//! is one: while it renews the Lease `kube-system/kube-controller-manager`.
+//! Runs the control loops of a server. While a kube-controller-manager holds its Lease
+//! (`kube-system/kube-controller-manager`), the loops that it also runs are stopped.
 
 use crate::supervisor::Loops;
 use keelson_auth::Permit;
@@ -18,58 +18,58 @@ use tokio::time::{Instant, timeout_at};
 
 const LEASE: &str = "kube-controller-manager";
 const LEASE_NAMESPACE: &str = "kube-system";
-/// From a failure to read the lease to the next try.
+/// Delay before the watch of the lease is started again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// A lease that was renewed so much longer ago than it lasts, by our clock, is nobody's: clocks do not differ so
-/// much. One that was renewed later is believed for as long as it lasts.
+/// A lease that expired longer ago than this, by our clock, is ignored: clocks do not differ by so
+/// much. Any other lease counts for its whole duration from the moment it is read.
 const STALE_SECONDS: i64 = 60;
 
-/// The control loops that a server is to run.
-pub(crate) struct Duty {
+/// Starts and stops the selected control loops of a server.
+pub(crate) struct ControllerRunner {
     pub controllers: Controllers,
     pub context: Context,
     pub health: Arc<Health>,
-    /// Whether a kube-controller-manager runs loops in the place of this server.
-    pub stands_aside: Arc<AtomicBool>,
+    /// Set while a kube-controller-manager runs loops instead of this server.
+    pub defers_controllers: Arc<AtomicBool>,
 }
 
-/// Control loops that run. Dropped, they end; [`Active::shutdown`] waits for their end.
-pub(crate) struct Active {
+/// Running control loops. Dropping this aborts them; [`RunningControllers::shutdown`] also waits.
+pub(crate) struct RunningControllers {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-impl Active {
+impl RunningControllers {
     /// Starts the loops.
-    pub fn start(duty: &Arc<Duty>) -> Active {
-        let (stop, stopped) = watch::channel(false);
-        Active { stop, task: tokio::spawn(run(duty.clone(), stopped)) }
+    pub fn start(runner: &Arc<ControllerRunner>) -> RunningControllers {
+        let (stop, stop_signal) = watch::channel(false);
+        RunningControllers { stop, task: tokio::spawn(run(runner.clone(), stop_signal)) }
     }
 
-    /// Ends the loops, and waits until nothing of them is under way.
+    /// Stops the loops and waits until they have ended.
     pub async fn shutdown(&mut self) {
         self.stop.send_replace(true);
-        // It may have panicked; then nothing runs either.
+        // An error is a panic of the task: then no loop runs either.
         let _ = (&mut self.task).await;
     }
 }
 
-impl Drop for Active {
+impl Drop for RunningControllers {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// Runs the loops until it is told to stop.
-pub(crate) async fn run(duty: Arc<Duty>, mut stop: watch::Receiver<bool>) {
-    let mut always = duty.start(duty.controllers.always());
+/// Runs the loops until `stop_signal` is true.
+pub(crate) async fn run(runner: Arc<ControllerRunner>, mut stop_signal: watch::Receiver<bool>) {
+    let mut always = runner.start(runner.controllers.always());
     let mut otherwise = None;
-    if duty.controllers.otherwise().is_empty() {
-        let _ = stop.wait_for(|told| *told).await;
+    if runner.controllers.otherwise().is_empty() {
+        let _ = stop_signal.wait_for(|stop| *stop).await;
     } else {
         tokio::select! {
-            () = step_aside(&duty, &mut otherwise) => {}
-            _ = stop.wait_for(|told| *told) => {}
+            () = run_unless_lease_is_held(&runner, &mut otherwise) => {}
+            _ = stop_signal.wait_for(|stop| *stop) => {}
         }
     }
     always.shutdown().await;
@@ -78,8 +78,8 @@ pub(crate) async fn run(duty: Arc<Duty>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-impl Duty {
-    /// Starts the loops that each of several servers runs for itself.
+impl ControllerRunner {
+    /// Starts the loops that every server runs, also without leadership.
     pub fn start_on_each_server(&self, loops: &mut Loops) {
         self.start_in(loops, self.controllers.on_each_server());
     }
@@ -98,23 +98,24 @@ impl Duty {
     }
 }
 
-/// Runs the loops that a kube-controller-manager runs too, while there is none.
-async fn step_aside(duty: &Duty, running: &mut Option<Loops>) {
+/// Runs the loops that a kube-controller-manager also runs, while none holds its lease.
+async fn run_unless_lease_is_held(runner: &ControllerRunner, running: &mut Option<Loops>) {
     let mut lease = ManagerLease::default();
     loop {
-        if let Err(error) = follow(duty, &mut lease, running).await {
+        if let Err(error) = watch_lease(runner, &mut lease, running).await {
             tracing::warn!(%error, lease = LEASE, "watch of the lease failed; trying again");
         }
         tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
-async fn follow(
-    duty: &Duty,
+/// Watches the lease, and starts and stops the loops by it. Returns when the watch ends.
+async fn watch_lease(
+    runner: &ControllerRunner,
     lease: &mut ManagerLease,
     running: &mut Option<Loops>,
 ) -> Result<(), Failure> {
-    let registry = &duty.context.registry;
+    let registry = &runner.context.registry;
     let permit = Permit::internal("system:kube-controller-manager");
     let target = registry.target("coordination.k8s.io", "leases", LEASE_NAMESPACE, "");
     let fields = FieldSelector::parse(&format!("metadata.name={LEASE}")).unwrap_or_default();
@@ -127,9 +128,9 @@ async fn follow(
             return Ok(());
         }
         for event in &events {
-            let is_there = event.kind != EventKind::Deleted;
-            let entry = is_there.then_some(&event.entry);
-            lease.note(entry, &target.kind, registry.clock.now(), Instant::now());
+            let exists = event.kind != EventKind::Deleted;
+            let entry = exists.then_some(&event.entry);
+            lease.update(entry, &target.kind, registry.clock.now(), Instant::now());
         }
         let held_until = lease.held_until(Instant::now());
         match (held_until, running.as_mut()) {
@@ -138,15 +139,15 @@ async fn follow(
                 tracing::info!(%holder, "kube-controller-manager has its lease; stopping controllers");
                 loops.shutdown().await;
                 *running = None;
-                duty.stands_aside.store(true, Ordering::Relaxed);
+                runner.defers_controllers.store(true, Ordering::Relaxed);
             }
             (None, None) => {
-                let count = duty.controllers.otherwise().len();
+                let count = runner.controllers.otherwise().len();
                 tracing::info!(count, "no kube-controller-manager; starting controllers");
-                *running = Some(duty.start(duty.controllers.otherwise()));
-                duty.stands_aside.store(false, Ordering::Relaxed);
+                *running = Some(runner.start(runner.controllers.otherwise()));
+                runner.defers_controllers.store(false, Ordering::Relaxed);
             }
-            (Some(_), None) => duty.stands_aside.store(true, Ordering::Relaxed),
+            (Some(_), None) => runner.defers_controllers.store(true, Ordering::Relaxed),
             (None, Some(_)) => {}
         }
         if !events.is_empty() {
@@ -162,40 +163,41 @@ async fn follow(
     }
 }
 
-/// The lease of kube-controller-managers, as it was seen.
+/// The last observed state of the lease of kube-controller-manager.
 #[derive(Default)]
 struct ManagerLease {
     holder: String,
+    /// When the lease expires, by our monotonic clock; `None`: nobody holds it.
     until: Option<Instant>,
 }
 
 impl ManagerLease {
-    /// Takes in the lease as it is now.
-    fn note(&mut self, entry: Option<&Entry>, kind: &Kind, time: Timestamp, now: Instant) {
+    /// Sets the observed state. `entry` is `None` when the lease does not exist.
+    fn update(&mut self, entry: Option<&Entry>, kind: &Kind, time: Timestamp, now: Instant) {
         let lease = entry.and_then(|entry| kind.decode(entry).ok()).unwrap_or_default();
         self.holder = lease.str_at(&["spec", "holderIdentity"]).to_owned();
         self.until = None;
         if self.holder.is_empty() || is_stale(&lease, time) {
             return;
         }
-        let seconds = seconds_of(&lease);
+        let seconds = duration_seconds(&lease);
         self.until = Some(now + Duration::from_secs(seconds.try_into().unwrap_or_default()));
     }
 
-    /// How long it is believed that its holder is there; `None`: it is not.
+    /// Returns when the lease expires; `None` when nobody holds it.
     fn held_until(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|until| *until > now)
     }
 }
 
-fn seconds_of(lease: &Object) -> i64 {
+fn duration_seconds(lease: &Object) -> i64 {
     lease.int_at(&["spec", "leaseDurationSeconds"]).unwrap_or(0).max(0)
 }
 
-/// Whether a lease was last renewed by somebody who is gone since long.
+/// Whether a lease expired more than [`STALE_SECONDS`] ago.
 fn is_stale(lease: &Object, time: Timestamp) -> bool {
     let renewed = Timestamp::parse(lease.str_at(&["spec", "renewTime"])).unwrap_or_default();
-    time.since(renewed).seconds() > seconds_of(lease).saturating_add(STALE_SECONDS)
+    time.since(renewed).seconds() > duration_seconds(lease).saturating_add(STALE_SECONDS)
 }
 
 #[cfg(test)]
@@ -204,7 +206,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn a_lease_that_ended_long_ago_is_nobodys() {
+    fn a_lease_that_expired_a_minute_ago_is_stale() {
         let check = |renewed: &str, want: bool| {
             let lease = value!({"spec": {"holderIdentity": "kcm", "leaseDurationSeconds": 15,
                 "renewTime": renewed}});

@@ -1,4 +1,5 @@
-//! The admission plug-ins that wait for others or evaluate expressions.
+//! The admission plug-ins that are asynchronous: those that call webhooks, ask authorizers or
+//! evaluate policies.
 
 use keelson_admission::policies::{MutatingPolicies, ValidatingPolicies};
 use keelson_admission::webhooks::{MutatingWebhooks, ValidatingWebhooks};
@@ -10,7 +11,8 @@ use keelson_egress::Egress;
 use keelson_meta::{Feature, Features};
 use std::sync::Arc;
 
-/// The functions of the embedding program, then the plug-ins that are on, in kube-apiserver's order.
+/// Returns the admission functions of the embedding program, then the enabled plug-ins in
+/// kube-apiserver's order.
 pub(crate) fn plug_ins(
     chain: &Chain,
     features: Features,
@@ -33,6 +35,6 @@ pub(crate) fn plug_ins(
     let attest = features.is_on(Feature::ClusterTrustBundle);
     let attest = attest.then(|| Arc::new(ClusterTrustBundleAttest) as Arc<dyn DynamicPlugIn>);
     let all = images.into_iter().chain(attest).chain(others);
-    let on = all.filter(|plug_in| chain.has(plug_in.name()));
-    in_process.iter().cloned().chain(on).collect()
+    let enabled = all.filter(|plug_in| chain.has(plug_in.name()));
+    in_process.iter().cloned().chain(enabled).collect()
 }

@@ -1,7 +1,8 @@
-//! Control loops run on one of the servers that share an etcd: the one that holds the Lease
-//! `kube-system/keelson-controllers`, taken and given up as kube-controller-manager does with its own.
+//! Leader election: of the servers that share an etcd, the one that holds the Lease
+//! `kube-system/keelson-controllers` runs the control loops. The lease is acquired, renewed and
+//! released as kube-controller-manager does with its own.
 
-use crate::controllers::{Active, Duty};
+use crate::controllers::{ControllerRunner, RunningControllers};
 use keelson_auth::Permit;
 use keelson_builtin::{Candidate, campaign, resign};
 use std::sync::Arc;
@@ -10,86 +11,94 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 const LEASE: &str = "keelson-controllers";
-/// Duration of the lease.
-const LEASE_TIME: Duration = Duration::from_secs(15);
-/// A holder that could not renew its lease for so long ends its loops, before another server begins.
-const RENEW_TIME_MAX: Duration = Duration::from_secs(10);
-/// Between two tries to take or renew it.
-const RETRY: Duration = Duration::from_secs(2);
-/// How long a server that stops tries to release the lease.
-const RESIGN_TIME_MAX: Duration = Duration::from_secs(2);
+/// Lifetime of the lease.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// A leader that has not renewed its lease for this long stops its loops. It is less than
+/// [`LEASE_DURATION`], so that they have ended before another server starts its own.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// Interval between two attempts to acquire or renew the lease.
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// Timeout of the release of the lease when the server stops.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The loops of a server that has the lease.
-struct Leading {
-    /// They end with this.
-    loops: Active,
-    /// When the last renewal began that was answered.
+/// The state of a server that holds the lease.
+struct Leadership {
+    /// Dropping them aborts them.
+    loops: RunningControllers,
+    /// Start of the last successful renewal.
     renewed: Instant,
 }
 
-impl Leading {
-    /// Renew deadline: how long the loops go on without a renewal.
-    fn left(&self) -> Duration {
-        left(self.renewed)
+impl Leadership {
+    /// Returns the time left until the renew deadline.
+    fn remaining(&self) -> Duration {
+        remaining(self.renewed)
     }
 }
 
-fn left(renewed: Instant) -> Duration {
-    RENEW_TIME_MAX.saturating_sub(renewed.elapsed())
+fn remaining(renewed: Instant) -> Duration {
+    RENEW_DEADLINE.saturating_sub(renewed.elapsed())
 }
 
-/// Runs the control loops while this server has the lease, until it is told to stop. `identity` is the
-/// server's alone.
-pub(crate) async fn run(duty: Arc<Duty>, identity: String, mut stop: watch::Receiver<bool>) {
-    let registry = &duty.context.registry;
+/// Runs the control loops while this server holds the lease, until `stop_signal` is true. `identity`
+/// must be unique to this server.
+pub(crate) async fn run(
+    runner: Arc<ControllerRunner>,
+    identity: String,
+    mut stop_signal: watch::Receiver<bool>,
+) {
+    let registry = &runner.context.registry;
     let permit = Permit::internal("system:kube-controller-manager");
-    let mut candidate = Candidate::new(LEASE, &identity, LEASE_TIME);
-    let mut leading: Option<Leading> = None;
-    let stopped = async |stop: &mut watch::Receiver<bool>| drop(stop.wait_for(|told| *told).await);
+    let mut candidate = Candidate::new(LEASE, &identity, LEASE_DURATION);
+    let mut leadership: Option<Leadership> = None;
+    let stopped =
+        async |signal: &mut watch::Receiver<bool>| drop(signal.wait_for(|stop| *stop).await);
     loop {
         let began = Instant::now();
-        let patience = leading.as_ref().map_or(RENEW_TIME_MAX, Leading::left);
-        let answer = tokio::select! {
-            answer = timeout(patience, campaign(registry, &permit, &mut candidate)) => answer,
-            () = stopped(&mut stop) => break,
+        let remaining = leadership.as_ref().map_or(RENEW_DEADLINE, Leadership::remaining);
+        let outcome = tokio::select! {
+            outcome = timeout(remaining, campaign(registry, &permit, &mut candidate)) => outcome,
+            () = stopped(&mut stop_signal) => break,
         };
-        match answer {
-            Ok(Ok(true)) => match &mut leading {
-                Some(leading) => leading.renewed = began,
+        match outcome {
+            Ok(Ok(true)) => match &mut leadership {
+                Some(leadership) => leadership.renewed = began,
                 None => {
                     tracing::info!(identity, "became leader; starting controllers");
-                    leading = Some(Leading { loops: Active::start(&duty), renewed: began });
+                    let loops = RunningControllers::start(&runner);
+                    leadership = Some(Leadership { loops, renewed: began });
                 }
             },
-            Ok(Ok(false)) => lose(&mut leading, "another server has the lease"),
+            Ok(Ok(false)) => stop_leading(&mut leadership, "another server has the lease"),
             Ok(Err(error)) => {
                 tracing::warn!(%error, lease = LEASE, "lease not renewed; trying again")
             }
-            Err(_) => lose(&mut leading, "the lease could not be renewed"),
+            Err(_) => stop_leading(&mut leadership, "the lease could not be renewed"),
         }
-        if leading.as_ref().is_some_and(|leading| leading.left().is_zero()) {
-            lose(&mut leading, "the lease could not be renewed");
+        if leadership.as_ref().is_some_and(|leadership| leadership.remaining().is_zero()) {
+            stop_leading(&mut leadership, "the lease could not be renewed");
         }
+        let delay = retry_delay(leadership.as_ref().map(Leadership::remaining));
         tokio::select! {
-            () = tokio::time::sleep(pause(leading.as_ref().map(Leading::left))) => {}
-            () = stopped(&mut stop) => break,
+            () = tokio::time::sleep(delay) => {}
+            () = stopped(&mut stop_signal) => break,
         }
     }
-    if let Some(mut leading) = leading.take() {
-        // Nothing of ours may be under way when the next one begins.
-        leading.loops.shutdown().await;
-        // Should it fail, the lease ends by itself.
-        let _ = timeout(RESIGN_TIME_MAX, resign(registry, &permit, &candidate)).await;
+    if let Some(mut leadership) = leadership.take() {
+        // The loops must have ended before another server acquires the lease and starts its own.
+        leadership.loops.shutdown().await;
+        // If the release fails, the lease expires.
+        let _ = timeout(RELEASE_TIMEOUT, resign(registry, &permit, &candidate)).await;
     }
 }
 
-/// How long to wait before the next try: a holder no longer than it may hold.
-fn pause(left: Option<Duration>) -> Duration {
-    left.map_or(RETRY, |left| left.min(RETRY))
+/// Returns the delay before the next attempt. A leader never waits past its renew deadline.
+fn retry_delay(remaining: Option<Duration>) -> Duration {
+    remaining.map_or(RETRY_PERIOD, |remaining| remaining.min(RETRY_PERIOD))
 }
 
-fn lose(leading: &mut Option<Leading>, why: &str) {
-    if leading.take().is_some() {
+fn stop_leading(leadership: &mut Option<Leadership>, why: &str) {
+    if leadership.take().is_some() {
         tracing::warn!(why, "no longer leader; stopping controllers");
     }
 }
@@ -99,16 +108,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_waits_no_longer_than_it_may_hold() {
+    fn a_leader_never_waits_past_its_renew_deadline() {
         let now = Instant::now();
-        let pause_at = |since: Duration| {
+        let delay_after = |since: Duration| {
             let renewed = now.checked_sub(since).expect("the machine runs for longer");
-            pause(Some(left(renewed)))
+            retry_delay(Some(remaining(renewed)))
         };
-        assert_eq!((pause(None), pause_at(Duration::ZERO)), (RETRY, RETRY));
-        let left = Duration::from_millis(500);
-        assert!(pause_at(RENEW_TIME_MAX - left) <= left);
-        assert_eq!(pause_at(RENEW_TIME_MAX), Duration::ZERO);
-        assert_eq!(pause_at(LEASE_TIME), Duration::ZERO);
+        assert_eq!((retry_delay(None), delay_after(Duration::ZERO)), (RETRY_PERIOD, RETRY_PERIOD));
+        let half_second = Duration::from_millis(500);
+        assert!(delay_after(RENEW_DEADLINE - half_second) <= half_second);
+        assert_eq!(delay_after(RENEW_DEADLINE), Duration::ZERO);
+        assert_eq!(delay_after(LEASE_DURATION), Duration::ZERO);
     }
 }

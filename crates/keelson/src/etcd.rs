@@ -1,4 +1,4 @@
-//! Data in an etcd cluster instead of a folder: what the flags say, and the store made of it.
+//! Data in an etcd cluster instead of a folder: the options, and opening the store.
 
 use crate::start_error::StartError;
 use bytes::Bytes;
@@ -13,30 +13,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Between two looks for a cluster that does not answer at the start.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval of the connection attempts at the start.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of the log line about waiting for etcd.
-const TELL_INTERVAL: Duration = Duration::from_secs(5);
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// An etcd cluster that holds the data. Any number of servers may share one.
+/// An etcd cluster that stores the data. Any number of servers may share one.
 #[derive(Clone, Debug)]
 pub struct Etcd {
-    /// `--etcd-servers`: addresses of its members.
+    /// `--etcd-servers`: URLs of the members.
     pub servers: Vec<String>,
-    /// `--etcd-cafile`: authorities of its certificates; `None`: those of this host.
+    /// `--etcd-cafile`: CA bundle for the members' certificates; `None`: that of this host.
     pub ca_file: Option<PathBuf>,
-    /// `--etcd-certfile` and `--etcd-keyfile`: the certificate to show to it.
+    /// `--etcd-certfile` and `--etcd-keyfile`: the client certificate and its key.
     pub identity_files: Option<(PathBuf, PathBuf)>,
-    /// `--etcd-prefix`: the folder of the cluster that holds the data.
+    /// `--etcd-prefix`: the prefix of all keys.
     pub prefix: String,
-    /// Timeout of the first connection at the start.
-    pub patience: Duration,
-    /// `--etcd-compaction-interval`: how often history is forgotten; zero: never, by this server.
+    /// How long the start waits for the cluster.
+    pub start_timeout: Duration,
+    /// `--etcd-compaction-interval`: the interval of compaction; zero: this server never compacts.
     pub compaction_interval: Duration,
 }
 
 impl Etcd {
-    /// A cluster at these addresses, used as kube-apiserver does without further flags.
+    /// Returns the options for a cluster at these URLs, with the defaults of kube-apiserver.
     #[must_use]
     pub fn new(servers: Vec<String>) -> Self {
         Etcd {
@@ -44,7 +44,7 @@ impl Etcd {
             ca_file: None,
             identity_files: None,
             prefix: "/registry".to_owned(),
-            patience: Duration::from_secs(60),
+            start_timeout: Duration::from_secs(60),
             compaction_interval: Duration::from_secs(300),
         }
     }
@@ -56,32 +56,32 @@ impl Etcd {
     ) -> Result<Arc<EtcdStore>, StartError> {
         let options = EtcdOptions {
             tls: self.tls()?,
-            prefix: folder(&self.prefix)?,
+            prefix: key_prefix(&self.prefix)?,
             codec: Arc::new(StoredObjects(EtcdCodec::new(runtime_config, features))),
             ..EtcdOptions::new(self.servers.clone())
         };
         let began = Instant::now();
-        let mut told = None;
+        let mut last_logged = None;
         loop {
             let error = match EtcdStore::open(options.clone()).await {
                 Ok(store) => return Ok(store),
                 Err(error) => error,
             };
             let is_retryable = matches!(&error, OpenError::Unreachable { is_retryable: true, .. });
-            let line = self.line(&error);
-            if !is_retryable || began.elapsed() >= self.patience {
-                return Err(StartError::new(line));
+            let message = self.error_message(&error);
+            if !is_retryable || began.elapsed() >= self.start_timeout {
+                return Err(StartError::new(message));
             }
-            if told.is_none_or(|at: Instant| at.elapsed() >= TELL_INTERVAL) {
-                tracing::warn!("{line}; waiting for it");
-                told = Some(Instant::now());
+            if last_logged.is_none_or(|at: Instant| at.elapsed() >= LOG_INTERVAL) {
+                tracing::warn!("{message}; waiting for it");
+                last_logged = Some(Instant::now());
             }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
-    /// The fault and its flag, in one line.
-    fn line(&self, error: &OpenError) -> String {
+    /// Returns the error with the flags it concerns, in one line.
+    fn error_message(&self, error: &OpenError) -> String {
         let flags = match error {
             OpenError::Unreachable { .. } if self.is_secure() => {
                 "--etcd-servers/--etcd-cafile/--etcd-certfile"
@@ -116,7 +116,7 @@ impl Etcd {
     }
 }
 
-/// Objects as kube-apiserver stores them.
+/// Encodes objects as kube-apiserver stores them in etcd.
 #[derive(Debug)]
 struct StoredObjects(EtcdCodec);
 
@@ -130,7 +130,7 @@ impl ValueCodec for StoredObjects {
     }
 }
 
-/// The bytes of a PEM file, in which `check` finds what it should hold.
+/// Reads a PEM file and validates it with `check`.
 fn read(
     flag: &str,
     path: &Path,
@@ -142,8 +142,8 @@ fn read(
     Ok(text)
 }
 
-/// A prefix as a folder: one slash before and one behind it.
-fn folder(prefix: &str) -> Result<String, StartError> {
+/// Normalizes a prefix: it begins and ends with one slash.
+fn key_prefix(prefix: &str) -> Result<String, StartError> {
     let name = prefix.trim_matches('/');
     if name.is_empty() {
         return Err(StartError::new("--etcd-prefix: it must not be empty".to_owned()));
@@ -151,16 +151,17 @@ fn folder(prefix: &str) -> Result<String, StartError> {
     Ok(format!("/{name}/"))
 }
 
-/// Takes part in the compaction of the cluster; `forgotten` is told how far the history is gone.
+/// Takes part in the compaction of the cluster: one of the servers that share it compacts. Calls
+/// `on_compacted` with the compacted revision.
 pub(crate) async fn compact(
     store: Arc<EtcdStore>,
     interval: Duration,
-    forgotten: impl Fn(keelson_store::Revision),
+    on_compacted: impl Fn(keelson_store::Revision),
 ) {
     let mut compactor = Compactor::new(store);
     loop {
         match compactor.run_once().await {
-            Ok(through) => through.into_iter().for_each(&forgotten),
+            Ok(through) => through.into_iter().for_each(&on_compacted),
             Err(error) => tracing::warn!(%error, source = error.source(), "compaction failed"),
         }
         tokio::time::sleep(interval).await;
@@ -172,10 +173,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_becomes_a_folder() {
+    fn a_prefix_begins_and_ends_with_one_slash() {
         for (prefix, expected) in [("/registry", "/registry/"), ("a/b/", "/a/b/")] {
-            assert_eq!(folder(prefix).expect("a folder"), expected);
+            assert_eq!(key_prefix(prefix).expect("a prefix"), expected);
         }
-        assert!(folder("/").is_err());
+        assert!(key_prefix("/").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Lets events expire: in a store that keeps time by ours, which etcd does not.
+//! Deletes expired events, unless the store is etcd, which expires its leases itself.
 
 use keelson_registry::Registry;
 use std::error::Error;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Interval of the deletion of expired keys.
-const LOOK: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs until it is aborted.
+/// Runs until the task is aborted.
 pub(crate) async fn run(registry: Arc<Registry>) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(INTERVAL).await;
         match registry.store.expire(registry.store_time()).await {
             Ok(0) => {}
             Ok(count) => tracing::debug!(count, "deleted expired events"),
             Err(error) => {
                 let source = error.source();
-                tracing::warn!(%error, source, "expired events are not deleted; trying again");
+                tracing::warn!(%error, source, "expired events not deleted; trying again");
             }
         }
     }

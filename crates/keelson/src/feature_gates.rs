@@ -1,38 +1,38 @@
-//! `--feature-gates`: the gates of Kubernetes 1.36 ([`Features`]), less those that cannot be switched here.
+//! `--feature-gates`: the feature gates of Kubernetes 1.36 ([`Features`]), and those of them that
+//! Keelson cannot change.
 
 use keelson_meta::{Feature, FeatureGateError, Features};
 
-/// Why `--feature-gates` was refused.
+/// An invalid value of `--feature-gates`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatesError {
-    /// As by kube-apiserver.
+    /// kube-apiserver refuses the value, too.
     #[error(transparent)]
     Gates(FeatureGateError),
-    /// A gate that can be switched in kube-apiserver and not here.
+    /// The gate can be changed in kube-apiserver, but not in Keelson.
     #[error("{name} is {is_on} in Keelson and cannot be switched")]
     Fixed {
-        /// Its name.
+        /// The name of the gate.
         name: &'static str,
-        /// Its value.
+        /// Its fixed value.
         is_on: bool,
     },
 }
 
-/// Reads the words of `--feature-gates`. A gate of [`FIXED`] that is named with another value than its
-/// default is refused; `AllAlpha` and `AllBeta` leave it as it is.
-pub fn parse(words: &[String]) -> Result<Features, GatesError> {
-    let named = |feature: &Feature| {
-        let is_it = |word: &&String| {
-            let name = word.split_once('=').map_or("", |(name, _)| name.trim());
+/// Parses the `NAME=BOOL` values of `--feature-gates`. Setting a gate of [`FIXED`] by name to
+/// another value than its default is an error; `AllAlpha` and `AllBeta` do not affect it.
+pub fn parse(values: &[String]) -> Result<Features, GatesError> {
+    let is_named = |feature: &Feature| {
+        values.iter().any(|value| {
+            let name = value.split_once('=').map_or("", |(name, _)| name.trim());
             name.strip_prefix("kube:").unwrap_or(name) == feature.name()
-        };
-        words.iter().any(|word| is_it(&word))
+        })
     };
     let mut features =
-        Features::parse(words.iter().map(String::as_str)).map_err(GatesError::Gates)?;
+        Features::parse(values.iter().map(String::as_str)).map_err(GatesError::Gates)?;
     for fixed in FIXED {
         let is_on = Features::DEFAULT.is_on(*fixed);
-        if features.is_on(*fixed) != is_on && named(fixed) {
+        if features.is_on(*fixed) != is_on && is_named(fixed) {
             return Err(GatesError::Fixed { name: fixed.name(), is_on });
         }
         features = features.with(*fixed, is_on);
@@ -40,7 +40,7 @@ pub fn parse(words: &[String]) -> Result<Features, GatesError> {
     Ok(features)
 }
 
-/// Gates that kube-apiserver can switch and Keelson cannot. COMPAT.md says the same.
+/// Gates that can be changed in kube-apiserver, but not in Keelson. COMPAT.md lists them, too.
 const FIXED: &[Feature] = &[
     Feature::APIResponseCompression,
     Feature::APIServerIdentity,
@@ -88,10 +88,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_switched_is_refused_by_name_only() {
-        let parse = |word: &str| {
-            let words: Vec<String> = word.split(',').map(str::to_owned).collect();
-            parse(&words).map_err(|why| why.to_string())
+    fn a_fixed_gate_is_refused_only_when_it_is_named() {
+        let parse = |value: &str| {
+            let values: Vec<String> = value.split(',').map(str::to_owned).collect();
+            parse(&values).map_err(|error| error.to_string())
         };
         let fixed = Feature::APIResponseCompression;
         assert_eq!(parse("AllBeta=false").map(|features| features.is_on(fixed)), Ok(true));

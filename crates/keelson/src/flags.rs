@@ -1,4 +1,5 @@
-//! Flags: kube-apiserver's names and meanings wherever it has the flag.
+//! Command line flags. They have the names and meanings of kube-apiserver's flags wherever it has
+//! them.
 
 mod authorization;
 mod cluster_signing;
@@ -8,19 +9,19 @@ mod request_header;
 use anyhow::{Context, Result, bail};
 use authorization::AuthorizationFlags;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use cluster_signing::ClusterSigning;
+use cluster_signing::ClusterSigningFlags;
 use keelson::{AdmissionChain, ServiceAccountTokenOptions};
 use keelson_auth::TokenFile;
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_meta::time::GoDuration;
 use keelson_registry::PortRange;
-use oidc::Oidc;
-use request_header::RequestHeader;
+use oidc::OidcFlags;
+use request_header::RequestHeaderFlags;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The Kubernetes version whose behaviour is served.
+/// The Kubernetes version that the server implements.
 pub const KUBERNETES_VERSION: &str = "1.36";
 
 /// Bounds of `--service-account-max-token-expiration`.
@@ -39,38 +40,39 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve the Kubernetes API. Without a flag: on port 6443, with data, certificates and an
-    /// administrator's kubeconfig in a folder of yours.
-    Serve(Box<Serve>),
-    /// Print the administrator's kubeconfig, to be merged into your own:
+    /// Serve the Kubernetes API. Without flags the server listens on port 6443, and keeps its data,
+    /// certificates and the administrator's kubeconfig in a folder in your home directory.
+    Serve(Box<ServeFlags>),
+    /// Print the administrator's kubeconfig. To merge it with your own:
     /// `KUBECONFIG=~/.kube/config:<(keelson kubeconfig) kubectl config view --flatten`.
     ///
-    /// With --user, one for somebody else, whose client certificate the own authority signs. What that user
-    /// may do is up to roles and bindings. It ends with its duration; it cannot be taken back before.
-    Kubeconfig(KubeconfigAsk),
-    /// Save all data at one revision in a file, also while the server serves.
+    /// With --user, print a kubeconfig for another user, with a client certificate that the server's
+    /// own authority signs. Grant permissions to that user with roles and bindings. The certificate
+    /// expires after its duration and cannot be revoked before.
+    Kubeconfig(KubeconfigFlags),
+    /// Save all data at one revision in a file. The server may be running.
     ///
     /// The backup holds every object with its resourceVersion, and ends with a checksum. A running
-    /// server gives it through a socket in its data folder, and goes on writing meanwhile; without a
-    /// server the folder itself is read, and not written to. Certificates (`pki` in the data folder)
-    /// are not in it. Anyone who can read the file can read every Secret in it.
+    /// server sends it through a socket in its data folder and accepts writes meanwhile. If no server
+    /// runs, the data folder itself is read; it is not modified. Certificates (`pki` in the data
+    /// folder) are not included. Anyone who can read the file can read every Secret in it.
     #[command(after_help = BACKUP_EXAMPLES)]
-    Backup(BackupAsk),
-    /// Make a new data folder of a backup.
+    Backup(BackupFlags),
+    /// Create a new data folder from a backup.
     ///
-    /// All resourceVersions stay as they were and new ones are larger. Clients that watch from before
-    /// the backup are told to list anew (410). Nothing is in its place before the checksum has been
-    /// found right. Certificates are made anew at the next start, unless `pki` is put back before.
+    /// All resourceVersions are kept, and later ones are larger. Clients that watch from before the
+    /// backup get 410 and list again. The data folder appears only after the checksum has been
+    /// verified. The next start generates new certificates, unless you put `pki` back before.
     #[command(after_help = RESTORE_EXAMPLES)]
-    Restore(RestoreAsk),
-    /// Find out whether a data folder that no server uses is whole, or a backup.
+    Restore(RestoreFlags),
+    /// Verify a data folder that no server uses, or a backup.
     ///
-    /// Reads every page against its checksum, every record, and every object through the schema of
-    /// its kind, and prints how much there is of each resource. Ends with 1 and a line for each damage
-    /// when there is any. Never writes to the folder: what a crash left to be repaired is repaired in
-    /// memory.
+    /// Verifies the checksum of every page, reads every record, decodes every object with the schema
+    /// of its kind, and prints the number of objects and bytes of each resource. If anything is
+    /// damaged, prints a line for each damage and exits with 1. The folder is not modified: repairs
+    /// after a crash are made in memory.
     #[command(after_help = CHECK_EXAMPLES)]
-    Check(CheckAsk),
+    Check(CheckFlags),
     /// Print a completion script: `source <(keelson completion bash)`.
     Completion {
         /// The shell.
@@ -100,39 +102,38 @@ Examples:
 /// Largest `--goaway-chance`: one request in fifty.
 const GOAWAY_CHANCE_MAX: f64 = 0.02;
 
-/// Standard input or output in the place of a file.
+/// The file name that stands for standard input or output.
 pub const STDIO: &str = "-";
 
-/// Output format of a command's closing line.
+/// Output format of a command's summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SummaryFormat {
-    /// An object.
+    /// A JSON object.
     Json,
 }
 
 /// Output format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ResultFormat {
-    /// An object.
+    /// A JSON object.
     Json,
     /// YAML.
     Yaml,
 }
 
-/// The data folder.
+/// Flags that select the data folder.
 #[derive(Debug, Args)]
-pub struct Place {
-    /// The data folder that `serve` was given [default: $XDG_DATA_HOME/keelson, or
-    /// ~/.local/share/keelson].
+pub struct DataFlags {
+    /// Data folder of the server [default: $XDG_DATA_HOME/keelson, or ~/.local/share/keelson].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     data_dir: Option<PathBuf>,
-    /// Taken only to say that etcd has tools of its own.
+    /// Accepted only for an error that names etcd's own tools.
     #[arg(long, value_name = "URL", hide = true)]
     etcd_servers: Option<String>,
 }
 
-impl Place {
-    /// The data folder.
+impl DataFlags {
+    /// Returns the path of the data folder.
     pub fn dir(&self) -> Result<PathBuf> {
         if self.etcd_servers.is_some() {
             bail!(
@@ -146,44 +147,45 @@ impl Place {
 
 /// Flags of `backup`.
 #[derive(Debug, Args)]
-pub struct BackupAsk {
-    /// The file to make; it has its name only when it is whole. `-` is standard output.
+pub struct BackupFlags {
+    /// File to write; it appears under this name when it is complete. `-` is standard output.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: String,
     /// The data folder.
     #[command(flatten)]
-    pub place: Place,
-    /// Output format of the closing line [default: text].
+    pub data: DataFlags,
+    /// Output format of the summary [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<SummaryFormat>,
 }
 
 /// Flags of `restore`.
 #[derive(Debug, Args)]
-pub struct RestoreAsk {
-    /// The backup. `-` is standard input.
+pub struct RestoreFlags {
+    /// Backup to restore. `-` is standard input.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: String,
-    /// The data folder to make; absent or empty.
+    /// The data folder to create. It must not exist, or be empty.
     #[command(flatten)]
-    pub place: Place,
-    /// Output format of the closing line [default: text].
+    pub data: DataFlags,
+    /// Output format of the summary [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<SummaryFormat>,
 }
 
 /// Flags of `check`.
 #[derive(Debug, Args)]
-pub struct CheckAsk {
-    /// A backup to check, in the place of the data folder. `-` is standard input.
+pub struct CheckFlags {
+    /// Backup to check instead of the data folder. `-` is standard input.
     #[arg(value_hint = ValueHint::FilePath, conflicts_with = "data_dir")]
     pub file: Option<String>,
     /// The data folder.
     #[command(flatten)]
-    pub place: Place,
-    /// Remove records that cannot be read from the data folder. Those whose bytes are still what was
-    /// written are saved beside it; of the others nothing is left. An object whose newest record is
-    /// removed is again what it was before, if that is still kept, else it is gone.
+    pub data: DataFlags,
+    /// Remove records that cannot be read from the data folder. Records whose bytes match their
+    /// checksum are saved in a file in that folder; the others are lost. An object whose newest
+    /// record is removed goes back to its previous version if that is still in the history, else it
+    /// is gone.
     #[arg(long, conflicts_with = "file")]
     pub repair: bool,
     /// Output format [default: a table].
@@ -196,44 +198,45 @@ pub struct CheckAsk {
 pub enum Durability {
     /// Survive crashes and power loss.
     Sync,
-    /// Data in memory only, lost when the process ends. For tests.
+    /// Keep data in memory only; it is lost when the process ends. For tests.
     Memory,
 }
 
 /// Log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Text for people.
     Text,
-    /// An object a line.
+    /// One JSON object per line.
     Json,
 }
 
 /// Flags of `serve`.
 #[derive(Debug, Args)]
-pub struct Serve {
+pub struct ServeFlags {
     /// Folder for data, certificates and the kubeconfig [default: $XDG_DATA_HOME/keelson, or
     /// ~/.local/share/keelson].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Addresses of the etcd cluster that holds the data, in the place of the data folder:
-    /// `https://a:2379,https://b:2379`. Any number of servers may share one.
+    /// URLs of the etcd cluster that stores the data instead of the data folder:
+    /// `https://a:2379,https://b:2379`. Any number of servers may share a cluster.
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     #[arg(conflicts_with_all = ["durability", "history_seconds"])]
     pub etcd_servers: Vec<String>,
-    /// Authorities of etcd's certificates [default: those of this host].
+    /// CA bundle for etcd's certificates [default: that of this host].
     #[arg(long, value_name = "FILE", requires = "etcd_servers")]
     pub etcd_cafile: Option<PathBuf>,
-    /// Certificate to show to etcd.
+    /// Client certificate for etcd.
     #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_keyfile"])]
     pub etcd_certfile: Option<PathBuf>,
-    /// Key of that certificate.
+    /// Key of the client certificate for etcd.
     #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_certfile"])]
     pub etcd_keyfile: Option<PathBuf>,
-    /// Folder of the etcd cluster that holds the data.
+    /// Prefix of all keys in etcd.
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     pub etcd_prefix: String,
-    /// Interval of etcd compaction, by one of the servers that share it: `5m0s`; 0 is never.
+    /// Interval of etcd compaction, by one of the servers that share the cluster: `5m0s`; 0 disables
+    /// it.
     #[arg(long, value_name = "DURATION", default_value = "5m0s")]
     pub etcd_compaction_interval: String,
     /// Durability of acknowledged writes.
@@ -242,26 +245,26 @@ pub struct Serve {
     /// Path of the administrator's kubeconfig [default: admin.kubeconfig in the data folder].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Control loops that run: `*` all, `name` one, `-name` not this one [default: all, but those of a
-    /// kube-controller-manager only while none holds its lease].
+    /// Control loops to run: `*` all, `name` this one, `-name` not this one [default: all; those that
+    /// a kube-controller-manager also runs stop while one holds its lease].
     #[arg(long, value_delimiter = ',', value_name = "NAMES", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
     /// Signers of CertificateSigningRequests.
     #[command(flatten)]
-    pub signing: ClusterSigning,
+    pub signing: ClusterSigningFlags,
     /// Address to listen on.
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// Port to listen on, with TLS; 0 takes a free one.
+    /// Port to listen on, with TLS; 0 selects a free port.
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
-    /// Address of the API inside the cluster [default: that of the first interface].
+    /// Address of the server for clients in the cluster [default: that of the first interface].
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
-    /// Folder for own certificates [default: pki in the data folder].
+    /// Folder for generated certificates [default: pki in the data folder].
     #[arg(long, value_name = "DIR")]
     pub cert_dir: Option<PathBuf>,
-    /// Serving certificate to use instead of an own one.
+    /// Serving certificate to use instead of a generated one.
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
     /// Key of the serving certificate.
@@ -272,39 +275,41 @@ pub struct Serve {
     pub client_ca_file: Option<PathBuf>,
     /// The front proxy.
     #[command(flatten)]
-    pub request_header: RequestHeader,
+    pub request_header: RequestHeaderFlags,
     /// Authorization and its webhooks.
     #[command(flatten)]
     pub authorization: AuthorizationFlags,
-    /// Issuers of service account tokens: the first signs, all are accepted.
+    /// Issuers of service account tokens: new tokens have the first; all are accepted.
     #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc")]
     pub service_account_issuer: Vec<String>,
-    /// Key that signs service account tokens [default: an own one, `sa.key` beside the certificates].
+    /// Key that signs service account tokens [default: a generated one, `sa.key` beside the
+    /// certificates].
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// Socket of a process that signs service account tokens and names the keys that verify them: a path, or
-    /// `@name` in the abstract namespace.
+    /// Unix socket of an external signer, which signs service account tokens and publishes the keys
+    /// that verify them: a path, or `@name` in the abstract namespace.
     #[arg(long, value_name = "PATH")]
     pub service_account_signing_endpoint: Option<String>,
-    /// Further keys that verify service account tokens, public or private; may be given several times.
+    /// Further keys that verify service account tokens, public or private; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub service_account_key_file: Vec<PathBuf>,
-    /// Maximum lifetime of a service account token: `24h0m0s`; 0 is no maximum.
+    /// Maximum lifetime of a service account token: `24h0m0s`; 0 means no maximum.
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     pub service_account_max_token_expiration: String,
-    /// Whether tokens of Pods live for a year, for clients that do not reload them.
+    /// Whether tokens of Pods are valid for a year, for clients that do not reload them.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub service_account_extend_token_expiration: bool,
     /// Whether the Secrets of legacy service account tokens must exist.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub service_account_lookup: bool,
-    /// URL of the keys that verify service account tokens [default: /openid/v1/jwks of this server].
+    /// URL of the keys that verify service account tokens, for the discovery document [default:
+    /// /openid/v1/jwks of this server].
     #[arg(long, value_name = "URL")]
     pub service_account_jwks_uri: Option<String>,
     /// Audiences of the API [default: the issuers].
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub api_audiences: Vec<String>,
-    /// Whether bootstrap tokens, in Secrets of kube-system, authenticate.
+    /// Whether bootstrap tokens (Secrets in kube-system) are accepted.
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_bootstrap_token_auth: bool,
     /// Whether requests without credentials are served as system:anonymous [default: true].
@@ -312,50 +317,50 @@ pub struct Serve {
     pub anonymous_auth: Option<bool>,
     /// OpenID Connect issuers.
     #[command(flatten)]
-    pub oidc: Oidc,
-    /// File of tokens: lines of `token,user,uid,"group,group"`.
+    pub oidc: OidcFlags,
+    /// File of static tokens: lines of `token,user,uid,"group,group"`.
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
-    /// Addresses of services, one range or one of each family.
+    /// Range of ClusterIPs: one range, or one of each IP family.
     #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24", value_name = "CIDR")]
     pub service_cluster_ip_range: Vec<String>,
-    /// Whether services that webhooks name are reached by their endpoints instead of their ClusterIP.
+    /// Whether services of webhooks are reached at their endpoints instead of their ClusterIP.
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_aggregator_routing: bool,
-    /// Ports of nodes that services may have: `30000-32767`, `30000+2767` or one port.
+    /// Range of node ports of services: `30000-32767`, `30000+2767` or one port.
     #[arg(long, default_value = "30000-32767", value_name = "FIRST-LAST")]
     pub service_node_port_range: PortRange,
-    /// Group versions to switch on or off: `api/all=true`, `apps/v1=false`.
+    /// Group versions to enable or disable: `api/all=true`, `apps/v1=false`.
     #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL")]
     pub runtime_config: Vec<String>,
-    /// Features of Kubernetes to switch on or off: `CBORServingAndStorage=true`. Of those that Keelson does
-    /// not act on, only the default is taken.
+    /// Feature gates to enable or disable: `CBORServingAndStorage=true`. Gates that Keelson does not
+    /// implement can only be set to their default.
     #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL")]
     pub feature_gates: Vec<String>,
-    /// Admission plug-ins to switch on, beside those that are on by default.
+    /// Admission plug-ins to enable in addition to the default ones.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub enable_admission_plugins: Vec<String>,
-    /// Admission plug-ins to switch off.
+    /// Admission plug-ins to disable.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub disable_admission_plugins: Vec<String>,
-    /// An AdmissionConfiguration: the configuration of plug-ins, in the file or in files that it names.
+    /// AdmissionConfiguration file: the configuration of plug-ins, inline or in files that it names.
     #[arg(long, value_name = "FILE")]
     pub admission_control_config_file: Option<PathBuf>,
-    /// Maximum of read requests in flight; 0 is no maximum. Watches and other long requests do not count,
-    /// nor do members of system:masters.
+    /// Maximum number of read requests in flight; 0 means no maximum. Watches, other long-running
+    /// requests, and requests of system:masters do not count.
     #[arg(long, default_value_t = 400, value_name = "COUNT", allow_hyphen_values = true)]
     pub max_requests_inflight: i64,
-    /// Maximum of mutating requests in flight; 0 is no maximum.
+    /// Maximum number of mutating requests in flight; 0 means no maximum.
     #[arg(long, default_value_t = 200, value_name = "COUNT", allow_hyphen_values = true)]
     pub max_mutating_requests_inflight: i64,
     /// Fraction of HTTP/2 requests that are answered with a GOAWAY, so that clients spread over
     /// several servers behind a load balancer: 0 (off) to 0.02.
     #[arg(long, default_value_t = 0.0, value_name = "FRACTION", allow_hyphen_values = true)]
     pub goaway_chance: f64,
-    /// History for reads and watches of old revisions, in seconds.
+    /// How long old revisions can be listed and watched, in seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub history_seconds: u64,
-    /// Time to live of events after their last write: `1h0m0s`; 0 is for ever.
+    /// Time to live of events after their last write: `1h0m0s`; 0 keeps them forever.
     #[arg(long, value_name = "DURATION", default_value = "1h0m0s")]
     pub event_ttl: String,
     /// Log format.
@@ -368,20 +373,20 @@ pub struct Serve {
 
 /// Flags of `kubeconfig`.
 #[derive(Debug, Args)]
-pub struct KubeconfigAsk {
-    /// The data folder that `serve` was given.
+pub struct KubeconfigFlags {
+    /// Data folder of the server.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Name of the user for whom a client certificate is made.
+    /// User name in the new client certificate.
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Group of that user; may be given several times.
+    /// Group of that user; may be repeated.
     #[arg(long, value_name = "GROUP", requires = "user")]
     pub group: Vec<String>,
     /// Lifetime of the certificate: `24h0m0s`, at most a year.
     #[arg(long, value_name = "DURATION", default_value = "24h0m0s", requires = "user")]
     pub duration: String,
-    /// Folder of certificates that `serve` was given [default: pki in the data folder].
+    /// Folder of the server's certificates [default: pki in the data folder].
     #[arg(long, value_name = "DIR", requires = "user")]
     pub cert_dir: Option<PathBuf>,
     /// URL of the server [default: that of the administrator's kubeconfig].
@@ -389,13 +394,13 @@ pub struct KubeconfigAsk {
     pub server: Option<String>,
 }
 
-impl KubeconfigAsk {
-    /// The path of the kubeconfig.
+impl KubeconfigFlags {
+    /// Returns the path of the administrator's kubeconfig.
     pub fn path(&self) -> Result<PathBuf> {
         Ok(data_dir(self.data_dir.as_ref())?.join("admin.kubeconfig"))
     }
 
-    /// The folder of certificates.
+    /// Returns the folder of certificates.
     pub fn cert_dir(&self) -> Result<PathBuf> {
         match &self.cert_dir {
             Some(dir) => Ok(dir.clone()),
@@ -403,7 +408,7 @@ impl KubeconfigAsk {
         }
     }
 
-    /// The user to make a certificate for.
+    /// Returns the certificate to make, if `--user` is set.
     pub fn certificate(&self) -> Result<Option<keelson::UserCertificate>> {
         let Some(user) = self.user.clone() else { return Ok(None) };
         let duration = duration("--duration", &self.duration, "24h0m0s")?;
@@ -411,6 +416,7 @@ impl KubeconfigAsk {
     }
 }
 
+/// Returns the data folder: the given one or the default.
 fn data_dir(given: Option<&PathBuf>) -> Result<PathBuf> {
     if let Some(dir) = given {
         return Ok(dir.clone());
@@ -422,8 +428,8 @@ fn data_dir(given: Option<&PathBuf>) -> Result<PathBuf> {
         .context("--data-dir: neither XDG_DATA_HOME nor HOME is set; name a folder")
 }
 
-impl Serve {
-    /// The path of the administrator's kubeconfig.
+impl ServeFlags {
+    /// Returns the path of the administrator's kubeconfig.
     pub fn kubeconfig_path(&self) -> Result<PathBuf> {
         match &self.kubeconfig {
             Some(path) => Ok(path.clone()),
@@ -431,7 +437,7 @@ impl Serve {
         }
     }
 
-    /// The server that the flags describe.
+    /// Returns the server configuration that the flags describe.
     pub fn builder(&self) -> Result<keelson::Builder> {
         let dir = data_dir(self.data_dir.as_ref())?;
         let mut builder = keelson::Keelson::builder();
@@ -475,12 +481,12 @@ impl Serve {
         });
         builder.bootstrap_token_auth = self.enable_bootstrap_token_auth;
         builder.aggregator_routing = self.enable_aggregator_routing;
-        for word in &self.runtime_config {
-            let (name, value) = word.split_once('=').unwrap_or((word, "true"));
-            let Ok(on) = value.parse::<bool>() else {
-                bail!("--runtime-config: {word:?} must end in =true or =false");
+        for entry in &self.runtime_config {
+            let (name, value) = entry.split_once('=').unwrap_or((entry, "true"));
+            let Ok(is_on) = value.parse::<bool>() else {
+                bail!("--runtime-config: {entry:?} must end in =true or =false");
             };
-            builder.runtime_config.push((name.to_owned(), on));
+            builder.runtime_config.push((name.to_owned(), is_on));
         }
         builder.admission = self.admission()?;
         self.limit_requests(&mut builder.limits)?;
@@ -490,7 +496,7 @@ impl Serve {
     }
 }
 
-impl Serve {
+impl ServeFlags {
     fn limit_requests(&self, limits: &mut keelson::Limits) -> Result<()> {
         if !(0.0..=GOAWAY_CHANCE_MAX).contains(&self.goaway_chance) {
             bail!("--goaway-chance can not be less than 0 or greater than 0.02");
@@ -564,7 +570,7 @@ impl Serve {
     }
 }
 
-/// A duration in Go's notation.
+/// Parses a duration in Go's notation.
 fn duration(flag: &str, text: &str, example: &str) -> Result<Duration> {
     let nanos = GoDuration::parse(text).ok().and_then(|parsed| u64::try_from(parsed.0).ok());
     let nanos = nanos.with_context(|| format!("{flag}: {text:?} is not like {example}"))?;

@@ -1,29 +1,29 @@
-//! [`FrontProxyOptions`]: which proxies name users in headers.
+//! [`FrontProxyOptions`]: the front proxies that name users in headers.
 
 use keelson_auth::FrontProxy;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The header that aggregation sends a user's name in.
+/// The header in which API aggregation sends the user name.
 const USERNAME_HEADER: &str = "X-Remote-User";
-/// The header that aggregation sends a user's uid in.
+/// The header in which API aggregation sends the uid.
 const UID_HEADER: &str = "X-Remote-Uid";
 
-/// Which proxies name users in headers (`--requestheader-*`).
+/// The front proxies that name users in headers (`--requestheader-*`).
 #[derive(Clone, Debug)]
 pub struct FrontProxyOptions {
-    /// `--requestheader-client-ca-file`: authorities of the proxies' client certificates.
+    /// `--requestheader-client-ca-file`: CA bundle for the proxies' client certificates.
     pub client_ca_file: PathBuf,
-    /// Which of their certificates count, and which headers.
+    /// The allowed common names and the header names.
     pub headers: Arc<FrontProxy>,
 }
 
 impl FrontProxyOptions {
-    pub(crate) fn of_files(&self) -> (PathBuf, Arc<FrontProxy>) {
+    pub(crate) fn ca_file_and_headers(&self) -> (PathBuf, Arc<FrontProxy>) {
         (self.client_ca_file.clone(), self.headers.clone())
     }
 
-    /// Checks the flags of headers as kube-apiserver does.
+    /// Validates the header flags as kube-apiserver does.
     pub fn check(headers: &FrontProxy) -> Result<(), String> {
         let lists = [
             ("requestheader-username-headers", &headers.username_headers),
@@ -64,11 +64,11 @@ mod tests {
     fn header_flags_are_checked_as_by_kube_apiserver() {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let empty = FrontProxy { username_headers: list(&["A", " "]), ..FrontProxy::default() };
-        let said = FrontProxyOptions::check(&empty);
-        assert_eq!(said, Err("empty value in \"requestheader-username-headers\"".to_owned()));
+        let result = FrontProxyOptions::check(&empty);
+        assert_eq!(result, Err("empty value in \"requestheader-username-headers\"".to_owned()));
         let uid = FrontProxy { uid_headers: list(&["X-Uid"]), ..FrontProxy::default() };
-        let said = FrontProxyOptions::check(&uid).unwrap_err();
-        assert!(said.contains("without specifying the standard X-Remote-Uid header"), "{said}");
+        let error = FrontProxyOptions::check(&uid).unwrap_err();
+        assert!(error.contains("without specifying the standard X-Remote-Uid header"), "{error}");
         let good = FrontProxy { uid_headers: list(&["x-remote-uid"]), ..FrontProxy::default() };
         assert_eq!(FrontProxyOptions::check(&good), Ok(()));
     }

@@ -1,5 +1,5 @@
-//! Admission by functions of the embedding program ([`Builder::admission`]), so that a Rust test of a
-//! controller needs no webhook server.
+//! Admission by functions of the embedding program ([`Builder::admission`]). A Rust test of a
+//! controller needs no webhook server with it.
 
 use crate::builder::Builder;
 use keelson_admission::{BoxFuture, Call, DynamicPlugIn, Operation, Recorder, Reinvocation};
@@ -10,39 +10,39 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// A create, update or delete, as functions of the embedding program see it.
+/// A create, update or delete request, for admission functions of the embedding program.
 #[derive(Debug)]
-pub struct AdmittedWrite<'a, T> {
+pub struct AdmissionRequest<'a, T> {
     /// The operation.
     pub operation: Operation,
-    /// The namespace, or empty.
+    /// The namespace; empty for cluster-scoped resources.
     pub namespace: &'a str,
-    /// The name, or empty when one is to be generated.
+    /// The name; empty when it is still to be generated.
     pub name: &'a str,
     /// The user.
     pub user: &'a User,
-    /// Nothing is to be stored.
+    /// Whether this is a dry run, which stores nothing.
     pub dry_run: bool,
-    /// The stored object, of updates and deletions.
+    /// The stored object, in updates and deletions.
     pub old: Option<T>,
 }
 
 impl Builder {
-    /// Has creates, updates and deletes of a resource (group, version, plural name) looked at by functions:
-    /// `mutate` may change what is created or updated, `validate` sees it as it would be stored, and `None`
-    /// when it is deleted. An error refuses the write: 403 with its text. Both run after the built-in plug-ins
-    /// of their phase and before webhooks and policies; they must not block.
+    /// Adds admission functions for a resource (group, version, plural name). `mutate` may change an
+    /// object that is created or updated. `validate` gets the object as it will be stored, or `None`
+    /// when it is deleted. An error refuses the request: 403 with its text. Both functions run after
+    /// the built-in plug-ins of their phase and before webhooks and policies. They must not block.
     ///
     /// ```
     /// # use serde_json::Value;
     /// let builder = keelson::Keelson::builder().admission(
     ///     ("", "v1", "configmaps"),
-    ///     |_write, map: &mut Value| {
+    ///     |_request, map: &mut Value| {
     ///         map["metadata"]["labels"]["seen"] = "yes".into();
     ///         Ok(())
     ///     },
-    ///     |write, map| match map {
-    ///         None if write.name == "keep" => Err("it stays".to_owned()),
+    ///     |request, map| match map {
+    ///         None if request.name == "keep" => Err("must not be deleted".to_owned()),
     ///         _ => Ok(()),
     ///     },
     /// );
@@ -51,14 +51,14 @@ impl Builder {
     pub fn admission<T: Serialize + DeserializeOwned + Send + 'static>(
         mut self,
         resource: (&str, &str, &str),
-        mutate: impl Fn(&AdmittedWrite<'_, T>, &mut T) -> Result<(), String> + Send + Sync + 'static,
-        validate: impl Fn(&AdmittedWrite<'_, T>, Option<&T>) -> Result<(), String>
+        mutate: impl Fn(&AdmissionRequest<'_, T>, &mut T) -> Result<(), String> + Send + Sync + 'static,
+        validate: impl Fn(&AdmissionRequest<'_, T>, Option<&T>) -> Result<(), String>
         + Send
         + Sync
         + 'static,
     ) -> Self {
         let (group, version, resource) = resource;
-        self.in_process_admission.push(Arc::new(InProcess {
+        self.in_process_admission.push(Arc::new(InProcessPlugIn {
             resource: GroupVersionResource::new(group, version, resource),
             mutate: Box::new(mutate),
             validate: Box::new(validate),
@@ -67,31 +67,33 @@ impl Builder {
     }
 }
 
-type Mutate<T> = Box<dyn Fn(&AdmittedWrite<'_, T>, &mut T) -> Result<(), String> + Send + Sync>;
+type Mutate<T> = Box<dyn Fn(&AdmissionRequest<'_, T>, &mut T) -> Result<(), String> + Send + Sync>;
 type Validate<T> =
-    Box<dyn Fn(&AdmittedWrite<'_, T>, Option<&T>) -> Result<(), String> + Send + Sync>;
+    Box<dyn Fn(&AdmissionRequest<'_, T>, Option<&T>) -> Result<(), String> + Send + Sync>;
 
-struct InProcess<T> {
+struct InProcessPlugIn<T> {
     resource: GroupVersionResource,
     mutate: Mutate<T>,
     validate: Validate<T>,
 }
 
-impl<T: Serialize + DeserializeOwned + Send> InProcess<T> {
-    /// The kind of the resource, if the call is about it.
-    fn concerns(&self, call: &Call<'_>) -> Option<GroupVersionKind> {
-        let asked = call.attributes.resource;
-        let same = asked.group == self.resource.group && asked.resource == self.resource.resource;
-        let writes = call.attributes.operation != Operation::Connect;
-        let is_concerned = same && writes && call.attributes.subresource.is_empty();
-        is_concerned.then(|| GroupVersionKind {
+impl<T: Serialize + DeserializeOwned + Send> InProcessPlugIn<T> {
+    /// Returns the kind in the version that the functions expect; `None` when the call is for
+    /// another resource.
+    fn matched_kind(&self, call: &Call<'_>) -> Option<GroupVersionKind> {
+        let found = call.attributes.resource;
+        let is_same =
+            found.group == self.resource.group && found.resource == self.resource.resource;
+        let is_write = call.attributes.operation != Operation::Connect;
+        let is_matched = is_same && is_write && call.attributes.subresource.is_empty();
+        is_matched.then(|| GroupVersionKind {
             version: self.resource.version.clone(),
             ..call.attributes.kind.clone()
         })
     }
 
-    /// An object as the functions see it.
-    async fn typed(
+    /// Converts an object to `kind` and deserializes it.
+    async fn deserialize(
         &self,
         call: &Call<'_>,
         object: &Object,
@@ -106,17 +108,17 @@ impl<T: Serialize + DeserializeOwned + Send> InProcess<T> {
         })
     }
 
-    async fn write<'a>(
+    async fn request<'a>(
         &self,
         call: &Call<'a>,
         kind: &GroupVersionKind,
-    ) -> Result<AdmittedWrite<'a, T>, Failure> {
+    ) -> Result<AdmissionRequest<'a, T>, Failure> {
         let attributes = call.attributes;
         let old = match attributes.old {
-            Some(old) => Some(self.typed(call, old, kind).await?),
+            Some(old) => Some(self.deserialize(call, old, kind).await?),
             None => None,
         };
-        Ok(AdmittedWrite {
+        Ok(AdmissionRequest {
             operation: attributes.operation,
             namespace: attributes.namespace,
             name: attributes.name,
@@ -126,30 +128,31 @@ impl<T: Serialize + DeserializeOwned + Send> InProcess<T> {
         })
     }
 
-    async fn changed(
+    /// Runs `mutate`, and returns the changed object in the kind of the call.
+    async fn mutated(
         &self,
         call: &Call<'_>,
         object: &Object,
         kind: &GroupVersionKind,
     ) -> Result<Object, Failure> {
-        let write = self.write(call, kind).await?;
-        let mut typed = self.typed(call, object, kind).await?;
-        (self.mutate)(&write, &mut typed).map_err(|why| refusal(call, &why))?;
-        let unfit =
+        let request = self.request(call, kind).await?;
+        let mut typed = self.deserialize(call, object, kind).await?;
+        (self.mutate)(&request, &mut typed).map_err(|why| forbidden(call, &why))?;
+        let invalid =
             |why: String| Status::internal(format!("in-process admission made no {kind}: {why}"));
-        let text = serde_json::to_vec(&typed).map_err(|error| unfit(error.to_string()))?;
-        let parsed = json::parse(&text).map_err(|error| unfit(error.to_string()))?;
+        let text = serde_json::to_vec(&typed).map_err(|error| invalid(error.to_string()))?;
+        let parsed = json::parse(&text).map_err(|error| invalid(error.to_string()))?;
         let mut value = parsed.value;
         if let Some(map) = value.as_object_mut() {
             map.insert("kind", kind.kind.clone());
             map.insert("apiVersion", kind.api_version());
         }
-        let changed = call.api.canonicalize(kind, value).map_err(unfit)?;
-        call.api.convert(changed, kind, call.attributes.object_kind).await
+        let mutated = call.api.canonicalize(kind, value).map_err(invalid)?;
+        call.api.convert(mutated, kind, call.attributes.object_kind).await
     }
 }
 
-impl<T: Serialize + DeserializeOwned + Send> DynamicPlugIn for InProcess<T> {
+impl<T: Serialize + DeserializeOwned + Send> DynamicPlugIn for InProcessPlugIn<T> {
     fn name(&self) -> &'static str {
         "InProcess"
     }
@@ -162,8 +165,8 @@ impl<T: Serialize + DeserializeOwned + Send> DynamicPlugIn for InProcess<T> {
         _round: &'a mut Reinvocation,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
-            if let (Some(object), Some(kind)) = (object, self.concerns(call)) {
-                *object = self.changed(call, object, &kind).await?;
+            if let (Some(object), Some(kind)) = (object, self.matched_kind(call)) {
+                *object = self.mutated(call, object, &kind).await?;
             }
             Ok(())
         })
@@ -176,17 +179,17 @@ impl<T: Serialize + DeserializeOwned + Send> DynamicPlugIn for InProcess<T> {
         _recorder: &'a mut Recorder,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
-            let Some(kind) = self.concerns(call) else { return Ok(()) };
-            let write = self.write(call, &kind).await?;
+            let Some(kind) = self.matched_kind(call) else { return Ok(()) };
+            let request = self.request(call, &kind).await?;
             let typed = match object {
-                Some(object) => Some(self.typed(call, object, &kind).await?),
+                Some(object) => Some(self.deserialize(call, object, &kind).await?),
                 None => None,
             };
-            (self.validate)(&write, typed.as_ref()).map_err(|why| refusal(call, &why))
+            (self.validate)(&request, typed.as_ref()).map_err(|why| forbidden(call, &why))
         })
     }
 }
 
-fn refusal(call: &Call<'_>, why: &str) -> Failure {
+fn forbidden(call: &Call<'_>, why: &str) -> Failure {
     Status::forbidden(call.attributes.resource, call.attributes.name, why)
 }

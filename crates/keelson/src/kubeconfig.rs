@@ -1,4 +1,4 @@
-//! Kubeconfigs: the administrator's, and those of others.
+//! [`Kubeconfig`]: the administrator's, and those of other users.
 
 use crate::certificates::{Pair, Pki};
 use crate::private_files::{self, FileError};
@@ -6,20 +6,20 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::path::Path;
 
-/// Server, authority and credentials of a kubeconfig.
+/// A kubeconfig with one cluster and one user.
 pub struct Kubeconfig {
     text: String,
 }
 
 impl Kubeconfig {
-    /// The administrator's kubeconfig for a server at `url` with these certificates.
+    /// Returns the administrator's kubeconfig for a server at `url`.
     pub fn new(url: &str, pki: &Pki) -> Kubeconfig {
-        Kubeconfig::of_user(url, &pki.ca, "keelson-admin", &pki.admin)
+        Kubeconfig::for_user(url, &pki.ca, "keelson-admin", &pki.admin)
     }
 
-    /// The kubeconfig of a user with a certificate of its own.
-    pub(crate) fn of_user(url: &str, ca: &str, user: &str, pair: &Pair) -> Kubeconfig {
-        // In quotes of JSON, which YAML reads: a name may have any character.
+    /// Returns the kubeconfig of a user with a client certificate.
+    pub(crate) fn for_user(url: &str, ca: &str, user: &str, pair: &Pair) -> Kubeconfig {
+        // A name may contain any character. A JSON string is also a YAML string.
         let user = keelson_meta::status::quote(user);
         let encode = |text: &str| STANDARD.encode(text);
         let text = format!(
@@ -35,15 +35,15 @@ impl Kubeconfig {
         Kubeconfig { text }
     }
 
-    /// YAML.
+    /// Returns the kubeconfig as YAML.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Writes it, readable by the owner only, whole or not at all.
+    /// Writes the kubeconfig atomically, with mode 0600.
     pub fn save(&self, path: &Path) -> Result<(), FileError> {
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-            private_files::create(dir)?;
+            private_files::create_folder(dir)?;
         }
         private_files::write(path, &self.text)
     }

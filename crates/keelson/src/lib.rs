@@ -1,4 +1,4 @@
-//! Keelson: the Kubernetes API as one small, fast server that can also be linked into a program.
+//! Keelson: the Kubernetes API as one small, fast server that can also be embedded in a program.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), keelson::StartError> {
@@ -8,7 +8,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! There are no globals: any number of servers can run in one process.
+//! There is no global state: any number of servers can run in one process.
 
 mod authentication;
 mod authorization;
@@ -29,7 +29,7 @@ mod private_files;
 mod reloads;
 mod server;
 mod service_account_keys;
-mod services;
+mod service_resolver;
 mod signing;
 mod start_error;
 mod supervisor;
@@ -44,7 +44,7 @@ pub use certificates::{CertificateError, Pki};
 pub use etcd::Etcd;
 pub use files::raise_open_files;
 pub use front_proxy::FrontProxyOptions;
-pub use in_process_admission::AdmittedWrite;
+pub use in_process_admission::AdmissionRequest;
 pub use keelson_admission::Operation;
 pub use keelson_admission::{
     Chain as AdmissionChain, NameError as AdmissionNameError, PlugInConfig as AdmissionConfig,
@@ -55,7 +55,7 @@ pub use keelson_server::Limits;
 pub use keelson_store::Store;
 pub use kubeconfig::Kubeconfig;
 pub use private_files::{FileError, write as write_private};
-pub use server::{Keelson, Renewals};
+pub use server::{Keelson, KubeconfigRenewals};
 pub use service_account_keys::ServiceAccountTokenOptions;
 pub use signing::{AuthorityFiles, SigningOptions};
 pub use start_error::StartError;

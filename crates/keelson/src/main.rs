@@ -1,11 +1,11 @@
-//! The binary: flags, files, wiring, signals.
+//! The `keelson` binary: commands, flags, logs and signals.
 
 mod commands;
 mod flags;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
-use flags::{Cli, Command, LogFormat, Serve};
+use flags::{Cli, Command, LogFormat, ServeFlags};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Grace period for requests when the server has failed.
-const BROKEN_STOP_MAX: Duration = Duration::from_secs(5);
+/// Grace period for requests after a fatal error.
+const FATAL_STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let began = Instant::now();
@@ -23,18 +23,18 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
-    let done = match cli.command {
-        Command::Serve(serve) => run(*serve, flag_values(&matches), began),
-        Command::Kubeconfig(ask) => kubeconfig(&ask),
-        Command::Backup(ask) => commands::backup::run(&ask),
-        Command::Restore(ask) => commands::restore::run(&ask),
-        Command::Check(ask) => commands::check::run(&ask),
+    let result = match cli.command {
+        Command::Serve(flags) => serve(*flags, flag_values(&matches), began),
+        Command::Kubeconfig(flags) => kubeconfig(&flags),
+        Command::Backup(flags) => commands::backup::run(&flags),
+        Command::Restore(flags) => commands::restore::run(&flags),
+        Command::Check(flags) => commands::check::run(&flags),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "keelson", &mut std::io::stdout());
             Ok(())
         }
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "keelson: {error:#}");
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The flags of `serve` and their values, by name.
+/// Returns the flags of `serve` and their values, sorted by name.
 fn flag_values(matches: &ArgMatches) -> Vec<(String, String)> {
     let (command, Some(("serve", matches))) = (Cli::command(), matches.subcommand()) else {
         return vec![];
@@ -62,10 +62,11 @@ fn flag_values(matches: &ArgMatches) -> Vec<(String, String)> {
     flags
 }
 
-fn run(serve: Serve, flags: Vec<(String, String)>, began: Instant) -> Result<()> {
-    // Whatever the server or a library makes is for its owner alone.
+/// Runs `keelson serve`. `began` is the start of the process.
+fn serve(flags: ServeFlags, flag_values: Vec<(String, String)>, began: Instant) -> Result<()> {
+    // Files that a library creates are private, too.
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
-    start_logs(&serve);
+    start_logs(&flags);
     let files = keelson::raise_open_files();
     tracing::debug!(files, "RLIMIT_NOFILE raised to the hard limit");
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -74,16 +75,16 @@ fn run(serve: Serve, flags: Vec<(String, String)>, began: Instant) -> Result<()>
         .build()
         .context("start the runtime")?;
     runtime.block_on(async {
-        let kubeconfig_path = serve.kubeconfig_path()?;
-        let mut builder = serve.builder()?;
-        builder.flags = flags;
+        let kubeconfig_path = flags.kubeconfig_path()?;
+        let mut builder = flags.builder()?;
+        builder.flags = flag_values;
         let data = match (&builder.etcd, &builder.data_dir) {
             (Some(etcd), _) => format!("etcd at {}", etcd.servers.join(",")),
             (None, Some(dir)) => dir.display().to_string(),
             (None, None) => "in memory only".to_owned(),
         };
-        // Asked for before the start, so that no signal is missed.
-        let mut stop = std::pin::pin!(stop_asked()?);
+        // Registered before the start, so that no signal is missed.
+        let mut stop = std::pin::pin!(stop_signal()?);
         let keelson = tokio::select! {
             keelson = builder.start() => keelson?,
             () = &mut stop => return Ok(()),
@@ -110,24 +111,24 @@ fn run(serve: Serve, flags: Vec<(String, String)>, began: Instant) -> Result<()>
                 }
             }
         };
-        let broken = tokio::select! {
+        let fatal_error = tokio::select! {
             () = stop => None,
-            why = keelson.broken() => Some(why),
+            error = keelson.fatal_error() => Some(error),
             () = renewing => None,
         };
-        tracing::info!("stopping: no new requests, waiting for those under way");
-        let Some(why) = broken else {
+        tracing::info!("stopping: refusing new requests, waiting for those in flight");
+        let Some(error) = fatal_error else {
             keelson.stop().await;
             return Ok(());
         };
-        // What is under way may wait for what is broken.
-        let _ = tokio::time::timeout(BROKEN_STOP_MAX, keelson.stop()).await;
-        bail!("{why}")
+        // Requests in flight may wait forever for the component that failed.
+        let _ = tokio::time::timeout(FATAL_STOP_TIME_MAX, keelson.stop()).await;
+        bail!("{error}")
     })
 }
 
-/// Ends when Ctrl-C or SIGTERM comes.
-fn stop_asked() -> Result<impl Future<Output = ()>> {
+/// Returns a future that completes at SIGINT or SIGTERM.
+fn stop_signal() -> Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
@@ -139,8 +140,8 @@ fn stop_asked() -> Result<impl Future<Output = ()>> {
     })
 }
 
-fn start_logs(serve: &Serve) {
-    let level = match serve.verbosity {
+fn start_logs(flags: &ServeFlags) {
+    let level = match flags.verbosity {
         0 => tracing::Level::WARN,
         1 | 2 => tracing::Level::INFO,
         3..=5 => tracing::Level::DEBUG,
@@ -150,36 +151,37 @@ fn start_logs(serve: &Serve) {
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    match serve.log_format {
+    match flags.log_format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().init(),
     }
 }
 
-fn kubeconfig(ask: &flags::KubeconfigAsk) -> Result<()> {
-    let path = ask.path()?;
+/// Runs `keelson kubeconfig`.
+fn kubeconfig(flags: &flags::KubeconfigFlags) -> Result<()> {
+    let path = flags.path()?;
     let read = || {
         std::fs::read_to_string(&path).with_context(|| {
             format!("{} is not there; `keelson serve` writes it (see --data-dir)", path.display())
         })
     };
-    let text = match ask.certificate()? {
+    let text = match flags.certificate()? {
         None => read()?,
         Some(certificate) => {
-            let url = match &ask.server {
+            let url = match &flags.server {
                 Some(url) => url.clone(),
                 None => server_of(&read()?).context("--server: the kubeconfig names none")?,
             };
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
             let now = i64::try_from(now.as_secs())?;
-            let made = certificate.kubeconfig(&ask.cert_dir()?, &url, now);
-            made.map_err(anyhow::Error::msg)?.text().to_owned()
+            let kubeconfig = certificate.kubeconfig(&flags.cert_dir()?, &url, now);
+            kubeconfig.map_err(anyhow::Error::msg)?.text().to_owned()
         }
     };
     std::io::stdout().write_all(text.as_bytes()).context("write to standard output")
 }
 
-/// The server that a kubeconfig of ours names.
+/// Returns the server URL of a kubeconfig that Keelson wrote.
 fn server_of(kubeconfig: &str) -> Option<String> {
     let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("server: "));
     line.map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Files and folders that only their owner may read: keys, kubeconfigs, records.
+//! Files and folders that only their owner may access: keys, kubeconfigs, the data folder.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -14,11 +14,11 @@ const OTHERS: u32 = 0o077;
 #[derive(Debug, thiserror::Error)]
 #[error("{action} {}", path.display())]
 pub struct FileError {
-    /// `read`, `write`, ...
+    /// The operation: `read`, `write`, ...
     pub action: &'static str,
-    /// Which file.
+    /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The error.
     pub source: io::Error,
 }
 
@@ -28,15 +28,15 @@ impl FileError {
     }
 }
 
-/// Writes a file with mode 0600: whole or not at all, durably, and never through a link that somebody
-/// planted. The temporary file beside it has a random name and is made with O_EXCL.
+/// Writes a file with mode 0600, atomically and durably. It never follows a symlink that an attacker
+/// planted: the temporary file has a random name, is created with O_EXCL and then renamed.
 pub fn write(path: &Path, text: &str) -> Result<(), FileError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     write_all(dir, &[(path.to_owned(), text)])
 }
 
-/// [`write`] for several files of one folder, in this order. The disk is waited for once for all of them, more
-/// or less: most file systems make durable what was written before, too.
+/// Writes several files of one folder as [`write`] does, in this order. All are written before the
+/// first sync: on most file systems that sync covers the others, too.
 pub(crate) fn write_all(dir: &Path, files: &[(PathBuf, &str)]) -> Result<(), FileError> {
     let mut written = vec![];
     for (path, text) in files {
@@ -59,7 +59,7 @@ pub(crate) fn write_all(dir: &Path, files: &[(PathBuf, &str)]) -> Result<(), Fil
     sync.map_err(|source| FileError::new("write", dir, source))
 }
 
-/// Reads a file; `None` when there is none.
+/// Reads a file; `None` when it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, FileError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -68,48 +68,49 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, FileError> {
     }
 }
 
-/// Makes a folder, and those above it, for its owner alone. Of one that is there, the modes of the
-/// folder and of the files in it are checked: what others may do is taken from them.
-pub(crate) fn own_folder(dir: &Path) -> Result<(), FileError> {
-    create(dir)?;
-    tighten(dir, FOLDER_MODE)?;
-    tighten_files(dir, |_| true)
+/// Creates a folder with its parents, if it does not exist, and removes the access of group and
+/// others to the folder and to the files in it.
+pub(crate) fn ensure_private_folder(dir: &Path) -> Result<(), FileError> {
+    create_folder(dir)?;
+    make_private(dir, FOLDER_MODE)?;
+    make_files_private(dir, |_| true)
 }
 
-/// The same for a folder that is not ours alone: only the keys in it are private.
-pub(crate) fn shared_folder(dir: &Path) -> Result<(), FileError> {
-    create(dir)?;
-    tighten_files(dir, |path| path.extension().is_some_and(|ending| ending == "key"))
+/// Creates a folder with its parents, if it does not exist, and removes the access of group and
+/// others to the keys in it. The folder and its other files keep their modes.
+pub(crate) fn ensure_folder_with_private_keys(dir: &Path) -> Result<(), FileError> {
+    create_folder(dir)?;
+    make_files_private(dir, |path| path.extension().is_some_and(|extension| extension == "key"))
 }
 
-/// Makes a folder for its owner alone, and those above it, unless they are there.
-pub(crate) fn create(dir: &Path) -> Result<(), FileError> {
+/// Creates a folder with its parents, with mode 0700, unless they exist.
+pub(crate) fn create_folder(dir: &Path) -> Result<(), FileError> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(FOLDER_MODE);
     builder.create(dir).map_err(|source| FileError::new("create folder", dir, source))
 }
 
-fn tighten_files(dir: &Path, is_private: impl Fn(&Path) -> bool) -> Result<(), FileError> {
+fn make_files_private(dir: &Path, is_private: impl Fn(&Path) -> bool) -> Result<(), FileError> {
     let list = |source| FileError::new("list folder", dir, source);
     for entry in dir.read_dir().map_err(list)? {
         let entry = entry.map_err(list)?;
-        // The modes of what a link leads to are not ours to change.
+        // A symlink is skipped: its target may belong to somebody else.
         if entry.file_type().map_err(list)?.is_file() && is_private(&entry.path()) {
-            tighten(&entry.path(), FILE_MODE)?;
+            make_private(&entry.path(), FILE_MODE)?;
         }
     }
     Ok(())
 }
 
-/// Takes from others what they may do.
-fn tighten(path: &Path, mode: u32) -> Result<(), FileError> {
+/// Sets the mode if group or others have access.
+fn make_private(path: &Path, mode: u32) -> Result<(), FileError> {
     let fail = |source| FileError::new("check mode of", path, source);
-    let now = fs::symlink_metadata(path).map_err(fail)?.permissions().mode();
-    if now & OTHERS == 0 {
+    let current = fs::symlink_metadata(path).map_err(fail)?.permissions().mode();
+    if current & OTHERS == 0 {
         return Ok(());
     }
-    let others = format!("{:04o}", now & 0o7777);
-    tracing::warn!(path = %path.display(), mode = others, "others had access; taking it away");
+    let current = format!("{:04o}", current & 0o7777);
+    tracing::warn!(path = %path.display(), mode = current, "other users had access; removing it");
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(fail)
 }
 
@@ -118,11 +119,11 @@ mod tests {
     use super::*;
 
     fn mode(path: &Path) -> u32 {
-        fs::symlink_metadata(path).expect("it is there").permissions().mode() & 0o777
+        fs::symlink_metadata(path).expect("the file exists").permissions().mode() & 0o777
     }
 
     #[test]
-    fn a_planted_temporary_file_is_not_written_through() {
+    fn symlinks_with_names_of_temporary_files_are_not_followed() {
         let dir = tempfile::tempdir().expect("a folder");
         let victim = dir.path().join("victim");
         fs::write(&victim, "untouched").expect("a file");
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_file_is_replaced() {
+    fn a_symlink_with_the_name_of_the_file_is_replaced() {
         let dir = tempfile::tempdir().expect("a folder");
         let (victim, key) = (dir.path().join("victim"), dir.path().join("a.key"));
         fs::write(&victim, "untouched").expect("a file");
@@ -153,19 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_there_is_made_private() {
+    fn an_existing_folder_is_made_private() {
         let dir = tempfile::tempdir().expect("a folder");
         let (below, file) = (dir.path().join("pki"), dir.path().join("pki/ca.key"));
         fs::create_dir(&below).expect("a folder");
         fs::write(&file, "key").expect("a file");
         fs::set_permissions(&below, Permissions::from_mode(0o755)).expect("a mode");
         fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("a mode");
-        own_folder(&below).expect("it is made private");
+        ensure_private_folder(&below).expect("it is made private");
         assert_eq!((mode(&below), mode(&file)), (0o700, 0o600));
     }
 
     #[test]
-    fn of_a_folder_that_others_use_only_the_keys_are_private() {
+    fn only_the_keys_of_a_shared_folder_are_made_private() {
         let dir = tempfile::tempdir().expect("a folder");
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("a mode");
         let (key, certificate) = (dir.path().join("ca.key"), dir.path().join("ca.crt"));
@@ -173,7 +174,7 @@ mod tests {
             fs::write(file, "text").expect("a file");
             fs::set_permissions(file, Permissions::from_mode(0o644)).expect("a mode");
         }
-        shared_folder(dir.path()).expect("the keys are made private");
+        ensure_folder_with_private_keys(dir.path()).expect("the keys are made private");
         assert_eq!((mode(dir.path()), mode(&key), mode(&certificate)), (0o755, 0o600, 0o644));
     }
 }

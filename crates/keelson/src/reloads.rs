@@ -1,4 +1,5 @@
-//! The loops that read files of authentication and authorization again, and ask an external signer for its keys.
+//! Starts the loops that reload the files of authentication and authorization, and the keys of an
+//! external signer.
 
 use crate::authentication::Reload;
 use crate::builder::Builder;
@@ -11,22 +12,25 @@ use keelson_registry::Registry;
 use std::sync::Arc;
 
 impl Builder {
-    /// Starts the loops that read `--authorization-config` and the keys of service account tokens again, and the
-    /// one that writes down which legacy tokens are used.
-    pub(crate) fn follow_files(
+    /// Starts the loops that reload `--authorization-config` and the keys of service account tokens,
+    /// and the loop that records which legacy tokens are used.
+    pub(crate) fn start_reload_loops(
         &self,
         registry: &Arc<Registry>,
         egress: &Arc<Egress>,
         tokens: &Arc<ServiceAccountTokens>,
         loops: &mut Loops,
     ) {
-        let (authorizer, look) = (&registry.options.authorizer, self.certificate_look);
-        if let Some(reload) = self.authorization.reload(authorizer, egress, look) {
+        let (authorizer, interval) =
+            (&registry.options.authorizer, self.certificate_check_interval);
+        if let Some(reload) = self.authorization.reload(authorizer, egress, interval) {
             loops.run("authorization-config", move || reload.clone().run());
         }
         if self.service_account_tokens.has_files() {
-            let (options, ours) = (self.service_account_tokens.clone(), tokens.clone());
-            loops.run("service-account-keys", move || options.clone().follow(ours.clone(), look));
+            let (options, tokens) = (self.service_account_tokens.clone(), tokens.clone());
+            loops.run("service-account-keys", move || {
+                options.clone().reload_when_changed(tokens.clone(), interval)
+            });
         }
         if tokens.is_external() {
             let tokens = tokens.clone();
@@ -41,7 +45,8 @@ impl Builder {
         });
     }
 
-    /// Authenticators of tokens that this server did not issue.
+    /// Returns the authenticators of tokens that other issuers signed, and starts the loop that
+    /// reloads `--authentication-config`.
     pub(crate) fn remote_tokens(
         &self,
         egress: &Arc<Egress>,
@@ -61,7 +66,7 @@ impl Builder {
                 slot: remote.jwt.clone(),
                 disallowed_issuers: disallowed.clone(),
                 egress: egress.clone(),
-                look: self.certificate_look,
+                interval: self.certificate_check_interval,
             };
             loops.run("authentication-config", move || reload.clone().run());
         }

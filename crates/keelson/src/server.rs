@@ -1,14 +1,14 @@
-//! [`Keelson`]: one running server, and the [`Builder`] that starts it.
+//! [`Keelson`]: a running server, and how [`Builder`] starts it.
 
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::builder::Builder;
 use crate::certificates::{Pki, host_names};
-use crate::controllers::{self, Duty};
+use crate::controllers::{self, ControllerRunner};
 use crate::dynamic_admission;
 use crate::etcd;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
-use crate::services::Services;
+use crate::service_resolver::ServiceResolver;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles};
@@ -17,8 +17,7 @@ use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens};
 use keelson_builtin::{
-    Opened, Services as ServiceClaims, api_services, definitions, flow_control,
-    kubernetes_endpoints,
+    Opened, Services, api_services, definitions, flow_control, kubernetes_endpoints,
 };
 use keelson_controllers::{ClientTrust, Context, Controllers};
 use keelson_egress::Egress;
@@ -37,18 +36,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// The Kubernetes version whose behaviour is served.
+/// The Kubernetes version that the server implements.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 /// Grace period at shutdown for writes that outlive their requests.
 const WRITES_END_TIME_MAX: Duration = Duration::from_secs(10);
 /// Interval of compaction.
-const COMPACTION_LOOK: Duration = Duration::from_secs(15);
-
+const COMPACTION_INTERVAL: Duration = Duration::from_secs(15);
 /// Grace period at shutdown for control loops and the release of the lease.
-const CONTROL_LOOPS_END_MAX: Duration = Duration::from_secs(5);
+const CONTROL_LOOPS_END_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Says of records that cannot be read what can be done.
-fn unopened(error: &OpenError) -> StartError {
+/// Formats an error of opening the store, with a hint what to do about damaged records.
+fn open_error(error: &OpenError) -> StartError {
     let mut line = format!("--data-dir: {}", with_causes(error));
     if matches!(error, OpenError::Records { .. }) {
         line.push_str("\n`keelson check` names what is damaged; `keelson restore` makes a new folder of a backup");
@@ -59,25 +57,24 @@ fn unopened(error: &OpenError) -> StartError {
 impl Builder {
     /// Starts the server.
     pub async fn start(mut self) -> Result<Keelson, StartError> {
-        self.limits = within_files(&self.limits)?;
-        // Reading the built-in types takes milliseconds, and opening the store waits for the disk: do
-        // both at once where there is a thread for each.
+        self.limits = limits_within_open_files(&self.limits)?;
+        // Loading the built-in types takes milliseconds, and opening the store waits for the disk:
+        // do both at once.
         tokio::spawn(async { _ = Catalogue::shared() });
         let backend = self.open_store().await?;
         let listener = self.listen().await?;
         let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
-        let advertise = self.advertise.unwrap_or_else(|| advertised(address.ip()));
+        let advertise = self.advertise.unwrap_or_else(|| advertise_address_default(address.ip()));
         let tls_files = self.tls_files(advertise);
-        // The first objects and the certificates each wait for the disk: where there are threads
-        // enough, side by side.
+        // The first objects and the certificates both wait for the disk: write them concurrently.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
-        let services = Arc::new(Services::new(self.aggregator_routing));
-        let egress = Arc::new(Egress::new(services.clone()));
+        let resolver = Arc::new(ServiceResolver::new(self.aggregator_routing));
+        let egress = Arc::new(Egress::new(resolver.clone()));
         let options = self.registry_options(advertise, address.port(), &egress)?;
         let opening = tokio::spawn(keelson_builtin::open(backend.store(), clock, options));
         let pki = tls_files.pki();
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref()).await;
-        let Opened { registry, services: claims, token_requests, token_reviews } =
+        let Opened { registry, services, token_requests, token_reviews } =
             opening.await.map_err(|error| StartError(format!("registry: {error}")))??;
         let pki = pki?;
         let trust = if self.tls { tls_files.trust(&pki)? } else { ClientTrust::default() };
@@ -86,41 +83,41 @@ impl Builder {
         let (account_tokens, objects) = (Arc::new(account_tokens?), registry.objects_reader());
         token_requests.attach(account_tokens.clone());
         account_tokens.attach(objects.clone());
-        services.attach(objects);
+        resolver.attach(objects);
         let tls = if self.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
-        let (shutdown, told) = watch::channel(false);
+        let (shutdown, shutdown_signal) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
         let mut loops = Loops::new(health.clone());
-        let (broken, is_broken) = watch::channel(None);
-        loops.guard(registry.clone(), broken);
-        self.maintenance(&backend, (&registry, claims), &mut loops).await?;
+        let (fatal_error_sender, fatal_error) = watch::channel(None);
+        loops.monitor(registry.clone(), fatal_error_sender);
+        self.start_maintenance(&backend, (&registry, services), &mut loops).await?;
         if let Some(tls) = tls.clone() {
-            let look = self.certificate_look;
+            let interval = self.certificate_check_interval;
             loops.run("certificates", move || {
-                tls_files.clone().follow(tls.clone(), current.clone(), look)
+                tls_files.clone().reload_when_changed(tls.clone(), current.clone(), interval)
             });
         }
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-        let context = self.context(&registry, &pki.borrow(), trust, &account_tokens)?;
-        let duty = self.duty(context, &health);
-        let stands_aside = duty.stands_aside.clone();
-        duty.start_on_each_server(&mut loops);
-        let control_loops = self.control_loops(&backend, duty, identity, &told);
-        let endpoints = endpoints_loop(&registry, &backend, &health, &told);
-        let (backups, url) = (self.backups(&backend), self.url(address));
+        let context = self.controller_context(&registry, &pki.borrow(), trust, &account_tokens)?;
+        let runner = self.controller_runner(context, &health);
+        let defers_controllers = runner.defers_controllers.clone();
+        runner.start_on_each_server(&mut loops);
+        let control_loops = self.start_control_loops(&backend, runner, identity, &shutdown_signal);
+        let endpoints = start_endpoints_loop(&registry, &backend, &health, &shutdown_signal);
+        let (backups, url) = (self.backup_socket(&backend), self.url(address));
         let remote = self.remote_tokens(&egress, &mut loops)?;
-        self.follow_files(&registry, &egress, &account_tokens, &mut loops);
-        let app = self.app(registry.clone(), account_tokens, remote, health, told);
+        self.start_reload_loops(&registry, &egress, &account_tokens, &mut loops);
+        let app = self.app(registry.clone(), account_tokens, remote, health, shutdown_signal);
         token_reviews.attach(app.authenticator.clone());
         let listening = keelson_server::serve(app, listener, tls);
         Ok(Keelson {
             listening: listening.map_err(|error| StartError(format!("listen: {error}")))?,
             shutdown,
             loops,
-            is_broken,
+            fatal_error,
             control_loops,
             endpoints,
-            stands_aside,
+            defers_controllers,
             backups,
             registry,
             backend,
@@ -136,8 +133,7 @@ impl Builder {
         })
     }
 
-    /// What the control loops need.
-    fn context(
+    fn controller_context(
         &self,
         registry: &Arc<Registry>,
         pki: &Pki,
@@ -154,18 +150,22 @@ impl Builder {
         })
     }
 
-    fn duty(&self, context: Context, health: &Arc<Health>) -> Duty {
-        let controllers = Controllers::chosen(&self.controllers);
-        Duty { controllers, context, health: health.clone(), stands_aside: Arc::default() }
+    fn controller_runner(&self, context: Context, health: &Arc<Health>) -> ControllerRunner {
+        ControllerRunner {
+            controllers: Controllers::chosen(&self.controllers),
+            context,
+            health: health.clone(),
+            defers_controllers: Arc::default(),
+        }
     }
 
-    /// Starts the control loops: at once, or when this server is elected of those that share the store.
-    fn control_loops(
+    /// Starts the control loops. With a store that several servers share, only the leader runs them.
+    fn start_control_loops(
         &self,
         backend: &Backend,
-        duty: Duty,
+        runner: ControllerRunner,
         identity: String,
-        told: &watch::Receiver<bool>,
+        shutdown_signal: &watch::Receiver<bool>,
     ) -> Option<JoinHandle<()>> {
         let unknown = Controllers::unknown(&self.controllers);
         if !unknown.is_empty() {
@@ -174,17 +174,17 @@ impl Builder {
                 "--controllers names control loops that this server does not have"
             );
         }
-        if !duty.controllers.any() {
+        if !runner.controllers.any() {
             return None;
         }
-        let (health, told) = (duty.health.clone(), told.clone());
-        let duty = Arc::new(duty);
+        let (health, signal) = (runner.health.clone(), shutdown_signal.clone());
+        let runner = Arc::new(runner);
         Some(if matches!(backend, Backend::Etcd(_)) {
-            let start = move || election::run(duty.clone(), identity.clone(), told.clone());
+            let start = move || election::run(runner.clone(), identity.clone(), signal.clone());
             tokio::spawn(keep_running("leader-election", start, health, true))
         } else {
-            // Nobody else has this store.
-            let start = move || controllers::run(duty.clone(), told.clone());
+            // No other server uses this store.
+            let start = move || controllers::run(runner.clone(), signal.clone());
             tokio::spawn(keep_running("controllers", start, health, true))
         })
     }
@@ -228,26 +228,26 @@ impl Builder {
         })
     }
 
-    /// The URL for clients on this host of a server that listens on this address.
+    /// Returns the URL for clients on this host.
     fn url(&self, address: SocketAddr) -> String {
         let scheme = if self.tls { "https" } else { "http" };
-        let reach = if address.ip().is_unspecified() {
+        let reachable = if address.ip().is_unspecified() {
             SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()))
         } else {
             address
         };
-        format!("{scheme}://{reach}")
+        format!("{scheme}://{reachable}")
     }
 
-    /// The offer of backups; a server without one serves all the same.
-    fn backups(&self, backend: &Backend) -> Option<BackupSocket> {
+    /// Opens the backup socket. The server also starts when that fails.
+    fn backup_socket(&self, backend: &Backend) -> Option<BackupSocket> {
         let (Backend::Embedded(store), Some(dir)) = (backend, &self.data_dir) else { return None };
         let path = backup_socket(dir);
         let opened = BackupSocket::open(path.clone(), store.clone());
         opened
             .inspect_err(|error| {
                 let path = path.display();
-                tracing::warn!(%error, %path, "no backups while the server runs");
+                tracing::warn!(%error, %path, "backup socket not opened; no backups while running");
             })
             .ok()
     }
@@ -260,15 +260,15 @@ impl Builder {
             }
             (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
             (None, None, Some(dir)) => {
-                // A damaged object costs only itself: the cache knows it for one that cannot be read.
+                // A damaged object is replaced by a placeholder, so that all others are served.
                 let store = dir.join("store");
-                private_files::own_folder(&store).map_err(|error| {
+                private_files::ensure_private_folder(&store).map_err(|error| {
                     StartError(format!("--data-dir: {error}: {}", error.source))
                 })?;
                 let mut options = EmbeddedOptions::new(store);
                 options.make_placeholder = Some(keelson_registry::unreadable_record);
-                let opened = Embedded::open(options).map_err(|error| unopened(&error))?;
-                Ok(Backend::Embedded(opened))
+                let store = Embedded::open(options).map_err(|error| open_error(&error))?;
+                Ok(Backend::Embedded(store))
             }
         }
     }
@@ -299,48 +299,48 @@ impl Builder {
         })
     }
 
-    /// Starts the loops that keep the store in order.
-    async fn maintenance(
+    /// Starts the loops that every server runs whatever `--controllers` says, compaction among them.
+    async fn start_maintenance(
         &self,
         backend: &Backend,
-        (registry, services): (&Arc<Registry>, Arc<ServiceClaims>),
+        (registry, services): (&Arc<Registry>, Arc<Services>),
         loops: &mut Loops,
     ) -> Result<(), StartError> {
-        self.compaction(backend, registry, loops);
-        let ours = registry.clone();
+        self.start_compaction(backend, registry, loops);
+        let cloned = registry.clone();
         loops.run("allocation-repair", move || {
-            keelson_builtin::services::run(ours.clone(), services.clone())
+            keelson_builtin::services::run(cloned.clone(), services.clone())
         });
-        let ours = registry.clone();
-        loops.run("definitions", move || definitions::run(ours.clone()));
-        let ours = registry.clone();
-        loops.run("api-services", move || api_services::run(ours.clone()));
-        let ours = registry.clone();
-        loops.run("flow-control", move || flow_control::run(ours.clone()));
+        let cloned = registry.clone();
+        loops.run("definitions", move || definitions::run(cloned.clone()));
+        let cloned = registry.clone();
+        loops.run("api-services", move || api_services::run(cloned.clone()));
+        let cloned = registry.clone();
+        loops.run("flow-control", move || flow_control::run(cloned.clone()));
         if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {
             return Ok(());
         }
         if let (Backend::Embedded(store), Some(events)) = (backend, registry.kind("", "events")) {
-            // Those of a backup and of older versions have no lease.
+            // Events from a backup or an older version of Keelson have no lease.
             let lease = Lease::new(registry.store_time(), self.event_ttl);
-            let adopted = store.lease_others(events.prefix.clone(), lease.expires).await;
-            adopted.map_err(|error| StartError(with_causes(&error)))?;
+            let leased = store.lease_others(events.prefix.clone(), lease.expires).await;
+            leased.map_err(|error| StartError(with_causes(&error)))?;
         }
-        let ours = registry.clone();
-        loops.run("event-ttl", move || event_ttl::run(ours.clone()));
+        let cloned = registry.clone();
+        loops.run("event-ttl", move || event_ttl::run(cloned.clone()));
         Ok(())
     }
 
-    /// Starts the loop that forgets old history.
-    fn compaction(&self, backend: &Backend, registry: &Arc<Registry>, loops: &mut Loops) {
+    /// Starts the loop that compacts the store.
+    fn start_compaction(&self, backend: &Backend, registry: &Arc<Registry>, loops: &mut Loops) {
         let registry = registry.clone();
         match (backend, &self.etcd) {
             (Backend::Etcd(store), Some(etcd)) if !etcd.compaction_interval.is_zero() => {
                 let (store, interval) = (store.clone(), etcd.compaction_interval);
                 loops.run("compaction", move || {
                     let registry = registry.clone();
-                    let forgotten = move |through| registry.cache.compact(through);
-                    etcd::compact(store.clone(), interval, forgotten)
+                    let on_compacted = move |through| registry.cache.compact(through);
+                    etcd::compact(store.clone(), interval, on_compacted)
                 });
             }
             (Backend::Etcd(_), _) => {}
@@ -354,60 +354,61 @@ impl Builder {
     fn tls_files(&self, advertise: IpAddr) -> TlsFiles {
         let service =
             self.service_ranges.first().and_then(|range| keelson_builtin::first_address(range));
-        let below = self.data_dir.as_ref().map(|dir| dir.join("pki"));
-        let dir = self.cert_dir.clone().or_else(|| below.clone());
+        let default_dir = self.data_dir.as_ref().map(|dir| dir.join("pki"));
+        let dir = self.cert_dir.clone().or_else(|| default_dir.clone());
         TlsFiles {
-            is_own_dir: dir == below,
+            is_own_dir: dir == default_dir,
             dir,
             names: host_names(service, &[self.bind.ip(), advertise]),
             serving: self.tls_files.clone(),
             client_ca: self.client_ca_file.clone(),
-            front_proxy: self.front_proxy.as_ref().map(FrontProxyOptions::of_files),
+            front_proxy: self.front_proxy.as_ref().map(FrontProxyOptions::ca_file_and_headers),
         }
     }
 }
 
-/// The limits, without more connections than there can be files.
-fn within_files(limits: &Limits) -> Result<Limits, StartError> {
-    let files = files::open_max();
+/// Returns the limits, with no more connections than the limit of open files allows.
+fn limits_within_open_files(limits: &Limits) -> Result<Limits, StartError> {
+    let files = files::open_files_max();
     limits.clone().within_files(files).ok_or_else(|| {
         StartError(format!("RLIMIT_NOFILE is {files}: too few files to serve (ulimit -n)"))
     })
 }
 
-/// Starts the loop that keeps the endpoints of the service `kubernetes`. They may not name an address that leads
-/// back to whoever uses it.
-fn endpoints_loop(
+/// Starts the loop that maintains the endpoints of the service `kubernetes`, unless the advertised
+/// address is a loopback address: that is not a valid endpoint.
+fn start_endpoints_loop(
     registry: &Arc<Registry>,
     backend: &Backend,
     health: &Arc<Health>,
-    told: &watch::Receiver<bool>,
+    shutdown_signal: &watch::Receiver<bool>,
 ) -> Option<JoinHandle<()>> {
     if registry.options.advertise_address.is_loopback() {
         return None;
     }
     let is_shared = matches!(backend, Backend::Etcd(_));
-    let (registry, told, health) = (registry.clone(), told.clone(), health.clone());
-    let start = move || kubernetes_endpoints::run(registry.clone(), is_shared, told.clone());
+    let (registry, signal, health) = (registry.clone(), shutdown_signal.clone(), health.clone());
+    let start = move || kubernetes_endpoints::run(registry.clone(), is_shared, signal.clone());
     Some(tokio::spawn(keep_running("kubernetes-endpoints", start, health, true)))
 }
 
-/// The address under which the API is known inside a cluster: the first one that leads outside.
-fn advertised(bind: IpAddr) -> IpAddr {
+/// Returns the default of `--advertise-address`: the address that the server listens on, or else the
+/// first IPv4 address of this host that is not a loopback address.
+fn advertise_address_default(bind: IpAddr) -> IpAddr {
     if !bind.is_unspecified() {
         return bind;
     }
     let own = if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(|i| i.ip());
-    let mut outside = own.filter(|ip| !ip.is_loopback() && ip.is_ipv4());
-    outside.next().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    let mut reachable = own.filter(|ip| !ip.is_loopback() && ip.is_ipv4());
+    reachable.next().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
-/// Forgets history that is older than the window, in the store and in the cache.
+/// Removes history that is older than `history` from the store and the cache, forever.
 async fn compact(registry: Arc<Registry>, history: Duration) {
     let mut window = CompactionWindow::new(history);
     let began = Instant::now();
     loop {
-        tokio::time::sleep(COMPACTION_LOOK.min(history)).await;
+        tokio::time::sleep(COMPACTION_INTERVAL.min(history)).await;
         let Some(through) = window.observe(began.elapsed(), registry.store.revision()) else {
             continue;
         };
@@ -440,10 +441,10 @@ pub struct Keelson {
     listening: Listening,
     shutdown: watch::Sender<bool>,
     loops: Loops,
-    is_broken: watch::Receiver<Option<String>>,
+    fatal_error: watch::Receiver<Option<String>>,
     control_loops: Option<JoinHandle<()>>,
     endpoints: Option<JoinHandle<()>>,
-    stands_aside: Arc<AtomicBool>,
+    defers_controllers: Arc<AtomicBool>,
     backups: Option<BackupSocket>,
     registry: Arc<Registry>,
     backend: Backend,
@@ -452,70 +453,72 @@ pub struct Keelson {
 }
 
 impl Keelson {
-    /// A builder; by default in memory, on a free port of this host.
+    /// Returns a builder. By default the server stores data in memory and listens on a free port of
+    /// 127.0.0.1.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The address it listens on.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.listening.address
     }
 
-    /// Connections that are open.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.listening.connections()
     }
 
-    /// Whether it leaves control loops to a kube-controller-manager that has its lease.
-    pub fn stands_aside(&self) -> bool {
-        self.stands_aside.load(Ordering::Relaxed)
+    /// Whether the server leaves control loops to a kube-controller-manager that holds its lease.
+    pub fn defers_controllers(&self) -> bool {
+        self.defers_controllers.load(Ordering::Relaxed)
     }
 
-    /// Its URL for clients on this host.
+    /// Returns the URL for clients on this host.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The registry, for programs that serve resources of their own.
+    /// Returns the registry, for programs that serve resources of their own.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
-    /// The administrator's kubeconfig.
+    /// Returns the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> Kubeconfig {
         Kubeconfig::new(&self.url, &self.pki.borrow())
     }
 
-    /// Tells of further kubeconfigs of the administrator: certificates are renewed before they end.
-    pub fn kubeconfig_renewals(&self) -> Renewals {
-        Renewals { url: self.url.clone(), pki: self.pki.clone() }
+    /// Returns a receiver of later kubeconfigs of the administrator: its certificate is renewed
+    /// before it expires.
+    pub fn kubeconfig_renewals(&self) -> KubeconfigRenewals {
+        KubeconfigRenewals { url: self.url.clone(), pki: self.pki.clone() }
     }
 
-    /// Waits until a part of the server is broken that cannot be started again (the commit thread of the
-    /// store, the feed of the cache), and tells which and why. Then the server should be ended.
-    pub async fn broken(&self) -> String {
-        let mut is_broken = self.is_broken.clone();
-        match is_broken.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or_default(),
-            // It is being stopped.
+    /// Waits until a component fails that cannot be restarted (the commit thread of the store, or the
+    /// feed of the cache). Returns its name and error. The caller should then stop the server.
+    pub async fn fatal_error(&self) -> String {
+        let mut fatal_error = self.fatal_error.clone();
+        match fatal_error.wait_for(Option::is_some).await {
+            Ok(error) => error.clone().unwrap_or_default(),
+            // The monitor has ended, because the server is being stopped.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Stops taking requests, lets those under way end, and closes the store.
+    /// Refuses new requests, waits for those in flight, and closes the store.
     pub async fn stop(mut self) {
         let _ = self.shutdown.send(true);
-        // Whoever is about to connect goes to another server.
+        // The endpoint of this server is removed first, so that new clients use another server.
         if let Some(mut endpoints) = self.endpoints
-            && timeout(CONTROL_LOOPS_END_MAX, &mut endpoints).await.is_err()
+            && timeout(CONTROL_LOOPS_END_TIME_MAX, &mut endpoints).await.is_err()
         {
             endpoints.abort();
         }
         self.listening.stopped().await;
-        // They were told to stop; an elected server gives up its lease first.
+        // The shutdown signal stops them. A leader also releases its lease.
         if let Some(mut control_loops) = self.control_loops
-            && timeout(CONTROL_LOOPS_END_MAX, &mut control_loops).await.is_err()
+            && timeout(CONTROL_LOOPS_END_TIME_MAX, &mut control_loops).await.is_err()
         {
             control_loops.abort();
         }
@@ -523,7 +526,7 @@ impl Keelson {
         if timeout(WRITES_END_TIME_MAX, self.registry.writes_end()).await.is_err() {
             tracing::warn!("writes are still running; closing the store without them");
         }
-        // Else the data folder would be in use a moment longer than the server.
+        // The cache holds the store: without this the data folder would stay locked for a moment.
         self.registry.cache.close().await;
         if let Some(backups) = self.backups {
             backups.close().await;
@@ -534,14 +537,14 @@ impl Keelson {
     }
 }
 
-/// Kubeconfigs that take the place of those before.
-pub struct Renewals {
+/// Receives renewed kubeconfigs of the administrator.
+pub struct KubeconfigRenewals {
     url: String,
     pki: watch::Receiver<Pki>,
 }
 
-impl Renewals {
-    /// Waits for the next kubeconfig.
+impl KubeconfigRenewals {
+    /// Waits for the next renewal, and returns the new kubeconfig.
     pub async fn next(&mut self) -> Kubeconfig {
         if self.pki.changed().await.is_err() {
             std::future::pending::<()>().await;

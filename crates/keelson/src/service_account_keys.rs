@@ -1,5 +1,6 @@
-//! Keys, issuers and audiences of service account tokens: kube-apiserver's flags, or an own key that is
-//! made at the first start and kept beside the certificates. An external signer may stand in the place of keys.
+//! Keys, issuers and audiences of service account tokens. The keys come from kube-apiserver's flags,
+//! from an external signer, or from a key that is generated at the first start and kept beside the
+//! certificates.
 
 use crate::files::fingerprint;
 use crate::private_files;
@@ -15,25 +16,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The own key, in the folder of certificates.
-const OWN_KEY: &str = "sa.key";
-/// Issuer of a server that is told none.
+/// File name of the generated key, in the folder of certificates.
+const GENERATED_KEY: &str = "sa.key";
+/// Default issuer.
 const ISSUER_DEFAULT: &str = "https://kubernetes.default.svc";
-/// The least that an external signer must allow: the shortest life of a token that clients may ask for.
+/// The smallest maximum lifetime that an external signer may announce: the shortest lifetime that
+/// clients may request.
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 
 /// Options for issuing and verifying service account tokens.
 #[derive(Clone, Debug)]
 pub struct ServiceAccountTokenOptions {
-    /// `--service-account-issuer`: the first signs, all are accepted.
+    /// `--service-account-issuer`: new tokens have the first; all are accepted.
     pub issuers: Vec<String>,
-    /// `--api-audiences`; none is the issuers.
+    /// `--api-audiences`; empty: the issuers.
     pub audiences: Vec<String>,
-    /// `--service-account-signing-key-file`; `None` is an own key.
+    /// `--service-account-signing-key-file`; `None`: a generated key.
     pub signing_key_file: Option<PathBuf>,
-    /// `--service-account-signing-endpoint`: the socket of an external signer, which signs and names the keys.
+    /// `--service-account-signing-endpoint`: the socket of an external signer.
     pub signing_endpoint: Option<String>,
-    /// `--service-account-key-file`: keys that verify, beside the one that signs.
+    /// `--service-account-key-file`: keys that verify tokens, beside the signing key.
     pub key_files: Vec<PathBuf>,
     /// `--service-account-max-token-expiration`, in seconds.
     pub expiration_seconds_max: Option<i64>,
@@ -62,8 +64,8 @@ impl Default for ServiceAccountTokenOptions {
 }
 
 impl ServiceAccountTokenOptions {
-    /// Reads the keys, or makes the own one, or asks the external signer. `dir` is the folder of certificates;
-    /// `None` keeps the own key in memory.
+    /// Reads the keys, generates one, or fetches them from the external signer. `dir` is the folder
+    /// of certificates; `None` keeps a generated key in memory.
     pub(crate) async fn tokens(
         &self,
         dir: Option<&Path>,
@@ -73,19 +75,19 @@ impl ServiceAccountTokenOptions {
         }
         let signing = match &self.signing_key_file {
             Some(path) => read_signing(path)?,
-            None => own_key(dir)?,
+            None => generated_key(dir)?,
         };
         Ok(ServiceAccountTokens::new(self.options(), self.keys(Arc::new(signing))?))
     }
 
-    /// The tokens of an external signer, which must answer.
+    /// Returns tokens with an external signer. It is an error when the signer does not answer.
     async fn external(&self, endpoint: &str) -> Result<ServiceAccountTokens, StartError> {
         check_endpoint(endpoint)?;
         let failed = |why| StartError::new(format!("while setting up external-jwt-signer: {why}"));
         let signer = ExternalSigner::new(endpoint).map_err(failed)?;
-        let steps = "while initially filling key cache: while performing initial cache fill";
-        let filled = |why| failed(format!("{steps}: {why}"));
-        let keys = signer.fetch_keys(CALL_TIME_MAX).await.map_err(filled)?;
+        let step = "while initially filling key cache: while performing initial cache fill";
+        let fill_failed = |why| failed(format!("{step}: {why}"));
+        let keys = signer.fetch_keys(CALL_TIME_MAX).await.map_err(fill_failed)?;
         let max = signer.expiration_seconds_max().await.map_err(failed)?;
         if max < EXPIRATION_SECONDS_MIN {
             return Err(StartError::new(format!(
@@ -124,7 +126,7 @@ impl ServiceAccountTokenOptions {
         for path in &self.key_files {
             let flag = "--service-account-key-file";
             let read = VerifyingKey::read_all(&read(flag, path)?);
-            for key in read.map_err(|error| named(flag, path, &error))? {
+            for key in read.map_err(|error| file_error(flag, path, &error))? {
                 if verifying.iter().all(|known| known.id != key.id) {
                     verifying.push(key);
                 }
@@ -133,31 +135,36 @@ impl ServiceAccountTokenOptions {
         Ok(TokenKeys { signing: Some(signing), verifying })
     }
 
-    /// Reads the key files again. The own key stays as it is.
+    /// Reads the key files again. A generated key stays as it is.
     fn reloaded(&self, tokens: &ServiceAccountTokens) -> Result<TokenKeys, StartError> {
         let signing = match &self.signing_key_file {
             Some(path) => Arc::new(read_signing(path)?),
             None => match &tokens.keys().signing {
-                Some(own) => own.clone(),
+                Some(key) => key.clone(),
                 None => return Err(StartError::new("there is no own key".to_owned())),
             },
         };
         self.keys(signing)
     }
 
-    /// Whether keys are read from files that are not the server's own.
+    /// Whether flags name key files, which may change.
     pub(crate) fn has_files(&self) -> bool {
         self.signing_key_file.is_some() || !self.key_files.is_empty()
     }
 
-    /// Follows the key files until it is dropped. What cannot be read is logged, and what was before goes on.
-    pub(crate) async fn follow(self, tokens: Arc<ServiceAccountTokens>, look: Duration) {
-        let files = || fingerprint(self.signing_key_file.iter().chain(&self.key_files));
-        let mut seen = files();
+    /// Checks the key files for changes until the future is dropped. A file that cannot be read is
+    /// logged, and the keys before it stay.
+    pub(crate) async fn reload_when_changed(
+        self,
+        tokens: Arc<ServiceAccountTokens>,
+        interval: Duration,
+    ) {
+        let current = || fingerprint(self.signing_key_file.iter().chain(&self.key_files));
+        let mut last = current();
         loop {
-            tokio::time::sleep(look).await;
-            let now = files();
-            if now == seen {
+            tokio::time::sleep(interval).await;
+            let new = current();
+            if new == last {
                 continue;
             }
             match self.reloaded(&tokens) {
@@ -170,13 +177,13 @@ impl ServiceAccountTokenOptions {
                     tracing::error!(%error, "service account keys not reloaded; keeping those before");
                 }
             }
-            // Not as it is by now: what changed meanwhile is met at the next look.
-            seen = now;
+            // Taken before the reload, so that the next check finds changes made during it.
+            last = new;
         }
     }
 }
 
-/// An absolute path, or `@` and a name of the abstract namespace.
+/// Checks that an endpoint is an absolute path, or `@` and a name in the abstract namespace.
 fn check_endpoint(endpoint: &str) -> Result<(), StartError> {
     let is_valid = match endpoint.strip_prefix('@') {
         None => endpoint.starts_with('/'),
@@ -197,13 +204,13 @@ fn check_endpoint(endpoint: &str) -> Result<(), StartError> {
 
 fn read_signing(path: &Path) -> Result<SigningKey, StartError> {
     let flag = "--service-account-signing-key-file";
-    SigningKey::read(&read(flag, path)?).map_err(|error| named(flag, path, &error))
+    SigningKey::read(&read(flag, path)?).map_err(|error| file_error(flag, path, &error))
 }
 
-/// The own key of a folder, made when there is none.
-fn own_key(dir: Option<&Path>) -> Result<SigningKey, StartError> {
+/// Reads the generated key of a folder, or generates it.
+fn generated_key(dir: Option<&Path>) -> Result<SigningKey, StartError> {
     let fail = |error: &dyn std::fmt::Display| StartError::new(format!("--cert-dir: {error}"));
-    let path = dir.map(|dir| dir.join(OWN_KEY));
+    let path = dir.map(|dir| dir.join(GENERATED_KEY));
     let stored = match &path {
         Some(path) => private_files::read(path).map_err(|error| fail(&error))?,
         None => None,
@@ -218,14 +225,14 @@ fn own_key(dir: Option<&Path>) -> Result<SigningKey, StartError> {
             text
         }
     };
-    let name = path.as_deref().unwrap_or(Path::new(OWN_KEY));
-    SigningKey::read(&text).map_err(|error| named("--cert-dir", name, &error))
+    let path = path.as_deref().unwrap_or(Path::new(GENERATED_KEY));
+    SigningKey::read(&text).map_err(|error| file_error("--cert-dir", path, &error))
 }
 
 fn read(flag: &str, path: &Path) -> Result<String, StartError> {
-    std::fs::read_to_string(path).map_err(|error| named(flag, path, &error))
+    std::fs::read_to_string(path).map_err(|error| file_error(flag, path, &error))
 }
 
-fn named(flag: &str, path: &Path, error: &dyn std::fmt::Display) -> StartError {
+fn file_error(flag: &str, path: &Path, error: &dyn std::fmt::Display) -> StartError {
     StartError::new(format!("{flag}: {}: {error}", path.display()))
 }

@@ -12,11 +12,11 @@ use std::time::Duration;
 /// Default lifetime of signed certificates.
 const DURATION_DEFAULT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The files of an authority: its certificate and its key.
+/// The certificate file and the key file of an authority.
 pub type AuthorityFiles = (PathBuf, PathBuf);
 
-/// Which authorities sign, and for how long. Without any files the server's own authority signs
-/// for all signers but `kubernetes.io/legacy-unknown`.
+/// The authorities of the signers, and the lifetime of certificates. Without any files the server's
+/// own authority serves all signers except `kubernetes.io/legacy-unknown`.
 #[derive(Clone, Debug)]
 pub struct SigningOptions {
     /// `--cluster-signing-cert-file`: for all signers.
@@ -29,7 +29,7 @@ pub struct SigningOptions {
     pub kubelet_serving: Option<AuthorityFiles>,
     /// `--cluster-signing-legacy-unknown-cert-file`.
     pub legacy_unknown: Option<AuthorityFiles>,
-    /// `--cluster-signing-duration`: what asks for more, or for nothing, lasts so long.
+    /// `--cluster-signing-duration`: the maximum lifetime, and the default of requests without one.
     pub duration: Duration,
 }
 
@@ -47,32 +47,32 @@ impl Default for SigningOptions {
 }
 
 impl SigningOptions {
-    /// Reads the files.
+    /// Reads the authorities.
     pub(crate) fn signing(&self, pki: &Pki) -> Result<Signing, StartError> {
-        let single = [
+        let specific = [
             ("kube-apiserver-client", &self.api_server_client),
             ("kubelet-client", &self.kubelet_client),
             ("kubelet-serving", &self.kubelet_serving),
             ("legacy-unknown", &self.legacy_unknown),
         ];
-        let is_single = single.iter().any(|(_, files)| files.is_some());
-        if is_single && self.all.is_some() {
+        let has_specific = specific.iter().any(|(_, files)| files.is_some());
+        if has_specific && self.all.is_some() {
             let why = "--cluster-signing-cert-file: no more specific --cluster-signing-* flag may be given";
             return Err(StartError::new(why.to_owned()));
         }
         let all = match &self.all {
             Some(files) => Some(read("--cluster-signing-cert-file", files)?),
-            None if is_single => None,
+            None if has_specific => None,
             None => Some(Arc::new(pki.authority().map_err(StartError::new)?)),
         };
         let mut signers = vec![];
-        for (name, files) in single {
+        for (name, files) in specific {
             let flag = format!("--cluster-signing-{name}-cert-file");
-            let own = files.as_ref().map(|files| read(&flag, files)).transpose()?;
-            signers.push(own.or_else(|| all.clone()));
+            let authority = files.as_ref().map(|files| read(&flag, files)).transpose()?;
+            signers.push(authority.or_else(|| all.clone()));
         }
         if self.all.is_none() && self.legacy_unknown.is_none() {
-            // Its certificates may say anything; only an operator can let the own authority sign them.
+            // This signer does not restrict certificates at all; an operator must enable it.
             signers[3] = None;
         }
         let mut signers = signers.into_iter();

@@ -1,9 +1,9 @@
-//! [`StartError`]: why a server did not start.
+//! [`StartError`].
 
 use crate::certificates::CertificateError;
 use keelson_builtin::OpenError;
 
-/// Why a server did not start; one line, naming the flag where one is at fault.
+/// The reason why a server did not start, in one line. It begins with the flag that is wrong, if any.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartError(pub(crate) String);
@@ -26,7 +26,7 @@ impl From<OpenError> for StartError {
     }
 }
 
-/// An error and what caused it, on one line.
+/// Formats an error with its causes in one line.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))

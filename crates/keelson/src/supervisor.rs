@@ -1,8 +1,8 @@
-//! Owns the tasks that run beside requests, and notices when one of them ends.
+//! Owns the background tasks, and restarts those that end.
 //!
-//! A control loop that panics is started again, later each time. When the commit thread of the store or the
-//! feed of the cache is gone, nothing can be served rightly any more: health fails, and whoever runs the
-//! server is told to end it.
+//! A control loop that panics is restarted with exponential backoff. When the commit thread of the
+//! store or the feed of the cache has stopped, the server cannot work any more: the health check
+//! fails, and [`Keelson::fatal_error`](crate::Keelson::fatal_error) returns.
 
 use keelson_registry::Registry;
 use keelson_server::Health;
@@ -16,15 +16,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// From the first panic of a loop to its next start; doubles with each.
+/// Delay from the first panic of a loop to its restart; it doubles with each further panic.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(60);
-/// A loop that ran for so long begins with the first delay again.
-const RAN_WELL: Duration = Duration::from_secs(120);
-/// Interval of the checks of store and cache.
-const LOOK: Duration = Duration::from_millis(250);
+/// A loop that ran for this long restarts with the first delay again.
+const BACKOFF_RESET_TIME: Duration = Duration::from_secs(120);
+/// Interval of the health checks of store and cache.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Control loops under one owner; they end with it.
+/// A set of background loops. Dropping it aborts them.
 pub(crate) struct Loops {
     tasks: JoinSet<()>,
     health: Arc<Health>,
@@ -35,7 +35,7 @@ impl Loops {
         Loops { tasks: JoinSet::new(), health }
     }
 
-    /// Starts a loop, and starts it again whenever it panics or ends.
+    /// Starts a loop, and restarts it whenever it panics or ends.
     pub(crate) fn run<F>(&mut self, name: &'static str, start: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -43,18 +43,23 @@ impl Loops {
         self.tasks.spawn(keep_running(name, start, self.health.clone(), false));
     }
 
-    /// Watches over what cannot be started again, and tells `broken` which component failed and why.
-    pub(crate) fn guard(&mut self, registry: Arc<Registry>, broken: watch::Sender<Option<String>>) {
-        self.tasks.spawn(guard(registry, self.health.clone(), broken));
+    /// Starts the health check of the components that cannot be restarted. The first failure is sent
+    /// to `fatal_error`.
+    pub(crate) fn monitor(
+        &mut self,
+        registry: Arc<Registry>,
+        fatal_error: watch::Sender<Option<String>>,
+    ) {
+        self.tasks.spawn(monitor(registry, self.health.clone(), fatal_error));
     }
 
-    /// Ends all loops and waits until nothing of them is under way.
+    /// Aborts all loops and waits until they have ended.
     pub(crate) async fn shutdown(&mut self) {
         self.tasks.shutdown().await;
     }
 }
 
-/// Runs a loop, and runs it again when it panics, or also when it ends.
+/// Runs a loop, and restarts it when it panics; also when it ends, unless `may_end`.
 pub(crate) async fn keep_running<F: Future<Output = ()> + Send>(
     name: &'static str,
     start: impl Fn() -> F,
@@ -64,14 +69,14 @@ pub(crate) async fn keep_running<F: Future<Output = ()> + Send>(
     let mut delay = RESTART_DELAY;
     loop {
         let began = Instant::now();
-        let ended = caught(start()).await;
-        if may_end && ended.is_ok() {
+        let result = catch_panic(start()).await;
+        if may_end && result.is_ok() {
             return;
         }
-        if began.elapsed() >= RAN_WELL {
+        if began.elapsed() >= BACKOFF_RESET_TIME {
             delay = RESTART_DELAY;
         }
-        let why = ended.map_or_else(|panic| line_of(&*panic), |()| "it ended".to_owned());
+        let why = result.map_or_else(|panic| panic_message(&*panic), |()| "it ended".to_owned());
         tracing::error!(component = name, why, restart = ?delay, "control loop panicked; restarting");
         health.fail(name, format!("the control loop panicked, restarting in {delay:?}"));
         tokio::time::sleep(delay).await;
@@ -80,8 +85,8 @@ pub(crate) async fn keep_running<F: Future<Output = ()> + Send>(
     }
 }
 
-/// The result of a future, or its panic.
-async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
+/// Awaits a future, and returns its panic as an error.
+async fn catch_panic<T>(future: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|ctx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(ctx))) {
         Ok(polled) => polled.map(Ok),
@@ -90,20 +95,20 @@ async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Box<dyn Any + S
     .await
 }
 
-/// The first line of what a panic said.
-fn line_of(panic: &(dyn Any + Send)) -> String {
+/// Returns the first line of a panic message.
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-async fn guard(
+async fn monitor(
     registry: Arc<Registry>,
     health: Arc<Health>,
-    broken: watch::Sender<Option<String>>,
+    fatal_error: watch::Sender<Option<String>>,
 ) {
     let (component, why) = loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         if let Err(error @ keelson_store::HealthError::Stopped { .. }) = registry.store.health() {
             break ("store-commit", with_source(&error));
         }
@@ -113,7 +118,7 @@ async fn guard(
     };
     tracing::error!(component, why, "component stopped; ending the server");
     health.fail(component, why.clone());
-    broken.send_replace(Some(format!("{component} failed: {why}")));
+    fatal_error.send_replace(Some(format!("{component} failed: {why}")));
 }
 
 fn with_source(error: &dyn std::error::Error) -> String {
@@ -126,17 +131,17 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[tokio::test(start_paused = true)]
-    async fn a_loop_that_panics_is_restarted_and_fails_health_meanwhile() {
+    async fn a_loop_that_panics_is_restarted_and_unhealthy_until_then() {
         let health: Arc<Health> = Arc::default();
         let mut loops = Loops::new(health.clone());
         let starts = Arc::new(AtomicUsize::new(0));
         let began = Instant::now();
-        let (told, mut starting) = watch::channel(0);
+        let (start_count, mut started) = watch::channel(0);
         loops.run("test-controller", {
             let starts = starts.clone();
             move || {
                 let n = starts.fetch_add(1, Ordering::SeqCst) + 1;
-                told.send_replace(n);
+                start_count.send_replace(n);
                 async move {
                     assert!(n > 3, "this panic is part of a test");
                     std::future::pending().await
@@ -144,7 +149,7 @@ mod tests {
             }
         });
         for (n, after) in [(1, 0), (2, 1), (3, 3), (4, 7)] {
-            starting.wait_for(|started| *started == n).await.expect("it starts");
+            started.wait_for(|count| *count == n).await.expect("it starts");
             assert_eq!(began.elapsed().as_secs(), after, "start {n}");
             tokio::task::yield_now().await;
             let failing = health.failures();

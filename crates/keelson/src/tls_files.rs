@@ -1,5 +1,5 @@
-//! What TLS is made of, from files and from the own authority, and the loop that follows both: files
-//! that change are read again, and own certificates are renewed before they end.
+//! Certificates and authorities for TLS, from files and from the server's own authority, and the
+//! loop that reloads changed files and renews own certificates before they expire.
 
 use crate::certificates::{ADMIN_NAME, Pki};
 use crate::files::{Fingerprint, fingerprint};
@@ -18,11 +18,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Interval of the checks for own certificates that expire soon.
-const RENEWAL_LOOK: Duration = Duration::from_secs(60 * 60);
+const RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 const FRONT_PROXY_CA: &str = "--requestheader-client-ca-file";
 
-/// The certificates read last.
+/// The certificates that were loaded last.
 #[derive(Clone)]
 pub(crate) struct CurrentFiles {
     /// The own certificates.
@@ -37,25 +37,25 @@ impl CurrentFiles {
     }
 }
 
-/// The source of certificates.
+/// The files that certificates and authorities come from.
 #[derive(Clone)]
 pub(crate) struct TlsFiles {
     /// Folder of the own authority; `None` keeps it in memory.
     pub dir: Option<PathBuf>,
     /// Whether the folder is for this server alone.
     pub is_own_dir: bool,
-    /// Names that the own serving certificate stands for.
+    /// Subject alternative names of the own serving certificate.
     pub names: Vec<String>,
     /// `--tls-cert-file`, `--tls-private-key-file`.
     pub serving: Option<(PathBuf, PathBuf)>,
     /// `--client-ca-file`.
     pub client_ca: Option<PathBuf>,
-    /// `--requestheader-client-ca-file`, and which headers count.
+    /// `--requestheader-client-ca-file`, and the headers of the front proxy.
     pub front_proxy: Option<(PathBuf, Arc<FrontProxy>)>,
 }
 
-/// A certificate chain with its key, and whose client certificates count.
-struct Material {
+/// The serving certificate chain with its key, and the authorities of client certificates.
+struct TlsMaterial {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     clients: ClientAuthorities,
@@ -63,12 +63,12 @@ struct Material {
 }
 
 impl TlsFiles {
-    /// Reads or makes the own certificates.
+    /// Reads or generates the own certificates.
     pub fn pki(&self) -> Result<Pki, StartError> {
         let Some(dir) = &self.dir else { return Ok(Pki::make(&self.names)?) };
         let checked = match self.is_own_dir {
-            true => private_files::own_folder(dir),
-            false => private_files::shared_folder(dir),
+            true => private_files::ensure_private_folder(dir),
+            false => private_files::ensure_folder_with_private_keys(dir),
         };
         checked
             .map_err(|error| StartError::new(format!("--cert-dir: {error}: {}", error.source)))?;
@@ -76,14 +76,14 @@ impl TlsFiles {
             .map_err(|error| StartError::new(format!("--cert-dir: {error}")))
     }
 
-    /// TLS as the files and the own certificates have it now.
+    /// Returns the TLS configuration from the current files and own certificates.
     pub fn tls(&self, pki: &Pki) -> Result<Tls, StartError> {
-        let Material { chain, key, clients, .. } = self.material(pki)?;
-        let made = Tls::new(chain, key, &clients);
-        made.map_err(|error| StartError::new(format!("--tls-cert-file: {error}")))
+        let TlsMaterial { chain, key, clients, .. } = self.material(pki)?;
+        let tls = Tls::new(chain, key, &clients);
+        tls.map_err(|error| StartError::new(format!("--tls-cert-file: {error}")))
     }
 
-    fn material(&self, pki: &Pki) -> Result<Material, StartError> {
+    fn material(&self, pki: &Pki) -> Result<TlsMaterial, StartError> {
         let (certificate, key) = match &self.serving {
             None => (pki.serving.certificate.clone(), pki.serving.key.clone()),
             Some((certificate, key)) => {
@@ -96,10 +96,11 @@ impl TlsFiles {
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
             .map_err(|error| StartError::new(format!("--tls-private-key-file: {error}")))?;
         let trust = self.trust(pki)?;
-        Ok(Material { chain, key, clients: self.clients(pki, &trust)?, trust })
+        Ok(TlsMaterial { chain, key, clients: self.clients(pki, &trust)?, trust })
     }
 
-    /// Whose client certificates count, as extension API servers are told.
+    /// Returns the authorities of client certificates, as they are published for extension API
+    /// servers.
     pub fn trust(&self, pki: &Pki) -> Result<ClientTrust, StartError> {
         let mut client_ca = pki.ca.clone();
         if let Some(path) = &self.client_ca {
@@ -112,39 +113,39 @@ impl TlsFiles {
         Ok(ClientTrust { client_ca, front_proxy })
     }
 
-    /// The authorities of `--client-ca-file` take the place of the own one, of which then only the
-    /// administrator's certificate counts.
+    /// Returns the authorities that TLS verifies client certificates with. With `--client-ca-file`
+    /// the own authority is trusted only for the administrator's certificate.
     fn clients(&self, pki: &Pki, trust: &ClientTrust) -> Result<ClientAuthorities, StartError> {
         let own = roots("--cert-dir", &pki.ca)?;
         let front_proxy = front_proxy_authorities(trust)?;
         let Some(path) = &self.client_ca else {
             return Ok(ClientAuthorities { roots: own, restricted: None, front_proxy });
         };
-        let roots = some_roots("--client-ca-file", &read("--client-ca-file", path)?)?;
+        let roots = nonempty_roots("--client-ca-file", &read("--client-ca-file", path)?)?;
         let restricted = Some((own, vec![ADMIN_NAME.to_owned()]));
         Ok(ClientAuthorities { roots, restricted, front_proxy })
     }
 
-    /// Follows the files and the ages of certificates until it is aborted. What cannot be read is logged,
-    /// and what was before goes on.
-    pub async fn follow(self, tls: Tls, current: CurrentFiles, look: Duration) {
-        let mut seen = self.fingerprint();
-        let mut renewal_due = Instant::now() + RENEWAL_LOOK;
+    /// Reloads changed files and renews own certificates until the task is aborted. A file that
+    /// cannot be read is logged, and the certificates before it stay.
+    pub async fn reload_when_changed(self, tls: Tls, current: CurrentFiles, interval: Duration) {
+        let mut last = self.fingerprint();
+        let mut renewal_due = Instant::now() + RENEWAL_CHECK_INTERVAL;
         loop {
-            tokio::time::sleep(look).await;
-            let now = self.fingerprint();
-            if now == seen && Instant::now() < renewal_due {
+            tokio::time::sleep(interval).await;
+            let new = self.fingerprint();
+            if new == last && Instant::now() < renewal_due {
                 continue;
             }
-            renewal_due = Instant::now() + RENEWAL_LOOK;
+            renewal_due = Instant::now() + RENEWAL_CHECK_INTERVAL;
             match self.reload(&tls, &current) {
                 Ok(()) => {}
                 Err(error) => {
                     tracing::error!(%error, "certificates not reloaded; keeping those before");
                 }
             }
-            // Not as it is by now: what changed meanwhile is met at the next look.
-            seen = now;
+            // Taken before the reload, so that the next check finds changes made during it.
+            last = new;
         }
     }
 
@@ -153,12 +154,12 @@ impl TlsFiles {
             Some(_) => self.pki()?,
             None => current.pki.borrow().renewed(&self.names)?,
         };
-        let Material { chain, key, clients, trust } = self.material(&renewed)?;
+        let TlsMaterial { chain, key, clients, trust } = self.material(&renewed)?;
         let failed = |flag: &str, error: rustls::Error| StartError::new(format!("{flag}: {error}"));
         tls.set_serving(chain, key).map_err(|error| failed("--tls-cert-file", error))?;
         tls.set_clients(&clients).map_err(|error| failed("--client-ca-file", error))?;
-        let is_new = set(&current.pki, renewed);
-        set(&current.trust, trust);
+        let is_new = set_if_changed(&current.pki, renewed);
+        set_if_changed(&current.trust, trust);
         tracing::info!(own_certificates_changed = is_new, "certificates reloaded");
         Ok(())
     }
@@ -169,31 +170,32 @@ impl TlsFiles {
                 ["ca.crt", "ca.key", "serving.crt", "serving.key", "admin.crt", "admin.key"];
             names.map(|name| dir.join(name))
         });
-        let serving = self.serving.iter().flat_map(|(one, other)| [one.clone(), other.clone()]);
+        let serving =
+            self.serving.iter().flat_map(|(certificate, key)| [certificate.clone(), key.clone()]);
         let front_proxy = self.front_proxy.as_ref().map(|(path, _)| path.clone());
         let files = own.chain(serving).chain(self.client_ca.clone()).chain(front_proxy);
         fingerprint(files)
     }
 }
 
-/// Makes this the value, if it is another one.
-fn set<T: PartialEq>(place: &watch::Sender<T>, value: T) -> bool {
-    place.send_if_modified(|current| {
+/// Sets a value and notifies receivers, if it differs from the current one. Returns whether it does.
+fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, value: T) -> bool {
+    sender.send_if_modified(|current| {
         let is_new = *current != value;
         *current = value;
         is_new
     })
 }
 
-/// Who may be a front proxy. Its authority must not be one of users, unless names are restricted: else every
-/// user could name another one.
+/// Returns the authorities and the allowed names of front proxies. An authority of user certificates
+/// is accepted only together with allowed names: otherwise every user could impersonate every other.
 fn front_proxy_authorities(
     trust: &ClientTrust,
 ) -> Result<Option<(RootCertStore, Vec<String>)>, StartError> {
     let Some((pem, headers)) = &trust.front_proxy else { return Ok(None) };
-    let roots = some_roots(FRONT_PROXY_CA, pem)?;
-    let of_users = x509::certificates(&trust.client_ca);
-    let is_shared = x509::certificates(pem).iter().any(|one| of_users.contains(one));
+    let roots = nonempty_roots(FRONT_PROXY_CA, pem)?;
+    let client_cas = x509::certificates(&trust.client_ca);
+    let is_shared = x509::certificates(pem).iter().any(|ca| client_cas.contains(ca));
     if is_shared && headers.allowed_names.is_empty() {
         return Err(StartError::new(format!(
             "{FRONT_PROXY_CA}: an authority of user certificates (--client-ca-file) is in it; \
@@ -203,8 +205,8 @@ fn front_proxy_authorities(
     Ok(Some((roots, headers.allowed_names.clone())))
 }
 
-/// The certificates of a file, of which there must be one.
-fn some_roots(flag: &str, pem: &str) -> Result<RootCertStore, StartError> {
+/// Parses a CA bundle. It must contain at least one certificate.
+fn nonempty_roots(flag: &str, pem: &str) -> Result<RootCertStore, StartError> {
     let roots = roots(flag, pem)?;
     if roots.is_empty() {
         return Err(StartError::new(format!("{flag}: no certificate in it")));

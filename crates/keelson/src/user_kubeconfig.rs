@@ -1,5 +1,5 @@
-//! `keelson kubeconfig --user`: a client certificate of the own authority for somebody else than the
-//! administrator.
+//! `keelson kubeconfig --user`: client certificates for other users than the administrator, signed
+//! by the server's own authority.
 
 use crate::certificates::Pair;
 use crate::kubeconfig::Kubeconfig;
@@ -12,25 +12,26 @@ use rustls_pki_types::pem::PemObject;
 use std::path::Path;
 use std::time::Duration;
 
-/// Maximum lifetime of such a certificate.
+/// Maximum lifetime of a user's certificate.
 pub const USER_CERTIFICATE_DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// Clocks may differ by this much.
+/// Backdating of the start of validity, for clocks that are behind.
 const BACKDATED_SECONDS: i64 = 300;
 const LABEL: &str = "CERTIFICATE";
 
-/// The user of a certificate.
+/// A client certificate to make.
 #[derive(Clone, Debug)]
 pub struct UserCertificate {
-    /// User name.
+    /// The user name.
     pub user: String,
-    /// Groups.
+    /// The groups of the user.
     pub groups: Vec<String>,
-    /// Its lifetime.
+    /// The lifetime.
     pub duration: Duration,
 }
 
 impl UserCertificate {
-    /// Signs the certificate by the authority in the folder of certificates; `now` in seconds since 1970.
+    /// Signs the certificate with the authority in the folder `dir`, and returns a kubeconfig for
+    /// the server at `url`. `now` is in seconds since 1970.
     pub fn kubeconfig(&self, dir: &Path, url: &str, now: i64) -> Result<Kubeconfig, String> {
         if self.user.is_empty() {
             return Err("the user needs a name".to_owned());
@@ -46,7 +47,7 @@ impl UserCertificate {
         };
         let (ca, ca_key) = (read("ca.crt")?, read("ca.key")?);
         let pair = self.sign(&ca, &ca_key, now)?;
-        Ok(Kubeconfig::of_user(url, &ca, &self.user, &pair))
+        Ok(Kubeconfig::for_user(url, &ca, &self.user, &pair))
     }
 
     fn sign(&self, ca: &str, ca_key: &str, now: i64) -> Result<Pair, String> {
@@ -56,13 +57,13 @@ impl UserCertificate {
         let key = KeyPair::generate().map_err(|error| format!("make a key: {error}"))?;
         let mut serial = [0; 16];
         getrandom::fill(&mut serial).map_err(|error| format!("random bytes: {error}"))?;
-        let lasts = i64::try_from(self.duration.as_secs()).unwrap_or(i64::MAX);
+        let seconds = i64::try_from(self.duration.as_secs()).unwrap_or(i64::MAX);
         let certificate = ClientCertificate {
             user: &self.user,
             groups: &self.groups,
             public_key: &key.subject_public_key_info(),
             serial,
-            validity: Validity { not_before: now - BACKDATED_SECONDS, not_after: now + lasts },
+            validity: Validity { not_before: now - BACKDATED_SECONDS, not_after: now + seconds },
         };
         let der = certificate.sign(&authority, &ca_key).ok_or("ca.crt cannot be read")?;
         Ok(Pair { certificate: pem(&der), key: key.serialize_pem() })
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_certificate_is_of_the_user_and_its_groups_for_its_duration() {
+    async fn a_certificate_has_the_user_the_groups_and_the_duration() {
         let dir = tempfile::tempdir().expect("a folder");
         Pki::load_or_make(dir.path(), &["localhost".to_owned()]).expect("an authority");
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("a file");
@@ -113,8 +114,8 @@ mod tests {
             assert_eq!(x509::validity(&der), Some(Validity { not_before, not_after }));
             let key = KeyPair::from_pem(&pair.key).expect("a key");
             assert!(x509::has_public_key(&der, &key.subject_public_key_info()));
-            let shown = Certificate::Verified(&der);
-            let credentials = Credentials { certificate: shown, ..Credentials::default() };
+            let certificate = Certificate::Verified(&der);
+            let credentials = Credentials { certificate, ..Credentials::default() };
             let authenticator = Authenticator::default();
             let user =
                 authenticator.authenticate(credentials, Timestamp::new(0, 0), &mut None).await;

@@ -1,11 +1,12 @@
-//! The program against a server, with stores and times so small that its figures mean nothing.
+//! Runs the program against a server, with tiny stores and times: only the presence of figures is
+//! tested, not their values.
 
 use keelson::Keelson;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What is measured here is that something is.
+/// Flags for tiny stores and times.
 const SMALL: [&str; 4] = ["--seconds", "0.05", "--scale", "0.001"];
 
 fn run(kubeconfig: &Path, args: &[&str]) -> Output {
@@ -34,7 +35,7 @@ fn figures(output: &Output) -> Vec<Value> {
     figures.clone()
 }
 
-/// The value of a figure, which must be there once.
+/// Returns the value of a figure, which must occur once.
 fn value(figures: &[Value], profile: &str, what: &str) -> f64 {
     let found: Vec<&Value> = figures
         .iter()
@@ -45,7 +46,7 @@ fn value(figures: &[Value], profile: &str, what: &str) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_profile_measures_a_server_that_a_kubeconfig_names() {
+async fn every_profile_measures_the_server_of_a_kubeconfig() {
     let keelson = Keelson::builder().in_memory().start().await.expect("start");
     let dir = tempfile::tempdir().expect("a folder");
     let kubeconfig = dir.path().join("kubeconfig");
@@ -68,13 +69,13 @@ async fn every_profile_measures_a_server_that_a_kubeconfig_names() {
     let got = figures(&output);
     let lines: Vec<&Value> = got.iter().filter(|figure| figure["profile"] == "budget").collect();
     assert_eq!(lines.len(), 32);
-    // A server that runs already is not started, and a small store is held against no budget.
+    // Without --spawn no server is started, and budgets do not apply to a scaled-down store.
     assert!(lines[0]["note"].as_str().is_some_and(|note| note.contains("--spawn")));
     assert!(lines.iter().all(|line| line["met"].is_null()));
     assert!(value(&got, "budget", "get Pod, 64 connections") > 0.0);
     let account = "get Pod, administrator's rate over a service account's";
     assert!(value(&got, "budget", account) > 0.0);
-    // Milliseconds of a process that tests share: whatever it is, it was measured.
+    // The CPU time of a process that tests share may even be negative here.
     value(&got, "budget", "server CPU per call of an admission webhook");
     assert!(value(&got, "budget", "watch fan-out, 1,000 watchers, 1 KB events") > 0.0);
     let steps: Vec<&Value> =
@@ -95,7 +96,7 @@ async fn every_profile_measures_a_server_that_a_kubeconfig_names() {
 }
 
 #[test]
-fn without_an_etcd_there_is_one_line_that_says_so() {
+fn without_an_etcd_the_report_has_one_line_with_the_reason() {
     let check = |args: &[&str], why: &str| {
         let got = figures(&run(Path::new("kubeconfig"), &[&["etcd"], args].concat()));
         let [line] = &got[..] else { panic!("{got:?}") };
@@ -107,16 +108,16 @@ fn without_an_etcd_there_is_one_line_that_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_promise_that_does_not_hold_fails_the_run() {
+async fn a_violated_promise_fails_the_run() {
     let keelson = Keelson::builder().in_memory().start().await.expect("start");
     let dir = tempfile::tempdir().expect("a folder");
     let kubeconfig = dir.path().join("kubeconfig");
     keelson.kubeconfig().save(&kubeconfig).expect("save");
-    // Too short for a second after the burst that could be as before it.
+    // Too short to contain a whole second after the burst.
     let output = run(&kubeconfig, &["soak"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("promises that did not hold: p99 was not back"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("promises that did not hold: p99 was not back"), "{stderr}");
     let got = figures(&output);
     assert_eq!(value(&got, "soak", "errors"), 0.0);
     assert!(value(&got, "soak, burst over 192 connections", "p99 of others before") > 0.0);

@@ -1,8 +1,8 @@
-//! `keelson backup`: from the running server where there is one, else from the folder itself.
+//! `keelson backup`: a backup from the running server, or from the data folder when none runs.
 
 use super::CHUNK_BYTES;
 use super::output::{self, Progress};
-use crate::flags::{BackupAsk, STDIO};
+use crate::flags::{BackupFlags, STDIO};
 use anyhow::{Context, Result, anyhow, bail};
 use keelson_store::OpenError;
 use keelson_store::backup::{BackupReader, BackupSummary};
@@ -14,31 +14,32 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Timeout of a silent server.
+/// Timeout of a server that sends nothing.
 const STALL_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Makes a backup.
-pub fn run(ask: &BackupAsk) -> Result<()> {
-    let dir = ask.place.dir()?;
+/// Runs `keelson backup`.
+pub fn run(flags: &BackupFlags) -> Result<()> {
+    let dir = flags.data.dir()?;
     let server = connect(&dir)?;
     let mut progress = Progress::start();
-    let mut target = Target::open(&ask.file)?;
-    let made = match server {
+    let mut target = Target::open(&flags.file)?;
+    let result = match server {
         Some(server) => receive(server, &mut target, &mut progress),
         None => read(&dir, &mut target),
     };
     let seconds = progress.end();
-    let made = made?;
+    let summary = result?;
     target.finish()?;
-    let line = output::closing("backed up", &ask.file, &made, seconds, ask.output);
-    if ask.file == STDIO {
-        // Standard output is the backup.
+    let line = output::summary("backed up", &flags.file, &summary, seconds, flags.output);
+    if flags.file == STDIO {
+        // Standard output holds the backup itself.
         let _ = writeln!(std::io::stderr(), "{line}");
         return Ok(());
     }
     output::print(&line)
 }
 
+/// Connects to the server that uses the data folder; `None` when there is none.
 fn connect(dir: &Path) -> Result<Option<UnixStream>> {
     let path = keelson::backup_socket(dir);
     match UnixStream::connect(&path) {
@@ -46,7 +47,7 @@ fn connect(dir: &Path) -> Result<Option<UnixStream>> {
             stream.set_read_timeout(Some(STALL_TIME_MAX)).context("ask the server")?;
             Ok(Some(stream))
         }
-        // No server, one that ended without a word, or a path that no socket can have.
+        // No server, a socket that a killed server left, or a path too long for a socket.
         Err(error)
             if matches!(
                 error.kind(),
@@ -64,16 +65,17 @@ fn receive(
     target: &mut Target,
     progress: &mut Progress,
 ) -> Result<BackupSummary> {
-    let mut failed = None;
+    let mut write_error = None;
     let input = BufReader::with_capacity(CHUNK_BYTES, server);
-    let taken = take(Tee { input, target, failed: &mut failed }, progress);
-    match failed {
+    let summary = read_all(Tee { input, target, write_error: &mut write_error }, progress);
+    match write_error {
         Some(error) => Err(error).context("write the backup"),
-        None => taken.context("the server broke the backup off (its log says why)"),
+        None => summary.context("the server broke the backup off (its log says why)"),
     }
 }
 
-fn take(input: impl Read, progress: &mut Progress) -> Result<BackupSummary> {
+/// Reads a backup to its end and verifies its checksum.
+fn read_all(input: impl Read, progress: &mut Progress) -> Result<BackupSummary> {
     let mut reader = BackupReader::new(input)?;
     while reader.next_key()?.is_some() {
         progress.show(&reader.summary());
@@ -89,82 +91,82 @@ fn read(dir: &Path, target: &mut Target) -> Result<BackupSummary> {
              why)",
             dir.display()
         ),
-        error => super::check::no_data(&error, "--data-dir"),
+        error => super::check::open_error(&error, "--data-dir"),
     })?;
     offline.backup(&mut target.out).context("--data-dir")
 }
 
-/// The output of a backup. The file gets its name only when it is whole.
+/// The output of a backup. A file is renamed to its final name when it is complete.
 struct Target {
     out: BufWriter<Box<dyn Write>>,
-    /// The file under its first name and its last; none for what is no file.
-    names: Option<(PathBuf, PathBuf)>,
-    is_whole: bool,
+    /// The temporary path and the final path; `None` for pipes, devices and standard output.
+    paths: Option<(PathBuf, PathBuf)>,
+    is_complete: bool,
 }
 
 impl Target {
     fn open(file: &str) -> Result<Target> {
-        let place = |out: Box<dyn Write>, names| {
+        let target = |out: Box<dyn Write>, paths| {
             let out = BufWriter::with_capacity(CHUNK_BYTES, out);
-            Ok(Target { out, names, is_whole: false })
+            Ok(Target { out, paths, is_complete: false })
         };
         if file == STDIO {
-            return place(Box::new(std::io::stdout()), None);
+            return target(Box::new(std::io::stdout()), None);
         }
         let path = PathBuf::from(file);
         let failed = || format!("write {file}");
         match path.metadata() {
-            Ok(there) if there.is_dir() => bail!("{file} is a folder; name a file"),
-            // A pipe or a device must not be replaced.
-            Ok(there) if !there.is_file() => {
+            Ok(metadata) if metadata.is_dir() => bail!("{file} is a folder; name a file"),
+            // A rename would replace the pipe or device with a file.
+            Ok(metadata) if !metadata.is_file() => {
                 let out = OpenOptions::new().write(true).open(&path).with_context(failed)?;
-                return place(Box::new(out), None);
+                return target(Box::new(out), None);
             }
             _ => {}
         }
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".partial-{}", std::process::id()));
-        let first = path.with_file_name(name);
-        let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&first);
-        place(Box::new(out.with_context(failed)?), Some((first, path)))
+        let temporary = path.with_file_name(name);
+        let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
+        target(Box::new(out.with_context(failed)?), Some((temporary, path)))
     }
 
     fn finish(&mut self) -> Result<()> {
         self.out.flush().context("write the backup")?;
-        let Some((first, last)) = &self.names else { return Ok(()) };
-        let named = File::open(first).and_then(|file| file.sync_all()).and_then(|()| {
-            std::fs::rename(first, last)?;
-            let folder = last.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let Some((temporary, path)) = &self.paths else { return Ok(()) };
+        let renamed = File::open(temporary).and_then(|file| file.sync_all()).and_then(|()| {
+            std::fs::rename(temporary, path)?;
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
         });
-        named.with_context(|| format!("write {}", last.display()))?;
-        self.is_whole = true;
+        renamed.with_context(|| format!("write {}", path.display()))?;
+        self.is_complete = true;
         Ok(())
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if let (false, Some((first, _))) = (self.is_whole, &self.names) {
-            // The failure that led here is the one to tell.
-            let _ = std::fs::remove_file(first);
+        if let (false, Some((temporary, _))) = (self.is_complete, &self.paths) {
+            // The error that led here is reported; this one is not.
+            let _ = std::fs::remove_file(temporary);
         }
     }
 }
 
-/// Writes on what is read.
+/// A reader that also writes what it reads to the target.
 struct Tee<'a, R> {
     input: R,
     target: &'a mut Target,
-    /// Why it could not be written on: no fault of who is read from.
-    failed: &'a mut Option<std::io::Error>,
+    /// The write error, kept apart from read errors so that the server is not blamed for it.
+    write_error: &'a mut Option<std::io::Error>,
 }
 
 impl<R: Read> Read for Tee<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let count = self.input.read(into)?;
         if let Err(error) = self.target.out.write_all(&into[..count]) {
-            *self.failed = Some(error);
+            *self.write_error = Some(error);
             return Err(ErrorKind::Other.into());
         }
         Ok(count)

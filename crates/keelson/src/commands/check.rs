@@ -1,7 +1,7 @@
-//! `keelson check`: whether a data folder at rest, or a backup, is whole.
+//! `keelson check`: verifies a data folder that no server uses, or a backup.
 
 use super::output;
-use crate::flags::{CheckAsk, ResultFormat};
+use crate::flags::{CheckFlags, ResultFormat};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,9 +15,9 @@ use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// Damages that are told one by one; of the others only the number.
+/// Damages that are listed; further ones are only counted.
 const DAMAGES_MAX: usize = 100;
-/// Keys that belong to nothing this version knows.
+/// The resource of keys that this version does not recognize.
 const UNKNOWN: &str = "(unknown)";
 
 /// The findings.
@@ -35,11 +35,11 @@ struct Count {
     bytes: u64,
 }
 
-/// Checks and prints; an error when something is damaged. With `--repair` what cannot be read is removed
-/// before.
-pub fn run(ask: &CheckAsk) -> Result<()> {
-    if ask.repair {
-        repair(&ask.place.dir()?)?;
+/// Runs `keelson check` and prints the findings. Damage is an error. With `--repair`, records that
+/// cannot be read are removed first.
+pub fn run(flags: &CheckFlags) -> Result<()> {
+    if flags.repair {
+        repair(&flags.data.dir()?)?;
     }
     let mut report = Report {
         kinds: RecordChecker::for_all_kinds(),
@@ -48,22 +48,22 @@ pub fn run(ask: &CheckAsk) -> Result<()> {
         damages: vec![],
         damage_count: 0,
     };
-    let name = match &ask.file {
+    let name = match &flags.file {
         Some(file) => {
             report.check_backup(file)?;
             file.clone()
         }
         None => {
-            let dir = ask.place.dir()?;
+            let dir = flags.data.dir()?;
             report.check_dir(&dir)?;
             dir.display().to_string()
         }
     };
-    output::print(&match ask.output {
+    output::print(&match flags.output {
         None => report.table(),
-        Some(format) => report.show(format),
+        Some(format) => report.format(format),
     })?;
-    if ask.output.is_none() {
+    if flags.output.is_none() {
         use std::io::Write;
         for line in &report.damages {
             writeln!(std::io::stderr(), "{line}").context("write to standard error")?;
@@ -76,14 +76,15 @@ pub fn run(ask: &CheckAsk) -> Result<()> {
     }
 }
 
-/// Removes what cannot be read from a data folder, and tells of each record.
+/// Removes records that cannot be read from a data folder, prints each, and saves the values that
+/// are still intact in `removed-SECONDS.jsonl`.
 fn repair(dir: &Path) -> Result<()> {
     use std::io::Write;
     let kinds = RecordChecker::for_all_kinds();
     let fault = |kv: &KeyValue| kinds.unreadable_reason(kv);
     let mut removed = vec![];
-    let count = remove_damaged(&dir.join("store"), &fault, &mut |one| removed.push(one));
-    let count = count.map_err(|error| no_data(&error, "--data-dir"))?;
+    let count = remove_damaged(&dir.join("store"), &fault, &mut |record| removed.push(record));
+    let count = count.map_err(|error| open_error(&error, "--data-dir"))?;
     let mut saved = String::new();
     for Removed { key, revision, why, value } in &removed {
         let key =
@@ -96,7 +97,7 @@ fn repair(dir: &Path) -> Result<()> {
             line.insert("revision", output::number(revision.0));
             line.insert("why", why.as_str());
             line.insert("value", STANDARD.encode(value));
-            saved.push_str(&output::show(&Value::Object(line), ResultFormat::Json));
+            saved.push_str(&output::format(&Value::Object(line), ResultFormat::Json));
             saved.push('\n');
         }
     }
@@ -112,8 +113,8 @@ fn repair(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What there is to say when a folder cannot be opened for what it holds.
-pub fn no_data(error: &OpenError, flag: &str) -> Error {
+/// Returns the error message for a data folder that cannot be opened.
+pub fn open_error(error: &OpenError, flag: &str) -> Error {
     use std::error::Error;
     let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
     match error {
@@ -126,20 +127,20 @@ pub fn no_data(error: &OpenError, flag: &str) -> Error {
 
 impl Report {
     fn check_dir(&mut self, dir: &Path) -> Result<()> {
-        // The library below takes some damages for mistakes of its own and panics.
-        let silent = std::panic::take_hook();
+        // redb panics on some damaged files.
+        let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let checked = catch_unwind(AssertUnwindSafe(|| {
             let offline = Offline::open(&dir.join("store"))?;
-            offline.check(&mut |found| self.take(found))
+            offline.check(&mut |item| self.add(item))
         }));
-        std::panic::set_hook(silent);
+        std::panic::set_hook(hook);
         match checked {
             Ok(Ok(summary)) => self.summary = summary,
             Ok(Err(error @ OpenError::Records { .. })) => {
-                self.damage(no_data(&error, "records").to_string());
+                self.damage(open_error(&error, "records").to_string());
             }
-            Ok(Err(error)) => return Err(no_data(&error, "--data-dir")),
+            Ok(Err(error)) => return Err(open_error(&error, "--data-dir")),
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
                 let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -151,10 +152,11 @@ impl Report {
     }
 
     fn check_backup(&mut self, file: &str) -> Result<()> {
-        let mut reader = BackupReader::new(super::input(file)?).with_context(|| file.to_owned())?;
+        let mut reader =
+            BackupReader::new(super::open_input(file)?).with_context(|| file.to_owned())?;
         loop {
             match reader.next_key() {
-                Ok(Some(kv)) => self.take(CheckItem::Live(kv)),
+                Ok(Some(kv)) => self.add(CheckItem::Live(kv)),
                 Ok(None) => break,
                 Err(error) => {
                     self.damage(error.to_string());
@@ -167,7 +169,7 @@ impl Report {
         Ok(())
     }
 
-    fn take(&mut self, item: CheckItem) {
+    fn add(&mut self, item: CheckItem) {
         match item {
             CheckItem::Live(kv) => {
                 let name = self.kinds.name(&kv.key).unwrap_or_else(|| UNKNOWN.to_owned());
@@ -227,7 +229,7 @@ impl Report {
         out
     }
 
-    fn show(&self, format: ResultFormat) -> String {
+    fn format(&self, format: ResultFormat) -> String {
         let count = |count: &Count| {
             let mut map = Map::default();
             map.insert("objects", output::number(count.objects));
@@ -235,8 +237,8 @@ impl Report {
             map
         };
         let mut resources = Map::default();
-        for (name, found) in &self.resources {
-            resources.insert(name.as_str(), count(found));
+        for (name, resource) in &self.resources {
+            resources.insert(name.as_str(), count(resource));
         }
         let CheckSummary { newest, floor, records } = self.summary;
         let mut map = count(&self.total());
@@ -247,6 +249,6 @@ impl Report {
         let lines: Vec<Value> =
             self.damages.iter().map(|line| Value::from(line.as_str())).collect();
         map.insert("damages", lines);
-        output::show(&Value::Object(map), format)
+        output::format(&Value::Object(map), format)
     }
 }

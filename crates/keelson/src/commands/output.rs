@@ -1,4 +1,4 @@
-//! Output of commands: a progress line and the result.
+//! Output of commands: the progress line and the result.
 
 use crate::flags::{ResultFormat, SummaryFormat};
 use anyhow::{Context, Result};
@@ -8,10 +8,10 @@ use keelson_store::backup::BackupSummary;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the growing line.
+/// Interval between two updates of the progress line.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 
-/// A line on a terminal that says how far the work is.
+/// A progress line on a terminal.
 pub struct Progress {
     began: Instant,
     next: Option<Instant>,
@@ -25,7 +25,7 @@ impl Progress {
         Progress { began, next, has_shown: false }
     }
 
-    /// Shows what has been done so far, now and then.
+    /// Updates the line, at most once per period.
     pub fn show(&mut self, so_far: &BackupSummary) {
         if self.next.is_none_or(|next| Instant::now() < next) {
             return;
@@ -33,11 +33,11 @@ impl Progress {
         self.next = Some(Instant::now() + PROGRESS_PERIOD);
         self.has_shown = true;
         let (objects, bytes) = (so_far.objects, size(so_far.bytes));
-        // A line that cannot be shown must not end the work.
+        // A failure to show progress must not end the command.
         let _ = write!(std::io::stderr(), "\r\x1b[K{objects} objects, {bytes}");
     }
 
-    /// Takes the line away; seconds since the start.
+    /// Removes the line, and returns the seconds since the start.
     pub fn end(&self) -> f64 {
         if self.has_shown {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
@@ -46,7 +46,7 @@ impl Progress {
     }
 }
 
-/// Bytes for people.
+/// Formats a number of bytes for people: `1.5 MiB`.
 pub fn size(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut scaled = bytes as f64;
@@ -60,8 +60,8 @@ pub fn size(bytes: u64) -> String {
     if unit == "bytes" { format!("{bytes} bytes") } else { format!("{scaled:.1} {unit}") }
 }
 
-/// The closing line of a backup or a restore.
-pub fn closing(
+/// Formats the summary of a backup or a restore. `done` is the verb: `backed up`.
+pub fn summary(
     done: &str,
     path: &str,
     summary: &BackupSummary,
@@ -81,17 +81,18 @@ pub fn closing(
             map.insert("bytes", number(bytes));
             map.insert("revision", number(revision.0));
             map.insert("seconds", (seconds * 1000.0).round() / 1000.0);
-            show(&Value::Object(map), ResultFormat::Json)
+            self::format(&Value::Object(map), ResultFormat::Json)
         }
     }
 }
 
+/// Converts a count to the integer type of values.
 pub fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The text of a result, without an end of line.
-pub fn show(value: &Value, format: ResultFormat) -> String {
+/// Formats a result, without a final newline.
+pub fn format(value: &Value, format: ResultFormat) -> String {
     match format {
         ResultFormat::Json => {
             let mut out = vec![];

@@ -1,36 +1,36 @@
-//! `keelson restore`: a data folder made of a backup.
+//! `keelson restore`: creates a data folder from a backup.
 
 use super::output::{self, Progress};
-use crate::flags::RestoreAsk;
+use crate::flags::RestoreFlags;
 use anyhow::{Context, Result, bail};
 use keelson_store::backup::BackupReader;
 use keelson_store::embedded;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Remains of an interrupted restore.
+/// The temporary folder of an interrupted restore.
 const LEFTOVER: &str = "store.restoring";
 
-/// Restores a backup.
-pub fn run(ask: &RestoreAsk) -> Result<()> {
-    let dir = ask.place.dir()?;
-    let was_there = must_be_empty(&dir)?;
+/// Runs `keelson restore`.
+pub fn run(flags: &RestoreFlags) -> Result<()> {
+    let dir = flags.data.dir()?;
+    let existed = check_empty(&dir)?;
     let mut progress = Progress::start();
     let mut backup =
-        BackupReader::new(super::input(&ask.file)?).with_context(|| ask.file.clone())?;
+        BackupReader::new(super::open_input(&flags.file)?).with_context(|| flags.file.clone())?;
     let restored =
         embedded::restore(&dir.join("store"), &mut backup, &mut |so_far| progress.show(&so_far));
     let seconds = progress.end();
-    if restored.is_err() && !was_there {
-        // Only when nothing is in it.
+    if restored.is_err() && !existed {
+        // Fails when the folder is not empty, which is intended.
         let _ = std::fs::remove_dir(&dir);
     }
-    let made = restored.with_context(|| ask.file.clone())?;
-    output::print(&output::closing("restored", &ask.file, &made, seconds, ask.output))
+    let summary = restored.with_context(|| flags.file.clone())?;
+    output::print(&output::summary("restored", &flags.file, &summary, seconds, flags.output))
 }
 
-/// Whether the folder is there; it must not hold anything.
-fn must_be_empty(dir: &Path) -> Result<bool> {
+/// Returns whether the folder exists. It is an error when it is not empty.
+fn check_empty(dir: &Path) -> Result<bool> {
     let entries = match dir.read_dir() {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),

@@ -1,4 +1,4 @@
-//! The flags that say who decides on requests, and which webhooks are asked.
+//! The flags of authorization and of the token webhook.
 
 use super::duration;
 use anyhow::{Context, Result, anyhow, bail};
@@ -8,7 +8,7 @@ use keelson_auth::webhook::{FailurePolicy, ReviewVersion, WebhookOptions};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Timeout of one call of the webhook of `--authorization-webhook-config-file`.
+/// Timeout of a call to the webhook of `--authorization-webhook-config-file`.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 const WEBHOOK: &str = "Webhook";
 
@@ -19,38 +19,38 @@ pub struct AuthorizationFlags {
     /// [default: Node,RBAC].
     #[arg(long, value_delimiter = ',', value_name = "MODE")]
     authorization_mode: Vec<String>,
-    /// Policies of the mode ABAC: a JSON object a line.
+    /// Policies of the ABAC mode: one JSON object per line.
     #[arg(long, value_name = "FILE")]
     authorization_policy_file: Option<PathBuf>,
-    /// An AuthorizationConfiguration instead of the modes: authorizers in order, several webhooks
-    /// among them. It is read again when it changes.
+    /// AuthorizationConfiguration file, instead of the modes: a list of authorizers that may contain
+    /// several webhooks. It is reloaded when it changes.
     #[arg(long, value_name = "FILE")]
     authorization_config: Option<PathBuf>,
-    /// Kubeconfig of the webhook of the mode Webhook.
+    /// Kubeconfig of the webhook of the Webhook mode.
     #[arg(long, value_name = "FILE")]
     authorization_webhook_config_file: Option<PathBuf>,
-    /// Version of the SubjectAccessReviews sent to it: v1 or v1beta1 [default: v1beta1].
+    /// Version of the SubjectAccessReviews that are sent: v1 or v1beta1 [default: v1beta1].
     #[arg(long, value_name = "VERSION")]
     authorization_webhook_version: Option<String>,
-    /// Cache time of its allows [default: 5m0s].
+    /// How long to cache allowed requests [default: 5m0s].
     #[arg(long, value_name = "DURATION")]
     authorization_webhook_cache_authorized_ttl: Option<String>,
-    /// Cache time of its denies [default: 30s].
+    /// How long to cache denied requests [default: 30s].
     #[arg(long, value_name = "DURATION")]
     authorization_webhook_cache_unauthorized_ttl: Option<String>,
     /// Kubeconfig of a webhook that authenticates bearer tokens.
     #[arg(long, value_name = "FILE")]
     authentication_token_webhook_config_file: Option<PathBuf>,
-    /// Version of the TokenReviews sent to it: v1 or v1beta1.
+    /// Version of the TokenReviews that are sent: v1 or v1beta1.
     #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
     authentication_token_webhook_version: String,
-    /// Cache time of its answers.
+    /// How long to cache answers of the token webhook.
     #[arg(long, value_name = "DURATION", default_value = "2m0s")]
     authentication_token_webhook_cache_ttl: String,
 }
 
 impl AuthorizationFlags {
-    /// The authorizers.
+    /// Returns the authorizers that the flags describe.
     pub fn authorization(&self) -> Result<Authorization> {
         let mut authorization = match &self.authorization_config {
             Some(_) if self.has_other_flags() => bail!(
@@ -127,7 +127,7 @@ impl AuthorizationFlags {
         })
     }
 
-    /// The webhook that authenticates bearer tokens.
+    /// Returns the options of the token webhook, if there is one.
     pub fn token_webhook(&self) -> Result<Option<TokenWebhookOptions>> {
         let Some(path) = &self.authentication_token_webhook_config_file else { return Ok(None) };
         let version = &self.authentication_token_webhook_version;

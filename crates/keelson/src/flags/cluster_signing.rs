@@ -1,4 +1,4 @@
-//! The flags that say who signs certificates, as kube-controller-manager has them.
+//! The flags of certificate signing. kube-controller-manager has the same.
 
 use super::duration;
 use anyhow::Result;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// `--cluster-signing-*`.
 #[derive(clap::Args, Debug)]
-pub struct ClusterSigning {
+pub struct ClusterSigningFlags {
     /// Authority that signs certificates of all signers [default: the server's own].
     #[arg(long, value_name = "FILE", requires = "cluster_signing_key_file")]
     cluster_signing_cert_file: Option<PathBuf>,
@@ -43,8 +43,8 @@ pub struct ClusterSigning {
     cluster_signing_duration: String,
 }
 
-impl ClusterSigning {
-    /// The signers that the flags describe.
+impl ClusterSigningFlags {
+    /// Returns the signers that the flags describe.
     pub fn options(&self) -> Result<SigningOptions> {
         let files = |certificate: &Option<PathBuf>,
                      key: &Option<PathBuf>|

@@ -1,4 +1,4 @@
-//! The flags that say which other issuers' tokens are accepted.
+//! The flags of OpenID Connect authentication.
 
 use anyhow::{Context, Result, anyhow, bail};
 use keelson::JwtOptions;
@@ -7,47 +7,48 @@ use keelson_auth::oidc::{
 };
 use std::path::PathBuf;
 
-/// The prefix that stands for none.
+/// The value of `--oidc-username-prefix` that means no prefix.
 const NO_PREFIX: &str = "-";
 
 /// `--oidc-*`, `--authentication-config`.
 #[derive(clap::Args, Debug)]
-pub struct Oidc {
-    /// An AuthenticationConfiguration: OpenID Connect issuers, and which paths are served without
-    /// credentials. It is read again when it changes.
+pub struct OidcFlags {
+    /// AuthenticationConfiguration file: OpenID Connect issuers, and the paths that are served to
+    /// anonymous requests. It is reloaded when it changes.
     #[arg(long, value_name = "FILE")]
     authentication_config: Option<PathBuf>,
     /// URL of an OpenID Connect issuer whose tokens are accepted.
     #[arg(long, value_name = "URL")]
     oidc_issuer_url: Option<String>,
-    /// Audience that its tokens must have.
+    /// Audience that tokens of the issuer must have.
     #[arg(long, value_name = "ID")]
     oidc_client_id: Option<String>,
-    /// Authorities of the issuer's certificate [default: those of this host].
+    /// CA bundle for the issuer's certificate [default: that of this host].
     #[arg(long, value_name = "FILE")]
     oidc_ca_file: Option<PathBuf>,
-    /// Claim with the name of the user.
+    /// Claim that holds the user name.
     #[arg(long, value_name = "CLAIM", default_value = "sub")]
     oidc_username_claim: String,
-    /// Prefix of user names; `-` is none [default: the issuer and #, unless the claim is email].
+    /// Prefix of user names; `-` means none [default: the issuer URL and #, or none if the claim is
+    /// email].
     #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
     oidc_username_prefix: Option<String>,
-    /// Claim with the groups of the user.
+    /// Claim that holds the groups.
     #[arg(long, value_name = "CLAIM")]
     oidc_groups_claim: Option<String>,
     /// Prefix of groups.
     #[arg(long, value_name = "PREFIX")]
     oidc_groups_prefix: Option<String>,
-    /// A claim that tokens must have, and its value; may be given several times.
+    /// Claim and value that tokens must have; may be repeated.
     #[arg(long, value_delimiter = ',', value_name = "CLAIM=VALUE")]
     oidc_required_claim: Vec<String>,
-    /// Signing algorithms that are accepted.
+    /// Accepted signing algorithms.
     #[arg(long, value_delimiter = ',', value_name = "NAMES", default_value = "RS256")]
     oidc_signing_algs: Vec<String>,
 }
 
-impl Oidc {
-    /// The issuers, if there are any, and who is served without credentials, if the file says so.
+impl OidcFlags {
+    /// Returns the issuers, and the settings for anonymous requests if the file has them.
     pub fn options(&self) -> Result<(Option<JwtOptions>, Option<AnonymousConfig>)> {
         let is_set = self.oidc_issuer_url.is_some() || self.oidc_client_id.is_some();
         if let Some(path) = &self.authentication_config {

@@ -1,4 +1,4 @@
-//! The flags that say which proxies name users in headers.
+//! The flags of the front proxy.
 
 use anyhow::{Context, Result};
 use keelson::FrontProxyOptions;
@@ -8,29 +8,29 @@ use std::sync::Arc;
 
 /// `--requestheader-*`.
 #[derive(clap::Args, Debug)]
-pub struct RequestHeader {
-    /// Authorities of proxies that name users in headers.
+pub struct RequestHeaderFlags {
+    /// CA bundle for client certificates of front proxies, which name users in headers.
     #[arg(long, value_name = "FILE")]
     requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names of the certificates of such proxies [default: all names].
+    /// Common names of front proxy certificates [default: all names].
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     requestheader_allowed_names: Vec<String>,
-    /// Headers with the name of the user; the first that is not empty counts.
+    /// Headers that hold the user name; the first that is not empty is used.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     requestheader_username_headers: Vec<String>,
-    /// Headers with the uid of the user.
+    /// Headers that hold the uid of the user.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     requestheader_uid_headers: Vec<String>,
-    /// Headers with a group of the user each.
+    /// Headers that hold the groups of the user, one per header.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     requestheader_group_headers: Vec<String>,
-    /// Prefixes of headers with extra fields of the user.
+    /// Prefixes of headers that hold extra fields of the user.
     #[arg(long, value_delimiter = ',', value_name = "PREFIXES")]
     requestheader_extra_headers_prefix: Vec<String>,
 }
 
-impl RequestHeader {
-    /// The front proxy that the flags describe.
+impl RequestHeaderFlags {
+    /// Returns the front proxy that the flags describe.
     pub fn options(&self) -> Result<Option<FrontProxyOptions>> {
         let trimmed = |values: &[String]| values.iter().map(|v| v.trim().to_owned()).collect();
         let headers = FrontProxy {

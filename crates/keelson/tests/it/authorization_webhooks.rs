@@ -211,7 +211,10 @@ fn config(hook: &Hook, authorizers: &[&str]) -> String {
 fn start_file(file: &Path) -> Server {
     let authorization = Authorization::file(file).expect("a configuration");
     let look = Duration::from_millis(20);
-    Server::start_plain(Builder { certificate_look: look, ..quiet().authorization(authorization) })
+    Server::start_plain(Builder {
+        certificate_check_interval: look,
+        ..quiet().authorization(authorization)
+    })
 }
 
 #[test]

@@ -96,7 +96,7 @@ pub fn until<T: PartialEq + std::fmt::Debug>(wanted: T, mut ask: impl FnMut() ->
 fn start(data: &Path, client_ca_file: Option<&Path>) -> Server {
     Server::start(Builder {
         client_ca_file: client_ca_file.map(Path::to_owned),
-        certificate_look: Duration::from_millis(20),
+        certificate_check_interval: Duration::from_millis(20),
         ..Keelson::builder().no_controllers().data_dir(data)
     })
 }

@@ -2,10 +2,10 @@
 
 mod certificates;
 mod chaos;
+mod controller_manager_lease;
 mod garbage;
 mod identity;
 mod policy_types;
-mod stepping_aside;
 mod storage_versions;
 mod tokens;
 mod workloads;

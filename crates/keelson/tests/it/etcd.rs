@@ -433,7 +433,7 @@ fn etcd_is_reached_with_certificates_and_not_without() {
     let etcd = Etcd {
         ca_file: Some(file("ca.pem")),
         identity_files: Some((file("client.pem"), file("client.key"))),
-        patience: Duration::ZERO,
+        start_timeout: Duration::ZERO,
         ..Etcd::new(vec![process.url()])
     };
     let runtime = Runtime::new().expect("a runtime");
@@ -450,7 +450,7 @@ fn etcd_is_reached_with_certificates_and_not_without() {
     let nameless = Etcd { identity_files: None, ..etcd.clone() };
     // This one is not waited for: another try would end the same way.
     let ca_file = Some(foreign.path().join("ca.pem"));
-    let distrusting = Etcd { ca_file, patience: PATIENCE * 10, ..etcd };
+    let distrusting = Etcd { ca_file, start_timeout: PATIENCE * 10, ..etcd };
     // What etcd says to a client without a certificate may get lost with the connection.
     for (etcd, why) in
         [(nameless, "no etcd server answers"), (distrusting, "invalid peer certificate")]

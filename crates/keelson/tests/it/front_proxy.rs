@@ -28,7 +28,7 @@ pub fn options(file: &Path, allowed_names: &[&str]) -> FrontProxyOptions {
 fn builder(data: &Path, proxies: &Path, allowed_names: &[&str]) -> Builder {
     Builder {
         front_proxy: Some(options(proxies, allowed_names)),
-        certificate_look: Duration::from_millis(20),
+        certificate_check_interval: Duration::from_millis(20),
         ..Keelson::builder().no_controllers().data_dir(data)
     }
 }

@@ -127,7 +127,7 @@ fn key_files_that_change_count_while_the_server_runs() {
     };
     let server = Server::start_plain(Builder {
         service_account_tokens: keys,
-        certificate_look: Duration::from_millis(20),
+        certificate_check_interval: Duration::from_millis(20),
         ..quiet()
     });
     let client = server.client();

@@ -33,8 +33,11 @@ pub const BY_SUBJECT: &str = "  claimMappings: {username: {claim: sub, prefix: \
 
 fn start(file: &Path) -> Server {
     let (jwt, anonymous) = JwtOptions::read(file).expect("a configuration");
-    let mut builder =
-        Builder { jwt: Some(jwt), certificate_look: Duration::from_millis(20), ..quiet() };
+    let mut builder = Builder {
+        jwt: Some(jwt),
+        certificate_check_interval: Duration::from_millis(20),
+        ..quiet()
+    };
     if let Some(anonymous) = anonymous {
         builder.anonymous = anonymous;
     }

@@ -132,7 +132,7 @@ fn check(server: &Server, panics: &AtomicBool, component: &str, why: &str) {
     panics.store(true, Ordering::SeqCst);
     client.post(MAPS, &json!({"metadata": {"name": "a"}}));
     let broken = server.block_on(async {
-        tokio::time::timeout(PATIENCE, server.keelson.broken()).await.expect("it is told")
+        tokio::time::timeout(PATIENCE, server.keelson.fatal_error()).await.expect("it is told")
     });
     assert_eq!(broken, format!("{component} failed: {why}"));
     for path in ["/livez", "/readyz"] {

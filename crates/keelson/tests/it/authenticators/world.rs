@@ -377,7 +377,7 @@ fn builder(dir: &Path) -> Builder {
     let file = |name: &str| dir.join(name);
     let (jwt, _) = JwtOptions::read(&file("authentication.yaml")).expect("a configuration");
     let mut builder = Builder {
-        certificate_look: Duration::from_millis(20),
+        certificate_check_interval: Duration::from_millis(20),
         client_ca_file: Some(file("users.pem")),
         front_proxy: Some(front_proxy::options(&file("proxies.pem"), &[])),
         service_account_tokens: ServiceAccountTokenOptions {

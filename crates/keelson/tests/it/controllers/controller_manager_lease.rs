@@ -20,7 +20,9 @@ fn orphan(client: &Client, name: &str) -> String {
 }
 
 fn is_stopped(server: &Server, is_stopped: bool) {
-    super::until("the loops notice the lease", || server.keelson.stands_aside() == is_stopped);
+    super::until("the loops notice the lease", || {
+        server.keelson.defers_controllers() == is_stopped
+    });
 }
 
 #[test]
@@ -67,6 +69,6 @@ fn loops_that_are_named_run_whoever_has_the_lease() {
     client.poll("/api/v1/namespaces/other/configmaps/kube-root-ca.crt", |got| got.status == 200);
     let accounts = client.get("/api/v1/namespaces/other/serviceaccounts");
     assert_eq!(accounts.body["items"], json!([]));
-    assert!(!server.keelson.stands_aside());
+    assert!(!server.keelson.defers_controllers());
     server.stop();
 }

@@ -1,4 +1,4 @@
-//! Resolves the services that webhooks name: by ClusterIP, or by the endpoints behind it
+//! Resolves the services of webhooks to their ClusterIP, or to their endpoints
 //! (`--enable-aggregator-routing`).
 
 use keelson_auth::Objects;
@@ -10,23 +10,23 @@ use std::sync::{Arc, OnceLock};
 
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// Finds services by `NAME.NAMESPACE.svc` (kube-aggregator `pkg/apiserver/resolvers.go`).
+/// Resolves `NAME.NAMESPACE.svc` to addresses (kube-aggregator `pkg/apiserver/resolvers.go`).
 #[derive(Default)]
-pub(crate) struct Services {
+pub(crate) struct ServiceResolver {
     objects: OnceLock<Arc<dyn Objects>>,
-    /// To their endpoints, not their ClusterIP.
+    /// Resolve to endpoints, not to the ClusterIP.
     to_endpoints: bool,
-    /// Counts what was found: the next one goes to the next endpoint.
+    /// Counts resolutions, to use the endpoints in turn.
     turn: AtomicUsize,
 }
 
-impl Services {
-    /// Services whose endpoints are dialled, or whose ClusterIP or external name is.
-    pub fn new(to_endpoints: bool) -> Services {
-        Services { to_endpoints, ..Services::default() }
+impl ServiceResolver {
+    /// Returns a resolver to endpoints, or else to the ClusterIP or the external name.
+    pub fn new(to_endpoints: bool) -> ServiceResolver {
+        ServiceResolver { to_endpoints, ..ServiceResolver::default() }
     }
 
-    /// Lets it read services. Before this none is found.
+    /// Sets the reader of services. Before this no service is found.
     pub fn attach(&self, objects: Arc<dyn Objects>) {
         let _ = self.objects.set(objects);
     }
@@ -45,23 +45,23 @@ impl Services {
         }
         let service = service.ok_or_else(|| format!("service {name:?} not found"))?;
         if !self.to_endpoints {
-            return route(&service, port);
+            return resolve_cluster_ip(&service, port);
         }
         let resource = ("discovery.k8s.io", "endpointslices");
         let slices = objects.labelled(resource, namespace, (SERVICE_LABEL, name));
         let slices = slices.map_err(|failure| failure.message)?;
-        endpoint(&service, &slices, port, self.turn.fetch_add(1, Ordering::Relaxed))
+        resolve_endpoint(&service, &slices, port, self.turn.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-impl Resolver for Services {
+impl Resolver for ServiceResolver {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<Resolved, String>> {
         Box::pin(self.find(host, port))
     }
 }
 
-/// The address of a service from outside the pod network.
-fn route(service: &Object, port: u16) -> Result<Resolved, String> {
+/// Resolves a service to its ClusterIP or its external name (upstream's `ResolveCluster`).
+fn resolve_cluster_ip(service: &Object, port: u16) -> Result<Resolved, String> {
     let spec = |name: &str| service.str_at(&["spec", name]);
     match spec("type") {
         "ExternalName" => Ok(Resolved::Name { host: spec("externalName").to_owned(), port }),
@@ -78,15 +78,15 @@ fn route(service: &Object, port: u16) -> Result<Resolved, String> {
     }
 }
 
-/// The port of a service that has this number.
+/// Returns the port of a service with this number.
 fn service_port(service: &Object, port: u16) -> Result<&Value, String> {
     let ports = service.array_at(&["spec", "ports"]);
     let known = ports.iter().find(|known| known.int_at(&["port"]) == Some(i64::from(port)));
     known.ok_or_else(|| format!("no service port {port} found for service {:?}", service.name()))
 }
 
-/// One of the ready endpoints of a service, in turn.
-fn endpoint(
+/// Resolves a service to one of its ready endpoints (upstream's `ResolveEndpoint`).
+fn resolve_endpoint(
     service: &Object,
     slices: &[Object],
     port: u16,
@@ -97,7 +97,7 @@ fn endpoint(
         other => return Err(format!("unsupported service type {other:?}")),
     }
     let port_name = service_port(service, port)?.str_at(&["name"]).unwrap_or_default();
-    let mut found = vec![];
+    let mut endpoints = vec![];
     for slice in slices {
         let ports = slice.array_at(&["ports"]).iter();
         let mut named =
@@ -107,12 +107,12 @@ fn endpoint(
         let is_ready =
             |endpoint: &&Value| endpoint.at(&["conditions", "ready"]) != Some(&Value::Bool(false));
         let ready = slice.array_at(&["endpoints"]).iter().filter(is_ready);
-        found.extend(ready.filter_map(|endpoint| Some((first_address(endpoint)?, number))));
+        endpoints.extend(ready.filter_map(|endpoint| Some((first_address(endpoint)?, number))));
     }
-    if found.is_empty() {
+    if endpoints.is_empty() {
         return Err(format!("no endpoints available for service {:?}", service.name()));
     }
-    let (host, port) = found[turn % found.len()];
+    let (host, port) = endpoints[turn % endpoints.len()];
     Ok(match host.parse() {
         Ok(ip) => Resolved::Addresses(vec![SocketAddr::new(ip, port)]),
         Err(_) => Resolved::Name { host: host.to_owned(), port },
@@ -129,11 +129,11 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn a_service_is_reached_by_its_cluster_ip_or_its_external_name() {
+    fn a_service_resolves_to_its_cluster_ip_or_its_external_name() {
         let check = |spec: Value, port: u16, want: Result<&str, &str>| {
             let service = value!({"metadata": {"name": "a"}, "spec": (spec)});
             let service = Object::from_value(service).expect("an object");
-            let got = route(&service, port).map(|resolved| match resolved {
+            let got = resolve_cluster_ip(&service, port).map(|resolved| match resolved {
                 Resolved::Addresses(addresses) => addresses[0].to_string(),
                 Resolved::Name { host, port } => format!("{host} {port}"),
             });
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_a_service_are_dialled_in_turn_when_they_are_ready() {
+    fn ready_endpoints_are_used_in_turn() {
         let object = |value: Value| Object::from_value(value).expect("an object");
         let ports = || value!([{"name": "https", "port": 443}, {"name": "other", "port": 444}]);
         let service = |spec: Value| object(value!({"metadata": {"name": "a"}, "spec": (spec)}));
@@ -171,19 +171,19 @@ mod tests {
         let name = Ok(Resolved::Name { host: "web.example.org".to_owned(), port: 9443 });
         let want = [address("10.0.0.1:8443"), address("10.0.0.2:8443"), name.clone()];
         for turn in 0..6 {
-            assert_eq!(endpoint(&plain(), &slices, 443, turn), want[turn % 3], "{turn}");
+            assert_eq!(resolve_endpoint(&plain(), &slices, 443, turn), want[turn % 3], "{turn}");
         }
-        let refused = |text: &str| Err::<Resolved, _>(text.to_owned());
-        let none = refused("no endpoints available for service \"a\"");
-        assert_eq!(endpoint(&plain(), &slices, 444, 0), none);
-        assert_eq!(endpoint(&plain(), &[], 443, 0), none);
-        let unknown = refused("no service port 445 found for service \"a\"");
-        assert_eq!(endpoint(&plain(), &slices, 445, 0), unknown);
+        let error = |text: &str| Err::<Resolved, _>(text.to_owned());
+        let none = error("no endpoints available for service \"a\"");
+        assert_eq!(resolve_endpoint(&plain(), &slices, 444, 0), none);
+        assert_eq!(resolve_endpoint(&plain(), &[], 443, 0), none);
+        let unknown = error("no service port 445 found for service \"a\"");
+        assert_eq!(resolve_endpoint(&plain(), &slices, 445, 0), unknown);
         let external = service(value!({"type": "ExternalName", "externalName": "a.b"}));
-        let unsupported = refused("unsupported service type \"ExternalName\"");
-        assert_eq!(endpoint(&external, &slices, 443, 0), unsupported);
-        // A headless one has endpoints, too.
+        let unsupported = error("unsupported service type \"ExternalName\"");
+        assert_eq!(resolve_endpoint(&external, &slices, 443, 0), unsupported);
+        // A headless service has endpoints, too.
         let headless = service(value!({"clusterIP": "None", "ports": (ports())}));
-        assert_eq!(endpoint(&headless, &slices, 443, 0), want[0]);
+        assert_eq!(resolve_endpoint(&headless, &slices, 443, 0), want[0]);
     }
 }
