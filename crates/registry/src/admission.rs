@@ -1,8 +1,8 @@
-//! The way of a write through admission: what plug-ins see of it, and in which order they are asked.
+//! Admission of a write: what plug-ins see of it, and in which order they are called.
 //!
-//! First the built-in plug-ins that change objects, then policies and webhooks that do (twice, when one of
-//! them asks for another round); after the object is prepared and validated, the built-in ones that refuse,
-//! then policies and webhooks that do.
+//! First come the built-in mutating plug-ins, then the mutating policies and webhooks (a second
+//! round when one of them asks for reinvocation). After the object is prepared and validated come
+//! the built-in validating plug-ins, then the validating policies and webhooks.
 
 mod scale;
 
@@ -18,15 +18,15 @@ use keelson_meta::random_names::generated_name;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value};
 use std::time::{Duration, Instant};
 
-/// How long a write waits for what a control loop is about to make: a new pod for its service account (upstream
-/// asks ten times, up to 200 ms apart).
+/// How long a write waits for an object that a control loop is about to create, such as the service
+/// account of a pod. Upstream tries ten times, up to 200 ms apart.
 const AWAITED_TIME_MAX: Duration = Duration::from_millis(1_500);
 
-/// The webhooks and policies that a write has to pass; `None` when there are none.
+/// The webhook and policy configurations that a write is checked against; `None` if there are none.
 pub type Passes = Option<Box<Configurations>>;
 
 impl Registry {
-    /// Lets plug-ins change the object of a write, which is in the version that writes work on.
+    /// Runs mutating admission on the object of a write, which is in the version that writes use.
     pub(crate) async fn admit(
         &self,
         write: &Write<'_>,
@@ -71,7 +71,7 @@ impl Registry {
         self.options.admission.metrics().step(step, begun);
     }
 
-    /// Asks plug-ins about the object as it would be stored.
+    /// Runs validating admission on the object as it would be stored.
     pub(crate) async fn validate_admitted(
         &self,
         write: &Write<'_>,
@@ -96,7 +96,7 @@ impl Registry {
         validated
     }
 
-    /// Asks the built-in plug-ins; what they note goes into the audit event, what they warn of to the client.
+    /// Calls the built-in plug-ins. Their audit annotations go to the permit, their warnings to the client.
     fn ask_chain(
         &self,
         write: &Write<'_>,
@@ -109,7 +109,7 @@ impl Registry {
         result
     }
 
-    /// [`Registry::admit`] for a change of a part of an object.
+    /// Like [`Registry::admit`], for the update of an object or subresource.
     pub(crate) async fn admit_part(
         &self,
         write: &Write<'_>,
@@ -124,7 +124,7 @@ impl Registry {
         }
     }
 
-    /// [`Registry::validate_admitted`] for a change of a part of an object.
+    /// Like [`Registry::validate_admitted`], for the update of an object or subresource.
     pub(crate) async fn validate_part(
         &self,
         write: &Write<'_>,
@@ -142,7 +142,7 @@ impl Registry {
         }
     }
 
-    /// Asks plug-ins about the deletion of `write.old`.
+    /// Runs admission on the deletion of `write.old`.
     pub(crate) async fn admit_deletion(
         &self,
         write: &Write<'_>,
@@ -162,8 +162,8 @@ impl Registry {
         Box::pin(self.pass(write.permit, &seen, write.old, None, warnings)).await
     }
 
-    /// The webhooks and policies that there are now. What the server writes on its own account passes none:
-    /// no webhook that cannot be reached may keep it from starting.
+    /// Returns the current webhook and policy configurations. The server's own writes are exempt,
+    /// so that an unreachable webhook cannot keep the server from starting.
     pub(crate) async fn passes(&self, permit: &Permit) -> Result<Passes, Failure> {
         if permit.attributes().is_none() || self.options.dynamic_admission.is_empty() {
             return Ok(None);
@@ -207,7 +207,7 @@ impl Registry {
     ) -> Result<(), Failure> {
         let mut seen = Seen::of(write);
         if seen.operation == Operation::Create && seen.name.is_empty() {
-            // It was generated in between.
+            // The name was generated after the mutating phase.
             seen.name = obj.name().into();
         }
         let attributes = seen.attributes(write.permit, write.old);
@@ -226,8 +226,8 @@ impl Registry {
         Call { attributes, api: self, configured, metrics: self.options.admission.metrics() }
     }
 
-    /// One round of the plug-ins that change objects. One that is idle is counted and not asked: the future of a
-    /// webhook's dispatch alone takes kilobytes.
+    /// Runs one round of the mutating webhooks and policies. A plug-in without configurations is
+    /// counted but not called: the future of a webhook call alone takes kilobytes.
     async fn mutate(
         &self,
         call: &Call<'_>,
@@ -277,7 +277,7 @@ impl Registry {
         self.options.admission.count(name, Step { phase, operation, rejected }, begun);
     }
 
-    /// Both phases of a request that leaves no object of the target: a deletion, a connection, a review.
+    /// Runs both phases for a request that stores no object of the target: a deletion or a review.
     async fn pass(
         &self,
         permit: &Permit,
@@ -312,7 +312,7 @@ impl Registry {
         passed
     }
 
-    /// Lets webhooks and policies see a resource that keeps no objects: a review.
+    /// Runs webhooks and policies on a resource that stores no objects: a review.
     pub async fn admit_review(
         &self,
         permit: &Permit,
@@ -340,7 +340,7 @@ impl Registry {
         }
     }
 
-    /// Lets plug-ins see a stream or proxy to an object; `options` is what the URL asks of it.
+    /// Runs admission on a stream or proxy request; `options` are the parameters of the URL.
     pub async fn admit_connection(
         &self,
         permit: &Permit,
@@ -364,7 +364,7 @@ impl Registry {
         self.admit_all(&write, options, &mut vec![]).await
     }
 
-    /// Admits a write that changes nothing which is stored here: an Eviction, a review, a connection.
+    /// Runs admission on a request that stores no object by itself: an Eviction, a connect request.
     pub(crate) async fn admit_all(
         &self,
         write: &Write<'_>,
@@ -375,7 +375,7 @@ impl Registry {
         self.validate_admitted(write, &passes, obj, warnings).await
     }
 
-    /// Makes sure that what plug-ins will look for is there to be seen.
+    /// Waits for the objects that the built-in plug-ins will look up.
     async fn settle(&self, write: &Write<'_>, obj: &Object) -> Result<(), Failure> {
         let namespace = &write.target.namespace;
         let namespaces = self.objects(&self.target("", "namespaces", "", "").kind);
@@ -397,12 +397,12 @@ impl Registry {
                 }
             }
         };
-        // Whether it came is for the plug-in to see.
+        // The plug-in checks whether it exists.
         let _ = tokio::time::timeout(AWAITED_TIME_MAX, appears).await;
         Ok(())
     }
 
-    /// Asks a built-in plug-in, or what it is made of, about a write.
+    /// Calls a built-in plug-in with the request of a write.
     pub fn asked<T>(&self, write: &Write<'_>, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         let generate_name = |base: &str| generated_name(self.clock.random(), base);
         let resource = write.own.and_then(|own| own.resource);
@@ -433,14 +433,14 @@ fn take_notes(permit: &Permit, notes: Notes, warnings: &mut Vec<Str>) {
     }
 }
 
-/// A namespace is deleted only as the one that was found, which upstream says in the options.
+/// Adds the uid of a namespace to the preconditions of its deletion, as upstream does.
 fn keep_uid(options: &mut Value, old: &Object) {
     if let Some(options) = options.as_object_mut() {
         options.object_at("preconditions").entry_or("uid", || old.uid().into());
     }
 }
 
-/// What [`Attributes`] borrow.
+/// The values that [`Attributes`] borrow.
 struct Seen {
     operation: Operation,
     subresource: Str,
@@ -464,7 +464,7 @@ impl Seen {
         let asked =
             || GroupVersionResource { version: target.version.clone(), ..target.gvr().clone() };
         let is_namespace = target.gvr().group.is_empty() && target.gvr().resource == "namespaces";
-        // A deletion of a collection names none of its objects.
+        // In a deletecollection webhooks see no name.
         let is_collection =
             write.permit.attributes().is_some_and(|given| given.verb == "deletecollection");
         let name = Str::new(if is_collection { "" } else { write.name });

@@ -1,5 +1,5 @@
-//! Conversion of custom resources by webhooks: of objects that are read, written, compared by owners of
-//! fields or seen by plug-ins. Kinds without a webhook do not come here.
+//! Conversion of custom resources by webhooks: for reads, writes, managedFields and admission.
+//! Kinds without a conversion webhook do not use this module.
 
 use crate::kind::{Kind, Target};
 use crate::registry::Registry;
@@ -12,14 +12,14 @@ use keelson_store::KeyValue;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Objects that are converted by one call, and their bytes of JSON.
+/// Maximum number of objects, and bytes of their JSON, in one call of a webhook.
 const BATCH_OBJECTS_MAX: usize = 500;
 const BATCH_BYTES_MAX: usize = 2 << 20;
-/// Conversions that are asked for by owners of fields, one after the other, in one change.
+/// Maximum number of rounds of conversions that one update of managedFields may need.
 const OWNER_ROUNDS_MAX: usize = 64;
 
-/// Conversions that the owners of fields need, which are asked for without waiting: what is not known yet is
-/// noted, converted, and the work done anew.
+/// The conversions of one update of managedFields, which runs synchronously. A conversion that is
+/// not known yet is recorded as missing; the webhook is called, and the update is computed again.
 #[derive(Debug, Default)]
 pub(crate) struct Conversions(Mutex<OwnerConversions>);
 
@@ -34,7 +34,7 @@ impl Conversions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object in another version, when that is known.
+    /// Returns the object in another version if that conversion is known; else records it as missing.
     pub fn get(&self, object: &Object, from: &Schema, to: &Schema) -> Option<Object> {
         let mut all = self.lock();
         let version = to.gvk.group_version();
@@ -48,7 +48,7 @@ impl Conversions {
 }
 
 impl Registry {
-    /// Does work that may need conversions until it has all of them.
+    /// Calls `work` until all conversions that it needs are known.
     pub(crate) async fn with_conversions<T>(
         &self,
         kind: &Kind,
@@ -73,7 +73,7 @@ impl Registry {
         Err(Status::internal("owners of fields need too many conversions"))
     }
 
-    /// Converts an object of a custom resource between two versions, by the webhook if there is one.
+    /// Converts an object of a custom resource between two versions, with the webhook if there is one.
     pub(crate) async fn convert_one(
         &self,
         kind: &Kind,
@@ -90,7 +90,7 @@ impl Registry {
         pruned(to, converted.ok_or_else(|| Status::internal("no object was converted"))?)
     }
 
-    /// Converts objects of one version; what the other has not is still there.
+    /// Calls the webhook with objects of one version. The result is not pruned yet.
     async fn convert_by(
         &self,
         webhook: &ConversionWebhook,
@@ -106,8 +106,7 @@ impl Registry {
         })
     }
 
-    /// The object of an entry of a kind with a webhook, in the version that writes of a target work on.
-    /// See `object_of!`.
+    /// Decodes an entry of a kind with a webhook in the version that writes use. See `object_of!`.
     pub(crate) async fn converted_object(
         &self,
         target: &Target,
@@ -117,7 +116,7 @@ impl Registry {
         self.convert_one(&target.kind, object, &from, target.working()).await
     }
 
-    /// The record of an object that is not in the storage version. See `record_of!`.
+    /// Encodes the record of an object that is not in the storage version. See `record_of!`.
     pub(crate) async fn converted_record(
         &self,
         target: &Target,
@@ -125,12 +124,12 @@ impl Registry {
     ) -> Result<Bytes, Failure> {
         let kind = &target.kind;
         let mut converted = self.convert_one(kind, object, target.working(), &kind.storage).await?;
-        // Upstream gives defaults when it reads what it has stored.
+        // Upstream sets defaults when it decodes what it has stored.
         default::fill(&kind.storage, &mut converted);
         Ok(kind.record(&mut converted))
     }
 
-    /// What would be read of an object once it was stored in another version.
+    /// Returns the object as it would be read after it was stored in the storage version.
     pub(crate) async fn round_trip(
         &self,
         target: &Target,
@@ -142,7 +141,7 @@ impl Registry {
         self.convert_one(kind, stored, &kind.storage, version).await
     }
 
-    /// An entry of a kind with a webhook as clients of the target's version see it. See `shown!`.
+    /// Converts an entry of a kind with a webhook to the version of the target. See `shown!`.
     pub(crate) async fn converted(&self, target: &Target, entry: Entry) -> Result<Entry, Failure> {
         let (kind, to) = (&target.kind, target.schema());
         if kind.is_of_this_schema(&entry) && kind.is_current(&entry, to) {
@@ -153,7 +152,7 @@ impl Registry {
         entry_of(kind, to, &entry, object)
     }
 
-    /// The same for a change that several watchers may want to see: it is converted once.
+    /// Like [`Registry::converted`], for a change that several watchers read: it is converted once.
     pub(crate) async fn shown_to_watchers(
         &self,
         target: &Target,
@@ -171,7 +170,7 @@ impl Registry {
         converted
     }
 
-    /// The same for many entries, of which those that are not known are converted together.
+    /// Like [`Registry::converted`], for many entries. Those that are not cached are converted in batches.
     pub(crate) async fn all_shown(
         &self,
         target: &Target,
@@ -232,10 +231,10 @@ impl Registry {
     }
 }
 
-// Futures of requests are as large as all that they may wait for: what only kinds with webhooks wait for is
-// behind a pointer, which these make where it is needed.
+// A future is as large as everything that it may await. These macros box the conversions that only
+// kinds with a webhook await.
 
-/// The object of an entry in the version that writes of a target work on.
+/// Decodes an entry in the version that writes use.
 macro_rules! object_of {
     ($registry:expr, $target:expr, $entry:expr) => {
         match $target.kind.webhook {
@@ -245,7 +244,7 @@ macro_rules! object_of {
     };
 }
 
-/// The record of an object that is in the version that writes of a target work on.
+/// Encodes the record of an object that is in the version that writes use.
 macro_rules! record_of {
     ($registry:expr, $target:expr, $object:expr) => {
         match $target.working().gvk == $target.kind.storage.gvk {
@@ -255,7 +254,7 @@ macro_rules! record_of {
     };
 }
 
-/// What a write of a custom resource that is not done would leave to be read.
+/// Replaces an object of a dry run by what a read would return after the write.
 macro_rules! read_back {
     ($registry:expr, $target:expr, $object:expr) => {
         if $target.kind.source == $crate::api_table::Source::Custom {
@@ -269,7 +268,7 @@ macro_rules! read_back {
     };
 }
 
-/// An entry as clients of the target's version see it.
+/// Converts an entry to the version of the target.
 macro_rules! shown {
     ($registry:expr, $target:expr, $entry:expr) => {
         match $target.kind.webhook {
@@ -281,11 +280,11 @@ macro_rules! shown {
 
 pub(crate) use {object_of, read_back, record_of, shown};
 
-/// Objects of one version that are to be converted together.
+/// Objects of one version that are converted in one call.
 struct Batch {
     from: Schema,
     objects: Vec<Object>,
-    /// Where their entries stand in the list.
+    /// Indices of their entries.
     places: Vec<usize>,
     bytes: usize,
 }
@@ -300,13 +299,13 @@ impl Batch {
     }
 }
 
-/// A converted object without what its version has not.
+/// Drops the fields that a version does not have from a converted object.
 fn pruned(to: &Schema, object: Object) -> Result<Object, Failure> {
     let canonical = decode::canonicalize(to, object.into_value());
     canonical.map(|done| done.object).map_err(|why| Status::new(Reason::Unknown, why))
 }
 
-/// The entry of an object in a version, in the place of the one that is stored.
+/// Returns an entry with the key and revision of `stored` and the JSON of `object`.
 fn entry_of(
     kind: &Kind,
     schema: &Schema,
@@ -319,7 +318,8 @@ fn entry_of(
     Entry::from_store(0, &kv).map_err(Status::internal)
 }
 
-/// What upstream says of a list whose objects cannot be converted: its watch cache has none of them.
+/// Returns the error of a list whose objects cannot be converted. It is what upstream answers while
+/// its watch cache cannot be initialized.
 pub(crate) fn not_listed(schema: &Schema, why: &Failure) -> Failure {
     let gvk = &schema.gvk;
     let message = format!("storage is (re)initializing: failed to list {gvk}: {}", why.message);

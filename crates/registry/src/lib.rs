@@ -1,7 +1,7 @@
-//! What each verb does, once, in order. The order of the steps stands in one function a verb
-//! (`verbs/*.rs`); strategies do no IO and never see HTTP.
+//! The verbs of the API over the stored objects. Each verb is one function that contains its steps
+//! in order (`verbs/*.rs`).
 //!
-//! Every function takes a [`Permit`](keelson_auth::Permit): without one there is no read and no write.
+//! Every function takes a [`Permit`](keelson_auth::Permit), the proof that the request was authorized.
 
 mod admission;
 mod admission_api;
@@ -30,7 +30,7 @@ mod write;
 pub use admission::Passes;
 pub use api_table::{ApiTable, Endpoint, RemoteGroup};
 pub use informer::{Informer, InformerEvent, Wanted};
-/// A value of the store for an object that is there and cannot be read, made of the reason.
+/// Encodes a store value for an object that exists but cannot be read, with the reason.
 pub use keelson_cache::unreadable as unreadable_record;
 pub use keelson_cache::{Entry, Snapshot};
 pub use keelson_kinds::PortRange;

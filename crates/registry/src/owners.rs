@@ -1,4 +1,4 @@
-//! Who owns which field: `metadata.managedFields`, kept by the apply crate's rules.
+//! Field managers: updates of `metadata.managedFields`, with the rules of the apply crate.
 
 use crate::api_table::Source;
 use crate::conversion::Conversions;
@@ -15,24 +15,24 @@ use keelson_meta::{Failure, GroupVersion, Object, Reason, Status, Timestamp, Val
 use keelson_schema::{Schema, decode};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// What a write came through: fields are owned in its kind and by its name.
+/// The resource or subresource of a write. managedFields entries have its version and its name.
 pub(crate) struct Endpoint<'a> {
-    /// The kind that is read and written there.
+    /// The schema of the objects that are read and written there.
     pub schema: &'a Schema,
     /// The subresource, or empty.
     subresource: &'a str,
-    /// Fields that count.
+    /// The fields that managers can own.
     filter: Option<&'static Filter>,
-    /// The kind with its other versions; `None` where there is but one.
+    /// The kind, for conversion to other versions; `None` where there is only one.
     kind: Option<&'a Kind>,
-    /// Where conversions by a webhook are asked for.
+    /// The results of a conversion webhook.
     conversions: Option<&'a Conversions>,
-    /// Why a conversion cannot be compared.
+    /// The error of a conversion that cannot be compared.
     fault: Mutex<Option<String>>,
 }
 
 impl<'a> Endpoint<'a> {
-    /// An object, or a part of it that has the object's own kind.
+    /// Returns the endpoint of an object, or of a subresource with the object's own kind.
     pub fn of(target: &'a Target, part: Part) -> Endpoint<'a> {
         let filter = excluded(target, part);
         let subresource = part.name();
@@ -41,12 +41,12 @@ impl<'a> Endpoint<'a> {
         Endpoint { schema, subresource, filter, kind, conversions: None, fault }
     }
 
-    /// Whether its version is that of storage, or there is no other.
+    /// Whether the version is the storage version, or the only one.
     pub fn is_storage(&self) -> bool {
         self.kind.is_none_or(|kind| kind.storage.gvk == self.schema.gvk)
     }
 
-    /// The same, for a kind that may have a webhook.
+    /// Like [`Endpoint::of`], for a kind that may have a conversion webhook.
     pub fn converting(
         target: &'a Target,
         part: Part,
@@ -55,13 +55,13 @@ impl<'a> Endpoint<'a> {
         Endpoint { conversions: Some(conversions), ..Endpoint::of(target, part) }
     }
 
-    /// A subresource with a kind of its own.
+    /// Returns the endpoint of a subresource with a kind of its own, such as Scale.
     pub fn with_own_kind(schema: &'a Schema, subresource: &'a str) -> Endpoint<'a> {
         let fault = Mutex::default();
         Endpoint { schema, subresource, filter: None, kind: None, conversions: None, fault }
     }
 
-    /// Calls `work` with the endpoint in the words of the apply crate.
+    /// Calls `work` with the scope that the apply crate needs.
     fn scoped<T>(&self, work: impl FnOnce(&Scope<'_>) -> T) -> T {
         let convert = |obj: &Object, version: &GroupVersion| -> Option<(Schema, Object)> {
             let Some(kind) = self.kind else {
@@ -89,8 +89,8 @@ impl<'a> Endpoint<'a> {
         })
     }
 
-    /// An object of a custom resource in another version. One with fields that the version does not have is
-    /// a fault: upstream does not prune what it compares.
+    /// Canonicalizes a custom resource in another version. A field that the version does not have
+    /// is an error, because upstream does not prune objects for the comparison.
     fn canonical(&self, to: &Schema, object: Object) -> Option<Object> {
         let canonical = decode::canonicalize(to, object.into_value()).ok()?;
         if let Some(unknown) = canonical.strict_errors.first() {
@@ -105,17 +105,17 @@ impl<'a> Endpoint<'a> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Notes the owner of the fields that an update changed.
+    /// Records the field manager of the fields that an update changed.
     pub fn updated(&self, old: &Object, new: &mut Object, options: &WriteOptions, now: Timestamp) {
         let (manager, now) = (&options.field_manager, now.text());
         self.scoped(|scope| managed::update(scope, manager, &now, Some(old), new));
-        // As upstream: the write is done, and nobody owns anything any more.
+        // Upstream lets the write succeed and drops all managed fields.
         if self.take_fault().is_some() {
             new.metadata_mut().remove("managedFields");
         }
     }
 
-    /// Server-side apply.
+    /// Applies a configuration (server-side apply).
     pub fn apply(
         &self,
         live: Option<&Object>,
@@ -138,7 +138,8 @@ impl<'a> Endpoint<'a> {
     }
 }
 
-/// What a write through this part cannot change, and what nobody therefore owns through it.
+/// Returns the filter for the fields that a write to this subresource cannot change, so that its
+/// manager does not own them.
 fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
     macro_rules! all_but {
         ($($path:expr),*) => {{
@@ -164,7 +165,7 @@ fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
     }
 }
 
-/// Notes the owner of all fields of an object that is made.
+/// Records the field manager of all fields of a new object.
 pub(crate) fn created(target: &Target, obj: &mut Object, manager: &str, now: Timestamp) {
     let now = now.text();
     let endpoint = Endpoint::of(target, Part::Main);
@@ -172,7 +173,7 @@ pub(crate) fn created(target: &Target, obj: &mut Object, manager: &str, now: Tim
 }
 
 impl Registry {
-    /// Notes who manages the fields of an object that is answered and not stored.
+    /// Records the field manager of an object that is answered and not stored.
     pub fn note_manager(
         &self,
         schema: &Schema,
@@ -186,7 +187,7 @@ impl Registry {
     }
 }
 
-/// Leaves times as they were when nothing but the times of owners changed.
+/// Restores the times of managedFields entries if an update changed nothing else.
 pub(crate) fn restore_times(old: &Object, new: &mut Object) {
     managed::restore_times(old, new);
 }

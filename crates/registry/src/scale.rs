@@ -1,4 +1,4 @@
-//! The `scale` subresource: one small kind over the replica counts of several (registry
+//! The `scale` subresource, which reads and writes the replicas of several kinds (registry
 //! `apps/deployment/storage`, `core/replicationcontroller/storage`).
 
 use crate::api_table::Source;
@@ -19,16 +19,16 @@ use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Str};
 use keelson_schema::Schema;
 use keelson_schema::decode::Decoded;
 
-/// What a write of a scale brings.
+/// A write of a Scale.
 #[derive(Debug)]
 pub enum ScaleChange {
-    /// PUT.
+    /// PUT: the new Scale.
     Whole(Decoded),
-    /// PATCH.
+    /// PATCH of the Scale.
     Patch(Patch),
 }
 
-/// The Scale of an object in the version of the target.
+/// Returns the Scale of an object in the version of the target.
 fn scale_of(target: &Target, obj: &Object) -> Result<Object, Failure> {
     let Some(paths) = target.kind.scale(&target.version) else { return Ok(scale::built_in(obj)) };
     if obj.int_at(&members(&paths.spec_replicas)).is_none() {
@@ -40,7 +40,7 @@ fn scale_of(target: &Target, obj: &Object) -> Result<Object, Failure> {
 }
 
 impl Registry {
-    /// The Scale of an object.
+    /// Returns the Scale of an object.
     pub async fn get_scale(
         &self,
         permit: &Permit,
@@ -57,7 +57,7 @@ impl Registry {
         }
     }
 
-    /// Sets the replica count of an object to that of the Scale that the change makes.
+    /// Sets the replicas of an object to those of the changed Scale.
     pub async fn update_scale(
         &self,
         permit: &Permit,
@@ -90,7 +90,7 @@ impl Registry {
         Ok(written)
     }
 
-    /// The object with the replicas of its new Scale, whose owners become the object's own.
+    /// Returns the object with the replicas of the changed Scale, and with its managedFields.
     fn scaled(
         &self,
         target: &Target,
@@ -165,7 +165,7 @@ impl Registry {
 
 fn check(target: &Target, scale: &Object) -> Result<(), Failure> {
     if target.kind.source == Source::Custom {
-        // Its validation looks at the object.
+        // The schema of the custom resource validates the object.
         return Ok(());
     }
     let mut errors = ErrorList::new();

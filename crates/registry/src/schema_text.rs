@@ -1,5 +1,5 @@
-//! [`SchemaText`]: the schema of a version of a custom resource as OpenAPI v3, without a copy of it. Most of a
-//! CustomResourceDefinition is its schemas, so those are read where the cache has them.
+//! [`SchemaText`]: the OpenAPI v3 schema of a version of a custom resource. Schemas are most of a
+//! CustomResourceDefinition, so they are not copied but read from the definition in the cache.
 
 use bytes::Bytes;
 use keelson_cache::Entry;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A schema in OpenAPI v3, as JSON. Clones share it.
+/// An OpenAPI v3 schema as JSON. Clones share it.
 #[derive(Clone)]
 pub struct SchemaText(Source);
 
@@ -19,7 +19,7 @@ enum Source {
     Definition(Arc<Mutex<Place>>),
 }
 
-/// A place in the text of a definition.
+/// A range in the JSON of a definition.
 #[derive(Clone)]
 struct Place {
     definition: Entry,
@@ -27,7 +27,7 @@ struct Place {
 }
 
 impl Default for SchemaText {
-    /// An object of which nothing is said.
+    /// A schema without any constraint.
     fn default() -> Self {
         SchemaText(Source::Own(Bytes::new()))
     }
@@ -46,7 +46,7 @@ impl fmt::Debug for SchemaText {
 }
 
 impl SchemaText {
-    /// The schema of a version in the text of its definition, or a copy, should the text be of another form.
+    /// Finds the schema of a version in the JSON of its definition; keeps a copy of `schema` if it is not there.
     pub fn of_version(definition: &Entry, version: &str, schema: &Value) -> SchemaText {
         SchemaText(match place_of(definition.json_slice(), version) {
             Some(place) => {
@@ -61,7 +61,7 @@ impl SchemaText {
         })
     }
 
-    /// Lets go of the text of the definition for a newer one with the same schemas.
+    /// Releases the definition for a newer one with the same schemas.
     pub(crate) fn follow(&self, definition: &Entry, version: &str) {
         let Source::Definition(shared) = &self.0 else { return };
         let Some(place) = place_of(definition.json_slice(), version) else { return };
@@ -72,7 +72,7 @@ impl SchemaText {
         }
     }
 
-    /// The text; empty: an object of which nothing is said.
+    /// Returns the schema; empty: no constraint.
     pub fn open(&self) -> OpenText {
         OpenText(match &self.0 {
             Source::Own(text) => Text::Own(text.clone()),
@@ -81,7 +81,7 @@ impl SchemaText {
     }
 }
 
-/// A schema's bytes.
+/// The bytes of a schema.
 pub struct OpenText(Text);
 
 enum Text {
@@ -104,12 +104,12 @@ impl Place {
     }
 }
 
-/// Where the schema of a version stands in a definition.
+/// Finds the schema of a version in the JSON of a definition.
 fn place_of(text: &[u8], version: &str) -> Option<Range<usize>> {
     let versions = value_range(text, &["spec", "versions"])?;
     let is_named = |item: &Range<usize>| {
         let name = value_range(&text[item.clone()], &["name"]);
-        // The names of versions have no escapes.
+        // Names of versions contain no escapes.
         name.is_some_and(|name| {
             let name = &text[item.clone()][name];
             name.len() == version.len() + 2 && name[1..=version.len()] == *version.as_bytes()
@@ -152,7 +152,7 @@ mod tests {
         let first = entry(7, "");
         let text = SchemaText::of_version(&first, "v1beta1", &Value::Null);
         assert_eq!(text.open().as_ref(), br#"{"type":"object"}"#);
-        // What is not in the text is copied.
+        // A schema that is not in the text is copied.
         let schema = value!({"type": "object", "nullable": true});
         let other = SchemaText::of_version(&first, "v1", &schema);
         assert_eq!(other.open().as_ref(), br#"{"type":"object","nullable":true}"#);

@@ -1,5 +1,5 @@
-//! Subresources that act on one object: which there are and what they do, the hooks of the kind say; here their
-//! permit is compared with their target, and they are given what verbs are made of.
+//! Subresources that act on one object. The hooks of the kind implement them; this module checks
+//! the permit and gives actions access to the verbs.
 
 use crate::admission::Passes;
 use crate::kind::{Answer, Target};
@@ -16,7 +16,7 @@ use keelson_auth::Permit;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str};
 
 impl OwnedAsked {
-    /// The request.
+    /// Borrows the request.
     pub fn asked(&self) -> Asked<'_> {
         let OwnedAsked { registry, permit, target, options, row } = self;
         Asked { registry, permit, target, options, row }
@@ -24,7 +24,7 @@ impl OwnedAsked {
 }
 
 impl Registry {
-    /// Posts something to a subresource of an object.
+    /// Runs the action of a subresource.
     pub async fn act(
         &self,
         permit: &Permit,
@@ -42,7 +42,7 @@ impl Registry {
 }
 
 impl<'a> Asked<'a> {
-    /// The request on its way through admission, as that which posts an object of a kind.
+    /// Returns the write that admission sees: a create of an object of `kind`.
     pub fn write(&self, kind: &'a GroupVersionKind) -> Write<'a> {
         let resource = self.permit.attributes().map(|given| &given.gvr);
         let resource = resource.filter(|given| Some(given.resource.as_str()) == self.row.resource);
@@ -59,7 +59,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Lets plug-ins change what is posted.
+    /// Runs mutating admission on the body.
     pub async fn admit(
         &self,
         write: &Write<'_>,
@@ -69,7 +69,7 @@ impl<'a> Asked<'a> {
         self.registry.admit(write, body, warnings).await
     }
 
-    /// Asks plug-ins about it.
+    /// Runs validating admission on the body.
     pub async fn validate_admitted(
         &self,
         write: &Write<'_>,
@@ -80,7 +80,7 @@ impl<'a> Asked<'a> {
         self.registry.validate_admitted(write, passes, body, warnings).await
     }
 
-    /// The newest version of an object.
+    /// Returns the latest state of an object.
     pub async fn read(&self, target: &Target) -> Result<Object, Failure> {
         match self.registry.read(target, Freshness::Latest).await? {
             Answer::Entry(entry) => target.kind.decode(&entry),
@@ -89,12 +89,12 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The objects of a kind in the namespace of a target.
+    /// Returns the objects of a kind in the namespace of a target.
     pub async fn list(&self, target: &Target) -> Result<List, Failure> {
         self.registry.list_unchecked(target, &ListOptions::default()).await
     }
 
-    /// [`Registry::modify`] of any object that the action concerns.
+    /// Like [`Registry::modify`], for any object that the action concerns.
     pub async fn change(
         &self,
         target: &Target,
@@ -105,13 +105,13 @@ impl<'a> Asked<'a> {
         self.registry.change(self.permit, target, part, make, options).await
     }
 
-    /// Deletes the object; plug-ins have seen the action, and do not see this.
+    /// Deletes the object. Admission has seen the action and does not see the deletion.
     pub async fn delete(&self, options: &DeleteOptions) -> Result<Deleted, Failure> {
         self.registry.delete_admitted(self.permit, self.target, options).await
     }
 
-    /// Runs an action that touches several keys in a task of its own: it is done to its end even when the client
-    /// goes away.
+    /// Runs an action that writes several keys in its own task, so that it completes even when the
+    /// request is cancelled.
     pub async fn to_the_end<T, F>(&self, action: impl FnOnce(OwnedAsked) -> F) -> Result<T, Failure>
     where
         T: Send + 'static,

@@ -1,4 +1,4 @@
-//! Admission of the `scale` subresource: plug-ins see the Scale of an object.
+//! Admission of the `scale` subresource. Plug-ins see a Scale, not the scaled object.
 
 use super::Passes;
 use crate::kind::{Source, Target};
@@ -8,7 +8,7 @@ use keelson_kinds::scale::{REPLICAS, members, scale_kind, set_at};
 use keelson_meta::{Failure, Object, Str};
 
 impl Registry {
-    /// Lets plug-ins change the Scale of a changed object, which is in the version that writes work on.
+    /// Runs mutating admission on the Scale of an updated object, which is in the version that writes use.
     pub(crate) async fn admit_scale(
         &self,
         write: &Write<'_>,
@@ -29,7 +29,7 @@ impl Registry {
         Ok(passes)
     }
 
-    /// Asks plug-ins about the Scale of an object as it would be stored.
+    /// Runs validating admission on the Scale of an object.
     pub(crate) async fn validate_scale(
         &self,
         write: &Write<'_>,
@@ -45,7 +45,7 @@ impl Registry {
     }
 }
 
-/// The Scale of an object in the version that writes work on.
+/// Returns the Scale of an object that is in the version that writes use.
 fn shown_scale(target: &Target, obj: &Object) -> Object {
     match target.kind.source {
         Source::BuiltIn => {

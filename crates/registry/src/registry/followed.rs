@@ -1,4 +1,4 @@
-//! What authorizers and authenticators read of the registry: objects, and the changes of some resources.
+//! The registry as authorizers and authenticators read it: objects, and the changes of some resources.
 
 use super::Registry;
 use crate::kind::Kind;
@@ -7,11 +7,11 @@ use keelson_cache::{Cursor, Entry, Resource};
 use keelson_meta::{Failure, Object, Status};
 use std::sync::{Arc, Weak};
 
-/// The registry, as authorizers see it. It does not keep the registry alive, which owns the authorizer.
+/// The registry as authorizers read it. Weak, because the registry owns the authorizer.
 struct ReadOnly(Weak<Registry>);
 
 impl Registry {
-    /// The stored objects, for authorizers and authenticators. Does not keep the registry alive.
+    /// Returns read access for authorizers and authenticators. It does not keep the registry alive.
     pub fn objects_reader(&self) -> Arc<dyn Objects> {
         Arc::new(ReadOnly(self.this.clone()))
     }
@@ -96,7 +96,7 @@ impl Objects for ReadOnly {
     }
 }
 
-/// Cursors over several resources; `None` for one that is not served.
+/// Cursors of several resources; `None` for a resource that is not served.
 struct Following {
     registry: Weak<Registry>,
     resources: Vec<Option<Followed>>,
@@ -105,9 +105,9 @@ struct Following {
 struct Followed {
     kind: Arc<Kind>,
     objects: Arc<Resource>,
-    /// `None`: all objects are to be told anew.
+    /// `None`: all objects must be listed again.
     cursor: Option<Cursor>,
-    /// [`Resource::changes`] up to which everything was told; `None` after a failure.
+    /// The value of [`Resource::changes`] up to which all changes were taken; `None` after a failure.
     seen: Option<u64>,
 }
 
@@ -127,7 +127,7 @@ impl Feed for Following {
 
 impl Followed {
     fn take(&mut self, registry: &Registry, out: &mut dyn FnMut(Change)) -> Result<(), Failure> {
-        // Read before the objects: what changes meanwhile is looked at again.
+        // Read before the changes are taken: a concurrent change is taken again next time.
         let now = self.objects.changes();
         if self.seen == Some(now) {
             return Ok(());
@@ -150,7 +150,7 @@ impl Followed {
         if self.cursor.is_none() {
             self.relist(registry, out)?;
         }
-        // What cannot be read must not be believed to be what it was.
+        // The last known state of an object that cannot be read must not be used.
         for key in self.objects.unreadable_keys() {
             out(gone(&key));
         }
@@ -174,7 +174,7 @@ impl Followed {
 }
 
 impl Kind {
-    /// The object of an entry as it is now; one that cannot be decoded counts as gone.
+    /// Returns the object of an entry as a change; an object that cannot be decoded counts as deleted.
     fn change_of(&self, entry: &Entry) -> Change {
         self.decode(entry).map_or_else(|_| gone(entry.key()), Change::Put)
     }

@@ -1,4 +1,4 @@
-//! create.
+//! The verb create.
 
 use crate::admission::Passes;
 use crate::api_table::Source;
@@ -26,11 +26,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Tries to find a generated name that is not taken.
+/// Maximum number of generated names that are tried.
 const GENERATE_TRIES_MAX: usize = 8;
 
 impl Registry {
-    /// Stores a new object.
+    /// Creates an object from the body of a request.
     pub async fn create(
         &self,
         permit: &Permit,
@@ -61,7 +61,7 @@ impl Registry {
         self.create_object(permit, target, made, options).await
     }
 
-    /// Stores a new object that is not the body of a request.
+    /// Creates an object that does not come from the body of a request.
     pub async fn add(
         &self,
         permit: &Permit,
@@ -74,7 +74,7 @@ impl Registry {
         self.create_object(permit, target, made, options).await
     }
 
-    /// Makes an object of the server's own, unless there is one of its name.
+    /// Creates an object of the server itself, unless one of that name exists.
     pub async fn make_missing(
         &self,
         permit: &Permit,
@@ -90,13 +90,13 @@ impl Registry {
         let options =
             WriteOptions { field_manager: field_manager.into(), ..WriteOptions::default() };
         match self.add(permit, target, object, &options).await {
-            // Somebody else was faster.
+            // Another writer created it first.
             Err(status) if status.code == 409 => Ok(()),
             made => made.map(drop),
         }
     }
 
-    /// Makes the namespace of an object that is about to be made (NamespaceAutoProvision).
+    /// Creates the namespace of a new object (NamespaceAutoProvision).
     async fn provide_namespace(&self, name: &str) -> Result<(), Failure> {
         let target = self.target("", "namespaces", "", name);
         if name.is_empty() || self.objects(&target.kind).get(name).is_some() {
@@ -109,7 +109,7 @@ impl Registry {
         self.fresh().await
     }
 
-    /// Makes, checks and stores an object that is in the version of the target.
+    /// Admits, validates and stores a new object, which is in the version of the target.
     pub(crate) async fn create_object(
         &self,
         permit: &Permit,
@@ -159,12 +159,12 @@ impl Registry {
             if self.provides_namespaces && !options.dry_run {
                 Box::pin(self.provide_namespace(&target.namespace)).await?;
             }
-            // Looked at before the plug-ins look: what they see is this, or newer.
+            // Read before admission runs, so that what the plug-ins see is at least as new.
             let guard = self.namespace_guard(target).await?;
             warnings.truncate(told);
             let passes = self.admit(&new.write(), &mut obj, warnings).await?;
             if passes.is_some() {
-                // A webhook or policy may have changed it.
+                // A webhook or policy may have changed the namespace.
                 check_namespace(target, &mut obj)?;
             }
             if let Some(guard) = &self.hooks_of(kind).guard {
@@ -175,13 +175,13 @@ impl Registry {
             {
                 return Ok(answer);
             }
-            // The namespace has changed: it may be going, and plug-ins read its labels.
+            // The namespace has changed: it may be terminating, and plug-ins read its labels.
             self.fresh().await?;
         }
     }
 
-    /// Completes, checks and stores an object, under another name as long as generated ones are taken.
-    /// `None`: its namespace has changed since it was admitted.
+    /// Prepares, validates and stores an object, and tries other generated names while the name is
+    /// taken. Returns `None` when the namespace has changed since admission.
     async fn name_and_store(
         &self,
         new: &Creation<'_>,
@@ -191,7 +191,7 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<Option<Answer>, Failure> {
         if new.target.kind.strategy.validate_in_namespace.is_some() {
-            // Labels that this server has acknowledged count.
+            // The rule must see every label write that this server has acknowledged.
             self.caught_up().await?;
         }
         let told = warnings.len();
@@ -202,7 +202,7 @@ impl Registry {
                 let name = generated_name(self.clock.random(), &base);
                 obj.set_meta("name", &name);
             }
-            // Only the last try counts.
+            // Drop the warnings of the previous try.
             warnings.truncate(told);
             warnings.extend((new.target.kind.strategy.prepare_warnings)(obj));
             prepare(self, new, obj);
@@ -215,7 +215,7 @@ impl Registry {
             self.authorize_create(new.permit).await?;
             self.validate_admitted(&new.write(), passes, obj, warnings).await?;
             let target = new.target.named(obj.namespace(), obj.name());
-            // Only a name that is generated may be tried again.
+            // Only a generated name leads to another try.
             let guard = if generates { guard.clone() } else { guard.take() };
             let stored = self.store_new(&Creation { target: &target, ..*new }, obj, guard).await;
             if is_refused_claim(&stored) {
@@ -241,7 +241,7 @@ impl Registry {
         Err(name_taken(new.target, obj.name()))
     }
 
-    /// An update or an apply that creates is authorized as a create, too.
+    /// Authorizes verb create for an update or apply that creates the object.
     async fn authorize_create(&self, permit: &Permit) -> Result<(), Failure> {
         match permit.attributes() {
             Some(given) if given.verb != "create" => {
@@ -251,7 +251,8 @@ impl Registry {
         }
     }
 
-    /// Stores an object if there is none of its name: to the end, when it takes something from others.
+    /// Stores an object if its name is free. With claims or quotas, the write completes even when
+    /// the request is cancelled.
     async fn store_new(
         &self,
         new: &Creation<'_>,
@@ -259,7 +260,7 @@ impl Registry {
         guard: Option<Compare>,
     ) -> Result<New, Failure> {
         if new.options.dry_run {
-            // In a box, as what is done seldom, so that the future of each write stays small.
+            // Boxed because it is rare: the future of every write stays small.
             return Box::pin(self.try_new(new, obj)).await;
         }
         if !self.takes(&new.target.kind) && !self.has_quotas(&new.write()) {
@@ -307,7 +308,7 @@ impl Registry {
         stored(target, put?)
     }
 
-    /// What storing an object would come to.
+    /// Checks what a dry run can check without storing the object.
     async fn try_new(&self, new: &Creation<'_>, obj: &mut Object) -> Result<New, Failure> {
         let Creation { target, .. } = *new;
         let kind = &target.kind;
@@ -320,21 +321,21 @@ impl Registry {
         }
         kind.check_record(&record_of!(self, target, obj)?)?;
         read_back!(self, target, obj);
-        // Nobody looks at it, and the answer repeats it.
+        // The client's resourceVersion is ignored, but the answer repeats it.
         obj.set_meta("resourceVersion", &given);
         let shown = shown_object(target, obj.clone());
         Ok(New::Stored(Answer::Object(shown)))
     }
 }
 
-/// Gives a custom resource defaults again, as upstream when it reads what it has stored.
+/// Sets the defaults of a custom resource again, as upstream does when it decodes what it has stored.
 fn fill_again(target: &Target, obj: &mut Object) {
     if target.kind.source == Source::Custom {
         keelson_schema::default::fill(target.schema(), obj);
     }
 }
 
-/// What a creation is about, the same in every try.
+/// The parameters of a create, the same for every try.
 #[derive(Clone, Copy)]
 struct Creation<'a> {
     permit: &'a Permit,
@@ -362,13 +363,13 @@ impl<'a> Creation<'a> {
     }
 }
 
-/// How an object came to be stored.
+/// The outcome of storing a new object.
 enum New {
-    /// It is there, or would be.
+    /// The object is stored, or would be without the dry run.
     Stored(Answer),
-    /// Another of its name is, and may be going.
+    /// An object of this name exists; `ends`: it is being deleted.
     Taken { ends: bool },
-    /// Its namespace has changed since it was admitted.
+    /// The namespace has changed since admission.
     Overtaken,
 }
 
@@ -381,7 +382,7 @@ fn stored(target: &Target, put: Put) -> Result<New, Failure> {
 }
 
 fn taken(target: &Target, known: Option<Entry>) -> Result<New, Failure> {
-    // Its version does not matter.
+    // Any version will do for the deletionTimestamp.
     let known = known.map(|entry| match target.kind.webhook {
         None => target.kind.decode(&entry),
         Some(_) => target.kind.own_object(&entry).map(|(known, _)| known),
@@ -390,7 +391,7 @@ fn taken(target: &Target, known: Option<Entry>) -> Result<New, Failure> {
     Ok(New::Taken { ends: known.is_some_and(|known| known.deletion_timestamp().is_some()) })
 }
 
-/// Sets what the server decides when an object is made.
+/// Sets the fields that the server sets on create.
 fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
     let (permit, target) = (new.permit, new.target);
     let strategy = &target.kind.strategy;
@@ -405,7 +406,7 @@ fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
         obj.set_meta("name", &stamp::uid(registry.clock.as_ref()));
     }
     strategy.first_generation(obj);
-    // Admission may have changed one of the two.
+    // Admission may have changed one of the two label sets.
     let shares_labels = new.shares_labels
         && labels_of(obj).is_some_and(|labels| Some(labels) == template_labels_of(obj));
     strategy.prepare_create(obj);
@@ -415,7 +416,7 @@ fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
     (strategy.record_user)(obj, permit.user());
 }
 
-/// The labels, unless there are none.
+/// Returns the labels if they are not empty.
 fn labels_of(obj: &Object) -> Option<&Map> {
     obj.at(&["metadata", "labels"]).and_then(Value::as_object).filter(|labels| !labels.is_empty())
 }
@@ -442,11 +443,11 @@ fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Fa
     if checks.contains(&Check::Metadata) && fits {
         return Ok(());
     }
-    // What is asked of all kinds is less than a kind asks that looks at its metadata itself, but for names.
+    // A kind that checks its metadata itself checks at least what all kinds check, except for names.
     invalid(target, obj, strategy::validate_metadata(obj, namespaced, rule))
 }
 
-/// 409 for a generated name that stayed taken.
+/// Returns 409 for a generated name after all tries.
 fn name_taken(target: &Target, name: &str) -> Failure {
     let mut status = Status::already_exists(target.gvr(), name);
     status.message = format!(

@@ -1,4 +1,4 @@
-//! delete and deletecollection: preconditions, grace, finalizers, then the deletion itself.
+//! The verbs delete and deletecollection: preconditions, grace period, finalizers, deletion.
 
 use crate::conversion::{object_of, record_of};
 use crate::kind::Target;
@@ -20,32 +20,33 @@ use keelson_meta::{
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Objects of a collection that are deleted side by side.
+/// Maximum number of objects of a collection that are deleted concurrently.
 const DELETIONS_MAX: usize = 32;
 
-/// How a deletion ended. Objects are in the version of the target.
+/// The outcome of a deletion. Objects are in the version of the target.
 #[derive(Clone, Debug)]
 pub enum Deleted {
-    /// The object is gone; this is what it was.
+    /// Deleted: the last state of the object.
     Gone(Object),
-    /// The object waits for its grace period or for finalizers; this is what it is now.
+    /// Marked for deletion: the object, which waits for its grace period or its finalizers.
     Waiting(Object),
-    /// The object could not be read, and is gone.
+    /// Deleted: an object that could not be read.
     Unreadable,
 }
 
-/// What one look at the stored object asks for.
+/// The next step of a deletion.
 enum Plan {
-    /// Delete at once.
+    /// Delete the object.
     Delete,
-    /// Store the object as changed; then delete, or leave it to others.
+    /// Store the changed object; then delete it, or leave that to others.
     Mark { then_delete: bool },
-    /// It is being deleted already, and nothing changes.
+    /// Change nothing: the object is being deleted already.
     Leave,
 }
 
 impl Registry {
-    /// Deletes an object, or marks it for deletion. Texts of Warning headers go to the last argument.
+    /// Deletes an object or marks it for deletion. Appends the texts of Warning headers to
+    /// `warnings`.
     pub async fn delete(
         &self,
         permit: &Permit,
@@ -58,7 +59,7 @@ impl Registry {
         self.delete_unchecked(permit, target, options, Some(warnings)).await
     }
 
-    /// Deletes an object, for what was authorized and admitted as something else than a delete.
+    /// Deletes an object for a request that is not authorized and admitted as a delete.
     pub(crate) async fn delete_admitted(
         &self,
         permit: &Permit,
@@ -98,12 +99,13 @@ impl Registry {
         }
     }
 
-    /// Whether deletions that ignore read errors are checked as upstream checks them.
+    /// Whether deletions that ignore read errors are validated as upstream does.
     fn refuses_malformed_deletion(&self) -> bool {
         self.options.features.is_on(Feature::AllowUnsafeMalformedObjectDeletion)
     }
 
-    /// Refuses options that do not go with `ignoreStoreReadErrorWithClusterBreakingPotential`.
+    /// Refuses options that cannot be combined with
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
     fn check_ignore_read_error(&self, options: &DeleteOptions) -> Result<(), Failure> {
         if !options.ignore_read_error || !self.refuses_malformed_deletion() {
             return Ok(());
@@ -112,7 +114,7 @@ impl Registry {
         invalid_ignore_read_error(&with.collect::<Vec<_>>())
     }
 
-    /// One try; the inner error is what another write left.
+    /// Runs one try. The inner error is the stored object after another write came first.
     async fn delete_once(
         &self,
         permit: &Permit,
@@ -149,7 +151,7 @@ impl Registry {
         Box::pin(self.to_the_end(delete)).await
     }
 
-    /// The last step of a deletion. The inner error is what another write left.
+    /// Carries out the last step of a deletion. The inner error is the stored object after another write came first.
     async fn carry_out(
         &self,
         target: &Target,
@@ -193,7 +195,7 @@ impl Registry {
         })
     }
 
-    /// Deletes every object that matches, begun in the order of their keys; answers with what they were before that.
+    /// Deletes all objects that match, started in the order of their keys. Returns their state before the deletion.
     pub async fn delete_collection(
         &self,
         permit: &Permit,
@@ -209,8 +211,8 @@ impl Registry {
             invalid_ignore_read_error(&[why.to_owned()])?;
         }
         let page = self.list_unchecked(target, list).await?;
-        // Several share a sync to the disk. What a webhook or policy refuses ends the deletion before
-        // others are asked about, as upstream.
+        // Concurrent deletions share a sync to disk. With webhooks or policies, objects are deleted
+        // one by one, because upstream stops at the first one that is refused.
         let deletions_max = if self.passes(permit).await?.is_some() { 1 } else { DELETIONS_MAX };
         let (mut entries, mut deleting) = (page.items.iter(), FuturesUnordered::new());
         loop {
@@ -228,7 +230,7 @@ impl Registry {
         Ok(page)
     }
 
-    /// Deletes an object of a collection; texts of warnings.
+    /// Deletes an object of a collection and returns its warnings.
     async fn delete_item(
         &self,
         permit: &Permit,
@@ -238,7 +240,7 @@ impl Registry {
     ) -> Result<Vec<Str>, Failure> {
         let (one, mut warnings) = (target.named(entry.namespace(), entry.name()), vec![]);
         match self.delete_unchecked(permit, &one, options, Some(&mut warnings)).await {
-            // Another request deleted it first: gone all the same.
+            // Another request deleted it first.
             Err(status) if status.code == 404 => Ok(warnings),
             Err(status) => Err(status.with_warnings(warnings)),
             Ok(_) => Ok(warnings),
@@ -246,7 +248,7 @@ impl Registry {
     }
 }
 
-/// The option's field in errors.
+/// The name of the option in errors.
 const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 fn invalid_ignore_read_error(why: &[String]) -> Result<(), Failure> {
@@ -258,7 +260,7 @@ fn invalid_ignore_read_error(why: &[String]) -> Result<(), Failure> {
     errors.into_result("meta.k8s.io", "DeleteOptions", "")
 }
 
-/// 422 for an object that can be read, or is not there.
+/// Returns 422 for an object that can be read, or does not exist.
 fn not_corrupt(target: &Target) -> Failure {
     let mut errors = ErrorList::new();
     let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
@@ -267,7 +269,7 @@ fn not_corrupt(target: &Target) -> Failure {
     refused.err().unwrap_or_else(|| target.not_found())
 }
 
-/// Refuses to delete what every cluster has.
+/// Refuses the deletion of objects that every cluster has.
 fn check_lasting(target: &Target) -> Result<(), Failure> {
     match (target.kind.strategy.deletion_forbidden)(&target.name) {
         Some(why) => Err(Status::forbidden(target.gvr(), &target.name, why)),
@@ -275,27 +277,27 @@ fn check_lasting(target: &Target) -> Result<(), Failure> {
     }
 }
 
-/// Warns a client whose deletion does not say what becomes of dependents, where that is not what most expect.
+/// Warns a client that does not set the propagation policy, for kinds whose default has surprised users.
 fn warn_of_dependents(target: &Target, options: &DeleteOptions, warnings: &mut Vec<Str>) {
     if options.propagation.is_none() {
         warnings.extend(target.kind.strategy.deletion_warning.map(Str::new_static));
     }
 }
 
-/// Refuses an object that is not the one that the request means.
+/// Checks the uid and resourceVersion of the options.
 pub fn check_preconditions(
     target: &Target,
     options: &DeleteOptions,
     obj: &Object,
 ) -> Result<(), Failure> {
     let gvk = &target.schema().gvk;
-    // A kind that stands in several groups is called by that in which it is stored.
+    // Kinds of several groups are named by the group in which they are stored.
     let early = GroupVersionResource {
         group: target.kind.storage.gvk.group.clone(),
         resource: gvk.kind.clone(),
         ..target.gvr().clone()
     };
-    // What has content is marked before anything is looked at, in a transaction with words of its own.
+    // Upstream marks kinds with content (namespaces) in an own transaction with its own messages.
     let is_early = !target.kind.strategy.has_content;
     let check = |what: &str, asked: Option<&str>, stored: &str, fate: &str| match asked {
         Some(asked) if asked != stored && is_early => Err(Status::conflict(
@@ -320,7 +322,7 @@ pub fn check_preconditions(
     check("ResourceVersion", version, obj.resource_version(), "modified")
 }
 
-/// Decides what to do, and marks the object where it is to be stored again.
+/// Decides the next step, and changes the object if it is stored again.
 fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Plan {
     if target.kind.strategy.has_content
         && let Some(plan) = plan_with_content(options, obj, now)
@@ -356,14 +358,14 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
     }
 }
 
-/// What has content waits, as Terminating, until that is gone and `spec.finalizers` is empty; from then on it is
-/// deleted as other kinds are.
+/// Plans the deletion of an object with content (a namespace): it is Terminating until its content
+/// is deleted and `spec.finalizers` is empty, and is then deleted like any other object.
 fn plan_with_content(options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Option<Plan> {
     if obj.deletion_timestamp().is_some() {
         let is_held = !obj.array_at(&["spec", "finalizers"]).is_empty();
         return is_held.then_some(Plan::Leave);
     }
-    // Of these alone `orphanDependents: false` means foreground.
+    // Only for these kinds does `orphanDependents: false` mean foreground.
     let propagation = match options.propagation {
         Some(Propagation::Background) if options.given.contains(&"orphanDependents") => {
             Some(Propagation::Foreground)
@@ -376,6 +378,6 @@ fn plan_with_content(options: &DeleteOptions, obj: &mut Object, now: Timestamp) 
     let time = now.text();
     obj.set_meta("deletionTimestamp", &time);
     obj.object_mut("status").insert("phase", "Terminating");
-    // Even an empty one that nothing holds is there for one more look.
+    // Upstream deletes even an empty one only with the next delete.
     Some(Plan::Mark { then_delete: false })
 }

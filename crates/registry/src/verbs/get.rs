@@ -1,4 +1,4 @@
-//! get.
+//! The verb get.
 
 use crate::conversion::shown;
 use crate::kind::{Answer, Target};
@@ -8,7 +8,7 @@ use keelson_auth::Permit;
 use keelson_meta::Failure;
 
 impl Registry {
-    /// One object.
+    /// Returns an object.
     pub async fn get(
         &self,
         permit: &Permit,
@@ -19,7 +19,7 @@ impl Registry {
         self.read(target, freshness).await
     }
 
-    /// One object, for verbs that were authorized as something else than a get.
+    /// Returns an object, for verbs that are not authorized as a get.
     pub(crate) async fn read(
         &self,
         target: &Target,

@@ -1,4 +1,4 @@
-//! list: items of a snapshot, filtered, in pages.
+//! The verb list: a snapshot, filtered and split into pages.
 
 mod past;
 
@@ -15,10 +15,10 @@ use keelson_meta::{Failure, Reason, Status, Str, Value};
 use keelson_store::Revision;
 use std::sync::Arc;
 
-/// Items that a list has room for before it is known how many there are.
+/// Maximum capacity that is reserved before the number of items is known.
 const ROOM_MAX: usize = 1 << 14;
 
-/// Items that are converted before selectors are asked of them.
+/// Items that are converted in one batch before the selectors are applied.
 const CONVERTED_ITEMS: usize = 500;
 
 /// A page of a list.
@@ -26,26 +26,27 @@ const CONVERTED_ITEMS: usize = 500;
 pub struct List {
     /// The items, in the order of their keys.
     pub items: Vec<Entry>,
-    /// The revision at which this was so.
+    /// The revision of the list.
     pub revision: Revision,
-    /// The token of the next page, when there is one.
+    /// The token of the next page, if there is one.
     pub continue_token: Option<String>,
-    /// How many items come after this page, when that is known.
+    /// `remainingItemCount`, if it is known.
     pub remaining: Option<usize>,
 }
 
-/// Which objects of a resource a request speaks of.
+/// The objects that a request selects.
 #[derive(Clone, Debug)]
 pub struct Filter {
     /// `namespace/`, or empty.
     pub prefix: String,
     labels: Selector,
     fields: FieldSelector,
-    /// Where fields of custom resources are asked for: their definitions change, so no record has them.
+    /// Set when the field selector uses fields of a custom resource. Records do not contain these
+    /// fields, because the definition can change.
     computed: Option<Target>,
 }
 
-/// The selectable fields of a custom resource, in the version that the request names.
+/// Returns the selectable fields of a custom resource, in the version of the target.
 fn computed_fields(target: &Target, entry: &Entry) -> Vec<(String, Str)> {
     let Ok(obj) = target.kind.object_in(entry, target.schema()) else { return vec![] };
     let checks = target.kind.checks_of(&target.version);
@@ -64,7 +65,7 @@ fn computed_fields(target: &Target, entry: &Entry) -> Vec<(String, Str)> {
 }
 
 impl Filter {
-    /// Takes selectors that fit the kind, or 400.
+    /// Checks the field selector against the kind; 400 for fields that cannot be selected.
     pub fn new(
         target: &Target,
         labels: &Selector,
@@ -80,7 +81,7 @@ impl Filter {
             .map_err(|unknown| {
                 let field = fields.terms().iter().find(|t| !strategy.is_selectable(&t.field));
                 let field = field.map_or("", |term| &term.field);
-                // Kinds with selectable fields of their own have words of their own.
+                // The message depends on whether the kind has selectable fields of its own.
                 Status::bad_request(if target.kind.source == Source::Custom {
                     format!("field label not supported: {field}")
                 } else if strategy.fields.is_empty() {
@@ -103,7 +104,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// True when every object of the prefix matches.
+    /// Whether every object under the prefix matches.
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
@@ -127,14 +128,14 @@ impl Filter {
         })
     }
 
-    /// The label or field of which an index could know all that matches, and the value.
+    /// Returns a label or field and its required value, for a lookup in an index.
     fn term(&self) -> Option<(Term, &str)> {
         let label = self.labels.requirements().iter().find_map(|requirement| {
             let value = self.labels.required_value(requirement.key())?;
             Some((Term::Label(requirement.key().into()), value))
         });
         let field = self.fields.terms().iter().find_map(|term| {
-            // Name and namespace are the key; a field without a value may be absent.
+            // Name and namespace are in the key. A field with an empty value may be absent in the record.
             let is_other = !term.field.starts_with("metadata.") && !term.value.is_empty();
             let is_wanted = is_other && !term.negated && self.computed.is_none();
             is_wanted.then(|| (Term::Field(term.field.as_str().into()), term.value.as_str()))
@@ -142,7 +143,7 @@ impl Filter {
         field.or(label)
     }
 
-    /// The objects that match, in the order of their keys, from `start` on.
+    /// Returns the objects that match, in the order of their keys, from key `start` on.
     pub(crate) fn select<'a>(
         &'a self,
         objects: &Arc<Resource>,
@@ -164,14 +165,14 @@ impl Filter {
         Box::new(all.filter(|entry| self.matches(entry)))
     }
 
-    /// Where the items go. A list that grows as it is filled holds up to three times what it needs.
+    /// Allocates the vector of the items. Growing it while it is filled would use up to three times the memory.
     fn room(&self, snapshot: &Snapshot, limit: usize) -> Vec<Entry> {
         let limit = limit.min(ROOM_MAX);
         let count = if self.is_everything() { snapshot.len().min(limit) } else { 0 };
         Vec::with_capacity(count)
     }
 
-    /// The single key that can match, when the selectors leave only one.
+    /// Returns the only key that can match, if the selectors require a name.
     pub(crate) fn only_key(&self) -> Option<String> {
         let name = self.fields.required_value("metadata.name")?;
         self.prefix.rsplit_once('/').map(|(namespace, _)| format!("{namespace}/{name}"))
@@ -179,7 +180,7 @@ impl Filter {
 }
 
 impl Registry {
-    /// A page of the objects that match.
+    /// Returns a page of the objects that match.
     pub async fn list(
         &self,
         permit: &Permit,
@@ -190,7 +191,7 @@ impl Registry {
         self.list_unchecked(target, options).await
     }
 
-    /// A page, for verbs that were authorized as something else than a list.
+    /// Returns a page, for verbs that are not authorized as a list.
     pub(crate) async fn list_unchecked(
         &self,
         target: &Target,
@@ -229,9 +230,8 @@ impl Registry {
         Ok(List { items, revision, continue_token: token, remaining })
     }
 
-    /// Refuses a list of the newest state that would leave out an object that cannot be read. As upstream,
-    /// where such lists are checked against the store, and those that take any state come from the watch
-    /// cache, which does not have the object.
+    /// Refuses a list of the latest state that would lack an object that cannot be read. Upstream checks such lists
+    /// against the store; lists of any state come from its watch cache, which does not have the object.
     fn check_complete(
         &self,
         target: &Target,
@@ -252,7 +252,7 @@ impl Registry {
         }
     }
 
-    /// A page of what the cache knows.
+    /// Returns a page of a snapshot of the cache.
     fn page(
         &self,
         target: &Target,
@@ -275,8 +275,8 @@ impl Registry {
         Page { items, revision: snapshot.revision, more, remaining }
     }
 
-    /// The same for a kind with a webhook, which may change labels and fields: what selectors ask for is
-    /// known once objects are converted.
+    /// Like [`Registry::page`], for a kind with a conversion webhook: it may change labels and
+    /// fields, so selectors are applied after the conversion.
     async fn page_of_converted(
         &self,
         target: &Target,
@@ -302,7 +302,7 @@ impl Registry {
         Ok(Page { items, revision: snapshot.revision, more, remaining: None })
     }
 
-    /// The state that a list asks for.
+    /// Returns the state that a list reads.
     async fn state(&self, target: &Target, options: &ListOptions) -> Result<State, Failure> {
         let objects = self.objects(&target.kind);
         let token = options.continue_from.as_ref().and_then(|token| token.revision);
@@ -323,8 +323,7 @@ impl Registry {
         Ok(State::Known(self.cache.snapshot(&objects)))
     }
 }
-
-/// Where a list is read.
+/// A snapshot of the cache. The source of a list.
 enum State {
     /// In the cache.
     Known(Snapshot),
@@ -332,18 +331,18 @@ enum State {
     Past(Revision),
 }
 
-/// Items of a list.
+/// The items of a page.
 pub(crate) struct Page {
     pub items: Vec<Entry>,
-    /// The revision at which this was so.
+    /// The revision of the list.
     pub revision: Revision,
-    /// Whether more that matches comes after them.
+    /// Whether more matching objects follow.
     pub more: bool,
-    /// How many items come after them, when that is known.
+    /// The number of objects that follow, if it is known.
     pub remaining: Option<usize>,
 }
 
-/// 410: nobody knows any more what was at the revision.
+/// Returns 410 for a revision that is compacted.
 fn expired(options: &ListOptions) -> Failure {
     match &options.continue_from {
         Some(token) => token_expired(token),
@@ -351,7 +350,7 @@ fn expired(options: &ListOptions) -> Failure {
     }
 }
 
-/// 410 with a token that goes on without consistency.
+/// Returns 410 with a token that continues with the latest state.
 fn token_expired(token: &ContinueToken) -> Failure {
     let start = token.start.trim_end_matches('\u{0}').into();
     let go_on = ContinueToken { revision: None, start }.encode();

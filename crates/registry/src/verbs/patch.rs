@@ -1,4 +1,4 @@
-//! patch: a change that is told as a difference, applied to the stored object in the update loop.
+//! The verb patch: a patch or an apply configuration, applied in the retry loop of updates.
 
 use crate::conversion::Conversions;
 use crate::kind::Target;
@@ -18,7 +18,7 @@ use keelson_schema::decode::{canonicalize_as, check_maps, yaml_strict};
 use keelson_schema::{Schema, cbor, yaml};
 
 impl Registry {
-    /// Changes an object as a patch says.
+    /// Patches or applies an object.
     pub async fn patch(
         &self,
         permit: &Permit,
@@ -75,17 +75,17 @@ fn patched(
     }
 }
 
-/// The configuration of a server-side apply.
+/// A parsed configuration of a server-side apply.
 pub(crate) struct Applied {
     config: Map,
-    /// Of the body.
+    /// Length of the body.
     bytes: usize,
-    /// What strict decoding refuses of the text.
+    /// Errors of strict decoding.
     strict: Vec<String>,
 }
 
 impl Applied {
-    /// Reads the body of an apply.
+    /// Parses the body of an apply.
     pub fn read(patch: &Patch) -> Result<Applied, Failure> {
         if patch.form == PatchForm::ApplyCbor {
             return Applied::read_cbor(&patch.body);
@@ -124,7 +124,7 @@ impl Applied {
         Ok(Applied { config, bytes: body.len(), strict: vec![] })
     }
 
-    /// The object that `live` becomes, of the kind of the endpoint, and the warnings about it.
+    /// Applies the configuration to `live`, of the kind of the endpoint. Returns the object and its warnings.
     pub fn apply(
         self,
         target: &Target,
@@ -141,7 +141,7 @@ impl Applied {
         let mut object = endpoint.apply(live, &config, options, now)?;
         let mut deletion = Ok(());
         if schema.types.is_custom_resource() {
-            // The server sets it, and upstream does not read it before.
+            // The server sets creationTimestamp, and upstream ignores what the configuration says.
             object.metadata_mut().remove("creationTimestamp");
             deletion = check_deletion(endpoint, &mut object);
         }
@@ -179,15 +179,16 @@ impl Applied {
     }
 }
 
-/// What is wrong with a time in the managedFields of a configuration; entries that can be read are refused before.
+/// Returns the error of an invalid time in the managedFields of a configuration. Entries that are
+/// well typed have been refused before.
 fn unreadable_owner(config: &Value) -> Option<String> {
     let times = config.array_at(&["metadata", "managedFields"]).iter();
     let mut times = times.filter_map(|entry| entry.str_at(&["time"]));
     times.find_map(|time| keelson_meta::Timestamp::parse(time).err().map(|why| why.to_string()))
 }
 
-/// Looks at the time of deletion that was applied to a custom resource: one that is none is left out, and
-/// refused only on the way from another version than that of storage.
+/// Checks the deletionTimestamp of an applied custom resource. An invalid one is dropped, and is an
+/// error only if the version is not the storage version.
 fn check_deletion(endpoint: &Endpoint<'_>, object: &mut Object) -> Result<(), Failure> {
     let name = "deletionTimestamp";
     let why = match object.root.get("metadata").and_then(|metadata| metadata.get(name)) {
@@ -208,7 +209,7 @@ fn check_deletion(endpoint: &Endpoint<'_>, object: &mut Object) -> Result<(), Fa
     }
 }
 
-/// An object that is to be made cannot have the uid of another.
+/// Returns 409 for a configuration with a uid whose object does not exist.
 fn no_such_uid(target: &Target, uid: &str) -> Failure {
     let why = format!(
         "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
@@ -216,13 +217,13 @@ fn no_such_uid(target: &Target, uid: &str) -> Failure {
     Status::conflict(target.gvr(), &target.name, &why)
 }
 
-/// Which object a configuration is about, as messages say it.
+/// Describes the object of a configuration for messages.
 fn about(config: &Value, schema: &Schema) -> String {
     let text = |name: &str| config.str_at(&["metadata", name]).unwrap_or_default();
     format!("{}/{}; {}", text("namespace"), text("name"), schema.gvk)
 }
 
-/// An applied configuration must say what it is.
+/// Checks the type of a configuration, and that it has no managedFields.
 fn check_applied(schema: &Schema, config: &Map) -> Result<(), Failure> {
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));

@@ -1,27 +1,27 @@
-//! The tries of a write that other writes overtake.
+//! The limits of a write that is tried again because of other writes.
 
 use keelson_meta::status::Details;
 use keelson_meta::{Failure, Reason, Status};
 use std::time::{Duration, Instant};
 
-/// Tries of one write.
+/// Maximum number of tries of one write.
 const TRIES_MAX: usize = 100;
-/// How long they may take together (upstream's `requestTimeoutUpperBound`).
+/// Maximum time of all tries together (upstream's `requestTimeoutUpperBound`).
 const TRIES_TIME_MAX: Duration = Duration::from_secs(34);
 
-/// What is left of the tries of a write, which are bounded in number and in time.
+/// Limits the tries of a write in number and in time.
 pub struct Tries {
     left: usize,
     until: Instant,
 }
 
 impl Tries {
-    /// None was made yet.
+    /// Starts with no try made.
     pub fn begin(now: Instant) -> Tries {
         Tries { left: TRIES_MAX, until: now + TRIES_TIME_MAX }
     }
 
-    /// Counts the next one: 500 when there were too many, 504 when they took too long.
+    /// Counts a try. Returns 500 after too many tries, 504 after too long a time.
     pub fn next(&mut self, now: Instant) -> Result<(), Failure> {
         if now >= self.until {
             return Err(out_of_time());

@@ -1,4 +1,4 @@
-//! update: the one loop in which every change of a stored object happens.
+//! The verb update, and the retry loop of every change of a stored object.
 
 use crate::api_table::Source;
 use crate::conversion::{Conversions, object_of, read_back, record_of, shown};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Registry {
-    /// Replaces an object.
+    /// Replaces an object with the body of a request.
     pub async fn update(
         &self,
         permit: &Permit,
@@ -54,8 +54,8 @@ impl Registry {
         self.change(permit, target, part, &make, options).await
     }
 
-    /// Changes an object, or a part of it, by what the caller makes of the stored one: again when another write
-    /// came first.
+    /// Updates an object, or one subresource of it, with the result of `make`. `make` is called
+    /// again when another write came first.
     pub async fn modify(
         &self,
         permit: &Permit,
@@ -68,7 +68,7 @@ impl Registry {
         self.change(permit, target, part, make, options).await
     }
 
-    /// Changes an object until no other write comes between reading and writing it.
+    /// Updates an object, and tries again when another write came between read and write.
     pub(crate) async fn change(
         &self,
         permit: &Permit,
@@ -81,7 +81,7 @@ impl Registry {
         self.change_converting(permit, target, part, (make, &conversions), options).await
     }
 
-    /// The same, where the change itself may need conversions by a webhook.
+    /// Like [`Registry::change`], for a change that may need conversions by a webhook.
     pub(crate) async fn change_converting(
         &self,
         permit: &Permit,
@@ -91,10 +91,10 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
         let ask = Ask { permit, target, part, options, conversions };
-        // What this process knows is nearly always the newest there is. A write says so; whatever else
-        // comes of it counts once the store was asked.
+        // The cache of this process nearly always has the newest object, and a successful write proves it. Any other
+        // outcome counts only after the store was asked for its newest revision.
         self.caught_up().await?;
-        // Another server may already have put right what cannot be read here.
+        // An object that cannot be read here may have been repaired by another server.
         let (mut stored, mut is_newest) = (self.known(target).unwrap_or_default(), false);
         let mut tries = Tries::begin(Instant::now());
         loop {
@@ -132,7 +132,7 @@ impl Registry {
         }
     }
 
-    /// A change of an object that is not there creates it, where the kind or the change allows that.
+    /// Creates the object when it does not exist, if the kind or the change allows that.
     async fn create_instead(
         &self,
         permit: &Permit,
@@ -152,14 +152,14 @@ impl Registry {
         }
         let mut updated = updated?;
         sent_version(&updated.object)?;
-        // A write that creates takes no notice of the version that the client believes in.
+        // A write that creates ignores the client's resourceVersion.
         if !options.dry_run {
             updated.object.set_meta("resourceVersion", "");
         }
         self.create_object(permit, target, updated, options).await
     }
 
-    /// One try: the steps of every change, in order.
+    /// Runs one try: the steps of every update, in order.
     async fn change_once(
         &self,
         ask: &Ask<'_>,
@@ -194,7 +194,7 @@ impl Registry {
         let mut new = kind.to_working(object, target.schema());
         let write = ask.write(&stored);
         let passes = self.admit_part(&write, part, &mut new, warnings).await?;
-        // Until here it is what the client said of it, which plug-ins see.
+        // Plug-ins see the resourceVersion that the client sent.
         new.set_meta("resourceVersion", &entry.modified().to_string());
         if let Some(guard) = &self.hooks_of(kind).guard {
             guard.check(self, &write, &new).await?;
@@ -210,7 +210,7 @@ impl Registry {
             return Err(Box::pin(self.refused(target, &new, old, invalid)).await);
         }
         let told = warnings.len();
-        // Upstream's strategies of subresources have none.
+        // Upstream's strategies of subresources return no warnings.
         if part == Part::Main {
             warnings.extend(kind.strategy.warnings(&new, Some(&stored)));
         }
@@ -220,7 +220,7 @@ impl Registry {
         if !several {
             return self.put_change(ask, &mut result).await;
         }
-        // In a box, as what is done seldom, so that the future of each write stays small.
+        // Boxed because it is rare: the future of every write stays small.
         let step = Box::pin(self.store_several(ask, result)).await;
         if is_refused_claim(&step) {
             warnings.truncate(told);
@@ -228,7 +228,7 @@ impl Registry {
         step
     }
 
-    /// Stores a change of several keys, to the end even when its client goes away.
+    /// Stores a change that has claims or quotas. The write completes even when the request is cancelled.
     async fn store_several(&self, ask: &Ask<'_>, result: Changed) -> Result<Step, Failure> {
         let Ask { permit, target, part, options, .. } = *ask;
         if options.dry_run {
@@ -244,7 +244,7 @@ impl Registry {
         self.to_the_end(store).await
     }
 
-    /// A changed object with the owners of its fields, which a webhook has to convert for that.
+    /// Returns the object with managedFields updated, for a kind with a conversion webhook.
     async fn with_owners(
         &self,
         ask: &Ask<'_>,
@@ -261,7 +261,7 @@ impl Registry {
         self.with_conversions(&target.kind, conversions, work).await
     }
 
-    /// The last step of a change: takes what it needs from quotas, addresses and ports, and stores it.
+    /// Charges quotas and stores the change.
     async fn store_change(&self, ask: &Ask<'_>, mut result: Changed) -> Result<Step, Failure> {
         let charge = self.charge(&ask.write(&result.stored), &result.new).await?;
         let step = self.put_change(ask, &mut result).await;
@@ -304,20 +304,20 @@ impl Registry {
         Ok(match put {
             Put::Done(entry) => Step::Done(Answer::Entry(entry)),
             Put::Lost(now) => Step::Lost(now),
-            // Only creations depend on anything else.
+            // Only creates have a guard.
             Put::Overtaken => Step::Lost(self.known(target)?),
         })
     }
 }
 
-/// What a change makes of a stored object, both in the version that writes work on.
+/// The new and the stored object, both in the version that writes use.
 struct Changed {
     new: Object,
     stored: Object,
     entry: Entry,
 }
 
-/// What a change is about, the same in every try.
+/// The parameters of an update, the same for every try.
 struct Ask<'a> {
     permit: &'a Permit,
     target: &'a Target,
@@ -347,18 +347,18 @@ enum Step {
     Lost(Option<Entry>),
 }
 
-/// Whether a try got as far as the store, which then knew what is newest.
+/// Whether a try reached the store, so that its outcome is based on the newest object.
 fn was_written(step: &Result<Step, Failure>, entry: &Entry, options: &WriteOptions) -> bool {
     match step {
         Ok(Step::Done(Answer::Entry(written))) => !written.is(entry),
         Ok(Step::Done(_)) => !options.dry_run,
         Ok(Step::Lost(_)) => true,
-        // The answer of the store got lost: a second try might be a second change.
+        // The outcome is unknown: a second try could apply the change twice.
         Err(failure) => failure.reason == Reason::ServerTimeout,
     }
 }
 
-/// The name in the body must be that of the URL.
+/// Checks that the name in the body is the name in the URL.
 pub(crate) fn check_name(target: &Target, obj: &Object) -> Result<(), Failure> {
     if obj.name().is_empty() {
         return Err(Status::bad_request(format!(
@@ -376,7 +376,7 @@ pub(crate) fn check_name(target: &Target, obj: &Object) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The resourceVersion that the client sent; 0 is none.
+/// Parses the resourceVersion that the client sent; 0 if there is none.
 fn sent_version(wished: &Object) -> Result<u64, Failure> {
     let text = wished.resource_version();
     if text.is_empty() {
@@ -388,7 +388,7 @@ fn sent_version(wished: &Object) -> Result<u64, Failure> {
     })
 }
 
-/// The resourceVersion that the client sent must be that of the stored object.
+/// Checks that the resourceVersion that the client sent is that of the stored object.
 fn check_version(
     target: &Target,
     part: Part,
@@ -414,7 +414,7 @@ fn check_version(
     Ok(())
 }
 
-/// The uid that the client sent must be that of the stored object, which has none when there is none.
+/// Checks that the uid that the client sent is that of the stored object; `stored` is empty if there is none.
 pub fn check_uid(
     target: &Target,
     wished: &Object,
@@ -427,7 +427,7 @@ pub fn check_uid(
     }
     let key = target.kind.store_key(&target.namespace, &target.name);
     let key = String::from_utf8_lossy(&key);
-    // A dry run does not get as far as the folder in which all keys are.
+    // In a dry run upstream's message has the key without `/registry`.
     let key = key.strip_prefix("/registry").filter(|_| dry_run).unwrap_or(&key);
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
@@ -436,7 +436,7 @@ pub fn check_uid(
     Err(Status::conflict(target.gvr(), &target.name, &why))
 }
 
-/// Keeps what a write to this part may not change, and sets what the server decides.
+/// Restores the fields that this write may not change, and sets the fields that the server sets.
 fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     let strategy = &target.kind.strategy;
     match part {
@@ -467,7 +467,7 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
         Part::Status => strategy.prepare_status(new, old),
         Part::Other(_) | Part::Effect(_) => {}
     }
-    // To find its node is not a change that a client has asked for.
+    // Binding a pod is not a change of its spec by a client: the generation stays.
     if part != Part::Effect("binding") {
         strategy.next_generation(target.working(), new, old);
     }
@@ -476,8 +476,8 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
     }
 }
 
-/// Faults of metadata are found by the server at large and again by the rules of the kind: clients see
-/// them that often.
+/// Validates an update. Metadata errors are found twice, by the generic validation and by that of
+/// the kind; clients of kube-apiserver see them twice too.
 fn validate(
     registry: &Registry,
     target: &Target,
@@ -514,7 +514,7 @@ fn validate(
     invalid(target, new, errors)
 }
 
-/// An object that waited only for its last finalizer goes away with it.
+/// Whether the update removes the last finalizer of an object that is being deleted, so that it is deleted now.
 fn deletes(strategy: &Strategy, new: &Object, old: &Object) -> bool {
     old.deletion_timestamp().is_some()
         && old.deletion_grace_period_seconds().unwrap_or(0) == 0

@@ -1,4 +1,4 @@
-//! watch: a cursor into the history of a resource, and what matches on its way.
+//! The verb watch: a cursor into the history of a resource, and a filter.
 
 use crate::conversion::not_listed;
 use crate::kind::Target;
@@ -12,26 +12,26 @@ use keelson_store::Revision;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a watch event says.
+/// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// The object is new to the watcher.
+    /// The object is new, or matches for the first time.
     Added,
     /// The object changed.
     Modified,
-    /// The object is gone, or no longer matches.
+    /// The object was deleted, or no longer matches.
     Deleted,
 }
 
 /// One event of a watch.
 #[derive(Clone, Debug)]
 pub struct WatchEvent {
-    /// What happened.
+    /// The type of the event.
     pub kind: EventKind,
-    /// The object; its last matching state when it is gone.
+    /// The object; for DELETED its last state that matched.
     pub entry: Entry,
-    /// The change behind it, whose encoded frame all watchers share; absent for initial events and
-    /// for objects that left the selection.
+    /// The change, whose encoded frame all watchers share. `None` for initial events and for
+    /// objects that no longer match.
     pub change: Option<Arc<Change>>,
 }
 
@@ -41,30 +41,30 @@ pub struct WatchSession {
     cursor: Cursor,
     filter: Filter,
     taken: Vec<Arc<Change>>,
-    /// The revision of the state with which the watch began.
+    /// The revision after which changes are sent.
     pub began_at: Revision,
-    /// The client asked to be told when the initial events are through.
+    /// Whether a bookmark must mark the end of the initial events.
     pub marks_initial_end: bool,
-    /// What a webhook has converted, of a kind that has one.
+    /// The state of conversion, for a kind with a conversion webhook.
     converting: Option<Box<Converting>>,
 }
 
-/// Events of a kind with a webhook. What matches is known once objects are converted.
+/// Converted events of a kind with a conversion webhook. Filters are applied after the conversion.
 struct Converting {
     registry: Arc<Registry>,
     target: Target,
     ready: VecDeque<WatchEvent>,
 }
 
-/// Objects that are there at the start and are converted at once.
+/// Initial objects that are converted in one batch.
 const CONVERTED_ITEMS: usize = 256;
 
-/// Why a watch cannot go on.
+/// Why a watch cannot continue.
 #[derive(Debug)]
 pub enum WatchError {
-    /// Its place in the history.
+    /// Its position in the history is gone.
     Cursor(CursorError),
-    /// An object cannot be converted to its version.
+    /// An object cannot be converted to the version of the watch.
     Conversion(Failure),
 }
 
@@ -74,18 +74,18 @@ impl From<CursorError> for WatchError {
     }
 }
 
-/// Why a watch does not begin, by the way in which the client is told.
+/// Why a watch does not start, and how the client receives the error.
 #[derive(Debug)]
 pub enum WatchRefusal {
-    /// As the answer to the request.
+    /// As the response to the request.
     Answer(Failure),
-    /// As the only event of a stream: kube-apiserver looks for the history when it has begun to
-    /// answer, and its clients expect to read there that the history is gone.
+    /// As the only event of the stream. kube-apiserver looks up the history after it has started
+    /// the response, and clients expect 410 there.
     Event(Failure),
 }
 
 impl WatchRefusal {
-    /// What the client is told, in whichever way.
+    /// Returns the error without the way in which it is sent.
     pub fn into_failure(self) -> Failure {
         match self {
             WatchRefusal::Answer(failure) | WatchRefusal::Event(failure) => failure,
@@ -100,7 +100,7 @@ impl From<Failure> for WatchRefusal {
 }
 
 impl Registry {
-    /// Starts a watch. Without the state or the history that it asks for it is refused by an event.
+    /// Starts a watch. An error event is returned when the state or the history for it is missing.
     pub async fn watch(
         &self,
         permit: &Permit,
@@ -144,7 +144,7 @@ impl Registry {
         } else if converting.is_some() {
             snapshot.range(&filter.prefix, "").cloned().collect()
         } else {
-            // An object that cannot be read is left out, as upstream's watch cache does.
+            // Objects that cannot be read are left out, as in upstream's watch cache.
             filter.select(&objects, &snapshot, "").cloned().collect()
         };
         let marks_initial_end = options.initial_events == Some(true) && options.bookmarks;
@@ -166,7 +166,7 @@ impl Registry {
 }
 
 impl WatchSession {
-    /// Appends events at hand to `out`, without waiting; none when there are none at all. Initial events come first.
+    /// Appends available events to `out` without waiting; none if there are none. Initial events come first.
     pub fn take(&mut self, out: &mut Vec<WatchEvent>) -> Result<(), CursorError> {
         if let Some(converting) = &mut self.converting {
             out.extend(converting.ready.drain(..));
@@ -185,31 +185,31 @@ impl WatchSession {
             return Ok(());
         }
         let before = out.len();
-        // As long as nothing matches there may be more: to say that all was told would be a lie.
+        // When no change matches, continue: an empty result means that there are no more changes.
         while out.len() == before {
             self.cursor.take(&mut self.taken)?;
             if self.taken.is_empty() {
                 break;
             }
-            // A watch may begin ahead of the newest revision; what leads up to there is not for it.
+            // A watch may start ahead of the newest revision. Changes up to there are not part of it.
             let taken = self.taken.drain(..).filter(|change| change.revision > self.began_at);
             out.extend(taken.filter_map(|change| event(&self.filter, change, None)));
         }
         Ok(())
     }
 
-    /// Whether the objects that were there at the start have all been taken.
+    /// Whether all initial events have been taken.
     pub fn initial_is_through(&self) -> bool {
         self.initial.is_empty()
             && self.converting.as_ref().is_none_or(|converting| converting.ready.is_empty())
     }
 
-    /// Whether [`WatchSession::prepare`] is to be called before events are taken.
+    /// Whether [`WatchSession::prepare`] must be called before events are taken.
     pub fn is_converting(&self) -> bool {
         self.converting.is_some()
     }
 
-    /// Converts the next events of a kind with a webhook.
+    /// Converts the next events of a kind with a conversion webhook.
     pub async fn prepare(&mut self) -> Result<(), WatchError> {
         let Some(converting) = &mut self.converting else { return Ok(()) };
         let Converting { registry, target, ready } = &mut **converting;
@@ -241,19 +241,20 @@ impl WatchSession {
         Ok(())
     }
 
-    /// Waits until there may be a further event.
+    /// Waits until there may be another event.
     pub async fn changed(&mut self) -> Result<(), CursorError> {
         self.cursor.changed().await
     }
 }
 
-/// The objects of a change in the version of a watch.
+/// The objects of a change, converted to the version of a watch.
 struct Converted {
     entry: Entry,
     previous: Option<Entry>,
 }
 
-/// What a change is to a watcher with this filter; `converted` are its objects where a webhook converts them.
+/// Returns the event of a change for a watcher with this filter. `converted`: its objects after
+/// conversion by a webhook.
 fn event(filter: &Filter, change: Arc<Change>, converted: Option<Converted>) -> Option<WatchEvent> {
     let (entry, previous) = match &converted {
         None => (&change.entry, change.previous.as_ref()),
