@@ -8,7 +8,8 @@ use keelson_meta::{Failure, Object, Str, Value, value};
 use keelson_registry::api_table::by_priority;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
 use keelson_registry::{
-    Entry, InformerEvent, Kind, Part, Registry, RemoteGroup, Target, Updated, Wanted,
+    Entry, InformerEvent, InformerScope, Kind, NewObject, Registry, RemoteGroup, Subresource,
+    Target,
 };
 use keelson_schema::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -99,7 +100,7 @@ pub(crate) fn at_start(registry: &Registry) -> Vec<(Target, Value)> {
 
 /// Follows definitions and APIServices until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
-    let mut informer = registry.informer(Wanted::Only(FOLLOWED));
+    let mut informer = registry.informer(InformerScope::Only(FOLLOWED));
     let (mut state, mut events) = (State::default(), vec![]);
     loop {
         informer.take_all(&mut events);
@@ -266,9 +267,10 @@ impl State {
         let wanted = wanted.map(|(group, version, _)| made(group, version, CUSTOM, "true"));
         let Some(entry) = self.services.get(&target.name) else {
             return match wanted {
-                Some(wanted) => {
-                    registry.make_missing(permit, target, wanted, "kube-apiserver").await.map(drop)
-                }
+                Some(wanted) => registry
+                    .create_if_absent(permit, target, wanted, "kube-apiserver")
+                    .await
+                    .map(drop),
                 None => Ok(()),
             };
         };
@@ -347,9 +349,10 @@ impl Known {
         let change = |live: Option<&Object>| {
             let mut object = live.cloned().ok_or_else(|| target.not_found())?;
             object.root.insert("spec", spec.clone());
-            Ok(Updated { object, owned: false, warnings: vec![] })
+            Ok(NewObject { object, managed: false, warnings: vec![] })
         };
-        let written = registry.modify(permit, target, Part::Main, &change, &own_options()).await;
+        let written =
+            registry.modify(permit, target, Subresource::None, &change, &own_options()).await;
         unless_gone(written.map(drop))
     }
 
@@ -373,9 +376,10 @@ impl Known {
         let change = |live: Option<&Object>| {
             let mut object = live.cloned().ok_or_else(|| target.not_found())?;
             set_available(&mut object, &now, available);
-            Ok(Updated { object, owned: false, warnings: vec![] })
+            Ok(NewObject { object, managed: false, warnings: vec![] })
         };
-        let written = registry.modify(permit, target, Part::Status, &change, &own_options()).await;
+        let written =
+            registry.modify(permit, target, Subresource::Status, &change, &own_options()).await;
         unless_gone(written.map(drop))
     }
 }

@@ -6,7 +6,8 @@ use keelson_meta::{Cause, Failure, GroupVersionKind, Object, Reason, Status, Str
 use keelson_registry::hooks::Action;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
 use keelson_registry::{
-    Acted, Answer, Asked, OwnedAsked, Part, Target, Tries, Updated, check_preconditions,
+    ActionRequest, ActionResponse, Answer, NewObject, OwnedActionRequest, RetryBudget, Subresource,
+    Target, check_preconditions,
 };
 use keelson_store::BoxFuture;
 use std::time::Instant;
@@ -20,69 +21,75 @@ const RETRY_SECONDS: u32 = 10;
 pub(crate) struct Evictions;
 
 impl Action for Evictions {
-    fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>> {
-        Box::pin(evict(asked, body))
+    fn act<'a>(
+        &'a self,
+        req: ActionRequest<'a>,
+        body: Object,
+    ) -> BoxFuture<'a, Result<ActionResponse, Failure>> {
+        Box::pin(evict(req, body))
     }
 }
 
 /// Deletes a pod as its disruption budget allows, or 429. Done to its end once begun: a disruption that was
 /// taken from a budget is for a pod that goes.
-async fn evict(asked: Asked<'_>, mut eviction: Object) -> Result<Acted, Failure> {
+async fn evict(req: ActionRequest<'_>, mut eviction: Object) -> Result<ActionResponse, Failure> {
     let mut warnings = vec![];
     let kind = GroupVersionKind::new("policy", "v1", "Eviction");
-    let write = asked.write(&kind);
-    let passes = asked.admit(&write, &mut eviction, &mut warnings).await;
+    let write = req.write(&kind);
+    let passes = req.admit(&write, &mut eviction, &mut warnings).await;
     let passes = passes.map_err(|failure| failure.with_warnings(warnings.clone()))?;
-    if eviction.name() != asked.target.name {
+    if eviction.name() != req.target.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    let admitted = asked.validate_admitted(&write, &passes, &eviction, &mut warnings).await;
+    let admitted = req.validate_admitted(&write, &passes, &eviction, &mut warnings).await;
     admitted.map_err(|failure| failure.with_warnings(warnings.clone()))?;
-    if asked.options.dry_run {
-        evict_pod(asked, &eviction).await?;
+    if req.options.dry_run {
+        evict_pod(req, &eviction).await?;
     } else {
-        let evict = |owned: OwnedAsked| async move { evict_pod(owned.asked(), &eviction).await };
-        asked.to_the_end(evict).await?;
+        let evict = |owned: OwnedActionRequest| async move {
+            evict_pod(owned.as_request(), &eviction).await
+        };
+        req.run_to_completion(evict).await?;
     }
-    Ok(Acted { object: None, warnings })
+    Ok(ActionResponse { object: None, warnings })
 }
 
-async fn evict_pod(asked: Asked<'_>, eviction: &Object) -> Result<(), Failure> {
-    let options = delete_options(eviction, asked.options.dry_run);
+async fn evict_pod(req: ActionRequest<'_>, eviction: &Object) -> Result<(), Failure> {
+    let options = delete_options(eviction, req.options.dry_run);
     let free = options.resource_version.is_none() && options.uid.is_none();
     let is_conflict = |status: &Status| status.reason == Reason::Conflict && free;
-    let mut tries = Tries::begin(Instant::now());
+    let mut retries = RetryBudget::new(Instant::now());
     loop {
-        tries.next(Instant::now())?;
-        let pod = asked.read(asked.target).await?;
+        retries.count_try(Instant::now())?;
+        let pod = req.read(req.target).await?;
         if needs_no_budget(&pod) {
             let seen = (!is_ending(&pod)).then(|| pod.resource_version());
-            match disrupt(asked, &options, seen).await {
+            match disrupt(req, &options, seen).await {
                 // The pod may have begun to run meanwhile.
                 Err(status) if is_conflict(&status) => continue,
                 done => return done,
             }
         }
-        let Some(budget) = budget(asked, &pod).await? else {
-            return disrupt(asked, &options, None).await;
+        let Some(budget) = budget(req, &pod).await? else {
+            return disrupt(req, &options, None).await;
         };
         if !is_ready(&pod) && spares_unready(&budget) {
             let seen = Some(pod.resource_version());
-            return match disrupt(asked, &options, seen).await {
+            return match disrupt(req, &options, seen).await {
                 Err(status) if is_conflict(&status) => Err(not_settled(budget.name())),
                 done => done,
             };
         }
-        take_from_budget(asked, &budget, options.dry_run).await?;
-        return disrupt(asked, &options, None).await;
+        take_from_budget(req, &budget, options.dry_run).await?;
+        return disrupt(req, &options, None).await;
     }
 }
 
 /// The one budget that guards a pod.
-async fn budget(asked: Asked<'_>, pod: &Object) -> Result<Option<Object>, Failure> {
-    let namespace = &asked.target.namespace;
-    let all = asked.registry.target("policy", "poddisruptionbudgets", namespace, "");
-    let list = asked.list(&all).await?;
+async fn budget(req: ActionRequest<'_>, pod: &Object) -> Result<Option<Object>, Failure> {
+    let namespace = &req.target.namespace;
+    let all = req.registry.target("policy", "poddisruptionbudgets", namespace, "");
+    let list = req.list(&all).await?;
     let mut guards = vec![];
     for entry in &list.items {
         let budget = all.kind.decode(entry)?;
@@ -101,8 +108,12 @@ async fn budget(asked: Asked<'_>, pod: &Object) -> Result<Option<Object>, Failur
 }
 
 /// Takes one disruption from a budget and notes in it for which pod.
-async fn take_from_budget(asked: Asked<'_>, budget: &Object, dry_run: bool) -> Result<(), Failure> {
-    let Asked { registry, target, .. } = asked;
+async fn take_from_budget(
+    req: ActionRequest<'_>,
+    budget: &Object,
+    dry_run: bool,
+) -> Result<(), Failure> {
+    let ActionRequest { registry, target, .. } = req;
     let (namespace, name) = (&target.namespace, budget.name());
     let budgets = registry.target("policy", "poddisruptionbudgets", namespace, name);
     let now = registry.clock.now().text();
@@ -123,20 +134,20 @@ async fn take_from_budget(asked: Asked<'_>, budget: &Object, dry_run: bool) -> R
             });
             set_condition(&mut object, condition);
         }
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     let field_manager = Str::new_static("kube-apiserver");
     let options = WriteOptions { dry_run, field_manager, ..WriteOptions::default() };
-    asked.change(&budgets, Part::Status, &change, &options).await.map(drop)
+    req.change(&budgets, Subresource::Status, &change, &options).await.map(drop)
 }
 
 /// Says in the pod why it ends, and deletes it; with `seen` only in that version.
 async fn disrupt(
-    asked: Asked<'_>,
+    req: ActionRequest<'_>,
     options: &DeleteOptions,
     seen: Option<&str>,
 ) -> Result<(), Failure> {
-    let (registry, target, mut options) = (asked.registry, asked.target, options.clone());
+    let (registry, target, mut options) = (req.registry, req.target, options.clone());
     if options.resource_version.is_none() {
         options.resource_version = seen.map(Str::new);
     }
@@ -153,17 +164,17 @@ async fn disrupt(
             });
             set_condition(&mut object, condition);
             // The server says this on its own account: nobody comes to own it.
-            Ok(Updated { object, owned: true, warnings: vec![] })
+            Ok(NewObject { object, managed: true, warnings: vec![] })
         };
-        let (part, write) = (Part::Effect("eviction"), WriteOptions::default());
-        let written = asked.change(target, part, &change, &write).await?;
+        let (subresource, write) = (Subresource::Action("eviction"), WriteOptions::default());
+        let written = req.change(target, subresource, &change, &write).await?;
         if let (Some(version), Answer::Entry(entry)) =
             (&mut options.resource_version, &written.answer)
         {
             *version = entry.modified().to_string().into();
         }
     }
-    asked.delete(&options).await.map(drop)
+    req.delete(&options).await.map(drop)
 }
 
 fn delete_options(eviction: &Object, dry_run: bool) -> DeleteOptions {

@@ -31,7 +31,7 @@ pub(crate) async fn make_as(
     field_manager: &'static str,
 ) -> Result<(), Failure> {
     let permit = Permit::internal("system:apiserver");
-    match registry.make_missing(&permit, target, value, field_manager).await {
+    match registry.create_if_absent(&permit, target, value, field_manager).await {
         Err(failure) if !made_elsewhere(registry, target).await => Err(failure),
         _ => Ok(()),
     }

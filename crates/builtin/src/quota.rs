@@ -10,7 +10,7 @@ use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Quantity, Str, Value};
 use keelson_registry::hooks::{Charge, Quotas};
 use keelson_registry::options::WriteOptions;
-use keelson_registry::{Change, Part, Registry, Target, Updated, Write};
+use keelson_registry::{NewObject, Registry, Subresource, Target, UpdateFn, Write};
 use keelson_store::BoxFuture;
 use std::sync::{Mutex, PoisonError};
 
@@ -22,8 +22,8 @@ pub(crate) struct ResourceQuotas {
 }
 
 impl Quotas for ResourceQuotas {
-    fn concern(&self, registry: &Registry, write: &Write<'_>) -> bool {
-        concern(registry, write)
+    fn may_apply(&self, registry: &Registry, write: &Write<'_>) -> bool {
+        may_apply(registry, write)
     }
 
     fn charge<'a>(
@@ -38,7 +38,7 @@ impl Quotas for ResourceQuotas {
         })
     }
 
-    fn recount<'a>(
+    fn recalculate<'a>(
         &'a self,
         registry: &'a Registry,
         permit: &'a Permit,
@@ -47,7 +47,7 @@ impl Quotas for ResourceQuotas {
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let _turn = self.turns.take(&namespace.into()).await;
-            recount(registry, permit, namespace, name).await
+            recalculate(registry, permit, namespace, name).await
         })
     }
 }
@@ -67,11 +67,13 @@ impl Charge for Charged {
     }
 }
 
-fn concern(registry: &Registry, write: &Write<'_>) -> bool {
-    if !registry.options.admission.has(quota::NAME) || !registry.asked(write, quota::concerns) {
+fn may_apply(registry: &Registry, write: &Write<'_>) -> bool {
+    if !registry.options.admission.has(quota::NAME)
+        || !registry.with_request(write, quota::concerns)
+    {
         return false;
     }
-    if registry.asked(write, quota::is_limited) {
+    if registry.with_request(write, quota::is_limited) {
         return true;
     }
     let quotas = registry.target("", "resourcequotas", "", "").kind;
@@ -97,12 +99,12 @@ async fn charge(
         false => Some(turns.take(&namespace).await),
     };
     // Whoever had the turn before may just have changed what is read now.
-    registry.caught_up().await?;
+    registry.wait_for_known().await?;
     let quotas = Stored::list(registry, "", "resourcequotas", &namespace)?;
-    registry.asked(write, |req| quota::check(req, obj, &quotas))?;
+    registry.with_request(write, |req| quota::check(req, obj, &quotas))?;
     let mut due = vec![];
     for quota in quotas {
-        if registry.asked(write, |req| quota::charged(req, obj, &quota))?.is_some() {
+        if registry.with_request(write, |req| quota::charged(req, obj, &quota))?.is_some() {
             due.push(Str::new(quota.name()));
         }
     }
@@ -134,13 +136,13 @@ async fn charge_one(
     let added = Mutex::new(None);
     let make = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
-        let charged = registry.asked(write, |req| quota::charged(req, obj, &object))?;
+        let charged = registry.with_request(write, |req| quota::charged(req, obj, &object))?;
         let difference = charged.as_ref().map(|used| minus(used, &used_of(&object)));
         *added.lock().unwrap_or_else(PoisonError::into_inner) = difference;
         if let Some(used) = charged {
             object.object_mut("status").insert("used", shown(used));
         }
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     match change_quota(registry, &quotas, &make).await {
         // A quota that is gone limits nothing.
@@ -158,7 +160,7 @@ async fn refund(registry: &Registry, charge: Charged) {
             let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
             let used = minus(&used_of(&object), added);
             object.object_mut("status").insert("used", shown(used));
-            Ok(Updated { object, owned: false, warnings: vec![] })
+            Ok(NewObject { object, managed: false, warnings: vec![] })
         };
         match change_quota(registry, &quotas, &make).await {
             Err(status) if status.code != 404 => {
@@ -177,22 +179,22 @@ async fn refund(registry: &Registry, charge: Charged) {
 async fn change_quota(
     registry: &Registry,
     quotas: &Target,
-    make: Change<'_>,
+    make: UpdateFn<'_>,
 ) -> Result<(), Failure> {
     let permit = Permit::internal("system:apiserver");
     let options =
         WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() };
-    registry.modify(&permit, quotas, Part::Status, make, &options).await.map(drop)
+    registry.modify(&permit, quotas, Subresource::Status, make, &options).await.map(drop)
 }
 
 /// Counts again what the objects of a namespace use up of a quota.
-async fn recount(
+async fn recalculate(
     registry: &Registry,
     permit: &Permit,
     namespace: &str,
     name: &str,
 ) -> Result<(), Failure> {
-    registry.fresh().await?;
+    registry.wait_for_latest().await?;
     let quotas = registry.target("", "resourcequotas", namespace, name);
     let make = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
@@ -202,11 +204,11 @@ async fn recount(
             let used = count(registry, &object)?;
             object.object_mut("status").insert("used", shown(used));
         }
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     let options =
         WriteOptions { field_manager: "kube-controller-manager".into(), ..WriteOptions::default() };
-    registry.modify(permit, &quotas, Part::Status, &make, &options).await.map(drop)
+    registry.modify(permit, &quotas, Subresource::Status, &make, &options).await.map(drop)
 }
 
 /// What is used up of a quota, of all that it limits.

@@ -31,7 +31,7 @@ impl Connections for Streams {
         target: &'a Target,
         container: &'a str,
     ) -> BoxFuture<'a, Failure> {
-        Box::pin(no_node(registry, permit, target, container))
+        Box::pin(stream_error(registry, permit, target, container))
     }
 }
 
@@ -51,7 +51,7 @@ async fn read_log(
 }
 
 /// Why there is no stream to an object.
-async fn no_node(
+async fn stream_error(
     registry: &Registry,
     permit: &Permit,
     target: &Target,

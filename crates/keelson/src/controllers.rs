@@ -64,7 +64,7 @@ impl Drop for Active {
 pub(crate) async fn run(duty: Arc<Duty>, mut stop: watch::Receiver<bool>) {
     let mut always = duty.start(duty.controllers.always());
     let mut otherwise = None;
-    if duty.controllers.otherwise().is_empty() {
+    if duty.controllers.fallback().is_empty() {
         let _ = stop.wait_for(|told| *told).await;
     } else {
         tokio::select! {
@@ -81,7 +81,7 @@ pub(crate) async fn run(duty: Arc<Duty>, mut stop: watch::Receiver<bool>) {
 impl Duty {
     /// Starts the loops that each of several servers runs for itself.
     pub fn start_on_each_server(&self, loops: &mut Loops) {
-        self.start_in(loops, self.controllers.on_each_server());
+        self.start_in(loops, self.controllers.on_every_server());
     }
 
     fn start(&self, controllers: &[Controller]) -> Loops {
@@ -141,9 +141,9 @@ async fn follow(
                 duty.stands_aside.store(true, Ordering::Relaxed);
             }
             (None, None) => {
-                let count = duty.controllers.otherwise().len();
+                let count = duty.controllers.fallback().len();
                 tracing::info!(count, "no kube-controller-manager; starting controllers");
-                *running = Some(duty.start(duty.controllers.otherwise()));
+                *running = Some(duty.start(duty.controllers.fallback()));
                 duty.stands_aside.store(false, Ordering::Relaxed);
             }
             (Some(_), None) => duty.stands_aside.store(true, Ordering::Relaxed),

@@ -155,7 +155,7 @@ impl Builder {
     }
 
     fn duty(&self, context: Context, health: &Arc<Health>) -> Duty {
-        let controllers = Controllers::chosen(&self.controllers);
+        let controllers = Controllers::select(&self.controllers);
         Duty { controllers, context, health: health.clone(), stands_aside: Arc::default() }
     }
 
@@ -520,7 +520,7 @@ impl Keelson {
             control_loops.abort();
         }
         self.loops.shutdown().await;
-        if timeout(WRITES_END_TIME_MAX, self.registry.writes_end()).await.is_err() {
+        if timeout(WRITES_END_TIME_MAX, self.registry.wait_for_writes()).await.is_err() {
             tracing::warn!("writes are still running; closing the store without them");
         }
         // Else the data folder would be in use a moment longer than the server.

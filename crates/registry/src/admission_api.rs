@@ -20,7 +20,7 @@ impl Stored for Registry {
         let Some(kind) = self.kind(group, resource) else {
             return Ok(None);
         };
-        let entry = self.known_at(&kind, &kind.key(namespace, name))?;
+        let entry = self.entry_at(&kind, &kind.key(namespace, name))?;
         entry.map(|entry| kind.decode(&entry)).transpose()
     }
 
@@ -86,11 +86,11 @@ impl Api for Registry {
                 );
                 let endpoint = api.endpoint(&group.name, &version.name, &resource.resource);
                 let (Some(endpoint), false) = (endpoint, gvr == *resource) else { continue };
-                let shown = match subresource {
+                let kind_of_endpoint = match subresource {
                     "" => Some(&endpoint.facts.kind),
                     name => endpoint.facts.subresource(name).map(|sub| &sub.kind),
                 };
-                found.extend(shown.map(|shown| (gvr, shown.clone())));
+                found.extend(kind_of_endpoint.map(|kind| (gvr, kind.clone())));
             }
         }
         found
@@ -150,7 +150,7 @@ impl Api for Registry {
     }
 
     fn fresh(&self) -> Pending<'_, Result<(), Failure>> {
-        Box::pin(Registry::fresh(self))
+        Box::pin(Registry::wait_for_latest(self))
     }
 
     fn new_uid(&self) -> Str {
@@ -158,7 +158,6 @@ impl Api for Registry {
     }
 }
 
-/// Returns the resource that serves a kind.
 fn endpoint_of(api: &ApiTable, kind: &GroupVersionKind) -> Option<Arc<Endpoint>> {
     let version = api.group(&kind.group)?.version(&kind.version)?;
     version.endpoints().find(|endpoint| endpoint.facts.kind == *kind).cloned()

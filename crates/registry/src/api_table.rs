@@ -24,7 +24,6 @@ pub struct ApiTable {
     built_in: Vec<Arc<ApiGroup>>,
     /// Indices in `built_in`, by group name.
     places: Arc<HashMap<Str, usize>>,
-    /// Groups that are not in the catalogue, by name.
     custom: Tree<Arc<ApiGroup>>,
 }
 
@@ -35,7 +34,6 @@ pub struct ApiGroup {
     pub name: Str,
     /// The served versions in the order of discovery, the preferred one first.
     pub versions: Vec<ApiVersion>,
-    /// The resources that store objects, by name.
     kinds: Tree<Arc<Kind>>,
 }
 
@@ -207,7 +205,6 @@ impl ApiGroup {
         ApiGroup { name, versions, kinds }
     }
 
-    /// Replaces the endpoints of one resource.
     fn replace(&mut self, resource: &str, endpoints: Vec<(Str, Arc<Endpoint>)>, sorted: bool) {
         self.kinds.remove(by_name(resource));
         for version in &mut self.versions {
@@ -282,7 +279,6 @@ fn numbers(version: &str) -> Option<(u8, u64, u64)> {
     Some((2, number(rest)?, 0))
 }
 
-/// Returns the Warning of a deprecated built-in version.
 fn deprecation(group: &Group, version: &Version, resource: &Resource) -> Option<Str> {
     let kind = &resource.kind.kind;
     keelson_kinds::facts::deprecation(&group.name, &version.name, &resource.name, kind)

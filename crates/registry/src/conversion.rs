@@ -106,18 +106,18 @@ impl Registry {
         })
     }
 
-    /// Decodes an entry of a kind with a webhook in the version that writes use. See `object_of!`.
-    pub(crate) async fn converted_object(
+    /// Decodes an entry of a kind with a webhook in the version that writes use. See `decode_entry!`.
+    pub(crate) async fn decode_converted(
         &self,
         target: &Target,
         entry: &Entry,
     ) -> Result<Object, Failure> {
-        let (object, from) = target.kind.own_object(entry)?;
+        let (object, from) = target.kind.decode_as_stored(entry)?;
         self.convert_one(&target.kind, object, &from, target.working()).await
     }
 
-    /// Encodes the record of an object that is not in the storage version. See `record_of!`.
-    pub(crate) async fn converted_record(
+    /// Encodes the record of an object that is not in the storage version. See `encode_record!`.
+    pub(crate) async fn encode_converted(
         &self,
         target: &Target,
         object: Object,
@@ -141,25 +141,25 @@ impl Registry {
         self.convert_one(kind, stored, &kind.storage, version).await
     }
 
-    /// Converts an entry of a kind with a webhook to the version of the target. See `shown!`.
+    /// Converts an entry of a kind with a webhook to the version of the target. See `convert_entry!`.
     pub(crate) async fn converted(&self, target: &Target, entry: Entry) -> Result<Entry, Failure> {
         let (kind, to) = (&target.kind, target.schema());
-        if kind.is_of_this_schema(&entry) && kind.is_current(&entry, to) {
+        if kind.is_in_present_schema(&entry) && kind.is_in_version(&entry, to) {
             return Ok(entry);
         }
-        let (object, from) = kind.own_object(&entry)?;
+        let (object, from) = kind.decode_as_stored(&entry)?;
         let object = self.convert_one(kind, object, &from, to).await?;
         entry_of(kind, to, &entry, object)
     }
 
     /// Like [`Registry::converted`], for a change that several watchers read: it is converted once.
-    pub(crate) async fn shown_to_watchers(
+    pub(crate) async fn converted_for_watch(
         &self,
         target: &Target,
         entry: &Entry,
     ) -> Result<Entry, Failure> {
         let (kind, to) = (&target.kind, target.schema());
-        if kind.is_of_this_schema(entry) && kind.is_current(entry, to) {
+        if kind.is_in_present_schema(entry) && kind.is_in_version(entry, to) {
             return Ok(entry.clone());
         }
         let shared = kind.converted.shared(&to.gvk.version, entry);
@@ -171,7 +171,7 @@ impl Registry {
     }
 
     /// Like [`Registry::converted`], for many entries. Those that are not cached are converted in batches.
-    pub(crate) async fn all_shown(
+    pub(crate) async fn converted_entries(
         &self,
         target: &Target,
         mut entries: Vec<Entry>,
@@ -182,14 +182,14 @@ impl Registry {
         let mut waiting: HashMap<Str, Batch> = HashMap::new();
         for at in 0..entries.len() {
             let entry = &entries[at];
-            if kind.is_of_this_schema(entry) && kind.is_current(entry, to) {
+            if kind.is_in_present_schema(entry) && kind.is_in_version(entry, to) {
                 continue;
             }
             if let Some(known) = kind.converted.get(version, entry) {
                 entries[at] = known;
                 continue;
             }
-            let (object, from) = kind.own_object(entry)?;
+            let (object, from) = kind.decode_as_stored(entry)?;
             if from.gvk == to.gvk {
                 entries[at] = entry_of(kind, to, entry, object)?;
                 continue;
@@ -231,31 +231,30 @@ impl Registry {
     }
 }
 
-// A future is as large as everything that it may await. These macros box the conversions that only
-// kinds with a webhook await.
+// Futures are as large as all that they may await, so what only kinds with a webhook await is boxed here.
 
 /// Decodes an entry in the version that writes use.
-macro_rules! object_of {
+macro_rules! decode_entry {
     ($registry:expr, $target:expr, $entry:expr) => {
         match $target.kind.webhook {
             None => $target.kind.object_in($entry, $target.working()),
-            Some(_) => Box::pin($registry.converted_object($target, $entry)).await,
+            Some(_) => Box::pin($registry.decode_converted($target, $entry)).await,
         }
     };
 }
 
 /// Encodes the record of an object that is in the version that writes use.
-macro_rules! record_of {
+macro_rules! encode_record {
     ($registry:expr, $target:expr, $object:expr) => {
         match $target.working().gvk == $target.kind.storage.gvk {
             true => Ok($target.kind.record($object)),
-            false => Box::pin($registry.converted_record($target, $object.clone())).await,
+            false => Box::pin($registry.encode_converted($target, $object.clone())).await,
         }
     };
 }
 
 /// Replaces an object of a dry run by what a read would return after the write.
-macro_rules! read_back {
+macro_rules! round_trip {
     ($registry:expr, $target:expr, $object:expr) => {
         if $target.kind.source == $crate::api_table::Source::Custom {
             if $target.working().gvk == $target.kind.storage.gvk {
@@ -269,7 +268,7 @@ macro_rules! read_back {
 }
 
 /// Converts an entry to the version of the target.
-macro_rules! shown {
+macro_rules! convert_entry {
     ($registry:expr, $target:expr, $entry:expr) => {
         match $target.kind.webhook {
             None => Ok($entry),
@@ -278,7 +277,7 @@ macro_rules! shown {
     };
 }
 
-pub(crate) use {object_of, read_back, record_of, shown};
+pub(crate) use {convert_entry, decode_entry, encode_record, round_trip};
 
 /// Objects of one version that are converted in one call.
 struct Batch {
@@ -318,9 +317,8 @@ fn entry_of(
     Entry::from_store(0, &kv).map_err(Status::internal)
 }
 
-/// Returns the error of a list whose objects cannot be converted. It is what upstream answers while
-/// its watch cache cannot be initialized.
-pub(crate) fn not_listed(schema: &Schema, why: &Failure) -> Failure {
+/// Returns what upstream answers to a list while its watch cache cannot convert the objects.
+pub(crate) fn list_failure(schema: &Schema, why: &Failure) -> Failure {
     let gvk = &schema.gvk;
     let message = format!("storage is (re)initializing: failed to list {gvk}: {}", why.message);
     let mut status = Status::new(Reason::TooManyRequests, message);

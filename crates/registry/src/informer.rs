@@ -41,18 +41,18 @@ pub enum InformerEvent {
 
 /// Which kinds an informer follows.
 #[derive(Clone, Copy, Debug)]
-pub enum Wanted {
+pub enum InformerScope {
     /// All kinds, including custom resources.
     All,
     /// These groups and resources.
     Only(&'static [(&'static str, &'static str)]),
 }
 
-impl Wanted {
+impl InformerScope {
     fn has(self, kind: &Kind) -> bool {
         match self {
-            Wanted::All => true,
-            Wanted::Only(resources) => {
+            InformerScope::All => true,
+            InformerScope::Only(resources) => {
                 let (group, resource) = (kind.gvr.group.as_str(), kind.gvr.resource.as_str());
                 resources.contains(&(group, resource))
             }
@@ -63,13 +63,12 @@ impl Wanted {
 /// Follows the objects of many kinds. See the module documentation.
 pub struct Informer {
     registry: Arc<Registry>,
-    wanted: Wanted,
+    scope: InformerScope,
     follower: Follower,
     /// Signals changes of the API table.
     api: watch::Receiver<u64>,
     /// The last change of the API table that was processed; `None`: none yet.
-    seen: Option<u64>,
-    /// The followed kinds, by key prefix.
+    processed: Option<u64>,
     followed: HashMap<Bytes, Followed>,
 }
 
@@ -85,26 +84,25 @@ impl Registry {
         self.objects(kind).get(&kind.key(namespace, name))
     }
 
-    /// Returns all readable objects of a kind in the cache. For control loops of the server itself:
-    /// there is no authorization.
+    /// Returns all readable objects of a kind in the cache, without authorization.
     pub fn cached_all(&self, kind: &Kind) -> Snapshot {
         self.cache.snapshot(&self.objects(kind))
     }
 
     /// Starts an informer for the objects of many kinds.
-    pub fn informer(self: &Arc<Self>, wanted: Wanted) -> Informer {
+    pub fn informer(self: &Arc<Self>, scope: InformerScope) -> Informer {
         let mut api = self.api_number();
         api.mark_changed();
-        let prefixes = match wanted {
-            Wanted::All => None,
-            Wanted::Only(resources) => {
+        let prefixes = match scope {
+            InformerScope::All => None,
+            InformerScope::Only(resources) => {
                 let kinds = resources.iter().filter_map(|(group, name)| self.kind(group, name));
                 Some(kinds.map(|kind| kind.prefix.clone()).collect())
             }
         };
         let follower = self.cache.follow(prefixes);
         let (registry, followed) = (self.clone(), HashMap::new());
-        Informer { registry, wanted, follower, api, seen: None, followed }
+        Informer { registry, scope, follower, api, processed: None, followed }
     }
 }
 
@@ -113,11 +111,11 @@ impl Informer {
     pub fn take(&mut self, out: &mut Vec<InformerEvent>) {
         if self.api.has_changed().unwrap_or(false) {
             let number = *self.api.borrow_and_update();
-            match self.seen.and_then(|seen| self.registry.api_changes_since(seen)) {
+            match self.processed.and_then(|processed| self.registry.api_changes_since(processed)) {
                 Some(changed) => self.follow_changed(&changed, out),
                 None => self.follow_served(out),
             }
-            self.seen = Some(number);
+            self.processed = Some(number);
         }
         for resource in self.follower.take() {
             if let Some(followed) = self.followed.get_mut(resource.prefix()) {
@@ -149,11 +147,10 @@ impl Informer {
         }
     }
 
-    /// Follows or drops the changed resources, given by group and name.
     fn follow_changed(&mut self, changed: &BTreeSet<(Str, Str)>, out: &mut Vec<InformerEvent>) {
         for (group, resource) in changed {
             match self.registry.kind(group, resource) {
-                Some(kind) if self.wanted.has(&kind) => self.follow(kind, out),
+                Some(kind) if self.scope.has(&kind) => self.follow(kind, out),
                 Some(_) => {}
                 None => {
                     let followed = self.followed.remove(&custom_prefix(group, resource));
@@ -163,7 +160,6 @@ impl Informer {
         }
     }
 
-    /// Follows a kind that is new or was replaced.
     fn follow(&mut self, kind: Arc<Kind>, out: &mut Vec<InformerEvent>) {
         let known = self.followed.get(&kind.prefix);
         if known.is_some_and(|known| Arc::ptr_eq(&known.kind, &kind)) {
@@ -175,10 +171,9 @@ impl Informer {
         self.followed.insert(prefix, followed);
     }
 
-    /// Follows exactly the kinds that are served now.
     fn follow_served(&mut self, out: &mut Vec<InformerEvent>) {
         let mut served: HashMap<Bytes, Arc<Kind>> = HashMap::new();
-        for kind in self.registry.kinds().into_iter().filter(|kind| self.wanted.has(kind)) {
+        for kind in self.registry.kinds().into_iter().filter(|kind| self.scope.has(kind)) {
             // Event is a kind of two groups with the same objects.
             served.entry(kind.prefix.clone()).or_insert(kind);
         }

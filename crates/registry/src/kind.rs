@@ -2,7 +2,7 @@
 //! collection of a request. Callers do not distinguish built-in kinds from custom ones.
 
 use crate::cel_rules::CelRules;
-use crate::converted::ConvertedEntries;
+use crate::converted_entries::ConvertedEntries;
 use crate::stamp::Clock;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
@@ -104,7 +104,7 @@ impl Kind {
     }
 
     /// Returns the rules of a version of a custom resource.
-    pub(crate) fn checks_of(&self, version: &str) -> Option<&VersionChecks> {
+    pub(crate) fn version_checks(&self, version: &str) -> Option<&VersionChecks> {
         self.checks.iter().find(|checks| checks.version == version)
     }
 
@@ -116,14 +116,14 @@ impl Kind {
     }
 
     /// Adds the errors of a custom resource: structural schema, scale paths, CEL rules.
-    pub(crate) fn validate_further(
+    pub(crate) fn validate_custom(
         &self,
         version: &str,
         new: &Object,
         old: Option<&Object>,
         errors: &mut ErrorList,
     ) {
-        let Some(checks) = self.checks_of(version) else { return };
+        let Some(checks) = self.version_checks(version) else { return };
         let old = old.map(|old| &old.root);
         errors.extend(checks.structural.validate(&new.root, old));
         if let Some(scale) = &checks.scale {
@@ -134,24 +134,24 @@ impl Kind {
 
     /// Whether field selectors support a field of a custom resource in a version.
     pub(crate) fn is_selectable(&self, version: &str, field: &str) -> bool {
-        let checks = self.checks_of(version);
+        let checks = self.version_checks(version);
         checks.is_some_and(|checks| checks.selectable.iter().any(|path| path.join(".") == field))
     }
 
     /// Returns the selectable fields of a version of a custom resource: `spec.color`.
     pub fn selectable_fields(&self, version: &str) -> Vec<String> {
-        let fields = self.checks_of(version).map(|checks| checks.selectable.as_slice());
+        let fields = self.version_checks(version).map(|checks| checks.selectable.as_slice());
         fields.unwrap_or_default().iter().map(|path| path.join(".")).collect()
     }
 
     /// Returns the scale paths of a version of a custom resource.
     pub(crate) fn scale(&self, version: &str) -> Option<Arc<ScalePaths>> {
-        self.checks_of(version)?.scale.clone()
+        self.version_checks(version)?.scale.clone()
     }
 
     /// Returns the table columns of a version of a custom resource.
     pub fn columns(&self, version: &str) -> Option<Arc<CustomColumns>> {
-        self.checks_of(version).map(|checks| checks.columns.clone())
+        self.version_checks(version).map(|checks| checks.columns.clone())
     }
 
     /// Sets the defaults of the schema and of the strategy.
@@ -186,25 +186,24 @@ impl Kind {
     }
 
     /// Whether an entry was written with the present schema.
-    pub(crate) fn is_of_this_schema(&self, entry: &Entry) -> bool {
+    pub(crate) fn is_in_present_schema(&self, entry: &Entry) -> bool {
         let foreign = self.foreign_through.load(Ordering::Relaxed);
         foreign == 0 || entry.modified().0 > foreign
     }
 
     /// Whether the JSON of an entry can be sent as it is to clients of a version: it is in the
     /// storage version, or a webhook has converted it.
-    pub fn is_current(&self, entry: &Entry, schema: &Schema) -> bool {
-        (self.is_of_this_schema(entry) || self.webhook.is_some())
-            && (self.source == Source::BuiltIn || is_of(&schema.gvk, entry.json_slice()))
+    pub fn is_in_version(&self, entry: &Entry, schema: &Schema) -> bool {
+        (self.is_in_present_schema(entry) || self.webhook.is_some())
+            && (self.source == Source::BuiltIn || has_gvk(&schema.gvk, entry.json_slice()))
     }
 
     /// Whether a stored text begins with the kind and apiVersion of the storage version.
-    pub(crate) fn is_of_storage(&self, text: &[u8]) -> bool {
-        is_of(&self.storage.gvk, text)
+    pub(crate) fn is_in_storage_version(&self, text: &[u8]) -> bool {
+        has_gvk(&self.storage.gvk, text)
     }
 
-    /// Decodes a record of a built-in kind that another release may have written. Unknown fields
-    /// are dropped and defaults are set.
+    /// Decodes a record that another release may have written; drops unknown fields and sets defaults.
     fn decode_foreign(&self, text: &[u8]) -> Result<Object, Failure> {
         let parsed = json::parse(text).map_err(Status::internal)?;
         let given = |name| parsed.value.str_at(&[name]).unwrap_or_default().to_owned();
@@ -225,15 +224,14 @@ impl Kind {
         self.object_in(entry, &self.storage)
     }
 
-    /// Decodes an entry and converts it to a version. With a conversion webhook, the entry must be
-    /// in that version already.
+    /// Decodes an entry in a version. With a conversion webhook, the entry must be in that version already.
     pub fn object_in(&self, entry: &Entry, to: &Schema) -> Result<Object, Failure> {
         if self.source == Source::Custom {
             return self.custom_object_in(entry, to);
         }
-        let obj = if self.is_of_this_schema(entry) {
+        let obj = if self.is_in_present_schema(entry) {
             let mut obj = read_stored(&self.storage, entry)?;
-            let texts = if self.strategy.has_raw_extension { entry.field(TEXTS) } else { None };
+            let texts = if self.strategy.has_raw_extension { entry.field(RAW_TEXTS) } else { None };
             texts.into_iter().for_each(|texts| json::restore_raw_texts(&mut obj.root, texts));
             obj
         } else {
@@ -245,10 +243,10 @@ impl Kind {
     }
 
     fn custom_object_in(&self, entry: &Entry, to: &Schema) -> Result<Object, Failure> {
-        if self.is_current(entry, to) {
+        if self.is_in_version(entry, to) {
             return read_stored(to, entry);
         }
-        let (obj, from) = self.own_object(entry)?;
+        let (obj, from) = self.decode_as_stored(entry)?;
         if from.gvk != to.gvk && self.webhook.is_some() {
             let why = format!("{} was not converted to {}", entry.name(), to.gvk);
             return Err(Status::internal(why));
@@ -258,13 +256,13 @@ impl Kind {
 
     /// Decodes an entry of a custom resource in the version in which it is stored, and returns the schema of that
     /// version. An object that was written with another schema is pruned and gets defaults.
-    pub(crate) fn own_object(&self, entry: &Entry) -> Result<(Object, Schema), Failure> {
+    pub(crate) fn decode_as_stored(&self, entry: &Entry) -> Result<(Object, Schema), Failure> {
         let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
         let version = parsed.value.str_at(&["apiVersion"]).and_then(GroupVersion::parse);
         let version = version.unwrap_or_default().version;
         let schema = self.all_versions.iter().find(|schema| schema.gvk.version == version);
         let schema = schema.unwrap_or(&self.storage);
-        if is_of(&schema.gvk, entry.json_slice()) && self.is_of_this_schema(entry) {
+        if has_gvk(&schema.gvk, entry.json_slice()) && self.is_in_present_schema(entry) {
             return Ok((read_stored(schema, entry)?, schema.clone()));
         }
         let canonical = decode::canonicalize(schema, parsed.value);
@@ -289,7 +287,7 @@ impl Kind {
         labels.sort_unstable();
         let mut fields = self.strategy.selectable(obj);
         if self.strategy.has_raw_extension {
-            fields.extend(json::raw_texts(&obj.root).map(|texts| (TEXTS, Str::from(texts))));
+            fields.extend(json::raw_texts(&obj.root).map(|texts| (RAW_TEXTS, Str::from(texts))));
         }
         let record = Record {
             json: &text,
@@ -315,8 +313,7 @@ impl Kind {
         })
     }
 
-    /// Converts an object to the version that writes use and sets the defaults of that version. See
-    /// [`Target::working`].
+    /// Converts an object to the [working version](Target::working) and sets its defaults.
     pub(crate) fn to_working(&self, obj: Object, from: &Schema) -> Object {
         if from.gvk == self.storage.gvk || self.source == Source::Custom {
             return obj;
@@ -327,8 +324,7 @@ impl Kind {
         obj
     }
 
-    /// Converts a stored object to another version. Where conversion changes fields, the result is
-    /// what that version encodes.
+    /// Converts a stored object to another version and normalizes it where conversion changes fields.
     pub fn in_version(&self, obj: Object, to: &Schema) -> Object {
         let obj = self.convert(obj, &self.storage, to);
         if !self.strategy.manages_converted_fields {
@@ -339,16 +335,16 @@ impl Kind {
         json::read_stored(to, &text).map_or(obj, |root| Object { root })
     }
 
-    /// Calls `note` to write `metadata.managedFields`. Where conversion changes fields, the managed
+    /// Calls `set` to write `metadata.managedFields`. Where conversion changes fields, the managed
     /// fields are computed on the object after conversion to the storage version and back; the
     /// object itself is converted only once.
-    pub fn note_owners(&self, obj: &mut Object, schema: &Schema, note: impl FnOnce(&mut Object)) {
+    pub fn set_managers(&self, obj: &mut Object, schema: &Schema, set: impl FnOnce(&mut Object)) {
         if !self.strategy.manages_converted_fields || schema.gvk == self.storage.gvk {
-            return note(obj);
+            return set(obj);
         }
         let converted = self.convert(obj.clone(), schema, &self.storage);
         let mut converted = self.convert(converted, &self.storage, schema);
-        note(&mut converted);
+        set(&mut converted);
         match converted.metadata_mut().remove("managedFields") {
             Some(owners) => obj.metadata_mut().insert("managedFields", owners),
             None => obj.metadata_mut().remove("managedFields"),
@@ -373,12 +369,11 @@ impl Kind {
     }
 }
 
-/// The name of the record field with the raw texts that re-encoding JSON would change. Selectors
-/// cannot use an empty name.
-const TEXTS: &str = "";
+/// The record field with the raw texts that encoding would change. No selector can name it.
+const RAW_TEXTS: &str = "";
 
 /// Whether the JSON of an object begins with this kind and apiVersion.
-fn is_of(gvk: &GroupVersionKind, text: &[u8]) -> bool {
+fn has_gvk(gvk: &GroupVersionKind, text: &[u8]) -> bool {
     let GroupVersionKind { group, version, kind } = gvk;
     let words = [
         "{\"kind\":\"",

@@ -3,7 +3,7 @@
 pub use crate::open_api_index::OpenApiIndex;
 
 use crate::api_table::{ApiGroup, ApiTable, Source};
-use crate::open_api_index::IndexAt;
+use crate::open_api_index::CachedIndex;
 use crate::registry::Registry;
 use keelson_cel::DeclType;
 use keelson_meta::{GroupVersionKind, Str};
@@ -21,7 +21,7 @@ impl Registry {
         let number = self.api_change();
         let mut kept = self.open_api_index.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = kept.as_ref().filter(|kept| kept.number == number) {
-            return kept.made.clone();
+            return kept.index.clone();
         }
         let before = kept
             .take()
@@ -31,9 +31,9 @@ impl Registry {
             None => self.documents(|all| all.v3_hashes(|_| true)).into_iter().collect(),
         };
         let text = OpenApi::v3_index(&documents);
-        let made = OpenApiIndex { hash: OpenApi::hash_of(&text), text: text.into() };
-        *kept = Some(IndexAt { number, documents, made: made.clone() });
-        made
+        let index = OpenApiIndex { hash: OpenApi::hash_of(&text), text: text.into() };
+        *kept = Some(CachedIndex { number, documents, index: index.clone() });
+        index
     }
 
     /// Returns the hashes of all documents after these groups have changed.
@@ -51,15 +51,13 @@ impl Registry {
         documents
     }
 
-    /// Calls `work` with the OpenAPI documents of all served resources. The time grows with the
-    /// number of custom resources.
+    /// Calls `work` with the OpenAPI documents of all resources. The time grows with the custom resources.
     pub fn documents<T>(&self, work: impl FnOnce(&OpenApi) -> T) -> T {
         let api = self.api();
         self.documents_with(&api, custom_versions(api.groups()), work)
     }
 
-    /// Calls `work` with the OpenAPI documents of one group and those of no group. Custom resources
-    /// of other groups are left out.
+    /// Calls `work` with the OpenAPI documents of no group and of one, without other groups' custom resources.
     pub fn documents_of<T>(&self, group: &str, work: impl FnOnce(&OpenApi) -> T) -> T {
         let api = self.api();
         self.documents_with(&api, custom_versions(api.group(group).into_iter()), work)
@@ -84,7 +82,6 @@ impl Registry {
     }
 }
 
-/// Returns the group versions with custom resources.
 fn custom_versions<'a>(groups: impl Iterator<Item = &'a ApiGroup>) -> Vec<CustomVersion<'a>> {
     let mut out = vec![];
     for group in groups {

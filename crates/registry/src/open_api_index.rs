@@ -1,4 +1,4 @@
-//! [`KeptIndex`]: a cache of the index of OpenAPI v3 documents.
+//! [`OpenApiIndexCache`]: a cache of the index of OpenAPI v3 documents.
 
 use bytes::Bytes;
 use keelson_schema::openapi::DocumentHash;
@@ -16,11 +16,11 @@ pub struct OpenApiIndex {
 
 /// The last index that was requested. After a change of the API table only the changed groups are updated.
 #[derive(Default)]
-pub(crate) struct KeptIndex(pub(crate) Mutex<Option<IndexAt>>);
+pub(crate) struct OpenApiIndexCache(pub(crate) Mutex<Option<CachedIndex>>);
 
 /// The index after a change of the API table.
-pub(crate) struct IndexAt {
+pub(crate) struct CachedIndex {
     pub(crate) number: u64,
     pub(crate) documents: BTreeMap<String, DocumentHash>,
-    pub(crate) made: OpenApiIndex,
+    pub(crate) index: OpenApiIndex,
 }

@@ -1,5 +1,4 @@
-//! JSON patches, merge patches and strategic merge patches of one object (apiserver
-//! `handlers/patch.go`).
+//! JSON Patch, merge patch and strategic merge patch of an object (apiserver `handlers/patch.go`).
 
 use crate::options::{FieldValidation, Patch, PatchForm, strict_warnings};
 use keelson_apply::{go_fmt, json_patch, merge_patch, strategic};
@@ -16,10 +15,9 @@ use keelson_schema::{Schema, Shape, json};
 
 /// A parsed patch of any form but server-side apply.
 #[derive(Debug)]
-pub(crate) struct Difference {
+pub(crate) struct ParsedPatch {
     form: PatchForm,
     value: Value,
-    /// Length of the body.
     bytes: usize,
     /// Errors of strict decoding of the patch itself.
     strict: Vec<String>,
@@ -68,9 +66,9 @@ fn escaped_texts(body: &[u8]) -> Vec<(String, String)> {
     found
 }
 
-impl Difference {
+impl ParsedPatch {
     /// Parses a patch of any form but server-side apply.
-    pub fn read(patch: &Patch) -> Result<Difference, Failure> {
+    pub fn parse(patch: &Patch) -> Result<ParsedPatch, Failure> {
         let form = patch.form;
         let refuse = |why: &dyn std::fmt::Display| match form {
             PatchForm::Strategic => Status::bad_request(why.to_string()),
@@ -104,11 +102,10 @@ impl Difference {
             _ if patch.body.windows(2).any(|pair| pair == b"\\u") => escaped_texts(&patch.body),
             _ => vec![],
         };
-        Ok(Difference { form, value, bytes: patch.body.len(), strict, escaped })
+        Ok(ParsedPatch { form, value, bytes: patch.body.len(), strict, escaped })
     }
 
-    /// Applies the patch to `live`, an object of the kind of `schema`. `has_raw`: see
-    /// `Strategy::has_raw_extension`.
+    /// Applies the patch to `live`, an object of `schema`. `has_raw`: see `Strategy::has_raw_extension`.
     pub fn apply(
         &self,
         schema: &Schema,
@@ -117,15 +114,15 @@ impl Difference {
         has_raw: bool,
     ) -> Result<Patched, Failure> {
         let is_custom = schema.types.is_custom_resource();
-        let after = self.changed(schema, live, has_raw)?;
+        let after = self.apply_to(schema, live, has_raw)?;
         let other_type = if is_custom { other_custom_type(&after, schema) } else { None };
         let is_other_kind = other_type.is_some() && is_other_kind(&after, schema);
         // The patched value is needed for errors only, so it is computed again instead of cloned.
-        let refused = |why: String| match self.changed(schema, live, has_raw) {
-            Ok(after) => self.refused(&after, &why, is_custom),
+        let invalid = |why: String| match self.apply_to(schema, live, has_raw) {
+            Ok(after) => self.invalid_patch(&after, &why, is_custom),
             Err(failure) => failure,
         };
-        let mut decoded = self.decoded(schema, after).map_err(refused)?;
+        let mut decoded = self.decode(schema, after).map_err(invalid)?;
         // A JSON Patch can copy values, so its length does not bound the object.
         let bytes = if self.form == PatchForm::Json { usize::MAX } else { self.bytes };
         check_maps(&decoded.object.root, bytes)?;
@@ -137,7 +134,7 @@ impl Difference {
         strict.append(&mut decoded.strict_errors);
         let warnings = match validation {
             FieldValidation::Strict if !strict.is_empty() => {
-                return Err(refused(format!("strict decoding error: {}", strict.join(", "))));
+                return Err(invalid(format!("strict decoding error: {}", strict.join(", "))));
             }
             FieldValidation::Warn => strict_warnings(&strict),
             FieldValidation::Strict | FieldValidation::Ignore => vec![],
@@ -147,7 +144,7 @@ impl Difference {
 
     /// Applies the patch. With `has_raw`, `live` may hold raw texts, which the patch sees parsed
     /// and which stay unchanged where it does not touch them.
-    fn changed(&self, schema: &Schema, live: &Object, has_raw: bool) -> Result<Value, Failure> {
+    fn apply_to(&self, schema: &Schema, live: &Object, has_raw: bool) -> Result<Value, Failure> {
         let before = live.clone().into_value();
         if !has_raw {
             return self.patched(schema, before);
@@ -176,7 +173,7 @@ impl Difference {
 
     /// Decodes the patched value. Upstream applies a strategic merge patch to values and ignores
     /// the resulting type; the other forms are decoded as the type that the text names.
-    fn decoded(&self, schema: &Schema, after: Value) -> Result<Decoded, String> {
+    fn decode(&self, schema: &Schema, after: Value) -> Result<Decoded, String> {
         if self.form == PatchForm::Strategic {
             return canonicalize_as(schema, after, GoDecoder::UnstructuredConverter);
         }
@@ -206,22 +203,22 @@ impl Difference {
     }
 
     /// Returns 422 for a patch whose result is not an object of its kind.
-    fn refused(&self, after: &Value, why: &str, is_custom: bool) -> Failure {
-        let shown = match self.form {
+    fn invalid_patch(&self, after: &Value, why: &str, is_custom: bool) -> Failure {
+        let text = match self.form {
             PatchForm::Strategic => go_fmt::plain(&self.value),
             _ => {
                 let text = match is_custom {
                     true => text_of(&json::parse_raw(after.clone()).sorted()),
                     false => text_of(after),
                 };
-                let as_it_came = |text: String, (canonical, given): &(String, String)| {
+                let restore_escapes = |text: String, (canonical, given): &(String, String)| {
                     text.replace(canonical.as_str(), given)
                 };
-                self.escaped.iter().fold(text, as_it_came)
+                self.escaped.iter().fold(text, restore_escapes)
             }
         };
         let mut errors = ErrorList::new();
-        errors.push(FieldError::invalid(&Path::new("patch"), shown.as_str(), why));
+        errors.push(FieldError::invalid(&Path::new("patch"), text.as_str(), why));
         Status::invalid("", "", "", errors)
     }
 }

@@ -44,8 +44,7 @@ impl Target {
         }
     }
 
-    /// Like [`Target::assert_covered`], for an action, reached by subresource `name` or resource
-    /// `alias`.
+    /// Like [`Target::assert_covered`], for an action by subresource `name` or by resource `alias`.
     pub(crate) fn assert_acted(&self, permit: &Permit, name: &str, alias: Option<&str>) {
         match permit.attributes() {
             Some(given) if Some(given.gvr.resource.as_str()) == alias => {

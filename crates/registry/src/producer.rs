@@ -3,7 +3,7 @@
 use crate::Registry;
 use crate::api_table::{Endpoint, Source};
 use crate::cel_rules::CelRules;
-use crate::converted::ConvertedEntries;
+use crate::converted_entries::ConvertedEntries;
 use crate::kind::{Kind, VersionChecks};
 use crate::schema_text::SchemaText;
 use bytes::Bytes;
@@ -101,10 +101,8 @@ impl fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// Verbs of a custom resource, in the order of discovery.
 const VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// Verbs of its subresources.
 const PART_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// Returns the key prefix of a custom resource in the store.
@@ -176,7 +174,6 @@ impl Definition {
         served.map(|version| (version.name.clone(), Arc::new(endpoint(version)))).collect()
     }
 
-    /// Returns the key prefix in the store.
     fn prefix(&self) -> Bytes {
         custom_prefix(&self.group, &self.resource)
     }

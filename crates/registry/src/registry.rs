@@ -5,9 +5,9 @@ pub mod hooks;
 
 use crate::api_changes::ApiChanges;
 use crate::api_table::{ApiTable, RemoteGroup, Source};
-use crate::converted::ConvertedEntries;
+use crate::converted_entries::ConvertedEntries;
 use crate::kind::{Kind, Target};
-use crate::open_api_index::KeptIndex;
+use crate::open_api_index::OpenApiIndexCache;
 use crate::stamp::Clock;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
@@ -55,8 +55,7 @@ pub struct RegistryOptions {
     pub advertise_address: IpAddr,
     /// The port of `advertise_address`.
     pub advertise_port: u16,
-    /// `--runtime-config`: a group version (or `api/all`, ...) and whether it is served. Later
-    /// entries win.
+    /// `--runtime-config`: group versions (or `api/all`, ...) and whether they are served. The last one wins.
     pub runtime_config: Vec<(String, bool)>,
     /// `--feature-gates`. `AllowUnsafeMalformedObjectDeletion` has one difference from upstream: a
     /// deletion with `ignoreStoreReadErrorWithClusterBreakingPotential` works for unreadable
@@ -66,8 +65,7 @@ pub struct RegistryOptions {
     pub admission: keelson_admission::Chain,
     /// Webhooks, policies and the plug-ins of the embedding program, in the order of their calls.
     pub dynamic_admission: Vec<Arc<dyn DynamicPlugIn>>,
-    /// Calls the conversion webhooks of CustomResourceDefinitions. `None`: every definition is
-    /// converted as with the strategy `None`.
+    /// Calls the conversion webhooks of CustomResourceDefinitions. `None`: all convert by strategy `None`.
     pub conversion_webhooks: Option<Arc<ConversionWebhooks>>,
     /// The authorizer; it reads roles and bindings from the registry once that is open.
     pub authorizer: Arc<Authorizer>,
@@ -115,19 +113,17 @@ pub struct Registry {
     pub options: RegistryOptions,
     /// Index of the stored webhook and policy configurations.
     pub(crate) configurations: Mirror<Configurations>,
-    /// Hooks of single built-in kinds.
     hooks: Hooks,
     no_hooks: KindHooks,
     /// Whether NamespaceAutoProvision is enabled.
-    pub(crate) provides_namespaces: bool,
+    pub(crate) provisions_namespaces: bool,
     /// Writes that continue after their request was cancelled.
     writes: TaskTracker,
     pub(crate) this: Weak<Registry>,
     api: ArcSwap<ApiTable>,
     /// Locked by whoever replaces the API table.
     api_changes: Mutex<ApiChanges>,
-    pub(crate) open_api_index: KeptIndex,
-    /// Groups that APIServices delegate to other servers.
+    pub(crate) open_api_index: OpenApiIndexCache,
     remote_groups: ArcSwap<Vec<RemoteGroup>>,
     /// The number of the last change of the API table.
     api_number: watch::Sender<u64>,
@@ -158,7 +154,7 @@ impl Registry {
             store,
             cache,
             clock,
-            provides_namespaces: options.admission.has(NAMESPACE_AUTO_PROVISION),
+            provisions_namespaces: options.admission.has(NAMESPACE_AUTO_PROVISION),
             options,
             configurations: Mirror::default(),
             hooks,
@@ -167,7 +163,7 @@ impl Registry {
             this: this.clone(),
             api: ArcSwap::from_pointee(api),
             api_changes: Mutex::default(),
-            open_api_index: KeptIndex::default(),
+            open_api_index: OpenApiIndexCache::default(),
             remote_groups: ArcSwap::default(),
             api_number: watch::Sender::new(0),
         });
@@ -181,7 +177,7 @@ impl Registry {
     fn find_foreign_records(&self) {
         for kind in self.kinds() {
             let heads = self.objects(&kind).heads();
-            let foreign = heads.iter().filter(|(head, _)| !kind.is_of_storage(head));
+            let foreign = heads.iter().filter(|(head, _)| !kind.is_in_storage_version(head));
             let through = foreign.map(|(_, through)| through.0).max().unwrap_or(0);
             kind.foreign_through.store(through, Ordering::Relaxed);
         }
@@ -195,7 +191,7 @@ impl Registry {
 
     /// Runs a write of several keys in its own task, so that it completes even when the request is
     /// cancelled (a timeout, a reset, a client that disconnects).
-    pub(crate) async fn to_the_end<T, F>(
+    pub(crate) async fn run_to_completion<T, F>(
         &self,
         write: impl FnOnce(Arc<Registry>) -> F,
     ) -> Result<T, Failure>
@@ -212,7 +208,7 @@ impl Registry {
     }
 
     /// Waits until the writes that outlive their requests have ended.
-    pub async fn writes_end(&self) {
+    pub async fn wait_for_writes(&self) {
         self.writes.close();
         self.writes.wait().await;
         self.writes.reopen();
@@ -223,8 +219,7 @@ impl Registry {
         self.api.load()
     }
 
-    /// Replaces the API table after a change of one resource. `change` runs under the lock and
-    /// receives the number of the change.
+    /// Replaces the API table. `change` runs under a lock and receives the number of the change.
     pub(crate) fn change_api<T, E>(
         &self,
         (group, resource): (&str, &str),
@@ -301,8 +296,7 @@ impl Registry {
         self.api.load().kinds().cloned().collect()
     }
 
-    /// Returns a target in the storage version, for callers inside the server. Panics when the
-    /// resource is not built in.
+    /// Returns a target in the storage version. Panics when the resource is not built in.
     pub fn target(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Target {
         let kind = self.kind(group, resource).expect("a built-in resource");
         Target::of(&kind, namespace, name)
@@ -329,18 +323,17 @@ impl Registry {
     }
 
     /// Waits until reads are as new as the newest revision of the store.
-    pub async fn fresh(&self) -> Result<(), Failure> {
+    pub async fn wait_for_latest(&self) -> Result<(), Failure> {
         self.cache.wait_latest().await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
-    /// Waits until reads are as new as the newest revision that this process has seen, without a
-    /// request to the store.
-    pub async fn caught_up(&self) -> Result<(), Failure> {
+    /// Waits until reads are as new as any revision that this process has seen. Makes no request to the store.
+    pub async fn wait_for_known(&self) -> Result<(), Failure> {
         self.cache.wait_known().await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
     /// Waits for a revision that a client named; 504 after [`FUTURE_WAIT`].
-    pub(crate) async fn not_older(&self, revision: Revision) -> Result<(), Failure> {
+    pub(crate) async fn wait_for_revision(&self, revision: Revision) -> Result<(), Failure> {
         let waited = self.cache.wait(revision, FUTURE_WAIT).await;
         waited.map_err(|_| Status::too_large_resource_version(revision.0, self.cache.revision().0))
     }
@@ -352,30 +345,29 @@ impl Registry {
     ) -> Result<Option<Compare>, Failure> {
         // Namespaces that cannot be deleted need no guard.
         let lifecycle = &self.options.admission;
-        let stays = lifecycle.has(namespace_lifecycle::NAME)
+        let is_immortal = lifecycle.has(namespace_lifecycle::NAME)
             && namespace_lifecycle::IMMORTAL.contains(&target.namespace.as_str());
-        if !target.kind.namespaced || stays {
+        if !target.kind.namespaced || is_immortal {
             return Ok(None);
         }
         let namespaces = self.target("", "namespaces", "", &target.namespace);
         let objects = self.objects(&namespaces.kind);
-        let known = || match objects.unreadable(&target.namespace) {
+        let namespace_revision = || match objects.unreadable(&target.namespace) {
             Some(error) => Some(error.modified),
             None => objects.get(&target.namespace).map(|entry| entry.modified()),
         };
-        let modified = match known() {
+        let modified = match namespace_revision() {
             Some(modified) => modified,
             // A new namespace may not have reached the cache yet.
             None => {
-                self.fresh().await?;
-                known().unwrap_or_default()
+                self.wait_for_latest().await?;
+                namespace_revision().unwrap_or_default()
             }
         };
         Ok(Some(Compare { key: namespaces.kind.store_key("", &target.namespace), modified }))
     }
 
-    /// Writes the record of an object if the stored object still has revision `expected` (0: does
-    /// not exist) and `guard` still holds.
+    /// Writes a record if the stored object has revision `expected` (0: none exists) and `guard` holds.
     pub(crate) async fn put(
         &self,
         target: &Target,
@@ -406,14 +398,18 @@ impl Registry {
                 // Entries do not keep the revision of the creation.
                 let kv = KeyValue { key: key.clone(), value, created: modified, modified };
                 let entry = self.objects(&target.kind).written(&kv);
-                entry.map(Put::Done).map_err(Status::internal)
+                entry.map(Put::Stored).map_err(Status::internal)
             }
-            TxnOutcome::Conflict { key: changed, .. } if changed != key => Ok(Put::Overtaken),
+            TxnOutcome::Conflict { key: changed, .. } if changed != key => {
+                Ok(Put::NamespaceChanged)
+            }
             // A name is taken even when the object that has it cannot be read.
             TxnOutcome::Conflict { current, .. } if expected == Revision(0) => {
-                Ok(Put::Lost(self.lost(target, current).unwrap_or_default()))
+                Ok(Put::Conflict(self.latest(target, current).unwrap_or_default()))
             }
-            TxnOutcome::Conflict { current, .. } => Ok(Put::Lost(self.lost(target, current)?)),
+            TxnOutcome::Conflict { current, .. } => {
+                Ok(Put::Conflict(self.latest(target, current)?))
+            }
         }
     }
 
@@ -432,13 +428,13 @@ impl Registry {
         claim.begin();
         let put = self.put(target, record, expected, guard).await;
         let ending = match &put {
-            Ok(Put::Done(_)) => Ending::Stored,
+            Ok(Put::Stored(_)) => Ending::Stored,
             Err(failure)
                 if matches!(failure.reason, Reason::ServerTimeout | Reason::InternalError) =>
             {
                 Ending::Unknown
             }
-            Ok(Put::Lost(_) | Put::Overtaken) | Err(_) => Ending::NotStored,
+            Ok(Put::Conflict(_) | Put::NamespaceChanged) | Err(_) => Ending::NotStored,
         };
         claim.end(self, ending).await;
         put
@@ -449,15 +445,17 @@ impl Registry {
         &self,
         target: &Target,
         expected: Revision,
-    ) -> Result<Removed, Failure> {
+    ) -> Result<Deletion, Failure> {
         let key = target.kind.store_key(&target.namespace, &target.name);
         let txn = Txn {
             compare: vec![Compare { key: key.clone(), modified: expected }],
             ops: vec![Op::Delete { key }],
         };
         match self.commit(target, "delete", txn).await? {
-            TxnOutcome::Committed(revision) => Ok(Removed::Done(revision)),
-            TxnOutcome::Conflict { current, .. } => Ok(Removed::Lost(self.lost(target, current)?)),
+            TxnOutcome::Committed(revision) => Ok(Deletion::Done(revision)),
+            TxnOutcome::Conflict { current, .. } => {
+                Ok(Deletion::Conflict(self.latest(target, current)?))
+            }
         }
     }
 
@@ -491,8 +489,7 @@ impl Registry {
         })
     }
 
-    /// Deletes a stored object that cannot be read, without any precondition. Returns `None` when
-    /// it can be read or does not exist.
+    /// Deletes a stored object that cannot be read. Returns `None` when it is readable or does not exist.
     pub(crate) async fn remove_unreadable(&self, target: &Target) -> Result<Option<()>, Failure> {
         let key = target.kind.store_key(&target.namespace, &target.name);
         loop {
@@ -509,18 +506,18 @@ impl Registry {
                     return Ok(Some(()));
                 }
                 // It was written again and may be readable now.
-                TxnOutcome::Conflict { .. } => self.fresh().await?,
+                TxnOutcome::Conflict { .. } => self.wait_for_latest().await?,
             }
         }
     }
 
     /// Returns the stored object of a target, or 500 when it cannot be read.
-    pub fn known(&self, target: &Target) -> Result<Option<Entry>, Failure> {
-        self.known_at(&target.kind, &target.key())
+    pub fn entry(&self, target: &Target) -> Result<Option<Entry>, Failure> {
+        self.entry_at(&target.kind, &target.key())
     }
 
-    /// Like [`Registry::known`], by the key without the prefix.
-    pub(crate) fn known_at(&self, kind: &Kind, key: &str) -> Result<Option<Entry>, Failure> {
+    /// Like [`Registry::entry`], by the key without the prefix.
+    pub(crate) fn entry_at(&self, kind: &Kind, key: &str) -> Result<Option<Entry>, Failure> {
         let objects = self.objects(kind);
         match objects.unreadable(key) {
             None => Ok(objects.get(key)),
@@ -529,7 +526,7 @@ impl Registry {
     }
 
     /// Returns the stored object that a failed transaction reports.
-    fn lost(&self, target: &Target, current: Option<KeyValue>) -> Result<Option<Entry>, Failure> {
+    fn latest(&self, target: &Target, current: Option<KeyValue>) -> Result<Option<Entry>, Failure> {
         current
             .map(|kv| Entry::from_store(target.kind.prefix.len(), &kv))
             .transpose()
@@ -550,19 +547,19 @@ fn too_large() -> Failure {
 /// The outcome of a conditional write.
 pub(crate) enum Put {
     /// Stored: the new entry.
-    Done(Entry),
+    Stored(Entry),
     /// Another write came first: the stored object, if there is one.
-    Lost(Option<Entry>),
+    Conflict(Option<Entry>),
     /// The key of the guard, the namespace, has changed.
-    Overtaken,
+    NamespaceChanged,
 }
 
 /// The outcome of a conditional deletion.
-pub(crate) enum Removed {
+pub(crate) enum Deletion {
     /// Deleted, at this revision.
     Done(Revision),
     /// Another write came first: the stored object, if there is one.
-    Lost(Option<Entry>),
+    Conflict(Option<Entry>),
 }
 
 /// Returns the built-in kinds of a server with these flags, without a server.
@@ -719,7 +716,6 @@ fn storage_schema(
     catalogue.schema(&resource.kind)
 }
 
-/// Returns the prefix of a resource's keys in the store.
 fn prefix(group: &str, name: &str) -> Bytes {
     Bytes::from(format!("/registry/{}/", facts::storage_prefix(group, name)))
 }

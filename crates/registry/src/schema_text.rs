@@ -104,7 +104,6 @@ impl Place {
     }
 }
 
-/// Finds the schema of a version in the JSON of a definition.
 fn place_of(text: &[u8], version: &str) -> Option<Range<usize>> {
     let versions = value_range(text, &["spec", "versions"])?;
     let is_named = |item: &Range<usize>| {

@@ -28,8 +28,7 @@ impl Clock for SystemClock {
     }
 
     fn random(&self) -> [u8; 16] {
-        // ChaCha, seeded and reseeded by the system for each thread. A system call for each object
-        // would be 1 % of a create.
+        // ChaCha, seeded by the system per thread. A system call for each object would be 1 % of a create.
         rand::random()
     }
 }

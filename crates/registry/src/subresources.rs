@@ -1,25 +1,25 @@
 //! Subresources that act on one object. The hooks of the kind implement them; this module checks
 //! the permit and gives actions access to the verbs.
 
-use crate::admission::Passes;
+use crate::admission::AdmissionConfigs;
 use crate::kind::{Answer, Target};
 use crate::options::{DeleteOptions, Freshness, ListOptions, WriteOptions};
 use crate::registry::Registry;
-use crate::registry::hooks::{Acted, Asked, OwnedAsked};
-use crate::verbs::Written;
-use crate::verbs::bodies::Change;
+use crate::registry::hooks::{ActionRequest, ActionResponse, OwnedActionRequest};
+use crate::verbs::WriteResponse;
+use crate::verbs::bodies::UpdateFn;
 use crate::verbs::delete::Deleted;
 use crate::verbs::list::List;
-use crate::write::{Options, OwnKind, Part, Write};
+use crate::write::{Options, OwnKind, Subresource, Write};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str};
 
-impl OwnedAsked {
+impl OwnedActionRequest {
     /// Borrows the request.
-    pub fn asked(&self) -> Asked<'_> {
-        let OwnedAsked { registry, permit, target, options, row } = self;
-        Asked { registry, permit, target, options, row }
+    pub fn as_request(&self) -> ActionRequest<'_> {
+        let OwnedActionRequest { registry, permit, target, options, row } = self;
+        ActionRequest { registry, permit, target, options, row }
     }
 }
 
@@ -32,16 +32,16 @@ impl Registry {
         subresource: &str,
         body: Object,
         options: &WriteOptions,
-    ) -> Result<Acted, Failure> {
+    ) -> Result<ActionResponse, Failure> {
         let mut rows = self.hooks_of(&target.kind).actions.iter();
         let row = rows.find(|row| row.name == subresource);
         let row = row.ok_or_else(Status::method_not_allowed)?;
         target.assert_acted(permit, row.name, row.resource);
-        row.action.act(Asked { registry: self, permit, target, options, row }, body).await
+        row.action.act(ActionRequest { registry: self, permit, target, options, row }, body).await
     }
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ActionRequest<'a> {
     /// Returns the write that admission sees: a create of an object of `kind`.
     pub fn write(&self, kind: &'a GroupVersionKind) -> Write<'a> {
         let resource = self.permit.attributes().map(|given| &given.gvr);
@@ -65,7 +65,7 @@ impl<'a> Asked<'a> {
         write: &Write<'_>,
         body: &mut Object,
         warnings: &mut Vec<Str>,
-    ) -> Result<Passes, Failure> {
+    ) -> Result<AdmissionConfigs, Failure> {
         self.registry.admit(write, body, warnings).await
     }
 
@@ -73,11 +73,11 @@ impl<'a> Asked<'a> {
     pub async fn validate_admitted(
         &self,
         write: &Write<'_>,
-        passes: &Passes,
+        configs: &AdmissionConfigs,
         body: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        self.registry.validate_admitted(write, passes, body, warnings).await
+        self.registry.validate_admitted(write, configs, body, warnings).await
     }
 
     /// Returns the latest state of an object.
@@ -98,11 +98,11 @@ impl<'a> Asked<'a> {
     pub async fn change(
         &self,
         target: &Target,
-        part: Part,
-        make: Change<'_>,
+        subresource: Subresource,
+        make: UpdateFn<'_>,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
-        self.registry.change(self.permit, target, part, make, options).await
+    ) -> Result<WriteResponse, Failure> {
+        self.registry.change(self.permit, target, subresource, make, options).await
     }
 
     /// Deletes the object. Admission has seen the action and does not see the deletion.
@@ -110,16 +110,18 @@ impl<'a> Asked<'a> {
         self.registry.delete_admitted(self.permit, self.target, options).await
     }
 
-    /// Runs an action that writes several keys in its own task, so that it completes even when the
-    /// request is cancelled.
-    pub async fn to_the_end<T, F>(&self, action: impl FnOnce(OwnedAsked) -> F) -> Result<T, Failure>
+    /// Runs an action of several keys in its own task, which completes even when the request is cancelled.
+    pub async fn run_to_completion<T, F>(
+        &self,
+        action: impl FnOnce(OwnedActionRequest) -> F,
+    ) -> Result<T, Failure>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let (permit, target) = (self.permit.clone(), self.target.clone());
         let (options, row) = (self.options.clone(), self.row.clone());
-        let run = |registry| action(OwnedAsked { registry, permit, target, options, row });
-        self.registry.to_the_end(run).await
+        let run = |registry| action(OwnedActionRequest { registry, permit, target, options, row });
+        self.registry.run_to_completion(run).await
     }
 }

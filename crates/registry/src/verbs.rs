@@ -6,11 +6,11 @@ pub mod delete;
 pub mod get;
 pub mod list;
 pub mod patch;
-mod tries;
+mod retry_budget;
 pub mod update;
 pub mod watch;
 
-pub use tries::Tries;
+pub use retry_budget::RetryBudget;
 
 use crate::kind::Answer;
 use crate::options::{FieldValidation, strict_warnings};
@@ -21,7 +21,7 @@ use keelson_schema::decode::Decoded;
 
 /// The response to a write.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WriteResponse {
     /// The new state of the object.
     pub answer: Answer,
     /// Texts of Warning headers.

@@ -1,4 +1,4 @@
-//! [`Write`]: the facts about a write that admission sees. [`Part`]: the subresource that is written.
+//! [`Write`]: the facts about a write that admission sees. [`Subresource`]: the subresource that is written.
 
 use crate::kind::Target;
 use crate::options::{DeleteOptions, WriteOptions};
@@ -67,31 +67,30 @@ impl Options<'_> {
 
 /// The subresource that a write updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Part {
+pub enum Subresource {
     /// The object itself. The status stays as it is.
     #[default]
-    Main,
+    None,
     /// The status. The rest stays as it is.
     Status,
     /// Another subresource, by name. The change itself enforces its rules.
     Other(&'static str),
     /// The effect of an action such as `binding` on the object. Admission has already seen the action.
-    Effect(&'static str),
+    Action(&'static str),
 }
 
-impl Part {
+impl Subresource {
     /// Returns the name in managedFields; empty for the object itself.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Main => "",
-            Part::Status => "status",
-            Part::Other(name) | Part::Effect(name) => name,
+            Subresource::None => "",
+            Subresource::Status => "status",
+            Subresource::Other(name) | Subresource::Action(name) => name,
         }
     }
 }
 
 impl WriteOptions {
-    /// Returns the options as `CreateOptions` or `UpdateOptions`.
     fn to_map(&self) -> Map {
         let mut map = Map::new();
         if self.dry_run {

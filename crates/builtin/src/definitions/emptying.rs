@@ -6,7 +6,7 @@ use keelson_auth::Permit;
 use keelson_kinds::definitions::{CLEANUP_FINALIZER, set_condition};
 use keelson_meta::{Failure, Object, Str, Value};
 use keelson_registry::options::{DeleteOptions, ListOptions};
-use keelson_registry::{Part, Registry, Target, Updated, WatchEvent};
+use keelson_registry::{NewObject, Registry, Subresource, Target, WatchEvent};
 use keelson_schema::json;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -110,14 +110,14 @@ async fn empty_now(registry: &Registry, permit: &Permit, name: &str) -> Result<b
         let all = Target::of(&kind, "", "");
         let (every, options) = (ListOptions::default(), DeleteOptions::default());
         registry.delete_collection(permit, &all, &every, &options, &mut vec![]).await?;
-        registry.caught_up().await?;
+        registry.wait_for_known().await?;
         if !registry.objects(&kind).is_empty() {
             return Ok(true);
         }
     }
     release(registry, permit, &target).await?;
     registry.withdraw(group, resource);
-    registry.caught_up().await?;
+    registry.wait_for_known().await?;
     Ok(false)
 }
 
@@ -129,18 +129,18 @@ async fn release(registry: &Registry, permit: &Permit, target: &Target) -> Resul
         let why = "removed all instances";
         let reason = ("InstanceDeletionCompleted", why);
         set_condition(&mut object, ("Terminating", false), reason, &now);
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     let options = own_options();
-    registry.modify(permit, target, Part::Status, &completed, &options).await?;
+    registry.modify(permit, target, Subresource::Status, &completed, &options).await?;
     let released = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| target.not_found())?;
         let finalizers = object.array_at(&["metadata", "finalizers"]).iter();
         let left = finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned();
         let left: Vec<Value> = left.collect();
         object.metadata_mut().insert("finalizers", left);
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
-    registry.modify(permit, target, Part::Main, &released, &options).await?;
+    registry.modify(permit, target, Subresource::None, &released, &options).await?;
     Ok(())
 }

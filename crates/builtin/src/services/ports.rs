@@ -64,11 +64,11 @@ impl Services {
         registry: &Registry,
         leaks: &mut PortLeaks,
     ) -> Result<(), Failure> {
-        registry.fresh().await?;
+        registry.wait_for_latest().await?;
         self.note_ports(registry).await?;
         // In this order: a port that is taken later belongs to a service that is not looked at.
         let taken = self.ports.look(|ports| Ok(ports.clone())).await?;
-        registry.fresh().await?;
+        registry.wait_for_latest().await?;
         // Ports of a service that cannot be read would look as if nobody had them.
         let kind = registry.target("", "services", "", "").kind;
         let stored = ports_of_services(&kind, &registry.all(&kind)?)?;

@@ -70,7 +70,7 @@ impl Services {
     /// Deletes the `IPAddress` objects without a service that has the address, once they are older than a
     /// write may take.
     pub async fn free_leaked_addresses(&self, registry: &Registry) -> Result<(), Failure> {
-        registry.fresh().await?;
+        registry.wait_for_latest().await?;
         let services = registry.target("", "services", "", "").kind;
         // The address of a service that cannot be read would look as if nobody had it.
         let all = registry.all(&services)?;

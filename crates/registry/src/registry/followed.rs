@@ -36,12 +36,12 @@ impl Objects for ReadOnly {
         if registry.cache.revision() >= registry.store.revision() {
             return None;
         }
-        Some(Box::pin(async move { registry.caught_up().await }))
+        Some(Box::pin(async move { registry.wait_for_known().await }))
     }
 
     fn latest(&self) -> BoxFuture<Result<(), Failure>> {
         let registry = self.registry();
-        Box::pin(async move { registry?.fresh().await })
+        Box::pin(async move { registry?.wait_for_latest().await })
     }
 
     fn modified(
@@ -52,7 +52,7 @@ impl Objects for ReadOnly {
     ) -> Option<u64> {
         let registry = self.0.upgrade()?;
         let kind = registry.kind(group, resource)?;
-        let entry = registry.known_at(&kind, &kind.key(namespace, name)).ok()??;
+        let entry = registry.entry_at(&kind, &kind.key(namespace, name)).ok()??;
         Some(entry.modified().0)
     }
 
@@ -61,7 +61,7 @@ impl Objects for ReadOnly {
             let registry = self.0.upgrade()?;
             let kind = registry.kind(group, resource)?.clone();
             let objects = registry.objects(&kind);
-            Some(Followed { kind, objects, cursor: None, seen: None })
+            Some(Followed { kind, objects, cursor: None, taken_through: None })
         };
         Box::new(Following {
             registry: self.0.clone(),
@@ -77,7 +77,7 @@ impl Objects for ReadOnly {
     ) -> Result<Option<Object>, Failure> {
         let registry = self.registry()?;
         let Some(kind) = registry.kind(group, resource) else { return Ok(None) };
-        let entry = registry.known_at(&kind, &kind.key(namespace, name))?;
+        let entry = registry.entry_at(&kind, &kind.key(namespace, name))?;
         entry.map(|entry| kind.decode(&entry)).transpose()
     }
 
@@ -108,7 +108,7 @@ struct Followed {
     /// `None`: all objects must be listed again.
     cursor: Option<Cursor>,
     /// The value of [`Resource::changes`] up to which all changes were taken; `None` after a failure.
-    seen: Option<u64>,
+    taken_through: Option<u64>,
 }
 
 impl Feed for Following {
@@ -129,10 +129,10 @@ impl Followed {
     fn take(&mut self, registry: &Registry, out: &mut dyn FnMut(Change)) -> Result<(), Failure> {
         // Read before the changes are taken: a concurrent change is taken again next time.
         let now = self.objects.changes();
-        if self.seen == Some(now) {
+        if self.taken_through == Some(now) {
             return Ok(());
         }
-        self.seen = None;
+        self.taken_through = None;
         let mut changes = vec![];
         while let Some(cursor) = &mut self.cursor {
             if cursor.take(&mut changes).is_err() {
@@ -154,7 +154,7 @@ impl Followed {
         for key in self.objects.unreadable_keys() {
             out(gone(&key));
         }
-        self.seen = Some(now);
+        self.taken_through = Some(now);
         Ok(())
     }
 

@@ -116,7 +116,7 @@ pub enum Ending {
 /// The resource quotas of namespaces.
 pub trait Quotas: Send + Sync {
     /// Whether a quota may apply to a write.
-    fn concern(&self, registry: &Registry, write: &Write<'_>) -> bool;
+    fn may_apply(&self, registry: &Registry, write: &Write<'_>) -> bool;
 
     /// Charges the quotas for an object that is about to be stored, or refuses it. While the charge
     /// is held, no other write is charged and no usage is recalculated in the namespace.
@@ -128,7 +128,7 @@ pub trait Quotas: Send + Sync {
     ) -> BoxFuture<'a, Result<Box<dyn Charge>, Failure>>;
 
     /// Recalculates the usage of quota `name` in a namespace.
-    fn recount<'a>(
+    fn recalculate<'a>(
         &'a self,
         registry: &'a Registry,
         permit: &'a Permit,
@@ -157,7 +157,11 @@ pub trait Guard: Send + Sync {
 /// The implementation of a subresource that is posted to.
 pub trait Action: Send + Sync {
     /// Performs the action. A failure carries its own warnings.
-    fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>>;
+    fn act<'a>(
+        &'a self,
+        req: ActionRequest<'a>,
+        body: Object,
+    ) -> BoxFuture<'a, Result<ActionResponse, Failure>>;
 }
 
 /// A resource that stores no objects; they are computed for each request.
@@ -185,7 +189,7 @@ pub trait Computed: Send + Sync {
 
 /// The result of an action.
 #[derive(Clone, Debug, Default)]
-pub struct Acted {
+pub struct ActionResponse {
     /// The object to answer with; `None`: a `Status` of success.
     pub object: Option<Object>,
     /// Texts of Warning headers.
@@ -194,7 +198,7 @@ pub struct Acted {
 
 /// A request to a subresource, covered by its permit. The permit also covers everything that the action does.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct ActionRequest<'a> {
     /// The registry.
     pub registry: &'a Registry,
     /// The permit of the request.
@@ -206,8 +210,8 @@ pub struct Asked<'a> {
     pub(crate) row: &'a ActionRow,
 }
 
-/// An owned [`Asked`], for a task that outlives the request.
-pub struct OwnedAsked {
+/// An owned [`ActionRequest`], for a task that outlives the request.
+pub struct OwnedActionRequest {
     pub(crate) registry: Arc<Registry>,
     pub(crate) permit: Permit,
     pub(crate) target: Target,
@@ -242,7 +246,7 @@ impl Registry {
     }
 
     /// Whether writes of a kind need claims, and so write several keys.
-    pub(crate) fn takes(&self, kind: &Kind) -> bool {
+    pub(crate) fn has_claims(&self, kind: &Kind) -> bool {
         self.hooks_of(kind).claims.is_some()
     }
 
@@ -252,9 +256,8 @@ impl Registry {
         known.find(|(of, name, _)| *of == group && *name == resource).map(|(.., found)| found)
     }
 
-    /// Returns the resource and subresource that a create of `resource` stands for: `pods` and
-    /// `binding` for `bindings`.
-    pub fn posted_to(&self, group: &str, resource: &str) -> Option<(&'static str, &'static str)> {
+    /// Returns the resource and subresource that creating `resource` stands for: `pods`, `binding` for `bindings`.
+    pub fn alias_of(&self, group: &str, resource: &str) -> Option<(&'static str, &'static str)> {
         let kinds = self.hooks.kinds.iter().filter(|(of, ..)| *of == group);
         let mut rows =
             kinds.flat_map(|(_, of, hooks)| hooks.actions.iter().map(move |row| (*of, row)));
@@ -265,7 +268,7 @@ impl Registry {
     /// Whether a quota may apply to a write. Quotas never apply to the server's own writes, which it needs to start.
     pub(crate) fn has_quotas(&self, write: &Write<'_>) -> bool {
         let quotas = self.hooks.quotas.as_ref().filter(|_| write.permit.attributes().is_some());
-        quotas.is_some_and(|quotas| quotas.concern(self, write))
+        quotas.is_some_and(|quotas| quotas.may_apply(self, write))
     }
 
     /// Charges the quotas of the namespace for an object that is about to be stored, or refuses it.
@@ -287,14 +290,14 @@ impl Registry {
     }
 
     /// Recalculates the usage of a quota.
-    pub async fn recount_quota(
+    pub async fn recalculate_quota(
         &self,
         permit: &Permit,
         namespace: &str,
         name: &str,
     ) -> Result<(), Failure> {
         match &self.hooks.quotas {
-            Some(quotas) => quotas.recount(self, permit, namespace, name).await,
+            Some(quotas) => quotas.recalculate(self, permit, namespace, name).await,
             None => Ok(()),
         }
     }
@@ -348,7 +351,7 @@ impl Registry {
     }
 
     /// Returns the error for a stream to an object, since there is no node to connect to.
-    pub async fn no_node(&self, permit: &Permit, target: &Target, container: &str) -> Failure {
+    pub async fn stream_error(&self, permit: &Permit, target: &Target, container: &str) -> Failure {
         target.assert_connected(permit);
         match &self.hooks_of(&target.kind).connections {
             Some(connections) => connections.refused(self, permit, target, container).await,

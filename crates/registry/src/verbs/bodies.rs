@@ -4,17 +4,17 @@ use crate::kind::{Source, Target};
 use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str};
 
 /// The new object of a write, in the version of the target.
-pub struct Updated {
+pub struct NewObject {
     /// The new object.
     pub object: Object,
     /// managedFields are set already, as server-side apply does.
-    pub owned: bool,
+    pub managed: bool,
     /// Texts of Warning headers.
     pub warnings: Vec<Str>,
 }
 
 /// Computes the new object from the stored one. Called again when another write came first.
-pub type Change<'a> = &'a (dyn Fn(Option<&Object>) -> Result<Updated, Failure> + Send + Sync);
+pub type UpdateFn<'a> = &'a (dyn Fn(Option<&Object>) -> Result<NewObject, Failure> + Send + Sync);
 
 /// Checks that the namespace in the body is that of the URL, and sets it if it is absent.
 pub(crate) fn check_namespace(target: &Target, obj: &mut Object) -> Result<(), Failure> {
@@ -46,7 +46,7 @@ pub(crate) fn invalid(target: &Target, obj: &Object, errors: ErrorList) -> Resul
 }
 
 /// Converts an object of a write to the version of the target.
-pub(crate) fn shown_object(target: &Target, object: Object) -> Object {
+pub(crate) fn for_target(target: &Target, object: Object) -> Object {
     match target.kind.source {
         Source::BuiltIn => target.kind.convert(object, &target.kind.storage, target.schema()),
         Source::Custom => object,
@@ -54,6 +54,6 @@ pub(crate) fn shown_object(target: &Target, object: Object) -> Object {
 }
 
 /// Whether the allocation for a valid object failed. Upstream allocates before it returns any warning.
-pub(crate) fn is_refused_claim<T>(stored: &Result<T, Failure>) -> bool {
+pub(crate) fn is_failed_allocation<T>(stored: &Result<T, Failure>) -> bool {
     stored.as_ref().is_err_and(|failure| failure.reason == Reason::Invalid)
 }

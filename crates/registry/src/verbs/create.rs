@@ -1,16 +1,16 @@
 //! The verb create.
 
-use crate::admission::Passes;
+use crate::admission::AdmissionConfigs;
 use crate::api_table::Source;
-use crate::conversion::{read_back, record_of, shown};
+use crate::conversion::{convert_entry, encode_record, round_trip};
 use crate::kind::{Answer, Target};
+use crate::managed_fields::record_create;
 use crate::options::WriteOptions;
-use crate::owners;
 use crate::registry::{Put, Registry};
 use crate::stamp;
-use crate::verbs::Tries;
-use crate::verbs::bodies::{Updated, check_namespace, invalid, is_refused_claim, shown_object};
-use crate::verbs::{Written, check_body_fields};
+use crate::verbs::RetryBudget;
+use crate::verbs::bodies::{NewObject, check_namespace, for_target, invalid, is_failed_allocation};
+use crate::verbs::{WriteResponse, check_body_fields};
 use crate::write::{Options, Write};
 use keelson_admission::{Operation, Stored};
 use keelson_auth::Permit;
@@ -26,7 +26,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Maximum number of generated names that are tried.
 const GENERATE_TRIES_MAX: usize = 8;
 
 impl Registry {
@@ -37,7 +36,7 @@ impl Registry {
         target: &Target,
         body: Decoded,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
+    ) -> Result<WriteResponse, Failure> {
         target.assert_covered(permit, "create", "");
         if target.kind.is_terminating.load(Ordering::Relaxed) {
             let why = "create not allowed while custom resource definition is terminating";
@@ -57,8 +56,8 @@ impl Registry {
         for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             obj.metadata_mut().remove(name);
         }
-        let made = Updated { object: obj, owned: false, warnings };
-        self.create_object(permit, target, made, options).await
+        let input = NewObject { object: obj, managed: false, warnings };
+        self.create_object(permit, target, input, options).await
     }
 
     /// Creates an object that does not come from the body of a request.
@@ -68,14 +67,14 @@ impl Registry {
         target: &Target,
         object: Object,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
+    ) -> Result<WriteResponse, Failure> {
         target.assert_covered(permit, "create", "");
-        let made = Updated { object, owned: false, warnings: vec![] };
-        self.create_object(permit, target, made, options).await
+        let input = NewObject { object, managed: false, warnings: vec![] };
+        self.create_object(permit, target, input, options).await
     }
 
     /// Creates an object of the server itself, unless one of that name exists.
-    pub async fn make_missing(
+    pub async fn create_if_absent(
         &self,
         permit: &Permit,
         target: &Target,
@@ -92,21 +91,21 @@ impl Registry {
         match self.add(permit, target, object, &options).await {
             // Another writer created it first.
             Err(status) if status.code == 409 => Ok(()),
-            made => made.map(drop),
+            result => result.map(drop),
         }
     }
 
     /// Creates the namespace of a new object (NamespaceAutoProvision).
-    async fn provide_namespace(&self, name: &str) -> Result<(), Failure> {
+    async fn provision_namespace(&self, name: &str) -> Result<(), Failure> {
         let target = self.target("", "namespaces", "", name);
         if name.is_empty() || self.objects(&target.kind).get(name).is_some() {
             return Ok(());
         }
-        self.fresh().await?;
+        self.wait_for_latest().await?;
         let namespace = value!({"metadata": {"name": (Str::new(name))}});
         let permit = Permit::internal("system:apiserver");
-        self.make_missing(&permit, &target, namespace, "kube-apiserver").await?;
-        self.fresh().await
+        self.create_if_absent(&permit, &target, namespace, "kube-apiserver").await?;
+        self.wait_for_latest().await
     }
 
     /// Admits, validates and stores a new object, which is in the version of the target.
@@ -114,56 +113,56 @@ impl Registry {
         &self,
         permit: &Permit,
         target: &Target,
-        made: Updated,
+        input: NewObject,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
+    ) -> Result<WriteResponse, Failure> {
         let mut warnings = vec![];
-        match self.make_object(permit, target, made, options, &mut warnings).await {
+        match self.admit_and_store(permit, target, input, options, &mut warnings).await {
             Ok(answer) => {
                 let answer = match answer {
-                    Answer::Entry(entry) => Answer::Entry(shown!(self, target, entry)?),
-                    made => made,
+                    Answer::Entry(entry) => Answer::Entry(convert_entry!(self, target, entry)?),
+                    answer => answer,
                 };
-                Ok(Written { answer, warnings, created: true })
+                Ok(WriteResponse { answer, warnings, created: true })
             }
             Err(failure) => Err(failure.with_warnings(warnings)),
         }
     }
 
-    async fn make_object(
+    async fn admit_and_store(
         &self,
         permit: &Permit,
         target: &Target,
-        made: Updated,
+        input: NewObject,
         options: &WriteOptions,
         warnings: &mut Vec<Str>,
     ) -> Result<Answer, Failure> {
         let kind = &target.kind;
-        let Updated { object: mut obj, owned, warnings: told } = made;
-        warnings.extend(told);
-        let shares_labels = kind.strategy.labels_from_template && labels_of(&obj).is_none();
+        let NewObject { object: mut obj, managed, warnings: new_warnings } = input;
+        warnings.extend(new_warnings);
+        let copy_labels = kind.strategy.labels_from_template && labels_of(&obj).is_none();
         kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref());
         warnings.extend(owner_references::dedup(&mut obj));
-        if !owned {
-            kind.note_owners(&mut obj, target.schema(), |obj| {
-                owners::created(target, obj, &options.field_manager, self.clock.now());
+        if !managed {
+            kind.set_managers(&mut obj, target.schema(), |obj| {
+                record_create(target, obj, &options.field_manager, self.clock.now());
             });
         }
         let mut obj = kind.to_working(obj, target.schema());
-        let given = Str::new(obj.name());
-        let new = Creation { permit, target, given: &given, options, shares_labels };
-        let told = warnings.len();
-        let mut tries = Tries::begin(Instant::now());
+        let name = Str::new(obj.name());
+        let new = Creation { permit, target, name: &name, options, copy_labels };
+        let warning_count = warnings.len();
+        let mut retries = RetryBudget::new(Instant::now());
         loop {
-            tries.next(Instant::now())?;
-            if self.provides_namespaces && !options.dry_run {
-                Box::pin(self.provide_namespace(&target.namespace)).await?;
+            retries.count_try(Instant::now())?;
+            if self.provisions_namespaces && !options.dry_run {
+                Box::pin(self.provision_namespace(&target.namespace)).await?;
             }
             // Read before admission runs, so that what the plug-ins see is at least as new.
             let guard = self.namespace_guard(target).await?;
-            warnings.truncate(told);
-            let passes = self.admit(&new.write(), &mut obj, warnings).await?;
-            if passes.is_some() {
+            warnings.truncate(warning_count);
+            let configs = self.admit(&new.write(), &mut obj, warnings).await?;
+            if configs.is_some() {
                 // A webhook or policy may have changed the namespace.
                 check_namespace(target, &mut obj)?;
             }
@@ -171,12 +170,12 @@ impl Registry {
                 guard.check(self, &new.write(), &obj).await?;
             }
             if let Some(answer) =
-                self.name_and_store(&new, &mut obj, guard, &passes, warnings).await?
+                self.name_and_store(&new, &mut obj, guard, &configs, warnings).await?
             {
                 return Ok(answer);
             }
             // The namespace has changed: it may be terminating, and plug-ins read its labels.
-            self.fresh().await?;
+            self.wait_for_latest().await?;
         }
     }
 
@@ -187,23 +186,23 @@ impl Registry {
         new: &Creation<'_>,
         obj: &mut Object,
         mut guard: Option<Compare>,
-        passes: &Passes,
+        configs: &AdmissionConfigs,
         warnings: &mut Vec<Str>,
     ) -> Result<Option<Answer>, Failure> {
         if new.target.kind.strategy.validate_in_namespace.is_some() {
             // The rule must see every label write that this server has acknowledged.
-            self.caught_up().await?;
+            self.wait_for_known().await?;
         }
-        let told = warnings.len();
+        let warning_count = warnings.len();
         let base = obj.generate_name().to_owned();
-        let generates = new.given.is_empty() && obj.name().is_empty() && !base.is_empty();
+        let generates = new.name.is_empty() && obj.name().is_empty() && !base.is_empty();
         for _ in 0..GENERATE_TRIES_MAX {
             if generates {
                 let name = generated_name(self.clock.random(), &base);
                 obj.set_meta("name", &name);
             }
             // Drop the warnings of the previous try.
-            warnings.truncate(told);
+            warnings.truncate(warning_count);
             warnings.extend((new.target.kind.strategy.prepare_warnings)(obj));
             prepare(self, new, obj);
             if let Err(invalid) = validate(self, new.target, obj) {
@@ -213,32 +212,32 @@ impl Registry {
             }
             warnings.extend(new.target.kind.strategy.warnings(obj, None));
             self.authorize_create(new.permit).await?;
-            self.validate_admitted(&new.write(), passes, obj, warnings).await?;
+            self.validate_admitted(&new.write(), configs, obj, warnings).await?;
             let target = new.target.named(obj.namespace(), obj.name());
             // Only a generated name leads to another try.
             let guard = if generates { guard.clone() } else { guard.take() };
             let stored = self.store_new(&Creation { target: &target, ..*new }, obj, guard).await;
-            if is_refused_claim(&stored) {
-                warnings.truncate(told);
+            if is_failed_allocation(&stored) {
+                warnings.truncate(warning_count);
             }
             match stored? {
-                New::Stored(answer) => return Ok(Some(answer)),
-                New::Overtaken => return Ok(None),
-                New::Taken { .. } if generates => {}
-                New::Taken { ends } => {
+                CreateOutcome::Stored(answer) => return Ok(Some(answer)),
+                CreateOutcome::NamespaceChanged => return Ok(None),
+                CreateOutcome::NameTaken { .. } if generates => {}
+                CreateOutcome::NameTaken { is_terminating } => {
                     let mut status = if base.is_empty() {
                         Status::already_exists(target.gvr(), obj.name())
                     } else {
-                        name_taken(&target, obj.name())
+                        generated_name_taken(&target, obj.name())
                     };
-                    if ends {
+                    if is_terminating {
                         status.message = format!("object is being deleted: {}", status.message);
                     }
                     return Err(status);
                 }
             }
         }
-        Err(name_taken(new.target, obj.name()))
+        Err(generated_name_taken(new.target, obj.name()))
     }
 
     /// Authorizes verb create for an update or apply that creates the object.
@@ -251,39 +250,33 @@ impl Registry {
         }
     }
 
-    /// Stores an object if its name is free. With claims or quotas, the write completes even when
-    /// the request is cancelled.
+    /// Stores an object if its name is free. With claims or quotas, a cancelled request does not stop it.
     async fn store_new(
         &self,
         new: &Creation<'_>,
         obj: &mut Object,
         guard: Option<Compare>,
-    ) -> Result<New, Failure> {
+    ) -> Result<CreateOutcome, Failure> {
         if new.options.dry_run {
             // Boxed because it is rare: the future of every write stays small.
-            return Box::pin(self.try_new(new, obj)).await;
+            return Box::pin(self.dry_run_create(new, obj)).await;
         }
-        if !self.takes(&new.target.kind) && !self.has_quotas(&new.write()) {
-            fill_again(new.target, obj);
-            let record = record_of!(self, new.target, obj)?;
+        if !self.has_claims(&new.target.kind) && !self.has_quotas(&new.write()) {
+            set_stored_defaults(new.target, obj);
+            let record = encode_record!(self, new.target, obj)?;
             let put = self.put(new.target, record, Revision(0), guard).await?;
-            return stored(new.target, put);
+            return create_outcome(new.target, put);
         }
         let (permit, target, options) =
             (new.permit.clone(), new.target.clone(), new.options.clone());
-        let (given, mut obj) = (Str::new(new.given), obj.clone());
-        let shares_labels = new.shares_labels;
+        let (name, mut obj) = (Str::new(new.name), obj.clone());
+        let copy_labels = new.copy_labels;
         let store = |registry: Arc<Registry>| async move {
-            let new = Creation {
-                permit: &permit,
-                target: &target,
-                given: &given,
-                options: &options,
-                shares_labels,
-            };
+            let (permit, target, name, options) = (&permit, &target, &name, &options);
+            let new = Creation { permit, target, name, options, copy_labels };
             registry.charge_and_put(&new, &mut obj, guard).await
         };
-        Box::pin(self.to_the_end(store)).await
+        Box::pin(self.run_to_completion(store)).await
     }
 
     async fn charge_and_put(
@@ -291,45 +284,49 @@ impl Registry {
         new: &Creation<'_>,
         obj: &mut Object,
         guard: Option<Compare>,
-    ) -> Result<New, Failure> {
+    ) -> Result<CreateOutcome, Failure> {
         let target = new.target;
         let charge = self.charge(&new.write(), obj).await?;
         let put = match self.claim(target, obj, None, false).await {
             Ok(claim) => {
-                fill_again(target, obj);
-                let record = record_of!(self, target, obj)?;
+                set_stored_defaults(target, obj);
+                let record = encode_record!(self, target, obj)?;
                 self.put_claimed(target, record, (Revision(0), guard), claim).await
             }
             Err(failure) => Err(failure),
         };
-        if !matches!(put, Ok(Put::Done(_))) {
+        if !matches!(put, Ok(Put::Stored(_))) {
             self.refund(charge).await;
         }
-        stored(target, put?)
+        create_outcome(target, put?)
     }
 
     /// Checks what a dry run can check without storing the object.
-    async fn try_new(&self, new: &Creation<'_>, obj: &mut Object) -> Result<New, Failure> {
+    async fn dry_run_create(
+        &self,
+        new: &Creation<'_>,
+        obj: &mut Object,
+    ) -> Result<CreateOutcome, Failure> {
         let Creation { target, .. } = *new;
         let kind = &target.kind;
-        let given = obj.resource_version().to_owned();
+        let version = obj.resource_version().to_owned();
         self.charge(&new.write(), obj).await?;
         self.claim(target, obj, None, true).await?;
-        self.fresh().await?;
-        if let Some(known) = self.known(target)? {
-            return taken(target, Some(known));
+        self.wait_for_latest().await?;
+        if let Some(known) = self.entry(target)? {
+            return name_taken_outcome(target, Some(known));
         }
-        kind.check_record(&record_of!(self, target, obj)?)?;
-        read_back!(self, target, obj);
+        kind.check_record(&encode_record!(self, target, obj)?)?;
+        round_trip!(self, target, obj);
         // The client's resourceVersion is ignored, but the answer repeats it.
-        obj.set_meta("resourceVersion", &given);
-        let shown = shown_object(target, obj.clone());
-        Ok(New::Stored(Answer::Object(shown)))
+        obj.set_meta("resourceVersion", &version);
+        let answer = for_target(target, obj.clone());
+        Ok(CreateOutcome::Stored(Answer::Object(answer)))
     }
 }
 
 /// Sets the defaults of a custom resource again, as upstream does when it decodes what it has stored.
-fn fill_again(target: &Target, obj: &mut Object) {
+fn set_stored_defaults(target: &Target, obj: &mut Object) {
     if target.kind.source == Source::Custom {
         keelson_schema::default::fill(target.schema(), obj);
     }
@@ -341,10 +338,10 @@ struct Creation<'a> {
     permit: &'a Permit,
     target: &'a Target,
     /// The name that the client gave, or empty.
-    given: &'a str,
+    name: &'a str,
     options: &'a WriteOptions,
     /// See [`keelson_kinds::strategy::Strategy::labels_from_template`].
-    shares_labels: bool,
+    copy_labels: bool,
 }
 
 impl<'a> Creation<'a> {
@@ -354,7 +351,7 @@ impl<'a> Creation<'a> {
             target: self.target,
             operation: Operation::Create,
             subresource: "",
-            name: self.given,
+            name: self.name,
             dry_run: self.options.dry_run,
             old: None,
             options: Options::Write(self.options),
@@ -364,31 +361,33 @@ impl<'a> Creation<'a> {
 }
 
 /// The outcome of storing a new object.
-enum New {
+enum CreateOutcome {
     /// The object is stored, or would be without the dry run.
     Stored(Answer),
-    /// An object of this name exists; `ends`: it is being deleted.
-    Taken { ends: bool },
+    /// An object of this name exists; `is_terminating`: it is being deleted.
+    NameTaken { is_terminating: bool },
     /// The namespace has changed since admission.
-    Overtaken,
+    NamespaceChanged,
 }
 
-fn stored(target: &Target, put: Put) -> Result<New, Failure> {
+fn create_outcome(target: &Target, put: Put) -> Result<CreateOutcome, Failure> {
     match put {
-        Put::Done(entry) => Ok(New::Stored(Answer::Entry(entry))),
-        Put::Overtaken => Ok(New::Overtaken),
-        Put::Lost(known) => taken(target, known),
+        Put::Stored(entry) => Ok(CreateOutcome::Stored(Answer::Entry(entry))),
+        Put::NamespaceChanged => Ok(CreateOutcome::NamespaceChanged),
+        Put::Conflict(known) => name_taken_outcome(target, known),
     }
 }
 
-fn taken(target: &Target, known: Option<Entry>) -> Result<New, Failure> {
+fn name_taken_outcome(target: &Target, known: Option<Entry>) -> Result<CreateOutcome, Failure> {
     // Any version will do for the deletionTimestamp.
     let known = known.map(|entry| match target.kind.webhook {
         None => target.kind.decode(&entry),
-        Some(_) => target.kind.own_object(&entry).map(|(known, _)| known),
+        Some(_) => target.kind.decode_as_stored(&entry).map(|(known, _)| known),
     });
     let known = known.transpose()?;
-    Ok(New::Taken { ends: known.is_some_and(|known| known.deletion_timestamp().is_some()) })
+    Ok(CreateOutcome::NameTaken {
+        is_terminating: known.is_some_and(|known| known.deletion_timestamp().is_some()),
+    })
 }
 
 /// Sets the fields that the server sets on create.
@@ -407,16 +406,15 @@ fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
     }
     strategy.first_generation(obj);
     // Admission may have changed one of the two label sets.
-    let shares_labels = new.shares_labels
+    let copy_labels = new.copy_labels
         && labels_of(obj).is_some_and(|labels| Some(labels) == template_labels_of(obj));
     strategy.prepare_create(obj);
-    if let Some(labels) = template_labels_of(obj).filter(|_| shares_labels).cloned() {
+    if let Some(labels) = template_labels_of(obj).filter(|_| copy_labels).cloned() {
         obj.metadata_mut().insert("labels", labels);
     }
     (strategy.record_user)(obj, permit.user());
 }
 
-/// Returns the labels if they are not empty.
 fn labels_of(obj: &Object) -> Option<&Map> {
     obj.at(&["metadata", "labels"]).and_then(Value::as_object).filter(|labels| !labels.is_empty())
 }
@@ -436,7 +434,7 @@ fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Fa
     };
     errors.extend(strategy.check(checks, strategy.validate, obj, None, namespaced));
     kind.validate_last(obj, None, &mut errors);
-    kind.validate_further(&target.version, obj, None, &mut errors);
+    kind.validate_custom(&target.version, obj, None, &mut errors);
     invalid(target, obj, errors)?;
     let rule = names::name_is_path_segment;
     let fits = rule(obj.name(), false).is_empty() && rule(obj.generate_name(), true).is_empty();
@@ -448,7 +446,7 @@ fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Fa
 }
 
 /// Returns 409 for a generated name after all tries.
-fn name_taken(target: &Target, name: &str) -> Failure {
+fn generated_name_taken(target: &Target, name: &str) -> Failure {
     let mut status = Status::already_exists(target.gvr(), name);
     status.message = format!(
         "{}, the server was not able to generate a unique name for the object",

@@ -1,11 +1,11 @@
 //! The verbs delete and deletecollection: preconditions, grace period, finalizers, deletion.
 
-use crate::conversion::{object_of, record_of};
+use crate::conversion::{decode_entry, encode_record};
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
-use crate::registry::{Put, Registry, Removed};
-use crate::verbs::Tries;
-use crate::verbs::bodies::shown_object;
+use crate::registry::{Deletion, Put, Registry};
+use crate::verbs::RetryBudget;
+use crate::verbs::bodies::for_target;
 use crate::write::{Options, Write};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use keelson_admission::Operation;
@@ -20,7 +20,6 @@ use keelson_meta::{
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Maximum number of objects of a collection that are deleted concurrently.
 const DELETIONS_MAX: usize = 32;
 
 /// The outcome of a deletion. Objects are in the version of the target.
@@ -34,7 +33,6 @@ pub enum Deleted {
     Unreadable,
 }
 
-/// The next step of a deletion.
 enum Plan {
     /// Delete the object.
     Delete,
@@ -45,8 +43,7 @@ enum Plan {
 }
 
 impl Registry {
-    /// Deletes an object or marks it for deletion. Appends the texts of Warning headers to
-    /// `warnings`.
+    /// Deletes an object or marks it for deletion. Appends texts of Warning headers to `warnings`.
     pub async fn delete(
         &self,
         permit: &Permit,
@@ -55,7 +52,7 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<Deleted, Failure> {
         target.assert_covered(permit, "delete", "");
-        warn_of_dependents(target, options, warnings);
+        warn_of_default_propagation(target, options, warnings);
         self.delete_unchecked(permit, target, options, Some(warnings)).await
     }
 
@@ -76,9 +73,9 @@ impl Registry {
         options: &DeleteOptions,
         mut warnings: Option<&mut Vec<Str>>,
     ) -> Result<Deleted, Failure> {
-        check_lasting(target)?;
+        check_deletable(target)?;
         self.check_ignore_read_error(options)?;
-        self.fresh().await?;
+        self.wait_for_latest().await?;
         if options.ignore_read_error {
             if self.remove_unreadable(target).await?.is_some() {
                 return Ok(Deleted::Unreadable);
@@ -87,10 +84,10 @@ impl Registry {
                 return Err(not_corrupt(target));
             }
         }
-        let mut stored = self.known(target)?;
-        let mut tries = Tries::begin(Instant::now());
+        let mut stored = self.entry(target)?;
+        let mut retries = RetryBudget::new(Instant::now());
         loop {
-            tries.next(Instant::now())?;
+            retries.count_try(Instant::now())?;
             let entry = stored.ok_or_else(|| target.not_found())?;
             match self.delete_once(permit, target, options, entry, warnings.as_deref_mut()).await? {
                 Ok(deleted) => return Ok(deleted),
@@ -123,7 +120,7 @@ impl Registry {
         entry: Entry,
         warnings: Option<&mut Vec<Str>>,
     ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
-        let mut obj = object_of!(self, target, &entry)?;
+        let mut obj = decode_entry!(self, target, &entry)?;
         check_preconditions(target, options, &obj)?;
         let write = Write {
             permit,
@@ -140,19 +137,20 @@ impl Registry {
             self.admit_deletion(&write, warnings).await?;
         }
         let plan = plan(target, options, &mut obj, self.clock.now());
-        let several = self.takes(&target.kind) || matches!(plan, Plan::Mark { then_delete: true });
-        if options.dry_run || !several {
-            return self.carry_out(target, plan, obj, entry, options.dry_run).await;
+        let is_multi_key =
+            self.has_claims(&target.kind) || matches!(plan, Plan::Mark { then_delete: true });
+        if options.dry_run || !is_multi_key {
+            return self.finish(target, plan, obj, entry, options.dry_run).await;
         }
         let target = target.clone();
         let delete = |registry: Arc<Registry>| async move {
-            registry.carry_out(&target, plan, obj, entry, false).await
+            registry.finish(&target, plan, obj, entry, false).await
         };
-        Box::pin(self.to_the_end(delete)).await
+        Box::pin(self.run_to_completion(delete)).await
     }
 
     /// Carries out the last step of a deletion. The inner error is the stored object after another write came first.
-    async fn carry_out(
+    async fn finish(
         &self,
         target: &Target,
         plan: Plan,
@@ -160,38 +158,38 @@ impl Registry {
         mut entry: Entry,
         dry_run: bool,
     ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
-        let shown = |obj: Object| shown_object(target, obj);
+        let answer = |obj: Object| for_target(target, obj);
         match plan {
-            Plan::Leave => return Ok(Ok(Deleted::Waiting(shown(obj)))),
+            Plan::Leave => return Ok(Ok(Deleted::Waiting(answer(obj)))),
             Plan::Mark { then_delete } if dry_run => {
-                let shown = shown(obj);
+                let answer = answer(obj);
                 let deleted =
-                    if then_delete { Deleted::Gone(shown) } else { Deleted::Waiting(shown) };
+                    if then_delete { Deleted::Gone(answer) } else { Deleted::Waiting(answer) };
                 return Ok(Ok(deleted));
             }
             Plan::Mark { then_delete } => {
-                let record = record_of!(self, target, &mut obj)?;
+                let record = encode_record!(self, target, &mut obj)?;
                 match self.put(target, record, entry.modified(), None).await? {
-                    Put::Lost(now) => return Ok(Err(now)),
-                    Put::Overtaken => return Ok(Err(self.known(target)?)),
-                    Put::Done(marked) => {
+                    Put::Conflict(now) => return Ok(Err(now)),
+                    Put::NamespaceChanged => return Ok(Err(self.entry(target)?)),
+                    Put::Stored(marked) => {
                         obj.set_meta("resourceVersion", &marked.modified().to_string());
                         if !then_delete {
-                            return Ok(Ok(Deleted::Waiting(shown(obj))));
+                            return Ok(Ok(Deleted::Waiting(answer(obj))));
                         }
                         entry = marked;
                     }
                 }
             }
-            Plan::Delete if dry_run => return Ok(Ok(Deleted::Gone(shown(obj)))),
+            Plan::Delete if dry_run => return Ok(Ok(Deleted::Gone(answer(obj)))),
             Plan::Delete => {}
         }
         Ok(match self.remove(target, entry.modified()).await? {
-            Removed::Done(_) => {
+            Deletion::Done(_) => {
                 self.release(target, &obj).await;
-                Ok(Deleted::Gone(shown(obj)))
+                Ok(Deleted::Gone(answer(obj)))
             }
-            Removed::Lost(now) => Err(now),
+            Deletion::Conflict(now) => Err(now),
         })
     }
 
@@ -205,7 +203,7 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<crate::List, Failure> {
         target.assert_covered_collection(permit, "deletecollection", &list.fields);
-        warn_of_dependents(target, options, warnings);
+        warn_of_default_propagation(target, options, warnings);
         if options.ignore_read_error && self.refuses_malformed_deletion() {
             let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
             invalid_ignore_read_error(&[why.to_owned()])?;
@@ -213,7 +211,8 @@ impl Registry {
         let page = self.list_unchecked(target, list).await?;
         // Concurrent deletions share a sync to disk. With webhooks or policies, objects are deleted
         // one by one, because upstream stops at the first one that is refused.
-        let deletions_max = if self.passes(permit).await?.is_some() { 1 } else { DELETIONS_MAX };
+        let deletions_max =
+            if self.admission_configs(permit).await?.is_some() { 1 } else { DELETIONS_MAX };
         let (mut entries, mut deleting) = (page.items.iter(), FuturesUnordered::new());
         loop {
             while deleting.len() < deletions_max
@@ -222,7 +221,7 @@ impl Registry {
                 deleting.push(self.delete_item(permit, target, entry, options));
             }
             match deleting.next().await {
-                Some(told) => warnings.extend(told?),
+                Some(deleted) => warnings.extend(deleted?),
                 None => break,
             }
         }
@@ -230,7 +229,6 @@ impl Registry {
         Ok(page)
     }
 
-    /// Deletes an object of a collection and returns its warnings.
     async fn delete_item(
         &self,
         permit: &Permit,
@@ -270,7 +268,7 @@ fn not_corrupt(target: &Target) -> Failure {
 }
 
 /// Refuses the deletion of objects that every cluster has.
-fn check_lasting(target: &Target) -> Result<(), Failure> {
+fn check_deletable(target: &Target) -> Result<(), Failure> {
     match (target.kind.strategy.deletion_forbidden)(&target.name) {
         Some(why) => Err(Status::forbidden(target.gvr(), &target.name, why)),
         None => Ok(()),
@@ -278,7 +276,7 @@ fn check_lasting(target: &Target) -> Result<(), Failure> {
 }
 
 /// Warns a client that does not set the propagation policy, for kinds whose default has surprised users.
-fn warn_of_dependents(target: &Target, options: &DeleteOptions, warnings: &mut Vec<Str>) {
+fn warn_of_default_propagation(target: &Target, options: &DeleteOptions, warnings: &mut Vec<Str>) {
     if options.propagation.is_none() {
         warnings.extend(target.kind.strategy.deletion_warning.map(Str::new_static));
     }
@@ -292,16 +290,16 @@ pub fn check_preconditions(
 ) -> Result<(), Failure> {
     let gvk = &target.schema().gvk;
     // Kinds of several groups are named by the group in which they are stored.
-    let early = GroupVersionResource {
+    let generic_gvr = GroupVersionResource {
         group: target.kind.storage.gvk.group.clone(),
         resource: gvk.kind.clone(),
         ..target.gvr().clone()
     };
     // Upstream marks kinds with content (namespaces) in an own transaction with its own messages.
-    let is_early = !target.kind.strategy.has_content;
+    let is_generic = !target.kind.strategy.has_content;
     let check = |what: &str, asked: Option<&str>, stored: &str, fate: &str| match asked {
-        Some(asked) if asked != stored && is_early => Err(Status::conflict(
-            &early,
+        Some(asked) if asked != stored && is_generic => Err(Status::conflict(
+            &generic_gvr,
             &target.name,
             &format!(
                 "the {what} in the precondition ({asked}) does not match the {what} in record \

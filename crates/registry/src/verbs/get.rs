@@ -1,6 +1,6 @@
 //! The verb get.
 
-use crate::conversion::shown;
+use crate::conversion::convert_entry;
 use crate::kind::{Answer, Target};
 use crate::options::Freshness;
 use crate::registry::Registry;
@@ -26,13 +26,13 @@ impl Registry {
         freshness: Freshness,
     ) -> Result<Answer, Failure> {
         match freshness {
-            Freshness::Latest => self.fresh().await?,
-            Freshness::Any => self.caught_up().await?,
+            Freshness::Latest => self.wait_for_latest().await?,
+            Freshness::Any => self.wait_for_known().await?,
             Freshness::NotOlderThan(revision) | Freshness::Exact(revision) => {
-                self.not_older(revision).await?;
+                self.wait_for_revision(revision).await?;
             }
         }
-        let entry = self.known(target)?.ok_or_else(|| target.not_found())?;
-        shown!(self, target, entry).map(Answer::Entry)
+        let entry = self.entry(target)?.ok_or_else(|| target.not_found())?;
+        convert_entry!(self, target, entry).map(Answer::Entry)
     }
 }

@@ -3,7 +3,7 @@
 mod past;
 
 use crate::api_table::Source;
-use crate::conversion::not_listed;
+use crate::conversion::list_failure;
 use crate::kind::Target;
 use crate::options::{ContinueToken, Freshness, ListOptions};
 use crate::registry::{Registry, unreadable};
@@ -16,10 +16,10 @@ use keelson_store::Revision;
 use std::sync::Arc;
 
 /// Maximum capacity that is reserved before the number of items is known.
-const ROOM_MAX: usize = 1 << 14;
+const RESERVED_ITEMS_MAX: usize = 1 << 14;
 
 /// Items that are converted in one batch before the selectors are applied.
-const CONVERTED_ITEMS: usize = 500;
+const CONVERSION_BATCH_ITEMS: usize = 500;
 
 /// A page of a list.
 #[derive(Debug)]
@@ -41,15 +41,14 @@ pub struct Filter {
     pub prefix: String,
     labels: Selector,
     fields: FieldSelector,
-    /// Set when the field selector uses fields of a custom resource. Records do not contain these
-    /// fields, because the definition can change.
+    /// Set when the selector uses fields of a custom resource, which records lack since they can change.
     computed: Option<Target>,
 }
 
 /// Returns the selectable fields of a custom resource, in the version of the target.
 fn computed_fields(target: &Target, entry: &Entry) -> Vec<(String, Str)> {
     let Ok(obj) = target.kind.object_in(entry, target.schema()) else { return vec![] };
-    let checks = target.kind.checks_of(&target.version);
+    let checks = target.kind.version_checks(&target.version);
     let paths = checks.map(|checks| &checks.selectable[..]).unwrap_or_default();
     let field = |path: &Vec<Str>| {
         let members: Vec<&str> = path.iter().map(Str::as_str).collect();
@@ -166,8 +165,8 @@ impl Filter {
     }
 
     /// Allocates the vector of the items. Growing it while it is filled would use up to three times the memory.
-    fn room(&self, snapshot: &Snapshot, limit: usize) -> Vec<Entry> {
-        let limit = limit.min(ROOM_MAX);
+    fn reserve(&self, snapshot: &Snapshot, limit: usize) -> Vec<Entry> {
+        let limit = limit.min(RESERVED_ITEMS_MAX);
         let count = if self.is_everything() { snapshot.len().min(limit) } else { 0 };
         Vec::with_capacity(count)
     }
@@ -204,8 +203,8 @@ impl Registry {
             None => String::new(),
         };
         let (from, converts) = ((start.as_str(), limit), target.kind.webhook.is_some());
-        let mut page = match self.state(target, options).await? {
-            State::Known(snapshot) => {
+        let mut page = match self.source(target, options).await? {
+            ListSource::Cache(snapshot) => {
                 self.check_complete(target, &filter, options)?;
                 if converts && !filter.is_everything() {
                     Box::pin(self.page_of_converted(target, &filter, from, &snapshot)).await?
@@ -213,14 +212,15 @@ impl Registry {
                     self.page(target, &filter, from, &snapshot)
                 }
             }
-            State::Past(revision) => {
+            ListSource::Store(revision) => {
                 let page = self.past_page(target, &filter, from, revision).await?;
                 page.ok_or_else(|| expired(options))?
             }
         };
         if converts {
-            let shown = Box::pin(self.all_shown(target, std::mem::take(&mut page.items))).await;
-            page.items = shown.map_err(|why| not_listed(target.schema(), &why))?;
+            let converted =
+                Box::pin(self.converted_entries(target, std::mem::take(&mut page.items))).await;
+            page.items = converted.map_err(|why| list_failure(target.schema(), &why))?;
         }
         let token = page.items.last().filter(|_| page.more).map(|last| {
             let start = last.key()[filter.prefix.len()..].into();
@@ -252,7 +252,6 @@ impl Registry {
         }
     }
 
-    /// Returns a page of a snapshot of the cache.
     fn page(
         &self,
         target: &Target,
@@ -261,7 +260,7 @@ impl Registry {
         snapshot: &Snapshot,
     ) -> Page {
         let objects = self.objects(&target.kind);
-        let (mut items, mut more, mut remaining) = (filter.room(snapshot, limit), false, None);
+        let (mut items, mut more, mut remaining) = (filter.reserve(snapshot, limit), false, None);
         if let Some(key) = filter.only_key() {
             items.extend(snapshot.get(&key).filter(|entry| filter.matches(entry)).cloned());
         } else {
@@ -289,21 +288,20 @@ impl Registry {
         let mut rest = snapshot.range(&filter.prefix, start).filter(wanted).cloned();
         let (mut items, mut more) = (vec![], false);
         while !more {
-            let batch: Vec<Entry> = rest.by_ref().take(CONVERTED_ITEMS).collect();
+            let batch: Vec<Entry> = rest.by_ref().take(CONVERSION_BATCH_ITEMS).collect();
             if batch.is_empty() {
                 break;
             }
-            let shown = self.all_shown(target, batch).await;
-            let shown = shown.map_err(|why| not_listed(target.schema(), &why))?;
-            items.extend(shown.into_iter().filter(|entry| filter.matches(entry)));
+            let converted = self.converted_entries(target, batch).await;
+            let converted = converted.map_err(|why| list_failure(target.schema(), &why))?;
+            items.extend(converted.into_iter().filter(|entry| filter.matches(entry)));
             more = items.len() > limit;
         }
         items.truncate(limit);
         Ok(Page { items, revision: snapshot.revision, more, remaining: None })
     }
 
-    /// Returns the state that a list reads.
-    async fn state(&self, target: &Target, options: &ListOptions) -> Result<State, Failure> {
+    async fn source(&self, target: &Target, options: &ListOptions) -> Result<ListSource, Failure> {
         let objects = self.objects(&target.kind);
         let token = options.continue_from.as_ref().and_then(|token| token.revision);
         let exact = match (token, options.freshness) {
@@ -311,24 +309,25 @@ impl Registry {
             (None, Freshness::Latest | Freshness::Any | Freshness::NotOlderThan(_)) => None,
         };
         if let Some(revision) = exact {
-            self.not_older(revision).await?;
+            self.wait_for_revision(revision).await?;
             let known = objects.snapshot_at(revision);
-            return Ok(known.map_or(State::Past(revision), State::Known));
+            return Ok(known.map_or(ListSource::Store(revision), ListSource::Cache));
         }
         match options.freshness {
-            Freshness::Any => self.caught_up().await?,
-            Freshness::NotOlderThan(revision) => self.not_older(revision).await?,
-            Freshness::Latest | Freshness::Exact(_) => self.fresh().await?,
+            Freshness::Any => self.wait_for_known().await?,
+            Freshness::NotOlderThan(revision) => self.wait_for_revision(revision).await?,
+            Freshness::Latest | Freshness::Exact(_) => self.wait_for_latest().await?,
         }
-        Ok(State::Known(self.cache.snapshot(&objects)))
+        Ok(ListSource::Cache(self.cache.snapshot(&objects)))
     }
 }
-/// A snapshot of the cache. The source of a list.
-enum State {
-    /// In the cache.
-    Known(Snapshot),
-    /// In the store, at a revision that the cache has forgotten.
-    Past(Revision),
+
+/// What a list reads.
+enum ListSource {
+    /// A snapshot of the cache.
+    Cache(Snapshot),
+    /// The store, at a revision that the cache no longer has.
+    Store(Revision),
 }
 
 /// The items of a page.
@@ -353,7 +352,7 @@ fn expired(options: &ListOptions) -> Failure {
 /// Returns 410 with a token that continues with the latest state.
 fn token_expired(token: &ContinueToken) -> Failure {
     let start = token.start.trim_end_matches('\u{0}').into();
-    let go_on = ContinueToken { revision: None, start }.encode();
+    let next = ContinueToken { revision: None, start }.encode();
     let mut status = Status::new(
         Reason::Expired,
         "The provided continue parameter is too old to display a consistent list result. You can \
@@ -362,6 +361,6 @@ fn token_expired(token: &ContinueToken) -> Failure {
          results in an inconsistent list - objects that were created, modified, or deleted between \
          the time the first chunk was returned and now may show up in the list.",
     );
-    status.continue_token = Some(go_on.into());
+    status.continue_token = Some(next.into());
     status
 }

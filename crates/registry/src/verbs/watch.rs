@@ -1,6 +1,6 @@
 //! The verb watch: a cursor into the history of a resource, and a filter.
 
-use crate::conversion::not_listed;
+use crate::conversion::list_failure;
 use crate::kind::Target;
 use crate::options::{WatchOptions, WatchStart};
 use crate::registry::Registry;
@@ -30,8 +30,7 @@ pub struct WatchEvent {
     pub kind: EventKind,
     /// The object; for DELETED its last state that matched.
     pub entry: Entry,
-    /// The change, whose encoded frame all watchers share. `None` for initial events and for
-    /// objects that no longer match.
+    /// The change, whose frame all watchers share; `None` for initial events and when filters cause the event.
     pub change: Option<Arc<Change>>,
 }
 
@@ -40,11 +39,11 @@ pub struct WatchSession {
     initial: VecDeque<Entry>,
     cursor: Cursor,
     filter: Filter,
-    taken: Vec<Arc<Change>>,
+    changes: Vec<Arc<Change>>,
     /// The revision after which changes are sent.
     pub began_at: Revision,
     /// Whether a bookmark must mark the end of the initial events.
-    pub marks_initial_end: bool,
+    pub sends_initial_events_end: bool,
     /// The state of conversion, for a kind with a conversion webhook.
     converting: Option<Box<Converting>>,
 }
@@ -57,7 +56,7 @@ struct Converting {
 }
 
 /// Initial objects that are converted in one batch.
-const CONVERTED_ITEMS: usize = 256;
+const CONVERSION_BATCH_ITEMS: usize = 256;
 
 /// Why a watch cannot continue.
 #[derive(Debug)]
@@ -79,8 +78,7 @@ impl From<CursorError> for WatchError {
 pub enum WatchRefusal {
     /// As the response to the request.
     Answer(Failure),
-    /// As the only event of the stream. kube-apiserver looks up the history after it has started
-    /// the response, and clients expect 410 there.
+    /// As the only event of the stream. kube-apiserver finds out after it has started the response.
     Event(Failure),
 }
 
@@ -116,11 +114,11 @@ impl Registry {
         });
         let after = match options.start {
             WatchStart::Latest | WatchStart::Any => {
-                self.fresh().await?;
+                self.wait_for_latest().await?;
                 None
             }
             WatchStart::After(revision) if options.initial_events == Some(true) => {
-                self.not_older(revision).await.map_err(WatchRefusal::Event)?;
+                self.wait_for_revision(revision).await.map_err(WatchRefusal::Event)?;
                 None
             }
             WatchStart::After(revision) => Some(revision),
@@ -147,19 +145,19 @@ impl Registry {
             // Objects that cannot be read are left out, as in upstream's watch cache.
             filter.select(&objects, &snapshot, "").cloned().collect()
         };
-        let marks_initial_end = options.initial_events == Some(true) && options.bookmarks;
-        let taken = vec![];
+        let sends_initial_events_end = options.initial_events == Some(true) && options.bookmarks;
+        let changes = vec![];
         let mut session = WatchSession {
             initial,
             cursor,
             filter,
-            taken,
+            changes,
             began_at,
-            marks_initial_end,
+            sends_initial_events_end,
             converting,
         };
         if let Err(WatchError::Conversion(why)) = Box::pin(session.prepare()).await {
-            return Err(WatchRefusal::Answer(not_listed(target.schema(), &why)));
+            return Err(WatchRefusal::Answer(list_failure(target.schema(), &why)));
         }
         Ok(session)
     }
@@ -187,19 +185,19 @@ impl WatchSession {
         let before = out.len();
         // When no change matches, continue: an empty result means that there are no more changes.
         while out.len() == before {
-            self.cursor.take(&mut self.taken)?;
-            if self.taken.is_empty() {
+            self.cursor.take(&mut self.changes)?;
+            if self.changes.is_empty() {
                 break;
             }
             // A watch may start ahead of the newest revision. Changes up to there are not part of it.
-            let taken = self.taken.drain(..).filter(|change| change.revision > self.began_at);
-            out.extend(taken.filter_map(|change| event(&self.filter, change, None)));
+            let changes = self.changes.drain(..).filter(|change| change.revision > self.began_at);
+            out.extend(changes.filter_map(|change| event(&self.filter, change, None)));
         }
         Ok(())
     }
 
     /// Whether all initial events have been taken.
-    pub fn initial_is_through(&self) -> bool {
+    pub fn initial_events_are_complete(&self) -> bool {
         self.initial.is_empty()
             && self.converting.as_ref().is_none_or(|converting| converting.ready.is_empty())
     }
@@ -214,25 +212,28 @@ impl WatchSession {
         let Some(converting) = &mut self.converting else { return Ok(()) };
         let Converting { registry, target, ready } = &mut **converting;
         while ready.is_empty() && !self.initial.is_empty() {
-            let count = self.initial.len().min(CONVERTED_ITEMS);
+            let count = self.initial.len().min(CONVERSION_BATCH_ITEMS);
             let entries = self.initial.drain(..count).collect();
-            let shown =
-                registry.all_shown(target, entries).await.map_err(WatchError::Conversion)?;
-            let matching = shown.into_iter().filter(|entry| self.filter.matches(entry));
+            let converted = registry
+                .converted_entries(target, entries)
+                .await
+                .map_err(WatchError::Conversion)?;
+            let matching = converted.into_iter().filter(|entry| self.filter.matches(entry));
             let kind = EventKind::Added;
             ready.extend(matching.map(|entry| WatchEvent { kind, entry, change: None }));
         }
         while ready.is_empty() {
-            self.cursor.take(&mut self.taken)?;
-            if self.taken.is_empty() {
+            self.cursor.take(&mut self.changes)?;
+            if self.changes.is_empty() {
                 return Ok(());
             }
-            for change in self.taken.drain(..).filter(|change| change.revision > self.began_at) {
-                let shown = async |entry: &Entry| registry.shown_to_watchers(target, entry).await;
-                let entry = shown(&change.entry).await.map_err(WatchError::Conversion)?;
+            for change in self.changes.drain(..).filter(|change| change.revision > self.began_at) {
+                let convert =
+                    async |entry: &Entry| registry.converted_for_watch(target, entry).await;
+                let entry = convert(&change.entry).await.map_err(WatchError::Conversion)?;
                 let previous = match &change.previous {
                     None => None,
-                    Some(entry) => Some(shown(entry).await.map_err(WatchError::Conversion)?),
+                    Some(entry) => Some(convert(entry).await.map_err(WatchError::Conversion)?),
                 };
                 let converted = Some(Converted { entry, previous });
                 ready.extend(event(&self.filter, change, converted));
@@ -253,8 +254,7 @@ struct Converted {
     previous: Option<Entry>,
 }
 
-/// Returns the event of a change for a watcher with this filter. `converted`: its objects after
-/// conversion by a webhook.
+/// Returns the event that a change is to a watcher. `converted`: its objects after a webhook's conversion.
 fn event(filter: &Filter, change: Arc<Change>, converted: Option<Converted>) -> Option<WatchEvent> {
     let (entry, previous) = match &converted {
         None => (&change.entry, change.previous.as_ref()),

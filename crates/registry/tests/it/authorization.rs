@@ -4,7 +4,7 @@ use crate::harness::Harness;
 use keelson_auth::rbac::GROUP;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit, User};
 use keelson_meta::{GroupVersionResource, Object, Value, value};
-use keelson_registry::Part;
+use keelson_registry::Subresource;
 use keelson_registry::options::{
     DeleteOptions, Freshness, ListOptions, Patch, PatchForm, WatchOptions, WriteOptions,
 };
@@ -50,7 +50,7 @@ async fn each_verb_refuses_a_permit_for_something_else() {
                 let (write, list) = (WriteOptions::default(), ListOptions::default());
                 let delete = DeleteOptions::default();
                 let patch = Patch { form: PatchForm::Merge, body: "{}".into() };
-                let part = Part::Status;
+                let part = Subresource::Status;
                 match work {
                     "get" => drop(registry.get(&permit, &one, Freshness::Latest).await),
                     "list" => drop(registry.list(&permit, &all, &list).await),

@@ -9,7 +9,7 @@ use keelson_registry::options::{
     DeleteOptions, FieldValidation, Freshness, Patch, PatchForm, Propagation, WriteOptions,
 };
 use keelson_registry::{
-    Answer, Clock, Kind, Part, PortRange, Registry, RegistryOptions, SystemClock, Target,
+    Answer, Clock, Kind, PortRange, Registry, RegistryOptions, Subresource, SystemClock, Target,
 };
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
@@ -143,10 +143,10 @@ impl Harness {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let place = self.place(path)?;
         let part = match place.sub.as_str() {
-            "" => Part::Main,
-            "status" => Part::Status,
-            "resize" => Part::Other("resize"),
-            "ephemeralcontainers" => Part::Other("ephemeralcontainers"),
+            "" => Subresource::None,
+            "status" => Subresource::Status,
+            "resize" => Subresource::Other("resize"),
+            "ephemeralcontainers" => Subresource::Other("ephemeralcontainers"),
             _ => return None,
         };
         let target = &place.target;
@@ -155,7 +155,7 @@ impl Harness {
         let is_known = |gvk: &GroupVersionKind| Catalogue::shared().is_known(gvk);
         let decode = || decode::decode(target.schema(), body, format, &is_known);
         let result = match method {
-            "POST" if part == Part::Main => match decode() {
+            "POST" if part == Subresource::None => match decode() {
                 Ok(body) => {
                     let permit = self.permit_to_create(target).await;
                     self.registry.create(&permit, target, body, &options).await
@@ -190,7 +190,7 @@ impl Harness {
         Some((code, answer, warnings))
     }
 
-    /// What a client has who may do everything: what the server writes itself passes no quota.
+    /// What a client has who may do everything: what the server writes itself configurations no quota.
     pub async fn permit_to_create(&self, target: &Target) -> Permit {
         let attributes = Attributes {
             verb: "create".into(),

@@ -6,7 +6,7 @@ use crate::harness::Harness;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Object, Value};
 use keelson_registry::options::{DeleteOptions, ListOptions, WriteOptions};
-use keelson_registry::{Answer, Clock, Part, SystemClock, Updated};
+use keelson_registry::{Answer, Clock, NewObject, Subresource, SystemClock};
 use keelson_store::Embedded;
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -80,7 +80,7 @@ async fn a_service_that_is_cut_off_leaks_no_address_and_no_port() {
         ] {
             let done = cut_off(send(&harness, method, path, body), polls).await;
             cuts += usize::from(!done);
-            harness.registry.writes_end().await;
+            harness.registry.wait_for_writes().await;
             let (had, held) = addresses(&harness).await;
             assert_eq!(held, had, "{method} after {polls} polls");
             if method == "POST" {
@@ -103,7 +103,7 @@ async fn make_quota(harness: &Harness, limit: usize) {
     );
     let made = send(harness, "POST", "/api/v1/namespaces/default/resourcequotas", &body).await;
     assert_eq!(made.0, 201, "{:?}", made.1);
-    harness.registry.recount_quota(&harness.permit, "default", "q").await.expect("a count");
+    harness.registry.recalculate_quota(&harness.permit, "default", "q").await.expect("a count");
 }
 
 async fn used(harness: &Harness) -> usize {
@@ -123,7 +123,7 @@ async fn a_create_that_is_cut_off_leaves_its_quota_right() {
     for polls in 1..=POLLS_MAX {
         let body = config_map(&format!("m{polls}"));
         cut_off(send(&harness, "POST", CONFIG_MAPS, &body), polls).await;
-        harness.registry.writes_end().await;
+        harness.registry.wait_for_writes().await;
         let count = items(&harness, "", "configmaps", "default").await.len();
         assert_eq!(used(&harness).await, count, "after {polls} polls");
     }
@@ -149,7 +149,8 @@ async fn exactly_the_limit_of_a_quota_is_admitted_to_64_writers() {
         let harness = harness.clone();
         async move {
             loop {
-                let counted = harness.registry.recount_quota(&harness.permit, "default", "q").await;
+                let counted =
+                    harness.registry.recalculate_quota(&harness.permit, "default", "q").await;
                 counted.expect("a count");
             }
         }
@@ -195,10 +196,10 @@ async fn remove_namespace(harness: &Harness, name: &str) {
     let released = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| target.not_found())?;
         object.object_mut("spec").remove("finalizers");
-        Ok(Updated { object, owned: true, warnings: vec![] })
+        Ok(NewObject { object, managed: true, warnings: vec![] })
     };
-    let (part, write) = (Part::Other("finalize"), WriteOptions::default());
-    let written = registry.modify(&harness.permit, &target, part, &released, &write).await;
+    let (subresource, write) = (Subresource::Other("finalize"), WriteOptions::default());
+    let written = registry.modify(&harness.permit, &target, subresource, &released, &write).await;
     let gone = matches!(written.expect("it is let go").answer, Answer::Object(_));
     assert!(gone, "{name} is still there");
 }
@@ -260,7 +261,7 @@ async fn a_count_waits_for_objects_that_are_charged_and_not_yet_stored() {
     gate.arrival().await;
     let counted = tokio::spawn({
         let harness = harness.clone();
-        async move { harness.registry.recount_quota(&harness.permit, "default", "q").await }
+        async move { harness.registry.recalculate_quota(&harness.permit, "default", "q").await }
     });
     // Long enough for a count that does not wait.
     for _ in 0..1_000 {

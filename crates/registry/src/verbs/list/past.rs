@@ -11,8 +11,7 @@ use keelson_store::{Range, ReadError, Revision, key_after, prefix_end};
 use std::error::Error;
 
 impl Registry {
-    /// Returns up to `limit` matching objects at `revision`, from key `start` on. `None`: the store
-    /// has compacted that revision.
+    /// Returns up to `limit` matching objects at `revision`, from key `start` on; `None`: it is compacted.
     pub(crate) async fn past_page(
         &self,
         target: &Target,
@@ -27,7 +26,7 @@ impl Registry {
                 Ok(read) => read,
                 Err(ReadError::Compacted { .. }) => return Ok(None),
                 Err(error) => {
-                    tracing::warn!(%error, source = error.source(), "a list of the past cannot be read");
+                    tracing::warn!(%error, source = error.source(), "list at a past revision failed");
                     return Err(Status::internal(error));
                 }
             };
@@ -51,7 +50,6 @@ impl Registry {
     }
 }
 
-/// Returns the keys of the objects that may match.
 fn past_range(prefix: &[u8], filter: &Filter, start: &str, revision: Revision) -> Range {
     let key = |key: &str| [prefix, key.as_bytes()].concat();
     let (start, end) = match filter.only_key() {

@@ -12,7 +12,6 @@ use tokio::sync::OnceCell;
 const CONVERTED_BYTES_MAX: usize = 16 << 20;
 
 pub(crate) type Shared = Arc<OnceCell<Result<Entry, Failure>>>;
-/// Version, key and revision of an entry.
 type EntryKey = (Str, Box<str>, Revision);
 
 /// Converted objects of one kind, for lists and watches. The cache is emptied when it is full.

@@ -5,7 +5,7 @@ use crate::conversion::Conversions;
 use crate::kind::{Kind, Target};
 use crate::options::WriteOptions;
 use crate::registry::Registry;
-use crate::write::Part;
+use crate::write::Subresource;
 use keelson_apply::apply::{self, Request};
 use keelson_apply::fields::{FieldSet, Filter};
 use keelson_apply::managed::{self, Scope};
@@ -15,11 +15,11 @@ use keelson_meta::{Failure, GroupVersion, Object, Reason, Status, Timestamp, Val
 use keelson_schema::{Schema, decode};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// The resource or subresource of a write. managedFields entries have its version and its name.
-pub(crate) struct Endpoint<'a> {
+/// Updates the managedFields of objects that are written through one version of a resource or subresource (upstream's
+/// `FieldManager`).
+pub(crate) struct FieldManager<'a> {
     /// The schema of the objects that are read and written there.
     pub schema: &'a Schema,
-    /// The subresource, or empty.
     subresource: &'a str,
     /// The fields that managers can own.
     filter: Option<&'static Filter>,
@@ -28,17 +28,24 @@ pub(crate) struct Endpoint<'a> {
     /// The results of a conversion webhook.
     conversions: Option<&'a Conversions>,
     /// The error of a conversion that cannot be compared.
-    fault: Mutex<Option<String>>,
+    conversion_error: Mutex<Option<String>>,
 }
 
-impl<'a> Endpoint<'a> {
-    /// Returns the endpoint of an object, or of a subresource with the object's own kind.
-    pub fn of(target: &'a Target, part: Part) -> Endpoint<'a> {
-        let filter = excluded(target, part);
-        let subresource = part.name();
+impl<'a> FieldManager<'a> {
+    /// Returns the manager for an object, or of a subresource with the object's own kind.
+    pub fn of(target: &'a Target, subresource: Subresource) -> FieldManager<'a> {
+        let filter = field_filter(target, subresource);
+        let name = subresource.name();
         let (schema, kind) = (target.schema(), Some(&*target.kind));
-        let fault = Mutex::default();
-        Endpoint { schema, subresource, filter, kind, conversions: None, fault }
+        let conversion_error = Mutex::default();
+        FieldManager {
+            schema,
+            subresource: name,
+            filter,
+            kind,
+            conversions: None,
+            conversion_error,
+        }
     }
 
     /// Whether the version is the storage version, or the only one.
@@ -46,23 +53,30 @@ impl<'a> Endpoint<'a> {
         self.kind.is_none_or(|kind| kind.storage.gvk == self.schema.gvk)
     }
 
-    /// Like [`Endpoint::of`], for a kind that may have a conversion webhook.
+    /// Like [`FieldManager::of`], for a kind that may have a conversion webhook.
     pub fn converting(
         target: &'a Target,
-        part: Part,
+        subresource: Subresource,
         conversions: &'a Conversions,
-    ) -> Endpoint<'a> {
-        Endpoint { conversions: Some(conversions), ..Endpoint::of(target, part) }
+    ) -> FieldManager<'a> {
+        FieldManager { conversions: Some(conversions), ..FieldManager::of(target, subresource) }
     }
 
-    /// Returns the endpoint of a subresource with a kind of its own, such as Scale.
-    pub fn with_own_kind(schema: &'a Schema, subresource: &'a str) -> Endpoint<'a> {
-        let fault = Mutex::default();
-        Endpoint { schema, subresource, filter: None, kind: None, conversions: None, fault }
+    /// Returns the manager for a subresource with a kind of its own, such as Scale.
+    pub fn with_own_kind(schema: &'a Schema, subresource: &'a str) -> FieldManager<'a> {
+        let conversion_error = Mutex::default();
+        FieldManager {
+            schema,
+            subresource,
+            filter: None,
+            kind: None,
+            conversions: None,
+            conversion_error,
+        }
     }
 
     /// Calls `work` with the scope that the apply crate needs.
-    fn scoped<T>(&self, work: impl FnOnce(&Scope<'_>) -> T) -> T {
+    fn with_scope<T>(&self, work: impl FnOnce(&Scope<'_>) -> T) -> T {
         let convert = |obj: &Object, version: &GroupVersion| -> Option<(Schema, Object)> {
             let Some(kind) = self.kind else {
                 let same = self.schema.gvk.group_version() == *version;
@@ -79,7 +93,7 @@ impl<'a> Endpoint<'a> {
                 Some(_) if from.gvk != to.gvk => self.conversions?.get(obj, from, to)?,
                 _ => obj.clone(),
             };
-            Some((to.clone(), self.canonical(to, converted)?))
+            Some((to.clone(), self.canonicalize(to, converted)?))
         };
         work(&Scope {
             schema: self.schema,
@@ -91,26 +105,26 @@ impl<'a> Endpoint<'a> {
 
     /// Canonicalizes a custom resource in another version. A field that the version does not have
     /// is an error, because upstream does not prune objects for the comparison.
-    fn canonical(&self, to: &Schema, object: Object) -> Option<Object> {
+    fn canonicalize(&self, to: &Schema, object: Object) -> Option<Object> {
         let canonical = decode::canonicalize(to, object.into_value()).ok()?;
         if let Some(unknown) = canonical.strict_errors.first() {
             let field = unknown.trim_start_matches("unknown field ").trim_matches('"');
             let why = format!(".{field}: field not declared in schema");
-            self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+            self.conversion_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         }
         Some(canonical.object)
     }
 
-    fn take_fault(&self) -> Option<String> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn take_conversion_error(&self) -> Option<String> {
+        self.conversion_error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Records the field manager of the fields that an update changed.
-    pub fn updated(&self, old: &Object, new: &mut Object, options: &WriteOptions, now: Timestamp) {
-        let (manager, now) = (&options.field_manager, now.text());
-        self.scoped(|scope| managed::update(scope, manager, &now, Some(old), new));
+    pub fn update(&self, old: &Object, new: &mut Object, options: &WriteOptions, now: Timestamp) {
+        let (name, now) = (&options.field_manager, now.text());
+        self.with_scope(|scope| managed::update(scope, name, &now, Some(old), new));
         // Upstream lets the write succeed and drops all managed fields.
-        if self.take_fault().is_some() {
+        if self.take_conversion_error().is_some() {
             new.metadata_mut().remove("managedFields");
         }
     }
@@ -127,21 +141,20 @@ impl<'a> Endpoint<'a> {
         let request = Request { manager: &options.field_manager, force: options.force, now: &now };
         let none = Object::new();
         let live = live.unwrap_or(&none);
-        let applied = self.scoped(|scope| apply::apply(scope, &request, live, config))?;
-        if let Some(fault) = self.take_fault() {
+        let applied = self.with_scope(|scope| apply::apply(scope, &request, live, config))?;
+        if let Some(error) = self.take_conversion_error() {
             let name = format!("{}/{}", live.namespace(), live.name());
             let gvk = &self.schema.gvk;
-            let why = format!("failed to convert merged object ({name}; {gvk}): {fault}");
+            let why = format!("failed to convert merged object ({name}; {gvk}): {error}");
             return Err(Status::new(Reason::Unknown, why));
         }
         Ok(applied.object)
     }
 }
 
-/// Returns the filter for the fields that a write to this subresource cannot change, so that its
-/// manager does not own them.
-fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
-    macro_rules! all_but {
+/// Returns the filter for fields that a write to this subresource cannot change and so cannot own.
+fn field_filter(target: &Target, subresource: Subresource) -> Option<&'static Filter> {
+    macro_rules! exclude {
         ($($path:expr),*) => {{
             static FILTER: LazyLock<Filter> =
                 LazyLock::new(|| Filter::Exclude(FieldSet::of_fields(&[$(&$path),*])));
@@ -149,41 +162,41 @@ fn excluded(target: &Target, part: Part) -> Option<&'static Filter> {
         }};
     }
     let is_approved = target.kind.strategy.reset_fields == ResetFields::CertificateApproval;
-    match part {
-        Part::Main if is_approved => all_but!(["spec"], ["status"]),
-        Part::Other("approval") if is_approved => {
-            all_but!(["spec"], ["status", "certificate"])
+    match subresource {
+        Subresource::None if is_approved => exclude!(["spec"], ["status"]),
+        Subresource::Other("approval") if is_approved => {
+            exclude!(["spec"], ["status", "certificate"])
         }
-        Part::Status if is_approved => all_but!(["spec"], ["status", "conditions"]),
-        Part::Main if target.kind.has_status => all_but!(["status"]),
-        Part::Status => match target.kind.strategy.status_metadata {
-            StatusMetadata::Free => all_but!(["spec"]),
-            StatusMetadata::KeepLabels => all_but!(["spec"], ["metadata", "labels"]),
-            StatusMetadata::Keep | StatusMetadata::KeepAll => all_but!(["spec"], ["metadata"]),
+        Subresource::Status if is_approved => exclude!(["spec"], ["status", "conditions"]),
+        Subresource::None if target.kind.has_status => exclude!(["status"]),
+        Subresource::Status => match target.kind.strategy.status_metadata {
+            StatusMetadata::Free => exclude!(["spec"]),
+            StatusMetadata::KeepLabels => exclude!(["spec"], ["metadata", "labels"]),
+            StatusMetadata::Keep | StatusMetadata::KeepAll => exclude!(["spec"], ["metadata"]),
         },
-        Part::Main | Part::Other(_) | Part::Effect(_) => None,
+        Subresource::None | Subresource::Other(_) | Subresource::Action(_) => None,
     }
 }
 
 /// Records the field manager of all fields of a new object.
-pub(crate) fn created(target: &Target, obj: &mut Object, manager: &str, now: Timestamp) {
+pub(crate) fn record_create(target: &Target, obj: &mut Object, name: &str, now: Timestamp) {
     let now = now.text();
-    let endpoint = Endpoint::of(target, Part::Main);
-    endpoint.scoped(|scope| managed::update(scope, manager, &now, None, obj));
+    let manager = FieldManager::of(target, Subresource::None);
+    manager.with_scope(|scope| managed::update(scope, name, &now, None, obj));
 }
 
 impl Registry {
     /// Records the field manager of an object that is answered and not stored.
-    pub fn note_manager(
+    pub fn set_field_manager(
         &self,
         schema: &Schema,
         subresource: &str,
         obj: &mut Object,
         options: &WriteOptions,
     ) {
-        let (manager, now) = (&options.field_manager, self.clock.now().text());
-        let endpoint = Endpoint::with_own_kind(schema, subresource);
-        endpoint.scoped(|scope| managed::update(scope, manager, &now, None, obj));
+        let (name, now) = (&options.field_manager, self.clock.now().text());
+        let manager = FieldManager::with_own_kind(schema, subresource);
+        manager.with_scope(|scope| managed::update(scope, name, &now, None, obj));
     }
 }
 
