@@ -40,7 +40,7 @@ use eviction::Evictions;
 use keelson_auth::rbac;
 use keelson_meta::Failure;
 use keelson_registry::hooks::{Action, ActionRow, Hooks, KindHooks};
-use keelson_registry::stamp::Clock;
+use keelson_registry::clock::Clock;
 use keelson_registry::{Registry, RegistryOptions};
 use keelson_store::Store;
 use quota::ResourceQuotas;

@@ -2,8 +2,8 @@
 //! collection of a request. Callers do not distinguish built-in kinds from custom ones.
 
 use crate::cel_rules::CelRules;
+use crate::clock::Clock;
 use crate::converted_entries::ConvertedEntries;
-use crate::stamp::Clock;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
 use keelson_cache::{Entry, Record};

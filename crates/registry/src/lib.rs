@@ -8,6 +8,7 @@ mod admission_api;
 mod api_changes;
 pub mod api_table;
 mod cel_rules;
+pub mod clock;
 mod conversion;
 mod converted_entries;
 mod informer;
@@ -22,13 +23,13 @@ pub mod producer;
 mod registry;
 mod scale;
 mod schema_text;
-pub mod stamp;
 mod subresources;
 mod verbs;
 mod write;
 
 pub use admission::AdmissionConfigs;
 pub use api_table::{ApiTable, Endpoint, RemoteGroup};
+pub use clock::{Clock, SystemClock};
 pub use informer::{Informer, InformerEvent, InformerScope};
 /// Encodes a store value for an object that exists but cannot be read, with the reason.
 pub use keelson_cache::unreadable as unreadable_record;
@@ -43,7 +44,6 @@ pub use registry::hooks::{self, ActionRequest, ActionResponse, OwnedActionReques
 pub use registry::{OpenError, Registry, RegistryOptions, built_in_kinds, stored_gvk};
 pub use scale::ScaleChange;
 pub use schema_text::{OpenText, SchemaText};
-pub use stamp::{Clock, SystemClock};
 pub use verbs::bodies::{NewObject, UpdateFn};
 pub use verbs::delete::{Deleted, check_preconditions};
 pub use verbs::list::{Filter, List};

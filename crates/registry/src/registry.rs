@@ -1,14 +1,14 @@
 //! [`Registry`]: all kinds over one store.
 
-mod followed;
 pub mod hooks;
+mod objects_reader;
 
 use crate::api_changes::ApiChanges;
 use crate::api_table::{ApiTable, RemoteGroup, Source};
+use crate::clock::Clock;
 use crate::converted_entries::ConvertedEntries;
 use crate::kind::{Kind, Target};
 use crate::open_api_index::OpenApiIndexCache;
-use crate::stamp::Clock;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use hooks::{Claim, Ending, Hooks, KindHooks};
@@ -288,7 +288,7 @@ impl Registry {
 
     /// Returns a new random uid.
     pub fn new_uid(&self) -> Str {
-        crate::stamp::uid(self.clock.as_ref())
+        crate::clock::uid(self.clock.as_ref())
     }
 
     /// Returns all served kinds that store objects.

@@ -2,12 +2,12 @@
 
 use crate::admission::AdmissionConfigs;
 use crate::api_table::Source;
+use crate::clock;
 use crate::conversion::{convert_entry, encode_record, round_trip};
 use crate::kind::{Answer, Target};
 use crate::managed_fields::record_create;
 use crate::options::WriteOptions;
 use crate::registry::{Put, Registry};
-use crate::stamp;
 use crate::verbs::RetryBudget;
 use crate::verbs::bodies::{NewObject, check_namespace, for_target, invalid, is_failed_allocation};
 use crate::verbs::{WriteResponse, check_body_fields};
@@ -396,13 +396,13 @@ fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
     let strategy = &target.kind.strategy;
     let metadata = obj.metadata_mut();
     metadata.insert("creationTimestamp", registry.clock.now().text());
-    metadata.insert("uid", stamp::uid(registry.clock.as_ref()));
+    metadata.insert("uid", clock::uid(registry.clock.as_ref()));
     if target.kind.has_status && !strategy.status_on_create {
         obj.root.remove("status");
     }
     let named = !obj.name().is_empty() || !obj.generate_name().is_empty();
     if !named && strategy.generates_missing_name {
-        obj.set_meta("name", &stamp::uid(registry.clock.as_ref()));
+        obj.set_meta("name", &clock::uid(registry.clock.as_ref()));
     }
     strategy.first_generation(obj);
     // Admission may have changed one of the two label sets.

@@ -190,7 +190,7 @@ impl Harness {
         Some((code, answer, warnings))
     }
 
-    /// What a client has who may do everything: what the server writes itself configurations no quota.
+    /// The permit of a client with all rights. Quotas do not apply to internal permits.
     pub async fn permit_to_create(&self, target: &Target) -> Permit {
         let attributes = Attributes {
             verb: "create".into(),
