@@ -63,13 +63,13 @@ pub(super) fn signing_request(base: Strategy) -> Strategy {
                 }
             }
             let status = Field::of(new, "status");
-            let place = status.field("certificate");
+            let at = status.field("certificate");
             let before = old.map(|old| old.str_at(&["status", "certificate"])).unwrap_or_default();
-            if !before.is_empty() && place.text() != before {
-                place.forbidden(&mut errors, "updates may not modify existing certificate content");
+            if !before.is_empty() && at.text() != before {
+                at.forbidden(&mut errors, "updates may not modify existing certificate content");
             }
             conditions(new, &mut errors);
-            certificate(&place, &mut errors);
+            certificate(&at, &mut errors);
             errors
         },
         subresources: &[SubresourceStrategy {

@@ -248,8 +248,8 @@ fn old_class(new: &Object, old: &Object, errors: &mut ErrorList) {
     if text(new) != text(old) {
         let metadata = Path::new("metadata");
         let annotations = metadata.field("annotations");
-        let place = annotations.field(OLD_CLASS);
-        errors.push(FieldError::invalid(&place, text(new), IMMUTABLE));
+        let path = annotations.field(OLD_CLASS);
+        errors.push(FieldError::invalid(&path, text(new), IMMUTABLE));
     }
 }
 
@@ -401,8 +401,8 @@ fn validate_volume_change(new: &Object, old: Option<&Object>) -> ErrorList {
     if !equality::equal(go::VOLUME_SPEC, &now, &before) {
         let words = "spec.persistentvolumesource is immutable after creation";
         let words = format!("{words}\n{}", differences(&now, &before));
-        let place = spec.path.field("persistentvolumesource");
-        errors.push(FieldError::forbidden(&place, &words));
+        let path = spec.path.field("persistentvolumesource");
+        errors.push(FieldError::forbidden(&path, &words));
     }
     volume_mode(&spec, &stored, &mut errors);
     if !gates::is_on(Feature::MutablePVNodeAffinity)

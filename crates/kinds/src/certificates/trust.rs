@@ -108,11 +108,11 @@ fn anchors(at: &Field<'_, '_>, errors: &mut ErrorList) {
         {
             report(format!("entry {number} does not parse as X.509"));
         } else {
-            let place = *by_content.entry(block.contents.clone()).or_insert_with(|| {
+            let index = *by_content.entry(block.contents.clone()).or_insert_with(|| {
                 known.push((block.contents, vec![]));
                 known.len() - 1
             });
-            known[place].1.push(number);
+            known[index].1.push(number);
         }
     }
     for (_, numbers) in known.iter().filter(|(_, numbers)| numbers.len() > 1) {
@@ -280,11 +280,10 @@ fn validate_request_status(new: &Object, old: Option<&Object>) -> ErrorList {
     for (number, at) in list.items().enumerate() {
         // Upstream's path has a dot before the index.
         let part = format!("[{number}]");
-        let place = list.path.field(&part);
-        let place = Field::new(Some(at.value), place);
-        let kind = place.field("type");
+        let condition = Field::new(Some(at.value), list.path.field(&part));
+        let kind = condition.field("type");
         if OUTCOMES.contains(&kind.text()) {
-            place.field("status").one_of(&mut errors, &["True"]);
+            condition.field("status").one_of(&mut errors, &["True"]);
             outcomes += 1;
             if outcomes > 1 {
                 let words = "There may be at most one condition with type \"Issued\", \"Denied\", or \

@@ -10,7 +10,7 @@ const METADATA: [&str; 3] = ["metadata", "kind", "apiVersion"];
 
 /// The position of a schema.
 #[derive(Clone, Copy)]
-struct Place<'p> {
+struct Position<'p> {
     field: &'p str,
     depth: usize,
     is_root: bool,
@@ -21,13 +21,13 @@ struct Place<'p> {
 /// A path into the type or metadata of a resource; `None` is a list item.
 struct Meta<'p> {
     step: Option<&'p str>,
-    before: Option<&'p Meta<'p>>,
+    parent: Option<&'p Meta<'p>>,
 }
 
 /// Validates all defaults in the schema of an object.
 pub fn validate(schema: &Map, field: &str) -> ErrorList {
     let mut errors = ErrorList::new();
-    walk(schema, Place { field, depth: 0, is_root: true, meta: None }, &mut errors);
+    walk(schema, Position { field, depth: 0, is_root: true, meta: None }, &mut errors);
     errors
 }
 
@@ -41,34 +41,38 @@ pub(super) fn is_any(schema: &Map, depth: usize) -> bool {
         || named(schema, "properties").any(|(_, member)| inner(member))
 }
 
-fn walk(schema: &Map, place: Place<'_>, errors: &mut ErrorList) {
-    if place.depth > DEPTH_MAX {
+fn walk(schema: &Map, position: Position<'_>, errors: &mut ErrorList) {
+    if position.depth > DEPTH_MAX {
         return;
     }
-    let is_resource = place.is_root || flag(schema, "x-kubernetes-embedded-resource");
-    let meta = place.meta.filter(|_| !is_resource);
+    let is_resource = position.is_root || flag(schema, "x-kubernetes-embedded-resource");
+    let meta = position.meta.filter(|_| !is_resource);
     if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
-        validate_default(schema, default, Place { meta, ..place }, errors);
+        validate_default(schema, default, Position { meta, ..position }, errors);
     }
-    let (field, depth) = (place.field, place.depth + 1);
+    let (field, depth) = (position.field, position.depth + 1);
     // Upstream does not validate defaults in `additionalProperties`.
     if let Some(items) = schema.get("items").and_then(Value::as_object) {
-        let step = meta.map(|before| Meta { step: None, before: Some(before) });
+        let step = meta.map(|parent| Meta { step: None, parent: Some(parent) });
         let field = format!("{field}.items");
-        walk(items, Place { field: &field, depth, is_root: false, meta: step.as_ref() }, errors);
+        walk(items, Position { field: &field, depth, is_root: false, meta: step.as_ref() }, errors);
     }
     for (name, member) in named(schema, "properties") {
         let is_meta = meta.is_some() || (is_resource && METADATA.contains(&name));
-        let step = is_meta.then_some(Meta { step: Some(name), before: meta });
+        let step = is_meta.then_some(Meta { step: Some(name), parent: meta });
         let field = format!("{field}.properties[{name}]");
-        walk(member, Place { field: &field, depth, is_root: false, meta: step.as_ref() }, errors);
+        walk(
+            member,
+            Position { field: &field, depth, is_root: false, meta: step.as_ref() },
+            errors,
+        );
     }
 }
 
-fn validate_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mut ErrorList) {
-    let field = format!("{}.default", place.field);
+fn validate_default(schema: &Map, default: &Value, position: Position<'_>, errors: &mut ErrorList) {
+    let field = format!("{}.default", position.field);
     let read = Structural::read(Some(&Value::Object(schema.clone()))).for_defaults();
-    let found = match place.meta {
+    let found = match position.meta {
         Some(meta) => {
             if let Some(why) = structural::embedded_resource_error(&resource(meta, default)) {
                 let why = format!("must result in valid metadata: {why}");
@@ -77,7 +81,7 @@ fn validate_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mu
             read.check_value(default)
         }
         None => {
-            let read = if place.is_root { read.embedded() } else { read };
+            let read = if position.is_root { read.embedded() } else { read };
             if read.has_unknown(default) {
                 let why = "must not have unknown fields";
                 errors.push(invalid(field.clone(), default.clone(), why));
@@ -90,12 +94,12 @@ fn validate_default(schema: &Map, default: &Value, place: Place<'_>, errors: &mu
         }
     };
     for fault in found.iter() {
-        let place = match fault.field.as_str() {
+        let field = match fault.field.as_str() {
             "" | "<nil>" => field.clone(),
             // The path of a map value starts with a dot.
             inner => format!("{field}.{}", inner.trim_start_matches('.')),
         };
-        errors.push(FieldError { field: place, ..fault.clone() });
+        errors.push(FieldError { field, ..fault.clone() });
     }
 }
 
@@ -116,12 +120,12 @@ fn unknown_type_error(kind: &str, default: &Value, field: &str) -> FieldError {
 /// Builds a resource that has the default at its path.
 fn resource(meta: &Meta<'_>, default: &Value) -> Map {
     let (mut value, mut at) = (default.clone(), Some(meta));
-    while let Some(Meta { step, before }) = at {
+    while let Some(Meta { step, parent }) = at {
         value = match step {
             None => Value::Array(vec![value]),
             Some(name) => Value::Object(Map::from_iter([((*name).into(), value)])),
         };
-        at = *before;
+        at = *parent;
     }
     let mut root = value!({"apiVersion": "validation/v1", "kind": "Validation"});
     if let (Value::Object(root), Value::Object(inner)) = (&mut root, value) {

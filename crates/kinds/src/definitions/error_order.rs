@@ -81,8 +81,8 @@ mod tests {
             found.push(FieldError { field: field.to_owned(), ..error });
         }
         let check = |field: &str, nodes: usize, rules: usize| {
-            let places = (schema_errors_index(&found, field), rule_errors_index(&found, field));
-            assert_eq!(places, (nodes, rules), "{field}");
+            let indexes = (schema_errors_index(&found, field), rule_errors_index(&found, field));
+            assert_eq!(indexes, (nodes, rules), "{field}");
         };
         check("spec.versions[0].schema.openAPIV3Schema", 5, 6);
         check("spec.versions[1].schema.openAPIV3Schema", 8, 8);

@@ -14,8 +14,8 @@ pub(super) fn validate(schema: &Map, field: &str, errors: &mut ErrorList) {
     }
 }
 
-fn validate_rule(rule: &Map, schema: &Map, place: &str, errors: &mut ErrorList) {
-    let field = |name: &str| format!("{place}.{name}");
+fn validate_rule(rule: &Map, schema: &Map, path: &str, errors: &mut ErrorList) {
+    let field = |name: &str| format!("{path}.{name}");
     let (source, message) = (text(rule, "rule").trim(), text(rule, "message"));
     let trimmed = message.trim();
     if source.is_empty() {

@@ -14,11 +14,11 @@ pub(super) fn fields(fields: &[Value], schema: &Map, field: &str, errors: &mut E
     // A schema that allows any field also allows `metadata`.
     let has_metadata = named(schema, "properties").any(|(name, _)| name == "metadata");
     for (i, given) in fields.iter().enumerate() {
-        let place = format!("{field}[{i}].jsonPath");
+        let path_field = format!("{field}[{i}].jsonPath");
         let path = given.str_at(&["jsonPath"]).unwrap_or_default();
-        let invalid = |why: &str| at(&place, FieldError::invalid(&Path::ROOT, path, why));
+        let invalid = |why: &str| at(&path_field, FieldError::invalid(&Path::ROOT, path, why));
         if path.is_empty() {
-            errors.push(at(&place, FieldError::required(&Path::ROOT, "")));
+            errors.push(at(&path_field, FieldError::required(&Path::ROOT, "")));
             continue;
         }
         let (names, found) = match field_path::find(path, schema, false) {
@@ -39,7 +39,7 @@ pub(super) fn fields(fields: &[Value], schema: &Map, field: &str, errors: &mut E
             ));
         }
         if !seen.insert(names) {
-            errors.push(at(&place, FieldError::duplicate(&Path::ROOT, path)));
+            errors.push(at(&path_field, FieldError::duplicate(&Path::ROOT, path)));
         }
     }
     if seen.len() > FIELDS_MAX {

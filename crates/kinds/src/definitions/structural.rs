@@ -47,7 +47,7 @@ const FORBIDDEN: [(&str, &str); 13] = [
 
 /// The position of a schema in the enclosing one.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Position {
     Root,
     Field,
     Item,
@@ -83,13 +83,13 @@ pub(super) fn unsupported(schema: &Map, depth: usize) -> Option<String> {
 /// Validates the structural schema of an object. Sorts the errors by message.
 pub(super) fn validate(schema: &Map, field: &str) -> ErrorList {
     let mut errors = ErrorList::new();
-    invariants(schema, Place::Root, 0, field, &mut errors);
+    invariants(schema, Position::Root, 0, field, &mut errors);
     complete_values(schema, Some(schema), (field, field), 0, &mut errors);
     errors.sort();
     errors
 }
 
-fn invariants(schema: &Map, place: Place, depth: usize, field: &str, errors: &mut ErrorList) {
+fn invariants(schema: &Map, position: Position, depth: usize, field: &str, errors: &mut ErrorList) {
     if depth > DEPTH_MAX {
         return;
     }
@@ -98,19 +98,19 @@ fn invariants(schema: &Map, place: Place, depth: usize, field: &str, errors: &mu
         errors.push(required(format!("{field}.items"), "must be specified"));
     }
     if let Some(items) = items.and_then(Value::as_object) {
-        invariants(items, Place::Item, depth + 1, &format!("{field}.items"), errors);
+        invariants(items, Position::Item, depth + 1, &format!("{field}.items"), errors);
     }
     for (name, member) in named(schema, "properties") {
         let field = format!("{field}.properties[{name}]");
-        invariants(member, Place::Field, depth + 1, &field, errors);
+        invariants(member, Position::Field, depth + 1, &field, errors);
     }
     if let Some(values) = schema.get("additionalProperties").filter(|values| !values.is_null()) {
         let field = format!("{field}.additionalProperties");
-        if place == Place::Root {
+        if position == Position::Root {
             errors.push(forbidden(field.clone(), "must not be used at the root"));
         }
         if let Some(values) = values.as_object() {
-            invariants(values, Place::Field, depth + 1, &field, errors);
+            invariants(values, Position::Field, depth + 1, &field, errors);
         }
     }
     if flag(schema, INT_OR_STRING) {
@@ -125,8 +125,8 @@ fn invariants(schema: &Map, place: Place, depth: usize, field: &str, errors: &mu
     let skips_any = is_int_or_string(schema);
     let skips_first = listed(schema, "allOf").next().is_some_and(is_int_or_string);
     value_validation(schema, (skips_any, skips_first), depth, field, errors);
-    validate_type(schema, place, field, errors);
-    validate_embedded_resource(schema, place, field, errors);
+    validate_type(schema, position, field, errors);
+    validate_embedded_resource(schema, position, field, errors);
 }
 
 /// Returns whether `anyOf` has exactly the form of an int-or-string: an integer, then a string.
@@ -139,7 +139,7 @@ fn is_int_or_string(schema: &Map) -> bool {
     matches!(all[..], [one, two] if is_type(one, "integer") && is_type(two, "string"))
 }
 
-fn validate_type(schema: &Map, place: Place, field: &str, errors: &mut ErrorList) {
+fn validate_type(schema: &Map, position: Position, field: &str, errors: &mut ErrorList) {
     let (kind, is_embedded) = (text(schema, "type"), flag(schema, EMBEDDED));
     let at_type = || format!("{field}.type");
     if is_embedded && kind != "object" {
@@ -149,10 +149,10 @@ fn validate_type(schema: &Map, place: Place, field: &str, errors: &mut ErrorList
             kind => invalid(at_type(), kind, why),
         });
     } else if kind.is_empty() && !flag(schema, INT_OR_STRING) && !flag(schema, PRESERVE) {
-        let why = match place {
-            Place::Root => "must not be empty at the root",
-            Place::Item => "must not be empty for specified array items",
-            Place::Field => "must not be empty for specified object fields",
+        let why = match position {
+            Position::Root => "must not be empty at the root",
+            Position::Item => "must not be empty for specified array items",
+            Position::Field => "must not be empty for specified object fields",
         };
         errors.push(required(at_type(), why));
     }
@@ -161,15 +161,20 @@ fn validate_type(schema: &Map, place: Place, field: &str, errors: &mut ErrorList
         let why = "must not be used if x-kubernetes-embedded-resource is set";
         errors.push(forbidden(format!("{field}.additionalProperties"), why));
     }
-    if place == Place::Root && !kind.is_empty() && kind != "object" {
+    if position == Position::Root && !kind.is_empty() && kind != "object" {
         errors.push(invalid(at_type(), kind, "must be object at the root"));
     }
 }
 
 /// Validates the type and metadata fields of a root schema or embedded resource.
-fn validate_embedded_resource(schema: &Map, place: Place, field: &str, errors: &mut ErrorList) {
+fn validate_embedded_resource(
+    schema: &Map,
+    position: Position,
+    field: &str,
+    errors: &mut ErrorList,
+) {
     let is_embedded = flag(schema, EMBEDDED);
-    if place != Place::Root && !is_embedded {
+    if position != Position::Root && !is_embedded {
         return;
     }
     let properties = schema.get("properties").and_then(Value::as_object);
@@ -181,7 +186,7 @@ fn validate_embedded_resource(schema: &Map, place: Place, field: &str, errors: &
             let why = format!("must be {wanted}");
             errors.push(invalid(format!("{field}.type"), text(member, "type"), &why));
         }
-        if name == "metadata" && place == Place::Root && restricts_more_of_metadata(member) {
+        if name == "metadata" && position == Position::Root && restricts_more_of_metadata(member) {
             let why = "must not specify anything other than name and generateName, but metadata is \
                        implicitly specified";
             errors.push(forbidden(field, why));

@@ -224,13 +224,13 @@ fn validate_selectable_fields(version: &Value, field: &str, errors: &mut ErrorLi
     if fields.is_empty() {
         return;
     }
-    let place = field.strip_suffix(".selectableFields").unwrap_or_default();
+    let parent = field.strip_suffix(".selectableFields").unwrap_or_default();
     let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
     let has_validation = version.get("schema").is_some_and(|schema| !schema.is_null());
     let unsupported = schema.and_then(|schema| structural::unsupported(schema, 0));
-    let why = match (place, schema) {
+    let why = match (parent, schema) {
         ("spec", None) if !has_validation => NO_SCHEMA,
-        (place, None) if place != "spec" => {
+        (parent, None) if parent != "spec" => {
             "may only be set when `version.schema.openAPIV3Schema` is not included"
         }
         (_, Some(schema)) if unsupported.is_none() => {
@@ -238,14 +238,14 @@ fn validate_selectable_fields(version: &Value, field: &str, errors: &mut ErrorLi
         }
         _ => {
             if let Some(why) = unsupported {
-                errors.push(invalid(&format!("{place}.schema.openAPIV3Schema"), "", &why));
+                errors.push(invalid(&format!("{parent}.schema.openAPIV3Schema"), "", &why));
             }
             // Skip schemas that cannot be structural: kube-apiserver panics there.
             let mut found = ErrorList::new();
             selectable::fields(fields, &Map::new(), field, &mut found);
-            let told =
+            let reported =
                 found.iter().filter(|error| !error.detail.ends_with("refer to a valid field"));
-            return told.for_each(|error| errors.push(error.clone()));
+            return reported.for_each(|error| errors.push(error.clone()));
         }
     };
     errors.push(invalid(field, "", why));
@@ -260,28 +260,28 @@ fn validate_common(spec: &Map, errors: &mut ErrorList) {
 }
 
 /// Validates the fields of a version; for `spec`, those that all versions share.
-fn members(versions: &[Value], version: &Value, place: &str, errors: &mut ErrorList) {
-    let is_top = place == "spec";
-    let stands_here = |name: &str| is_common(versions, name) == is_top;
+fn members(versions: &[Value], version: &Value, parent: &str, errors: &mut ErrorList) {
+    let is_top = parent == "spec";
+    let is_reported_here = |name: &str| is_common(versions, name) == is_top;
     let schema = version.at(&["schema", "openAPIV3Schema"]).and_then(Value::as_object);
-    if let Some(schema) = schema.filter(|_| stands_here("schema")) {
+    if let Some(schema) = schema.filter(|_| is_reported_here("schema")) {
         let has_status = |version: &Value| {
             version.at(&["subresources", "status"]).is_some_and(|status| !status.is_null())
         };
         let name = if is_top { "validation" } else { "schema" };
         let has_status = if is_top { versions.iter().any(has_status) } else { has_status(version) };
-        schema::root(schema, &format!("{place}.{name}.openAPIV3Schema"), has_status, errors);
+        schema::root(schema, &format!("{parent}.{name}.openAPIV3Schema"), has_status, errors);
     }
     let scale = version.at(&["subresources", "scale"]).and_then(Value::as_object);
-    if let Some(scale) = scale.filter(|_| stands_here("subresources")) {
-        validate_scale(scale, &format!("{place}.subresources.scale"), errors);
+    if let Some(scale) = scale.filter(|_| is_reported_here("subresources")) {
+        validate_scale(scale, &format!("{parent}.subresources.scale"), errors);
     }
-    if stands_here("additionalPrinterColumns") {
-        let field = format!("{place}.additionalPrinterColumns");
+    if is_reported_here("additionalPrinterColumns") {
+        let field = format!("{parent}.additionalPrinterColumns");
         columns(version.array_at(&["additionalPrinterColumns"]), &field, errors);
     }
-    if stands_here("selectableFields") && version.get("selectableFields").is_some() {
-        let field = format!("{place}.selectableFields");
+    if is_reported_here("selectableFields") && version.get("selectableFields").is_some() {
+        let field = format!("{parent}.selectableFields");
         if !is_top && is_common(versions, "schema") {
             let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
             return errors.push(invalid(&field, "", why));

@@ -35,13 +35,14 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorLi
         }
         let invalid_defaults =
             if is_sound { ErrorList::new() } else { validate_defaults(schema, &field) };
-        let place = Place { field: &field, is_root: true, times: Some(1), apart: None };
+        let position =
+            Position { field: &field, is_root: true, times: Some(1), uncorrelatable_in: None };
         let mut walk = Defaults { invalid: &invalid_defaults, errors: ErrorList::new() };
         walk.schema(schema, &field, 0);
         if !walk.errors.is_empty() || !invalid_defaults.is_empty() {
-            let told = found.iter().rposition(|error| invalid_defaults.iter().any(|e| e == error));
-            let place = told.map_or_else(|| schema_errors_index(found, &field), |place| place + 1);
-            found.insert(place, walk.errors);
+            let last = found.iter().rposition(|error| invalid_defaults.iter().any(|e| e == error));
+            let index = last.map_or_else(|| schema_errors_index(found, &field), |last| last + 1);
+            found.insert(index, walk.errors);
             continue;
         }
         let mut errors = ErrorList::new();
@@ -49,7 +50,7 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorLi
             if is_sound { HashSet::new() } else { invalid_schema_fields(schema, &field) };
         let mut walk =
             Walk { stored: &stored, invalid: invalid_fields, costs: vec![], errors: &mut errors };
-        walk.schema(schema, &place, 0);
+        walk.schema(schema, &position, 0);
         walk.total(&field);
         found.insert(rule_errors_index(found, &field), errors);
     }
@@ -119,14 +120,14 @@ fn texts(schema: &Map, depth: usize, out: &mut HashSet<Str>) {
 }
 
 /// The position of a schema.
-struct Place<'p> {
+struct Position<'p> {
     field: &'p str,
     is_root: bool,
     /// How often its rules run for one object at most, by the sizes of the enclosing lists and maps; `None` when one
     /// of these is unbounded.
     times: Option<u64>,
     /// The enclosing list whose items cannot be correlated with the old object.
-    apart: Option<&'p str>,
+    uncorrelatable_in: Option<&'p str>,
 }
 
 struct Walk<'w> {
@@ -142,8 +143,8 @@ fn at(field: String, error: FieldError) -> FieldError {
     FieldError { field, ..error }
 }
 
-fn cost_of(compiled: &Compiled, place: &Place<'_>) -> u64 {
-    compiled.cost.max.saturating_mul(place.times.unwrap_or(u64::MAX))
+fn cost_of(compiled: &Compiled, position: &Position<'_>) -> u64 {
+    compiled.cost.max.saturating_mul(position.times.unwrap_or(u64::MAX))
 }
 
 /// Formats by what factor a limit is exceeded: `2.5x`.
@@ -158,29 +159,30 @@ fn factor(cost: u64, limit: u64) -> String {
 }
 
 impl Walk<'_> {
-    fn schema(&mut self, schema: &Map, place: &Place<'_>, depth: usize) {
+    fn schema(&mut self, schema: &Map, position: &Position<'_>, depth: usize) {
         if depth > DEPTH_MAX {
             return;
         }
         // Messages name the outermost list.
-        let here = place.apart.or(Some(place.field));
+        let outermost = position.uncorrelatable_in.or(Some(position.field));
         let map = schema.get("x-kubernetes-map-type").and_then(Value::as_str);
         let is_known = map.is_none_or(|map| matches!(map, "granular" | "atomic"));
-        let apart = if is_known { place.apart } else { here };
-        self.repeated(schema, "additionalProperties", place, place.apart, depth);
+        let uncorrelatable_in = if is_known { position.uncorrelatable_in } else { outermost };
+        self.repeated(schema, "additionalProperties", position, position.uncorrelatable_in, depth);
         let properties = schema.get("properties").and_then(Value::as_object);
         for (name, member) in properties.into_iter().flat_map(Map::iter) {
-            let field = format!("{}.properties[{name}]", place.field);
+            let field = format!("{}.properties[{name}]", position.field);
             if let Some(member) = member.as_object() {
-                let place = Place { field: &field, is_root: false, apart, ..*place };
-                self.schema(member, &place, depth + 1);
+                let position =
+                    Position { field: &field, is_root: false, uncorrelatable_in, ..*position };
+                self.schema(member, &position, depth + 1);
             }
         }
         let is_map = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("map");
-        let apart = if is_map { place.apart } else { here };
-        self.repeated(schema, "items", place, apart, depth);
-        if !self.invalid.contains(place.field) {
-            self.rules(schema, place);
+        let uncorrelatable_in = if is_map { position.uncorrelatable_in } else { outermost };
+        self.repeated(schema, "items", position, uncorrelatable_in, depth);
+        if !self.invalid.contains(position.field) {
+            self.rules(schema, position);
         }
     }
 
@@ -189,8 +191,8 @@ impl Walk<'_> {
         &mut self,
         schema: &Map,
         name: &str,
-        place: &Place<'_>,
-        apart: Option<&str>,
+        position: &Position<'_>,
+        uncorrelatable_in: Option<&str>,
         depth: usize,
     ) {
         let Some(inner) = schema.get(name).and_then(Value::as_object) else { return };
@@ -200,35 +202,41 @@ impl Walk<'_> {
             _ => None,
         };
         let count = count.and_then(Value::as_int).map(|count| count.max(0) as u64);
-        let times = place.times.zip(count).map(|(times, count)| times.saturating_mul(count));
-        let field = format!("{}.{name}", place.field);
-        self.schema(inner, &Place { field: &field, is_root: false, times, apart }, depth + 1);
+        let times = position.times.zip(count).map(|(times, count)| times.saturating_mul(count));
+        let field = format!("{}.{name}", position.field);
+        self.schema(
+            inner,
+            &Position { field: &field, is_root: false, times, uncorrelatable_in },
+            depth + 1,
+        );
     }
 
-    fn rules(&mut self, schema: &Map, place: &Place<'_>) {
+    fn rules(&mut self, schema: &Map, position: &Position<'_>) {
         let rules = schema.get(RULES).and_then(Value::as_array).unwrap_or_default();
         if rules.is_empty() {
             return;
         }
-        let Some((decl_type, json_bytes_min)) = declare::own(schema, place.is_root) else {
+        let Some((decl_type, json_bytes_min)) = declare::own(schema, position.is_root) else {
             let why = "internal error: failed to construct type information for \
                        x-kubernetes-validations rules: unable to convert structural schema to CEL \
                        declarations";
-            let field = format!("{}.{RULES}", place.field);
+            let field = format!("{}.{RULES}", position.field);
             return self.errors.push(at(field, FieldError::internal(&Path::ROOT, why)));
         };
-        let (times, decl_type) =
-            (place.times.unwrap_or(declare::count_in_request(json_bytes_min)), Arc::new(decl_type));
+        let (times, decl_type) = (
+            position.times.unwrap_or(declare::count_in_request(json_bytes_min)),
+            Arc::new(decl_type),
+        );
         for (i, rule) in rules.iter().filter_map(Value::as_object).enumerate() {
-            let field = format!("{}.{RULES}[{i}]", place.field);
-            let place = Place { field: &field, times: Some(times), ..*place };
-            self.rule(rule, &decl_type, &place);
+            let field = format!("{}.{RULES}[{i}]", position.field);
+            let position = Position { field: &field, times: Some(times), ..*position };
+            self.rule(rule, &decl_type, &position);
         }
     }
 
-    fn rule(&mut self, rule: &Map, decl_type: &Arc<DeclType>, place: &Place<'_>) {
+    fn rule(&mut self, rule: &Map, decl_type: &Arc<DeclType>, position: &Position<'_>) {
         let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
-        let field = |name: &str| format!("{}.{name}", place.field);
+        let field = |name: &str| format!("{}.{name}", position.field);
         let source = text("rule");
         if source.trim().is_empty() {
             return;
@@ -245,11 +253,13 @@ impl Walk<'_> {
         match &compiled {
             Err(why) => self.errors.push(at(field("rule"), invalid(rule, why))),
             Ok(compiled) => {
-                self.cost(field("rule"), ("rule", cost_of(compiled, place)));
-                self.message(rule, decl_type, place);
+                self.cost(field("rule"), ("rule", cost_of(compiled, position)));
+                self.message(rule, decl_type, position);
             }
         }
-        if let (true, Some(list)) = (uses_old && optional_old != Some(true), place.apart) {
+        if let (true, Some(list)) =
+            (uses_old && optional_old != Some(true), position.uncorrelatable_in)
+        {
             let why = format!(
                 "oldSelf cannot be used on the uncorrelatable portion of the schema within {list}"
             );
@@ -263,13 +273,13 @@ impl Walk<'_> {
     }
 
     /// Validates the message expression of a rule.
-    fn message(&mut self, rule: &Map, decl_type: &Arc<DeclType>, place: &Place<'_>) {
+    fn message(&mut self, rule: &Map, decl_type: &Arc<DeclType>, position: &Position<'_>) {
         let message = rule.get("messageExpression").and_then(Value::as_str).unwrap_or_default();
         if message.is_empty() {
             return;
         }
         let optional_old = rule.get("optionalOldSelf").and_then(Value::as_bool);
-        let field = format!("{}.messageExpression", place.field);
+        let field = format!("{}.messageExpression", position.field);
         match self.compile(message, decl_type, optional_old == Some(true)) {
             Err(why) => {
                 let why = format!("messageExpression {why}");
@@ -280,7 +290,7 @@ impl Walk<'_> {
                 self.errors.push(at(field, invalid(rule, why)));
             }
             Ok(compiled) => {
-                let cost = cost_of(&compiled, place);
+                let cost = cost_of(&compiled, position);
                 self.cost(field, ("messageExpression", cost));
             }
         }

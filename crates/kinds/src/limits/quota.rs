@@ -148,46 +148,46 @@ fn scopes(at: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut ErrorList) {
 fn scope_selector(spec: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut ErrorList) {
     let selector = spec.field("scopeSelector");
     let list = selector.field("matchExpressions");
-    let place = Field { value: list.value, path: list.path };
+    let requirements = Field { value: list.value, path: list.path };
     let unsupported = UnsupportedResources::of(hard);
     for requirement in list.items() {
         let (name, operator, values) =
             (requirement.str("scopeName"), requirement.str("operator"), requirement.get("values"));
-        let scope_place = Field { value: list.value, path: place.path.field("scopeName") };
-        let operator_place = Field { value: list.value, path: place.path.field("operator") };
-        let values_place = Field { value: values, path: place.path.field("values") };
+        let scope_field = Field { value: list.value, path: requirements.path.field("scopeName") };
+        let operator_field = Field { value: list.value, path: requirements.path.field("operator") };
+        let values_field = Field { value: values, path: requirements.path.field("values") };
         if !SCOPES.contains(&name) {
-            scope_place.invalid_as(errors, name, "unsupported scope");
+            scope_field.invalid_as(errors, name, "unsupported scope");
         }
-        unsupported.report(&place, selector.value, name, errors);
+        unsupported.report(&requirements, selector.value, name, errors);
         let only_exists = SCOPES[..4].contains(&name) || name == "CrossNamespacePodAffinity";
         if only_exists && operator != "Exists" {
             let words = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
                          ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
                          ResourceQuotaScopeNotBestEffort or \
                          ResourceQuotaScopeCrossNamespacePodAffinity";
-            operator_place.invalid_as(errors, operator, words);
+            operator_field.invalid_as(errors, operator, words);
         }
         match operator {
             "In" | "NotIn" if values.is_empty() => {
                 let words = "must be at least one value when `operator` is 'In' or 'NotIn' for \
                              scope selector";
-                values_place.required(errors, words);
+                values_field.required(errors, words);
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 let words = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for \
                              scope selector";
-                values_place.invalid(errors, words);
+                values_field.invalid(errors, words);
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => operator_place.invalid_as(errors, operator, "not a valid selector operator"),
+            _ => operator_field.invalid_as(errors, operator, "not a valid selector operator"),
         }
     }
     let has =
         |scope: &str| list.array().iter().any(|item| item.str_at(&["scopeName"]) == Some(scope));
     for (one, other) in CONFLICTS {
         if has(one) && has(other) {
-            place.invalid_as(errors, spec.get("scopes").clone(), "conflicting scopes");
+            requirements.invalid_as(errors, spec.get("scopes").clone(), "conflicting scopes");
         }
     }
 }
