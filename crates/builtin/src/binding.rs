@@ -41,9 +41,9 @@ async fn bind(
     let dry_run = req.options.dry_run;
     let kind = GroupVersionKind::new("", "v1", "Binding");
     let write = req.write(&kind);
-    let passes = req.admit(&write, &mut binding, warnings).await?;
+    let configs = req.admit(&write, &mut binding, warnings).await?;
     check_binding(target, &binding)?;
-    req.validate_admitted(&write, &passes, &binding, warnings).await?;
+    req.validate_admitted(&write, &configs, &binding, warnings).await?;
     let node = binding.str_at(&["target", "name"]).to_owned();
     let binding_resource = GroupVersionResource::new("", "v1", "pods/binding");
     let change = |live: Option<&Object>| {

@@ -36,12 +36,12 @@ async fn evict(req: ActionRequest<'_>, mut eviction: Object) -> Result<ActionRes
     let mut warnings = vec![];
     let kind = GroupVersionKind::new("policy", "v1", "Eviction");
     let write = req.write(&kind);
-    let passes = req.admit(&write, &mut eviction, &mut warnings).await;
-    let passes = passes.map_err(|failure| failure.with_warnings(warnings.clone()))?;
+    let configs = req.admit(&write, &mut eviction, &mut warnings).await;
+    let configs = configs.map_err(|failure| failure.with_warnings(warnings.clone()))?;
     if eviction.name() != req.target.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    let admitted = req.validate_admitted(&write, &passes, &eviction, &mut warnings).await;
+    let admitted = req.validate_admitted(&write, &configs, &eviction, &mut warnings).await;
     admitted.map_err(|failure| failure.with_warnings(warnings.clone()))?;
     if req.options.dry_run {
         evict_pod(req, &eviction).await?;

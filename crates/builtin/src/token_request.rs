@@ -59,7 +59,7 @@ async fn request_token(
     registry.set_field_manager(&schema, "token", &mut request, options);
     let write = req.write(&kind);
     let mut warnings = vec![];
-    let passes = req.admit(&write, &mut request, &mut warnings).await?;
+    let configs = req.admit(&write, &mut request, &mut warnings).await?;
     check_names(target, &request)?;
     let account = req.read(target).await?;
     let own = &tokens.options().audiences;
@@ -75,7 +75,7 @@ async fn request_token(
     request.set_meta("creationTimestamp", &now.text());
     request.root.remove("status");
     let mut seconds = validate(&request)?;
-    req.validate_admitted(&write, &passes, &request, &mut warnings).await?;
+    req.validate_admitted(&write, &configs, &request, &mut warnings).await?;
     let mut claims = claims(req, &account, &request, now).await?;
     if let Some(max) = tokens.options().expiration_seconds_max.filter(|max| seconds > *max) {
         warnings.push(
@@ -198,19 +198,19 @@ fn check_names(target: &Target, request: &Object) -> Result<(), Failure> {
     errors.into_result("authentication.k8s.io", "TokenRequest", &target.name)
 }
 
-/// The seconds that are req for.
+/// The seconds that are asked for.
 fn validate(request: &Object) -> Result<i64, Failure> {
-    let req = request.int_at(&["spec", "expirationSeconds"]).unwrap_or_default();
+    let seconds = request.int_at(&["spec", "expirationSeconds"]).unwrap_or_default();
     let spec = Path::new("spec");
     let path = spec.field("expirationSeconds");
     let mut errors = ErrorList::new();
-    if req < EXPIRATION_SECONDS_MIN {
+    if seconds < EXPIRATION_SECONDS_MIN {
         let why = "may not specify a duration less than 10 minutes";
-        errors.push(FieldError::invalid(&path, req, why));
+        errors.push(FieldError::invalid(&path, seconds, why));
     }
-    if req > EXPIRATION_SECONDS_MAX {
+    if seconds > EXPIRATION_SECONDS_MAX {
         let why = "may not specify a duration larger than 2^32 seconds";
-        errors.push(FieldError::invalid(&path, req, why));
+        errors.push(FieldError::invalid(&path, seconds, why));
     }
-    errors.into_result("authentication.k8s.io", "TokenRequest", "").map(|()| req)
+    errors.into_result("authentication.k8s.io", "TokenRequest", "").map(|()| seconds)
 }

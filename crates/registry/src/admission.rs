@@ -1,7 +1,7 @@
 //! Admission of a write: what plug-ins see of it, and in which order they are called.
 //!
 //! First come the built-in mutating plug-ins, then the mutating policies and webhooks (a second
-//! round when one of them asks for round). After the object is prepared and validated come
+//! round when one of them asks for reinvocation). After the object is prepared and validated come
 //! the built-in validating plug-ins, then the validating policies and webhooks.
 
 mod scale;

@@ -43,7 +43,7 @@ pub use kind::{Answer, Kind, Target};
 pub use registry::hooks::{self, ActionRequest, ActionResponse, OwnedActionRequest};
 pub use registry::{OpenError, Registry, RegistryOptions, built_in_kinds, stored_gvk};
 pub use scale::ScaleChange;
-pub use schema_text::{OpenText, SchemaText};
+pub use schema_text::{SchemaBytes, SchemaText};
 pub use verbs::bodies::{NewObject, UpdateFn};
 pub use verbs::delete::{Deleted, check_preconditions};
 pub use verbs::list::{Filter, List};

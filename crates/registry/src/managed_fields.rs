@@ -32,7 +32,7 @@ pub(crate) struct FieldManager<'a> {
 }
 
 impl<'a> FieldManager<'a> {
-    /// Returns the manager for an object, or of a subresource with the object's own kind.
+    /// Returns the manager for an object, or for a subresource with the object's own kind.
     pub fn of(target: &'a Target, subresource: Subresource) -> FieldManager<'a> {
         let filter = field_filter(target, subresource);
         let name = subresource.name();

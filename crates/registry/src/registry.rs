@@ -380,11 +380,11 @@ impl Registry {
         }
         target.kind.check_record(&value)?;
         let key = target.kind.store_key(&target.namespace, &target.name);
-        let own = Compare { key: key.clone(), modified: expected };
+        let unchanged = Compare { key: key.clone(), modified: expected };
         let txn = Txn {
             compare: match guard {
-                None => vec![own],
-                Some(guard) => vec![own, guard],
+                None => vec![unchanged],
+                Some(guard) => vec![unchanged, guard],
             },
             ops: vec![Op::Put {
                 key: key.clone(),

@@ -16,14 +16,14 @@ pub struct SchemaText(Source);
 #[derive(Clone)]
 enum Source {
     Own(Bytes),
-    Definition(Arc<Mutex<Place>>),
+    Definition(Arc<Mutex<DefinitionRange>>),
 }
 
 /// A range in the JSON of a definition.
 #[derive(Clone)]
-struct Place {
+struct DefinitionRange {
     definition: Entry,
-    place: Range<usize>,
+    range: Range<usize>,
 }
 
 impl Default for SchemaText {
@@ -48,10 +48,10 @@ impl fmt::Debug for SchemaText {
 impl SchemaText {
     /// Finds the schema of a version in the JSON of its definition; keeps a copy of `schema` if it is not there.
     pub fn of_version(definition: &Entry, version: &str, schema: &Value) -> SchemaText {
-        SchemaText(match place_of(definition.json_slice(), version) {
-            Some(place) => {
-                let place = Place { definition: definition.clone(), place };
-                Source::Definition(Arc::new(Mutex::new(place)))
+        SchemaText(match schema_range(definition.json_slice(), version) {
+            Some(range) => {
+                let range = DefinitionRange { definition: definition.clone(), range };
+                Source::Definition(Arc::new(Mutex::new(range)))
             }
             None => {
                 let mut text = vec![];
@@ -64,17 +64,17 @@ impl SchemaText {
     /// Releases the definition for a newer one with the same schemas.
     pub(crate) fn follow(&self, definition: &Entry, version: &str) {
         let Source::Definition(shared) = &self.0 else { return };
-        let Some(place) = place_of(definition.json_slice(), version) else { return };
-        let newer = Place { definition: definition.clone(), place };
-        let mut held = lock(shared);
-        if held.text() == newer.text() {
-            *held = newer;
+        let Some(range) = schema_range(definition.json_slice(), version) else { return };
+        let newer = DefinitionRange { definition: definition.clone(), range };
+        let mut current = lock(shared);
+        if current.text() == newer.text() {
+            *current = newer;
         }
     }
 
     /// Returns the schema; empty: no constraint.
-    pub fn open(&self) -> OpenText {
-        OpenText(match &self.0 {
+    pub fn open(&self) -> SchemaBytes {
+        SchemaBytes(match &self.0 {
             Source::Own(text) => Text::Own(text.clone()),
             Source::Definition(shared) => Text::Definition(lock(shared).clone()),
         })
@@ -82,29 +82,29 @@ impl SchemaText {
 }
 
 /// The bytes of a schema.
-pub struct OpenText(Text);
+pub struct SchemaBytes(Text);
 
 enum Text {
     Own(Bytes),
-    Definition(Place),
+    Definition(DefinitionRange),
 }
 
-impl AsRef<[u8]> for OpenText {
+impl AsRef<[u8]> for SchemaBytes {
     fn as_ref(&self) -> &[u8] {
         match &self.0 {
             Text::Own(text) => text,
-            Text::Definition(place) => place.text(),
+            Text::Definition(range) => range.text(),
         }
     }
 }
 
-impl Place {
+impl DefinitionRange {
     fn text(&self) -> &[u8] {
-        &self.definition.json_slice()[self.place.clone()]
+        &self.definition.json_slice()[self.range.clone()]
     }
 }
 
-fn place_of(text: &[u8], version: &str) -> Option<Range<usize>> {
+fn schema_range(text: &[u8], version: &str) -> Option<Range<usize>> {
     let versions = value_range(text, &["spec", "versions"])?;
     let is_named = |item: &Range<usize>| {
         let name = value_range(&text[item.clone()], &["name"]);
@@ -119,8 +119,8 @@ fn place_of(text: &[u8], version: &str) -> Option<Range<usize>> {
     Some(item.start + schema.start..item.start + schema.end)
 }
 
-fn lock(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(range: &Mutex<DefinitionRange>) -> MutexGuard<'_, DefinitionRange> {
+    range.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_of_a_version_is_where_its_definition_is() {
+    fn the_schema_of_a_version_is_read_from_its_definition() {
         let first = entry(7, "");
         let text = SchemaText::of_version(&first, "v1beta1", &Value::Null);
         assert_eq!(text.open().as_ref(), br#"{"type":"object"}"#);

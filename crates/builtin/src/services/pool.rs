@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 pub(crate) const PORTS_KEY: &[u8] = b"/registry/ranges/servicenodeports";
 /// How far from each other the searches for a free port begin; a prime, so that they get everywhere.
 const STRIDE: usize = 7_919;
-/// RetryBudget of a change that other servers overtake.
+/// Tries of a change that other servers overtake.
 const TRIES_MAX: usize = 100;
 
 /// Why the stored form is not the ports of the range.

@@ -143,7 +143,7 @@ impl Followed {
             for change in changes.drain(..) {
                 match change.kind {
                     keelson_cache::ChangeKind::Put => out(self.kind.change_of(&change.entry)),
-                    keelson_cache::ChangeKind::Delete => out(gone(change.entry.key())),
+                    keelson_cache::ChangeKind::Delete => out(deleted(change.entry.key())),
                 }
             }
         }
@@ -152,7 +152,7 @@ impl Followed {
         }
         // The last known state of an object that cannot be read must not be used.
         for key in self.objects.unreadable_keys() {
-            out(gone(&key));
+            out(deleted(&key));
         }
         self.taken_through = Some(now);
         Ok(())
@@ -176,11 +176,11 @@ impl Followed {
 impl Kind {
     /// Returns the object of an entry as a change; an object that cannot be decoded counts as deleted.
     fn change_of(&self, entry: &Entry) -> Change {
-        self.decode(entry).map_or_else(|_| gone(entry.key()), Change::Put)
+        self.decode(entry).map_or_else(|_| deleted(entry.key()), Change::Put)
     }
 }
 
-fn gone(key: &str) -> Change {
+fn deleted(key: &str) -> Change {
     let (namespace, name) = key.split_once('/').unwrap_or(("", key));
     Change::Gone { namespace: namespace.into(), name: name.into() }
 }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_key_names_namespace_and_name() {
-        let check = |key: &str, want: (&str, &str)| match gone(key) {
+        let check = |key: &str, want: (&str, &str)| match deleted(key) {
             Change::Gone { namespace, name } => assert_eq!((&*namespace, &*name), want),
             other => panic!("{other:?}"),
         };

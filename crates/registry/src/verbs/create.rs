@@ -420,8 +420,8 @@ fn labels_of(obj: &Object) -> Option<&Map> {
 }
 
 fn template_labels_of(obj: &Object) -> Option<&Map> {
-    let place = ["spec", "template", "metadata", "labels"];
-    obj.at(&place).and_then(Value::as_object).filter(|labels| !labels.is_empty())
+    let path = ["spec", "template", "metadata", "labels"];
+    obj.at(&path).and_then(Value::as_object).filter(|labels| !labels.is_empty())
 }
 
 fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Failure> {
