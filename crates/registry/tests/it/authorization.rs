@@ -1,4 +1,4 @@
-//! Permits are compared with what is done, and roles that cannot be read grant nothing.
+//! Verbs check that the permit covers them; roles that cannot be read grant nothing.
 
 use crate::harness::Harness;
 use keelson_auth::rbac::GROUP;
@@ -10,7 +10,7 @@ use keelson_registry::options::{
 };
 use keelson_schema::decode::{self, Format};
 
-/// A permit of an administrator for just this.
+/// Returns a permit of an administrator for this action only.
 async fn permit(verb: &str, namespace: &str, name: &str) -> Permit {
     let attributes = Attributes {
         verb: verb.into(),

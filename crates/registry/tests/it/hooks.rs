@@ -1,4 +1,4 @@
-//! A registry without any feature of a kind: what hooks are asked of a write, in which order, and with which permit.
+//! Hooks: which ones a write calls, in which order, and with which permit.
 
 use crate::harness::default_options;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit, User};
@@ -13,7 +13,7 @@ use keelson_registry::{
 use keelson_store::{BoxFuture, Embedded};
 use std::sync::{Arc, Mutex};
 
-/// What was asked of hooks, in order.
+/// The calls of hooks, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -27,7 +27,7 @@ impl Log {
     }
 }
 
-/// All hooks of ConfigMaps: an object whose `data.refuse` names one is refused by that.
+/// All hooks of ConfigMaps. The hook that `data.refuse` names refuses the object.
 #[derive(Clone)]
 struct Noting(Log);
 
@@ -162,7 +162,7 @@ async fn open() -> (Arc<Registry>, Log) {
     (registry, log)
 }
 
-/// What an administrator has who may do this to the ConfigMap.
+/// Returns the permit of an administrator for this action on the ConfigMap.
 async fn permit(verb: &str, (resource, subresource): (&str, &str), name: &str) -> Permit {
     let attributes = Attributes {
         verb: verb.into(),
@@ -258,7 +258,7 @@ async fn what_is_posted_to_a_subresource_reaches_the_action_of_its_row_alone() {
     let acted = act(right.clone(), "stamp").await.expect("no panic").expect("it acts");
     assert_eq!(acted.object.expect("the object").name(), "a");
     assert_eq!(log.take(), ["a is stamped"]);
-    // The same by a resource of its own.
+    // The same through the resource that is an alias.
     let other = permit("create", ("stamps", ""), "").await;
     act(other, "stamp").await.expect("no panic").expect("it acts");
     assert_eq!(log.take(), ["a is stamped"]);

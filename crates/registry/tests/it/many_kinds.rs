@@ -1,4 +1,4 @@
-//! What is done for one kind does not grow with the number of kinds that are served beside it.
+//! The cost of an operation on one kind does not grow with the number of served kinds.
 
 use crate::harness::Harness;
 use keelson_meta::{GroupVersionKind, Str};

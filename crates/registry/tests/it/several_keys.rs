@@ -1,5 +1,5 @@
-//! Writes that touch several keys: cut off at every wait they leave nothing half-done; quotas admit
-//! exactly their limit; nothing is stored in a namespace that is gone.
+//! Writes of several keys: a write that is cancelled at any await leaves no partial state; quotas
+//! admit exactly their limit; nothing is stored in a deleted namespace.
 
 use crate::gate::Gate;
 use crate::harness::Harness;
@@ -18,7 +18,7 @@ use std::task::Poll;
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const QUOTA: &str = "/api/v1/namespaces/default/resourcequotas/q";
-/// More polls than any write takes, so that some cut meets every wait.
+/// More polls than any write takes, so that every await is cancelled once.
 const POLLS_MAX: usize = 60;
 
 async fn send(harness: &Harness, method: &str, path: &str, body: &str) -> (u16, Value) {
@@ -47,7 +47,7 @@ async fn items(harness: &Harness, group: &str, resource: &str, namespace: &str) 
     list.items.iter().map(decode).collect()
 }
 
-/// The addresses that services have, and those that are held.
+/// Returns the addresses of services, and those of IPAddress objects.
 async fn addresses(harness: &Harness) -> (BTreeSet<String>, BTreeSet<String>) {
     let text = |value: &Value, path: &[&str]| value.str_at(path).unwrap_or_default().to_owned();
     let services = items(harness, "", "services", "default").await;
@@ -96,7 +96,7 @@ async fn a_service_that_is_cut_off_leaks_no_address_and_no_port() {
     assert!(cuts >= 3, "only {cuts} writes were cut off");
 }
 
-/// Makes a quota of so many ConfigMaps, and counts it as its controller does.
+/// Creates a quota of `limit` ConfigMaps and recalculates it as its controller does.
 async fn make_quota(harness: &Harness, limit: usize) {
     let body = format!(
         r#"{{"metadata":{{"name":"q"}},"spec":{{"hard":{{"count/configmaps":"{limit}"}}}}}}"#
@@ -181,7 +181,7 @@ async fn exactly_the_limit_of_a_quota_is_admitted_to_64_writers() {
     assert_eq!(used(&harness).await, LIMIT);
 }
 
-/// Deletes a namespace, empties it and lets it go, as its controller does.
+/// Deletes a namespace with its content, as the namespace controller does.
 async fn remove_namespace(harness: &Harness, name: &str) {
     let registry = &harness.registry;
     let target = registry.target("", "namespaces", "", name);
@@ -204,7 +204,7 @@ async fn remove_namespace(harness: &Harness, name: &str) {
     assert!(gone, "{name} is still there");
 }
 
-/// A server whose writes of ConfigMaps wait at a gate.
+/// Returns a harness whose writes of ConfigMaps can be held back.
 async fn gated() -> (Arc<Gate>, Arc<Harness>) {
     let gate = Gate::new("/registry/configmaps/");
     let harness = Harness::over(gate.clone(), Box::new(SystemClock)).await;
@@ -274,7 +274,7 @@ async fn a_count_waits_for_objects_that_are_charged_and_not_yet_stored() {
     assert_eq!(send(&harness, "POST", CONFIG_MAPS, &config_map("more")).await.0, 403);
 }
 
-/// A clock that tests move.
+/// A clock that tests set.
 struct MovedClock(Arc<AtomicI64>);
 
 impl Clock for MovedClock {

@@ -1,4 +1,4 @@
-//! Rules that few requests meet, each with the words of a kube-apiserver that was asked.
+//! Rarely used rules, each with the message of kube-apiserver.
 
 use crate::rules::Session;
 use keelson_registry::Subresource;
@@ -358,7 +358,7 @@ async fn an_empty_struct_has_owners_of_its_zero_values() {
     assert_eq!(ordinals.as_deref(), Some(r#"{".":{},"f:start":{}}"#));
 }
 
-/// Warnings of what a client sent come with a refusal too.
+/// An error carries the warnings about the request.
 #[tokio::test]
 async fn a_conflict_comes_with_its_warnings() {
     let session = Session::open().await;
