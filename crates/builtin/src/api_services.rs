@@ -8,7 +8,8 @@ use keelson_meta::{Failure, Object, Str, Value, value};
 use keelson_registry::api_table::by_priority;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
 use keelson_registry::{
-    Entry, InformerEvent, Kind, Part, Registry, RemoteGroup, Target, Updated, Wanted,
+    Entry, InformerEvent, InformerScope, Kind, NewObject, Registry, RemoteGroup, Subresource,
+    Target,
 };
 use keelson_schema::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -101,7 +102,7 @@ pub(crate) fn built_in(registry: &Registry) -> Vec<(Target, Value)> {
 
 /// Syncs APIServices with definitions and services until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
-    let mut informer = registry.informer(Wanted::Only(FOLLOWED));
+    let mut informer = registry.informer(InformerScope::Only(FOLLOWED));
     let (mut state, mut events) = (State::default(), vec![]);
     loop {
         informer.take_all(&mut events);
@@ -271,7 +272,7 @@ impl State {
             return match expected {
                 Some(expected) => {
                     let manager = "kube-apiserver";
-                    registry.make_missing(permit, target, expected, manager).await.map(drop)
+                    registry.create_if_absent(permit, target, expected, manager).await.map(drop)
                 }
                 None => Ok(()),
             };
@@ -352,9 +353,10 @@ impl StoredService {
         let change = |live: Option<&Object>| {
             let mut object = live.cloned().ok_or_else(|| target.not_found())?;
             object.root.insert("spec", spec.clone());
-            Ok(Updated { object, owned: false, warnings: vec![] })
+            Ok(NewObject { object, managed: false, warnings: vec![] })
         };
-        let written = registry.modify(permit, target, Part::Main, &change, &own_options()).await;
+        let written =
+            registry.modify(permit, target, Subresource::None, &change, &own_options()).await;
         ignore_not_found(written.map(drop))
     }
 
@@ -378,9 +380,10 @@ impl StoredService {
         let change = |live: Option<&Object>| {
             let mut object = live.cloned().ok_or_else(|| target.not_found())?;
             set_available(&mut object, &now, available);
-            Ok(Updated { object, owned: false, warnings: vec![] })
+            Ok(NewObject { object, managed: false, warnings: vec![] })
         };
-        let written = registry.modify(permit, target, Part::Status, &change, &own_options()).await;
+        let written =
+            registry.modify(permit, target, Subresource::Status, &change, &own_options()).await;
         ignore_not_found(written.map(drop))
     }
 }

@@ -6,18 +6,22 @@ use keelson_meta::{
 };
 use keelson_registry::hooks::Action;
 use keelson_registry::options::WriteOptions;
-use keelson_registry::{Acted, Asked, Part, Target, Updated, check_uid};
+use keelson_registry::{ActionRequest, ActionResponse, NewObject, Subresource, Target, check_uid};
 use keelson_store::BoxFuture;
 
 /// `pods/NAME/binding` and `bindings`.
 pub(crate) struct Bindings;
 
 impl Action for Bindings {
-    fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>> {
+    fn act<'a>(
+        &'a self,
+        req: ActionRequest<'a>,
+        body: Object,
+    ) -> BoxFuture<'a, Result<ActionResponse, Failure>> {
         Box::pin(async move {
             let mut warnings = vec![];
-            match bind(asked, body, &mut warnings).await {
-                Ok(()) => Ok(Acted { object: None, warnings }),
+            match bind(req, body, &mut warnings).await {
+                Ok(()) => Ok(ActionResponse { object: None, warnings }),
                 Err(failure) => Err(failure.with_warnings(warnings)),
             }
         })
@@ -25,21 +29,21 @@ impl Action for Bindings {
 }
 
 async fn bind(
-    asked: Asked<'_>,
+    req: ActionRequest<'_>,
     mut binding: Object,
     warnings: &mut Vec<Str>,
 ) -> Result<(), Failure> {
-    let Asked { registry, target, .. } = asked;
+    let ActionRequest { registry, target, .. } = req;
     if target.name.is_empty() {
         validate_binding(&binding)?;
         return Err(Status::bad_request("Name parameter required."));
     }
-    let dry_run = asked.options.dry_run;
+    let dry_run = req.options.dry_run;
     let kind = GroupVersionKind::new("", "v1", "Binding");
-    let write = asked.write(&kind);
-    let passes = asked.admit(&write, &mut binding, warnings).await?;
+    let write = req.write(&kind);
+    let configs = req.admit(&write, &mut binding, warnings).await?;
     check_binding(target, &binding)?;
-    asked.validate_admitted(&write, &passes, &binding, warnings).await?;
+    req.validate_admitted(&write, &configs, &binding, warnings).await?;
     let node = binding.str_at(&["target", "name"]).to_owned();
     let binding_resource = GroupVersionResource::new("", "v1", "pods/binding");
     let change = |live: Option<&Object>| {
@@ -67,10 +71,10 @@ async fn bind(
             object.metadata_mut().object_at("labels").insert(key, value);
         }
         set_scheduled(&mut object, &registry.clock.now().text());
-        Ok(Updated { object, owned: true, warnings: vec![] })
+        Ok(NewObject { object, managed: true, warnings: vec![] })
     };
     let options = WriteOptions { dry_run, ..WriteOptions::default() };
-    asked.change(target, Part::Effect("binding"), &change, &options).await.map(drop)
+    req.change(target, Subresource::Action("binding"), &change, &options).await.map(drop)
 }
 
 /// Sets the condition PodScheduled to true.

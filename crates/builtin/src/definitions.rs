@@ -14,7 +14,7 @@ use keelson_registry::api_table::by_priority;
 use keelson_registry::options::WriteOptions;
 use keelson_registry::producer::{DefinedVersion, Definition};
 use keelson_registry::{
-    Entry, Part, Registry, ScalePaths, SchemaText, Target, Updated, path_members,
+    Entry, NewObject, Registry, ScalePaths, SchemaText, Subresource, Target, path_members,
 };
 use keelson_schema::json;
 use keelson_schema::structural::{LazyStructural, Structural};
@@ -134,12 +134,12 @@ impl Definitions {
         let make = |live: Option<&Object>| {
             let live = live.cloned().ok_or_else(|| target.not_found())?;
             if live.deletion_timestamp().is_some() {
-                return Ok(Updated { object: live, owned: false, warnings: vec![] });
+                return Ok(NewObject { object: live, managed: false, warnings: vec![] });
             }
-            Ok(Updated { object: accepted(live), owned: false, warnings: vec![] })
+            Ok(NewObject { object: accepted(live), managed: false, warnings: vec![] })
         };
         let options = own_options();
-        registry.modify(permit, target, Part::Status, &make, &options).await?;
+        registry.modify(permit, target, Subresource::Status, &make, &options).await?;
         Ok(updated)
     }
 

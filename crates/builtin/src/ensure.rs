@@ -32,7 +32,7 @@ pub(crate) async fn ensure_object(
     field_manager: &'static str,
 ) -> Result<(), Failure> {
     let permit = Permit::internal("system:apiserver");
-    match registry.make_missing(&permit, target, value, field_manager).await {
+    match registry.create_if_absent(&permit, target, value, field_manager).await {
         Err(failure) if !is_created_elsewhere(registry, target).await => Err(failure),
         _ => Ok(()),
     }

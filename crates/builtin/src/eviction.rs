@@ -7,7 +7,8 @@ use keelson_meta::{Cause, Failure, GroupVersionKind, Object, Reason, Status, Str
 use keelson_registry::hooks::Action;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
 use keelson_registry::{
-    Acted, Answer, Asked, OwnedAsked, Part, Target, Tries, Updated, check_preconditions,
+    ActionRequest, ActionResponse, Answer, NewObject, OwnedActionRequest, RetryBudget, Subresource,
+    Target, check_preconditions,
 };
 use keelson_store::BoxFuture;
 use std::time::Instant;
@@ -21,69 +22,75 @@ const RETRY_SECONDS: u32 = 10;
 pub(crate) struct Evictions;
 
 impl Action for Evictions {
-    fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>> {
-        Box::pin(evict(asked, body))
+    fn act<'a>(
+        &'a self,
+        req: ActionRequest<'a>,
+        body: Object,
+    ) -> BoxFuture<'a, Result<ActionResponse, Failure>> {
+        Box::pin(evict(req, body))
     }
 }
 
 /// Deletes a pod, or returns 429 if its budget does not allow it. It runs to its end even if the
 /// request is dropped: a disruption that is taken from a budget must be used.
-async fn evict(asked: Asked<'_>, mut eviction: Object) -> Result<Acted, Failure> {
+async fn evict(req: ActionRequest<'_>, mut eviction: Object) -> Result<ActionResponse, Failure> {
     let mut warnings = vec![];
     let kind = GroupVersionKind::new("policy", "v1", "Eviction");
-    let write = asked.write(&kind);
-    let passes = asked.admit(&write, &mut eviction, &mut warnings).await;
-    let passes = passes.map_err(|failure| failure.with_warnings(warnings.clone()))?;
-    if eviction.name() != asked.target.name {
+    let write = req.write(&kind);
+    let configs = req.admit(&write, &mut eviction, &mut warnings).await;
+    let configs = configs.map_err(|failure| failure.with_warnings(warnings.clone()))?;
+    if eviction.name() != req.target.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    let admitted = asked.validate_admitted(&write, &passes, &eviction, &mut warnings).await;
+    let admitted = req.validate_admitted(&write, &configs, &eviction, &mut warnings).await;
     admitted.map_err(|failure| failure.with_warnings(warnings.clone()))?;
-    if asked.options.dry_run {
-        evict_pod(asked, &eviction).await?;
+    if req.options.dry_run {
+        evict_pod(req, &eviction).await?;
     } else {
-        let evict = |owned: OwnedAsked| async move { evict_pod(owned.asked(), &eviction).await };
-        asked.to_the_end(evict).await?;
+        let evict = |owned: OwnedActionRequest| async move {
+            evict_pod(owned.as_request(), &eviction).await
+        };
+        req.run_to_completion(evict).await?;
     }
-    Ok(Acted { object: None, warnings })
+    Ok(ActionResponse { object: None, warnings })
 }
 
-async fn evict_pod(asked: Asked<'_>, eviction: &Object) -> Result<(), Failure> {
-    let options = delete_options(eviction, asked.options.dry_run);
+async fn evict_pod(req: ActionRequest<'_>, eviction: &Object) -> Result<(), Failure> {
+    let options = delete_options(eviction, req.options.dry_run);
     let is_unconditional = options.resource_version.is_none() && options.uid.is_none();
     let is_conflict = |status: &Status| status.reason == Reason::Conflict && is_unconditional;
-    let mut tries = Tries::begin(Instant::now());
+    let mut retries = RetryBudget::new(Instant::now());
     loop {
-        tries.next(Instant::now())?;
-        let pod = asked.read(asked.target).await?;
+        retries.count_try(Instant::now())?;
+        let pod = req.read(req.target).await?;
         if can_ignore_budget(&pod) {
             let version = (!is_terminal(&pod)).then(|| pod.resource_version());
-            match add_condition_and_delete(asked, &options, version).await {
+            match add_condition_and_delete(req, &options, version).await {
                 // The pod may have started to run in the meantime.
                 Err(status) if is_conflict(&status) => continue,
                 done => return done,
             }
         }
-        let Some(budget) = budget(asked, &pod).await? else {
-            return add_condition_and_delete(asked, &options, None).await;
+        let Some(budget) = budget(req, &pod).await? else {
+            return add_condition_and_delete(req, &options, None).await;
         };
         if !is_ready(&pod) && allows_unready(&budget) {
             let version = Some(pod.resource_version());
-            return match add_condition_and_delete(asked, &options, version).await {
+            return match add_condition_and_delete(req, &options, version).await {
                 Err(status) if is_conflict(&status) => Err(not_processed(budget.name())),
                 done => done,
             };
         }
-        decrement_budget(asked, &budget, options.dry_run).await?;
-        return add_condition_and_delete(asked, &options, None).await;
+        decrement_budget(req, &budget, options.dry_run).await?;
+        return add_condition_and_delete(req, &options, None).await;
     }
 }
 
 /// Returns the budget that selects a pod; more than one is an error.
-async fn budget(asked: Asked<'_>, pod: &Object) -> Result<Option<Object>, Failure> {
-    let namespace = &asked.target.namespace;
-    let all = asked.registry.target("policy", "poddisruptionbudgets", namespace, "");
-    let list = asked.list(&all).await?;
+async fn budget(req: ActionRequest<'_>, pod: &Object) -> Result<Option<Object>, Failure> {
+    let namespace = &req.target.namespace;
+    let all = req.registry.target("policy", "poddisruptionbudgets", namespace, "");
+    let list = req.list(&all).await?;
     let mut budgets = vec![];
     for entry in &list.items {
         let budget = all.kind.decode(entry)?;
@@ -102,8 +109,12 @@ async fn budget(asked: Asked<'_>, pod: &Object) -> Result<Option<Object>, Failur
 }
 
 /// Decrements `disruptionsAllowed` of a budget and adds the pod to `disruptedPods`.
-async fn decrement_budget(asked: Asked<'_>, budget: &Object, dry_run: bool) -> Result<(), Failure> {
-    let Asked { registry, target, .. } = asked;
+async fn decrement_budget(
+    req: ActionRequest<'_>,
+    budget: &Object,
+    dry_run: bool,
+) -> Result<(), Failure> {
+    let ActionRequest { registry, target, .. } = req;
     let (namespace, name) = (&target.namespace, budget.name());
     let budgets = registry.target("policy", "poddisruptionbudgets", namespace, name);
     let now = registry.clock.now().text();
@@ -124,21 +135,21 @@ async fn decrement_budget(asked: Asked<'_>, budget: &Object, dry_run: bool) -> R
             });
             set_condition(&mut object, condition);
         }
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     let field_manager = Str::new_static("kube-apiserver");
     let options = WriteOptions { dry_run, field_manager, ..WriteOptions::default() };
-    asked.change(&budgets, Part::Status, &change, &options).await.map(drop)
+    req.change(&budgets, Subresource::Status, &change, &options).await.map(drop)
 }
 
 /// Adds the condition DisruptionTarget to the pod and deletes it; if `version` is given, only in that
 /// version.
 async fn add_condition_and_delete(
-    asked: Asked<'_>,
+    req: ActionRequest<'_>,
     options: &DeleteOptions,
     version: Option<&str>,
 ) -> Result<(), Failure> {
-    let (registry, target, mut options) = (asked.registry, asked.target, options.clone());
+    let (registry, target, mut options) = (req.registry, req.target, options.clone());
     if options.resource_version.is_none() {
         options.resource_version = version.map(Str::new);
     }
@@ -155,17 +166,17 @@ async fn add_condition_and_delete(
             });
             set_condition(&mut object, condition);
             // The condition gets no field manager.
-            Ok(Updated { object, owned: true, warnings: vec![] })
+            Ok(NewObject { object, managed: true, warnings: vec![] })
         };
-        let (part, write) = (Part::Effect("eviction"), WriteOptions::default());
-        let written = asked.change(target, part, &change, &write).await?;
+        let (subresource, write) = (Subresource::Action("eviction"), WriteOptions::default());
+        let written = req.change(target, subresource, &change, &write).await?;
         if let (Some(expected), Answer::Entry(entry)) =
             (&mut options.resource_version, &written.answer)
         {
             *expected = entry.modified().to_string().into();
         }
     }
-    asked.delete(&options).await.map(drop)
+    req.delete(&options).await.map(drop)
 }
 
 fn delete_options(eviction: &Object, dry_run: bool) -> DeleteOptions {

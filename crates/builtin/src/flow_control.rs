@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Value, value};
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
-use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use keelson_schema::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,7 +206,7 @@ fn subject(text: &'static str) -> Value {
 
 /// Maintains the default objects and the conditions of FlowSchemas until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
-    let mut informer = registry.informer(Wanted::Only(FOLLOWED));
+    let mut informer = registry.informer(InformerScope::Only(FOLLOWED));
     let mut events: Vec<InformerEvent> = vec![];
     let mut next_ensure = Instant::now() + ENSURE_INTERVAL;
     loop {
@@ -234,7 +234,7 @@ pub(crate) async fn update_conditions(registry: &Registry) -> Result<(), Failure
     else {
         return Ok(());
     };
-    registry.fresh().await?;
+    registry.wait_for_latest().await?;
     let now = registry.clock.now().text();
     let mut changes = vec![];
     for entry in registry.cached_all(&schemas).range("", "") {
@@ -251,7 +251,7 @@ pub(crate) async fn update_conditions(registry: &Registry) -> Result<(), Failure
         let options =
             WriteOptions { field_manager: CONSUMER.into(), force: true, ..WriteOptions::default() };
         let permit = Permit::internal("system:apiserver");
-        match registry.patch(&permit, &target, Part::Status, &patch, &options).await {
+        match registry.patch(&permit, &target, Subresource::Status, &patch, &options).await {
             // The FlowSchema was deleted, and possibly created again.
             Err(failure) if !matches!(failure.code, 404 | 409) => Err(failure),
             _ => Ok(()),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Value, value};
 use keelson_registry::options::WriteOptions;
-use keelson_registry::{Part, Registry, Target, Updated};
+use keelson_registry::{NewObject, Registry, Subresource, Target};
 use keelson_schema::proto;
 use keelson_store::{Lease, Op, Range, Txn};
 use std::collections::BTreeSet;
@@ -143,7 +143,7 @@ async fn set_fields(
         object
     };
     let options = WriteOptions { field_manager: "kube-apiserver".into(), ..Default::default() };
-    let updated = |object| Updated { object, owned: false, warnings: vec![] };
+    let updated = |object| NewObject { object, managed: false, warnings: vec![] };
     let Some(entry) = registry.cached(&target.kind, NAMESPACE, NAME) else {
         let mut object = change(&Object::new());
         object.set_gvk(&target.schema().gvk);
@@ -158,7 +158,7 @@ async fn set_fields(
     let make = |live: Option<&Object>| {
         live.map(|live| updated(change(live))).ok_or_else(|| target.not_found())
     };
-    ignore_conflict(registry.modify(&permit, target, Part::Main, &make, &options).await)
+    ignore_conflict(registry.modify(&permit, target, Subresource::None, &make, &options).await)
 }
 
 /// Ignores conflicts with other servers, which write the same; the next reconciliation checks it.

@@ -4,7 +4,7 @@
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Str, value};
 use keelson_registry::options::WriteOptions;
-use keelson_registry::{Entry, Part, Registry, Target, Updated};
+use keelson_registry::{Entry, NewObject, Registry, Subresource, Target};
 use keelson_store::Revision;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -51,9 +51,9 @@ pub async fn campaign(
     candidate: &mut Candidate,
 ) -> Result<bool, Failure> {
     let target = registry.target("coordination.k8s.io", "leases", NAMESPACE, &candidate.name);
-    registry.fresh().await?;
+    registry.wait_for_latest().await?;
     let now = registry.clock.now().micro().to_string();
-    let Some(entry) = registry.known(&target)? else {
+    let Some(entry) = registry.entry(&target)? else {
         let mut object = Object::new();
         object.set_meta("name", &candidate.name);
         object.set_meta("namespace", NAMESPACE);
@@ -75,8 +75,8 @@ pub async fn resign(
     candidate: &Candidate,
 ) -> Result<(), Failure> {
     let target = registry.target("coordination.k8s.io", "leases", NAMESPACE, &candidate.name);
-    registry.fresh().await?;
-    let Some(entry) = registry.known(&target)? else { return Ok(()) };
+    registry.wait_for_latest().await?;
+    let Some(entry) = registry.entry(&target)? else { return Ok(()) };
     let mut lease = target.kind.decode(&entry)?;
     if lease.str_at(&["spec", "holderIdentity"]) == candidate.identity {
         let now = registry.clock.now().micro().to_string();
@@ -101,7 +101,7 @@ async fn write_lease(
     let options =
         WriteOptions { field_manager: "kube-controller-manager".into(), ..Default::default() };
     object.set_gvk(&target.schema().gvk);
-    let updated = |object: Object| Updated { object, owned: false, warnings: vec![] };
+    let updated = |object: Object| NewObject { object, managed: false, warnings: vec![] };
     let written = match old {
         None => registry.add(permit, target, object, &options).await,
         Some(entry) => {
@@ -109,7 +109,7 @@ async fn write_lease(
             let make = |live: Option<&Object>| {
                 live.map(|_| updated(object.clone())).ok_or_else(|| target.not_found())
             };
-            registry.modify(permit, target, Part::Main, &make, &options).await
+            registry.modify(permit, target, Subresource::None, &make, &options).await
         }
     };
     match written {

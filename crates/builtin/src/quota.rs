@@ -11,7 +11,7 @@ use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Quantity, Str, Value};
 use keelson_registry::hooks::{Charge, Quotas};
 use keelson_registry::options::WriteOptions;
-use keelson_registry::{Change, Part, Registry, Target, Updated, Write};
+use keelson_registry::{NewObject, Registry, Subresource, Target, UpdateFn, Write};
 use keelson_store::BoxFuture;
 use std::sync::{Mutex, PoisonError};
 
@@ -23,7 +23,7 @@ pub(crate) struct ResourceQuotas {
 }
 
 impl Quotas for ResourceQuotas {
-    fn concern(&self, registry: &Registry, write: &Write<'_>) -> bool {
+    fn may_apply(&self, registry: &Registry, write: &Write<'_>) -> bool {
         may_use_quota(registry, write)
     }
 
@@ -39,7 +39,7 @@ impl Quotas for ResourceQuotas {
         })
     }
 
-    fn recount<'a>(
+    fn recalculate<'a>(
         &'a self,
         registry: &'a Registry,
         permit: &'a Permit,
@@ -69,10 +69,11 @@ impl Charge for QuotaCharge {
 
 /// Returns whether a write must be charged or checked. Costs little in namespaces without quotas.
 fn may_use_quota(registry: &Registry, write: &Write<'_>) -> bool {
-    if !registry.options.admission.has(quota::NAME) || !registry.asked(write, quota::applies) {
+    if !registry.options.admission.has(quota::NAME) || !registry.with_request(write, quota::applies)
+    {
         return false;
     }
-    if registry.asked(write, quota::is_limited) {
+    if registry.with_request(write, quota::is_limited) {
         return true;
     }
     let quotas = registry.target("", "resourcequotas", "", "").kind;
@@ -99,12 +100,12 @@ async fn charge(
         false => Some(namespaces.lock(&namespace).await),
     };
     // The cache must contain the charge of the previous holder of the mutex.
-    registry.caught_up().await?;
+    registry.wait_for_known().await?;
     let quotas = Stored::list(registry, "", "resourcequotas", &namespace)?;
-    registry.asked(write, |req| quota::check(req, obj, &quotas))?;
+    registry.with_request(write, |req| quota::check(req, obj, &quotas))?;
     let mut changed = vec![];
     for quota in quotas {
-        if registry.asked(write, |req| quota::new_usage(req, obj, &quota))?.is_some() {
+        if registry.with_request(write, |req| quota::new_usage(req, obj, &quota))?.is_some() {
             changed.push(Str::new(quota.name()));
         }
     }
@@ -136,13 +137,13 @@ async fn charge_one(
     let added = Mutex::new(None);
     let make = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
-        let new_usage = registry.asked(write, |req| quota::new_usage(req, obj, &object))?;
+        let new_usage = registry.with_request(write, |req| quota::new_usage(req, obj, &object))?;
         let difference = new_usage.as_ref().map(|used| subtract(used, &used_of(&object)));
         *added.lock().unwrap_or_else(PoisonError::into_inner) = difference;
         if let Some(used) = new_usage {
             object.object_mut("status").insert("used", resource_list(used));
         }
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     match change_quota(registry, &quotas, &make).await {
         // A deleted quota limits nothing.
@@ -160,7 +161,7 @@ async fn refund(registry: &Registry, charge: QuotaCharge) {
             let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
             let used = subtract(&used_of(&object), added);
             object.object_mut("status").insert("used", resource_list(used));
-            Ok(Updated { object, owned: false, warnings: vec![] })
+            Ok(NewObject { object, managed: false, warnings: vec![] })
         };
         match change_quota(registry, &quotas, &make).await {
             Err(status) if status.code != 404 => {
@@ -179,12 +180,12 @@ async fn refund(registry: &Registry, charge: QuotaCharge) {
 async fn change_quota(
     registry: &Registry,
     quotas: &Target,
-    make: Change<'_>,
+    make: UpdateFn<'_>,
 ) -> Result<(), Failure> {
     let permit = Permit::internal("system:apiserver");
     let options =
         WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() };
-    registry.modify(&permit, quotas, Part::Status, make, &options).await.map(drop)
+    registry.modify(&permit, quotas, Subresource::Status, make, &options).await.map(drop)
 }
 
 /// Recounts the usage of a quota from the objects of its namespace.
@@ -194,7 +195,7 @@ async fn recount(
     namespace: &str,
     name: &str,
 ) -> Result<(), Failure> {
-    registry.fresh().await?;
+    registry.wait_for_latest().await?;
     let quotas = registry.target("", "resourcequotas", namespace, name);
     let make = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| quotas.not_found())?;
@@ -204,11 +205,11 @@ async fn recount(
             let used = count(registry, &object)?;
             object.object_mut("status").insert("used", resource_list(used));
         }
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     let options =
         WriteOptions { field_manager: "kube-controller-manager".into(), ..WriteOptions::default() };
-    registry.modify(permit, &quotas, Part::Status, &make, &options).await.map(drop)
+    registry.modify(permit, &quotas, Subresource::Status, &make, &options).await.map(drop)
 }
 
 /// Counts the usage of all resource names in `status.hard` of a quota.

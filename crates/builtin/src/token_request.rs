@@ -8,7 +8,7 @@ use keelson_meta::{
     Object, Path, Status, Str, Value,
 };
 use keelson_registry::hooks::Action;
-use keelson_registry::{Acted, Asked, Target};
+use keelson_registry::{ActionRequest, ActionResponse, Target};
 use keelson_store::BoxFuture;
 use std::sync::{Arc, OnceLock};
 
@@ -33,32 +33,36 @@ impl TokenRequests {
 }
 
 impl Action for TokenRequests {
-    fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>> {
+    fn act<'a>(
+        &'a self,
+        req: ActionRequest<'a>,
+        body: Object,
+    ) -> BoxFuture<'a, Result<ActionResponse, Failure>> {
         Box::pin(async move {
             let tokens = self.tokens.get().ok_or_else(Status::no_such_path)?;
-            request_token(asked, tokens, body).await
+            request_token(req, tokens, body).await
         })
     }
 }
 
 /// Validates a TokenRequest and issues the token.
 async fn request_token(
-    asked: Asked<'_>,
+    req: ActionRequest<'_>,
     tokens: &ServiceAccountTokens,
     mut request: Object,
-) -> Result<Acted, Failure> {
-    let Asked { registry, target, options, .. } = asked;
+) -> Result<ActionResponse, Failure> {
+    let ActionRequest { registry, target, options, .. } = req;
     let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
     let schema = registry.catalogue.schema(&kind);
     let schema = schema.ok_or_else(|| Status::internal("TokenRequest has no schema"))?;
     let spec = request.object_mut("spec");
     spec.entry_or("expirationSeconds", || EXPIRATION_SECONDS_DEFAULT.into());
-    registry.note_manager(&schema, "token", &mut request, options);
-    let write = asked.write(&kind);
+    registry.set_field_manager(&schema, "token", &mut request, options);
+    let write = req.write(&kind);
     let mut warnings = vec![];
-    let passes = asked.admit(&write, &mut request, &mut warnings).await?;
+    let configs = req.admit(&write, &mut request, &mut warnings).await?;
     check_names(target, &request)?;
-    let account = asked.read(target).await?;
+    let account = req.read(target).await?;
     let own = &tokens.options().audiences;
     let spec = request.object_mut("spec");
     if spec.get("audiences").is_none_or(Value::is_empty) {
@@ -72,8 +76,8 @@ async fn request_token(
     request.set_meta("creationTimestamp", &now.text());
     request.root.remove("status");
     let mut seconds = validate(&request)?;
-    asked.validate_admitted(&write, &passes, &request, &mut warnings).await?;
-    let mut claims = claims(asked, &account, &request, now).await?;
+    req.validate_admitted(&write, &configs, &request, &mut warnings).await?;
+    let mut claims = claims(req, &account, &request, now).await?;
     if let Some(max) = tokens.options().expiration_seconds_max.filter(|max| seconds > *max) {
         warnings.push(
             format!("requested expiration of {seconds} seconds shortened to {max} seconds").into(),
@@ -96,17 +100,17 @@ async fn request_token(
     let expires = now.plus(GoDuration(seconds.saturating_mul(1_000_000_000)));
     status.insert("expirationTimestamp", expires.truncated().text());
     request.root.insert("status", status);
-    Ok(Acted { object: Some(request), warnings })
+    Ok(ActionResponse { object: Some(request), warnings })
 }
 
 /// Returns the claims of the token without the expiration.
 async fn claims(
-    asked: Asked<'_>,
+    req: ActionRequest<'_>,
     account: &Object,
     request: &Object,
     now: Timestamp,
 ) -> Result<Claims, Failure> {
-    let Asked { registry, target, .. } = asked;
+    let ActionRequest { registry, target, .. } = req;
     let audiences = request.array_at(&["spec", "audiences"]).iter().filter_map(Value::as_str);
     let mut claims = Claims {
         audiences: audiences.map(Str::new).collect(),
@@ -125,7 +129,7 @@ async fn claims(
     let is_core = group.as_ref().is_some_and(|group| group.group.is_empty());
     let found = match (is_core, kind) {
         (true, "Pod") => {
-            let pod = asked.read(&registry.target("", "pods", namespace, name)).await?;
+            let pod = req.read(&registry.target("", "pods", namespace, name)).await?;
             if pod.str_at(&["spec", "serviceAccountName"]) != account.name() {
                 return Err(Status::bad_request(format!(
                     "cannot bind token for serviceaccount {:?} to pod running with different \
@@ -134,16 +138,16 @@ async fn claims(
                 )));
             }
             claims.pod = Some(reference(&pod));
-            claims.node = node_of(asked, &pod).await?;
+            claims.node = node_of(req, &pod).await?;
             pod
         }
         (true, "Secret") => {
-            let secret = asked.read(&registry.target("", "secrets", namespace, name)).await?;
+            let secret = req.read(&registry.target("", "secrets", namespace, name)).await?;
             claims.secret = Some(reference(&secret));
             secret
         }
         (true, "Node") => {
-            let node = asked.read(&registry.target("", "nodes", "", name)).await?;
+            let node = req.read(&registry.target("", "nodes", "", name)).await?;
             claims.node = Some(reference(&node));
             node
         }
@@ -166,12 +170,12 @@ async fn claims(
 }
 
 /// Returns the node of a pod; without uid if the node does not exist.
-async fn node_of(asked: Asked<'_>, pod: &Object) -> Result<Option<Reference>, Failure> {
+async fn node_of(req: ActionRequest<'_>, pod: &Object) -> Result<Option<Reference>, Failure> {
     let name = pod.str_at(&["spec", "nodeName"]);
     if name.is_empty() {
         return Ok(None);
     }
-    match asked.read(&asked.registry.target("", "nodes", "", name)).await {
+    match req.read(&req.registry.target("", "nodes", "", name)).await {
         Ok(node) => Ok(Some(reference(&node))),
         Err(status) if status.code == 404 => {
             Ok(Some(Reference { name: name.into(), uid: Str::default() }))

@@ -1,7 +1,7 @@
-//! The service account token controller: fills Secrets of the type `kubernetes.io/service-account-token` with a token of
-//! their service account, and deletes them with it.
+//! The service account token controller: writes a token into Secrets of type
+//! `kubernetes.io/service-account-token`, and deletes these Secrets with their service account.
 
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use base64::Engine;
@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_meta::{Failure, Object, Str};
 use keelson_registry::options::DeleteOptions;
-use keelson_registry::{Entry, InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{Entry, InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,10 +34,10 @@ struct AccountTokens {
 }
 
 impl ControlLoop for AccountTokens {
-    /// A Secret: namespace and name.
+    /// Namespace and name of a Secret.
     type Key = (Str, Str);
     const NAME: &'static str = "serviceaccount-token-controller";
-    const WANTED: Wanted = Wanted::Only(&[("", "secrets"), ("", "serviceaccounts")]);
+    const SCOPE: InformerScope = InformerScope::Only(&[("", "secrets"), ("", "serviceaccounts")]);
     const WORKERS_MAX: usize = 5;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<(Str, Str)>) -> bool {
@@ -49,7 +49,7 @@ impl ControlLoop for AccountTokens {
                 InformerEvent::Put { kind, entry, .. } if kind.gvr.resource == "secrets" => {
                     queue.extend(key_of(entry));
                 }
-                // Those of a service account that is gone, or another one.
+                // The Secrets of a service account that was deleted or created again.
                 InformerEvent::Put { entry, .. } | InformerEvent::Deleted { entry, .. } => {
                     queue.extend(self.secrets_in(entry.namespace()));
                 }
@@ -84,11 +84,11 @@ impl ControlLoop for AccountTokens {
                 resource_version: Some(secret.resource_version().into()),
                 ..DeleteOptions::default()
             };
-            unless_ending(self.client.delete(&target, &options).await)?;
+            ignore_terminating(self.client.delete(&target, &options).await)?;
             return Ok(None);
         };
-        if let Some(filled) = self.filled(secret, &account) {
-            unless_ending(self.client.update(&target, Part::Main, filled).await)?;
+        if let Some(completed) = self.completed(secret, &account) {
+            ignore_terminating(self.client.update(&target, Subresource::None, completed).await)?;
         }
         Ok(None)
     }
@@ -106,8 +106,8 @@ impl AccountTokens {
         all.range(&format!("{namespace}/"), "").filter_map(key_of).collect()
     }
 
-    /// The Secret with all that belongs into it; `None` when it is there.
-    fn filled(&self, mut secret: Object, account: &Object) -> Option<Object> {
+    /// Returns the completed Secret; `None` if it is complete already.
+    fn completed(&self, mut secret: Object, account: &Object) -> Option<Object> {
         let name = Str::new(secret.name());
         let mut changed = secret.annotation(UID_ANNOTATION) != Some(account.uid());
         let annotations = secret.metadata_mut().object_at("annotations");

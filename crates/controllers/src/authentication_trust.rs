@@ -1,16 +1,16 @@
-//! The cluster authentication trust controller, which every kube-apiserver runs: tells extension API servers, in the
-//! ConfigMap `kube-system/extension-apiserver-authentication`, whose client certificates count here, and which
-//! headers of a front proxy name users.
+//! The cluster authentication trust controller, which every kube-apiserver runs: publishes in the
+//! ConfigMap `kube-system/extension-apiserver-authentication` which CAs sign client certificates
+//! and which headers a front proxy sets. Extension API servers read it.
 //!
-//! Several servers may share the ConfigMap: each adds what it trusts, and removes only authorities that have expired
+//! Several servers may share the ConfigMap: each adds what it trusts, and removes only expired CAs
 //! (kube-apiserver `clusterauthenticationtrust`).
 
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_auth::{FrontProxy, x509};
 use keelson_meta::{Failure, Map, Object};
-use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -19,15 +19,15 @@ const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
 const CLIENT_CA: &str = "client-ca-file";
 const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
-/// How often the ConfigMap is looked at for authorities that have expired.
+/// Time between checks for expired CAs.
 const RESYNC: Duration = Duration::from_secs(60);
 
-/// Whose client certificates count, as extension API servers are told.
+/// The client certificates and front proxies that the server trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientTrust {
-    /// The authorities of users, in PEM; empty: none count.
+    /// The CAs of client certificates, in PEM; empty: none.
     pub client_ca: String,
-    /// The authorities of front proxies, in PEM, and which headers name users.
+    /// The CAs of front proxies, in PEM, and the headers with the user.
     pub front_proxy: Option<(String, Arc<FrontProxy>)>,
 }
 
@@ -49,15 +49,15 @@ struct AuthenticationTrust {
 }
 
 impl ControlLoop for AuthenticationTrust {
-    /// The one ConfigMap.
+    /// There is only one ConfigMap.
     type Key = ();
     const NAME: &'static str = "cluster-authentication-trust-controller";
-    const WANTED: Wanted = Wanted::Only(&[("", "configmaps")]);
+    const SCOPE: InformerScope = InformerScope::Only(&[("", "configmaps")]);
     const WORKERS_MAX: usize = 1;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<()>) -> bool {
         if self.trust != ClientTrust::default()
-            && control_loop::concern(&events, NAMESPACE, CONFIG_MAP)
+            && control_loop::may_concern(&events, NAMESPACE, CONFIG_MAP)
         {
             queue.add(());
         }
@@ -76,28 +76,28 @@ impl ControlLoop for AuthenticationTrust {
             map
         });
         let before = map.get("data").and_then(|data| data.as_object()).cloned().unwrap_or_default();
-        let data = combined(&before, &self.trust, self.client.now().seconds);
+        let data = merged_data(&before, &self.trust, self.client.now().seconds);
         if data == before {
             return Ok(Some(RESYNC));
         }
         map.root.insert("data", data);
         if is_new {
-            unless_ending(self.client.create(&target, map).await)?;
+            ignore_terminating(self.client.create(&target, map).await)?;
         } else {
-            unless_ending(self.client.update(&target, Part::Main, map).await)?;
+            ignore_terminating(self.client.update(&target, Subresource::None, map).await)?;
         }
         Ok(Some(RESYNC))
     }
 }
 
-/// What stands in the ConfigMap, and what this server trusts.
-fn combined(before: &Map, trust: &ClientTrust, now: i64) -> Map {
+/// Merges the data of the ConfigMap with what this server trusts.
+fn merged_data(before: &Map, trust: &ClientTrust, now: i64) -> Map {
     let mut data = before.clone();
     let mut authorities = |key: &str, pem: &str| {
         let known = before.get(key).and_then(|value| value.as_str()).unwrap_or_default();
-        let together = united_authorities(known, pem, now);
-        if !together.is_empty() {
-            data.insert(key, together);
+        let merged = merge_bundles(known, pem, now);
+        if !merged.is_empty() {
+            data.insert(key, merged);
         }
     };
     authorities(CLIENT_CA, &trust.client_ca);
@@ -112,7 +112,7 @@ fn combined(before: &Map, trust: &ClientTrust, now: i64) -> Map {
     ];
     for (key, names) in lists {
         let known = before.get(key).and_then(|value| value.as_str()).unwrap_or("[]");
-        // What cannot be read names nobody.
+        // An unreadable list counts as empty.
         let mut all: Vec<String> = serde_json::from_str(known).unwrap_or_default();
         for name in names {
             if !all.contains(name) {
@@ -124,14 +124,14 @@ fn combined(before: &Map, trust: &ClientTrust, now: i64) -> Map {
     data
 }
 
-/// The certificates of two bundles in PEM, each once, without those that have expired.
-fn united_authorities(first: &str, second: &str, now: i64) -> String {
-    let mut seen: Vec<Vec<u8>> = vec![];
+/// Merges two PEM bundles, without duplicates and expired certificates.
+fn merge_bundles(first: &str, second: &str, now: i64) -> String {
+    let mut certificates: Vec<Vec<u8>> = vec![];
     for certificate in x509::certificates(first).into_iter().chain(x509::certificates(second)) {
-        let is_over = x509::validity(&certificate).is_none_or(|v| v.not_after < now);
-        if !is_over && !seen.contains(&certificate) {
-            seen.push(certificate);
+        let is_expired = x509::validity(&certificate).is_none_or(|v| v.not_after < now);
+        if !is_expired && !certificates.contains(&certificate) {
+            certificates.push(certificate);
         }
     }
-    seen.iter().map(|certificate| x509::pem(certificate)).collect()
+    certificates.iter().map(|certificate| x509::pem(certificate)).collect()
 }

@@ -1,13 +1,13 @@
-//! The loops of bootstrap tokens: the cleaner deletes tokens that have ended, the signer signs the ConfigMap
-//! `kube-public/cluster-info` with each token, by which a new node knows that it speaks with its cluster.
+//! The loops for bootstrap tokens: the cleaner deletes expired tokens; the signer signs the
+//! ConfigMap `kube-public/cluster-info` with each token, so that a new node can verify it.
 
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_auth::BootstrapToken;
 use keelson_meta::{Failure, Map, Object, Str, Timestamp, Value};
 use keelson_registry::options::DeleteOptions;
-use keelson_registry::{Entry, InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{Entry, InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn is_token(entry: &Entry) -> bool {
     entry.namespace() == NAMESPACE && entry.field("type") == Some(SECRET_TYPE)
 }
 
-fn has_ended(token: &BootstrapToken, now: Timestamp) -> bool {
+fn is_expired(token: &BootstrapToken, now: Timestamp) -> bool {
     token.expires.is_some_and(|end| end <= now)
 }
 
@@ -46,7 +46,7 @@ impl ControlLoop for Cleaner {
     /// The name of a Secret.
     type Key = Str;
     const NAME: &'static str = "token-cleaner-controller";
-    const WANTED: Wanted = Wanted::Only(&[("", "secrets")]);
+    const SCOPE: InformerScope = InformerScope::Only(&[("", "secrets")]);
     const WORKERS_MAX: usize = 1;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
@@ -79,7 +79,7 @@ impl ControlLoop for Cleaner {
         }
         let options = DeleteOptions { uid: Some(secret.uid().into()), ..DeleteOptions::default() };
         let target = Target::of(&kind, NAMESPACE, &name);
-        unless_ending(self.client.delete(&target, &options).await)?;
+        ignore_terminating(self.client.delete(&target, &options).await)?;
         Ok(None)
     }
 }
@@ -89,10 +89,10 @@ struct Signer {
 }
 
 impl ControlLoop for Signer {
-    /// The one ConfigMap.
+    /// There is only one ConfigMap.
     type Key = ();
     const NAME: &'static str = "bootstrap-signer-controller";
-    const WANTED: Wanted = Wanted::Only(&[("", "secrets"), ("", "configmaps")]);
+    const SCOPE: InformerScope = InformerScope::Only(&[("", "secrets"), ("", "configmaps")]);
     const WORKERS_MAX: usize = 1;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<()>) -> bool {
@@ -137,13 +137,13 @@ impl ControlLoop for Signer {
         }
         if *data != before {
             let target = Target::of(&maps, INFO_NAMESPACE, INFO);
-            unless_ending(self.client.update(&target, Part::Main, info).await)?;
+            ignore_terminating(self.client.update(&target, Subresource::None, info).await)?;
         }
         Ok(next)
     }
 }
 
-/// The signatures by the tokens that count, and how long it is until the first of these ends.
+/// Returns the signatures by valid tokens, and the time until the first of these expires.
 fn signatures(
     stored: impl Iterator<Item = Object>,
     kubeconfig: &str,
@@ -152,7 +152,7 @@ fn signatures(
     let (mut signatures, mut next) = (Map::new(), None::<Duration>);
     for secret in stored {
         let token = BootstrapToken::read(&secret).filter(|token| token.signs);
-        let Some(token) = token.filter(|token| !has_ended(token, now)) else { continue };
+        let Some(token) = token.filter(|token| !is_expired(token, now)) else { continue };
         let Some(signature) = token.sign(&secret, kubeconfig) else { continue };
         signatures.insert(format!("{SIGNATURE_PREFIX}{}", token.id), Value::from(signature));
         if let Some(end) = token.expires {
@@ -170,7 +170,7 @@ mod tests {
     use keelson_meta::value;
 
     #[test]
-    fn cluster_info_is_signed_by_the_tokens_that_count() {
+    fn cluster_info_is_signed_by_valid_tokens() {
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         let secret = |id: &str, signs: &str, expires: &str| {
             let secret = value!({

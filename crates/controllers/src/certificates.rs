@@ -1,5 +1,5 @@
-//! The loops of CertificateSigningRequests: approving those of kubelets, signing what is approved, and deleting what
-//! nobody needs any more.
+//! The loops for CertificateSigningRequests: approving those of kubelets, signing approved ones,
+//! and deleting old ones.
 
 mod approving;
 mod cleaning;
@@ -21,7 +21,7 @@ const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 const API_SERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
 
-/// The request in a CertificateSigningRequest.
+/// Parses the PKCS #10 request of a CertificateSigningRequest.
 fn request_of(csr: &Object) -> Result<CertificateRequest, String> {
     let text = csr.str_at(&["spec", "request"]);
     let pem = base64::engine::general_purpose::STANDARD.decode(text);
@@ -48,18 +48,18 @@ fn add_condition(csr: &mut Object, condition: Value) {
     }
 }
 
-/// Whether usages are these, in whatever order, with or without key encipherment, which not every sort of key
-/// can do.
+/// Whether the usages are these, in any order. Key encipherment is optional, because not every type
+/// of key supports it.
 fn are_usages(usages: &[&str], wanted: &[&str]) -> bool {
     let optional = "key encipherment";
     usages.iter().all(|usage| *usage == optional || wanted.contains(usage))
         && wanted.iter().all(|usage| usages.contains(usage))
 }
 
-/// Why a request is none of a kubelet for its client certificate.
-fn not_of_kubelet_client(request: &CertificateRequest, usages: &[&str]) -> Option<&'static str> {
+/// Returns why a request is not that of a kubelet for its client certificate.
+fn kubelet_client_error(request: &CertificateRequest, usages: &[&str]) -> Option<&'static str> {
     let names = request.names;
-    let faults = [
+    let checks = [
         (request.organizations != ["system:nodes"], "subject organization is not system:nodes"),
         (names.dns > 0, "DNS subjectAltNames are not allowed"),
         (names.email > 0, "Email subjectAltNames are not allowed"),
@@ -74,13 +74,13 @@ fn not_of_kubelet_client(request: &CertificateRequest, usages: &[&str]) -> Optio
             "usages did not match [client auth digital signature key encipherment]",
         ),
     ];
-    faults.into_iter().find(|(is_fault, _)| *is_fault).map(|(_, why)| why)
+    checks.into_iter().find(|(is_violated, _)| *is_violated).map(|(_, why)| why)
 }
 
-/// Why a request is none of a kubelet for its serving certificate.
-fn not_of_kubelet_serving(request: &CertificateRequest, usages: &[&str]) -> Option<&'static str> {
+/// Returns why a request is not that of a kubelet for its serving certificate.
+fn kubelet_serving_error(request: &CertificateRequest, usages: &[&str]) -> Option<&'static str> {
     let names = request.names;
-    let faults = [
+    let checks = [
         (request.organizations != ["system:nodes"], "subject organization is not system:nodes"),
         (names.dns + names.ip == 0, "DNS or IP subjectAltName is required"),
         (names.email > 0, "Email subjectAltNames are not allowed"),
@@ -94,7 +94,7 @@ fn not_of_kubelet_serving(request: &CertificateRequest, usages: &[&str]) -> Opti
             "usages did not match [digital signature key encipherment server auth]",
         ),
     ];
-    faults.into_iter().find(|(is_fault, _)| *is_fault).map(|(_, why)| why)
+    checks.into_iter().find(|(is_violated, _)| *is_violated).map(|(_, why)| why)
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
         let ip = NameCounts { ip: 1, ..none };
         let client = ["client auth", "digital signature"];
         let check = |request: CertificateRequest, usages: &[&str], want: Option<&str>| {
-            assert_eq!(not_of_kubelet_client(&request, usages), want);
+            assert_eq!(kubelet_client_error(&request, usages), want);
         };
         check(request("system:nodes", "system:node:a", none), &client, None);
         let more = ["client auth", "digital signature", "key encipherment"];
@@ -130,9 +130,9 @@ mod tests {
         check(request("system:nodes", "system:node:a", none), &["client auth"], usages);
         let serving = ["server auth", "digital signature"];
         let node = request("system:nodes", "system:node:a", ip);
-        assert_eq!(not_of_kubelet_serving(&node, &serving), None);
+        assert_eq!(kubelet_serving_error(&node, &serving), None);
         let node = request("system:nodes", "system:node:a", none);
         let want = Some("DNS or IP subjectAltName is required");
-        assert_eq!(not_of_kubelet_serving(&node, &serving), want);
+        assert_eq!(kubelet_serving_error(&node, &serving), want);
     }
 }

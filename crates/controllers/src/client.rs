@@ -1,4 +1,4 @@
-//! [`Client`]: how a control loop reads and writes objects: as a user of its own, authorized and admitted like
+//! [`Client`]: reads and writes of a control loop. They are authorized and admitted like those of
 //! any other client, within the process.
 
 use bytes::Bytes;
@@ -9,17 +9,17 @@ use keelson_registry::options::{
     DeleteOptions, Freshness, ListOptions, Patch, PatchForm, Propagation, WriteOptions,
 };
 use keelson_registry::{
-    Answer, Deleted, Entry, Kind, List, Part, Registry, Target, Updated, Written,
+    Answer, Deleted, Entry, Kind, List, NewObject, Registry, Subresource, Target, WriteResponse,
 };
 use keelson_schema::decode::Decoded;
 use keelson_schema::json;
 use std::sync::Arc;
 
-/// The field manager of everything that a kube-controller-manager writes.
+/// The field manager of the writes of a kube-controller-manager.
 pub(crate) const FIELD_MANAGER: &str = "kube-controller-manager";
 /// The group of all service accounts.
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
-/// The group of the service accounts of the loops.
+/// The group of the service accounts in kube-system.
 const SYSTEM_SERVICE_ACCOUNTS: &str = "system:serviceaccounts:kube-system";
 
 /// Reads and writes objects as one user.
@@ -31,8 +31,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client that acts as a service account of kube-system, with the permissions that RBAC gives it. Where
-    /// RBAC does not decide, nobody could give it any, and it acts for the server itself.
+    /// Returns a client that acts as a service account of kube-system with the permissions that
+    /// RBAC gives it. Without RBAC nobody could grant permissions to it, so it acts as a member of
+    /// `system:masters`.
     pub fn new(registry: &Arc<Registry>, account: &str) -> Client {
         let groups = [SERVICE_ACCOUNTS, SYSTEM_SERVICE_ACCOUNTS, AUTHENTICATED];
         let mut user = User {
@@ -46,7 +47,7 @@ impl Client {
         Client { registry: registry.clone(), user, field_manager: FIELD_MANAGER }
     }
 
-    /// A client that acts as kube-controller-manager itself, as some loops do there.
+    /// Returns a client that acts as `system:kube-controller-manager`.
     pub fn manager(registry: &Arc<Registry>) -> Client {
         let client = Client::new(registry, "");
         let groups: Vec<Str> =
@@ -55,24 +56,24 @@ impl Client {
         Client { user: User { name, groups: groups.into(), ..User::default() }, ..client }
     }
 
-    /// A client that acts as the API server itself.
+    /// Returns a client that acts as the API server itself.
     pub fn api_server(registry: &Arc<Registry>) -> Client {
         let user = User { name: Str::new_static("system:apiserver"), ..User::default() };
         let user = user.with_group(MASTERS);
         Client { registry: registry.clone(), user, field_manager: "kube-apiserver" }
     }
 
-    /// The same, with writes that carry another name in managedFields.
+    /// Returns the client with another field manager.
     pub fn with_field_manager(self, field_manager: &'static str) -> Client {
         Client { field_manager, ..self }
     }
 
-    /// The present time.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         self.registry.clock.now()
     }
 
-    /// The kind of a built-in resource; `None` when it is not served.
+    /// Returns the kind of a resource; `None` if it is not served.
     pub fn kind(&self, group: &str, resource: &str) -> Option<Arc<Kind>> {
         self.registry.kind(group, resource)
     }
@@ -84,7 +85,7 @@ impl Client {
         subresource: &'static str,
     ) -> Result<Permit, Failure> {
         let gvr = target.gvr().clone();
-        // A request for a namespace object is authorized as one inside of that namespace.
+        // Requests for a namespace are authorized in that namespace.
         let is_namespace = gvr.group.is_empty() && gvr.resource == "namespaces";
         let namespace = if is_namespace { &target.name } else { &target.namespace }.clone();
         let attributes = Attributes {
@@ -102,7 +103,7 @@ impl Client {
         WriteOptions { field_manager: Str::new_static(self.field_manager), ..Default::default() }
     }
 
-    /// The stored form of an object, as new as the store; `None` when there is none.
+    /// Returns the latest stored entry of an object; `None` if it does not exist.
     pub async fn entry(&self, target: &Target) -> Result<Option<Entry>, Failure> {
         let permit = self.permit("get", target, "").await?;
         match self.registry.get(&permit, target, Freshness::Latest).await {
@@ -113,13 +114,13 @@ impl Client {
         }
     }
 
-    /// An object, as new as the store; `None` when there is none.
+    /// Returns the latest state of an object; `None` if it does not exist.
     pub async fn get(&self, target: &Target) -> Result<Option<Object>, Failure> {
         let entry = self.entry(target).await?;
         entry.map(|entry| target.kind.decode(&entry)).transpose()
     }
 
-    /// The Scale of an object.
+    /// Returns the Scale of an object.
     pub async fn scale(&self, target: &Target) -> Result<Option<Object>, Failure> {
         let permit = self.permit("get", target, "scale").await?;
         match self.registry.get_scale(&permit, target, Freshness::Latest).await {
@@ -130,50 +131,50 @@ impl Client {
         }
     }
 
-    /// The objects of a kind, of one namespace or of all.
+    /// Lists the objects of a kind, in one namespace or in all.
     pub async fn list(&self, target: &Target) -> Result<List, Failure> {
         let permit = self.permit("list", target, "").await?;
         self.registry.list(&permit, target, &ListOptions::default()).await
     }
 
-    /// Makes an object. Answers with what is stored.
+    /// Creates an object and returns what is stored.
     pub async fn create(&self, target: &Target, mut object: Object) -> Result<Object, Failure> {
         let permit = self.permit("create", target, "").await?;
         object.set_gvk(&target.schema().gvk);
         let body = Decoded { object, strict_errors: vec![] };
-        let made = self.registry.create(&permit, target, body, &self.write_options()).await?;
-        object_of(target, made)
+        let response = self.registry.create(&permit, target, body, &self.write_options()).await?;
+        object_of(target, response)
     }
 
-    /// Replaces an object, or its status: of the version that it has, if it has one.
+    /// Replaces an object or its status. A resourceVersion in `object` is a precondition.
     pub async fn update(
         &self,
         target: &Target,
-        part: Part,
+        subresource: Subresource,
         mut object: Object,
     ) -> Result<Object, Failure> {
-        let permit = self.permit("update", target, part.name()).await?;
+        let permit = self.permit("update", target, subresource.name()).await?;
         object.set_gvk(&target.schema().gvk);
         let body = Decoded { object, strict_errors: vec![] };
         let options = self.write_options();
-        let written = self.registry.update(&permit, target, part, body, &options).await?;
-        object_of(target, written)
+        let response = self.registry.update(&permit, target, subresource, body, &options).await?;
+        object_of(target, response)
     }
 
-    /// Changes an object, or its status, by a patch.
+    /// Patches an object or its status.
     pub async fn patch(
         &self,
         target: &Target,
-        part: Part,
+        subresource: Subresource,
         form: PatchForm,
         patch: &Value,
-    ) -> Result<Written, Failure> {
-        let permit = self.permit("patch", target, part.name()).await?;
+    ) -> Result<WriteResponse, Failure> {
+        let permit = self.permit("patch", target, subresource.name()).await?;
         let mut body = vec![];
         json::write_value(patch, &mut body);
         let patch = Patch { form, body: Bytes::from(body) };
         let options = WriteOptions { force: form.is_apply(), ..self.write_options() };
-        self.registry.patch(&permit, target, part, &patch, &options).await
+        self.registry.patch(&permit, target, subresource, &patch, &options).await
     }
 
     /// Deletes an object.
@@ -198,7 +199,7 @@ impl Client {
             .map(drop)
     }
 
-    /// Takes the finalizer `kubernetes` off a namespace.
+    /// Removes the finalizer `kubernetes` from `spec.finalizers` of a namespace.
     pub async fn finalize_namespace(&self, target: &Target) -> Result<(), Failure> {
         let permit = self.permit("update", target, "finalize").await?;
         let change = |live: Option<&Object>| {
@@ -206,42 +207,47 @@ impl Client {
             if let Some(Value::Array(items)) = object.object_mut("spec").get_mut("finalizers") {
                 items.retain(|item| item.as_str() != Some("kubernetes"));
             }
-            Ok(Updated { object, owned: true, warnings: vec![] })
+            Ok(NewObject { object, managed: true, warnings: vec![] })
         };
-        let part = Part::Other("finalize");
+        let subresource = Subresource::Other("finalize");
         let options = WriteOptions { field_manager: FIELD_MANAGER.into(), ..Default::default() };
-        match self.registry.modify(&permit, target, part, &change, &options).await {
+        match self.registry.modify(&permit, target, subresource, &change, &options).await {
             Err(status) if status.code == 404 => Ok(()),
-            written => written.map(drop),
+            result => result.map(drop),
         }
     }
 
-    /// Counts again what is used up of a quota.
-    pub async fn recount_quota(&self, target: &Target) -> Result<(), Failure> {
+    /// Recalculates the usage of a quota.
+    pub async fn recalculate_quota(&self, target: &Target) -> Result<(), Failure> {
         let permit = self.permit("update", target, "status").await?;
-        self.registry.recount_quota(&permit, &target.namespace, &target.name).await
+        self.registry.recalculate_quota(&permit, &target.namespace, &target.name).await
     }
 
-    /// Stores an event about an object (client-go `tools/record`). One that cannot be stored is logged.
-    pub async fn report(&self, component: &'static str, about: &About<'_>, event: Report<'_>) {
+    /// Creates an Event about an object (client-go `tools/record`). A failure is only logged.
+    pub async fn record_event(
+        &self,
+        component: &'static str,
+        object: &InvolvedObject<'_>,
+        event: EventText<'_>,
+    ) {
         let Some(kind) = self.kind("", "events") else { return };
-        let namespace = if about.namespace.is_empty() { "default" } else { about.namespace };
+        let namespace = if object.namespace.is_empty() { "default" } else { object.namespace };
         let now = self.now();
         let nanos = i128::from(now.seconds) * 1_000_000_000 + i128::from(now.nanos);
-        let name = format!("{}.{nanos:x}", about.name);
+        let name = format!("{}.{nanos:x}", object.name);
         let mut involved = Map::new();
         let facts = [
-            ("kind", about.kind),
-            ("namespace", about.namespace),
-            ("name", about.name),
-            ("uid", about.uid),
-            ("apiVersion", about.api_version),
-            ("resourceVersion", about.resource_version),
+            ("kind", object.kind),
+            ("namespace", object.namespace),
+            ("name", object.name),
+            ("uid", object.uid),
+            ("apiVersion", object.api_version),
+            ("resourceVersion", object.resource_version),
         ];
         for (name, fact) in facts.into_iter().filter(|(_, fact)| !fact.is_empty()) {
             involved.insert(name, fact);
         }
-        let object = value!({
+        let fields = value!({
             "metadata": {"name": (name.as_str()), "namespace": namespace},
             "involvedObject": (involved), "reason": (event.reason), "message": (event.message),
             "source": {"component": component}, "firstTimestamp": (now.text()),
@@ -249,62 +255,62 @@ impl Client {
             "reportingComponent": component
         });
         let target = Target::of(&kind, namespace, &name);
-        let object = Object::from_value(object).unwrap_or_default();
-        if let Err(error) = self.create(&target, object).await {
+        let new = Object::from_value(fields).unwrap_or_default();
+        if let Err(error) = self.create(&target, new).await {
             tracing::warn!(%error, component, reason = event.reason, "event not stored");
         }
     }
 }
 
-/// The object that an event is about.
+/// `involvedObject` of an event.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct About<'a> {
+pub(crate) struct InvolvedObject<'a> {
     pub kind: &'a str,
     pub api_version: &'a str,
     pub namespace: &'a str,
     pub name: &'a str,
     pub uid: &'a str,
-    /// Empty: the event does not say.
+    /// Empty: left out.
     pub resource_version: &'a str,
 }
 
-/// What an event says.
+/// Type, reason and message of an event.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Report<'a> {
+pub(crate) struct EventText<'a> {
     /// `Normal` or `Warning`.
     pub kind: &'static str,
-    /// One word that is compared.
+    /// One word in CamelCase that programs compare.
     pub reason: &'static str,
-    /// The text for people.
+    /// Text for people.
     pub message: &'a str,
 }
 
-fn object_of(target: &Target, written: Written) -> Result<Object, Failure> {
-    match written.answer {
+fn object_of(target: &Target, response: WriteResponse) -> Result<Object, Failure> {
+    match response.answer {
         Answer::Entry(entry) => target.kind.decode(&entry),
         Answer::Object(object) => Ok(object),
         Answer::Success(_) => Ok(Object::new()),
     }
 }
 
-/// Whether a namespace is there and takes new objects.
+/// Whether a namespace exists and is not terminating.
 pub(crate) fn is_active(registry: &Registry, namespace: &str) -> bool {
     let kind = registry.kind("", "namespaces");
     let entry = kind.and_then(|kind| registry.cached(&kind, "", namespace));
     entry.is_some_and(|entry| entry.field("status.phase") != Some("Terminating"))
 }
 
-/// What comes of a write into a namespace that may have begun to end: then it is not needed any more. Nor is it
-/// when somebody else was faster.
-pub(crate) fn unless_ending<T>(written: Result<T, Failure>) -> Result<(), Failure> {
-    match written {
+/// Ignores the errors of a write that is not needed any more: the object does not exist, it exists
+/// already, or its namespace is terminating.
+pub(crate) fn ignore_terminating<T>(result: Result<T, Failure>) -> Result<(), Failure> {
+    match result {
         Err(status) if status.code == 404 || status.reason == Reason::AlreadyExists => Ok(()),
-        Err(status) if is_ending(&status) => Ok(()),
-        written => written.map(drop),
+        Err(status) if is_namespace_terminating(&status) => Ok(()),
+        result => result.map(drop),
     }
 }
 
-fn is_ending(status: &Status) -> bool {
+fn is_namespace_terminating(status: &Status) -> bool {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     causes.any(|cause| cause.reason == "NamespaceTerminating")
 }

@@ -1,5 +1,5 @@
-//! The cluster role aggregation controller: fills cluster roles that have an aggregationRule with the
-//! rules of those that it selects.
+//! The cluster role aggregation controller: sets the rules of cluster roles that have an
+//! aggregationRule.
 
 use crate::client::Client;
 use crate::control_loop::{self, ControlLoop};
@@ -8,7 +8,7 @@ use keelson_auth::rbac::{self, Rule, rules_of};
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Object, Value, value};
 use keelson_registry::options::PatchForm;
-use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +26,10 @@ struct ClusterRoles {
 }
 
 impl ControlLoop for ClusterRoles {
-    /// All cluster roles together.
+    /// All cluster roles are synced together.
     type Key = ();
     const NAME: &'static str = "clusterrole-aggregation-controller";
-    const WANTED: Wanted = Wanted::Only(&[(rbac::GROUP, "clusterroles")]);
+    const SCOPE: InformerScope = InformerScope::Only(&[(rbac::GROUP, "clusterroles")]);
     const WORKERS_MAX: usize = 1;
 
     fn observe(&self, _: Vec<InformerEvent>, queue: &mut Queue<()>) -> bool {
@@ -45,7 +45,7 @@ impl ControlLoop for ClusterRoles {
                 roles.insert(entry.name().to_owned(), role);
             }
         }
-        for (name, rules) in wanted(&roles) {
+        for (name, rules) in aggregated_rules(&roles) {
             self.apply(&Target::of(&kind, "", &name), &rules).await?;
         }
         Ok(None)
@@ -62,16 +62,16 @@ impl ClusterRoles {
         if let (Some(role), false) = (role.as_object_mut(), rules.is_empty()) {
             role.insert("rules", rules);
         }
-        match self.client.patch(target, Part::Main, PatchForm::ApplyYaml, &role).await {
+        match self.client.patch(target, Subresource::None, PatchForm::ApplyYaml, &role).await {
             Err(status) if status.code == 404 => Ok(()),
             applied => applied.map(drop),
         }
     }
 }
 
-/// The roles whose rules are not those of the roles that they select, and the rules that they shall have.
-fn wanted(roles: &BTreeMap<String, Object>) -> Vec<(String, Vec<Rule>)> {
-    let mut wanted = vec![];
+/// Returns the roles whose rules differ from their aggregation, with the aggregated rules.
+fn aggregated_rules(roles: &BTreeMap<String, Object>) -> Vec<(String, Vec<Rule>)> {
+    let mut changed = vec![];
     for (name, role) in roles {
         let selectors = role.array_at(&["aggregationRule", "clusterRoleSelectors"]);
         if selectors.is_empty() {
@@ -80,7 +80,7 @@ fn wanted(roles: &BTreeMap<String, Object>) -> Vec<(String, Vec<Rule>)> {
         let mut rules: Vec<Rule> = vec![];
         for selector in selectors {
             let Ok(selector) = Selector::from_object(Some(selector)) else { continue };
-            // In the order of their names, as the map has them.
+            // `roles` is sorted by name.
             let selected = roles
                 .values()
                 .filter(|other| other.name() != name.as_str() && selector.matches_object(other));
@@ -91,10 +91,10 @@ fn wanted(roles: &BTreeMap<String, Object>) -> Vec<(String, Vec<Rule>)> {
             }
         }
         if rules != rules_of(role.array_at(&["rules"])) {
-            wanted.push((name.clone(), rules));
+            changed.push((name.clone(), rules));
         }
     }
-    wanted
+    changed
 }
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
     fn a_role_has_the_rules_that_it_selects_in_the_order_of_names_and_each_once() {
         let check = |roles: &[(String, Object)], want: &[(&str, &[&str])]| {
             let roles = roles.iter().cloned().collect();
-            let got = wanted(&roles).into_iter().map(|(name, rules)| {
+            let got = aggregated_rules(&roles).into_iter().map(|(name, rules)| {
                 (name, rules.iter().map(|rule| rule.resources[0].to_string()).collect::<Vec<_>>())
             });
             let want = want.iter().map(|(name, resources)| {

@@ -1,9 +1,9 @@
-//! [`ControlLoop`]: what all loops have in common. Changes of objects become keys, and each key is looked at by
-//! itself, several side by side: what fails is tried again later and does not keep the others waiting.
+//! [`ControlLoop`]: the common part of all loops. Changes of objects add keys to a queue; keys are
+//! synced concurrently, and a key that fails is retried with backoff.
 
 use crate::queue::Queue;
 use keelson_meta::{Failure, Status};
-use keelson_registry::{Informer, InformerEvent, Registry, Wanted};
+use keelson_registry::{Informer, InformerEvent, InformerScope, Registry};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -11,73 +11,73 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// Between two looks at what has changed: under many writes, loops that are woken for each would cost more than the
-/// writes do.
-const GATHER: Duration = Duration::from_millis(5);
+/// Minimum time between two calls of `observe`. Under many writes, waking a loop for each of them
+/// would cost more than the writes.
+const OBSERVE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One control loop.
 pub(crate) trait ControlLoop: Send + Sync + 'static {
-    /// What one look is about: mostly an object.
+    /// A unit of work, in most loops the namespace and name of an object.
     type Key: Clone + Debug + Eq + Hash + Ord + Send + 'static;
-    /// Its name in `--controllers` and in logs.
+    /// The name in `--controllers` and in logs.
     const NAME: &'static str;
-    /// The objects whose changes it is told.
-    const WANTED: Wanted;
-    /// Keys that are looked at side by side.
+    /// The objects that the loop watches.
+    const SCOPE: InformerScope;
+    /// Maximum number of keys that are synced concurrently.
     const WORKERS_MAX: usize;
 
-    /// Takes in what has happened, and says which keys are to be looked at. True: everything that has happened
-    /// meanwhile to objects of other kinds must be taken in before any key is looked at.
+    /// Processes changes and adds keys to the queue. Returns true if the changes of other kinds up
+    /// to now must be observed before any key is synced.
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Self::Key>) -> bool;
 
-    /// Looks at a key, and does what is to be done. Answers when it is to be looked at again though nothing
-    /// should happen.
+    /// Brings the objects of a key to the desired state. Returns the time after which the key is
+    /// synced again even without a change.
     fn sync(
         &self,
         key: Self::Key,
     ) -> impl Future<Output = Result<Option<Duration>, Failure>> + Send;
 }
 
-/// Runs a loop until it is dropped; then nothing of it is under way any more.
+/// Runs a loop until the future is dropped, which also aborts the syncs that are running.
 pub(crate) async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: L) {
     let control_loop = Arc::new(control_loop);
-    let mut informer = registry.informer(L::WANTED);
+    let mut informer = registry.informer(L::SCOPE);
     let mut queue = Queue::default();
-    let mut working: JoinSet<Worked<L::Key>> = JoinSet::new();
-    let mut next_look = Instant::now();
+    let mut tasks: JoinSet<SyncResult<L::Key>> = JoinSet::new();
+    let mut next_observe = Instant::now();
     loop {
-        if Instant::now() >= next_look {
+        if Instant::now() >= next_observe {
             observe(&*control_loop, &mut informer, &mut queue);
-            next_look = Instant::now() + GATHER;
+            next_observe = Instant::now() + OBSERVE_INTERVAL;
         }
-        while working.len() < L::WORKERS_MAX
+        while tasks.len() < L::WORKERS_MAX
             && let Some(key) = queue.next(Instant::now())
         {
             let (control_loop, registry) = (control_loop.clone(), registry.clone());
-            working.spawn(async move {
-                // What a loop wrote before, it sees.
+            tasks.spawn(async move {
+                // A sync must see the earlier writes of this process.
                 let result = match registry.cache.wait_known().await {
                     Ok(()) => control_loop.sync(key.clone()).await,
                     Err(error) => Err(Status::unavailable(error.to_string())),
                 };
-                Worked { key, result }
+                SyncResult { key, result }
             });
         }
         tokio::select! {
-            () = changed(&mut informer, next_look) => {}
-            Some(worked) = working.join_next() => {
-                finish::<L>(&mut queue, worked);
-                while let Some(worked) = working.try_join_next() {
-                    finish::<L>(&mut queue, worked);
+            () = changed(&mut informer, next_observe) => {}
+            Some(finished) = tasks.join_next() => {
+                finish::<L>(&mut queue, finished);
+                while let Some(finished) = tasks.try_join_next() {
+                    finish::<L>(&mut queue, finished);
                 }
             }
-            () = due(&queue), if working.len() < L::WORKERS_MAX => {}
+            () = due(&queue), if tasks.len() < L::WORKERS_MAX => {}
         }
     }
 }
 
-/// What came of a look at a key.
-struct Worked<K> {
+/// The result of a sync.
+struct SyncResult<K> {
     key: K,
     result: Result<Option<Duration>, Failure>,
 }
@@ -90,10 +90,10 @@ fn observe<L: ControlLoop>(control_loop: &L, informer: &mut Informer, queue: &mu
     }
 }
 
-/// Waits for a change, but not for less than until the next look.
-async fn changed(informer: &mut Informer, next_look: Instant) {
+/// Waits for a change, and at least until the next call of `observe`.
+async fn changed(informer: &mut Informer, next_observe: Instant) {
     informer.changed().await;
-    sleep_until(next_look).await;
+    sleep_until(next_observe).await;
 }
 
 async fn due<K: Clone + Eq + Hash + Ord>(queue: &Queue<K>) {
@@ -105,18 +105,18 @@ async fn due<K: Clone + Eq + Hash + Ord>(queue: &Queue<K>) {
 
 fn finish<L: ControlLoop>(
     queue: &mut Queue<L::Key>,
-    worked: Result<Worked<L::Key>, tokio::task::JoinError>,
+    finished: Result<SyncResult<L::Key>, tokio::task::JoinError>,
 ) {
-    let Worked { key, result } = match worked {
-        Ok(worked) => worked,
-        // Whoever runs the loop restarts it.
+    let SyncResult { key, result } = match finished {
+        Ok(finished) => finished,
+        // The supervisor restarts the loop.
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => return,
     };
     let now = Instant::now();
     match result {
         Ok(again) => queue.done(key, again.map(|after| now + after)),
-        // Another write came between: that is no fault of anybody.
+        // A conflict with another write is not an error.
         Err(error) if error.code == 409 => {
             let delay = queue.failed(key.clone(), now);
             tracing::debug!(controller = L::NAME, ?key, %error, retry = ?delay, "sync met a conflict; retrying");
@@ -128,8 +128,8 @@ fn finish<L: ControlLoop>(
     }
 }
 
-/// Whether events may be about the one object of a name: of what was listed, any may be.
-pub(crate) fn concern(events: &[InformerEvent], namespace: &str, name: &str) -> bool {
+/// Whether events may concern this object. A list may contain any object.
+pub(crate) fn may_concern(events: &[InformerEvent], namespace: &str, name: &str) -> bool {
     events.iter().any(|event| match event {
         InformerEvent::Listed(..) => true,
         InformerEvent::Put { entry, .. } | InformerEvent::Deleted { entry, .. } => {
@@ -139,8 +139,8 @@ pub(crate) fn concern(events: &[InformerEvent], namespace: &str, name: &str) -> 
     })
 }
 
-/// The result of a task of a `JoinSet`; `None`: there is none left.
-pub(crate) fn joined(
+/// Returns the result of a task of a `JoinSet`; `None` means that no task was left.
+pub(crate) fn join_result(
     done: Option<Result<Result<(), Failure>, tokio::task::JoinError>>,
 ) -> Result<(), Failure> {
     match done {

@@ -1,6 +1,6 @@
-//! The disruption controller: counts the pods of every PodDisruptionBudget, and how many of them may be evicted.
+//! The disruption controller: computes the status of PodDisruptionBudgets, which limits evictions.
 
-use crate::client::{About, Client, Report};
+use crate::client::{Client, EventText, InvolvedObject};
 use crate::control_loop::{self, ControlLoop};
 use crate::pods::{self, is_ready};
 use crate::queue::Queue;
@@ -9,16 +9,16 @@ use keelson_meta::time::GoDuration;
 use keelson_meta::{
     Failure, GroupVersion, Map, Object, Reason, Status, Str, Timestamp, Value, value,
 };
-use keelson_registry::{Entry, InformerEvent, Kind, Part, Registry, Target, Wanted};
+use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The name in its events.
+/// The source component of its events.
 const COMPONENT: &str = "controllermanager";
 const GROUP: &str = "policy";
 const RESOURCE: &str = "poddisruptionbudgets";
-/// How long an evicted pod may take to be deleted; after that it counts as one that stays.
+/// How long an evicted pod may take to be deleted. After that it counts as not disrupted.
 const DELETION_SECONDS: i64 = 120;
 
 /// Runs until it is dropped.
@@ -29,22 +29,22 @@ pub(crate) async fn run(registry: Arc<Registry>) {
 
 struct Disruption {
     client: Client,
-    /// What the budgets of a namespace select, by name.
+    /// The selectors of all budgets, by namespace and name.
     selectors: Mutex<HashMap<Str, HashMap<Str, Selector>>>,
 }
 
-/// A budget: namespace and name.
+/// Namespace and name of a budget.
 type Key = (Str, Str);
 
 impl ControlLoop for Disruption {
     type Key = Key;
     const NAME: &'static str = "disruption-controller";
-    const WANTED: Wanted = Wanted::Only(&[("", "pods"), (GROUP, RESOURCE)]);
+    const SCOPE: InformerScope = InformerScope::Only(&[("", "pods"), (GROUP, RESOURCE)]);
     const WORKERS_MAX: usize = 5;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         let mut selectors = self.selectors.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut note = |kind: &Kind, entry: &Entry, queue: &mut Queue<Key>| {
+        let mut insert = |kind: &Kind, entry: &Entry, queue: &mut Queue<Key>| {
             let budget = kind.decode(entry).unwrap_or_default();
             let names = selectors.entry(entry.namespace().into()).or_default();
             names.insert(entry.name().into(), selector_of(&budget).unwrap_or_default());
@@ -54,10 +54,10 @@ impl ControlLoop for Disruption {
         for event in &events {
             match event {
                 InformerEvent::Listed(kind, all) if kind.gvr.resource == RESOURCE => {
-                    all.range("", "").for_each(|entry| note(kind, entry, queue));
+                    all.range("", "").for_each(|entry| insert(kind, entry, queue));
                 }
                 InformerEvent::Put { kind, entry, .. } if kind.gvr.resource == RESOURCE => {
-                    note(kind, entry, queue);
+                    insert(kind, entry, queue);
                 }
                 event => pods.push(event),
             }
@@ -76,15 +76,17 @@ impl ControlLoop for Disruption {
                 }
                 InformerEvent::Put { kind, entry, previous } => {
                     let Some(names) = selectors.get(entry.namespace()) else { continue };
-                    let is_same = |before: &Entry| pods::is_same(kind, before, entry);
+                    let is_same = |before: &Entry| pods::is_unchanged(kind, before, entry);
                     if !names.is_empty() && !previous.as_ref().is_some_and(is_same) {
                         let all = [Some(entry), previous.as_ref()];
-                        all.into_iter().flatten().for_each(|pod| count(names, pod, queue));
+                        all.into_iter()
+                            .flatten()
+                            .for_each(|pod| queue_selecting(names, pod, queue));
                     }
                 }
                 InformerEvent::Deleted { entry, .. } => {
                     if let Some(names) = selectors.get(entry.namespace()) {
-                        count(names, entry, queue);
+                        queue_selecting(names, entry, queue);
                     }
                 }
                 InformerEvent::Withdrawn(_) => {}
@@ -101,7 +103,7 @@ impl ControlLoop for Disruption {
         let pods = self.pods(&budget)?;
         let now = self.client.now();
         let expected = self.expected(&budget, &pods).await;
-        let (disrupted, look_again) = disrupted_pods(&budget, &pods, now);
+        let (disrupted, resync_after) = disrupted_pods(&budget, &pods, now);
         let mut changed = budget.clone();
         let expected = match expected {
             Ok(expected) => {
@@ -117,17 +119,17 @@ impl ControlLoop for Disruption {
         };
         if changed.get("status") != budget.get("status") {
             let target = Target::of(&kind, &namespace, &name);
-            match self.client.update(&target, Part::Status, changed).await {
+            match self.client.update(&target, Subresource::Status, changed).await {
                 Err(status) if status.code == 404 => return Ok(None),
                 written => drop(written?),
             }
-            self.report(&budget, &pods, &expected).await;
+            self.record_events(&budget, &pods, &expected).await;
         }
-        Ok(look_again)
+        Ok(resync_after)
     }
 }
 
-fn count(budgets: &HashMap<Str, Selector>, pod: &Entry, queue: &mut Queue<Key>) {
+fn queue_selecting(budgets: &HashMap<Str, Selector>, pod: &Entry, queue: &mut Queue<Key>) {
     let selecting = budgets.iter().filter(|(_, selector)| selector.matches(|key| pod.label(key)));
     queue.extend(selecting.map(|(name, _)| (pod.namespace().into(), name.clone())));
 }
@@ -136,12 +138,12 @@ fn selector_of(budget: &Object) -> Option<Selector> {
     Selector::from_object(budget.at(&["spec", "selector"])).ok()
 }
 
-/// How many pods there are to be, and how many of them are to be healthy.
+/// The desired numbers of pods.
 #[derive(Debug, PartialEq, Eq)]
 struct Expected {
     pods: i64,
     healthy: i64,
-    /// Whether there are pods of no controller, that are in no count.
+    /// Whether there are pods without a controller, which are not counted.
     has_unmanaged: bool,
 }
 
@@ -162,7 +164,7 @@ impl Disruption {
         let all = i64::try_from(pods.len()).unwrap_or(i64::MAX);
         if let Some(unavailable) = budget.at(&["spec", "maxUnavailable"]) {
             let (scale, has_unmanaged) = self.expected_scale(pods).await?;
-            let healthy = scale.saturating_sub(scaled(unavailable, scale)?).max(0);
+            let healthy = scale.saturating_sub(int_or_percent(unavailable, scale)?).max(0);
             return Ok(Expected { pods: scale, healthy, has_unmanaged });
         }
         match budget.at(&["spec", "minAvailable"]) {
@@ -171,16 +173,16 @@ impl Disruption {
             }
             Some(share) => {
                 let (scale, has_unmanaged) = self.expected_scale(pods).await?;
-                let healthy = scaled(share, scale)?;
+                let healthy = int_or_percent(share, scale)?;
                 Ok(Expected { pods: scale, healthy, has_unmanaged })
             }
             None => Ok(Expected { pods: 0, healthy: 0, has_unmanaged: false }),
         }
     }
 
-    /// How many pods the controllers of these are to have, and whether a pod has none.
+    /// Returns the desired number of pods of all controllers, and whether a pod has no controller.
     async fn expected_scale(&self, pods: &[Object]) -> Result<(i64, bool), Failure> {
-        let (mut seen, mut sum, mut has_unmanaged) = (HashMap::new(), 0_i64, false);
+        let (mut controllers, mut sum, mut has_unmanaged) = (HashMap::new(), 0_i64, false);
         let mut counted: HashSet<Str> = HashSet::new();
         for pod in pods {
             let Some(controller) = pod.controller() else {
@@ -188,14 +190,14 @@ impl Disruption {
                 continue;
             };
             let uid = Str::new(controller.str_at(&["uid"]).unwrap_or_default());
-            if seen.insert(uid, ()).is_some() {
+            if controllers.insert(uid, ()).is_some() {
                 continue;
             }
             let Some((uid, scale)) = self.scale(pod.namespace(), controller).await? else {
                 let why = format!("found no controllers for pod {:?}", pod.name());
-                return Err(unknown(why));
+                return Err(failure(why));
             };
-            // Several replica sets may be those of one deployment.
+            // Several ReplicaSets may belong to one Deployment.
             if counted.insert(uid) {
                 sum = sum.saturating_add(scale);
             }
@@ -203,7 +205,7 @@ impl Disruption {
         Ok((sum, has_unmanaged))
     }
 
-    /// The uid of what says how many pods there are to be, and how many those are.
+    /// Returns the uid and the replicas of the workload behind a controller reference.
     async fn scale(
         &self,
         namespace: &str,
@@ -216,7 +218,7 @@ impl Disruption {
         let Some(kind) = known else {
             let (kind, version) = (text("kind"), text("apiVersion"));
             let why = format!("no matches for kind {kind:?} in version {version:?}");
-            return Err(unknown(why));
+            return Err(failure(why));
         };
         let namespace = if kind.namespaced { namespace } else { "" };
         let cached = registry.cached(&kind, namespace, text("name"));
@@ -242,7 +244,7 @@ impl Disruption {
         if !has_scale(registry, &kind) {
             let name = kind.gvr.qualified();
             let why = format!("{name} does not implement the scale subresource");
-            return Err(unknown(why));
+            return Err(failure(why));
         }
         let scale = self.client.scale(&Target::of(&kind, namespace, text("name"))).await?;
         let scale = scale.filter(|scale| scale.uid() == text("uid"));
@@ -250,9 +252,14 @@ impl Disruption {
             .map(|scale| (scale.uid().into(), scale.int_at(&["spec", "replicas"]).unwrap_or(0))))
     }
 
-    /// Tells people what keeps a budget from being counted.
-    async fn report(&self, budget: &Object, pods: &[Object], expected: &Result<Expected, Failure>) {
-        let about = About {
+    /// Creates events about a budget that selects no pods or cannot be computed.
+    async fn record_events(
+        &self,
+        budget: &Object,
+        pods: &[Object],
+        expected: &Result<Expected, Failure>,
+    ) {
+        let involved = InvolvedObject {
             kind: "PodDisruptionBudget",
             api_version: "policy/v1",
             namespace: budget.namespace(),
@@ -260,36 +267,36 @@ impl Disruption {
             uid: budget.uid(),
             resource_version: budget.resource_version(),
         };
-        let warn = |reason, message| Report { kind: "Warning", reason, message };
+        let warn = |reason, message| EventText { kind: "Warning", reason, message };
         if pods.is_empty() {
             let message = "No matching pods found";
-            let report = Report { kind: "Normal", reason: "NoPods", message };
-            self.client.report(COMPONENT, &about, report).await;
+            let event = EventText { kind: "Normal", reason: "NoPods", message };
+            self.client.record_event(COMPONENT, &involved, event).await;
         }
         match expected {
             Err(error) => {
                 let why = &error.message;
                 let text = format!("Failed to calculate the number of expected pods: {why}");
                 let reason = "CalculateExpectedPodCountFailed";
-                self.client.report(COMPONENT, &about, warn(reason, &text)).await;
+                self.client.record_event(COMPONENT, &involved, warn(reason, &text)).await;
             }
             Ok(expected) if expected.has_unmanaged => {
-                let selector = shown_selector(budget.at(&["spec", "selector"]));
+                let selector = format_selector(budget.at(&["spec", "selector"]));
                 let text = format!(
                     "Pods selected by this PodDisruptionBudget (selector: {selector}) were found \
                      to be unmanaged. As a result, the status of the PDB cannot be calculated \
                      correctly, which may result in undefined behavior. To account for these pods \
                      please set \".spec.minAvailable\" field of the PDB to an integer value."
                 );
-                self.client.report(COMPONENT, &about, warn("UnmanagedPods", &text)).await;
+                self.client.record_event(COMPONENT, &involved, warn("UnmanagedPods", &text)).await;
             }
             Ok(_) => {}
         }
     }
 }
 
-/// Why pods cannot be counted, in words that people read as they are.
-fn unknown(why: String) -> Failure {
+/// Returns an error whose message becomes part of the status.
+fn failure(why: String) -> Failure {
     Status::new(Reason::Unknown, why)
 }
 
@@ -301,20 +308,20 @@ fn has_scale(registry: &Registry, kind: &Kind) -> bool {
     })
 }
 
-/// A number, or a share of one, rounded up.
-fn scaled(value: &Value, of: i64) -> Result<i64, Failure> {
+/// Returns an IntOrString as a number; a percentage of `of` is rounded up.
+fn int_or_percent(value: &Value, of: i64) -> Result<i64, Failure> {
     if let Some(number) = value.as_int() {
         return Ok(number);
     }
     let text = value.as_str().unwrap_or_default();
     let share = text.strip_suffix('%').and_then(|share| share.parse::<i64>().ok());
-    let invalid = || unknown(format!("invalid value for IntOrString: invalid type: {text}"));
+    let invalid = || failure(format!("invalid value for IntOrString: invalid type: {text}"));
     let share = share.ok_or_else(invalid)?;
     Ok(share.saturating_mul(of).saturating_add(99).div_euclid(100))
 }
 
-/// The pods whose eviction was granted and that are not being deleted yet, with the times of that; and when the
-/// first of them counts as one that stays.
+/// Returns the pods that were evicted and are not being deleted yet, with the times of their
+/// evictions, and the time until the first of them counts as not disrupted.
 fn disrupted_pods(budget: &Object, pods: &[Object], now: Timestamp) -> (Map, Option<Duration>) {
     let (mut left, mut soonest) = (Map::new(), None);
     let granted = budget.at(&["status", "disruptedPods"]).and_then(Value::as_object);
@@ -333,35 +340,41 @@ fn disrupted_pods(budget: &Object, pods: &[Object], now: Timestamp) -> (Map, Opt
     (left, soonest)
 }
 
-fn set_status(budget: &mut Object, expected: &Expected, pods: &[Object], gone: Map, now: &str) {
+fn set_status(
+    budget: &mut Object,
+    expected: &Expected,
+    pods: &[Object],
+    disrupted: Map,
+    now: &str,
+) {
     let is_healthy = |pod: &&Object| {
-        pod.deletion_timestamp().is_none() && !gone.contains_key(pod.name()) && is_ready(pod)
+        pod.deletion_timestamp().is_none() && !disrupted.contains_key(pod.name()) && is_ready(pod)
     };
     let healthy = pods.iter().filter(is_healthy).count();
     let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
-    let spare = if expected.pods <= 0 { 0 } else { (healthy - expected.healthy).max(0) };
+    let allowed = if expected.pods <= 0 { 0 } else { (healthy - expected.healthy).max(0) };
     let generation = budget.generation();
     let counts = [
         ("currentHealthy", healthy),
         ("desiredHealthy", expected.healthy),
         ("expectedPods", expected.pods),
-        ("disruptionsAllowed", spare),
+        ("disruptionsAllowed", allowed),
         ("observedGeneration", generation),
     ];
     let status = budget.object_mut("status");
     for (name, count) in counts {
         status.insert(name, count);
     }
-    if gone.is_empty() {
+    if disrupted.is_empty() {
         status.remove("disruptedPods");
     } else {
-        status.insert("disruptedPods", gone);
+        status.insert("disruptedPods", disrupted);
     }
-    let reason = if spare > 0 { "SufficientPods" } else { "InsufficientPods" };
-    set_condition(budget, (spare > 0, reason, ""), generation, now);
+    let reason = if allowed > 0 { "SufficientPods" } else { "InsufficientPods" };
+    set_condition(budget, (allowed > 0, reason, ""), generation, now);
 }
 
-/// Sets the condition DisruptionAllowed: its status, reason and message.
+/// Sets the condition DisruptionAllowed.
 fn set_condition(
     budget: &mut Object,
     (is_true, reason, message): (bool, &str, &str),
@@ -388,8 +401,8 @@ fn set_condition(
     }
 }
 
-/// A selector as Go prints it.
-fn shown_selector(selector: Option<&Value>) -> String {
+/// Formats a selector as Go prints it.
+fn format_selector(selector: Option<&Value>) -> String {
     let labels = selector.and_then(|selector| selector.get("matchLabels")?.as_object());
     let labels: BTreeMap<&str, &str> = labels
         .into_iter()
@@ -425,14 +438,14 @@ mod tests {
     #[test]
     fn shares_are_rounded_up() {
         let check = |value: Value, of: i64, want: i64| {
-            assert_eq!(scaled(&value, of).expect("a share"), want, "{value:?} of {of}");
+            assert_eq!(int_or_percent(&value, of).expect("a share"), want, "{value:?} of {of}");
         };
         check(2.into(), 10, 2);
         check("50%".into(), 3, 2);
         check("0%".into(), 3, 0);
         check("100%".into(), 7, 7);
         check("1%".into(), 1, 1);
-        assert!(scaled(&"a".into(), 1).is_err());
+        assert!(int_or_percent(&"a".into(), 1).is_err());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What the loops for Endpoints and EndpointSlices have in common: which pods a service selects, and what of a pod
-//! clients are told.
+//! The common part of the loops for Endpoints and EndpointSlices: which pods a service selects, and
+//! the addresses and ports of those pods.
 
 pub(crate) mod mirroring;
 pub(crate) mod objects;
@@ -14,38 +14,38 @@ use keelson_registry::{Entry, InformerEvent, Kind, Registry};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// Marks services without an address of their own, and what is made for them.
+/// The label of headless services and of their Endpoints and EndpointSlices.
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 
-/// A service: namespace and name.
+/// Namespace and name of a service.
 pub(crate) type ServiceKey = (Str, Str);
 
 /// The selectors of all services, by namespace and name.
 #[derive(Default)]
 struct Selectors(HashMap<Str, HashMap<Str, Vec<(Str, Str)>>>);
 
-/// What a loop knows of services.
+/// The services that a loop knows.
 #[derive(Default)]
 struct Services(Mutex<Selectors>);
 
 impl Services {
-    /// Takes in a change of a service or a pod, and says which services are to be looked at.
+    /// Processes a change of a service or a pod and queues the affected services.
     fn observe(&self, event: &InformerEvent, queue: &mut Queue<ServiceKey>) {
         let mut selectors = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match event {
             InformerEvent::Listed(kind, all) if kind.gvr.resource == "services" => {
                 selectors.0.clear();
                 for entry in all.range("", "") {
-                    selectors.note(kind, entry);
+                    selectors.insert(kind, entry);
                     queue.add(key_of(entry));
                 }
             }
             InformerEvent::Put { kind, entry, .. } if kind.gvr.resource == "services" => {
-                selectors.note(kind, entry);
+                selectors.insert(kind, entry);
                 queue.add(key_of(entry));
             }
             InformerEvent::Deleted { kind, entry } if kind.gvr.resource == "services" => {
-                selectors.forget(entry);
+                selectors.remove(entry);
                 queue.add(key_of(entry));
             }
             InformerEvent::Listed(kind, _) if kind.gvr.resource == "pods" => {
@@ -57,7 +57,7 @@ impl Services {
                 let mut selecting = selectors.selecting(entry);
                 if let Some(previous) = previous {
                     selecting.extend(selectors.selecting(previous));
-                    if selecting.is_empty() || pods::is_same(kind, previous, entry) {
+                    if selecting.is_empty() || pods::is_unchanged(kind, previous, entry) {
                         return;
                     }
                 }
@@ -72,10 +72,10 @@ impl Services {
 }
 
 impl Selectors {
-    fn note(&mut self, kind: &Kind, entry: &Entry) {
+    fn insert(&mut self, kind: &Kind, entry: &Entry) {
         let service = kind.decode(entry).unwrap_or_default();
         let selector = service.at(&["spec", "selector"]).and_then(Value::as_object);
-        let Some(selector) = selector else { return self.forget(entry) };
+        let Some(selector) = selector else { return self.remove(entry) };
         let pairs = selector
             .iter()
             .map(|(key, value)| (key.clone(), Str::new(value.as_str().unwrap_or_default())));
@@ -83,13 +83,13 @@ impl Selectors {
         services.insert(entry.name().into(), pairs.collect());
     }
 
-    fn forget(&mut self, entry: &Entry) {
+    fn remove(&mut self, entry: &Entry) {
         if let Some(services) = self.0.get_mut(entry.namespace()) {
             services.remove(entry.name());
         }
     }
 
-    /// The services that select a pod.
+    /// Returns the services that select a pod.
     fn selecting(&self, pod: &Entry) -> Vec<ServiceKey> {
         let Some((namespace, services)) = self.0.get_key_value(pod.namespace()) else {
             return vec![];
@@ -107,7 +107,7 @@ fn key_of(entry: &Entry) -> ServiceKey {
     (entry.namespace().into(), entry.name().into())
 }
 
-/// The pods that a service selects, in the order of their names.
+/// Returns the pods that a service selects, in the order of their names.
 fn pods_of(registry: &Registry, service: &Object) -> Vec<Object> {
     let selector: Vec<(Str, Str)> = service
         .at(&["spec", "selector"])
@@ -128,14 +128,14 @@ fn pods_of(registry: &Registry, service: &Object) -> Vec<Object> {
     selected.filter_map(|pod| kind.decode(pod).ok()).collect()
 }
 
-/// Whether a pod can be reached at all: it has an address and has not ended.
+/// Whether a pod has an address and has not ended.
 fn is_reachable(pod: &Object) -> bool {
     !matches!(pod.str_at(&["status", "phase"]), "Failed" | "Succeeded")
         && (!pod.str_at(&["status", "podIP"]).is_empty()
             || !pod.array_at(&["status", "podIPs"]).is_empty())
 }
 
-/// The addresses of a pod that are of a family: `IPv4` or `IPv6`.
+/// Returns the addresses of a pod in a family, `IPv4` or `IPv6`.
 fn addresses<'p>(pod: &'p Object, family: &str) -> Vec<&'p str> {
     let all = pod.array_at(&["status", "podIPs"]).iter();
     let all = all.filter_map(|address| address.str_at(&["ip"]));
@@ -147,24 +147,25 @@ fn family_of(address: &str) -> Option<&'static str> {
     Some(if parsed.is_ipv4() { "IPv4" } else { "IPv6" })
 }
 
-/// The hostname under which a service makes a pod known.
+/// Returns the hostname of a pod in the DNS records of a service.
 fn hostname<'p>(pod: &'p Object, service: &Object) -> Option<&'p str> {
     let hostname = pod.str_at(&["spec", "hostname"]);
     let is_of_service = pod.str_at(&["spec", "subdomain"]) == service.name();
     (!hostname.is_empty() && is_of_service).then_some(hostname)
 }
 
-/// The port of a pod to which a port of a service leads: a number, or the name of a port of a container.
+/// Returns the port of a pod for a port of a service. `targetPort` is a number or the name of a
+/// container port.
 fn target_port(pod: &Object, port: &Value) -> Option<i64> {
     let wanted = match port.get("targetPort")? {
         Value::Int(number) => return Some(*number),
         name => name.as_str()?,
     };
     let protocol = port.str_at(&["protocol"]).unwrap_or("TCP");
-    // Of init containers, those that run beside the others have ports too.
-    let beside = pod.array_at(&["spec", "initContainers"]).iter();
-    let beside = beside.filter(|one| one.str_at(&["restartPolicy"]) == Some("Always"));
-    let containers = pod.array_at(&["spec", "containers"]).iter().chain(beside);
+    // Sidecars (restartable init containers) have ports, other init containers do not.
+    let sidecars = pod.array_at(&["spec", "initContainers"]).iter();
+    let sidecars = sidecars.filter(|one| one.str_at(&["restartPolicy"]) == Some("Always"));
+    let containers = pod.array_at(&["spec", "containers"]).iter().chain(sidecars);
     let mut ports = containers.flat_map(|container| container.array_at(&["ports"]));
     let found = ports.find(|port| {
         port.str_at(&["name"]) == Some(wanted)
@@ -173,14 +174,14 @@ fn target_port(pod: &Object, port: &Value) -> Option<i64> {
     found?.int_at(&["containerPort"])
 }
 
-/// The reference to a pod in what is made for a service.
+/// Returns the targetRef of a pod.
 fn pod_reference(pod: &Object) -> Value {
     keelson_meta::value!({
         "kind": "Pod", "namespace": (pod.namespace()), "name": (pod.name()), "uid": (pod.uid())
     })
 }
 
-/// Whether a service has an address of its own.
+/// Whether a service has a cluster IP.
 fn has_cluster_ip(service: &Object) -> bool {
     !matches!(service.str_at(&["spec", "clusterIP"]), "" | "None")
 }

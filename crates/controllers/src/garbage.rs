@@ -1,27 +1,27 @@
-//! The garbage collector: deletes objects whose owners are gone, deletes dependents before their owners where that
-//! is asked for, and takes owners that go away off those that stay.
+//! The garbage collector: deletes objects whose owners do not exist, deletes dependents before
+//! their owners in foreground deletion, and removes owner references when dependents are orphaned.
 //!
-//! An owner reference names an object of the dependent's namespace, or a cluster-scoped one. An owner is there
-//! when an object of that kind and name has that uid. As long as one owner is there, and does not wait itself for
-//! its dependents to go, the dependent stays and the references to other owners are taken off it. Of an owner
-//! whose kind is not served nothing can be said: its dependents wait until it is.
+//! An owner reference names an object in the dependent's namespace or a cluster-scoped object. An
+//! owner exists if the object of that kind and name has that uid. While one owner exists that does
+//! not wait for its dependents, the dependent stays and its references to other owners are removed.
+//! If the kind of an owner is not served, its dependents stay until it is.
 
 mod graph;
 
-use crate::client::{About, Client, Report};
+use crate::client::{Client, EventText, InvolvedObject};
 use crate::control_loop::{self, ControlLoop};
 use crate::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
 use crate::queue::Queue;
 use graph::{Effects, Graph, ObjectRef, Work};
 use keelson_meta::{Failure, GroupVersion, Map, Value, value};
 use keelson_registry::options::{DeleteOptions, PatchForm, Propagation};
-use keelson_registry::{Entry, InformerEvent, Kind, Part, Registry, Target, Wanted};
+use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
 const NAME: &str = "garbage-collector-controller";
-/// Dependents of one owner that are orphaned side by side.
+/// Dependents of one owner that are orphaned concurrently.
 const ORPHANED_MAX: usize = 256;
 
 /// Runs until it is dropped.
@@ -35,21 +35,21 @@ struct Garbage {
     graph: Mutex<Graph>,
 }
 
-/// What the owners of an object are.
+/// The owners of an object, with upstream's terms.
 #[derive(Default)]
 struct Owners {
-    /// There, and staying.
+    /// Whether an owner exists that does not wait for its dependents.
     solid: bool,
-    /// Uids of those that are gone.
-    absent: Vec<OwnerReference>,
-    /// Uids of those that wait for their dependents to go.
+    /// Owners that do not exist.
+    dangling: Vec<OwnerReference>,
+    /// Owners that wait for the deletion of their dependents.
     waiting: Vec<OwnerReference>,
 }
 
 impl ControlLoop for Garbage {
     type Key = Work;
     const NAME: &'static str = NAME;
-    const WANTED: Wanted = Wanted::All;
+    const SCOPE: InformerScope = InformerScope::All;
     const WORKERS_MAX: usize = 64;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Work>) -> bool {
@@ -82,7 +82,7 @@ impl Garbage {
         Target::of(&kind, namespace, name)
     }
 
-    /// Looks at one object.
+    /// Deletes one object if it has no owner, or lets its deletion go on.
     async fn collect(&self, object: &ObjectRef) -> Result<(), Failure> {
         let target = self.target(object);
         if is_ignored(&target.kind) {
@@ -96,8 +96,8 @@ impl Garbage {
         let metadata = Metadata::of(&entry);
         if metadata.is_deleting_dependents() {
             if self.graph().is_blocked(metadata.uid) {
-                if self.graph().waits_for_itself(metadata.uid, object) {
-                    return self.unblock(&target, &entry).await;
+                if self.graph().is_in_cycle(metadata.uid, object) {
+                    return self.unblock_owners(&target, &entry).await;
                 }
                 return Ok(());
             }
@@ -111,13 +111,13 @@ impl Garbage {
         }
         let Some(owners) = self.owners(object, &target, &metadata).await? else { return Ok(()) };
         if owners.solid {
-            let gone: Vec<_> = owners.absent.iter().chain(&owners.waiting).collect();
-            return disown(&self.client, &target, &entry, &gone).await;
+            let removed: Vec<_> = owners.dangling.iter().chain(&owners.waiting).collect();
+            return remove_owners(&self.client, &target, &entry, &removed).await;
         }
         if !owners.waiting.is_empty() && self.graph().has_dependents(metadata.uid) {
             if self.graph().has_waiting_dependent(metadata.uid) {
-                // Else they might wait for each other.
-                return self.unblock(&target, &entry).await;
+                // Otherwise owner and dependent could wait for each other.
+                return self.unblock_owners(&target, &entry).await;
             }
             return self.delete(&target, &entry, Propagation::Foreground).await;
         }
@@ -131,8 +131,8 @@ impl Garbage {
         self.delete(&target, &entry, propagation).await
     }
 
-    /// Whether an object is there with all its owners, as the cache knows them: of most objects nothing else is to
-    /// be found out.
+    /// Whether an object exists with all its owners, according to the cache. For most objects
+    /// nothing else needs to be checked.
     fn has_all_owners(&self, target: &Target) -> bool {
         let registry = &self.client.registry;
         let known = registry.cached(&target.kind, &target.namespace, &target.name);
@@ -150,7 +150,7 @@ impl Garbage {
             })
     }
 
-    /// What the owners of an object are; `None` when nothing can be said of one of them.
+    /// Looks up the owners of an object; `None` if one of them cannot be looked up.
     async fn owners(
         &self,
         object: &ObjectRef,
@@ -160,7 +160,7 @@ impl Garbage {
         let mut owners = Owners::default();
         for owner in metadata.owners() {
             let Some(kind) = self.kind_of(&owner) else {
-                self.graph().note_unmapped(object);
+                self.graph().mark_owner_unserved(object);
                 tracing::debug!(
                     controller = NAME,
                     ?object,
@@ -170,7 +170,7 @@ impl Garbage {
                 return Ok(None);
             };
             if kind.namespaced && !target.kind.namespaced {
-                // No such owner can be told to be there or not.
+                // A cluster-scoped object cannot have a namespaced owner.
                 return Ok(None);
             }
             let namespace = if kind.namespaced { target.namespace.as_str() } else { "" };
@@ -183,7 +183,7 @@ impl Garbage {
                         owners.solid = true;
                     }
                 }
-                _ => owners.absent.push(owner),
+                _ => owners.dangling.push(owner),
             }
         }
         Ok(Some(owners))
@@ -210,11 +210,11 @@ impl Garbage {
         let (resource, namespace, name) =
             (target.gvr().qualified(), &target.namespace, &target.name);
         tracing::debug!(%resource, %namespace, %name, ?propagation, "deleting object without owner");
-        unless_gone(self.client.delete(target, &options).await)
+        ignore_not_found(self.client.delete(target, &options).await)
     }
 
-    /// Lets the owners of an object go before it.
-    async fn unblock(&self, target: &Target, entry: &Entry) -> Result<(), Failure> {
+    /// Sets `blockOwnerDeletion` to false, so that the owners can be deleted before the object.
+    async fn unblock_owners(&self, target: &Target, entry: &Entry) -> Result<(), Failure> {
         let mut owners = Metadata::of(entry).owner_values();
         for owner in owners.iter_mut().filter_map(Value::as_object_mut) {
             if owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true) {
@@ -230,12 +230,13 @@ impl Garbage {
         entry: &Entry,
         finalizer: &str,
     ) -> Result<(), Failure> {
-        let mut left = Metadata::of(entry).finalizers();
-        left.retain(|name| name.as_str() != Some(finalizer));
-        patch_metadata(&self.client, target, entry, "finalizers", left).await
+        let mut remaining = Metadata::of(entry).finalizers();
+        remaining.retain(|name| name.as_str() != Some(finalizer));
+        patch_metadata(&self.client, target, entry, "finalizers", remaining).await
     }
 
-    /// Takes an owner that is being deleted off its dependents, and then lets it go.
+    /// Removes the references to an owner that is being deleted from its dependents, and then its
+    /// finalizer.
     async fn orphan_dependents(&self, object: &ObjectRef) -> Result<(), Failure> {
         let target = self.target(object);
         let Some(entry) = self.client.entry(&target).await? else { return Ok(()) };
@@ -244,30 +245,30 @@ impl Garbage {
             return Ok(());
         }
         let dependents = self.graph().dependents(metadata.uid);
-        let mut working = JoinSet::new();
+        let mut tasks = JoinSet::new();
         for dependent in dependents {
-            if working.len() == ORPHANED_MAX {
-                control_loop::joined(working.join_next().await)?;
+            if tasks.len() == ORPHANED_MAX {
+                control_loop::join_result(tasks.join_next().await)?;
             }
             let (target, client) = (self.target(&dependent), self.client.clone());
             let owner: Arc<str> = metadata.uid.into();
-            working.spawn(async move { orphan(&client, &target, &owner).await });
+            tasks.spawn(async move { orphan(&client, &target, &owner).await });
         }
-        while let Some(done) = working.join_next().await {
-            control_loop::joined(Some(done))?;
+        while let Some(done) = tasks.join_next().await {
+            control_loop::join_result(Some(done))?;
         }
         self.remove_finalizer(&target, &entry, ORPHAN).await
     }
 
-    /// Reports owners that there are, but in another namespace than the object.
+    /// Creates events about owners that exist only in another namespace.
     async fn report_other_namespaces(&self, target: &Target, metadata: &Metadata<'_>) {
         for owner in metadata.owners() {
             let Some(kind) = self.kind_of(&owner).filter(|kind| kind.namespaced) else { continue };
             let namespace = target.namespace.as_str();
             let is_owner =
                 |entry: &Entry| entry.name() == owner.name && Metadata::of(entry).uid == owner.uid;
-            let near = self.client.registry.cached(&kind, namespace, &owner.name);
-            if near.is_some_and(|near| is_owner(&near)) {
+            let in_namespace = self.client.registry.cached(&kind, namespace, &owner.name);
+            if in_namespace.is_some_and(|entry| is_owner(&entry)) {
                 continue;
             }
             let all = self.client.registry.cached_all(&kind);
@@ -279,7 +280,7 @@ impl Garbage {
                 "ownerRef [{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {uid}] \
                  does not exist in namespace \"{namespace}\""
             );
-            let about = About {
+            let involved = InvolvedObject {
                 kind: target.kind.name(),
                 api_version: &target.schema().gvk.api_version(),
                 namespace,
@@ -288,34 +289,35 @@ impl Garbage {
                 resource_version: "",
             };
             let reason = "OwnerRefInvalidNamespace";
-            let report = Report { kind: "Warning", reason, message: &message };
-            self.client.report(NAME, &about, report).await;
+            let event = EventText { kind: "Warning", reason, message: &message };
+            self.client.record_event(NAME, &involved, event).await;
         }
     }
 }
 
-/// Takes references to owners off an object.
-async fn disown(
+/// Removes owner references from an object.
+async fn remove_owners(
     client: &Client,
     target: &Target,
     entry: &Entry,
-    gone: &[&OwnerReference],
+    removed: &[&OwnerReference],
 ) -> Result<(), Failure> {
-    if gone.is_empty() {
+    if removed.is_empty() {
         return Ok(());
     }
-    let is_gone = |value: &Value| gone.iter().any(|gone| value.str_at(&["uid"]) == Some(&gone.uid));
-    let mut left = Metadata::of(entry).owner_values();
-    left.retain(|owner| !is_gone(owner));
-    patch_metadata(client, target, entry, "ownerReferences", left).await
+    let is_removed =
+        |value: &Value| removed.iter().any(|removed| value.str_at(&["uid"]) == Some(&removed.uid));
+    let mut remaining = Metadata::of(entry).owner_values();
+    remaining.retain(|owner| !is_removed(owner));
+    patch_metadata(client, target, entry, "ownerReferences", remaining).await
 }
 
-/// Takes an owner off one dependent.
+/// Removes the references to one owner from a dependent.
 async fn orphan(client: &Client, target: &Target, owner: &str) -> Result<(), Failure> {
     let Some(entry) = client.entry(target).await? else { return Ok(()) };
     let owners = Metadata::of(&entry).owners();
-    let gone: Vec<_> = owners.iter().filter(|reference| reference.uid == owner).collect();
-    disown(client, target, &entry, &gone).await
+    let removed: Vec<_> = owners.iter().filter(|reference| reference.uid == owner).collect();
+    remove_owners(client, target, &entry, &removed).await
 }
 
 /// Replaces a list in the metadata of this version of an object.
@@ -331,16 +333,16 @@ async fn patch_metadata(
     metadata.insert("resourceVersion", entry.modified().to_string());
     metadata.insert(name, if items.is_empty() { Value::Null } else { Value::Array(items) });
     let patch = value!({"metadata": (metadata)});
-    unless_gone(client.patch(target, Part::Main, PatchForm::Merge, &patch).await)
+    ignore_not_found(client.patch(target, Subresource::None, PatchForm::Merge, &patch).await)
 }
 
-/// Events are no one's dependents: there are many, and they go by themselves.
+// Events are ignored, as upstream does: they are many, and they expire.
 fn is_ignored(kind: &Kind) -> bool {
     kind.gvr.resource == "events" && matches!(kind.gvr.group.as_str(), "" | "events.k8s.io")
 }
 
-/// Of an object that is gone nothing is left to do.
-fn unless_gone<T>(done: Result<T, Failure>) -> Result<(), Failure> {
+/// Ignores 404.
+fn ignore_not_found<T>(done: Result<T, Failure>) -> Result<(), Failure> {
     match done {
         Err(status) if status.code == 404 => Ok(()),
         done => done.map(drop),

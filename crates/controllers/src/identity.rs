@@ -1,10 +1,10 @@
-//! Identity leases: one Lease in kube-system for each API server that runs, by which others find it, and the
-//! collector of those whose server is gone (kube-apiserver's `APIServerIdentity`).
+//! Identity leases (feature `APIServerIdentity`): one Lease in kube-system for each running API
+//! server, and a loop that deletes the leases of servers that are gone.
 
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use keelson_meta::{Failure, Object, Status, Timestamp};
 use keelson_registry::options::DeleteOptions;
-use keelson_registry::{Part, Registry, Target};
+use keelson_registry::{Registry, Subresource, Target};
 use sha2::{Digest, Sha256};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,31 +15,31 @@ const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
 const HOST_LABEL: &str = "kubernetes.io/hostname";
 const ADDRESS_ANNOTATION: &str = "kubernetes.io/peer-advertise-address";
 const IDENTITY: &str = "kube-apiserver";
-/// How long a lease counts that is not renewed.
+/// How long a lease is valid after its last renewal.
 const LEASE_SECONDS: i64 = 3600;
-/// Between two renewals.
+/// Time between renewals.
 const RENEW_INTERVAL: Duration = Duration::from_secs(10);
-/// From a write that failed to the next.
+/// Delay after a failed write.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// How often it is looked for leases that have ended.
+/// Time between searches for expired leases.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Keeps the lease of this server, on a host of this name. Runs until it is dropped.
-pub(crate) async fn keep(registry: Arc<Registry>, host_name: Arc<str>) {
+/// Creates and renews the lease of this server. Runs until it is dropped.
+pub(crate) async fn renew(registry: Arc<Registry>, host_name: Arc<str>) {
     let client = Client::api_server(&registry);
     let name = server_name(&host_name);
     let holder = format!("{name}_{}", registry.new_uid());
-    let own = Own { client, host_name, name, holder };
-    // That of an earlier server on this host, which ended without a word.
-    while let Err(error) = own.delete().await {
-        tracing::warn!(%error, lease = %own.name, "old identity lease not deleted; trying again");
+    let lease = IdentityLease { client, host_name, name, holder };
+    // The lease of an earlier server on this host.
+    while let Err(error) = lease.delete().await {
+        tracing::warn!(%error, lease = %lease.name, "old identity lease not deleted; trying again");
         tokio::time::sleep(RETRY_DELAY).await;
     }
     loop {
-        let wait = match own.renew().await {
+        let wait = match lease.renew().await {
             Ok(()) => RENEW_INTERVAL,
             Err(error) => {
-                tracing::warn!(%error, lease = %own.name, "identity lease not renewed; trying again");
+                tracing::warn!(%error, lease = %lease.name, "identity lease not renewed; trying again");
                 RETRY_DELAY
             }
         };
@@ -47,18 +47,18 @@ pub(crate) async fn keep(registry: Arc<Registry>, host_name: Arc<str>) {
     }
 }
 
-/// What a server on this host is called.
+/// Returns the name of the lease of a host, as kube-apiserver derives it.
 fn server_name(host_name: &str) -> String {
     let mut hash = Sha256::new();
-    for part in [host_name, IDENTITY] {
-        let length = u16::try_from(part.len()).unwrap_or(u16::MAX);
+    for field in [host_name, IDENTITY] {
+        let length = u16::try_from(field.len()).unwrap_or(u16::MAX);
         hash.update(length.to_be_bytes());
-        hash.update(part.as_bytes());
+        hash.update(field.as_bytes());
     }
     format!("apiserver-{}", base32(&hash.finalize()[..16]))
 }
 
-/// RFC 4648, in small letters and without padding.
+/// Encodes bytes in base32 (RFC 4648), in lower case and without padding.
 fn base32(bytes: &[u8]) -> String {
     let groups = bytes.chunks(5).flat_map(|chunk| {
         let mut group = [0; 8];
@@ -70,14 +70,14 @@ fn base32(bytes: &[u8]) -> String {
 }
 
 /// The lease of this server.
-struct Own {
+struct IdentityLease {
     client: Client,
     host_name: Arc<str>,
     name: String,
     holder: String,
 }
 
-impl Own {
+impl IdentityLease {
     fn target(&self) -> Result<Target, Failure> {
         let kind = self.client.kind("coordination.k8s.io", "leases");
         let kind = kind.ok_or_else(|| Status::internal("leases are not served".to_owned()))?;
@@ -85,7 +85,7 @@ impl Own {
     }
 
     async fn delete(&self) -> Result<(), Failure> {
-        unless_ending(self.client.delete(&self.target()?, &DeleteOptions::default()).await)
+        ignore_terminating(self.client.delete(&self.target()?, &DeleteOptions::default()).await)
     }
 
     async fn renew(&self) -> Result<(), Failure> {
@@ -98,9 +98,9 @@ impl Own {
                 lease.object_mut("spec").insert("holderIdentity", self.holder.as_str());
                 self.client.create(&target, self.renewed(lease)).await.map(drop)
             }
-            // Who holds it, and what others have added, stays.
+            // The holder and changes by others stay.
             Some(lease) => {
-                self.client.update(&target, Part::Main, self.renewed(lease)).await.map(drop)
+                self.client.update(&target, Subresource::None, self.renewed(lease)).await.map(drop)
             }
         }
     }
@@ -122,18 +122,18 @@ impl Own {
     }
 }
 
-/// Deletes the leases of API servers that are gone, at the start and each hour. Runs until it is dropped.
+/// Deletes expired leases of API servers, at the start and every hour. Runs until it is dropped.
 pub(crate) async fn collect(registry: Arc<Registry>) {
     let client = Client::api_server(&registry);
     loop {
-        if let Err(error) = look(&client).await {
-            tracing::warn!(%error, "identity leases not looked at; again in an hour");
+        if let Err(error) = delete_expired(&client).await {
+            tracing::warn!(%error, "expired identity leases not deleted; retrying in an hour");
         }
         tokio::time::sleep(COLLECT_INTERVAL).await;
     }
 }
 
-async fn look(client: &Client) -> Result<(), Failure> {
+async fn delete_expired(client: &Client) -> Result<(), Failure> {
     let Some(kind) = client.kind("coordination.k8s.io", "leases") else { return Ok(()) };
     let leases = client.registry.cached_all(&kind);
     for entry in leases.range(&format!("{NAMESPACE}/"), "") {
@@ -141,9 +141,9 @@ async fn look(client: &Client) -> Result<(), Failure> {
             continue;
         }
         let lease = kind.decode(entry)?;
-        if has_ended(&lease, client.now()) {
+        if is_expired(&lease, client.now()) {
             let version = lease.str_at(&["metadata", "resourceVersion"]);
-            // One that is renewed meanwhile stays.
+            // Do not delete a lease that is renewed meanwhile.
             let options = DeleteOptions {
                 resource_version: Some(version.into()),
                 ..DeleteOptions::default()
@@ -151,15 +151,15 @@ async fn look(client: &Client) -> Result<(), Failure> {
             let target = Target::of(&kind, NAMESPACE, lease.name());
             match client.delete(&target, &options).await {
                 Err(status) if status.code == 409 => {}
-                deleted => unless_ending(deleted)?,
+                deleted => ignore_terminating(deleted)?,
             }
         }
     }
     Ok(())
 }
 
-/// Whether a lease is nobody's any more: it was not renewed in time, or does not say when it was and for how long.
-fn has_ended(lease: &Object, now: Timestamp) -> bool {
+/// Whether a lease is expired or lacks its times.
+fn is_expired(lease: &Object, now: Timestamp) -> bool {
     let renewed = Timestamp::parse(lease.str_at(&["spec", "renewTime"])).ok();
     let seconds = lease.int_at(&["spec", "leaseDurationSeconds"]);
     renewed.zip(seconds).is_none_or(|(renewed, seconds)| now.since(renewed).seconds() > seconds)
@@ -185,7 +185,7 @@ mod tests {
         let check = |spec: Value, want: bool| {
             let lease = value!({"spec": (spec.clone())});
             let lease = Object::from_value(lease).expect("an object");
-            assert_eq!(has_ended(&lease, now), want, "{spec:?}");
+            assert_eq!(is_expired(&lease, now), want, "{spec:?}");
         };
         let renewed = |time: &str| value!({"renewTime": (time), "leaseDurationSeconds": 3600});
         check(renewed("2026-01-01T00:00:00.000000Z"), false);

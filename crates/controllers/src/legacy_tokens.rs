@@ -1,7 +1,8 @@
-//! Tokens that stand in Secrets and do not expire: since when their use is tracked, when each was used last, and
-//! the controller that ends and removes those that were made for service accounts and are used no more.
+//! Legacy tokens: service account tokens in Secrets, which do not expire. This module records when
+//! each was used last and since when that is recorded; a controller invalidates and deletes
+//! generated ones that are not used any more.
 
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_auth::service_account::{
@@ -9,7 +10,7 @@ use keelson_auth::service_account::{
 };
 use keelson_meta::{Failure, Map, Object, Str, Timestamp, Value, value};
 use keelson_registry::options::{DeleteOptions, PatchForm};
-use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +21,19 @@ const SINCE: &str = "since";
 const SECRET_TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID_ANNOTATION: &str = "kubernetes.io/service-account.uid";
-/// How long a token is kept that nobody uses, and how long one that was ended, as in kube-controller-manager.
+/// How long an unused token is kept, and how long an invalidated one, as in
+/// kube-controller-manager.
 const CLEAN_UP_DAYS: i64 = 365;
 const DAY_SECONDS: i64 = 86_400;
-/// How often it is looked for them.
-const CLEAN_UP_LOOK: Duration = Duration::from_secs(86_400);
-/// From a look that failed, as when another write to a Secret came between, to the next.
+/// Time between clean-ups.
+const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(86_400);
+/// Delay after a failed clean-up, for example after a conflict with another write to a Secret.
 const CLEAN_UP_RETRY: Duration = Duration::from_secs(5);
-/// From a label that could not be written to the next try.
+/// Delay after a label could not be written.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Writes the day of their last use to the Secrets of tokens that are used, on every server. Runs until it is
-/// dropped.
+/// Labels the Secrets of used tokens with the day of their last use. Every server runs this until
+/// it is dropped.
 pub async fn track_legacy_uses(registry: Arc<Registry>, tokens: Arc<ServiceAccountTokens>) {
     let client = Client::api_server(&registry);
     loop {
@@ -61,28 +63,29 @@ async fn set_label(
     let mut labels = Map::new();
     labels.insert(label, value);
     let patch = value!({"metadata": {"labels": (labels)}});
-    unless_ending(client.patch(&target, Part::Main, PatchForm::Merge, &patch).await)
+    ignore_terminating(client.patch(&target, Subresource::None, PatchForm::Merge, &patch).await)
 }
 
-/// Keeps the ConfigMap that says since when the use of tokens is tracked. Runs until it is dropped.
-pub(crate) async fn tracked_since(registry: Arc<Registry>) {
+/// Maintains the ConfigMap that contains the day since which the use of tokens is recorded. Runs
+/// until it is dropped.
+pub(crate) async fn track_since(registry: Arc<Registry>) {
     let client = Client::api_server(&registry);
-    control_loop::run(&registry, TrackedSince { client }).await;
+    control_loop::run(&registry, TrackingStart { client }).await;
 }
 
-struct TrackedSince {
+struct TrackingStart {
     client: Client,
 }
 
-impl ControlLoop for TrackedSince {
-    /// The one ConfigMap.
+impl ControlLoop for TrackingStart {
+    /// There is only one ConfigMap.
     type Key = ();
     const NAME: &'static str = "legacy-service-account-token-tracking-controller";
-    const WANTED: Wanted = Wanted::Only(&[("", "configmaps")]);
+    const SCOPE: InformerScope = InformerScope::Only(&[("", "configmaps")]);
     const WORKERS_MAX: usize = 1;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<()>) -> bool {
-        if control_loop::concern(&events, NAMESPACE, CONFIG_MAP) {
+        if control_loop::may_concern(&events, NAMESPACE, CONFIG_MAP) {
             queue.add(());
         }
         false
@@ -99,11 +102,11 @@ impl ControlLoop for TrackedSince {
                 map.set_meta("name", CONFIG_MAP);
                 map.set_meta("namespace", NAMESPACE);
                 map.object_mut("data").insert(SINCE, today.as_str());
-                unless_ending(self.client.create(&target, map).await)?;
+                ignore_terminating(self.client.create(&target, map).await)?;
             }
             Some(mut map) if seconds(map.str_at(&["data", SINCE])).is_none() => {
                 map.object_mut("data").insert(SINCE, today.as_str());
-                unless_ending(self.client.update(&target, Part::Main, map).await)?;
+                ignore_terminating(self.client.update(&target, Subresource::None, map).await)?;
             }
             Some(_) => {}
         }
@@ -111,18 +114,18 @@ impl ControlLoop for TrackedSince {
     }
 }
 
-/// The first second of a day, since 1970; `None` for what is no day.
+/// Returns the first second of a day, since 1970; `None` if the text is not a day.
 fn seconds(day: &str) -> Option<i64> {
     Timestamp::parse(&format!("{day}T00:00:00Z")).ok().map(|time| time.seconds)
 }
 
-/// Ends and removes tokens that are used no more. Runs until it is dropped.
+/// Invalidates and deletes tokens that are not used any more. Runs until it is dropped.
 pub(crate) async fn clean(registry: Arc<Registry>) {
     let client = Client::new(&registry, "legacy-service-account-token-cleaner");
     let cleaner = Cleaner { client };
     loop {
-        let pause = match cleaner.look().await {
-            Ok(()) => CLEAN_UP_LOOK,
+        let pause = match cleaner.clean_up().await {
+            Ok(()) => CLEAN_UP_INTERVAL,
             Err(error) => {
                 tracing::warn!(%error, retry = ?CLEAN_UP_RETRY, "unused legacy tokens not cleaned up");
                 CLEAN_UP_RETRY
@@ -136,17 +139,17 @@ struct Cleaner {
     client: Client,
 }
 
-/// What is to be done about a Secret.
+/// What to do with a Secret.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum Action {
     Keep,
-    /// Its token does not count any more from now on.
-    End,
+    /// Label the token as invalid from now on.
+    Invalidate,
     Delete,
 }
 
 impl Cleaner {
-    async fn look(&self) -> Result<(), Failure> {
+    async fn clean_up(&self) -> Result<(), Failure> {
         let registry = &self.client.registry;
         let kinds = ["configmaps", "secrets", "serviceaccounts", "pods"];
         let kinds = kinds.map(|resource| self.client.kind("", resource));
@@ -156,7 +159,7 @@ impl Cleaner {
         let since = map.as_ref().and_then(|map| seconds(map.str_at(&["data", SINCE])));
         let now = self.client.now();
         let oldest = now.seconds - CLEAN_UP_DAYS * DAY_SECONDS;
-        // What was used before tracking began is not known.
+        // The use of tokens before tracking began is unknown.
         if since.is_none_or(|since| since > oldest) {
             return Ok(());
         }
@@ -176,24 +179,24 @@ impl Cleaner {
             let account = account.map(|entry| accounts.decode(&entry)).transpose()?;
             let is_mounted =
                 mounted.contains(&(Str::new(secret.namespace()), Str::new(secret.name())));
-            let is_auto_made = account.is_some_and(|account| is_auto_made(&secret, &account));
-            if is_mounted || !is_auto_made {
+            let is_generated = account.is_some_and(|account| is_generated(&secret, &account));
+            if is_mounted || !is_generated {
                 continue;
             }
-            self.act(&secret, verdict(&secret, oldest), now).await?;
+            self.apply(&secret, action_for(&secret, oldest), now).await?;
         }
         Ok(())
     }
 
-    async fn act(&self, secret: &Object, verdict: Verdict, now: Timestamp) -> Result<(), Failure> {
+    async fn apply(&self, secret: &Object, action: Action, now: Timestamp) -> Result<(), Failure> {
         let (namespace, name) = (secret.namespace(), secret.name());
-        match verdict {
-            Verdict::Keep => Ok(()),
-            Verdict::End => {
+        match action {
+            Action::Keep => Ok(()),
+            Action::Invalidate => {
                 tracing::info!(namespace, name, "unused legacy token marked as invalid");
                 set_label(&self.client, namespace, name, INVALID_SINCE_LABEL, &day(now)).await
             }
-            Verdict::Delete => {
+            Action::Delete => {
                 let Some(kind) = self.client.kind("", "secrets") else { return Ok(()) };
                 let target = Target::of(&kind, namespace, name);
                 let options = DeleteOptions {
@@ -202,49 +205,49 @@ impl Cleaner {
                     ..DeleteOptions::default()
                 };
                 tracing::info!(namespace, name, "unused legacy token deleted");
-                unless_ending(self.client.delete(&target, &options).await)
+                ignore_terminating(self.client.delete(&target, &options).await)
             }
         }
     }
 }
 
-/// Whether a Secret was made for its service account, as kube-controller-manager once did for each.
-fn is_auto_made(secret: &Object, account: &Object) -> bool {
+/// Whether kube-controller-manager generated the Secret for its service account, as it once did.
+fn is_generated(secret: &Object, account: &Object) -> bool {
     let is_named = |reference: &Value| reference.str_at(&["name"]) == Some(secret.name());
     let uid = secret.annotation(ACCOUNT_UID_ANNOTATION).unwrap_or_default();
     (uid.is_empty() || uid == account.uid()) && account.array_at(&["secrets"]).iter().any(is_named)
 }
 
-/// The names of the Secrets that a pod mounts.
+/// Returns the names of the Secrets that a pod mounts.
 fn secret_volumes(pod: &Object) -> impl Iterator<Item = &str> {
     let volumes = pod.array_at(&["spec", "volumes"]).iter();
     volumes.filter_map(|volume| volume.str_at(&["secret", "secretName"]))
 }
 
-/// What is to be done about a Secret that nobody mounts; `oldest` is the beginning of the time in which tokens
-/// are kept.
-fn verdict(secret: &Object, oldest: i64) -> Verdict {
+/// Returns what to do with a Secret that no pod mounts. Tokens that were used or created after
+/// `oldest` are kept.
+fn action_for(secret: &Object, oldest: i64) -> Action {
     let created = Timestamp::parse(secret.creation_timestamp()).map_or(i64::MAX, |t| t.seconds);
     if created >= oldest || secret.deletion_timestamp().is_some() {
-        return Verdict::Keep;
+        return Action::Keep;
     }
     let oldest_day = day(Timestamp::new(oldest, 0));
     match secret.label(LAST_USED_LABEL) {
-        // What cannot be read as a day keeps it.
+        // An unreadable day keeps the token.
         Some(used) if seconds(used).is_none() || used >= oldest_day.as_str() => {
-            return Verdict::Keep;
+            return Action::Keep;
         }
         _ => {}
     }
     match secret.label(INVALID_SINCE_LABEL) {
         Some(since) if seconds(since).is_some() => {
             if since >= oldest_day.as_str() {
-                Verdict::Keep
+                Action::Keep
             } else {
-                Verdict::Delete
+                Action::Delete
             }
         }
-        _ => Verdict::End,
+        _ => Action::Invalidate,
     }
 }
 
@@ -253,9 +256,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_ended_after_a_year_without_use_and_deleted_a_year_later() {
+    fn a_token_is_invalidated_after_a_year_without_use_and_deleted_a_year_later() {
         let oldest = seconds("2025-06-01").expect("a day");
-        let check = |created: &str, used: &str, invalid: &str, want: Verdict| {
+        let check = |created: &str, used: &str, invalid: &str, want: Action| {
             let mut secret = Object::from_value(value!({
                 "metadata": {"name": "s", "creationTimestamp": (format!("{created}T10:00:00Z"))}
             }))
@@ -265,29 +268,29 @@ mod tests {
                     secret.metadata_mut().object_at("labels").insert(label, text);
                 }
             }
-            assert_eq!(verdict(&secret, oldest), want, "{created} {used} {invalid}");
+            assert_eq!(action_for(&secret, oldest), want, "{created} {used} {invalid}");
         };
-        check("2025-07-01", "", "", Verdict::Keep);
-        check("2024-07-01", "", "", Verdict::End);
-        check("2024-07-01", "2025-06-01", "", Verdict::Keep);
-        check("2024-07-01", "2025-05-31", "", Verdict::End);
-        check("2024-07-01", "today", "", Verdict::Keep);
-        check("2024-07-01", "2025-05-31", "soon", Verdict::End);
-        check("2024-07-01", "2025-05-31", "2025-06-01", Verdict::Keep);
-        check("2024-07-01", "2025-05-31", "2025-05-31", Verdict::Delete);
-        check("2024-07-01", "2025-07-01", "2025-05-31", Verdict::Keep);
+        check("2025-07-01", "", "", Action::Keep);
+        check("2024-07-01", "", "", Action::Invalidate);
+        check("2024-07-01", "2025-06-01", "", Action::Keep);
+        check("2024-07-01", "2025-05-31", "", Action::Invalidate);
+        check("2024-07-01", "today", "", Action::Keep);
+        check("2024-07-01", "2025-05-31", "soon", Action::Invalidate);
+        check("2024-07-01", "2025-05-31", "2025-06-01", Action::Keep);
+        check("2024-07-01", "2025-05-31", "2025-05-31", Action::Delete);
+        check("2024-07-01", "2025-07-01", "2025-05-31", Action::Keep);
     }
 
     #[test]
-    fn only_tokens_that_their_account_refers_to_were_made_for_it() {
+    fn only_tokens_that_their_account_refers_to_are_generated() {
         let object = |value| Object::from_value(value).expect("an object");
         let account = object(value!({"metadata": {"uid": "u"}, "secrets": [{"name": "s"}]}));
         let secret = |name: &str, uid: &str| {
             object(value!({"metadata": {"name": (name), "annotations": {
                 "kubernetes.io/service-account.uid": (uid)}}}))
         };
-        assert!(is_auto_made(&secret("s", "u"), &account));
-        assert!(!is_auto_made(&secret("t", "u"), &account));
-        assert!(!is_auto_made(&secret("s", "other"), &account));
+        assert!(is_generated(&secret("s", "u"), &account));
+        assert!(!is_generated(&secret("t", "u"), &account));
+        assert!(!is_generated(&secret("s", "other"), &account));
     }
 }

@@ -1,9 +1,9 @@
-//! The control loops that a bare API server needs to keep its promises. They act like any client does, within the
-//! process: each as a service account of its own, through authorization and admission.
+//! The control loops that a bare API server needs. Each acts as a client within the process: under
+//! a service account of its own, through authorization and admission.
 //!
-//! A loop has the name of the one of kube-controller-manager whose work it does, and `--controllers` chooses among
-//! them by it. [`Controllers`] says which run; whoever runs them starts each with [`Controller::run`] and ends it
-//! by dropping that.
+//! A loop has the name of the kube-controller-manager loop that it replaces, and `--controllers`
+//! selects loops by that name. [`Controllers`] is the result of that selection. [`Controller::run`]
+//! starts a loop; dropping its future ends the loop.
 
 mod account_tokens;
 mod authentication_trust;
@@ -42,56 +42,56 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What loops need beside the registry.
+/// What control loops need besides their own state.
 #[derive(Clone)]
 pub struct Context {
-    /// The objects.
+    /// The registry.
     pub registry: Arc<Registry>,
-    /// The authority of the server's certificate, in PEM.
+    /// The CA of the server's certificate, in PEM.
     pub root_ca: Arc<str>,
-    /// Whose client certificates count.
+    /// The CAs of client certificates and front proxies.
     pub client_trust: watch::Receiver<ClientTrust>,
-    /// The name of the host that the server runs on.
+    /// The name of the server's host.
     pub host_name: Arc<str>,
-    /// Who signs certificates.
+    /// The CAs that sign CertificateSigningRequests.
     pub signing: Arc<Signing>,
-    /// Who signs tokens of service accounts.
+    /// Issues and verifies tokens of service accounts.
     pub tokens: Arc<ServiceAccountTokens>,
 }
 
-/// A loop that runs until it is dropped.
+/// A running control loop. Dropping it ends the loop.
 pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A control loop.
 #[derive(Clone, Copy)]
 pub struct Controller {
-    /// As `--controllers` names it.
+    /// The name in `--controllers`.
     pub name: &'static str,
-    /// Whether a kube-controller-manager runs it too, unless told otherwise.
-    pub is_kube_controller_managers: bool,
-    /// Whether each of several servers that share a store runs it; else one does.
-    pub is_each_servers: bool,
+    /// Whether a kube-controller-manager runs the loop by default.
+    pub in_kube_controller_manager: bool,
+    /// Whether every server that shares the store runs the loop; otherwise one of them does.
+    pub on_every_server: bool,
     start: fn(Context) -> Running,
 }
 
 impl Controller {
-    /// Runs it.
+    /// Starts the loop.
     pub fn run(&self, context: Context) -> Running {
         (self.start)(context)
     }
 
     const fn new(name: &'static str, start: fn(Context) -> Running) -> Controller {
-        Controller { name, is_kube_controller_managers: true, is_each_servers: false, start }
+        Controller { name, in_kube_controller_manager: true, on_every_server: false, start }
     }
 
-    /// One that a kube-controller-manager does not run, or only when it is told to.
-    const fn off_by_default_there(self) -> Controller {
-        Controller { is_kube_controller_managers: false, ..self }
+    /// Marks a loop that a kube-controller-manager does not run by default.
+    const fn not_in_kube_controller_manager(self) -> Controller {
+        Controller { in_kube_controller_manager: false, ..self }
     }
 
-    /// One of kube-apiserver's that each server runs for itself.
-    const fn for_each_server(self) -> Controller {
-        Controller { is_each_servers: true, ..self.off_by_default_there() }
+    /// Marks a loop of kube-apiserver that every server runs.
+    const fn every_server(self) -> Controller {
+        Controller { on_every_server: true, ..self.not_in_kube_controller_manager() }
     }
 }
 
@@ -101,12 +101,12 @@ impl std::fmt::Debug for Controller {
     }
 }
 
-/// All control loops, by name.
+/// All control loops, in alphabetical order.
 pub const ALL: &[Controller] = &[
     Controller::new("bootstrap-signer-controller", |context| {
         Box::pin(bootstrap_tokens::sign(context.registry))
     })
-    .off_by_default_there(),
+    .not_in_kube_controller_manager(),
     Controller::new("certificatesigningrequest-approving-controller", |context| {
         Box::pin(certificates::approve(context.registry))
     }),
@@ -119,7 +119,7 @@ pub const ALL: &[Controller] = &[
     Controller::new("cluster-authentication-trust-controller", |context| {
         Box::pin(authentication_trust::run(context.registry, context.client_trust))
     })
-    .off_by_default_there(),
+    .not_in_kube_controller_manager(),
     Controller::new("clusterrole-aggregation-controller", |context| {
         Box::pin(cluster_roles::run(context.registry))
     }),
@@ -137,17 +137,17 @@ pub const ALL: &[Controller] = &[
         Box::pin(garbage::run(context.registry))
     }),
     Controller::new("kube-apiserver-identity-lease-controller", |context| {
-        Box::pin(identity::keep(context.registry, context.host_name))
+        Box::pin(identity::renew(context.registry, context.host_name))
     })
-    .for_each_server(),
+    .every_server(),
     Controller::new("kube-apiserver-identity-lease-garbage-collector", |context| {
         Box::pin(identity::collect(context.registry))
     })
-    .off_by_default_there(),
+    .not_in_kube_controller_manager(),
     Controller::new("legacy-service-account-token-tracking-controller", |context| {
-        Box::pin(legacy_tokens::tracked_since(context.registry))
+        Box::pin(legacy_tokens::track_since(context.registry))
     })
-    .off_by_default_there(),
+    .not_in_kube_controller_manager(),
     Controller::new("legacy-serviceaccount-token-cleaner-controller", |context| {
         Box::pin(legacy_tokens::clean(context.registry))
     }),
@@ -177,7 +177,7 @@ pub const ALL: &[Controller] = &[
     Controller::new("token-cleaner-controller", |context| {
         Box::pin(bootstrap_tokens::clean(context.registry))
     })
-    .off_by_default_there(),
+    .not_in_kube_controller_manager(),
     Controller::new("ttl-after-finished-controller", |context| {
         Box::pin(ttl_after_finished::run(context.registry))
     }),

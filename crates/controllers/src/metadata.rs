@@ -1,19 +1,19 @@
-//! [`Metadata`]: what control loops ask of the metadata of every object that is written, read from its JSON
-//! without decoding it.
+//! [`Metadata`]: the metadata that control loops need of every object. It is read from the JSON
+//! without decoding the object.
 
 use keelson_meta::{Str, Value};
 use keelson_registry::Entry;
 use keelson_schema::json;
 use memchr::{memchr2, memmem};
 
-/// Finalizers that stand for a propagation policy.
+/// Finalizers of the propagation policies Foreground and Orphan.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// Some members of an object's metadata.
+/// Some fields of an object's metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Metadata<'a> {
-    /// Empty when it has none.
+    /// Empty if there is none.
     pub uid: &'a str,
     /// Whether the object is being deleted.
     pub is_deleting: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Metadata<'a> {
     owners: Option<&'a [u8]>,
 }
 
-/// A reference to an owner.
+/// An entry of `ownerReferences`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OwnerReference {
     pub api_version: Str,
@@ -35,19 +35,19 @@ pub(crate) struct OwnerReference {
 }
 
 impl<'a> Metadata<'a> {
-    /// That of a stored object.
+    /// Reads the metadata of a stored object.
     pub fn of(entry: &'a Entry) -> Metadata<'a> {
         Metadata::read(entry.json_slice()).unwrap_or_default()
     }
 
-    /// That of an object in compact JSON, as it is stored.
+    /// Reads the metadata from compact JSON.
     fn read(json: &'a [u8]) -> Option<Metadata<'a>> {
         let mut found = Metadata::default();
-        members(json, |name, metadata| {
+        for_each_member(json, |name, metadata| {
             if name != b"metadata" {
                 return true;
             }
-            members(metadata, |name, value| {
+            for_each_member(metadata, |name, value| {
                 match name {
                     b"uid" => found.uid = text(value),
                     b"deletionTimestamp" => found.is_deleting = !text(value).is_empty(),
@@ -62,42 +62,42 @@ impl<'a> Metadata<'a> {
         Some(found)
     }
 
-    /// Whether it has this finalizer.
+    /// Whether the object has this finalizer.
     pub fn has_finalizer(&self, name: &str) -> bool {
         self.finalizers().iter().any(|finalizer| finalizer.as_str() == Some(name))
     }
 
-    /// The finalizers.
+    /// Returns the finalizers.
     pub fn finalizers(&self) -> Vec<Value> {
         list(self.finalizers)
     }
 
-    /// Whether it names an owner.
+    /// Whether the object has owner references.
     pub fn has_owners(&self) -> bool {
         self.owners.is_some()
     }
 
-    /// Whether another version of the object names the same owners in the same words.
-    pub fn has_owners_of(&self, other: &Metadata<'_>) -> bool {
+    /// Whether the owner references of two versions of an object are the same text.
+    pub fn has_same_owners(&self, other: &Metadata<'_>) -> bool {
         self.owners == other.owners
     }
 
-    /// The owners.
+    /// Returns the owner references.
     pub fn owners(&self) -> Vec<OwnerReference> {
         list(self.owners).iter().map(OwnerReference::read).collect()
     }
 
-    /// The owners as they are written.
+    /// Returns the owner references as JSON values.
     pub fn owner_values(&self) -> Vec<Value> {
         list(self.owners)
     }
 
-    /// Whether it waits for its dependents to be deleted.
+    /// Whether the object is being deleted in the foreground.
     pub fn is_deleting_dependents(&self) -> bool {
         self.is_deleting && self.has_finalizer(FOREGROUND)
     }
 
-    /// Whether it waits for its dependents to be orphaned.
+    /// Whether the object is being deleted and its dependents are being orphaned.
     pub fn is_orphaning_dependents(&self) -> bool {
         self.is_deleting && self.has_finalizer(ORPHAN)
     }
@@ -116,9 +116,9 @@ impl OwnerReference {
     }
 }
 
-/// Whether an object may name owners or be deleted; of most objects this says no, in a fraction of a
-/// microsecond.
-pub(crate) fn may_concern_owners(entry: &Entry) -> bool {
+/// Whether an object may have owners or be deleted. It may return true for other objects; it takes
+/// a fraction of a microsecond.
+pub(crate) fn may_have_owners_or_be_deleting(entry: &Entry) -> bool {
     let json = entry.json_slice();
     memmem::find(json, b"\"ownerReferences\":[").is_some()
         || memmem::find(json, b"\"deletionTimestamp\":\"").is_some()
@@ -132,21 +132,25 @@ fn list(json: Option<&[u8]>) -> Vec<Value> {
     }
 }
 
-/// The text of a string without escapes, which uids and times are.
+/// Returns the content of a string without escapes, such as a uid or a time.
 fn text(value: &[u8]) -> &str {
     let text = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     std::str::from_utf8(text.unwrap_or_default()).unwrap_or_default()
 }
 
-/// Tells the members of a map in compact JSON, until told to stop. `None`: it is no map.
-fn members<'a>(json: &'a [u8], mut tell: impl FnMut(&'a [u8], &'a [u8]) -> bool) -> Option<()> {
+/// Calls `visit` with the members of an object in compact JSON until it returns false. `None`: not
+/// an object.
+fn for_each_member<'a>(
+    json: &'a [u8],
+    mut visit: impl FnMut(&'a [u8], &'a [u8]) -> bool,
+) -> Option<()> {
     let mut rest = json.strip_prefix(b"{")?;
     while let Some(after) = rest.strip_prefix(b"\"") {
         let name_end = string_end(after)?;
         let name = &after[..name_end - 1];
         let value = after[name_end..].strip_prefix(b":")?;
         let end = value_end(value)?;
-        if !tell(name, &value[..end]) {
+        if !visit(name, &value[..end]) {
             return Some(());
         }
         rest = &value[end..];
@@ -155,7 +159,7 @@ fn members<'a>(json: &'a [u8], mut tell: impl FnMut(&'a [u8], &'a [u8]) -> bool)
     Some(())
 }
 
-/// Where a string ends, behind its closing quote; the opening one stands before it.
+/// Returns the length of a string with its closing quote; `text` begins after the opening quote.
 fn string_end(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -167,7 +171,7 @@ fn string_end(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where a value ends.
+/// Returns the length of the value at the beginning of `text`.
 fn value_end(text: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (0, 0_usize);
     loop {

@@ -1,42 +1,43 @@
-//! The namespace controller: deletes what is in a namespace that is being deleted, pods before everything that may
-//! protect them (CVE-2024-7598), tells in the namespace's conditions what is left, and then lets it go.
+//! The namespace controller: deletes the content of a terminating namespace, pods first
+//! (CVE-2024-7598), reports what remains in its conditions, and then removes its finalizer.
 
 use crate::client::Client;
 use crate::control_loop::{self, ControlLoop};
 use crate::metadata::Metadata;
 use crate::queue::Queue;
 use keelson_meta::{Failure, Object, Str, Value, value};
-use keelson_registry::{Entry, InformerEvent, Kind, Part, Registry, Target, Wanted};
+use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// From the deletion of an object to the next look at its namespace: objects go in crowds.
-const GATHER: Duration = Duration::from_millis(50);
-/// Between looks at a namespace whose content stays.
-const LOOK_AGAIN: Duration = Duration::from_secs(15);
+/// Delay from the deletion of an object to the next sync of its namespace: deletions come in
+/// bursts.
+const DELETION_DELAY: Duration = Duration::from_millis(50);
+/// Time between syncs of a namespace whose content remains.
+const RESYNC_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Runs until it is dropped.
 pub(crate) async fn run(registry: Arc<Registry>) {
     let client = Client::new(&registry, "namespace-controller");
-    control_loop::run(&registry, Namespaces { client, ending: Mutex::default() }).await;
+    control_loop::run(&registry, Namespaces { client, terminating: Mutex::default() }).await;
 }
 
 struct Namespaces {
     client: Client,
-    /// Namespaces that are being deleted.
-    ending: Mutex<HashSet<Str>>,
+    /// Namespaces that are terminating.
+    terminating: Mutex<HashSet<Str>>,
 }
 
-/// What is left in a namespace.
+/// The remaining content of a namespace.
 #[derive(Debug, Default)]
 struct Content {
-    /// Objects, by resource.
+    /// Number of objects, by resource.
     objects: BTreeMap<String, usize>,
-    /// Objects, by finalizer.
+    /// Number of objects, by finalizer.
     finalizers: BTreeMap<Str, usize>,
-    /// Why resources could not be deleted.
+    /// Errors of deletions.
     errors: Vec<Failure>,
 }
 
@@ -44,32 +45,32 @@ impl ControlLoop for Namespaces {
     /// A namespace.
     type Key = Str;
     const NAME: &'static str = "namespace-controller";
-    const WANTED: Wanted = Wanted::All;
+    const SCOPE: InformerScope = InformerScope::All;
     const WORKERS_MAX: usize = 10;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
-        let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
-        let soon = Instant::now() + GATHER;
+        let mut terminating = self.terminating.lock().unwrap_or_else(PoisonError::into_inner);
+        let soon = Instant::now() + DELETION_DELAY;
         for event in events {
             match &event {
                 InformerEvent::Listed(kind, all) if is_namespaces(kind) => {
-                    ending.clear();
-                    for entry in all.range("", "").filter(|entry| is_ending(entry)) {
-                        ending.insert(entry.name().into());
+                    terminating.clear();
+                    for entry in all.range("", "").filter(|entry| is_terminating(entry)) {
+                        terminating.insert(entry.name().into());
                         queue.add(entry.name().into());
                     }
                 }
                 InformerEvent::Put { kind, entry, .. }
-                    if is_namespaces(kind) && is_ending(entry) =>
+                    if is_namespaces(kind) && is_terminating(entry) =>
                 {
-                    ending.insert(entry.name().into());
+                    terminating.insert(entry.name().into());
                     queue.add(entry.name().into());
                 }
                 InformerEvent::Deleted { kind, entry } if is_namespaces(kind) => {
-                    ending.remove(entry.name());
+                    terminating.remove(entry.name());
                 }
-                InformerEvent::Deleted { entry, .. } if !ending.is_empty() => {
-                    if let Some(namespace) = ending.get(entry.namespace()) {
+                InformerEvent::Deleted { entry, .. } if !terminating.is_empty() => {
+                    if let Some(namespace) = terminating.get(entry.namespace()) {
                         queue.add_at(namespace.clone(), soon);
                     }
                 }
@@ -90,24 +91,24 @@ impl ControlLoop for Namespaces {
             return Ok(None);
         }
         let content = self.delete_content(&namespace).await;
-        if !self.note_conditions(&target, object, &content).await? {
+        if !self.update_conditions(&target, object, &content).await? {
             return Ok(None);
         }
         if let Some(error) = content.errors.into_iter().next() {
             return Err(error);
         }
         if !content.objects.is_empty() {
-            return Ok(Some(LOOK_AGAIN));
+            return Ok(Some(RESYNC_INTERVAL));
         }
         match self.client.finalize_namespace(&target).await {
             Err(status) if status.code == 404 => Ok(None),
-            done => done.map(|()| None),
+            result => result.map(|()| None),
         }
     }
 }
 
 impl Namespaces {
-    /// Deletes everything in a namespace; what is left.
+    /// Deletes everything in a namespace and returns what remains.
     async fn delete_content(&self, namespace: &str) -> Content {
         let mut content = Content::default();
         let mut kinds = self.client.registry.kinds();
@@ -149,8 +150,9 @@ impl Namespaces {
         }
     }
 
-    /// Writes the conditions, if they have changed. False: the namespace is gone.
-    async fn note_conditions(
+    /// Updates the conditions if they have changed. Returns false if the namespace does not exist
+    /// any more.
+    async fn update_conditions(
         &self,
         target: &Target,
         mut namespace: Object,
@@ -159,9 +161,9 @@ impl Namespaces {
         if !set_conditions(&mut namespace, content, &self.client.now().text()) {
             return Ok(true);
         }
-        match self.client.update(target, Part::Status, namespace).await {
+        match self.client.update(target, Subresource::Status, namespace).await {
             Err(status) if status.code == 404 => Ok(false),
-            written => written.map(|_| true),
+            result => result.map(|_| true),
         }
     }
 }
@@ -174,14 +176,14 @@ fn is_pods(kind: &Kind) -> bool {
     kind.gvr.group.is_empty() && kind.gvr.resource == "pods"
 }
 
-fn is_ending(entry: &Entry) -> bool {
+fn is_terminating(entry: &Entry) -> bool {
     entry.field("status.phase") == Some("Terminating")
 }
 
-/// A condition: type, status, reason, message.
+/// Type, status, reason and message of a condition.
 type Condition = (&'static str, bool, &'static str, String);
 
-/// The conditions of a namespace with this content, in the order of kube-controller-manager.
+/// Returns the conditions for this content, in the order of kube-controller-manager.
 fn conditions(content: &Content) -> [Condition; 5] {
     let discovery = "All resources successfully discovered".to_owned();
     let parsing = "All legacy kube types successfully parsed".to_owned();
@@ -210,15 +212,15 @@ fn conditions(content: &Content) -> [Condition; 5] {
         let message = format!("Some resources are remaining: {}", left.join(", "));
         (true, "SomeResourcesRemain", message)
     };
-    let held = content.finalizers.iter();
-    let held: Vec<String> =
-        held.map(|(name, count)| format!("{name} in {count} resource instances")).collect();
-    let finalizers = if held.is_empty() {
+    let counts = content.finalizers.iter();
+    let counts: Vec<String> =
+        counts.map(|(name, count)| format!("{name} in {count} resource instances")).collect();
+    let finalizers = if counts.is_empty() {
         let message = "All content-preserving finalizers finished".to_owned();
         (false, "ContentHasNoFinalizers", message)
     } else {
-        let held = held.join(", ");
-        let message = format!("Some content in the namespace has finalizers remaining: {held}");
+        let counts = counts.join(", ");
+        let message = format!("Some content in the namespace has finalizers remaining: {counts}");
         (true, "SomeFinalizersRemain", message)
     };
     [
@@ -230,7 +232,7 @@ fn conditions(content: &Content) -> [Condition; 5] {
     ]
 }
 
-/// Sets the conditions of a namespace; says whether one has changed.
+/// Sets the conditions of a namespace. Returns whether one has changed.
 fn set_conditions(namespace: &mut Object, content: &Content, now: &str) -> bool {
     let mut changed = false;
     let status = namespace.object_mut("status");

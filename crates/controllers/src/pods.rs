@@ -1,10 +1,10 @@
-//! What several loops ask of pods.
+//! Facts about pods that several loops use.
 
 use keelson_meta::Object;
 use keelson_registry::{Entry, Kind};
 
-/// Members of a pod whose changes matter to those who count or reach pods.
-const PLACES: [&[&str]; 8] = [
+/// The paths of a pod that decide whether it is counted or reached.
+const COMPARED_PATHS: [&[&str]; 8] = [
     &["metadata", "labels"],
     &["metadata", "deletionTimestamp"],
     &["metadata", "uid"],
@@ -15,14 +15,15 @@ const PLACES: [&[&str]; 8] = [
     &["status", "phase"],
 ];
 
-/// Whether two versions of a pod are the same to those who count or reach pods: nodes write its status often.
-pub(crate) fn is_same(kind: &Kind, before: &Entry, after: &Entry) -> bool {
+/// Whether an update of a pod changes none of the facts that loops use. Kubelets update the status
+/// often.
+pub(crate) fn is_unchanged(kind: &Kind, before: &Entry, after: &Entry) -> bool {
     let (Ok(before), Ok(after)) = (kind.decode(before), kind.decode(after)) else { return false };
-    PLACES.iter().all(|place| before.at(place) == after.at(place))
+    COMPARED_PATHS.iter().all(|path| before.at(path) == after.at(path))
         && ready_condition(&before) == ready_condition(&after)
 }
 
-/// The condition Ready of a pod: its status, and since when.
+/// Returns status and lastTransitionTime of the condition Ready.
 pub(crate) fn ready_condition(pod: &Object) -> Option<(&str, &str)> {
     let conditions = pod.array_at(&["status", "conditions"]);
     let ready = conditions.iter().find(|one| one.str_at(&["type"]) == Some("Ready"))?;

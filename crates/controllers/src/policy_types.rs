@@ -1,14 +1,15 @@
-//! The ValidatingAdmissionPolicy status controller: says in a policy's status which of its expressions do not fit the
-//! kinds that it is for (apiserver `admission/plugin/policy/validating/typechecking.go`).
+//! The ValidatingAdmissionPolicy status controller: type checks the expressions of a policy for the
+//! kinds that it matches, and reports warnings in its status (apiserver
+//! `admission/plugin/policy/validating/typechecking.go`).
 
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_cel::admission::{Compiler, Purpose};
 use keelson_cel::{Type, Version};
 use keelson_meta::{Failure, GroupVersion, GroupVersionKind, Object, Status, Str, Value, value};
 use keelson_registry::options::PatchForm;
-use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use std::time::Duration;
 const GROUP: &str = "admissionregistration.k8s.io";
 const RESOURCE: &str = "validatingadmissionpolicies";
 const FIELD_MANAGER: &str = "validatingadmissionpolicy-status";
-/// Kinds of one resource rule that expressions are checked for.
+/// Maximum number of kinds of one resource rule that are checked.
 const KINDS_MAX: usize = 10;
 
 /// Runs until it is dropped.
@@ -31,10 +32,10 @@ struct PolicyTypes {
 }
 
 impl ControlLoop for PolicyTypes {
-    /// A name.
+    /// The name of a policy.
     type Key = Str;
     const NAME: &'static str = "validatingadmissionpolicy-status-controller";
-    const WANTED: Wanted = Wanted::Only(&[(GROUP, RESOURCE)]);
+    const SCOPE: InformerScope = InformerScope::Only(&[(GROUP, RESOURCE)]);
     const WORKERS_MAX: usize = 1;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
@@ -59,8 +60,8 @@ impl ControlLoop for PolicyTypes {
             return Ok(None);
         }
         let registry = self.client.registry.clone();
-        // The types of a kind take milliseconds.
-        let checked = tokio::task::spawn_blocking(move || check(&registry, &policy)).await;
+        // Declaring the types of a kind takes milliseconds.
+        let checked = tokio::task::spawn_blocking(move || type_check(&registry, &policy)).await;
         let warnings = checked.map_err(|error| Status::internal(error.to_string()))?;
         let types = match warnings.is_empty() {
             true => value!({}),
@@ -71,15 +72,15 @@ impl ControlLoop for PolicyTypes {
             "metadata": {"name": (name.clone())},
             "status": {"observedGeneration": (generation), "typeChecking": (types)}
         });
-        unless_ending(
-            self.client.patch(&target, Part::Status, PatchForm::ApplyYaml, &patch).await,
+        ignore_terminating(
+            self.client.patch(&target, Subresource::Status, PatchForm::ApplyYaml, &patch).await,
         )?;
         Ok(None)
     }
 }
 
-/// Which expressions of a policy do not fit, each with what the checker says, kind by kind.
-fn check(registry: &Registry, policy: &Object) -> Vec<Value> {
+/// Returns the `expressionWarnings` of a policy: the type errors of each expression, by kind.
+fn type_check(registry: &Registry, policy: &Object) -> Vec<Value> {
     let compilers = compilers(registry, policy);
     let mut warnings = vec![];
     for (i, validation) in policy.array_at(&["spec", "validations"]).iter().enumerate() {
@@ -101,7 +102,7 @@ fn check(registry: &Registry, policy: &Object) -> Vec<Value> {
     warnings
 }
 
-/// What compiles the expressions of a policy for each kind that it names.
+/// Returns a compiler for each kind that a policy names.
 fn compilers(registry: &Registry, policy: &Object) -> Vec<(GroupVersionKind, Compiler)> {
     let declared = |kind: &GroupVersionKind, name: &str| -> Option<Type> {
         registry.decl_type(kind, name).map(|decl_type| decl_type.ty())
@@ -126,7 +127,7 @@ fn compilers(registry: &Registry, policy: &Object) -> Vec<(GroupVersionKind, Com
     named_kinds(registry, policy).into_iter().filter_map(compiler).collect()
 }
 
-/// The kinds that the resource rules of a policy name. Rules with wildcards are for kinds that nobody names.
+/// Returns the kinds that the resource rules of a policy name. Wildcards name no kinds.
 fn named_kinds(registry: &Registry, policy: &Object) -> BTreeSet<GroupVersionKind> {
     let mut kinds = BTreeSet::new();
     for rule in policy.array_at(&["spec", "matchConstraints", "resourceRules"]) {
@@ -140,8 +141,8 @@ fn named_kinds(registry: &Registry, policy: &Object) -> BTreeSet<GroupVersionKin
             for version in &versions {
                 for resource in &resources {
                     let found = kinds_for(registry, &group, version, resource);
-                    let room = KINDS_MAX.saturating_sub(of_rule.len());
-                    of_rule.extend(found.into_iter().take(room));
+                    let free = KINDS_MAX.saturating_sub(of_rule.len());
+                    of_rule.extend(found.into_iter().take(free));
                 }
             }
         }
@@ -150,8 +151,8 @@ fn named_kinds(registry: &Registry, policy: &Object) -> BTreeSet<GroupVersionKin
     kinds
 }
 
-/// The kinds of a resource, by its name in plural or singular. The core group stands for all groups, as for
-/// client-go's RESTMapper.
+/// Returns the kinds of a resource, by its plural or singular name. The core group stands for all
+/// groups, as in client-go's RESTMapper.
 fn kinds_for(
     registry: &Registry,
     group: &str,

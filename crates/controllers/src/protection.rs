@@ -1,45 +1,46 @@
-//! The protection controllers: claims, volumes and attribute classes that are deleted go only when nobody uses them
-//! any more. Each has a finalizer, which admission sets; what lacks it is given it here.
+//! The protection controllers: PersistentVolumeClaims, PersistentVolumes and
+//! VolumeAttributesClasses are deleted only when they are not in use. Admission sets their
+//! finalizer; this loop adds a missing one.
 
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_meta::{Failure, Object, Str, Value};
-use keelson_registry::{Entry, InformerEvent, Kind, Part, Registry, Target, Wanted};
+use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs the loop of claims until it is dropped.
+/// Runs the loop for PersistentVolumeClaims until it is dropped.
 pub(crate) async fn claims(registry: Arc<Registry>) {
     let client = Client::new(&registry, "pvc-protection-controller");
     control_loop::run(&registry, Claims(Protection::new(client, CLAIMS))).await;
 }
 
-/// Runs the loop of volumes until it is dropped.
+/// Runs the loop for PersistentVolumes until it is dropped.
 pub(crate) async fn volumes(registry: Arc<Registry>) {
     let client = Client::new(&registry, "pv-protection-controller");
     control_loop::run(&registry, Volumes(Protection::new(client, VOLUMES))).await;
 }
 
-/// Runs the loop of attribute classes until it is dropped.
+/// Runs the loop for VolumeAttributesClasses until it is dropped.
 pub(crate) async fn classes(registry: Arc<Registry>) {
     let client = Client::new(&registry, "volumeattributesclass-protection-controller");
     control_loop::run(&registry, Classes(Protection::new(client, CLASSES))).await;
 }
 
-const CLAIMS: Protected = Protected {
+const CLAIMS: ProtectedKind = ProtectedKind {
     group: "",
     resource: "persistentvolumeclaims",
     finalizer: "kubernetes.io/pvc-protection",
     is_used: is_claim_used,
 };
-const VOLUMES: Protected = Protected {
+const VOLUMES: ProtectedKind = ProtectedKind {
     group: "",
     resource: "persistentvolumes",
     finalizer: "kubernetes.io/pv-protection",
     is_used: |_, volume| volume.str_at(&["status", "phase"]) == "Bound",
 };
-const CLASSES: Protected = Protected {
+const CLASSES: ProtectedKind = ProtectedKind {
     group: "storage.k8s.io",
     resource: "volumeattributesclasses",
     finalizer: "kubernetes.io/vac-protection",
@@ -50,19 +51,20 @@ struct Claims(Protection);
 struct Volumes(Protection);
 struct Classes(Protection);
 
-/// Namespace, or empty, and name.
+/// Namespace (empty for cluster-scoped kinds) and name.
 type Key = (Str, Str);
 
 impl ControlLoop for Claims {
     type Key = Key;
     const NAME: &'static str = "persistentvolumeclaim-protection-controller";
-    const WANTED: Wanted = Wanted::Only(&[("", "persistentvolumeclaims"), ("", "pods")]);
+    const SCOPE: InformerScope =
+        InformerScope::Only(&[("", "persistentvolumeclaims"), ("", "pods")]);
     const WORKERS_MAX: usize = 5;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         for event in &events {
             match event {
-                // A pod that is gone uses its claims no longer.
+                // A deleted pod no longer uses its claims.
                 InformerEvent::Deleted { kind, entry } if kind.gvr.resource == "pods" => {
                     let pod = kind.decode(entry).unwrap_or_default();
                     let claims = claims_of(&pod).into_iter();
@@ -82,7 +84,7 @@ impl ControlLoop for Claims {
 impl ControlLoop for Volumes {
     type Key = Key;
     const NAME: &'static str = "persistentvolume-protection-controller";
-    const WANTED: Wanted = Wanted::Only(&[("", "persistentvolumes")]);
+    const SCOPE: InformerScope = InformerScope::Only(&[("", "persistentvolumes")]);
     const WORKERS_MAX: usize = 5;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
@@ -98,7 +100,7 @@ impl ControlLoop for Volumes {
 impl ControlLoop for Classes {
     type Key = Key;
     const NAME: &'static str = "volumeattributesclass-protection-controller";
-    const WANTED: Wanted = Wanted::Only(&[
+    const SCOPE: InformerScope = InformerScope::Only(&[
         ("storage.k8s.io", "volumeattributesclasses"),
         ("", "persistentvolumeclaims"),
         ("", "persistentvolumes"),
@@ -113,7 +115,7 @@ impl ControlLoop for Classes {
                 InformerEvent::Deleted { kind, entry } => (kind, entry),
                 _ => continue,
             };
-            // What was used may be used no longer.
+            // A class that was used may not be used any more.
             if kind.gvr.group.is_empty()
                 && memchr::memmem::find(before.json_slice(), b"olumeAttributesClassName").is_some()
             {
@@ -130,9 +132,9 @@ impl ControlLoop for Classes {
     }
 }
 
-/// What is protected, and from what.
+/// A protected resource.
 #[derive(Clone, Copy)]
-struct Protected {
+struct ProtectedKind {
     group: &'static str,
     resource: &'static str,
     finalizer: &'static str,
@@ -140,20 +142,21 @@ struct Protected {
     is_used: fn(&Registry, &Object) -> bool,
 }
 
-/// Takes care of the finalizer of one kind.
+/// Adds and removes the finalizer of one resource.
 struct Protection {
     client: Client,
-    of: Protected,
+    kind: ProtectedKind,
 }
 
 impl Protection {
-    fn new(client: Client, of: Protected) -> Protection {
-        Protection { client, of }
+    fn new(client: Client, kind: ProtectedKind) -> Protection {
+        Protection { client, kind }
     }
 
     fn observe(&self, event: &InformerEvent, queue: &mut Queue<Key>) {
-        let is_own =
-            |kind: &Kind| kind.gvr.resource == self.of.resource && kind.gvr.group == self.of.group;
+        let is_own = |kind: &Kind| {
+            kind.gvr.resource == self.kind.resource && kind.gvr.group == self.kind.group
+        };
         let key = |entry: &Entry| (entry.namespace().into(), entry.name().into());
         match event {
             InformerEvent::Listed(kind, all) if is_own(kind) => {
@@ -165,18 +168,20 @@ impl Protection {
     }
 
     async fn sync(&self, (namespace, name): Key) -> Result<Option<Duration>, Failure> {
-        let Some(kind) = self.client.kind(self.of.group, self.of.resource) else { return Ok(None) };
+        let Some(kind) = self.client.kind(self.kind.group, self.kind.resource) else {
+            return Ok(None);
+        };
         let registry = &self.client.registry;
         let Some(entry) = registry.cached(&kind, &namespace, &name) else { return Ok(None) };
         let mut object = kind.decode(&entry)?;
-        let has_finalizer = object.finalizers().any(|name| name == self.of.finalizer);
+        let has_finalizer = object.finalizers().any(|name| name == self.kind.finalizer);
         let is_deleting = object.deletion_timestamp().is_some();
         let mut finalizers = object.array_at(&["metadata", "finalizers"]).to_vec();
         match (is_deleting, has_finalizer) {
-            (true, true) if !(self.of.is_used)(registry, &object) => {
-                finalizers.retain(|name| name.as_str() != Some(self.of.finalizer));
+            (true, true) if !(self.kind.is_used)(registry, &object) => {
+                finalizers.retain(|name| name.as_str() != Some(self.kind.finalizer));
             }
-            (false, false) => finalizers.push(self.of.finalizer.into()),
+            (false, false) => finalizers.push(self.kind.finalizer.into()),
             _ => return Ok(None),
         }
         if finalizers.is_empty() {
@@ -185,17 +190,18 @@ impl Protection {
             object.metadata_mut().insert("finalizers", finalizers);
         }
         let target = Target::of(&kind, &namespace, &name);
-        unless_ending(self.client.update(&target, Part::Main, object).await)?;
+        ignore_terminating(self.client.update(&target, Subresource::None, object).await)?;
         Ok(None)
     }
 }
 
-/// Whether a pod that has its node uses a claim: one without could not be started any more.
+/// Whether a scheduled pod uses a claim. Pods without a node do not count: they cannot start any
+/// more.
 fn is_claim_used(registry: &Registry, claim: &Object) -> bool {
     let Some(kind) = registry.kind("", "pods") else { return true };
     let prefix = format!("{}/", claim.namespace());
     let pods = registry.cached_all(&kind);
-    // Of a claim for a pod's own volume the pod is the owner.
+    // The pod is the owner of the claim for its ephemeral volume.
     let owner = claim.controller().and_then(|owner| owner.str_at(&["uid"]));
     pods.range(&prefix, "").filter(|pod| pod.has_text("\"volumes\"")).any(|pod| {
         let Ok(pod) = kind.decode(pod) else { return true };
@@ -204,30 +210,30 @@ fn is_claim_used(registry: &Registry, claim: &Object) -> bool {
         let uses = |volume: &Value| {
             let name = claim.name();
             volume.str_at(&["persistentVolumeClaim", "claimName"]) == Some(name)
-                || (!has_ended && is_own && own_claim(&pod, volume).as_deref() == Some(name))
+                || (!has_ended && is_own && ephemeral_claim(&pod, volume).as_deref() == Some(name))
         };
         !pod.str_at(&["spec", "nodeName"]).is_empty()
             && pod.array_at(&["spec", "volumes"]).iter().any(uses)
     })
 }
 
-/// The name of the claim that is made for a volume of a pod.
-fn own_claim(pod: &Object, volume: &Value) -> Option<String> {
+/// Returns the name of the claim for an ephemeral volume.
+fn ephemeral_claim(pod: &Object, volume: &Value) -> Option<String> {
     volume.get("ephemeral")?;
     Some(format!("{}-{}", pod.name(), volume.str_at(&["name"])?))
 }
 
-/// The claims that a pod names.
+/// Returns the claims that a pod uses.
 fn claims_of(pod: &Object) -> Vec<Str> {
     let volumes = pod.array_at(&["spec", "volumes"]).iter();
     let claim = |volume: &Value| {
         let named = volume.str_at(&["persistentVolumeClaim", "claimName"]).map(Str::new);
-        named.or_else(|| own_claim(pod, volume).map(Str::from))
+        named.or_else(|| ephemeral_claim(pod, volume).map(Str::from))
     };
     volumes.filter_map(claim).collect()
 }
 
-/// Whether a claim or a volume has an attribute class, or is about to.
+/// Whether a claim or a volume uses a class, or is being changed to it.
 fn is_class_used(registry: &Registry, class: &Object) -> bool {
     ["persistentvolumeclaims", "persistentvolumes"].iter().any(|resource| {
         let Some(kind) = registry.kind("", resource) else { return false };
@@ -240,10 +246,10 @@ fn is_class_used(registry: &Registry, class: &Object) -> bool {
 }
 
 fn classes_of(object: &Object) -> Vec<&str> {
-    let places: [&[&str]; 3] = [
+    let paths: [&[&str]; 3] = [
         &["spec", "volumeAttributesClassName"],
         &["status", "currentVolumeAttributesClassName"],
         &["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"],
     ];
-    places.iter().map(|place| object.str_at(place)).filter(|name| !name.is_empty()).collect()
+    paths.iter().map(|path| object.str_at(path)).filter(|name| !name.is_empty()).collect()
 }

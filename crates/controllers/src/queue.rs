@@ -1,5 +1,5 @@
-//! [`Queue`]: the keys of objects that a control loop has to look at, each at most once, with retries that back
-//! off. A state machine without a clock of its own.
+//! [`Queue`]: the work queue of a control loop. A key is in it at most once; failed keys are
+//! retried with backoff. A state machine without a clock of its own.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
@@ -7,22 +7,23 @@ use std::hash::Hash;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// From the first failure of a key to its next try; doubles with each.
+/// Delay after the first failure of a key. It doubles with every further failure.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
-/// Doublings after which the delay grows no further.
+/// Number of doublings after which the delay stays the same.
 const DOUBLINGS_MAX: u32 = 16;
 
-/// Keys that are due, in the order in which they came, and keys that will be due later.
+/// Keys that are due, in the order in which they were added, and keys that are due later.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
     ready: VecDeque<K>,
     /// The keys in `ready`.
-    is_ready: HashSet<K>,
-    /// Keys that are worked on. True: something has happened since.
+    ready_keys: HashSet<K>,
+    /// Keys that are being synced. True: the key was added again meanwhile.
     running: HashMap<K, bool>,
-    later: BinaryHeap<Reverse<(Instant, K)>>,
-    /// When a key in `later` is due: the earliest of its times. Other times in `later` are stale.
+    delayed: BinaryHeap<Reverse<(Instant, K)>>,
+    /// The earliest time at which a key in `delayed` is due. Other times of that key in `delayed` are
+    /// stale.
     due: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
 }
@@ -34,9 +35,9 @@ where
     fn default() -> Self {
         Queue {
             ready: VecDeque::new(),
-            is_ready: HashSet::new(),
+            ready_keys: HashSet::new(),
             running: HashMap::new(),
-            later: BinaryHeap::new(),
+            delayed: BinaryHeap::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
         }
@@ -44,11 +45,11 @@ where
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    /// Makes a key due now. One that is worked on is due again when that is done.
+    /// Makes a key due now. A key that is being synced is due again when that is done.
     pub fn add(&mut self, key: K) {
         if let Some(again) = self.running.get_mut(&key) {
             *again = true;
-        } else if self.is_ready.insert(key.clone()) {
+        } else if self.ready_keys.insert(key.clone()) {
             self.due.remove(&key);
             self.ready.push_back(key);
         }
@@ -61,18 +62,19 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 
     /// Makes a key due at a time, unless it is due earlier.
     pub fn add_at(&mut self, key: K, at: Instant) {
-        if self.is_ready.contains(&key) || self.due.get(&key).is_some_and(|due| *due <= at) {
+        if self.ready_keys.contains(&key) || self.due.get(&key).is_some_and(|due| *due <= at) {
             return;
         }
         self.due.insert(key.clone(), at);
-        self.later.push(Reverse((at, key)));
+        self.delayed.push(Reverse((at, key)));
     }
 
-    /// The next key that is due; [`Queue::done`] is to follow.
+    /// Returns the next key that is due. The caller must call [`Queue::done`] or [`Queue::failed`]
+    /// afterwards.
     pub fn next(&mut self, now: Instant) -> Option<K> {
-        while let Some(Reverse((at, _))) = self.later.peek()
+        while let Some(Reverse((at, _))) = self.delayed.peek()
             && *at <= now
-            && let Some(Reverse((at, key))) = self.later.pop()
+            && let Some(Reverse((at, key))) = self.delayed.pop()
         {
             if self.due.get(&key) == Some(&at) {
                 self.due.remove(&key);
@@ -80,28 +82,28 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
             }
         }
         let key = self.ready.pop_front()?;
-        self.is_ready.remove(&key);
+        self.ready_keys.remove(&key);
         self.running.insert(key.clone(), false);
         Some(key)
     }
 
-    /// When the next key will be due of those that are not yet.
+    /// Returns the time at which the next delayed key is due.
     pub fn next_due(&self) -> Option<Instant> {
-        self.later.peek().map(|Reverse((at, _))| *at)
+        self.delayed.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// A key was worked on, and is to be looked at again at `again`, if at all.
+    /// Ends a successful sync. The key is due again at `again`, if given.
     pub fn done(&mut self, key: K, again: Option<Instant>) {
         self.failures.remove(&key);
         self.finish(key, again);
     }
 
-    /// Work on a key failed; the delay until it is tried again.
+    /// Ends a failed sync and returns the delay until the next try.
     pub fn failed(&mut self, key: K, now: Instant) -> Duration {
         let failures = self.failures.entry(key.clone()).or_default();
         let delay = RETRY_DELAY_MAX.min(RETRY_DELAY * (1 << (*failures).min(DOUBLINGS_MAX)));
         *failures += 1;
-        // What happens meanwhile must not make it be tried without a pause.
+        // A change meanwhile must not shorten the delay.
         self.running.insert(key.clone(), false);
         self.finish(key, Some(now + delay));
         delay
@@ -116,7 +118,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// Whether nothing is due, worked on, or to be done later.
+    /// Whether no key is due, delayed or being synced.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.running.is_empty() && self.due.is_empty()
@@ -177,7 +179,7 @@ mod tests {
         let mut delays = vec![];
         for _ in 0..14 {
             assert_eq!(queue.next(now), Some("a"));
-            // A change does not shorten the pause.
+            // A change does not shorten the delay.
             queue.add("a");
             let delay = queue.failed("a", now);
             assert_eq!(queue.next(now), None);

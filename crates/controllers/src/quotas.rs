@@ -1,68 +1,71 @@
-//! The resource quota controller: counts what quotas limit: when a quota is new or says something else, and when
-//! something that it counts went away or changed.
+//! The resource quota controller: recalculates the usage of quotas when a quota is created or
+//! changed, and when an object that it counts is deleted or changed.
 
 use crate::client::Client;
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_meta::{Failure, Str, Value};
-use keelson_registry::{Entry, InformerEvent, Kind, Registry, Target, Wanted};
+use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Target};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long changes are gathered before they are counted.
-const GATHER: Duration = Duration::from_millis(100);
-/// How long until everything is counted again, though nothing seems to have changed.
-const RECOUNT: Duration = Duration::from_secs(300);
+/// Delay before changes are counted.
+const RECALCULATE_DELAY: Duration = Duration::from_millis(100);
+/// Time between recalculations without a change.
+const RECALCULATE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Runs until it is dropped.
 pub(crate) async fn run(registry: Arc<Registry>) {
     let client = Client::new(&registry, "resourcequota-controller");
-    control_loop::run(&registry, Quotas { client, known: Mutex::default() }).await;
+    control_loop::run(&registry, Quotas { client, quotas: Mutex::default() }).await;
 }
 
 struct Quotas {
     client: Client,
-    known: Mutex<Known>,
+    quotas: Mutex<QuotaSpecs>,
 }
 
-/// The quotas that there are: by namespace and name, what they limit.
-type Known = HashMap<Str, BTreeMap<Str, Value>>;
+/// The specs of all quotas, by namespace and name.
+type QuotaSpecs = HashMap<Str, BTreeMap<Str, Value>>;
 
 impl ControlLoop for Quotas {
     /// A namespace.
     type Key = Str;
     const NAME: &'static str = "resourcequota-controller";
-    const WANTED: Wanted = Wanted::All;
+    const SCOPE: InformerScope = InformerScope::All;
     const WORKERS_MAX: usize = 4;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
-        let mut known = self.known();
+        let mut quotas = self.quotas();
         for event in events {
             match &event {
                 InformerEvent::Listed(kind, all) if is_quotas(kind) => {
-                    known.clear();
-                    all.range("", "").for_each(|entry| note(&mut known, kind, entry, queue));
+                    quotas.clear();
+                    all.range("", "")
+                        .for_each(|entry| update_quota(&mut quotas, kind, entry, queue));
                 }
                 InformerEvent::Put { kind, entry, .. } if is_quotas(kind) => {
-                    note(&mut known, kind, entry, queue);
+                    update_quota(&mut quotas, kind, entry, queue);
                 }
                 InformerEvent::Deleted { kind, entry } if is_quotas(kind) => {
-                    if let Some(names) = known.get_mut(entry.namespace()) {
+                    if let Some(names) = quotas.get_mut(entry.namespace()) {
                         names.remove(entry.name());
                         if names.is_empty() {
-                            known.remove(entry.namespace());
+                            quotas.remove(entry.namespace());
                         }
                     }
                 }
-                // Of most servers this is the end of it.
-                _ if known.is_empty() => {}
-                InformerEvent::Put { kind, entry, previous: Some(_) } if frees(kind, entry) => {
-                    count_soon(&known, entry.namespace(), queue);
+                // Most servers have no quotas.
+                _ if quotas.is_empty() => {}
+                InformerEvent::Put { kind, entry, previous: Some(_) }
+                    if may_lower_usage(kind, entry) =>
+                {
+                    recalculate_soon(&quotas, entry.namespace(), queue);
                 }
                 InformerEvent::Deleted { entry, .. } => {
-                    count_soon(&known, entry.namespace(), queue);
+                    recalculate_soon(&quotas, entry.namespace(), queue);
                 }
                 _ => {}
             }
@@ -70,25 +73,25 @@ impl ControlLoop for Quotas {
         false
     }
 
-    /// Counts the quotas of a namespace.
+    /// Recalculates the quotas of a namespace.
     async fn sync(&self, namespace: Str) -> Result<Option<Duration>, Failure> {
         let Some(kind) = self.client.kind("", "resourcequotas") else { return Ok(None) };
         let names: Vec<Str> =
-            self.known().get(&namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect();
+            self.quotas().get(&namespace).into_iter().flat_map(BTreeMap::keys).cloned().collect();
         for name in &names {
-            match self.client.recount_quota(&Target::of(&kind, &namespace, name)).await {
-                // It went away meanwhile, or its namespace is going.
+            match self.client.recalculate_quota(&Target::of(&kind, &namespace, name)).await {
+                // The quota was deleted, or its namespace is terminating.
                 Err(status) if matches!(status.code, 403 | 404) => {}
-                counted => counted?,
+                result => result?,
             }
         }
-        Ok((!names.is_empty()).then_some(RECOUNT))
+        Ok((!names.is_empty()).then_some(RECALCULATE_INTERVAL))
     }
 }
 
 impl Quotas {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn quotas(&self) -> MutexGuard<'_, QuotaSpecs> {
+        self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,27 +99,27 @@ fn is_quotas(kind: &Kind) -> bool {
     kind.gvr.group.is_empty() && kind.gvr.resource == "resourcequotas"
 }
 
-/// Takes in a quota, which is counted when it limits something else than before: its status is written by
-/// admission and by this loop alone, as upstream takes for granted.
-fn note(known: &mut Known, kind: &Kind, entry: &Entry, queue: &mut Queue<Str>) {
+/// Stores the spec of a quota and queues its namespace if the spec has changed. Only admission and
+/// this loop write the status, as upstream assumes too.
+fn update_quota(quotas: &mut QuotaSpecs, kind: &Kind, entry: &Entry, queue: &mut Queue<Str>) {
     let spec = kind.decode(entry).ok().and_then(|quota| quota.get("spec").cloned());
     let spec = spec.unwrap_or_default();
-    let names = known.entry(entry.namespace().into()).or_default();
+    let names = quotas.entry(entry.namespace().into()).or_default();
     if names.get(entry.name()) != Some(&spec) {
         names.insert(entry.name().into(), spec);
         queue.add(entry.namespace().into());
     }
 }
 
-fn count_soon(known: &Known, namespace: &str, queue: &mut Queue<Str>) {
-    if let Some((namespace, _)) = known.get_key_value(namespace) {
-        queue.add_at(namespace.clone(), Instant::now() + GATHER);
+fn recalculate_soon(quotas: &QuotaSpecs, namespace: &str, queue: &mut Queue<Str>) {
+    if let Some((namespace, _)) = quotas.get_key_value(namespace) {
+        queue.add_at(namespace.clone(), Instant::now() + RECALCULATE_DELAY);
     }
 }
 
-/// Whether a change may leave less to be counted than admission has charged. What is new is charged, and of
-/// pods only those that end take up less.
-fn frees(kind: &Kind, entry: &Entry) -> bool {
+/// Whether an update may lower the usage below what admission has charged. New objects are charged
+/// by admission, and pods use less only when they end.
+fn may_lower_usage(kind: &Kind, entry: &Entry) -> bool {
     let phase = entry.field("status.phase");
     let changes =
         matches!(kind.gvr.resource.as_str(), "pods" | "services" | "persistentvolumeclaims");

@@ -1,18 +1,18 @@
-//! The root CA certificate publisher: keeps the ConfigMap `kube-root-ca.crt` of every namespace, by which pods check
-//! the certificate of the API server.
+//! The root CA certificate publisher: maintains the ConfigMap `kube-root-ca.crt` in every
+//! namespace. Pods verify the certificate of the API server with it.
 
-use crate::client::{Client, is_active, unless_ending};
+use crate::client::{Client, ignore_terminating, is_active};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_meta::{Failure, Map, Object, Str, Value};
-use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::sync::Arc;
 use std::time::Duration;
 
 const CONFIG_MAP: &str = "kube-root-ca.crt";
 const FILE: &str = "ca.crt";
 const DESCRIPTION_ANNOTATION: &str = "kubernetes.io/description";
-/// What pods and people read there; the words are part of the API.
+/// The text is part of the API.
 const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when \
                            using internal endpoints such as the internal service IP or \
                            kubernetes.default.svc. No other usage is guaranteed across \
@@ -26,7 +26,7 @@ pub(crate) async fn run(registry: Arc<Registry>, root_ca: Arc<str>) {
 
 struct RootCa {
     client: Client,
-    /// In PEM.
+    /// PEM.
     root_ca: Arc<str>,
 }
 
@@ -34,7 +34,7 @@ impl ControlLoop for RootCa {
     /// A namespace.
     type Key = Str;
     const NAME: &'static str = "root-ca-certificate-publisher-controller";
-    const WANTED: Wanted = Wanted::Only(&[("", "namespaces"), ("", "configmaps")]);
+    const SCOPE: InformerScope = InformerScope::Only(&[("", "namespaces"), ("", "configmaps")]);
     const WORKERS_MAX: usize = 8;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
@@ -73,7 +73,7 @@ impl ControlLoop for RootCa {
                 map.set_meta("namespace", &namespace);
                 describe(&mut map);
                 map.root.insert("data", data);
-                unless_ending(self.client.create(&target, map).await)?;
+                ignore_terminating(self.client.create(&target, map).await)?;
             }
             Some(entry) => {
                 let mut map = kind.decode(&entry)?;
@@ -81,7 +81,7 @@ impl ControlLoop for RootCa {
                 if map.get("data") != Some(&data) || !is_described {
                     describe(&mut map);
                     map.root.insert("data", data);
-                    unless_ending(self.client.update(&target, Part::Main, map).await)?;
+                    ignore_terminating(self.client.update(&target, Subresource::None, map).await)?;
                 }
             }
         }

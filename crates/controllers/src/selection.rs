@@ -1,44 +1,44 @@
-//! [`Controllers`]: which control loops run.
+//! [`Controllers`]: the selection of control loops by `--controllers`.
 
 use crate::{ALL, Controller};
 
-/// Which control loops run.
+/// The selected control loops.
 #[derive(Clone, Debug)]
 pub struct Controllers {
-    /// Those that run always.
+    /// Loops that always run.
     always: Vec<Controller>,
-    /// Those that run while no kube-controller-manager runs them.
-    otherwise: Vec<Controller>,
-    /// Those that each server runs.
-    on_each: Vec<Controller>,
+    /// Loops that run while no kube-controller-manager runs them.
+    fallback: Vec<Controller>,
+    /// Loops that every server runs.
+    every_server: Vec<Controller>,
 }
 
 impl Controllers {
-    /// Those that `words` choose, in kube-controller-manager's syntax: the last word that speaks of a loop by name
-    /// counts, else `*` or `-*`. Without words all run, but leave their work to a kube-controller-manager
-    /// while there is one. So do those that are not named where only `-name` is said of others.
-    pub fn chosen(words: &[String]) -> Controllers {
-        let (mut always, mut otherwise, mut on_each) = (vec![], vec![], vec![]);
+    /// Selects loops by `words`, in the syntax of kube-controller-manager: the last word with the name of
+    /// a loop decides, else `*` or `-*`. If `words` are empty or only exclude loops, the other loops run
+    /// while no kube-controller-manager does.
+    pub fn select(words: &[String]) -> Controllers {
+        let (mut always, mut fallback, mut every_server) = (vec![], vec![], vec![]);
         let has = |wanted: &str| words.iter().any(|word| word == wanted);
-        let is_only_less = words.iter().all(|word| word.starts_with('-') && word != "-*");
+        let only_excludes = words.iter().all(|word| word.starts_with('-') && word != "-*");
         for controller in ALL {
             let (name, off) = (controller.name, format!("-{}", controller.name));
             let by_name = words.iter().rev().find(|word| **word == name || **word == off);
-            let is_on = by_name.map_or(is_only_less || has("*"), |word| *word == name);
-            let is_said = by_name.is_some() || has("*");
+            let is_on = by_name.map_or(only_excludes || has("*"), |word| *word == name);
+            let is_explicit = by_name.is_some() || has("*");
             match controller {
                 _ if !is_on => {}
-                Controller { is_each_servers: true, .. } => on_each.push(*controller),
-                Controller { is_kube_controller_managers: true, .. } if !is_said => {
-                    otherwise.push(*controller);
+                Controller { on_every_server: true, .. } => every_server.push(*controller),
+                Controller { in_kube_controller_manager: true, .. } if !is_explicit => {
+                    fallback.push(*controller);
                 }
                 _ => always.push(*controller),
             }
         }
-        Controllers { always, otherwise, on_each }
+        Controllers { always, fallback, every_server }
     }
 
-    /// The words of these that name no control loop.
+    /// Returns the words that name no control loop.
     pub fn unknown(words: &[String]) -> Vec<&str> {
         let is_known = |word: &&str| {
             let name = word.strip_prefix('-').unwrap_or(word);
@@ -47,22 +47,22 @@ impl Controllers {
         words.iter().map(String::as_str).filter(|word| !is_known(word)).collect()
     }
 
-    /// Whether any loop may run.
+    /// Whether any loop of a single server may run.
     pub fn any(&self) -> bool {
-        !self.always.is_empty() || !self.otherwise.is_empty()
+        !self.always.is_empty() || !self.fallback.is_empty()
     }
 
-    /// The loops that run while no kube-controller-manager does.
-    pub fn otherwise(&self) -> &[Controller] {
-        &self.otherwise
+    /// Returns the loops that run while no kube-controller-manager runs them.
+    pub fn fallback(&self) -> &[Controller] {
+        &self.fallback
     }
 
-    /// The loops that each of several servers runs for itself, always.
-    pub fn on_each_server(&self) -> &[Controller] {
-        &self.on_each
+    /// Returns the loops that every server always runs.
+    pub fn on_every_server(&self) -> &[Controller] {
+        &self.every_server
     }
 
-    /// The loops that run always.
+    /// Returns the loops that always run.
     pub fn always(&self) -> &[Controller] {
         &self.always
     }
@@ -74,16 +74,16 @@ mod tests {
 
     #[test]
     fn the_last_word_that_names_a_loop_counts() {
-        let check = |words: &[&str], always: &str, otherwise: &str| {
+        let check = |words: &[&str], always: &str, fallback: &str| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            let chosen = Controllers::chosen(&words);
+            let selected = Controllers::select(&words);
             let names = |all: &[Controller]| {
                 let namespace = all.iter().any(|one| one.name == "namespace-controller");
                 let quota = all.iter().any(|one| one.name == "resourcequota-controller");
                 format!("{} {namespace} {quota}", if all.len() > 5 { "many" } else { "few" })
             };
-            assert_eq!(names(&chosen.always), always, "{words:?}");
-            assert_eq!(names(&chosen.otherwise), otherwise, "{words:?}");
+            assert_eq!(names(&selected.always), always, "{words:?}");
+            assert_eq!(names(&selected.fallback), fallback, "{words:?}");
         };
         check(&[], "few false false", "many true true");
         check(&["*"], "many true true", "few false false");

@@ -1,11 +1,11 @@
-//! The service account controller: gives every namespace its service account `default`, as which pods run that
-//! name none.
+//! The service account controller: creates the service account `default` in every namespace. Pods
+//! that name no service account use it.
 
-use crate::client::{Client, is_active, unless_ending};
+use crate::client::{Client, ignore_terminating, is_active};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_meta::{Failure, Object, Str};
-use keelson_registry::{InformerEvent, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Target};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ impl ControlLoop for ServiceAccounts {
     /// A namespace.
     type Key = Str;
     const NAME: &'static str = "serviceaccount-controller";
-    const WANTED: Wanted = Wanted::Only(&[("", "namespaces"), ("", "serviceaccounts")]);
+    const SCOPE: InformerScope =
+        InformerScope::Only(&[("", "namespaces"), ("", "serviceaccounts")]);
     const WORKERS_MAX: usize = 8;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
@@ -57,7 +58,7 @@ impl ControlLoop for ServiceAccounts {
         let mut account = Object::new();
         account.set_meta("name", ACCOUNT);
         account.set_meta("namespace", &namespace);
-        unless_ending(self.client.create(&target, account).await)?;
+        ignore_terminating(self.client.create(&target, account).await)?;
         Ok(None)
     }
 }

@@ -1,12 +1,12 @@
-//! The service CIDR controller: says of each ServiceCIDR that it is ready, and lets it go only when no address of a
-//! service needs it.
+//! The service CIDR controller: sets the condition Ready of ServiceCIDRs and keeps a deleted one
+//! until no address of a service needs it.
 
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_meta::{Failure, Object, Str, Timestamp, Value, ip, value};
 use keelson_registry::options::PatchForm;
-use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ const GROUP: &str = "networking.k8s.io";
 const RESOURCE: &str = "servicecidrs";
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 const FIELD_MANAGER: &str = "service-cidr-controller";
-/// How long a ServiceCIDR that is deleted stays: other servers may still give addresses of it meanwhile.
+/// How long a deleted ServiceCIDR stays at least, because other servers may still allocate
+/// addresses from it.
 const DELETION_GRACE: Duration = Duration::from_secs(10);
 const READY: &str = "Kubernetes Service CIDR is ready";
 const IN_USE: &str = "There are still IPAddresses referencing the ServiceCIDR, please remove them \
@@ -32,10 +33,10 @@ struct ServiceCidrs {
 }
 
 impl ControlLoop for ServiceCidrs {
-    /// A name.
+    /// The name of a ServiceCIDR.
     type Key = Str;
     const NAME: &'static str = "service-cidr-controller";
-    const WANTED: Wanted = Wanted::Only(&[(GROUP, RESOURCE), (GROUP, "ipaddresses")]);
+    const SCOPE: InformerScope = InformerScope::Only(&[(GROUP, RESOURCE), (GROUP, "ipaddresses")]);
     const WORKERS_MAX: usize = 1;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
@@ -46,10 +47,10 @@ impl ControlLoop for ServiceCidrs {
                 }
                 InformerEvent::Put { kind, entry, .. } if kind.gvr.resource == RESOURCE => {
                     queue.add(entry.name().into());
-                    self.queue_ending(queue);
+                    self.queue_terminating(queue);
                 }
-                // What kept a ServiceCIDR may be gone.
-                InformerEvent::Deleted { .. } => self.queue_ending(queue),
+                // A deleted address may have kept a ServiceCIDR.
+                InformerEvent::Deleted { .. } => self.queue_terminating(queue),
                 _ => {}
             }
         }
@@ -66,7 +67,9 @@ impl ControlLoop for ServiceCidrs {
                 let mut finalizers = cidr.array_at(&["metadata", "finalizers"]).to_vec();
                 finalizers.push(FINALIZER.into());
                 cidr.metadata_mut().insert("finalizers", finalizers);
-                unless_ending(self.client.update(&target, Part::Main, cidr.clone()).await)?;
+                ignore_terminating(
+                    self.client.update(&target, Subresource::None, cidr.clone()).await,
+                )?;
             }
             self.set_ready(&target, &cidr, true, READY).await?;
             return Ok(None);
@@ -74,22 +77,24 @@ impl ControlLoop for ServiceCidrs {
         if !has_finalizer {
             return Ok(None);
         }
-        if self.is_needed(&cidr) {
+        if self.is_in_use(&cidr) {
             self.set_ready(&target, &cidr, false, IN_USE).await?;
             return Ok(None);
         }
         let since = Timestamp::parse(&deleted).unwrap_or_default();
         let passed = self.client.now().since(since).0.max(0).unsigned_abs();
-        let left = DELETION_GRACE.saturating_sub(Duration::from_nanos(passed));
-        if !left.is_zero() {
-            return Ok(Some(left));
+        let remaining = DELETION_GRACE.saturating_sub(Duration::from_nanos(passed));
+        if !remaining.is_zero() {
+            return Ok(Some(remaining));
         }
         let mut finalizers = cidr.array_at(&["metadata", "finalizers"]).to_vec();
         finalizers.retain(|finalizer| finalizer.as_str() != Some(FINALIZER));
         let finalizers = if finalizers.is_empty() { Value::Null } else { finalizers.into() };
         let version = cidr.resource_version();
         let patch = value!({"metadata": {"resourceVersion": version, "finalizers": (finalizers)}});
-        unless_ending(self.client.patch(&target, Part::Main, PatchForm::Merge, &patch).await)?;
+        ignore_terminating(
+            self.client.patch(&target, Subresource::None, PatchForm::Merge, &patch).await,
+        )?;
         Ok(None)
     }
 }
@@ -101,13 +106,13 @@ impl ServiceCidrs {
         all.range("", "").filter_map(|entry| kind.decode(entry).ok()).collect()
     }
 
-    fn queue_ending(&self, queue: &mut Queue<Str>) {
-        let ending = self.all().into_iter().filter(|cidr| cidr.deletion_timestamp().is_some());
-        queue.extend(ending.map(|cidr| cidr.name().into()));
+    fn queue_terminating(&self, queue: &mut Queue<Str>) {
+        let terminating = self.all().into_iter().filter(|cidr| cidr.deletion_timestamp().is_some());
+        queue.extend(terminating.map(|cidr| cidr.name().into()));
     }
 
-    /// Whether an address lies in no ServiceCIDR that stays but this one.
-    fn is_needed(&self, cidr: &Object) -> bool {
+    /// Whether an address is in this ServiceCIDR and in no other that is not being deleted.
+    fn is_in_use(&self, cidr: &Object) -> bool {
         let others = self
             .all()
             .into_iter()
@@ -130,11 +135,11 @@ impl ServiceCidrs {
         let status = if is_ready { "True" } else { "False" };
         let reason = if is_ready { "" } else { "Terminating" };
         let conditions = cidr.array_at(&["status", "conditions"]).iter();
-        let known = conditions.filter(|one| one.str_at(&["type"]) == Some("Ready")).any(|one| {
+        let is_set = conditions.filter(|one| one.str_at(&["type"]) == Some("Ready")).any(|one| {
             let text = |name: &str| one.str_at(&[name]).unwrap_or_default();
             text("status") == status && text("message") == message
         });
-        if known {
+        if is_set {
             return Ok(());
         }
         let now = self.client.now().text();
@@ -145,11 +150,13 @@ impl ServiceCidrs {
                 "message": message, "lastTransitionTime": now}]}
         });
         let client = self.client.clone().with_field_manager(FIELD_MANAGER);
-        unless_ending(client.patch(target, Part::Status, PatchForm::ApplyYaml, &patch).await)
+        ignore_terminating(
+            client.patch(target, Subresource::Status, PatchForm::ApplyYaml, &patch).await,
+        )
     }
 }
 
-/// Whether an address lies in a ServiceCIDR.
+/// Whether an address is in a ServiceCIDR.
 fn contains(cidr: &Object, address: IpAddr) -> bool {
     let ranges = cidr.array_at(&["spec", "cidrs"]).iter().filter_map(Value::as_str);
     ranges.filter_map(|range| range.split_once('/')).any(|(base, bits)| {

@@ -1,32 +1,32 @@
-//! The storage version migrator: writes each object of a resource again, so that it is stored in the present storage
-//! version, and says in the StorageVersionMigration how that went. There are such objects only with the feature gate
-//! StorageVersionMigrator.
+//! The storage version migrator: writes every object of a resource again, so that it is stored in
+//! the current storage version, and reports the result in the StorageVersionMigration. The kind is
+//! served only with the feature gate StorageVersionMigrator.
 //!
 //! Of several migrations of one resource the oldest runs; the others wait for it.
 
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_meta::{Failure, Object, Str, Timestamp, Value, value};
 use keelson_registry::api_table::Source;
 use keelson_registry::options::PatchForm;
-use keelson_registry::{Entry, InformerEvent, Kind, Part, Registry, Target, Wanted};
+use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
 const GROUP: &str = "storagemigration.k8s.io";
 const RESOURCE: &str = "storageversionmigrations";
-/// The field manager of the writes to migrated objects: none of their fields is its own.
+/// The field manager of the writes to migrated objects. It owns no field.
 const FIELD_MANAGER: &str = "storage-version-migrator-controller";
-/// Objects that are written side by side.
+/// Maximum number of concurrent writes.
 const WRITES_MAX: usize = 32;
-/// How long a resource that is not served is waited for: its definition may be about to come.
+/// How long the loop waits for a resource that is not served yet.
 const ABSENT_SECONDS_MAX: i64 = 80;
-/// Between two looks at a migration that has to wait.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// Until a definition that was written a moment ago is served as it says.
-const DEFINITION_SETTLES: Duration = Duration::from_millis(100);
+/// Time between checks of a migration that has to wait.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Time that a changed definition takes to be served.
+const DEFINITION_WAIT: Duration = Duration::from_millis(100);
 
 /// Runs until it is dropped.
 pub(crate) async fn run(registry: Arc<Registry>) {
@@ -42,7 +42,7 @@ impl ControlLoop for Migrator {
     /// The name of a StorageVersionMigration.
     type Key = Str;
     const NAME: &'static str = "storage-version-migrator-controller";
-    const WANTED: Wanted = Wanted::Only(&[(GROUP, RESOURCE)]);
+    const SCOPE: InformerScope = InformerScope::Only(&[(GROUP, RESOURCE)]);
     const WORKERS_MAX: usize = 1;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
@@ -65,17 +65,17 @@ impl ControlLoop for Migrator {
         let Some(migration) = known.map(|entry| kind.decode(&entry)).transpose()? else {
             return Ok(None);
         };
-        if has_ended(&migration) || migration.deletion_timestamp().is_some() {
+        if is_completed(&migration) || migration.deletion_timestamp().is_some() {
             return Ok(None);
         }
-        if self.is_behind_another(&kind, &migration) {
-            return Ok(Some(LOOK_AGAIN));
+        if self.has_older_migration(&kind, &migration) {
+            return Ok(Some(RETRY_INTERVAL));
         }
         if !is_true(&migration, "Running") {
             let mut running = migration;
-            self.set(&mut running, "Running", ("True", "MigrationRunning", RUNNING));
-            unless_ending(self.client.update(&target, Part::Status, running).await)?;
-            // The write is an event, which leads on.
+            self.set_condition(&mut running, "Running", ("True", "MigrationRunning", RUNNING));
+            ignore_terminating(self.client.update(&target, Subresource::Status, running).await)?;
+            // The update is an event that queues the key again.
             return Ok(None);
         }
         self.migrate(&target, migration).await
@@ -85,19 +85,19 @@ impl ControlLoop for Migrator {
 const RUNNING: &str = "The migration is running";
 
 impl Migrator {
-    /// Whether an older migration of the same resource has not ended.
-    fn is_behind_another(&self, kind: &Kind, migration: &Object) -> bool {
+    /// Whether an older migration of the same resource has not completed.
+    fn has_older_migration(&self, kind: &Kind, migration: &Object) -> bool {
         let age = |one: &Object| {
             (one.str_at(&["metadata", "creationTimestamp"]).to_owned(), one.name().to_owned())
         };
         let (resource, own) = (resource_of(migration), age(migration));
         let all = self.client.registry.cached_all(kind);
-        all.range("", "")
-            .filter_map(|entry| kind.decode(entry).ok())
-            .any(|other| resource_of(&other) == resource && !has_ended(&other) && age(&other) < own)
+        all.range("", "").filter_map(|entry| kind.decode(entry).ok()).any(|other| {
+            resource_of(&other) == resource && !is_completed(&other) && age(&other) < own
+        })
     }
 
-    /// Writes all objects of the resource, then says that it is done.
+    /// Writes all objects of the resource and then completes the migration.
     async fn migrate(
         &self,
         target: &Target,
@@ -108,42 +108,42 @@ impl Migrator {
             let created = Timestamp::parse(migration.creation_timestamp());
             let age = created.map_or(i64::MAX, |at| self.client.now().seconds - at.seconds);
             if age < ABSENT_SECONDS_MAX {
-                return Ok(Some(LOOK_AGAIN));
+                return Ok(Some(RETRY_INTERVAL));
             }
             let why = "resource does not exist in discovery";
-            self.end(&mut migration, ("Failed", "StorageVersionMigrationFailed", why));
-            unless_ending(self.client.update(target, Part::Status, migration).await)?;
+            self.complete(&mut migration, ("Failed", "StorageVersionMigrationFailed", why));
+            ignore_terminating(self.client.update(target, Subresource::Status, migration).await)?;
             return Ok(None);
         };
         let definition = self.definition(&kind, &group, &resource).await?;
         if let Some(definition) = &definition
             && storage_version(definition) != Some(&kind.storage.gvk.version)
         {
-            return Ok(Some(DEFINITION_SETTLES));
+            return Ok(Some(DEFINITION_WAIT));
         }
         let all = self.client.registry.cached_all(&kind);
         let revision = self.client.registry.cache.revision().to_string();
         let mut writes = JoinSet::new();
         for entry in all.range("", "") {
             if writes.len() == WRITES_MAX {
-                control_loop::joined(writes.join_next().await)?;
+                control_loop::join_result(writes.join_next().await)?;
             }
             let (client, kind, entry) = (self.client.clone(), kind.clone(), entry.clone());
-            writes.spawn(async move { write_again(client, &kind, &entry).await });
+            writes.spawn(async move { rewrite(client, &kind, &entry).await });
         }
         while let Some(done) = writes.join_next().await {
-            control_loop::joined(Some(done))?;
+            control_loop::join_result(Some(done))?;
         }
         if let Some(definition) = &definition {
-            self.forget_old_versions(definition).await?;
+            self.set_stored_versions(definition).await?;
         }
         migration.object_mut("status").insert("resourceVersion", revision);
-        self.end(&mut migration, ("Succeeded", "StorageVersionMigrationSucceeded", ""));
-        unless_ending(self.client.update(target, Part::Status, migration).await)?;
+        self.complete(&mut migration, ("Succeeded", "StorageVersionMigrationSucceeded", ""));
+        ignore_terminating(self.client.update(target, Subresource::Status, migration).await)?;
         Ok(None)
     }
 
-    /// The CustomResourceDefinition of a kind that has one.
+    /// Returns the CustomResourceDefinition of a custom resource.
     async fn definition(
         &self,
         kind: &Kind,
@@ -157,9 +157,9 @@ impl Migrator {
         self.client.get(&Target::of(&definitions, "", &format!("{resource}.{group}"))).await
     }
 
-    /// Says in a CustomResourceDefinition that objects are stored in its storage version only. When it has changed
-    /// since it was read, all is done again.
-    async fn forget_old_versions(&self, definition: &Object) -> Result<(), Failure> {
+    /// Sets `status.storedVersions` of a CustomResourceDefinition to its storage version. If the
+    /// definition has changed since it was read, the sync fails and is retried.
+    async fn set_stored_versions(&self, definition: &Object) -> Result<(), Failure> {
         let definitions = self.client.kind("apiextensions.k8s.io", "customresourcedefinitions");
         let (Some(definitions), Some(stored)) = (definitions, storage_version(definition)) else {
             return Ok(());
@@ -169,17 +169,22 @@ impl Migrator {
             "metadata": {"resourceVersion": (definition.resource_version())},
             "status": {"storedVersions": [stored]}
         });
-        let patched = self.client.patch(&target, Part::Status, PatchForm::Merge, &patch).await;
-        unless_ending(patched.map(drop))
+        let patched =
+            self.client.patch(&target, Subresource::Status, PatchForm::Merge, &patch).await;
+        ignore_terminating(patched.map(drop))
     }
 
-    fn end(&self, migration: &mut Object, (name, reason, message): (&str, &str, &str)) {
-        self.set(migration, "Running", ("False", "MigrationCompleted", "Migration completed"));
-        self.set(migration, name, ("True", reason, message));
+    fn complete(&self, migration: &mut Object, (name, reason, message): (&str, &str, &str)) {
+        self.set_condition(
+            migration,
+            "Running",
+            ("False", "MigrationCompleted", "Migration completed"),
+        );
+        self.set_condition(migration, name, ("True", reason, message));
     }
 
     /// Sets a condition.
-    fn set(
+    fn set_condition(
         &self,
         migration: &mut Object,
         name: &str,
@@ -196,8 +201,8 @@ impl Migrator {
     }
 }
 
-/// Applies nothing to an object, which stores it again where it is stored in another version.
-async fn write_again(client: Client, kind: &Arc<Kind>, entry: &Entry) -> Result<(), Failure> {
+/// Applies an empty configuration to an object, which encodes it in the storage version.
+async fn rewrite(client: Client, kind: &Arc<Kind>, entry: &Entry) -> Result<(), Failure> {
     let target = Target::of(kind, entry.namespace(), entry.name());
     let gvk = &target.schema().gvk;
     let uid = entry.field("metadata.uid").map(str::to_owned);
@@ -208,14 +213,14 @@ async fn write_again(client: Client, kind: &Arc<Kind>, entry: &Entry) -> Result<
             "resourceVersion": (entry.modified().to_string())}
     });
     let client = client.with_field_manager(FIELD_MANAGER);
-    match client.patch(&target, Part::Main, PatchForm::ApplyYaml, &patch).await {
-        // It is gone, or somebody else has written it meanwhile, and so in the present version.
+    match client.patch(&target, Subresource::None, PatchForm::ApplyYaml, &patch).await {
+        // It was deleted, or written by somebody else and thereby migrated.
         Err(status) if matches!(status.code, 404 | 409) => Ok(()),
-        done => done.map(drop),
+        result => result.map(drop),
     }
 }
 
-/// The version in which a CustomResourceDefinition says that objects are stored.
+/// Returns the storage version of a CustomResourceDefinition.
 fn storage_version(definition: &Object) -> Option<&str> {
     let mut versions = definition.array_at(&["spec", "versions"]).iter();
     let stored = versions.find(|one| one.get("storage").and_then(Value::as_bool) == Some(true));
@@ -232,6 +237,6 @@ fn is_true(migration: &Object, name: &str) -> bool {
     all.any(|one| one.str_at(&["type"]) == Some(name) && one.str_at(&["status"]) == Some("True"))
 }
 
-fn has_ended(migration: &Object) -> bool {
+fn is_completed(migration: &Object) -> bool {
     is_true(migration, "Succeeded") || is_true(migration, "Failed")
 }

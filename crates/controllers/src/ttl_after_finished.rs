@@ -1,12 +1,13 @@
-//! The TTL-after-finished controller: deletes jobs that have ended for as long as `ttlSecondsAfterFinished` says.
+//! The TTL-after-finished controller: deletes jobs `ttlSecondsAfterFinished` seconds after they
+//! have finished.
 
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_meta::time::GoDuration;
 use keelson_meta::{Failure, Object, Str, Timestamp};
 use keelson_registry::options::{DeleteOptions, Propagation};
-use keelson_registry::{Entry, InformerEvent, Registry, Target, Wanted};
+use keelson_registry::{Entry, InformerEvent, InformerScope, Registry, Target};
 use memchr::memmem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,19 +26,19 @@ impl ControlLoop for TtlAfterFinished {
     /// A job: namespace and name.
     type Key = (Str, Str);
     const NAME: &'static str = "ttl-after-finished-controller";
-    const WANTED: Wanted = Wanted::Only(&[("batch", "jobs")]);
+    const SCOPE: InformerScope = InformerScope::Only(&[("batch", "jobs")]);
     const WORKERS_MAX: usize = 5;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<(Str, Str)>) -> bool {
-        let mut note = |entry: &Entry| {
+        let mut add = |entry: &Entry| {
             if memmem::find(entry.json_slice(), b"\"ttlSecondsAfterFinished\":").is_some() {
                 queue.add((entry.namespace().into(), entry.name().into()));
             }
         };
         for event in &events {
             match event {
-                InformerEvent::Listed(_, all) => all.range("", "").for_each(&mut note),
-                InformerEvent::Put { entry, .. } => note(entry),
+                InformerEvent::Listed(_, all) => all.range("", "").for_each(&mut add),
+                InformerEvent::Put { entry, .. } => add(entry),
                 InformerEvent::Deleted { .. } | InformerEvent::Withdrawn(_) => {}
             }
         }
@@ -51,9 +52,9 @@ impl ControlLoop for TtlAfterFinished {
         let Some(entry) = known else { return Ok(None) };
         let job = kind.decode(&entry)?;
         let Some(expires) = expires(&job) else { return Ok(None) };
-        let left = expires.since(self.client.now()).0;
-        if left > 0 {
-            return Ok(Some(Duration::from_nanos(left.unsigned_abs())));
+        let remaining = expires.since(self.client.now()).0;
+        if remaining > 0 {
+            return Ok(Some(Duration::from_nanos(remaining.unsigned_abs())));
         }
         let options = DeleteOptions {
             propagation: Some(Propagation::Foreground),
@@ -61,12 +62,12 @@ impl ControlLoop for TtlAfterFinished {
             resource_version: Some(job.resource_version().into()),
             ..DeleteOptions::default()
         };
-        unless_ending(self.client.delete(&target, &options).await)?;
+        ignore_terminating(self.client.delete(&target, &options).await)?;
         Ok(None)
     }
 }
 
-/// When a job is to be deleted, if it has ended and is not being deleted yet.
+/// Returns when a finished job must be deleted; `None` if it has not finished or is being deleted.
 fn expires(job: &Object) -> Option<Timestamp> {
     let seconds = job.int_at(&["spec", "ttlSecondsAfterFinished"])?;
     if job.deletion_timestamp().is_some() {

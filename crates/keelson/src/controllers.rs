@@ -64,7 +64,7 @@ impl Drop for RunningControllers {
 pub(crate) async fn run(runner: Arc<ControllerRunner>, mut stop_signal: watch::Receiver<bool>) {
     let mut always = runner.start(runner.controllers.always());
     let mut otherwise = None;
-    if runner.controllers.otherwise().is_empty() {
+    if runner.controllers.fallback().is_empty() {
         let _ = stop_signal.wait_for(|stop| *stop).await;
     } else {
         tokio::select! {
@@ -81,7 +81,7 @@ pub(crate) async fn run(runner: Arc<ControllerRunner>, mut stop_signal: watch::R
 impl ControllerRunner {
     /// Starts the loops that every server runs, also without leadership.
     pub fn start_on_each_server(&self, loops: &mut Loops) {
-        self.start_in(loops, self.controllers.on_each_server());
+        self.start_in(loops, self.controllers.on_every_server());
     }
 
     fn start(&self, controllers: &[Controller]) -> Loops {
@@ -142,9 +142,9 @@ async fn watch_lease(
                 runner.defers_controllers.store(true, Ordering::Relaxed);
             }
             (None, None) => {
-                let count = runner.controllers.otherwise().len();
+                let count = runner.controllers.fallback().len();
                 tracing::info!(count, "no kube-controller-manager; starting controllers");
-                *running = Some(runner.start(runner.controllers.otherwise()));
+                *running = Some(runner.start(runner.controllers.fallback()));
                 runner.defers_controllers.store(false, Ordering::Relaxed);
             }
             (Some(_), None) => runner.defers_controllers.store(true, Ordering::Relaxed),

@@ -152,7 +152,7 @@ impl Builder {
 
     fn controller_runner(&self, context: Context, health: &Arc<Health>) -> ControllerRunner {
         ControllerRunner {
-            controllers: Controllers::chosen(&self.controllers),
+            controllers: Controllers::select(&self.controllers),
             context,
             health: health.clone(),
             defers_controllers: Arc::default(),
@@ -523,7 +523,7 @@ impl Keelson {
             control_loops.abort();
         }
         self.loops.shutdown().await;
-        if timeout(WRITES_END_TIME_MAX, self.registry.writes_end()).await.is_err() {
+        if timeout(WRITES_END_TIME_MAX, self.registry.wait_for_writes()).await.is_err() {
             tracing::warn!("writes are still running; closing the store without them");
         }
         // The cache holds the store: without this the data folder would stay locked for a moment.

@@ -1,15 +1,15 @@
-//! The way of a write through admission: what plug-ins see of it, and in which order they are asked.
+//! Admission of a write: what plug-ins see of it, and in which order they are called.
 //!
-//! First the built-in plug-ins that change objects, then policies and webhooks that do (twice, when one of
-//! them asks for another round); after the object is prepared and validated, the built-in ones that refuse,
-//! then policies and webhooks that do.
+//! First come the built-in mutating plug-ins, then the mutating policies and webhooks (a second
+//! round when one of them asks for reinvocation). After the object is prepared and validated come
+//! the built-in validating plug-ins, then the validating policies and webhooks.
 
 mod scale;
 
 use crate::kind::Target;
 use crate::options::WriteOptions;
 use crate::registry::Registry;
-use crate::write::{Options, OwnKind, Part, Write};
+use crate::write::{Options, OwnKind, Subresource, Write};
 use keelson_admission::{
     Attributes, Call, Configurations, Operation, Phase, Recorder, Reinvocation, Request, Step,
 };
@@ -18,48 +18,47 @@ use keelson_meta::random_names::generated_name;
 use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Str, Value};
 use std::time::{Duration, Instant};
 
-/// How long a write waits for what a control loop is about to make: a new pod for its service account (upstream
-/// asks ten times, up to 200 ms apart).
+/// How long a write waits for an object that a control loop is about to create, such as the service
+/// account of a pod. Upstream tries ten times, up to 200 ms apart.
 const AWAITED_TIME_MAX: Duration = Duration::from_millis(1_500);
 
-/// The webhooks and policies that a write has to pass; `None` when there are none.
-pub type Passes = Option<Box<Configurations>>;
+/// The webhook and policy configurations that a write is checked against; `None` if there are none.
+pub type AdmissionConfigs = Option<Box<Configurations>>;
 
 impl Registry {
-    /// Lets plug-ins change the object of a write, which is in the version that writes work on.
+    /// Runs mutating admission on the object of a write, which is in the version that writes use.
     pub(crate) async fn admit(
         &self,
         write: &Write<'_>,
         obj: &mut Object,
         warnings: &mut Vec<Str>,
-    ) -> Result<Passes, Failure> {
+    ) -> Result<AdmissionConfigs, Failure> {
         let begun = Instant::now();
-        let admitted = self.admit_by_all(write, obj, warnings).await;
+        let admitted = self.admit_uncounted(write, obj, warnings).await;
         self.count_step(Phase::Admit, write.operation, &admitted, begun);
         admitted
     }
 
-    async fn admit_by_all(
+    async fn admit_uncounted(
         &self,
         write: &Write<'_>,
         obj: &mut Object,
         warnings: &mut Vec<Str>,
-    ) -> Result<Passes, Failure> {
-        self.settle(write, obj).await?;
-        self.ask_chain(write, warnings, |req, notes| {
+    ) -> Result<AdmissionConfigs, Failure> {
+        self.wait_for_dependencies(write, obj).await?;
+        self.call_chain(write, warnings, |req, notes| {
             self.options.admission.admit(req, obj, notes)
         })?;
-        let passes = self.passes(write.permit).await?;
-        match &passes {
+        let configs = self.admission_configs(write.permit).await?;
+        match &configs {
             None => self.options.admission.count_idle(Phase::Admit, write.operation),
             Some(configured) => {
                 Box::pin(self.admit_dynamically(write, configured, obj, warnings)).await?;
             }
         }
-        Ok(passes)
+        Ok(configs)
     }
 
-    /// Counts a phase of admission in metrics.
     fn count_step<T>(
         &self,
         phase: Phase,
@@ -71,24 +70,24 @@ impl Registry {
         self.options.admission.metrics().step(step, begun);
     }
 
-    /// Asks plug-ins about the object as it would be stored.
+    /// Runs validating admission on the object as it would be stored.
     pub(crate) async fn validate_admitted(
         &self,
         write: &Write<'_>,
-        passes: &Passes,
+        configs: &AdmissionConfigs,
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
         let chain = &self.options.admission;
         let mut validated =
-            self.ask_chain(write, warnings, |req, notes| chain.validate(req, obj, notes));
+            self.call_chain(write, warnings, |req, notes| chain.validate(req, obj, notes));
         if validated.is_ok() {
-            match passes {
+            match configs {
                 None => chain.count_idle(Phase::Validate, write.operation),
                 Some(configured) => {
-                    let asked = self.validate_dynamically(write, configured, obj, warnings);
-                    validated = Box::pin(asked).await;
+                    let validated_by = self.validate_dynamically(write, configured, obj, warnings);
+                    validated = Box::pin(validated_by).await;
                 }
             }
         }
@@ -96,53 +95,53 @@ impl Registry {
         validated
     }
 
-    /// Asks the built-in plug-ins; what they note goes into the audit event, what they warn of to the client.
-    fn ask_chain(
+    /// Calls the built-in plug-ins. Their audit annotations go to the permit, their warnings to the client.
+    fn call_chain(
         &self,
         write: &Write<'_>,
         warnings: &mut Vec<Str>,
-        ask: impl FnOnce(&Request<'_>, &mut Recorder) -> Result<(), Failure>,
+        call: impl FnOnce(&Request<'_>, &mut Recorder) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut notes = Recorder::default();
-        let result = self.asked(write, |req| ask(req, &mut notes));
-        take_notes(write.permit, notes, warnings);
+        let result = self.with_request(write, |req| call(req, &mut notes));
+        record_notes(write.permit, notes, warnings);
         result
     }
 
-    /// [`Registry::admit`] for a change of a part of an object.
-    pub(crate) async fn admit_part(
+    /// Like [`Registry::admit`], for the update of an object or subresource.
+    pub(crate) async fn admit_subresource(
         &self,
         write: &Write<'_>,
-        part: Part,
+        subresource: Subresource,
         obj: &mut Object,
         warnings: &mut Vec<Str>,
-    ) -> Result<Passes, Failure> {
-        match part {
-            Part::Effect(_) => Ok(None),
-            Part::Other("scale") => Box::pin(self.admit_scale(write, obj, warnings)).await,
+    ) -> Result<AdmissionConfigs, Failure> {
+        match subresource {
+            Subresource::Action(_) => Ok(None),
+            Subresource::Other("scale") => Box::pin(self.admit_scale(write, obj, warnings)).await,
             _ => self.admit(write, obj, warnings).await,
         }
     }
 
-    /// [`Registry::validate_admitted`] for a change of a part of an object.
-    pub(crate) async fn validate_part(
+    /// Like [`Registry::validate_admitted`], for the update of an object or subresource.
+    pub(crate) async fn validate_subresource(
         &self,
         write: &Write<'_>,
-        part: Part,
-        passes: &Passes,
+        subresource: Subresource,
+        configs: &AdmissionConfigs,
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        match part {
-            Part::Effect(_) => Ok(()),
-            Part::Other("scale") => {
-                Box::pin(self.validate_scale(write, passes, obj, warnings)).await
+        match subresource {
+            Subresource::Action(_) => Ok(()),
+            Subresource::Other("scale") => {
+                Box::pin(self.validate_scale(write, configs, obj, warnings)).await
             }
-            _ => self.validate_admitted(write, passes, obj, warnings).await,
+            _ => self.validate_admitted(write, configs, obj, warnings).await,
         }
     }
 
-    /// Asks plug-ins about the deletion of `write.old`.
+    /// Runs admission on the deletion of `write.old`.
     pub(crate) async fn admit_deletion(
         &self,
         write: &Write<'_>,
@@ -150,21 +149,24 @@ impl Registry {
     ) -> Result<(), Failure> {
         if let Some(old) = write.old {
             let begun = Instant::now();
-            let asked = self.ask_chain(write, warnings, |req, notes| {
+            let validated = self.call_chain(write, warnings, |req, notes| {
                 self.options.admission.validate(req, old, notes)
             });
-            if asked.is_err() {
-                self.count_step(Phase::Admit, write.operation, &asked, begun);
-                return asked;
+            if validated.is_err() {
+                self.count_step(Phase::Admit, write.operation, &validated, begun);
+                return validated;
             }
         }
-        let seen = Seen::of(write);
-        Box::pin(self.pass(write.permit, &seen, write.old, None, warnings)).await
+        let owned = OwnedAttributes::of(write);
+        Box::pin(self.admit_stateless(write.permit, &owned, write.old, None, warnings)).await
     }
 
-    /// The webhooks and policies that there are now. What the server writes on its own account passes none:
-    /// no webhook that cannot be reached may keep it from starting.
-    pub(crate) async fn passes(&self, permit: &Permit) -> Result<Passes, Failure> {
+    /// Returns the current webhook and policy configurations. The server's own writes are exempt,
+    /// so that an unreachable webhook cannot keep the server from starting.
+    pub(crate) async fn admission_configs(
+        &self,
+        permit: &Permit,
+    ) -> Result<AdmissionConfigs, Failure> {
         if permit.attributes().is_none() || self.options.dynamic_admission.is_empty() {
             return Ok(None);
         }
@@ -181,20 +183,20 @@ impl Registry {
         obj: &mut Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        let seen = Seen::of(write);
-        let attributes = seen.attributes(write.permit, write.old);
+        let owned = OwnedAttributes::of(write);
+        let attributes = owned.attributes(write.permit, write.old);
         let call = self.call(&attributes, configured);
         let (mut notes, mut round) = (Recorder::default(), Reinvocation::default());
-        let mut admitted = self.mutate(&call, Some(obj), &mut notes, &mut round).await;
+        let mut admitted = self.call_mutating(&call, Some(obj), &mut notes, &mut round).await;
         if admitted.is_ok() && round.is_requested {
             round.is_reinvoked = true;
             let chain = &self.options.admission;
-            admitted = self.asked(write, |req| chain.admit(req, obj, &mut notes));
+            admitted = self.with_request(write, |req| chain.admit(req, obj, &mut notes));
             if admitted.is_ok() {
-                admitted = self.mutate(&call, Some(obj), &mut notes, &mut round).await;
+                admitted = self.call_mutating(&call, Some(obj), &mut notes, &mut round).await;
             }
         }
-        take_notes(write.permit, notes, warnings);
+        record_notes(write.permit, notes, warnings);
         admitted
     }
 
@@ -205,16 +207,16 @@ impl Registry {
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        let mut seen = Seen::of(write);
-        if seen.operation == Operation::Create && seen.name.is_empty() {
-            // It was generated in between.
-            seen.name = obj.name().into();
+        let mut owned = OwnedAttributes::of(write);
+        if owned.operation == Operation::Create && owned.name.is_empty() {
+            // The name was generated after the mutating phase.
+            owned.name = obj.name().into();
         }
-        let attributes = seen.attributes(write.permit, write.old);
+        let attributes = owned.attributes(write.permit, write.old);
         let call = self.call(&attributes, configured);
         let mut notes = Recorder::default();
-        let validated = self.validate_by(&call, Some(obj), &mut notes).await;
-        take_notes(write.permit, notes, warnings);
+        let validated = self.call_validating(&call, Some(obj), &mut notes).await;
+        record_notes(write.permit, notes, warnings);
         validated
     }
 
@@ -226,9 +228,9 @@ impl Registry {
         Call { attributes, api: self, configured, metrics: self.options.admission.metrics() }
     }
 
-    /// One round of the plug-ins that change objects. One that is idle is counted and not asked: the future of a
-    /// webhook's dispatch alone takes kilobytes.
-    async fn mutate(
+    /// Runs one round of the mutating webhooks and policies. A plug-in without configurations is
+    /// counted but not called: the future of a webhook call alone takes kilobytes.
+    async fn call_mutating(
         &self,
         call: &Call<'_>,
         mut obj: Option<&mut Object>,
@@ -247,7 +249,7 @@ impl Registry {
         Ok(())
     }
 
-    async fn validate_by(
+    async fn call_validating(
         &self,
         call: &Call<'_>,
         obj: Option<&Object>,
@@ -277,42 +279,43 @@ impl Registry {
         self.options.admission.count(name, Step { phase, operation, rejected }, begun);
     }
 
-    /// Both phases of a request that leaves no object of the target: a deletion, a connection, a review.
-    async fn pass(
+    /// Runs both phases for a request that stores no object of the target: a deletion or a review.
+    async fn admit_stateless(
         &self,
         permit: &Permit,
-        seen: &Seen,
+        owned: &OwnedAttributes,
         old: Option<&Object>,
         mut obj: Option<&mut Object>,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
-        let Some(configured) = self.passes(permit).await? else {
+        let Some(configured) = self.admission_configs(permit).await? else {
             for phase in [Phase::Admit, Phase::Validate] {
-                self.options.admission.count_idle(phase, seen.operation);
-                self.count_step(phase, seen.operation, &Ok(()), begun);
+                self.options.admission.count_idle(phase, owned.operation);
+                self.count_step(phase, owned.operation, &Ok(()), begun);
             }
             return Ok(());
         };
-        let attributes = seen.attributes(permit, old);
+        let attributes = owned.attributes(permit, old);
         let call = self.call(&attributes, &configured);
         let (mut notes, mut round) = (Recorder::default(), Reinvocation::default());
-        let mut passed = self.mutate(&call, obj.as_deref_mut(), &mut notes, &mut round).await;
+        let mut passed =
+            self.call_mutating(&call, obj.as_deref_mut(), &mut notes, &mut round).await;
         if passed.is_ok() && round.is_requested {
             round.is_reinvoked = true;
-            passed = self.mutate(&call, obj.as_deref_mut(), &mut notes, &mut round).await;
+            passed = self.call_mutating(&call, obj.as_deref_mut(), &mut notes, &mut round).await;
         }
-        self.count_step(Phase::Admit, seen.operation, &passed, begun);
+        self.count_step(Phase::Admit, owned.operation, &passed, begun);
         if passed.is_ok() {
             let begun = Instant::now();
-            passed = self.validate_by(&call, obj.as_deref(), &mut notes).await;
-            self.count_step(Phase::Validate, seen.operation, &passed, begun);
+            passed = self.call_validating(&call, obj.as_deref(), &mut notes).await;
+            self.count_step(Phase::Validate, owned.operation, &passed, begun);
         }
-        take_notes(permit, notes, warnings);
+        record_notes(permit, notes, warnings);
         passed
     }
 
-    /// Lets webhooks and policies see a resource that keeps no objects: a review.
+    /// Runs webhooks and policies on a resource that stores no objects: a review.
     pub async fn admit_review(
         &self,
         permit: &Permit,
@@ -322,7 +325,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Vec<Str>, Failure> {
         self.options.admission.admit_review(permit.user(), resource, obj)?;
-        let seen = Seen {
+        let owned = OwnedAttributes {
             operation: Operation::Create,
             object_kind: kind.clone(),
             kind: kind.clone(),
@@ -334,13 +337,13 @@ impl Registry {
             options: Options::Write(options).value(Operation::Create),
         };
         let mut warnings = vec![];
-        match Box::pin(self.pass(permit, &seen, None, Some(obj), &mut warnings)).await {
+        match Box::pin(self.admit_stateless(permit, &owned, None, Some(obj), &mut warnings)).await {
             Ok(()) => Ok(warnings),
             Err(failure) => Err(failure.with_warnings(warnings)),
         }
     }
 
-    /// Lets plug-ins see a stream or proxy to an object; `options` is what the URL asks of it.
+    /// Runs admission on a stream or proxy request; `options` are the parameters of the URL.
     pub async fn admit_connection(
         &self,
         permit: &Permit,
@@ -361,30 +364,31 @@ impl Registry {
             options: Options::None,
             own: Some(OwnKind { kind, resource: None }),
         };
-        self.admit_all(&write, options, &mut vec![]).await
+        self.admit_and_validate(&write, options, &mut vec![]).await
     }
 
-    /// Admits a write that changes nothing which is stored here: an Eviction, a review, a connection.
-    pub(crate) async fn admit_all(
+    /// Runs admission on a request that stores no object by itself: an Eviction, a connect request.
+    pub(crate) async fn admit_and_validate(
         &self,
         write: &Write<'_>,
         obj: &mut Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        let passes = self.admit(write, obj, warnings).await?;
-        self.validate_admitted(write, &passes, obj, warnings).await
+        let configs = self.admit(write, obj, warnings).await?;
+        self.validate_admitted(write, &configs, obj, warnings).await
     }
 
-    /// Makes sure that what plug-ins will look for is there to be seen.
-    async fn settle(&self, write: &Write<'_>, obj: &Object) -> Result<(), Failure> {
+    /// Waits for the objects that the built-in plug-ins will look up.
+    async fn wait_for_dependencies(&self, write: &Write<'_>, obj: &Object) -> Result<(), Failure> {
         let namespace = &write.target.namespace;
         let namespaces = self.objects(&self.target("", "namespaces", "", "").kind);
-        let there = || namespace.is_empty() || namespaces.get(namespace).is_some();
+        let namespace_exists = || namespace.is_empty() || namespaces.get(namespace).is_some();
         let chain = &self.options.admission;
-        if !there() || chain.reads_other_objects(write.target.gvr()) {
-            self.fresh().await?;
+        if !namespace_exists() || chain.reads_other_objects(write.target.gvr()) {
+            self.wait_for_latest().await?;
         }
-        let Some(dependency) = self.asked(write, |req| chain.awaited_dependency(req, obj)) else {
+        let Some(dependency) = self.with_request(write, |req| chain.awaited_dependency(req, obj))
+        else {
             return Ok(());
         };
         let dependency =
@@ -392,23 +396,23 @@ impl Registry {
         let objects = self.objects(&dependency.kind);
         let mut progress = self.cache.progress();
         let appears = async {
-            while objects.get(&dependency.key()).is_none() && there() {
+            while objects.get(&dependency.key()).is_none() && namespace_exists() {
                 if progress.changed().await.is_err() {
                     return;
                 }
             }
         };
-        // Whether it came is for the plug-in to see.
+        // The plug-in checks whether it exists.
         let _ = tokio::time::timeout(AWAITED_TIME_MAX, appears).await;
         Ok(())
     }
 
-    /// Asks a built-in plug-in, or what it is made of, about a write.
-    pub fn asked<T>(&self, write: &Write<'_>, ask: impl FnOnce(&Request<'_>) -> T) -> T {
+    /// Calls a built-in plug-in with the request of a write.
+    pub fn with_request<T>(&self, write: &Write<'_>, call: impl FnOnce(&Request<'_>) -> T) -> T {
         let generate_name = |base: &str| generated_name(self.clock.random(), base);
         let resource = write.own.and_then(|own| own.resource);
         let now = || self.clock.now();
-        ask(&Request {
+        call(&Request {
             operation: write.operation,
             gvr: resource.unwrap_or(write.target.gvr()),
             subresource: write.subresource,
@@ -426,7 +430,7 @@ impl Registry {
     }
 }
 
-fn take_notes(permit: &Permit, notes: Recorder, warnings: &mut Vec<Str>) {
+fn record_notes(permit: &Permit, notes: Recorder, warnings: &mut Vec<Str>) {
     warnings.extend(notes.warnings);
     permit.waited_for_webhooks(notes.webhooks_took);
     for (key, value) in notes.annotations {
@@ -434,15 +438,15 @@ fn take_notes(permit: &Permit, notes: Recorder, warnings: &mut Vec<Str>) {
     }
 }
 
-/// A namespace is deleted only as the one that was found, which upstream says in the options.
-fn keep_uid(options: &mut Value, old: &Object) {
+/// Adds the uid of a namespace to the preconditions of its deletion, as upstream does.
+fn add_uid_precondition(options: &mut Value, old: &Object) {
     if let Some(options) = options.as_object_mut() {
         options.object_at("preconditions").entry_or("uid", || old.uid().into());
     }
 }
 
-/// What [`Attributes`] borrow.
-struct Seen {
+/// The values that [`Attributes`] borrow.
+struct OwnedAttributes {
     operation: Operation,
     subresource: Str,
     dry_run: bool,
@@ -454,18 +458,18 @@ struct Seen {
     options: Value,
 }
 
-impl Seen {
-    fn of(write: &Write<'_>) -> Seen {
+impl OwnedAttributes {
+    fn of(write: &Write<'_>) -> OwnedAttributes {
         let target = write.target;
         let (kind, object_kind) = match write.own {
             Some(own) => (own.kind.clone(), own.kind.clone()),
             None => (target.schema().gvk.clone(), target.working().gvk.clone()),
         };
         let resource = write.own.and_then(|own| own.resource.cloned());
-        let asked =
+        let requested =
             || GroupVersionResource { version: target.version.clone(), ..target.gvr().clone() };
         let is_namespace = target.gvr().group.is_empty() && target.gvr().resource == "namespaces";
-        // A deletion of a collection names none of its objects.
+        // In a deletecollection webhooks see no name.
         let is_collection =
             write.permit.attributes().is_some_and(|given| given.verb == "deletecollection");
         let name = Str::new(if is_collection { "" } else { write.name });
@@ -475,10 +479,10 @@ impl Seen {
         };
         let mut options = write.options.value(write.operation);
         if let (true, Operation::Delete, Some(old)) = (is_namespace, write.operation, write.old) {
-            keep_uid(&mut options, old);
+            add_uid_precondition(&mut options, old);
         }
-        let resource = resource.unwrap_or_else(asked);
-        Seen {
+        let resource = resource.unwrap_or_else(requested);
+        OwnedAttributes {
             operation: write.operation,
             subresource: write.subresource.into(),
             dry_run: write.dry_run,

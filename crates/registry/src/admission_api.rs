@@ -1,5 +1,5 @@
-//! What admission may ask of the registry: stored objects, for built-in plug-ins; types, conversion and
-//! equivalent resources, for webhooks and policies.
+//! The parts of the registry that admission uses: stored objects, for built-in plug-ins; schemas,
+//! conversion and equivalent resources, for webhooks and policies.
 
 use crate::api_table::{ApiGroup, ApiTable, Endpoint, Source};
 use crate::registry::Registry;
@@ -20,7 +20,7 @@ impl Stored for Registry {
         let Some(kind) = self.kind(group, resource) else {
             return Ok(None);
         };
-        let entry = self.known_at(&kind, &kind.key(namespace, name))?;
+        let entry = self.entry_at(&kind, &kind.key(namespace, name))?;
         entry.map(|entry| kind.decode(&entry)).transpose()
     }
 
@@ -35,7 +35,7 @@ impl Stored for Registry {
             return Ok(vec![]);
         };
         let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-        // What cannot be read, a limit say, must not count as absent.
+        // An object that cannot be read, such as a LimitRange, must not count as absent.
         let snapshot = self.all_under(&kind, &prefix)?;
         let entries = snapshot.range(&prefix, "");
         let wanted = entries
@@ -68,7 +68,7 @@ impl Api for Registry {
         let api = self.api();
         let Some(kind) = api.kind(&resource.group, &resource.resource) else { return vec![] };
         let mut found = vec![];
-        // Objects of one prefix are the same objects: events have two groups.
+        // Kinds with the same prefix have the same objects: Event is in two groups.
         let is_same = |group: &&ApiGroup| {
             let other = api.kind(&group.name, &resource.resource);
             other.is_some_and(|other| other.prefix == kind.prefix)
@@ -86,11 +86,11 @@ impl Api for Registry {
                 );
                 let endpoint = api.endpoint(&group.name, &version.name, &resource.resource);
                 let (Some(endpoint), false) = (endpoint, gvr == *resource) else { continue };
-                let shown = match subresource {
+                let kind_of_endpoint = match subresource {
                     "" => Some(&endpoint.facts.kind),
                     name => endpoint.facts.subresource(name).map(|sub| &sub.kind),
                 };
-                found.extend(shown.map(|shown| (gvr, shown.clone())));
+                found.extend(kind_of_endpoint.map(|kind| (gvr, kind.clone())));
             }
         }
         found
@@ -150,7 +150,7 @@ impl Api for Registry {
     }
 
     fn fresh(&self) -> BoxFuture<'_, Result<(), Failure>> {
-        Box::pin(Registry::fresh(self))
+        Box::pin(Registry::wait_for_latest(self))
     }
 
     fn new_uid(&self) -> Str {
@@ -158,7 +158,6 @@ impl Api for Registry {
     }
 }
 
-/// The resource whose objects are of a kind.
 fn endpoint_of(api: &ApiTable, kind: &GroupVersionKind) -> Option<Arc<Endpoint>> {
     let version = api.group(&kind.group)?.version(&kind.version)?;
     version.endpoints().find(|endpoint| endpoint.facts.kind == *kind).cloned()

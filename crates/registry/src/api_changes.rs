@@ -1,27 +1,27 @@
-//! [`ApiChanges`]: which resources of the API table were replaced lately, so that those who follow the table need
-//! not compare it whole after each change.
+//! [`ApiChanges`]: the recent changes of the API table. A follower that knows the number of the
+//! last change it has seen needs not compare the whole table.
 
 use keelson_meta::Str;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Changes that are remembered. Who is further behind looks at the whole table.
+/// Changes that are kept. A follower that is further behind compares the whole table.
 const RECENT_CHANGES_MAX: usize = 1024;
 
-/// How often the table was replaced, and what changed last.
+/// The number of changes of the API table and the latest of them.
 #[derive(Debug, Default)]
 pub(crate) struct ApiChanges {
     number: u64,
-    /// Group and resource of the last changes, the newest last.
+    /// Group and resource of the latest changes, oldest first.
     recent: VecDeque<(Str, Str)>,
 }
 
 impl ApiChanges {
-    /// The number of the last change.
+    /// Returns the number of the last change.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Notes a change of a resource; its number.
+    /// Records a change of a resource and returns its number.
     pub fn note(&mut self, group: &str, resource: &str) -> u64 {
         if self.recent.len() == RECENT_CHANGES_MAX {
             self.recent.pop_front();
@@ -31,7 +31,7 @@ impl ApiChanges {
         self.number
     }
 
-    /// The resources that changed after the change of a number. `None`: not all of them are known any more.
+    /// Returns the resources that changed after change `number`; `None`: some of these changes are no longer kept.
     pub fn since(&self, number: u64) -> Option<BTreeSet<(Str, Str)>> {
         let count = usize::try_from(self.number.saturating_sub(number)).ok()?;
         let first = self.recent.len().checked_sub(count)?;

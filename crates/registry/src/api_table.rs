@@ -1,7 +1,7 @@
-//! [`ApiTable`]: what is served, by whom. One snapshot behind an atomic pointer; a request looks its
-//! [`Endpoint`] up once and carries it.
+//! [`ApiTable`]: the groups, versions and resources that are served. The table is an immutable
+//! snapshot behind an atomic pointer; a request looks up its [`Endpoint`] once and keeps it.
 //!
-//! The table has producers: the catalogue of built-in resources, made here, and whoever calls
+//! Its producers are the catalogue of built-in resources, read here, and the callers of
 //! [`Registry::serve`](crate::Registry::serve) and [`Registry::withdraw`](crate::Registry::withdraw).
 
 use crate::kind::Kind;
@@ -16,26 +16,24 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// All groups that are served, in the order of discovery: the built-in ones as the catalogue has them,
-/// then the others by name. A change of one resource costs the same however many there are: what it does not
-/// touch is shared with the table before it.
+/// All served groups in the order of discovery: built-in groups in the order of the catalogue, then
+/// the others by name. A change of one resource costs the same however many there are, because the
+/// new table shares the rest with the old one.
 #[derive(Debug, Default)]
 pub struct ApiTable {
     built_in: Vec<Arc<ApiGroup>>,
-    /// Places in `built_in`, by name.
+    /// Indices in `built_in`, by group name.
     places: Arc<HashMap<Str, usize>>,
-    /// The groups that are not in the catalogue, by name.
     custom: Tree<Arc<ApiGroup>>,
 }
 
-/// A group that is served.
+/// A served group.
 #[derive(Clone, Debug)]
 pub struct ApiGroup {
     /// `apps`; empty for the core group.
     pub name: Str,
-    /// In the order of discovery: the preferred one first.
+    /// The served versions in the order of discovery, the preferred one first.
     pub versions: Vec<ApiVersion>,
-    /// The resources that keep objects, served in some version, by name.
     kinds: Tree<Arc<Kind>>,
 }
 
@@ -50,7 +48,7 @@ impl HasSortKey for ApiGroup {
     }
 }
 
-/// A group of which other servers serve versions.
+/// A group that APIServices delegate to other servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteGroup {
     /// Its name.
@@ -61,27 +59,27 @@ pub struct RemoteGroup {
     pub versions: Vec<Str>,
 }
 
-/// A version of a group that is served.
+/// A served version of a group.
 #[derive(Clone, Debug)]
 pub struct ApiVersion {
     /// `v1`.
     pub name: Str,
-    /// By name, which is the order of discovery.
+    /// The resources by name, which is the order of discovery.
     endpoints: Tree<Arc<Endpoint>>,
 }
 
-/// One resource in one version, as it is served.
+/// One served resource in one version.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Names, verbs, scope and subresources.
+    /// Name, verbs, scope and subresources.
     pub facts: Cow<'static, Resource>,
-    /// Its objects, for resources that keep any; reviews and the like only answer.
+    /// The stored kind; `None` for resources that store no objects, such as reviews.
     pub kind: Option<Arc<Kind>>,
-    /// Who serves it.
+    /// Whether the resource is built in or custom.
     pub source: Source,
-    /// What clients of this version are warned of.
+    /// The Warning that requests to a deprecated version get.
     pub deprecation: Option<Str>,
-    /// Its schema in OpenAPI v3, as JSON, where the catalogue does not know it.
+    /// The OpenAPI v3 schema as JSON, for resources that are not in the catalogue.
     pub openapi: SchemaText,
 }
 
@@ -98,7 +96,7 @@ impl HasSortKey for Kind {
 }
 
 impl ApiTable {
-    /// The table of the built-in resources that are served.
+    /// Returns the table of the built-in resources that are served.
     pub(crate) fn built_in(
         catalogue: &'static Catalogue,
         kinds: &HashMap<(Str, Str), Arc<Kind>>,
@@ -136,17 +134,17 @@ impl ApiTable {
         ApiTable { built_in: groups, places: Arc::new(places), custom: Tree::default() }
     }
 
-    /// All groups, in the order of discovery.
+    /// Returns all groups in the order of discovery.
     pub fn groups(&self) -> impl Iterator<Item = &ApiGroup> {
         self.built_in_groups().chain(self.custom.iter().map(|group| &**group))
     }
 
-    /// The groups of the catalogue that are served, in the order of discovery.
+    /// Returns the served groups of the catalogue in the order of discovery.
     pub fn built_in_groups(&self) -> impl Iterator<Item = &ApiGroup> {
         self.built_in.iter().map(|group| &**group)
     }
 
-    /// A group.
+    /// Returns a group.
     pub fn group(&self, name: &str) -> Option<&ApiGroup> {
         match self.places.get(name) {
             Some(place) => self.built_in.get(*place).map(|group| &**group),
@@ -154,30 +152,30 @@ impl ApiTable {
         }
     }
 
-    /// A resource in a version.
+    /// Returns a resource in a version.
     pub fn endpoint(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Endpoint>> {
         self.group(group)?.version(version)?.endpoint(resource)
     }
 
-    /// A resource that keeps objects.
+    /// Returns a resource that stores objects.
     pub fn kind(&self, group: &str, resource: &str) -> Option<&Arc<Kind>> {
         self.group(group)?.kinds.get(name_key(resource))
     }
 
-    /// The resource of the objects of a kind, served in this version.
+    /// Returns the resource that stores objects of a kind, served in the version of `kind`.
     pub fn of_kind(&self, kind: &GroupVersionKind) -> Option<&Arc<Kind>> {
         let version = self.group(&kind.group)?.version(&kind.version)?;
         let mut named = version.endpoints().filter(|endpoint| endpoint.facts.kind == *kind);
         named.find_map(|endpoint| endpoint.kind.as_ref())
     }
 
-    /// All resources that keep objects.
+    /// Returns all resources that store objects.
     pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.groups().flat_map(|group| group.kinds.iter())
     }
 
-    /// The same table with these endpoints of one resource in the place of those that it had; none
-    /// withdraws it. The resource must be none of the catalogue's.
+    /// Returns the table with the endpoints of one resource replaced; an empty list removes the
+    /// resource. The resource must not be in the catalogue.
     pub(crate) fn with(
         &self,
         group: &str,
@@ -187,11 +185,11 @@ impl ApiTable {
         let place = self.places.get(group).copied();
         let old = self.group(group).cloned();
         let mut changed = old.unwrap_or_else(|| ApiGroup::new(Str::new(group), vec![]));
-        // The catalogue has its own order of versions.
+        // Versions of a built-in group keep the order of the catalogue.
         changed.replace(resource, endpoints, place.is_none());
         let (mut built_in, mut custom) = (self.built_in.clone(), self.custom.clone());
         match place {
-            // Its own resources stay, and so does the group.
+            // A built-in group stays in the table even when the custom resource was its last.
             Some(place) => built_in[place] = Arc::new(changed),
             None if changed.versions.is_empty() => drop(custom.remove(name_key(group))),
             None => drop(custom.insert(Arc::new(changed))),
@@ -207,7 +205,6 @@ impl ApiGroup {
         ApiGroup { name, versions, kinds }
     }
 
-    /// Puts endpoints of one resource in the place of those that it had.
     fn replace(&mut self, resource: &str, endpoints: Vec<(Str, Arc<Endpoint>)>, sorted: bool) {
         self.kinds.remove(name_key(resource));
         for version in &mut self.versions {
@@ -230,34 +227,34 @@ impl ApiGroup {
         }
     }
 
-    /// A version.
+    /// Returns a version.
     pub fn version(&self, name: &str) -> Option<&ApiVersion> {
         self.versions.iter().find(|version| version.name == name)
     }
 }
 
 impl ApiVersion {
-    /// Its resources, in the order of discovery.
+    /// Returns the resources in the order of discovery.
     pub fn endpoints(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
         self.endpoints.iter()
     }
 
-    /// A resource.
+    /// Returns a resource.
     pub fn endpoint(&self, name: &str) -> Option<&Arc<Endpoint>> {
         self.endpoints.get(name_key(name))
     }
 }
 
 impl Endpoint {
-    /// The type of the objects in this version; none for resources that keep none.
+    /// Returns the schema of the objects in this version; `None` for resources that store none.
     pub fn schema(&self) -> Option<&Schema> {
         self.kind.as_ref()?.schema(&self.facts.kind.version)
     }
 }
 
-/// The order of versions in discovery (apimachinery `version.CompareKubeAwareVersionStrings`): stable ones
-/// first, then beta and alpha, each from the newest to the oldest; what is no such version comes last, by
-/// name.
+/// Compares versions in the order of discovery (apimachinery
+/// `version.CompareKubeAwareVersionStrings`): stable versions first, then beta and alpha, each from
+/// the newest to the oldest; other names come last, in alphabetical order.
 pub fn by_priority(one: &str, other: &str) -> Ordering {
     match (numbers(one), numbers(other)) {
         (Some(one), Some(other)) => other.cmp(&one),
@@ -267,7 +264,7 @@ pub fn by_priority(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// Of `v2beta1`: 2, stability 1, 1.
+/// Parses a version: `v2beta1` is (1, 2, 1), where the first number is the stability (2 stable, 1 beta, 0 alpha).
 fn numbers(version: &str) -> Option<(u8, u64, u64)> {
     let number = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -282,7 +279,6 @@ fn numbers(version: &str) -> Option<(u8, u64, u64)> {
     Some((2, number(rest)?, 0))
 }
 
-/// What clients of a deprecated built-in version are warned of.
 fn deprecation(group: &Group, version: &Version, resource: &Resource) -> Option<Str> {
     let kind = &resource.kind.kind;
     keelson_kinds::facts::deprecation(&group.name, &version.name, &resource.name, kind)

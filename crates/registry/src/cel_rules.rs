@@ -1,4 +1,4 @@
-//! [`CelRules`]: the validation rules in CEL of a version of a custom resource, compiled on first use.
+//! [`CelRules`]: the CEL validation rules of a version of a custom resource, compiled on first use.
 
 use crate::schema_text::SchemaText;
 use keelson_cache::Entry;
@@ -23,9 +23,9 @@ impl CelRules {
         self.source.follow(definition, version);
     }
 
-    /// The faults that the rules find in an object; `old` is what an update changes.
+    /// Adds the errors of the rules; `old` is the stored object of an update.
     pub(crate) fn validate(&self, obj: &Map, old: Option<&Map>, errors: &mut ErrorList) {
-        // Nearly no schema is without a description that holds every word: only this one tells.
+        // Descriptions contain most other words; only this one shows that there are rules.
         let rules = self.rules.get_or_init(|| {
             let source = self.source.open();
             memchr::memmem::find(source.as_ref(), b"x-kubernetes-validations")?;

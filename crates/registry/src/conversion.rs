@@ -1,5 +1,5 @@
-//! Conversion of custom resources by webhooks: of objects that are read, written, compared by owners of
-//! fields or seen by plug-ins. Kinds without a webhook do not come here.
+//! Conversion of custom resources by webhooks: for reads, writes, managedFields and admission.
+//! Kinds without a conversion webhook do not use this module.
 
 use crate::kind::{Kind, Target};
 use crate::registry::Registry;
@@ -12,14 +12,14 @@ use keelson_store::KeyValue;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Objects that are converted by one call, and their bytes of JSON.
+/// Maximum number of objects, and bytes of their JSON, in one call of a webhook.
 const BATCH_OBJECTS_MAX: usize = 500;
 const BATCH_BYTES_MAX: usize = 2 << 20;
-/// Conversions that are asked for by owners of fields, one after the other, in one change.
+/// Maximum number of rounds of conversions that one update of managedFields may need.
 const OWNER_ROUNDS_MAX: usize = 64;
 
-/// Conversions that the owners of fields need, which are asked for without waiting: what is not known yet is
-/// noted, converted, and the work done anew.
+/// The conversions of one update of managedFields, which runs synchronously. A conversion that is
+/// not known yet is recorded as missing; the webhook is called, and the update is computed again.
 #[derive(Debug, Default)]
 pub(crate) struct Conversions(Mutex<OwnerConversions>);
 
@@ -34,7 +34,7 @@ impl Conversions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object in another version, when that is known.
+    /// Returns the object in another version if that conversion is known; else records it as missing.
     pub fn get(&self, object: &Object, from: &Schema, to: &Schema) -> Option<Object> {
         let mut all = self.lock();
         let version = to.gvk.group_version();
@@ -48,7 +48,7 @@ impl Conversions {
 }
 
 impl Registry {
-    /// Does work that may need conversions until it has all of them.
+    /// Calls `work` until all conversions that it needs are known.
     pub(crate) async fn with_conversions<T>(
         &self,
         kind: &Kind,
@@ -73,7 +73,7 @@ impl Registry {
         Err(Status::internal("owners of fields need too many conversions"))
     }
 
-    /// Converts an object of a custom resource between two versions, by the webhook if there is one.
+    /// Converts an object of a custom resource between two versions, with the webhook if there is one.
     pub(crate) async fn convert_one(
         &self,
         kind: &Kind,
@@ -90,7 +90,7 @@ impl Registry {
         pruned(to, converted.ok_or_else(|| Status::internal("no object was converted"))?)
     }
 
-    /// Converts objects of one version; what the other has not is still there.
+    /// Calls the webhook with objects of one version. The result is not pruned yet.
     async fn convert_by(
         &self,
         webhook: &ConversionWebhook,
@@ -106,31 +106,30 @@ impl Registry {
         })
     }
 
-    /// The object of an entry of a kind with a webhook, in the version that writes of a target work on.
-    /// See `object_of!`.
-    pub(crate) async fn converted_object(
+    /// Decodes an entry of a kind with a webhook in the version that writes use. See `decode_entry!`.
+    pub(crate) async fn decode_converted(
         &self,
         target: &Target,
         entry: &Entry,
     ) -> Result<Object, Failure> {
-        let (object, from) = target.kind.own_object(entry)?;
+        let (object, from) = target.kind.decode_as_stored(entry)?;
         self.convert_one(&target.kind, object, &from, target.working()).await
     }
 
-    /// The record of an object that is not in the storage version. See `record_of!`.
-    pub(crate) async fn converted_record(
+    /// Encodes the record of an object that is not in the storage version. See `encode_record!`.
+    pub(crate) async fn encode_converted(
         &self,
         target: &Target,
         object: Object,
     ) -> Result<Bytes, Failure> {
         let kind = &target.kind;
         let mut converted = self.convert_one(kind, object, target.working(), &kind.storage).await?;
-        // Upstream gives defaults when it reads what it has stored.
+        // Upstream sets defaults when it decodes what it has stored.
         default::fill(&kind.storage, &mut converted);
         Ok(kind.record(&mut converted))
     }
 
-    /// What would be read of an object once it was stored in another version.
+    /// Returns the object as it would be read after it was stored in the storage version.
     pub(crate) async fn round_trip(
         &self,
         target: &Target,
@@ -142,25 +141,25 @@ impl Registry {
         self.convert_one(kind, stored, &kind.storage, version).await
     }
 
-    /// An entry of a kind with a webhook as clients of the target's version see it. See `shown!`.
+    /// Converts an entry of a kind with a webhook to the version of the target. See `convert_entry!`.
     pub(crate) async fn converted(&self, target: &Target, entry: Entry) -> Result<Entry, Failure> {
         let (kind, to) = (&target.kind, target.schema());
-        if kind.is_of_this_schema(&entry) && kind.is_current(&entry, to) {
+        if kind.is_in_present_schema(&entry) && kind.is_in_version(&entry, to) {
             return Ok(entry);
         }
-        let (object, from) = kind.own_object(&entry)?;
+        let (object, from) = kind.decode_as_stored(&entry)?;
         let object = self.convert_one(kind, object, &from, to).await?;
         entry_of(kind, to, &entry, object)
     }
 
-    /// The same for a change that several watchers may want to see: it is converted once.
-    pub(crate) async fn shown_to_watchers(
+    /// Like [`Registry::converted`], for a change that several watchers read: it is converted once.
+    pub(crate) async fn converted_for_watch(
         &self,
         target: &Target,
         entry: &Entry,
     ) -> Result<Entry, Failure> {
         let (kind, to) = (&target.kind, target.schema());
-        if kind.is_of_this_schema(entry) && kind.is_current(entry, to) {
+        if kind.is_in_present_schema(entry) && kind.is_in_version(entry, to) {
             return Ok(entry.clone());
         }
         let shared = kind.converted.shared(&to.gvk.version, entry);
@@ -171,8 +170,8 @@ impl Registry {
         converted
     }
 
-    /// The same for many entries, of which those that are not known are converted together.
-    pub(crate) async fn all_shown(
+    /// Like [`Registry::converted`], for many entries. Those that are not cached are converted in batches.
+    pub(crate) async fn converted_entries(
         &self,
         target: &Target,
         mut entries: Vec<Entry>,
@@ -183,14 +182,14 @@ impl Registry {
         let mut waiting: HashMap<Str, Batch> = HashMap::new();
         for at in 0..entries.len() {
             let entry = &entries[at];
-            if kind.is_of_this_schema(entry) && kind.is_current(entry, to) {
+            if kind.is_in_present_schema(entry) && kind.is_in_version(entry, to) {
                 continue;
             }
             if let Some(known) = kind.converted.get(version, entry) {
                 entries[at] = known;
                 continue;
             }
-            let (object, from) = kind.own_object(entry)?;
+            let (object, from) = kind.decode_as_stored(entry)?;
             if from.gvk == to.gvk {
                 entries[at] = entry_of(kind, to, entry, object)?;
                 continue;
@@ -232,31 +231,30 @@ impl Registry {
     }
 }
 
-// Futures of requests are as large as all that they may wait for: what only kinds with webhooks wait for is
-// behind a pointer, which these make where it is needed.
+// Futures are as large as all that they may await, so what only kinds with a webhook await is boxed here.
 
-/// The object of an entry in the version that writes of a target work on.
-macro_rules! object_of {
+/// Decodes an entry in the version that writes use.
+macro_rules! decode_entry {
     ($registry:expr, $target:expr, $entry:expr) => {
         match $target.kind.webhook {
             None => $target.kind.object_in($entry, $target.working()),
-            Some(_) => Box::pin($registry.converted_object($target, $entry)).await,
+            Some(_) => Box::pin($registry.decode_converted($target, $entry)).await,
         }
     };
 }
 
-/// The record of an object that is in the version that writes of a target work on.
-macro_rules! record_of {
+/// Encodes the record of an object that is in the version that writes use.
+macro_rules! encode_record {
     ($registry:expr, $target:expr, $object:expr) => {
         match $target.working().gvk == $target.kind.storage.gvk {
             true => Ok($target.kind.record($object)),
-            false => Box::pin($registry.converted_record($target, $object.clone())).await,
+            false => Box::pin($registry.encode_converted($target, $object.clone())).await,
         }
     };
 }
 
-/// What a write of a custom resource that is not done would leave to be read.
-macro_rules! read_back {
+/// Replaces an object of a dry run by what a read would return after the write.
+macro_rules! round_trip {
     ($registry:expr, $target:expr, $object:expr) => {
         if $target.kind.source == $crate::api_table::Source::Custom {
             if $target.working().gvk == $target.kind.storage.gvk {
@@ -269,8 +267,8 @@ macro_rules! read_back {
     };
 }
 
-/// An entry as clients of the target's version see it.
-macro_rules! shown {
+/// Converts an entry to the version of the target.
+macro_rules! convert_entry {
     ($registry:expr, $target:expr, $entry:expr) => {
         match $target.kind.webhook {
             None => Ok($entry),
@@ -279,13 +277,13 @@ macro_rules! shown {
     };
 }
 
-pub(crate) use {object_of, read_back, record_of, shown};
+pub(crate) use {convert_entry, decode_entry, encode_record, round_trip};
 
-/// Objects of one version that are to be converted together.
+/// Objects of one version that are converted in one call.
 struct Batch {
     from: Schema,
     objects: Vec<Object>,
-    /// Where their entries stand in the list.
+    /// Indices of their entries.
     places: Vec<usize>,
     bytes: usize,
 }
@@ -300,13 +298,13 @@ impl Batch {
     }
 }
 
-/// A converted object without what its version has not.
+/// Drops the fields that a version does not have from a converted object.
 fn pruned(to: &Schema, object: Object) -> Result<Object, Failure> {
     let canonical = decode::canonicalize(to, object.into_value());
     canonical.map(|done| done.object).map_err(|why| Status::new(Reason::Unknown, why))
 }
 
-/// The entry of an object in a version, in the place of the one that is stored.
+/// Returns an entry with the key and revision of `stored` and the JSON of `object`.
 fn entry_of(
     kind: &Kind,
     schema: &Schema,
@@ -319,8 +317,8 @@ fn entry_of(
     Entry::from_store(0, &kv).map_err(Status::internal)
 }
 
-/// What upstream says of a list whose objects cannot be converted: its watch cache has none of them.
-pub(crate) fn not_listed(schema: &Schema, why: &Failure) -> Failure {
+/// Returns what upstream answers to a list while its watch cache cannot convert the objects.
+pub(crate) fn list_failure(schema: &Schema, why: &Failure) -> Failure {
     let gvk = &schema.gvk;
     let message = format!("storage is (re)initializing: failed to list {gvk}: {}", why.message);
     let mut status = Status::new(Reason::TooManyRequests, message);

@@ -1,8 +1,8 @@
 //! [`Informer`]: the objects of many kinds and their changes, for control loops.
 //!
-//! All kinds, or some, are followed with one [`Follower`]: nothing is done for a kind that does not change. Kinds
-//! of custom resources are followed from when they are served. A kind is listed whenever its changes are not
-//! all known: at first, when its definition has changed, and when the informer fell behind.
+//! One [`Follower`] follows all kinds, or a list of them, so a kind without changes costs nothing. Custom resources
+//! are followed as soon as they are served. A kind is listed again when some of its changes are lost: at first, when
+//! its definition has changed, and when the informer fell behind.
 
 use crate::kind::Kind;
 use crate::producer::custom_prefix;
@@ -14,45 +14,45 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What has happened to the objects of a kind.
+/// A change of the objects of a kind.
 #[derive(Debug)]
 pub enum InformerEvent {
-    /// These are all objects of the kind; those that are not among them are gone.
+    /// All objects of the kind. Objects that are not in the list are deleted.
     Listed(Arc<Kind>, Snapshot),
-    /// An object was made or changed.
+    /// An object was created or updated.
     Put {
-        /// Its kind.
+        /// The kind.
         kind: Arc<Kind>,
-        /// What it is now.
+        /// The new state.
         entry: Entry,
-        /// What it was before; absent when it is new.
+        /// The old state; `None` for a new object.
         previous: Option<Entry>,
     },
     /// An object was deleted.
     Deleted {
-        /// Its kind.
+        /// The kind.
         kind: Arc<Kind>,
-        /// What it was last.
+        /// The last state.
         entry: Entry,
     },
-    /// The kind is not served any more; its objects may still be stored.
+    /// The kind is no longer served. Its objects may still be stored.
     Withdrawn(Arc<Kind>),
 }
 
 /// Which kinds an informer follows.
 #[derive(Clone, Copy, Debug)]
-pub enum Wanted {
-    /// All kinds, those of custom resources too.
+pub enum InformerScope {
+    /// All kinds, including custom resources.
     All,
     /// These groups and resources.
     Only(&'static [(&'static str, &'static str)]),
 }
 
-impl Wanted {
+impl InformerScope {
     fn has(self, kind: &Kind) -> bool {
         match self {
-            Wanted::All => true,
-            Wanted::Only(resources) => {
+            InformerScope::All => true,
+            InformerScope::Only(resources) => {
                 let (group, resource) = (kind.gvr.group.as_str(), kind.gvr.resource.as_str());
                 resources.contains(&(group, resource))
             }
@@ -60,63 +60,62 @@ impl Wanted {
     }
 }
 
-/// The objects of many kinds and their changes.
+/// Follows the objects of many kinds. See the module documentation.
 pub struct Informer {
     registry: Arc<Registry>,
-    wanted: Wanted,
+    scope: InformerScope,
     follower: Follower,
-    /// Wakes when other kinds are served.
+    /// Signals changes of the API table.
     api: watch::Receiver<u64>,
-    /// The number of the change of the API table up to which it was looked at; none: not yet.
-    seen: Option<u64>,
-    /// By the prefix of their keys.
+    /// The last change of the API table that was processed; `None`: none yet.
+    processed: Option<u64>,
     followed: HashMap<Bytes, Followed>,
 }
 
 struct Followed {
     kind: Arc<Kind>,
-    /// None: to be listed.
+    /// `None`: the kind must be listed.
     cursor: Option<Cursor>,
 }
 
 impl Registry {
-    /// An object as the cache has it. Like an informer, for loops of the server itself: nobody is asked.
+    /// Returns an object of the cache. For control loops of the server itself: there is no authorization.
     pub fn cached(&self, kind: &Kind, namespace: &str, name: &str) -> Option<Entry> {
         self.objects(kind).get(&kind.key(namespace, name))
     }
 
-    /// All objects of a kind that can be read, as the cache has them; the same holds.
+    /// Returns all readable objects of a kind in the cache, without authorization.
     pub fn cached_all(&self, kind: &Kind) -> Snapshot {
         self.cache.snapshot(&self.objects(kind))
     }
 
-    /// Follows the objects of many kinds.
-    pub fn informer(self: &Arc<Self>, wanted: Wanted) -> Informer {
+    /// Starts an informer for the objects of many kinds.
+    pub fn informer(self: &Arc<Self>, scope: InformerScope) -> Informer {
         let mut api = self.api_number();
         api.mark_changed();
-        let prefixes = match wanted {
-            Wanted::All => None,
-            Wanted::Only(resources) => {
+        let prefixes = match scope {
+            InformerScope::All => None,
+            InformerScope::Only(resources) => {
                 let kinds = resources.iter().filter_map(|(group, name)| self.kind(group, name));
                 Some(kinds.map(|kind| kind.prefix.clone()).collect())
             }
         };
         let follower = self.cache.follow(prefixes);
         let (registry, followed) = (self.clone(), HashMap::new());
-        Informer { registry, wanted, follower, api, seen: None, followed }
+        Informer { registry, scope, follower, api, processed: None, followed }
     }
 }
 
 impl Informer {
-    /// Appends what has happened since the last call.
+    /// Appends the changes since the last call.
     pub fn take(&mut self, out: &mut Vec<InformerEvent>) {
         if self.api.has_changed().unwrap_or(false) {
             let number = *self.api.borrow_and_update();
-            match self.seen.and_then(|seen| self.registry.api_changes_since(seen)) {
+            match self.processed.and_then(|processed| self.registry.api_changes_since(processed)) {
                 Some(changed) => self.follow_changed(&changed, out),
                 None => self.follow_served(out),
             }
-            self.seen = Some(number);
+            self.processed = Some(number);
         }
         for resource in self.follower.take() {
             if let Some(followed) = self.followed.get_mut(resource.prefix()) {
@@ -125,8 +124,8 @@ impl Informer {
         }
     }
 
-    /// The same, with everything that was applied before the call: changes of different kinds are told
-    /// independently of each other, and one kind's may come some milliseconds late.
+    /// Like [`Informer::take`], but includes every change that the cache applied before the call.
+    /// Without it, the changes of one kind may be some milliseconds older than those of another.
     pub fn take_all(&mut self, out: &mut Vec<InformerEvent>) {
         self.take(out);
         for followed in self.followed.values_mut() {
@@ -134,12 +133,12 @@ impl Informer {
         }
     }
 
-    /// Waits until there may be something to take.
+    /// Waits until there may be changes to take.
     pub async fn changed(&mut self) {
         tokio::select! {
             () = self.follower.changed() => {}
             changed = self.api.changed() => {
-                // It wakes only once; `take` is to see it.
+                // The receiver wakes only once; mark it again for `take`.
                 match changed {
                     Ok(()) => self.api.mark_changed(),
                     Err(_) => std::future::pending().await,
@@ -148,11 +147,10 @@ impl Informer {
         }
     }
 
-    /// Follows what is served now of some resources, by group and name.
     fn follow_changed(&mut self, changed: &BTreeSet<(Str, Str)>, out: &mut Vec<InformerEvent>) {
         for (group, resource) in changed {
             match self.registry.kind(group, resource) {
-                Some(kind) if self.wanted.has(&kind) => self.follow(kind, out),
+                Some(kind) if self.scope.has(&kind) => self.follow(kind, out),
                 Some(_) => {}
                 None => {
                     let followed = self.followed.remove(&custom_prefix(group, resource));
@@ -162,7 +160,6 @@ impl Informer {
         }
     }
 
-    /// Lists a kind that is new, or was replaced.
     fn follow(&mut self, kind: Arc<Kind>, out: &mut Vec<InformerEvent>) {
         let known = self.followed.get(&kind.prefix);
         if known.is_some_and(|known| Arc::ptr_eq(&known.kind, &kind)) {
@@ -174,11 +171,10 @@ impl Informer {
         self.followed.insert(prefix, followed);
     }
 
-    /// Follows the kinds that are served now.
     fn follow_served(&mut self, out: &mut Vec<InformerEvent>) {
         let mut served: HashMap<Bytes, Arc<Kind>> = HashMap::new();
-        for kind in self.registry.kinds().into_iter().filter(|kind| self.wanted.has(kind)) {
-            // Both kinds of events have the same objects.
+        for kind in self.registry.kinds().into_iter().filter(|kind| self.scope.has(kind)) {
+            // Event is a kind of two groups with the same objects.
             served.entry(kind.prefix.clone()).or_insert(kind);
         }
         self.followed.retain(|prefix, followed| {
@@ -223,7 +219,7 @@ impl Followed {
         }
     }
 
-    /// Takes all objects. While the cache is loaded anew there is nothing to take; it tells followers when it is.
+    /// Lists all objects. While the cache reloads there is no list; followers are woken when it is loaded.
     fn list(&mut self, registry: &Registry, out: &mut Vec<InformerEvent>) {
         let objects = registry.objects(&self.kind);
         let snapshot = registry.cache.snapshot(&objects);

@@ -1,9 +1,9 @@
-//! [`Kind`]: one resource with its versions, its rules and its objects. [`Target`]: what a request
-//! speaks of. Below this, nobody can ask whether a kind is built in.
+//! [`Kind`]: one resource with its versions, its rules and its objects. [`Target`]: the object or
+//! collection of a request. Callers do not distinguish built-in kinds from custom ones.
 
 use crate::cel_rules::CelRules;
-use crate::converted::ConvertedEntries;
-use crate::stamp::Clock;
+use crate::clock::Clock;
+use crate::converted_entries::ConvertedEntries;
 use bytes::Bytes;
 use keelson_admission::webhooks::ConversionWebhook;
 use keelson_cache::{Entry, Record};
@@ -22,109 +22,108 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes that a thread keeps to encode the next object in.
+/// Maximum size of the encode buffer that a thread keeps.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
-    /// Buffer to encode objects in. The stored copy then has exactly the length of the text.
+    /// Encode buffer. The stored record is a copy, so it has no spare capacity.
     static SCRATCH: Scratch<Vec<u8>> = const { Scratch::new(SCRATCH_BYTES_MAX) };
 }
 
-/// Who serves a resource.
+/// The source of a resource's definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The catalogue.
+    /// The built-in catalogue.
     BuiltIn,
-    /// A producer at run time: a CustomResourceDefinition.
+    /// A producer at run time, such as a CustomResourceDefinition.
     Custom,
 }
 
-/// What validates objects of one version of a custom resource.
+/// The validation, columns, scale and selectable fields of one version of a custom resource.
 #[derive(Clone, Debug)]
 pub struct VersionChecks {
     /// `v1`.
     pub version: Str,
-    /// Its schema.
+    /// The structural schema.
     pub structural: Arc<LazyStructural>,
-    /// Its rules in CEL.
+    /// The CEL validation rules.
     pub rules: Arc<CelRules>,
-    /// What tables show of it.
+    /// The columns of tables (`additionalPrinterColumns`).
     pub columns: Arc<CustomColumns>,
-    /// Where its scale stands, if it has one.
+    /// The paths of the scale subresource, if it is enabled.
     pub scale: Option<Arc<ScalePaths>>,
-    /// The fields that field selectors may ask for, as the members that lead to them.
+    /// The selectable fields, each as the names on its path.
     pub selectable: Vec<Vec<Str>>,
 }
 
-/// A resource that keeps objects.
+/// A resource that stores objects.
 #[derive(Debug)]
 pub struct Kind {
     /// Group, storage version and resource.
     pub gvr: GroupVersionResource,
-    /// The served versions, the preferred one first. The schemas say which kind they speak.
+    /// The schemas of the served versions, the preferred one first.
     pub versions: Vec<Schema>,
-    /// The version in which objects are stored.
+    /// The schema of the storage version.
     pub storage: Schema,
-    /// Whether objects live in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// Rules of the kind.
+    /// Defaults and validation that the schema cannot express.
     pub strategy: Strategy,
-    /// `/registry/pods/`.
+    /// Key prefix in the store: `/registry/pods/`.
     pub prefix: Bytes,
-    /// Whether the `status` subresource exists.
+    /// Whether there is a `status` subresource.
     pub has_status: bool,
     /// `PodList`.
     pub list_kind: Str,
-    /// Who serves it.
+    /// Whether the resource is built in or custom.
     pub source: Source,
-    /// Told apart from what the resource was before it was changed; 0 for built-in ones.
+    /// Changes whenever a producer replaces the resource; 0 for built-in resources.
     pub generation: u64,
-    /// Records up to this revision may have been written by another schema or in another version; 0: none.
+    /// Records up to this revision may have been written with another schema or in another version; 0: none.
     pub foreign_through: AtomicU64,
-    /// Uid and generation of the CustomResourceDefinition that describes it.
+    /// Uid and generation of the CustomResourceDefinition.
     pub definition: Option<(Str, i64)>,
-    /// The row of the registry's hooks with what is done for it in the verbs, beyond its rules.
+    /// Index of the kind's hooks in [`Hooks::kinds`](crate::hooks::Hooks::kinds).
     pub(crate) hooks_row: Option<usize>,
-    /// Its definition is being deleted: nothing is made any more.
+    /// The CustomResourceDefinition is being deleted: creates are refused.
     pub is_terminating: AtomicBool,
-    /// What validates objects of a custom resource.
+    /// The rules of each version of a custom resource.
     pub checks: Vec<VersionChecks>,
-    /// All versions of a custom resource, also those that are not served.
+    /// The schemas of all versions of a custom resource, served or not.
     pub(crate) all_versions: Vec<Schema>,
-    /// Converts between the versions of a custom resource; `None`: only the apiVersion differs.
+    /// The conversion webhook of a custom resource; `None`: conversion only changes the apiVersion.
     pub webhook: Option<Arc<ConversionWebhook>>,
-    /// Objects that the webhook has converted.
+    /// Cache of entries that the webhook has converted.
     pub(crate) converted: ConvertedEntries,
 }
 
 impl Kind {
-    /// The schema of a served version.
+    /// Returns the schema of a served version.
     pub fn schema(&self, version: &str) -> Option<&Schema> {
         self.versions.iter().find(|schema| schema.gvk.version == version)
     }
 
-    /// What belongs to a version of a custom resource.
-    pub(crate) fn checks_of(&self, version: &str) -> Option<&VersionChecks> {
+    /// Returns the rules of a version of a custom resource.
+    pub(crate) fn version_checks(&self, version: &str) -> Option<&VersionChecks> {
         self.checks.iter().find(|checks| checks.version == version)
     }
 
-    /// Has the rules that are asked last add what they find. Writes of a status do not ask them: they are about the
-    /// spec, which stays.
+    /// Adds the errors of the strategy's last rules. They concern the spec, so updates of the status skip them.
     pub(crate) fn validate_last(&self, new: &Object, old: Option<&Object>, errors: &mut ErrorList) {
         if let Some(rules) = self.strategy.validate_last {
             rules(new, old, errors);
         }
     }
 
-    /// Adds the faults that the schema and the rules of a custom resource find in an object of a version.
-    pub(crate) fn validate_further(
+    /// Adds the errors of a custom resource: structural schema, scale paths, CEL rules.
+    pub(crate) fn validate_custom(
         &self,
         version: &str,
         new: &Object,
         old: Option<&Object>,
         errors: &mut ErrorList,
     ) {
-        let Some(checks) = self.checks_of(version) else { return };
+        let Some(checks) = self.version_checks(version) else { return };
         let old = old.map(|old| &old.root);
         errors.extend(checks.structural.validate(&new.root, old));
         if let Some(scale) = &checks.scale {
@@ -133,29 +132,29 @@ impl Kind {
         checks.rules.validate(&new.root, old, errors);
     }
 
-    /// Whether field selectors on a version may ask for a field of a custom resource.
+    /// Whether field selectors support a field of a custom resource in a version.
     pub(crate) fn is_selectable(&self, version: &str, field: &str) -> bool {
-        let checks = self.checks_of(version);
+        let checks = self.version_checks(version);
         checks.is_some_and(|checks| checks.selectable.iter().any(|path| path.join(".") == field))
     }
 
-    /// The fields that field selectors may ask for in a version of a custom resource: `spec.color`.
+    /// Returns the selectable fields of a version of a custom resource: `spec.color`.
     pub fn selectable_fields(&self, version: &str) -> Vec<String> {
-        let fields = self.checks_of(version).map(|checks| checks.selectable.as_slice());
+        let fields = self.version_checks(version).map(|checks| checks.selectable.as_slice());
         fields.unwrap_or_default().iter().map(|path| path.join(".")).collect()
     }
 
-    /// Where the scale of a version of a custom resource stands.
+    /// Returns the scale paths of a version of a custom resource.
     pub(crate) fn scale(&self, version: &str) -> Option<Arc<ScalePaths>> {
-        self.checks_of(version)?.scale.clone()
+        self.version_checks(version)?.scale.clone()
     }
 
-    /// What tables show of a version of a custom resource.
+    /// Returns the table columns of a version of a custom resource.
     pub fn columns(&self, version: &str) -> Option<Arc<CustomColumns>> {
-        self.checks_of(version).map(|checks| checks.columns.clone())
+        self.version_checks(version).map(|checks| checks.columns.clone())
     }
 
-    /// Fills in what an object of a client leaves open.
+    /// Sets the defaults of the schema and of the strategy.
     pub(crate) fn fill_defaults(&self, schema: &Schema, obj: &mut Object, clock: &dyn Clock) {
         keelson_schema::default::fill(schema, obj);
         self.strategy.default(obj);
@@ -164,12 +163,12 @@ impl Kind {
         }
     }
 
-    /// The key behind the prefix.
+    /// Returns the key without the prefix: `namespace/name`, or `name` for cluster-scoped kinds.
     pub fn key(&self, namespace: &str, name: &str) -> String {
         if self.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
     }
 
-    /// The whole key in the store.
+    /// Returns the key in the store.
     pub fn store_key(&self, namespace: &str, name: &str) -> Bytes {
         let between = if self.namespaced { [namespace, "/"] } else { ["", ""] };
         let bytes = self.prefix.len() + between[0].len() + between[1].len() + name.len();
@@ -181,31 +180,30 @@ impl Kind {
         Bytes::from(out)
     }
 
-    /// The kind's name: `Pod`.
+    /// Returns the name of the kind: `Pod`.
     pub fn name(&self) -> &Str {
         &self.storage.gvk.kind
     }
 
-    /// Whether an entry was written by this schema.
-    pub(crate) fn is_of_this_schema(&self, entry: &Entry) -> bool {
+    /// Whether an entry was written with the present schema.
+    pub(crate) fn is_in_present_schema(&self, entry: &Entry) -> bool {
         let foreign = self.foreign_through.load(Ordering::Relaxed);
         foreign == 0 || entry.modified().0 > foreign
     }
 
-    /// Whether the text of an entry is what clients see of it in a version: the storage version, or any that
-    /// a webhook has converted it to.
-    pub fn is_current(&self, entry: &Entry, schema: &Schema) -> bool {
-        (self.is_of_this_schema(entry) || self.webhook.is_some())
-            && (self.source == Source::BuiltIn || is_of(&schema.gvk, entry.json_slice()))
+    /// Whether the JSON of an entry can be sent as it is to clients of a version: it is in the
+    /// storage version, or a webhook has converted it.
+    pub fn is_in_version(&self, entry: &Entry, schema: &Schema) -> bool {
+        (self.is_in_present_schema(entry) || self.webhook.is_some())
+            && (self.source == Source::BuiltIn || has_gvk(&schema.gvk, entry.json_slice()))
     }
 
-    /// Whether a stored text is of the storage version, as its first members say.
-    pub(crate) fn is_of_storage(&self, text: &[u8]) -> bool {
-        is_of(&self.storage.gvk, text)
+    /// Whether a stored text begins with the kind and apiVersion of the storage version.
+    pub(crate) fn is_in_storage_version(&self, text: &[u8]) -> bool {
+        has_gvk(&self.storage.gvk, text)
     }
 
-    /// The object of a record of a built-in kind that another version may have written: what this schema
-    /// does not know is left out, what it has by default is filled in.
+    /// Decodes a record that another release may have written; drops unknown fields and sets defaults.
     fn decode_foreign(&self, text: &[u8]) -> Result<Object, Failure> {
         let parsed = json::parse(text).map_err(Status::internal)?;
         let given = |name| parsed.value.str_at(&[name]).unwrap_or_default().to_owned();
@@ -221,19 +219,19 @@ impl Kind {
         Ok(obj)
     }
 
-    /// The object of an entry, in the storage version.
+    /// Decodes an entry in the storage version.
     pub fn decode(&self, entry: &Entry) -> Result<Object, Failure> {
         self.object_in(entry, &self.storage)
     }
 
-    /// The object of an entry in a version. An entry of a custom resource with a webhook must be in that version.
+    /// Decodes an entry in a version. With a conversion webhook, the entry must be in that version already.
     pub fn object_in(&self, entry: &Entry, to: &Schema) -> Result<Object, Failure> {
         if self.source == Source::Custom {
             return self.custom_object_in(entry, to);
         }
-        let obj = if self.is_of_this_schema(entry) {
+        let obj = if self.is_in_present_schema(entry) {
             let mut obj = read_stored(&self.storage, entry)?;
-            let texts = if self.strategy.has_raw_extension { entry.field(TEXTS) } else { None };
+            let texts = if self.strategy.has_raw_extension { entry.field(RAW_TEXTS) } else { None };
             texts.into_iter().for_each(|texts| json::restore_raw_texts(&mut obj.root, texts));
             obj
         } else {
@@ -245,10 +243,10 @@ impl Kind {
     }
 
     fn custom_object_in(&self, entry: &Entry, to: &Schema) -> Result<Object, Failure> {
-        if self.is_current(entry, to) {
+        if self.is_in_version(entry, to) {
             return read_stored(to, entry);
         }
-        let (obj, from) = self.own_object(entry)?;
+        let (obj, from) = self.decode_as_stored(entry)?;
         if from.gvk != to.gvk && self.webhook.is_some() {
             let why = format!("{} was not converted to {}", entry.name(), to.gvk);
             return Err(Status::internal(why));
@@ -256,15 +254,15 @@ impl Kind {
         Ok(self.convert(obj, &from, to))
     }
 
-    /// An object of a custom resource in the version in which it is stored, and the schema of that. One that
-    /// was written by another schema is pruned and given defaults.
-    pub(crate) fn own_object(&self, entry: &Entry) -> Result<(Object, Schema), Failure> {
+    /// Decodes an entry of a custom resource in the version in which it is stored, and returns the schema of that
+    /// version. An object that was written with another schema is pruned and gets defaults.
+    pub(crate) fn decode_as_stored(&self, entry: &Entry) -> Result<(Object, Schema), Failure> {
         let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
         let version = parsed.value.str_at(&["apiVersion"]).and_then(GroupVersion::parse);
         let version = version.unwrap_or_default().version;
         let schema = self.all_versions.iter().find(|schema| schema.gvk.version == version);
         let schema = schema.unwrap_or(&self.storage);
-        if is_of(&schema.gvk, entry.json_slice()) && self.is_of_this_schema(entry) {
+        if has_gvk(&schema.gvk, entry.json_slice()) && self.is_in_present_schema(entry) {
             return Ok((read_stored(schema, entry)?, schema.clone()));
         }
         let canonical = decode::canonicalize(schema, parsed.value);
@@ -274,27 +272,27 @@ impl Kind {
         Ok((obj, schema.clone()))
     }
 
-    /// The stored form of an object in the storage version.
+    /// Encodes an object in the storage version as a record of the store.
     pub fn record(&self, obj: &mut Object) -> Bytes {
         self.record_in(&self.storage, obj)
     }
 
-    /// The form of an object in a version that entries are made of.
+    /// Encodes an object in a version as a record.
     pub(crate) fn record_in(&self, schema: &Schema, obj: &mut Object) -> Bytes {
         obj.metadata_mut().insert("resourceVersion", "0");
         let mut text = Scratch::take(&SCRATCH);
         let marks = json::encode(schema, obj, &mut text);
-        // In one order, as JSON has them: a write that changes nothing makes the same record.
+        // Sorted as in JSON, so that a write without changes produces the same record.
         let mut labels: SmallVec<[(&str, &str); 8]> = obj.meta_map("labels").collect();
         labels.sort_unstable();
         let mut fields = self.strategy.selectable(obj);
         if self.strategy.has_raw_extension {
-            fields.extend(json::raw_texts(&obj.root).map(|texts| (TEXTS, Str::from(texts))));
+            fields.extend(json::raw_texts(&obj.root).map(|texts| (RAW_TEXTS, Str::from(texts))));
         }
         let record = Record {
             json: &text,
             resource_version_at: marks.resource_version_at,
-            // Items of a list are without their kind, but for those of custom resources.
+            // Items of a list have no kind, except those of custom resources.
             item_at: if self.source == Source::Custom { 1 } else { marks.item_at },
             labels: &labels,
             fields: &fields,
@@ -304,8 +302,7 @@ impl Kind {
         record
     }
 
-    /// Checks that a record can be read back, with the code that will read it: what does not pass must
-    /// not be committed.
+    /// Checks that a record can be decoded again. A record that fails must not be committed.
     pub fn check_record(&self, record: &[u8]) -> Result<(), Failure> {
         let json = Record::json_of(record);
         let checked =
@@ -316,8 +313,7 @@ impl Kind {
         })
     }
 
-    /// An object of another version in the one that writes work on, with what that has by default. See
-    /// [`Target::working`].
+    /// Converts an object to the [working version](Target::working) and sets its defaults.
     pub(crate) fn to_working(&self, obj: Object, from: &Schema) -> Object {
         if from.gvk == self.storage.gvk || self.source == Source::Custom {
             return obj;
@@ -328,7 +324,7 @@ impl Kind {
         obj
     }
 
-    /// A stored object in another version; of a kind that conversion changes, as it is written out there.
+    /// Converts a stored object to another version and normalizes it where conversion changes fields.
     pub fn in_version(&self, obj: Object, to: &Schema) -> Object {
         let obj = self.convert(obj, &self.storage, to);
         if !self.strategy.manages_converted_fields {
@@ -339,22 +335,23 @@ impl Kind {
         json::read_stored(to, &text).map_or(obj, |root| Object { root })
     }
 
-    /// Has `note` write `metadata.managedFields`. Of a kind that conversion changes, owners are those of the
-    /// fields that conversion to the stored version and back leaves; what is stored is converted once.
-    pub fn note_owners(&self, obj: &mut Object, schema: &Schema, note: impl FnOnce(&mut Object)) {
+    /// Calls `set` to write `metadata.managedFields`. Where conversion changes fields, the managed
+    /// fields are computed on the object after conversion to the storage version and back; the
+    /// object itself is converted only once.
+    pub fn set_managers(&self, obj: &mut Object, schema: &Schema, set: impl FnOnce(&mut Object)) {
         if !self.strategy.manages_converted_fields || schema.gvk == self.storage.gvk {
-            return note(obj);
+            return set(obj);
         }
         let converted = self.convert(obj.clone(), schema, &self.storage);
         let mut converted = self.convert(converted, &self.storage, schema);
-        note(&mut converted);
+        set(&mut converted);
         match converted.metadata_mut().remove("managedFields") {
             Some(owners) => obj.metadata_mut().insert("managedFields", owners),
             None => obj.metadata_mut().remove("managedFields"),
         };
     }
 
-    /// Converts between two versions without a webhook; objects keep what both can say.
+    /// Converts between two versions without a webhook. Fields that the other version does not have are lost.
     pub fn convert(&self, obj: Object, from: &Schema, to: &Schema) -> Object {
         if from.gvk == to.gvk {
             return obj;
@@ -372,11 +369,11 @@ impl Kind {
     }
 }
 
-/// The field of a record with the texts that the object's JSON says in other letters. No selector can ask for it.
-const TEXTS: &str = "";
+/// The record field with the raw texts that encoding would change. No selector can name it.
+const RAW_TEXTS: &str = "";
 
-/// Whether the first members of an object's text say that it is of a kind and version.
-fn is_of(gvk: &GroupVersionKind, text: &[u8]) -> bool {
+/// Whether the JSON of an object begins with this kind and apiVersion.
+fn has_gvk(gvk: &GroupVersionKind, text: &[u8]) -> bool {
     let GroupVersionKind { group, version, kind } = gvk;
     let words = [
         "{\"kind\":\"",
@@ -397,7 +394,7 @@ fn is_of(gvk: &GroupVersionKind, text: &[u8]) -> bool {
     })
 }
 
-/// The object of an entry whose text is in the form of a schema.
+/// Decodes an entry whose text was written with a schema.
 fn read_stored(schema: &Schema, entry: &Entry) -> Result<Object, Failure> {
     let text = entry.json_slice();
     if let Some(root) = json::read_stored(schema, text) {
@@ -408,7 +405,7 @@ fn read_stored(schema: &Schema, entry: &Entry) -> Result<Object, Failure> {
         .ok_or_else(|| Status::internal(format!("stored object {entry:?} is not a map")))
 }
 
-/// What a request speaks of.
+/// The object or collection that a request names.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The resource.
@@ -422,7 +419,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The Scale of an object that is about to change: one that has no replicas yet has 0.
+    /// Returns the Scale of an object before an update; missing replicas count as 0.
     pub(crate) fn scale_before(&self, obj: &Object) -> Object {
         match self.kind.scale(&self.version) {
             Some(paths) => scale::custom(&paths, obj),
@@ -430,19 +427,19 @@ impl Target {
         }
     }
 
-    /// An object of a kind in the version in which it is stored, for callers inside the server.
+    /// Returns a target in the storage version, for callers inside the server.
     pub fn of(kind: &Arc<Kind>, namespace: &str, name: &str) -> Target {
         let version = kind.storage.gvk.version.clone();
         Target { kind: kind.clone(), version, namespace: namespace.into(), name: name.into() }
     }
 
-    /// The schema of the version in the URL.
+    /// Returns the schema of the version in the URL.
     pub fn schema(&self) -> &Schema {
         self.kind.schema(&self.version).unwrap_or(&self.kind.storage)
     }
 
-    /// The version in which writes work on objects: of a built-in kind the storage version, of a custom
-    /// resource that of the URL, whose rules are asked.
+    /// Returns the schema of the version in which writes handle objects: the storage version for built-in kinds; for
+    /// custom resources the version in the URL, whose rules validate the object.
     pub(crate) fn working(&self) -> &Schema {
         match self.kind.source {
             Source::BuiltIn => &self.kind.storage,
@@ -450,34 +447,34 @@ impl Target {
         }
     }
 
-    /// Group, version and resource as messages name them.
+    /// Returns group, version and resource as messages contain them.
     pub fn gvr(&self) -> &GroupVersionResource {
         &self.kind.gvr
     }
 
-    /// The key behind the prefix.
+    /// Returns the key without the prefix.
     pub fn key(&self) -> String {
         self.kind.key(&self.namespace, &self.name)
     }
 
-    /// 404 for the object.
+    /// Returns 404 for the object.
     pub fn not_found(&self) -> Failure {
         Status::not_found(self.gvr(), &self.name)
     }
 
-    /// The same with another name.
+    /// Returns the same target with another namespace and name.
     pub fn named(&self, namespace: &str, name: &str) -> Target {
         Target { namespace: namespace.into(), name: name.into(), ..self.clone() }
     }
 }
 
-/// What a verb answers.
+/// The object or Status that a verb answers.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// An object as it is stored, ready to be sent.
+    /// A stored object, whose JSON can be sent as it is.
     Entry(Entry),
-    /// An object that was made for this answer, in the version of the URL.
+    /// An object that was built for this answer, in the version of the URL.
     Object(Object),
-    /// A `Status` of success, with details as given.
+    /// A `Status` of success with these details.
     Success(Value),
 }

@@ -1,36 +1,37 @@
-//! What each verb does, once, in order. The order of the steps stands in one function a verb
-//! (`verbs/*.rs`); strategies do no IO and never see HTTP.
+//! The verbs of the API over the stored objects. Each verb is one function that contains its steps
+//! in order (`verbs/*.rs`).
 //!
-//! Every function takes a [`Permit`](keelson_auth::Permit): without one there is no read and no write.
+//! Every function takes a [`Permit`](keelson_auth::Permit), the proof that the request was authorized.
 
 mod admission;
 mod admission_api;
 mod api_changes;
 pub mod api_table;
 mod cel_rules;
+pub mod clock;
 mod conversion;
-mod converted;
+mod converted_entries;
 mod informer;
 mod kind;
+mod managed_fields;
 pub mod open_api;
 mod open_api_index;
 pub mod options;
-mod owners;
 mod patching;
 mod permits;
 pub mod producer;
 mod registry;
 mod scale;
 mod schema_text;
-pub mod stamp;
 mod subresources;
 mod verbs;
 mod write;
 
-pub use admission::Passes;
+pub use admission::AdmissionConfigs;
 pub use api_table::{ApiTable, Endpoint, RemoteGroup};
-pub use informer::{Informer, InformerEvent, Wanted};
-/// A value of the store for an object that is there and cannot be read, made of the reason.
+pub use clock::{Clock, SystemClock};
+pub use informer::{Informer, InformerEvent, InformerScope};
+/// Encodes a store value for an object that exists but cannot be read, with the reason.
 pub use keelson_cache::unreadable as unreadable_record;
 pub use keelson_cache::{Entry, Snapshot};
 pub use keelson_kinds::PortRange;
@@ -39,15 +40,14 @@ pub use keelson_kinds::facts::{
 };
 pub use keelson_kinds::scale::{ScalePaths, path_members, scale_kind};
 pub use kind::{Answer, Kind, Target};
-pub use registry::hooks::{self, Acted, Asked, OwnedAsked};
+pub use registry::hooks::{self, ActionRequest, ActionResponse, OwnedActionRequest};
 pub use registry::{OpenError, Registry, RegistryOptions, built_in_kinds, stored_gvk};
 pub use scale::ScaleChange;
-pub use schema_text::{OpenText, SchemaText};
-pub use stamp::{Clock, SystemClock};
-pub use verbs::bodies::{Change, Updated};
+pub use schema_text::{SchemaBytes, SchemaText};
+pub use verbs::bodies::{NewObject, UpdateFn};
 pub use verbs::delete::{Deleted, check_preconditions};
 pub use verbs::list::{Filter, List};
 pub use verbs::update::check_uid;
 pub use verbs::watch::{EventKind, WatchError, WatchEvent, WatchRefusal, WatchSession};
-pub use verbs::{Tries, Written, check_body_fields};
-pub use write::{Options, OwnKind, Part, Write};
+pub use verbs::{RetryBudget, WriteResponse, check_body_fields};
+pub use write::{Options, OwnKind, Subresource, Write};

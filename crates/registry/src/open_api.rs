@@ -1,9 +1,9 @@
-//! OpenAPI of what is served, built-in and custom.
+//! OpenAPI documents of all served resources, built-in and custom.
 
 pub use crate::open_api_index::OpenApiIndex;
 
 use crate::api_table::{ApiGroup, ApiTable, Source};
-use crate::open_api_index::IndexAt;
+use crate::open_api_index::CachedIndex;
 use crate::registry::Registry;
 use keelson_cel::DeclType;
 use keelson_meta::{GroupVersionKind, Str};
@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
 impl Registry {
-    /// The index of the OpenAPI v3 documents of all that is served. It is kept; after a change, what that costs grows
-    /// with its groups, and with the text.
+    /// Returns the index of the OpenAPI v3 documents. It is cached; after a change of the API table
+    /// only the documents of the changed groups are hashed again.
     pub fn open_api_index(&self) -> OpenApiIndex {
-        // The table is at least as new as its number: what is newer is looked at again next time.
+        // The table may be newer than the number. Its newer changes are processed again next time.
         let number = self.api_change();
         let mut kept = self.open_api_index.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = kept.as_ref().filter(|kept| kept.number == number) {
-            return kept.made.clone();
+            return kept.index.clone();
         }
         let before = kept
             .take()
@@ -31,12 +31,12 @@ impl Registry {
             None => self.documents(|all| all.v3_hashes(|_| true)).into_iter().collect(),
         };
         let text = OpenApi::v3_index(&documents);
-        let made = OpenApiIndex { hash: OpenApi::hash_of(&text), text: text.into() };
-        *kept = Some(IndexAt { number, documents, made: made.clone() });
-        made
+        let index = OpenApiIndex { hash: OpenApi::hash_of(&text), text: text.into() };
+        *kept = Some(CachedIndex { number, documents, index: index.clone() });
+        index
     }
 
-    /// Hashes of documents after these groups have changed.
+    /// Returns the hashes of all documents after these groups have changed.
     fn hashes_after(
         &self,
         mut documents: BTreeMap<String, DocumentHash>,
@@ -51,14 +51,13 @@ impl Registry {
         documents
     }
 
-    /// Gives the OpenAPI documents of all that is served to `work`. Takes longer the more custom resources there are.
+    /// Calls `work` with the OpenAPI documents of all resources. The time grows with the custom resources.
     pub fn documents<T>(&self, work: impl FnOnce(&OpenApi) -> T) -> T {
         let api = self.api();
         self.documents_with(&api, custom_versions(api.groups()), work)
     }
 
-    /// Gives the OpenAPI documents of one group to `work`, and those that belong to none. Other groups of custom
-    /// resources are left out.
+    /// Calls `work` with the OpenAPI documents of no group and of one, without other groups' custom resources.
     pub fn documents_of<T>(&self, group: &str, work: impl FnOnce(&OpenApi) -> T) -> T {
         let api = self.api();
         self.documents_with(&api, custom_versions(api.group(group).into_iter()), work)
@@ -75,15 +74,14 @@ impl Registry {
         work(&OpenApi::new(&self.catalogue, &is_served).with_custom(&custom))
     }
 
-    /// The type that CEL sees in objects of a kind, as its OpenAPI schema declares it; `name` is what messages call
-    /// it. None: the kind is not served, or its schema says nothing. Takes milliseconds.
+    /// Returns the CEL type of a kind, declared by its OpenAPI schema; `name` is its name in
+    /// messages. `None`: the kind is not served, or has no schema. Takes milliseconds.
     pub fn decl_type(&self, kind: &GroupVersionKind, name: &str) -> Option<DeclType> {
         let schema = self.documents_of(&kind.group, |documents| documents.resolved(kind))?;
         keelson_kinds::expressions::decl_type(schema.as_object()?, name)
     }
 }
 
-/// The versions of groups with resources that are not in the catalogue.
 fn custom_versions<'a>(groups: impl Iterator<Item = &'a ApiGroup>) -> Vec<CustomVersion<'a>> {
     let mut out = vec![];
     for group in groups {
@@ -96,8 +94,8 @@ fn custom_versions<'a>(groups: impl Iterator<Item = &'a ApiGroup>) -> Vec<Custom
                     let schema = Box::new(endpoint.openapi.open());
                     let (list_kind, selectable) =
                         (&kind.list_kind, kind.selectable_fields(&version.name));
-                    // A definition's schemas change with its generation; to hash those of a thousand
-                    // definitions takes most of a second.
+                    // The schemas of a definition change with its generation. Hashing those of a
+                    // thousand definitions would take most of a second.
                     let definition = kind.definition.as_ref();
                     let schema_id =
                         definition.map(|(uid, generation)| format!("{uid} {generation}"));

@@ -1,4 +1,4 @@
-//! [`KeptIndex`]: the index of OpenAPI v3 documents as it was last made.
+//! [`OpenApiIndexCache`]: a cache of the index of OpenAPI v3 documents.
 
 use bytes::Bytes;
 use keelson_schema::openapi::DocumentHash;
@@ -8,19 +8,19 @@ use std::sync::Mutex;
 /// The index of OpenAPI v3 documents.
 #[derive(Clone, Debug)]
 pub struct OpenApiIndex {
-    /// JSON.
+    /// The index as JSON.
     pub text: Bytes,
-    /// A name for the text, in hexadecimal digits.
+    /// The hash of the text, in hexadecimal digits.
     pub hash: String,
 }
 
-/// The index as it was last asked for. Of a table that has changed since, only the groups that changed are looked at.
+/// The last index that was requested. After a change of the API table only the changed groups are updated.
 #[derive(Default)]
-pub(crate) struct KeptIndex(pub(crate) Mutex<Option<IndexAt>>);
+pub(crate) struct OpenApiIndexCache(pub(crate) Mutex<Option<CachedIndex>>);
 
-/// The index at a number of the API table's changes.
-pub(crate) struct IndexAt {
+/// The index after a change of the API table.
+pub(crate) struct CachedIndex {
     pub(crate) number: u64,
     pub(crate) documents: BTreeMap<String, DocumentHash>,
-    pub(crate) made: OpenApiIndex,
+    pub(crate) index: OpenApiIndex,
 }

@@ -1,4 +1,4 @@
-//! What a request may ask of a verb, parsed and checked; see apimachinery `meta/v1/types.go`.
+//! Options of requests, parsed and validated (apimachinery `meta/v1/types.go`).
 
 use bytes::Bytes;
 pub use keelson_kinds::strategy::Propagation;
@@ -8,19 +8,19 @@ use keelson_meta::{Failure, Str};
 use keelson_schema::continue_token;
 use keelson_store::Revision;
 
-/// How unknown and duplicate fields are treated.
+/// `fieldValidation`: how unknown and duplicate fields are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     /// Drop them silently.
     Ignore,
-    /// Drop them and say so in Warning headers.
+    /// Drop them and add Warning headers.
     #[default]
     Warn,
-    /// Refuse the request.
+    /// Refuse the request with 400.
     Strict,
 }
 
-/// What strict decoding refuses, as warnings: the lines of YAML each for itself.
+/// Returns the errors of strict decoding as warnings; each line of a YAML error is one warning.
 pub(crate) fn strict_warnings(strict: &[String]) -> Vec<Str> {
     let lines = strict.iter().flat_map(|text| {
         text.strip_prefix("yaml: unmarshal errors:\n").unwrap_or(text).split('\n')
@@ -31,22 +31,22 @@ pub(crate) fn strict_warnings(strict: &[String]) -> Vec<Str> {
 /// Options of create, update, patch.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// `dryRun=All`: everything but the store.
+    /// `dryRun=All`: run every step except the write to the store.
     pub dry_run: bool,
-    /// The name in managedFields; never empty.
+    /// The name in managedFields. Never empty.
     pub field_manager: Str,
     /// How unknown and duplicate fields are treated.
     pub field_validation: FieldValidation,
     /// `force=true` of server-side apply.
     pub force: bool,
-    /// The client named no field manager; `field_manager` is made of its user agent.
+    /// The client named no field manager, so `field_manager` comes from its user agent.
     pub field_manager_is_default: bool,
-    /// The client said how unknown fields are treated.
+    /// The client set `fieldValidation`.
     pub field_validation_is_given: bool,
 }
 
 impl WriteOptions {
-    /// `fieldValidation` as the client gave it.
+    /// Returns `fieldValidation` if the client set it.
     pub(crate) fn given_validation(&self) -> Option<&'static str> {
         self.field_validation_is_given.then_some(match self.field_validation {
             FieldValidation::Ignore => "Ignore",
@@ -56,51 +56,51 @@ impl WriteOptions {
     }
 }
 
-/// Which state of a resource a read wants.
+/// How new a read must be (`resourceVersion` and `resourceVersionMatch`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Freshness {
-    /// As new as the store at the time of the request.
+    /// As new as the store at the time of the request (no resourceVersion).
     #[default]
     Latest,
-    /// Whatever is at hand.
+    /// Any state (`resourceVersion=0`).
     Any,
     /// At least this revision.
     NotOlderThan(Revision),
-    /// This revision.
+    /// Exactly this revision.
     Exact(Revision),
 }
 
 /// Options of list and deletecollection.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
-    /// Labels to match.
+    /// Label selector.
     pub labels: Selector,
-    /// Fields to match.
+    /// Field selector.
     pub fields: FieldSelector,
-    /// Which state.
+    /// How new the list must be.
     pub freshness: Freshness,
-    /// Most items of a page; 0 is all.
+    /// Maximum number of items of a page; 0: no limit.
     pub limit: usize,
-    /// Where the last page ended.
+    /// `continue`: where this page begins.
     pub continue_from: Option<ContinueToken>,
 }
 
-/// Where a paged list goes on.
+/// A continue token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// The revision of the first page; `None` goes on with the latest state.
+    /// The revision of the first page; `None`: continue with the latest state.
     pub revision: Option<Revision>,
-    /// The first key that was not sent, without the part that the request's namespace gives.
+    /// The key of the first item, relative to the namespace of the request.
     pub start: Str,
 }
 
 impl ContinueToken {
-    /// The text that clients send back.
+    /// Encodes the token as clients send it back.
     pub fn encode(&self) -> String {
         continue_token::encode(self.revision.map(|revision| revision.0), &self.start)
     }
 
-    /// Reads such a text, or 400.
+    /// Parses a token, or returns 400.
     pub fn decode(text: &str) -> Result<ContinueToken, Failure> {
         let (revision, start) = continue_token::decode(text)?;
         Ok(ContinueToken { revision: revision.map(Revision), start })
@@ -110,27 +110,27 @@ impl ContinueToken {
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WatchStart {
-    /// With the present objects as ADDED events, as new as the store.
+    /// With the current objects as ADDED events, as new as the store (no resourceVersion).
     #[default]
     Latest,
-    /// With the present objects as ADDED events.
+    /// With the current objects as ADDED events, however old (`resourceVersion=0`).
     Any,
-    /// After this revision.
+    /// With the changes after this revision.
     After(Revision),
 }
 
 /// Options of watch.
 #[derive(Clone, Debug, Default)]
 pub struct WatchOptions {
-    /// Labels to match.
+    /// Label selector.
     pub labels: Selector,
-    /// Fields to match.
+    /// Field selector.
     pub fields: FieldSelector,
-    /// Where to begin.
+    /// Where the watch begins.
     pub start: WatchStart,
     /// `allowWatchBookmarks`.
     pub bookmarks: bool,
-    /// `sendInitialEvents`: present objects first, then a bookmark that says so.
+    /// `sendInitialEvents`: the current objects first, then a bookmark that marks their end.
     pub initial_events: Option<bool>,
 }
 
@@ -139,29 +139,28 @@ pub struct WatchOptions {
 pub struct DeleteOptions {
     /// `dryRun=All`.
     pub dry_run: bool,
-    /// Seconds to let the object finish.
+    /// `gracePeriodSeconds`.
     pub grace_period_seconds: Option<i64>,
-    /// What happens to dependents.
+    /// `propagationPolicy`: what happens to dependents.
     pub propagation: Option<Propagation>,
-    /// Only an object with this uid.
+    /// Precondition: the uid of the object.
     pub uid: Option<Str>,
-    /// Only an object with this resourceVersion.
+    /// Precondition: the resourceVersion of the object.
     pub resource_version: Option<Str>,
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete an object that cannot be read.
     pub ignore_read_error: bool,
-    /// Options that were given and that [`DeleteOptions::ignore_read_error`] does not go with, as the
-    /// names of their fields.
+    /// The names of the options in the request that cannot be combined with [`DeleteOptions::ignore_read_error`].
     pub given: Vec<&'static str>,
 }
 
-/// What a patch is, by its media type.
+/// The form of a patch, from its media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchForm {
-    /// RFC 6902.
+    /// JSON Patch (RFC 6902).
     Json,
-    /// RFC 7386.
+    /// JSON merge patch (RFC 7386).
     Merge,
-    /// Kubernetes' own: lists are merged by key.
+    /// Strategic merge patch: lists are merged by key.
     Strategic,
     /// Server-side apply, in YAML.
     ApplyYaml,
@@ -170,32 +169,32 @@ pub enum PatchForm {
 }
 
 impl PatchForm {
-    /// Whether it tells what the client wants to own rather than a difference.
+    /// Whether the patch is a server-side apply configuration.
     pub fn is_apply(self) -> bool {
         matches!(self, PatchForm::ApplyYaml | PatchForm::ApplyCbor)
     }
 }
 
-/// A patch as it came.
+/// A patch that is not parsed yet.
 #[derive(Clone, Debug)]
 pub struct Patch {
-    /// How the body is meant.
+    /// The form of the body.
     pub form: PatchForm,
-    /// The text.
+    /// The body.
     pub body: Bytes,
 }
 
 /// Options of `pods/NAME/log`.
 #[derive(Clone, Debug, Default)]
 pub struct LogOptions {
-    /// The container; empty when the pod has but one.
+    /// The container; empty if the pod has only one.
     pub container: Str,
-    /// Last lines to show.
+    /// `tailLines`.
     pub tail_lines: Option<i64>,
-    /// Bytes after which the log ends.
+    /// `limitBytes`.
     pub limit_bytes: Option<i64>,
-    /// How far back the log begins.
+    /// `sinceSeconds`.
     pub since_seconds: Option<i64>,
-    /// Whether a time from which it begins was given, too.
+    /// Whether `sinceTime` is set, too.
     pub has_since_time: bool,
 }

@@ -1,4 +1,4 @@
-//! A patch in one of the forms that tell a difference, applied to one object (apiserver `handlers/patch.go`).
+//! JSON Patch, merge patch and strategic merge patch of an object (apiserver `handlers/patch.go`).
 
 use crate::options::{FieldValidation, Patch, PatchForm, strict_warnings};
 use keelson_apply::{go_fmt, json_patch, merge_patch, strategic};
@@ -13,33 +13,32 @@ use keelson_schema::decode::{
 };
 use keelson_schema::{Schema, Shape, json};
 
-/// The text of a patch, as a value.
+/// A parsed patch of any form but server-side apply.
 #[derive(Debug)]
-pub(crate) struct Difference {
+pub(crate) struct ParsedPatch {
     form: PatchForm,
     value: Value,
-    /// Of the patch's text.
     bytes: usize,
-    /// What strict decoding refuses of the patch itself.
+    /// Errors of strict decoding of the patch itself.
     strict: Vec<String>,
-    /// Texts that the patch writes with escapes, as JSON has them and as the patch has them: upstream shows
-    /// what a patch brings as it came.
+    /// Strings that the patch writes with `\u` escapes, as we encode them and as the patch has
+    /// them: upstream's error messages quote the patch unchanged.
     escaped: Vec<(String, String)>,
 }
 
-/// An object after a patch.
+/// The result of a patch.
 pub(crate) struct Patched {
     pub object: Object,
-    /// Warnings about the patch and the object.
+    /// Warnings about unknown and duplicate fields.
     pub warnings: Vec<Str>,
-    /// The failure for a custom resource that the patch gives another type. It comes after those of the name.
+    /// The error for a custom resource whose type the patch changes. It is reported after errors of the name.
     pub other_type: Option<Failure>,
 }
 
-/// Texts with escapes that are shown as they came.
+/// Maximum number of escaped strings that are kept for error messages.
 const ESCAPED_TEXTS_MAX: usize = 32;
 
-/// The texts of a body that are written with escapes of characters.
+/// Returns the strings of a body that contain `\u` escapes, as we encode them and as the body has them.
 fn escaped_texts(body: &[u8]) -> Vec<(String, String)> {
     let Ok(text) = std::str::from_utf8(body) else { return vec![] };
     let mut found = vec![];
@@ -67,9 +66,9 @@ fn escaped_texts(body: &[u8]) -> Vec<(String, String)> {
     found
 }
 
-impl Difference {
-    /// Reads a patch of any form but server-side apply.
-    pub fn read(patch: &Patch) -> Result<Difference, Failure> {
+impl ParsedPatch {
+    /// Parses a patch of any form but server-side apply.
+    pub fn parse(patch: &Patch) -> Result<ParsedPatch, Failure> {
         let form = patch.form;
         let refuse = |why: &dyn std::fmt::Display| match form {
             PatchForm::Strategic => Status::bad_request(why.to_string()),
@@ -103,10 +102,10 @@ impl Difference {
             _ if patch.body.windows(2).any(|pair| pair == b"\\u") => escaped_texts(&patch.body),
             _ => vec![],
         };
-        Ok(Difference { form, value, bytes: patch.body.len(), strict, escaped })
+        Ok(ParsedPatch { form, value, bytes: patch.body.len(), strict, escaped })
     }
 
-    /// The object that `live` becomes, of the kind of `schema`; `has_raw`: see `Strategy::has_raw_extension`.
+    /// Applies the patch to `live`, an object of `schema`. `has_raw`: see `Strategy::has_raw_extension`.
     pub fn apply(
         &self,
         schema: &Schema,
@@ -115,27 +114,27 @@ impl Difference {
         has_raw: bool,
     ) -> Result<Patched, Failure> {
         let is_custom = schema.types.is_custom_resource();
-        let after = self.changed(schema, live, has_raw)?;
+        let after = self.apply_to(schema, live, has_raw)?;
         let other_type = if is_custom { other_custom_type(&after, schema) } else { None };
         let is_other_kind = other_type.is_some() && is_other_kind(&after, schema);
-        // The text is needed for refusals alone; they make it anew.
-        let refused = |why: String| match self.changed(schema, live, has_raw) {
-            Ok(after) => self.refused(&after, &why, is_custom),
+        // The patched value is needed for errors only, so it is computed again instead of cloned.
+        let invalid = |why: String| match self.apply_to(schema, live, has_raw) {
+            Ok(after) => self.invalid_patch(&after, &why, is_custom),
             Err(failure) => failure,
         };
-        let mut decoded = self.decoded(schema, after).map_err(refused)?;
-        // Copies of what is there make much of a short patch.
+        let mut decoded = self.decode(schema, after).map_err(invalid)?;
+        // A JSON Patch can copy values, so its length does not bound the object.
         let bytes = if self.form == PatchForm::Json { usize::MAX } else { self.bytes };
         check_maps(&decoded.object.root, bytes)?;
         if is_other_kind {
-            // Upstream looks at no more than the metadata of what is of another kind.
+            // Upstream checks only the metadata of an object of another kind.
             decoded.strict_errors.retain(|why| why.starts_with("unknown field \"metadata."));
         }
         let mut strict = self.strict.clone();
         strict.append(&mut decoded.strict_errors);
         let warnings = match validation {
             FieldValidation::Strict if !strict.is_empty() => {
-                return Err(refused(format!("strict decoding error: {}", strict.join(", "))));
+                return Err(invalid(format!("strict decoding error: {}", strict.join(", "))));
             }
             FieldValidation::Warn => strict_warnings(&strict),
             FieldValidation::Strict | FieldValidation::Ignore => vec![],
@@ -143,8 +142,9 @@ impl Difference {
         Ok(Patched { object: decoded.object, warnings, other_type })
     }
 
-    /// With `has_raw`, `live` may hold what counts letter by letter. A patch looks into it.
-    fn changed(&self, schema: &Schema, live: &Object, has_raw: bool) -> Result<Value, Failure> {
+    /// Applies the patch. With `has_raw`, `live` may hold raw texts, which the patch sees parsed
+    /// and which stay unchanged where it does not touch them.
+    fn apply_to(&self, schema: &Schema, live: &Object, has_raw: bool) -> Result<Value, Failure> {
         let before = live.clone().into_value();
         if !has_raw {
             return self.patched(schema, before);
@@ -157,7 +157,7 @@ impl Difference {
 
     fn patched(&self, schema: &Schema, before: Value) -> Result<Value, Failure> {
         let after = match self.form {
-            // Only this form can look into what is kept as text.
+            // The other forms do not read inside raw texts.
             PatchForm::Json => json_patch::apply(json::parse_raw(before), &self.value),
             PatchForm::Merge => merge_patch::apply(before, &self.value),
             PatchForm::Strategic => strategic::apply(schema, before, self.value.clone()),
@@ -171,15 +171,15 @@ impl Difference {
         after.map_err(Failure::from)
     }
 
-    /// A strategic merge patch works on values: what the result says of its kind is not looked at. The
-    /// other forms work on text, which is read as the kind that it says it is.
-    fn decoded(&self, schema: &Schema, after: Value) -> Result<Decoded, String> {
+    /// Decodes the patched value. Upstream applies a strategic merge patch to values and ignores
+    /// the resulting type; the other forms are decoded as the type that the text names.
+    fn decode(&self, schema: &Schema, after: Value) -> Result<Decoded, String> {
         if self.form == PatchForm::Strategic {
             return canonicalize_as(schema, after, GoDecoder::UnstructuredConverter);
         }
         if schema.types.is_custom_resource() {
             check_type_members(&after)?;
-            // Another type than that of the endpoint is reported when the name was checked.
+            // The type is checked after the name.
             return canonicalize_as(schema, after, GoDecoder::Json);
         }
         let given = body_gvk(&after, schema)?;
@@ -202,23 +202,23 @@ impl Difference {
         Ok(Decoded { object, ..decoded })
     }
 
-    /// 422 for a patch whose result is not an object of its kind.
-    fn refused(&self, after: &Value, why: &str, is_custom: bool) -> Failure {
-        let shown = match self.form {
+    /// Returns 422 for a patch whose result is not an object of its kind.
+    fn invalid_patch(&self, after: &Value, why: &str, is_custom: bool) -> Failure {
+        let text = match self.form {
             PatchForm::Strategic => go_fmt::plain(&self.value),
             _ => {
                 let text = match is_custom {
                     true => text_of(&json::parse_raw(after.clone()).sorted()),
                     false => text_of(after),
                 };
-                let as_it_came = |text: String, (canonical, given): &(String, String)| {
+                let restore_escapes = |text: String, (canonical, given): &(String, String)| {
                     text.replace(canonical.as_str(), given)
                 };
-                self.escaped.iter().fold(text, as_it_came)
+                self.escaped.iter().fold(text, restore_escapes)
             }
         };
         let mut errors = ErrorList::new();
-        errors.push(FieldError::invalid(&Path::new("patch"), shown.as_str(), why));
+        errors.push(FieldError::invalid(&Path::new("patch"), text.as_str(), why));
         Status::invalid("", "", "", errors)
     }
 }
@@ -229,7 +229,7 @@ fn text_of(value: &Value) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Whether the text of a custom resource says its type: upstream reads that first, and by itself.
+/// Checks the apiVersion and kind of a custom resource, which upstream reads in a separate step.
 fn check_type_members(object: &Value) -> Result<(), String> {
     let unread = |given: &Value, into: &str| {
         let given = given.type_name();
@@ -261,7 +261,7 @@ fn check_type_members(object: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Why a custom resource does not have the type of its endpoint, if it says one that can be read.
+/// Returns the error for a custom resource that does not have the type of its endpoint.
 fn other_custom_type(object: &Value, schema: &Schema) -> Option<Failure> {
     if object.str_at(&["apiVersion"]).unwrap_or_default().is_empty() {
         let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
@@ -270,15 +270,15 @@ fn other_custom_type(object: &Value, schema: &Schema) -> Option<Failure> {
     check_custom_resource_type(object, schema).err()
 }
 
-/// Whether an object says that it is of another kind, whatever its version.
+/// Whether an object is of another group or kind, whatever its version.
 fn is_other_kind(object: &Value, schema: &Schema) -> bool {
     let text = |name: &str| object.str_at(&[name]).unwrap_or_default();
     let group = GroupVersion::parse(text("apiVersion")).unwrap_or_default().group;
     text("kind") != schema.gvk.kind || group != schema.gvk.group
 }
 
-/// What upstream reads of an object that does not say its version: its type within the server, all of whose
-/// fields have other names in JSON, but for those of the metadata, which it has at the top.
+/// Decodes an object without apiVersion. Upstream decodes it as its internal type, whose fields
+/// have no JSON names, except those of the metadata, which stand at the top level.
 fn unversioned(schema: &Schema, value: Value) -> Result<Decoded, String> {
     let Value::Object(members) = value else {
         return canonicalize_as(schema, value, GoDecoder::Json);

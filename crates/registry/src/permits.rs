@@ -1,22 +1,22 @@
-//! The comparison of a [`Permit`] with what a verb is about to do.
+//! Checks that a [`Permit`] covers what a verb is about to do.
 
 use crate::kind::Target;
 use keelson_auth::{Action, Permit};
 use keelson_meta::field_selector::FieldSelector;
 
-/// Subresources that write a part of an object; a GET of them reads the object.
+/// Subresources that write a part of an object. A GET of them returns the object.
 const PART_SUBRESOURCES: [&str; 5] =
     ["status", "ephemeralcontainers", "resize", "approval", "finalize"];
 
 impl Target {
-    /// Panics unless the permit was given for this verb on this target: nothing that a request sends may
-    /// lead elsewhere than where it was authorized.
+    /// Panics unless the permit covers this verb on this target. Nothing in a request may reach
+    /// another object than the one that was authorized.
     pub(crate) fn assert_covered(&self, permit: &Permit, verb: &str, subresource: &str) {
         let (gvr, namespace) = (self.gvr(), self.namespace.as_str());
         assert_covers(permit, &Action { verb, gvr, subresource, namespace, name: &self.name });
     }
 
-    /// The same of a collection, of which a field selector may leave one name.
+    /// Like [`Target::assert_covered`], for a collection, which a field selector may restrict to one name.
     pub(crate) fn assert_covered_collection(
         &self,
         permit: &Permit,
@@ -29,14 +29,14 @@ impl Target {
         assert_covers(permit, &Action { verb, gvr, subresource: "", namespace, name });
     }
 
-    /// The same of a GET, also of a subresource that shows the object.
+    /// Like [`Target::assert_covered`], for a GET of an object or of a subresource that returns the object.
     pub(crate) fn assert_readable(&self, permit: &Permit) {
         let given = permit.attributes().map_or("", |given| given.subresource.as_str());
         let subresource = PART_SUBRESOURCES.iter().find(|part| **part == given);
         self.assert_covered(permit, "get", subresource.unwrap_or(&""));
     }
 
-    /// The same of a subresource that is reached by several verbs, whatever it is called.
+    /// Like [`Target::assert_covered`], for a connect subresource, which several verbs reach.
     pub(crate) fn assert_connected(&self, permit: &Permit) {
         if let Some(given) = permit.attributes() {
             assert!(!given.subresource.is_empty(), "{given:?} is not a subresource");
@@ -44,7 +44,7 @@ impl Target {
         }
     }
 
-    /// The same of an action, by the subresource `name` or by the resource `alias` that does the same.
+    /// Like [`Target::assert_covered`], for an action by subresource `name` or by resource `alias`.
     pub(crate) fn assert_acted(&self, permit: &Permit, name: &str, alias: Option<&str>) {
         match permit.attributes() {
             Some(given) if Some(given.gvr.resource.as_str()) == alias => {

@@ -1,9 +1,9 @@
-//! What a producer of the API table gives in: resources that are served, changed and withdrawn while the server runs.
+//! Producers of the API table: resources that are added, changed and removed while the server runs.
 
 use crate::Registry;
 use crate::api_table::{Endpoint, Source};
 use crate::cel_rules::CelRules;
-use crate::converted::ConvertedEntries;
+use crate::converted_entries::ConvertedEntries;
 use crate::kind::{Kind, VersionChecks};
 use crate::schema_text::SchemaText;
 use bytes::Bytes;
@@ -20,10 +20,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// A resource as a producer wants it served.
+/// The definition of a resource that a producer adds to the API table.
 #[derive(Clone, Debug)]
 pub struct Definition {
-    /// API group; it has a dot, since its objects stand beside those of built-in resources.
+    /// API group. It must contain a dot, because custom and built-in resources share a key space.
     pub group: Str,
     /// `widgets`.
     pub resource: Str,
@@ -37,52 +37,53 @@ pub struct Definition {
     pub short_names: Vec<Str>,
     /// `all`.
     pub categories: Vec<Str>,
-    /// Whether objects live in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// All versions, those that are only stored too.
+    /// All versions, including those that are not served.
     pub versions: Vec<DefinedVersion>,
     /// The version in which objects are stored.
     pub storage_version: Str,
-    /// The revision since which all objects were written by this definition; none: the present one. What is
-    /// older is read through its schema, which costs more than sending it as it is.
+    /// All records that are newer than this revision were written with this definition; `None`: the
+    /// current revision. Older records are decoded and encoded again when they are read, which
+    /// costs more than sending them as they are.
     pub since: Option<Revision>,
-    /// Uid and generation of the CustomResourceDefinition, where it is one that describes the resource.
+    /// Uid and generation of the CustomResourceDefinition, if there is one.
     pub definition: Option<(Str, i64)>,
-    /// Converts between the versions; `None`: only the apiVersion differs.
+    /// The conversion webhook; `None`: conversion only changes the apiVersion.
     pub webhook: Option<Arc<ConversionWebhook>>,
 }
 
-/// A version of such a resource.
+/// A version of a [`Definition`].
 #[derive(Clone, Debug)]
 pub struct DefinedVersion {
     /// `v1`.
     pub name: Str,
-    /// Whether clients may speak it.
+    /// Whether the version is served.
     pub is_served: bool,
-    /// The type of its objects.
+    /// The schema of its objects.
     pub schema: Schema,
-    /// What validates them, beside their metadata.
+    /// The structural schema that validates objects.
     pub structural: Option<Arc<LazyStructural>>,
-    /// Whether `status` is a subresource.
+    /// Whether there is a `status` subresource.
     pub has_status: bool,
-    /// What tables show.
+    /// The columns of tables (`additionalPrinterColumns`).
     pub columns: Arc<CustomColumns>,
-    /// The fields that field selectors may ask for, as the members that lead to them.
+    /// The selectable fields, each as the names on its path.
     pub selectable: Vec<Vec<Str>>,
-    /// Where its scale stands, if `scale` is a subresource.
+    /// The paths of the `scale` subresource, if it is enabled.
     pub scale: Option<Arc<ScalePaths>>,
-    /// What its clients are warned of.
+    /// The Warning of a deprecated version.
     pub deprecation: Option<Str>,
-    /// The schema as OpenAPI v3 shows it.
+    /// The OpenAPI v3 schema.
     pub openapi: SchemaText,
 }
 
 /// Why a resource cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServeError {
-    /// The group has no dot, so that its keys could not be told from those of built-in resources.
+    /// The group has no dot, so its keys could collide with those of built-in resources.
     Group,
-    /// The catalogue has the resource.
+    /// The resource is in the catalogue.
     BuiltIn,
     /// No version has the name of the storage version.
     Storage,
@@ -100,13 +101,11 @@ impl fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// What can be done with objects of a custom resource.
 const VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// What can be done with a part of them.
 const PART_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-/// Where the objects of a custom resource stand in the store.
+/// Returns the key prefix of a custom resource in the store.
 pub(crate) fn custom_prefix(group: &str, resource: &str) -> Bytes {
     Bytes::from(format!("/registry/{group}/{resource}/"))
 }
@@ -175,7 +174,6 @@ impl Definition {
         served.map(|version| (version.name.clone(), Arc::new(endpoint(version)))).collect()
     }
 
-    /// Where its objects stand in the store.
     fn prefix(&self) -> Bytes {
         custom_prefix(&self.group, &self.resource)
     }
@@ -209,8 +207,8 @@ impl Definition {
 }
 
 impl Registry {
-    /// Serves a resource from now on, in the place of what it was if it is served already: then its
-    /// watches end, as their clients are to see what has changed.
+    /// Serves a resource. If it is served already, the new definition replaces the old one and ends
+    /// its watches, so that clients see the change.
     pub fn serve(&self, definition: &Definition) -> Result<(), ServeError> {
         let (group, resource) = (&definition.group, &definition.resource);
         if !group.contains('.') {
@@ -236,7 +234,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Serves a resource no longer, and ends its watches. Its objects stay where they are. False: it was not served.
+    /// Stops serving a resource and ends its watches. The stored objects stay. Returns false if it was not served.
     pub fn withdraw(&self, group: &str, resource: &str) -> bool {
         let withdrawn = self.change_api((group, resource), |api, _| {
             let kind = api.kind(group, resource).filter(|kind| kind.source == Source::Custom);

@@ -1,14 +1,14 @@
 //! [`Registry`]: all kinds over one store.
 
-mod followed;
 pub mod hooks;
+mod objects_reader;
 
 use crate::api_changes::ApiChanges;
 use crate::api_table::{ApiTable, RemoteGroup, Source};
-use crate::converted::ConvertedEntries;
+use crate::clock::Clock;
+use crate::converted_entries::ConvertedEntries;
 use crate::kind::{Kind, Target};
-use crate::open_api_index::KeptIndex;
-use crate::stamp::Clock;
+use crate::open_api_index::OpenApiIndexCache;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use hooks::{Claim, Ending, Hooks, KindHooks};
@@ -35,42 +35,41 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-/// How long a read waits for a revision that lies ahead (the reference waits as long).
+/// How long a read waits for a revision that is newer than the cache. kube-apiserver waits as long.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
-/// Bytes of an object that the store takes; the reference's etcd has the same limit.
+/// Maximum size of a stored object; the limit of etcd.
 const OBJECT_BYTES_MAX: usize = 1_572_864;
 
-/// Seconds after which a client may look whether a write whose answer got lost has happened.
+/// `Retry-After` of an answer to a write whose outcome is unknown.
 const UNKNOWN_RETRY_SECONDS: u32 = 2;
 
-/// What the server is told at start.
+/// Configuration of the registry.
 #[derive(Clone)]
 pub struct RegistryOptions {
     /// `--service-cluster-ip-range`.
     pub service_ranges: Vec<String>,
     /// `--service-node-port-range`.
     pub node_ports: PortRange,
-    /// Where the API is reached from inside the cluster.
+    /// The address at which the API is reached from inside the cluster.
     pub advertise_address: IpAddr,
-    /// The port that goes with it.
+    /// The port of `advertise_address`.
     pub advertise_port: u16,
-    /// `--runtime-config`: group version (or `api/all`, ...) and whether it is served.
+    /// `--runtime-config`: group versions (or `api/all`, ...) and whether they are served. The last one wins.
     pub runtime_config: Vec<(String, bool)>,
-    /// `--feature-gates`. `AllowUnsafeMalformedObjectDeletion`: deletions that ask to ignore read errors
-    /// are refused where upstream refuses them; objects that cannot be read can be deleted so with or
-    /// without it.
+    /// `--feature-gates`. `AllowUnsafeMalformedObjectDeletion` has one difference from upstream: a
+    /// deletion with `ignoreStoreReadErrorWithClusterBreakingPotential` works for unreadable
+    /// objects whether the gate is on or off.
     pub features: Features,
-    /// The built-in admission plug-ins that are on.
+    /// The built-in admission plug-ins that are enabled.
     pub admission: keelson_admission::Chain,
-    /// The webhooks, policies and plug-ins of the embedding program, in the order in which they are asked.
+    /// Webhooks, policies and the plug-ins of the embedding program, in the order of their calls.
     pub dynamic_admission: Vec<Arc<dyn DynamicPlugIn>>,
-    /// Calls the conversion webhooks of CustomResourceDefinitions. Without it they are not called, and
-    /// versions are converted as by the strategy `None`.
+    /// Calls the conversion webhooks of CustomResourceDefinitions. `None`: all convert by strategy `None`.
     pub conversion_webhooks: Option<Arc<ConversionWebhooks>>,
-    /// Decides who may do what; reads roles and others from the registry once that is open.
+    /// The authorizer; it reads roles and bindings from the registry once that is open.
     pub authorizer: Arc<Authorizer>,
-    /// `--event-ttl`: how long events live after their last write; zero is for ever.
+    /// `--event-ttl`: how long an event lives after its last write; zero means forever.
     pub event_ttl: Duration,
 }
 
@@ -79,7 +78,7 @@ pub struct RegistryOptions {
 pub enum OpenError {
     /// The cache could not be filled.
     Cache {
-        /// Why.
+        /// The cause.
         source: StartError,
     },
 }
@@ -102,38 +101,36 @@ impl std::error::Error for OpenError {
 
 /// All kinds over one store.
 pub struct Registry {
-    /// The built-in facts.
+    /// The built-in groups, versions and resources.
     pub catalogue: Arc<Catalogue>,
-    /// The store, for health and revisions; objects go through the verbs.
+    /// The store, for health checks and revisions. Objects are read and written through the verbs.
     pub store: Arc<dyn Store>,
     /// The cache.
     pub cache: Cache,
-    /// Time and randomness.
+    /// Source of time and randomness.
     pub clock: Box<dyn Clock>,
-    /// What the server was told at start.
+    /// The configuration.
     pub options: RegistryOptions,
-    /// The webhooks and policies that are stored.
+    /// Index of the stored webhook and policy configurations.
     pub(crate) configurations: WatchedIndex<Configurations>,
-    /// What is done in the verbs for single kinds.
     hooks: Hooks,
     no_hooks: KindHooks,
-    /// Whether NamespaceAutoProvision is on.
-    pub(crate) provides_namespaces: bool,
-    /// Writes that run to their end whatever becomes of their requests.
+    /// Whether NamespaceAutoProvision is enabled.
+    pub(crate) provisions_namespaces: bool,
+    /// Writes that continue after their request was cancelled.
     writes: TaskTracker,
     pub(crate) this: Weak<Registry>,
     api: ArcSwap<ApiTable>,
-    /// Held by who replaces the table.
+    /// Locked by whoever replaces the API table.
     api_changes: Mutex<ApiChanges>,
-    pub(crate) open_api_index: KeptIndex,
-    /// Groups of other servers that APIServices name.
+    pub(crate) open_api_index: OpenApiIndexCache,
     remote_groups: ArcSwap<Vec<RemoteGroup>>,
-    /// The number of the last change of the table, for those who wait for another one.
+    /// The number of the last change of the API table.
     api_number: watch::Sender<u64>,
 }
 
 impl Registry {
-    /// Fills the cache.
+    /// Fills the cache and returns the registry.
     pub async fn open(
         store: Arc<dyn Store>,
         clock: Box<dyn Clock>,
@@ -157,7 +154,7 @@ impl Registry {
             store,
             cache,
             clock,
-            provides_namespaces: options.admission.has(NAMESPACE_AUTO_PROVISION),
+            provisions_namespaces: options.admission.has(NAMESPACE_AUTO_PROVISION),
             options,
             configurations: WatchedIndex::default(),
             hooks,
@@ -166,7 +163,7 @@ impl Registry {
             this: this.clone(),
             api: ArcSwap::from_pointee(api),
             api_changes: Mutex::default(),
-            open_api_index: KeptIndex::default(),
+            open_api_index: OpenApiIndexCache::default(),
             remote_groups: ArcSwap::default(),
             api_number: watch::Sender::new(0),
         });
@@ -176,26 +173,25 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Finds what a server stored in versions that are not the storage version, as releases did that stored
-    /// in the first version that they served.
+    /// Finds the records that an older release wrote in another version than the storage version.
     fn find_foreign_records(&self) {
         for kind in self.kinds() {
             let heads = self.objects(&kind).heads();
-            let foreign = heads.iter().filter(|(head, _)| !kind.is_of_storage(head));
+            let foreign = heads.iter().filter(|(head, _)| !kind.is_in_storage_version(head));
             let through = foreign.map(|(_, through)| through.0).max().unwrap_or(0);
             kind.foreign_through.store(through, Ordering::Relaxed);
         }
     }
 
-    /// The registry, unless it is shutting down.
+    /// Returns the registry, or 503 while the server shuts down.
     pub(crate) fn shared(&self) -> Result<Arc<Registry>, Failure> {
         let shared = self.this.upgrade();
         shared.ok_or_else(|| Status::unavailable("the server is shutting down"))
     }
 
-    /// Runs a write that touches several keys in a task of its own: when the caller goes away (a timeout,
-    /// a reset, a client that vanished), the write is done to its end all the same.
-    pub(crate) async fn to_the_end<T, F>(
+    /// Runs a write of several keys in its own task, so that it completes even when the request is
+    /// cancelled (a timeout, a reset, a client that disconnects).
+    pub(crate) async fn run_to_completion<T, F>(
         &self,
         write: impl FnOnce(Arc<Registry>) -> F,
     ) -> Result<T, Failure>
@@ -211,20 +207,19 @@ impl Registry {
         }
     }
 
-    /// Waits until no write runs of those that outlive their requests.
-    pub async fn writes_end(&self) {
+    /// Waits until the writes that outlive their requests have ended.
+    pub async fn wait_for_writes(&self) {
         self.writes.close();
         self.writes.wait().await;
         self.writes.reopen();
     }
 
-    /// What is served now. A request looks at one table from its beginning to its end.
+    /// Returns the current API table. A request uses one table from its beginning to its end.
     pub fn api(&self) -> Guard<Arc<ApiTable>> {
         self.api.load()
     }
 
-    /// Puts a table with another resource of this name in the place of the one that there is. `change` runs
-    /// alone, and is given the number of the change.
+    /// Replaces the API table. `change` runs under a lock and receives the number of the change.
     pub(crate) fn change_api<T, E>(
         &self,
         (group, resource): (&str, &str),
@@ -237,51 +232,51 @@ impl Registry {
         Ok(done)
     }
 
-    /// A receiver of the number of the last change of the table.
+    /// Returns a receiver of the number of the last change of the API table.
     pub(crate) fn api_number(&self) -> watch::Receiver<u64> {
         self.api_number.subscribe()
     }
 
-    /// The number of the last change of the table.
+    /// Returns the number of the last change of the API table.
     pub fn api_change(&self) -> u64 {
         *self.api_number.borrow()
     }
 
-    /// The groups that changed in the table after the change of a number. `None`: look at all.
+    /// Returns the groups that changed after change `number`; `None`: too many changes, compare all.
     pub fn api_groups_since(&self, number: u64) -> Option<BTreeSet<Str>> {
         let changes = self.api_changes_since(number)?;
         Some(changes.into_iter().map(|(group, _)| group).collect())
     }
 
-    /// Group and resource of what changed in the table after the change of a number. `None`: look at all.
+    /// Returns group and resource of the changes after change `number`; `None`: too many changes, compare all.
     pub(crate) fn api_changes_since(&self, number: u64) -> Option<BTreeSet<(Str, Str)>> {
         self.api_changes.lock().unwrap_or_else(PoisonError::into_inner).since(number)
     }
 
-    /// The groups of other servers that APIServices name, the one of the highest priority first.
+    /// Returns the groups that APIServices delegate to other servers, highest priority first.
     pub fn remote_groups(&self) -> Arc<Vec<RemoteGroup>> {
         self.remote_groups.load_full()
     }
 
-    /// Says which groups of other servers APIServices name.
+    /// Sets the groups that APIServices delegate to other servers.
     pub fn set_remote_groups(&self, groups: Vec<RemoteGroup>) {
         if **self.remote_groups.load() != groups {
             self.remote_groups.store(Arc::new(groups));
         }
     }
 
-    /// Whether a group is one of those that the catalogue has, be it switched off.
+    /// Whether the catalogue has the group, served or not.
     pub fn has_group(&self, name: &str) -> bool {
         self.catalogue.group(name).is_some()
     }
 
-    /// The kind behind a group and resource.
+    /// Returns the kind of a group and resource, if it is served.
     pub fn kind(&self, group: &str, resource: &str) -> Option<Arc<Kind>> {
         self.api.load().kind(group, resource).cloned()
     }
 
-    /// What legacy discovery says of the form in which a kind is stored (apiserver
-    /// `discovery/storageversionhash.go`): clients compare it, and nothing else.
+    /// Returns the `storageVersionHash` of legacy discovery (apiserver
+    /// `discovery/storageversionhash.go`). Clients only compare it.
     pub fn storage_version_hash(&self, kind: &Kind) -> String {
         use base64::Engine;
         use sha2::Digest;
@@ -291,33 +286,33 @@ impl Registry {
         base64::engine::general_purpose::STANDARD.encode(&digest[..8])
     }
 
-    /// A uid that nothing else has.
+    /// Returns a new random uid.
     pub fn new_uid(&self) -> Str {
-        crate::stamp::uid(self.clock.as_ref())
+        crate::clock::uid(self.clock.as_ref())
     }
 
-    /// All kinds that keep objects.
+    /// Returns all served kinds that store objects.
     pub fn kinds(&self) -> Vec<Arc<Kind>> {
         self.api.load().kinds().cloned().collect()
     }
 
-    /// A target, for callers inside the server.
+    /// Returns a target in the storage version. Panics when the resource is not built in.
     pub fn target(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Target {
         let kind = self.kind(group, resource).expect("a built-in resource");
         Target::of(&kind, namespace, name)
     }
 
-    /// The objects of a kind.
+    /// Returns the cache of a kind.
     pub fn objects(&self, kind: &Kind) -> Arc<Resource> {
         self.cache.add(&kind.prefix)
     }
 
-    /// The objects of a kind as they are now, or 500 when one of them cannot be read.
+    /// Returns a snapshot of all objects of a kind, or 500 when one of them cannot be read.
     pub fn all(&self, kind: &Kind) -> Result<Snapshot, Failure> {
         self.all_under(kind, "")
     }
 
-    /// [`Registry::all`], asked only of the objects whose keys begin with `prefix`.
+    /// Like [`Registry::all`], for the objects whose keys begin with `prefix`.
     pub(crate) fn all_under(&self, kind: &Kind, prefix: &str) -> Result<Snapshot, Failure> {
         let objects = self.objects(kind);
         let snapshot = self.cache.snapshot(&objects);
@@ -327,53 +322,52 @@ impl Registry {
         }
     }
 
-    /// Waits until reads are as new as the store.
-    pub async fn fresh(&self) -> Result<(), Failure> {
+    /// Waits until reads are as new as the newest revision of the store.
+    pub async fn wait_for_latest(&self) -> Result<(), Failure> {
         self.cache.wait_latest().await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
-    /// Waits until reads are as new as all that this process has heard of: no question to the store.
-    pub async fn caught_up(&self) -> Result<(), Failure> {
+    /// Waits until reads are as new as any revision that this process has seen. Makes no request to the store.
+    pub async fn wait_for_known(&self) -> Result<(), Failure> {
         self.cache.wait_known().await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
-    /// Waits for a revision that a client named, or 504.
-    pub(crate) async fn not_older(&self, revision: Revision) -> Result<(), Failure> {
+    /// Waits for a revision that a client named; 504 after [`FUTURE_WAIT`].
+    pub(crate) async fn wait_for_revision(&self, revision: Revision) -> Result<(), Failure> {
         let waited = self.cache.wait(revision, FUTURE_WAIT).await;
         waited.map_err(|_| Status::too_large_resource_version(revision.0, self.cache.revision().0))
     }
 
-    /// The namespace of a target as it is now, for a write that must not be done once it has changed.
+    /// Returns the comparison that makes a write fail when its namespace has changed since this call.
     pub(crate) async fn namespace_guard(
         &self,
         target: &Target,
     ) -> Result<Option<Compare>, Failure> {
-        // Namespaces that may not be deleted need no guard.
+        // Namespaces that cannot be deleted need no guard.
         let lifecycle = &self.options.admission;
-        let stays = lifecycle.has(namespace_lifecycle::NAME)
+        let is_immortal = lifecycle.has(namespace_lifecycle::NAME)
             && namespace_lifecycle::IMMORTAL.contains(&target.namespace.as_str());
-        if !target.kind.namespaced || stays {
+        if !target.kind.namespaced || is_immortal {
             return Ok(None);
         }
         let namespaces = self.target("", "namespaces", "", &target.namespace);
         let objects = self.objects(&namespaces.kind);
-        let known = || match objects.unreadable(&target.namespace) {
+        let namespace_revision = || match objects.unreadable(&target.namespace) {
             Some(error) => Some(error.modified),
             None => objects.get(&target.namespace).map(|entry| entry.modified()),
         };
-        let modified = match known() {
+        let modified = match namespace_revision() {
             Some(modified) => modified,
-            // One that is new may not have come to the cache yet.
+            // A new namespace may not have reached the cache yet.
             None => {
-                self.fresh().await?;
-                known().unwrap_or_default()
+                self.wait_for_latest().await?;
+                namespace_revision().unwrap_or_default()
             }
         };
         Ok(Some(Compare { key: namespaces.kind.store_key("", &target.namespace), modified }))
     }
 
-    /// Writes the record of an object if the stored one still has revision `expected` (0: is absent), and
-    /// what `guard` compares is still so.
+    /// Writes a record if the stored object has revision `expected` (0: none exists) and `guard` holds.
     pub(crate) async fn put(
         &self,
         target: &Target,
@@ -386,11 +380,11 @@ impl Registry {
         }
         target.kind.check_record(&value)?;
         let key = target.kind.store_key(&target.namespace, &target.name);
-        let own = Compare { key: key.clone(), modified: expected };
+        let unchanged = Compare { key: key.clone(), modified: expected };
         let txn = Txn {
             compare: match guard {
-                None => vec![own],
-                Some(guard) => vec![own, guard],
+                None => vec![unchanged],
+                Some(guard) => vec![unchanged, guard],
             },
             ops: vec![Op::Put {
                 key: key.clone(),
@@ -401,22 +395,26 @@ impl Registry {
         let action = if expected == Revision(0) { "create" } else { "update" };
         match self.commit(target, action, txn).await? {
             TxnOutcome::Committed(modified) => {
-                // Entries do not keep when their object was created.
+                // Entries do not keep the revision of the creation.
                 let kv = KeyValue { key: key.clone(), value, created: modified, modified };
                 let entry = self.objects(&target.kind).written(&kv);
-                entry.map(Put::Done).map_err(Status::internal)
+                entry.map(Put::Stored).map_err(Status::internal)
             }
-            TxnOutcome::Conflict { key: changed, .. } if changed != key => Ok(Put::Overtaken),
-            // What is there already is in the way of a new object, readable or not.
+            TxnOutcome::Conflict { key: changed, .. } if changed != key => {
+                Ok(Put::NamespaceChanged)
+            }
+            // A name is taken even when the object that has it cannot be read.
             TxnOutcome::Conflict { current, .. } if expected == Revision(0) => {
-                Ok(Put::Lost(self.lost(target, current).unwrap_or_default()))
+                Ok(Put::Conflict(self.latest(target, current).unwrap_or_default()))
             }
-            TxnOutcome::Conflict { current, .. } => Ok(Put::Lost(self.lost(target, current)?)),
+            TxnOutcome::Conflict { current, .. } => {
+                Ok(Put::Conflict(self.latest(target, current)?))
+            }
         }
     }
 
-    /// [`Registry::put`] of an object that took something before. Once it is stored, what it no longer
-    /// needs is free; when it certainly is not, what it took is free again.
+    /// Like [`Registry::put`], for an object with a claim. The claim ends with the outcome of the write: what the
+    /// object no longer needs is released, or the whole claim if nothing was stored.
     pub(crate) async fn put_claimed(
         &self,
         target: &Target,
@@ -430,43 +428,45 @@ impl Registry {
         claim.begin();
         let put = self.put(target, record, expected, guard).await;
         let ending = match &put {
-            Ok(Put::Done(_)) => Ending::Stored,
+            Ok(Put::Stored(_)) => Ending::Stored,
             Err(failure)
                 if matches!(failure.reason, Reason::ServerTimeout | Reason::InternalError) =>
             {
                 Ending::Unknown
             }
-            Ok(Put::Lost(_) | Put::Overtaken) | Err(_) => Ending::NotStored,
+            Ok(Put::Conflict(_) | Put::NamespaceChanged) | Err(_) => Ending::NotStored,
         };
         claim.end(self, ending).await;
         put
     }
 
-    /// Deletes an object if the stored one still has revision `expected`.
+    /// Deletes an object if the stored object still has revision `expected`.
     pub(crate) async fn remove(
         &self,
         target: &Target,
         expected: Revision,
-    ) -> Result<Removed, Failure> {
+    ) -> Result<Deletion, Failure> {
         let key = target.kind.store_key(&target.namespace, &target.name);
         let txn = Txn {
             compare: vec![Compare { key: key.clone(), modified: expected }],
             ops: vec![Op::Delete { key }],
         };
         match self.commit(target, "delete", txn).await? {
-            TxnOutcome::Committed(revision) => Ok(Removed::Done(revision)),
-            TxnOutcome::Conflict { current, .. } => Ok(Removed::Lost(self.lost(target, current)?)),
+            TxnOutcome::Committed(revision) => Ok(Deletion::Done(revision)),
+            TxnOutcome::Conflict { current, .. } => {
+                Ok(Deletion::Conflict(self.latest(target, current)?))
+            }
         }
     }
 
-    /// How long an object that is written now lives, when it does not for ever.
+    /// Returns the lease of an object that expires after `--event-ttl`.
     fn lease(&self, target: &Target) -> Option<Lease> {
         let ttl = self.options.event_ttl;
         let expires = target.kind.strategy.expires && !ttl.is_zero();
         expires.then(|| Lease::new(self.store_time(), ttl))
     }
 
-    /// The time now, as the store counts it.
+    /// Returns the current time in the unit of the store, milliseconds.
     pub fn store_time(&self) -> Timestamp {
         let now = self.clock.now();
         let millis =
@@ -476,12 +476,12 @@ impl Registry {
 
     async fn commit(&self, target: &Target, action: &str, txn: Txn) -> Result<TxnOutcome, Failure> {
         self.store.txn(txn).await.map_err(|error| match error {
-            // The write may have happened: the client has to look.
+            // The outcome is unknown: the client has to read the object.
             WriteError::Unknown { .. } => {
                 Status::server_timeout(target.gvr(), action, UNKNOWN_RETRY_SECONDS)
             }
             WriteError::TooLarge { .. } => too_large(),
-            // Certainly not done: whoever repeats it later does it once.
+            // Nothing was written, so the client may retry.
             WriteError::Refused { ref source } => Status::unavailable(format!("{error}: {source}")),
             WriteError::Failed { ref source } => Status::internal(format!("{error}: {source}")),
             WriteError::Unreadable { ref source } => unreadable(&format!("{error}: {source}")),
@@ -489,8 +489,7 @@ impl Registry {
         })
     }
 
-    /// Deletes an object that is stored and cannot be read, whatever it says. `None`: it can be read, or
-    /// is not there.
+    /// Deletes a stored object that cannot be read. Returns `None` when it is readable or does not exist.
     pub(crate) async fn remove_unreadable(&self, target: &Target) -> Result<Option<()>, Failure> {
         let key = target.kind.store_key(&target.namespace, &target.name);
         loop {
@@ -506,19 +505,19 @@ impl Registry {
                     tracing::warn!(%error, %revision, "deleted an object that cannot be read");
                     return Ok(Some(()));
                 }
-                // Written again meanwhile: it may be readable now.
-                TxnOutcome::Conflict { .. } => self.fresh().await?,
+                // It was written again and may be readable now.
+                TxnOutcome::Conflict { .. } => self.wait_for_latest().await?,
             }
         }
     }
 
-    /// The object of a target as it is now, or 500 when it is there and cannot be read.
-    pub fn known(&self, target: &Target) -> Result<Option<Entry>, Failure> {
-        self.known_at(&target.kind, &target.key())
+    /// Returns the stored object of a target, or 500 when it cannot be read.
+    pub fn entry(&self, target: &Target) -> Result<Option<Entry>, Failure> {
+        self.entry_at(&target.kind, &target.key())
     }
 
-    /// The same, by the key behind the prefix.
-    pub(crate) fn known_at(&self, kind: &Kind, key: &str) -> Result<Option<Entry>, Failure> {
+    /// Like [`Registry::entry`], by the key without the prefix.
+    pub(crate) fn entry_at(&self, kind: &Kind, key: &str) -> Result<Option<Entry>, Failure> {
         let objects = self.objects(kind);
         match objects.unreadable(key) {
             None => Ok(objects.get(key)),
@@ -526,8 +525,8 @@ impl Registry {
         }
     }
 
-    /// What is stored now, told by a transaction that lost.
-    fn lost(&self, target: &Target, current: Option<KeyValue>) -> Result<Option<Entry>, Failure> {
+    /// Returns the stored object that a failed transaction reports.
+    fn latest(&self, target: &Target, current: Option<KeyValue>) -> Result<Option<Entry>, Failure> {
         current
             .map(|kv| Entry::from_store(target.kind.prefix.len(), &kv))
             .transpose()
@@ -535,41 +534,41 @@ impl Registry {
     }
 }
 
-/// 500, as the reference has it.
+/// Returns the 500 of kube-apiserver for a stored object that cannot be read.
 pub(crate) fn unreadable(error: &dyn Display) -> Failure {
     Status::new(Reason::Unknown, error.to_string())
 }
 
-/// What the reference says of an object that its etcd does not take.
+/// Returns the 500 of kube-apiserver for an object that is too large for etcd.
 fn too_large() -> Failure {
     Status::new(Reason::Unknown, "etcdserver: request is too large")
 }
 
-/// How a conditional write ended.
+/// The outcome of a conditional write.
 pub(crate) enum Put {
-    /// The new version.
-    Done(Entry),
-    /// Another write came first; what it left.
-    Lost(Option<Entry>),
-    /// What the write depends on, its namespace, has changed.
-    Overtaken,
+    /// Stored: the new entry.
+    Stored(Entry),
+    /// Another write came first: the stored object, if there is one.
+    Conflict(Option<Entry>),
+    /// The key of the guard, the namespace, has changed.
+    NamespaceChanged,
 }
 
-/// How a conditional deletion ended.
-pub(crate) enum Removed {
-    /// At this revision.
+/// The outcome of a conditional deletion.
+pub(crate) enum Deletion {
+    /// Deleted, at this revision.
     Done(Revision),
-    /// Another write came first; what it left.
-    Lost(Option<Entry>),
+    /// Another write came first: the stored object, if there is one.
+    Conflict(Option<Entry>),
 }
 
-/// The built-in kinds that a server with this `--runtime-config` and these features has, outside of a server.
+/// Returns the built-in kinds of a server with these flags, without a server.
 pub fn built_in_kinds(runtime_config: &[(String, bool)], features: Features) -> Vec<Arc<Kind>> {
     let served = Served { runtime_config, features };
     built_in(Catalogue::shared(), served, &Hooks::default()).into_values().collect()
 }
 
-/// The version in which kube-apiserver stores a kind, whichever versions are served.
+/// Returns the version in which kube-apiserver stores a kind. It does not depend on the served versions.
 pub fn stored_gvk(catalogue: &Catalogue, kind: &Kind) -> GroupVersionKind {
     let (group, resource) = (&kind.gvr.group, &kind.gvr.resource);
     let of = |version: &str| GroupVersionKind::new(group.clone(), version, kind.name().clone());
@@ -585,7 +584,7 @@ pub fn stored_gvk(catalogue: &Catalogue, kind: &Kind) -> GroupVersionKind {
     first.map_or_else(|| kind.storage.gvk.clone(), |version| of(&version.name))
 }
 
-/// The built-in kinds that keep objects.
+/// Returns the built-in kinds that store objects, by group and resource.
 pub(crate) fn built_in(
     catalogue: &Arc<Catalogue>,
     served: Served<'_>,
@@ -611,7 +610,7 @@ pub(crate) fn built_in(
     kinds
 }
 
-/// Reviews and the like only answer; a resource that can be listed keeps objects.
+/// Whether a resource stores objects: it can be listed and created, unlike reviews.
 fn keeps_objects(verbs: &[Str]) -> bool {
     verbs.iter().any(|verb| verb == "list") && verbs.iter().any(|verb| verb == "create")
 }
@@ -663,7 +662,7 @@ fn kind_of(
     })
 }
 
-/// Which resources are served.
+/// The flags that decide which resources are served.
 #[derive(Clone, Copy)]
 pub(crate) struct Served<'a> {
     /// `--runtime-config`.
@@ -673,8 +672,8 @@ pub(crate) struct Served<'a> {
 }
 
 impl Served<'_> {
-    /// Whether a resource is: its feature is on, and what `--runtime-config` says of its version last, else
-    /// the default.
+    /// Whether a resource is served: its feature gate is on, and its version is enabled by the last
+    /// matching entry of `--runtime-config` or by default.
     fn has(self, group: &str, version: &Version, resource: &Facts) -> bool {
         let default_on = version.default_on && resource.default_on;
         resource.gate.is_none_or(|feature| self.features.is_on(feature))
@@ -696,8 +695,9 @@ impl Served<'_> {
     }
 }
 
-/// The version in which our records have a kind, whichever versions are served: both Event resources share
-/// one form, the rest is in the first version that is on by default, or else the first.
+/// Returns the schema of the version in which our records are stored. It does not depend on the
+/// served versions: both Event resources share one version; any other resource uses its first
+/// version that is enabled by default, else its first version.
 fn storage_schema(
     catalogue: &Catalogue,
     group: &keelson_schema::catalogue::Group,
@@ -716,7 +716,6 @@ fn storage_schema(
     catalogue.schema(&resource.kind)
 }
 
-/// Where a resource's objects stand in the store.
 fn prefix(group: &str, name: &str) -> Bytes {
     Bytes::from(format!("/registry/{}/", facts::storage_prefix(group, name)))
 }

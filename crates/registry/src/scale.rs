@@ -1,17 +1,17 @@
-//! The `scale` subresource: one small kind over the replica counts of several (registry
+//! The `scale` subresource, which reads and writes the replicas of several kinds (registry
 //! `apps/deployment/storage`, `core/replicationcontroller/storage`).
 
 use crate::api_table::Source;
 use crate::kind::{Answer, Target};
+use crate::managed_fields::FieldManager;
 use crate::options::{Freshness, Patch, WriteOptions};
-use crate::owners::Endpoint;
-use crate::patching::Difference;
+use crate::patching::ParsedPatch;
 use crate::registry::Registry;
-use crate::verbs::bodies::{Updated, check_namespace};
-use crate::verbs::patch::Applied;
+use crate::verbs::bodies::{NewObject, check_namespace};
+use crate::verbs::patch::ApplyConfiguration;
 use crate::verbs::update::{check_name, check_uid};
-use crate::verbs::{Written, check_body_fields};
-use crate::write::Part;
+use crate::verbs::{WriteResponse, check_body_fields};
+use crate::write::Subresource;
 use keelson_apply::managed::scale::{ReplicasPaths, to_resource, to_scale};
 use keelson_auth::Permit;
 use keelson_kinds::scale::{self, REPLICAS, members, scale_kind, set_at};
@@ -19,16 +19,15 @@ use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Status, Str};
 use keelson_schema::Schema;
 use keelson_schema::decode::Decoded;
 
-/// What a write of a scale brings.
+/// A write of a Scale.
 #[derive(Debug)]
 pub enum ScaleChange {
-    /// PUT.
+    /// PUT: the new Scale.
     Whole(Decoded),
-    /// PATCH.
+    /// PATCH of the Scale.
     Patch(Patch),
 }
 
-/// The Scale of an object in the version of the target.
 fn scale_of(target: &Target, obj: &Object) -> Result<Object, Failure> {
     let Some(paths) = target.kind.scale(&target.version) else { return Ok(scale::built_in(obj)) };
     if obj.int_at(&members(&paths.spec_replicas)).is_none() {
@@ -40,7 +39,7 @@ fn scale_of(target: &Target, obj: &Object) -> Result<Object, Failure> {
 }
 
 impl Registry {
-    /// The Scale of an object.
+    /// Returns the Scale of an object.
     pub async fn get_scale(
         &self,
         permit: &Permit,
@@ -57,14 +56,14 @@ impl Registry {
         }
     }
 
-    /// Sets the replica count of an object to that of the Scale that the change makes.
+    /// Sets the replicas of an object to those of the changed Scale.
     pub async fn update_scale(
         &self,
         permit: &Permit,
         target: &Target,
         change: &ScaleChange,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
+    ) -> Result<WriteResponse, Failure> {
         let verb = match change {
             ScaleChange::Whole(_) => "update",
             ScaleChange::Patch(_) => "patch",
@@ -76,22 +75,23 @@ impl Registry {
             .ok_or_else(|| Status::internal("Scale has no schema"))?;
         let make = |live: Option<&Object>| {
             let live = live.ok_or_else(|| target.not_found())?;
-            let (object, warnings) = self.scaled(target, &schema, live, change, options)?;
-            Ok(Updated { object, owned: true, warnings })
+            let (object, warnings) =
+                self.with_new_replicas(target, &schema, live, change, options)?;
+            Ok(NewObject { object, managed: true, warnings })
         };
-        let part = Part::Other("scale");
-        let mut written = self.change(permit, target, part, &make, options).await?;
-        let obj = match &written.answer {
+        let subresource = Subresource::Other("scale");
+        let mut response = self.change(permit, target, subresource, &make, options).await?;
+        let obj = match &response.answer {
             Answer::Entry(entry) => target.kind.object_in(entry, target.schema())?,
             Answer::Object(obj) => obj.clone(),
             Answer::Success(_) => return Err(Status::internal("a scale without an object")),
         };
-        written.answer = Answer::Object(scale_of(target, &obj)?);
-        Ok(written)
+        response.answer = Answer::Object(scale_of(target, &obj)?);
+        Ok(response)
     }
 
-    /// The object with the replicas of its new Scale, whose owners become the object's own.
-    fn scaled(
+    /// Returns the object with the replicas of the changed Scale, and with its managedFields.
+    fn with_new_replicas(
         &self,
         target: &Target,
         schema: &Schema,
@@ -114,9 +114,9 @@ impl Registry {
         let paths = ReplicasPaths { api_version: &api_version, versions: &versions };
         let entries = live.array_at(&["metadata", "managedFields"]);
         let mut before = target.scale_before(live);
-        let shown = to_scale(entries, &paths).map_err(Status::internal)?;
-        if !shown.is_empty() {
-            before.metadata_mut().insert("managedFields", shown);
+        let scale_entries = to_scale(entries, &paths).map_err(Status::internal)?;
+        if !scale_entries.is_empty() {
+            before.metadata_mut().insert("managedFields", scale_entries);
         }
         let (scale, warnings) = self.new_scale(target, schema, &before, change, options)?;
         check(target, &scale)?;
@@ -138,16 +138,17 @@ impl Registry {
         change: &ScaleChange,
         options: &WriteOptions,
     ) -> Result<(Object, Vec<Str>), Failure> {
-        let endpoint = Endpoint::with_own_kind(schema, "scale");
+        let manager = FieldManager::with_own_kind(schema, "scale");
         let now = self.clock.now();
         let validation = options.field_validation;
         let (mut scale, warnings) = match change {
             ScaleChange::Patch(patch) if patch.form.is_apply() => {
-                let applied = Applied::read(patch)?;
-                return applied.apply(target, &endpoint, Some(before), options, now);
+                let applied = ApplyConfiguration::parse(patch)?;
+                return applied.apply(target, &manager, Some(before), options, now);
             }
             ScaleChange::Patch(patch) => {
-                let patched = Difference::read(patch)?.apply(schema, before, validation, false)?;
+                let patched =
+                    ParsedPatch::parse(patch)?.apply(schema, before, validation, false)?;
                 (patched.object, patched.warnings)
             }
             ScaleChange::Whole(body) => {
@@ -158,14 +159,14 @@ impl Registry {
         };
         check_namespace(target, &mut scale)?;
         check_name(target, &scale)?;
-        endpoint.updated(before, &mut scale, options, now);
+        manager.update(before, &mut scale, options, now);
         Ok((scale, warnings))
     }
 }
 
 fn check(target: &Target, scale: &Object) -> Result<(), Failure> {
     if target.kind.source == Source::Custom {
-        // Its validation looks at the object.
+        // The schema of the custom resource validates the object.
         return Ok(());
     }
     let mut errors = ErrorList::new();

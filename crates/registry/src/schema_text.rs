@@ -1,5 +1,5 @@
-//! [`SchemaText`]: the schema of a version of a custom resource as OpenAPI v3, without a copy of it. Most of a
-//! CustomResourceDefinition is its schemas, so those are read where the cache has them.
+//! [`SchemaText`]: the OpenAPI v3 schema of a version of a custom resource. Schemas are most of a
+//! CustomResourceDefinition, so they are not copied but read from the definition in the cache.
 
 use bytes::Bytes;
 use keelson_cache::Entry;
@@ -9,25 +9,25 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A schema in OpenAPI v3, as JSON. Clones share it.
+/// An OpenAPI v3 schema as JSON. Clones share it.
 #[derive(Clone)]
 pub struct SchemaText(Source);
 
 #[derive(Clone)]
 enum Source {
     Own(Bytes),
-    Definition(Arc<Mutex<Place>>),
+    Definition(Arc<Mutex<DefinitionRange>>),
 }
 
-/// A place in the text of a definition.
+/// A range in the JSON of a definition.
 #[derive(Clone)]
-struct Place {
+struct DefinitionRange {
     definition: Entry,
-    place: Range<usize>,
+    range: Range<usize>,
 }
 
 impl Default for SchemaText {
-    /// An object of which nothing is said.
+    /// A schema without any constraint.
     fn default() -> Self {
         SchemaText(Source::Own(Bytes::new()))
     }
@@ -46,12 +46,12 @@ impl fmt::Debug for SchemaText {
 }
 
 impl SchemaText {
-    /// The schema of a version in the text of its definition, or a copy, should the text be of another form.
+    /// Finds the schema of a version in the JSON of its definition; keeps a copy of `schema` if it is not there.
     pub fn of_version(definition: &Entry, version: &str, schema: &Value) -> SchemaText {
-        SchemaText(match place_of(definition.json_slice(), version) {
-            Some(place) => {
-                let place = Place { definition: definition.clone(), place };
-                Source::Definition(Arc::new(Mutex::new(place)))
+        SchemaText(match schema_range(definition.json_slice(), version) {
+            Some(range) => {
+                let range = DefinitionRange { definition: definition.clone(), range };
+                Source::Definition(Arc::new(Mutex::new(range)))
             }
             None => {
                 let mut text = vec![];
@@ -61,55 +61,54 @@ impl SchemaText {
         })
     }
 
-    /// Lets go of the text of the definition for a newer one with the same schemas.
+    /// Releases the definition for a newer one with the same schemas.
     pub(crate) fn follow(&self, definition: &Entry, version: &str) {
         let Source::Definition(shared) = &self.0 else { return };
-        let Some(place) = place_of(definition.json_slice(), version) else { return };
-        let newer = Place { definition: definition.clone(), place };
-        let mut held = lock(shared);
-        if held.text() == newer.text() {
-            *held = newer;
+        let Some(range) = schema_range(definition.json_slice(), version) else { return };
+        let newer = DefinitionRange { definition: definition.clone(), range };
+        let mut current = lock(shared);
+        if current.text() == newer.text() {
+            *current = newer;
         }
     }
 
-    /// The text; empty: an object of which nothing is said.
-    pub fn open(&self) -> OpenText {
-        OpenText(match &self.0 {
+    /// Returns the schema; empty: no constraint.
+    pub fn open(&self) -> SchemaBytes {
+        SchemaBytes(match &self.0 {
             Source::Own(text) => Text::Own(text.clone()),
             Source::Definition(shared) => Text::Definition(lock(shared).clone()),
         })
     }
 }
 
-/// A schema's bytes.
-pub struct OpenText(Text);
+/// The bytes of a schema.
+pub struct SchemaBytes(Text);
 
 enum Text {
     Own(Bytes),
-    Definition(Place),
+    Definition(DefinitionRange),
 }
 
-impl AsRef<[u8]> for OpenText {
+impl AsRef<[u8]> for SchemaBytes {
     fn as_ref(&self) -> &[u8] {
         match &self.0 {
             Text::Own(text) => text,
-            Text::Definition(place) => place.text(),
+            Text::Definition(range) => range.text(),
         }
     }
 }
 
-impl Place {
+impl DefinitionRange {
     fn text(&self) -> &[u8] {
-        &self.definition.json_slice()[self.place.clone()]
+        &self.definition.json_slice()[self.range.clone()]
     }
 }
 
-/// Where the schema of a version stands in a definition.
-fn place_of(text: &[u8], version: &str) -> Option<Range<usize>> {
+fn schema_range(text: &[u8], version: &str) -> Option<Range<usize>> {
     let versions = value_range(text, &["spec", "versions"])?;
     let is_named = |item: &Range<usize>| {
         let name = value_range(&text[item.clone()], &["name"]);
-        // The names of versions have no escapes.
+        // Names of versions contain no escapes.
         name.is_some_and(|name| {
             let name = &text[item.clone()][name];
             name.len() == version.len() + 2 && name[1..=version.len()] == *version.as_bytes()
@@ -120,8 +119,8 @@ fn place_of(text: &[u8], version: &str) -> Option<Range<usize>> {
     Some(item.start + schema.start..item.start + schema.end)
 }
 
-fn lock(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(range: &Mutex<DefinitionRange>) -> MutexGuard<'_, DefinitionRange> {
+    range.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -148,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_of_a_version_is_where_its_definition_is() {
+    fn the_schema_of_a_version_is_read_from_its_definition() {
         let first = entry(7, "");
         let text = SchemaText::of_version(&first, "v1beta1", &Value::Null);
         assert_eq!(text.open().as_ref(), br#"{"type":"object"}"#);
-        // What is not in the text is copied.
+        // A schema that is not in the text is copied.
         let schema = value!({"type": "object", "nullable": true});
         let other = SchemaText::of_version(&first, "v1", &schema);
         assert_eq!(other.open().as_ref(), br#"{"type":"object","nullable":true}"#);

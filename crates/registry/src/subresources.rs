@@ -1,30 +1,30 @@
-//! Subresources that act on one object: which there are and what they do, the hooks of the kind say; here their
-//! permit is compared with their target, and they are given what verbs are made of.
+//! Subresources that act on one object. The hooks of the kind implement them; this module checks
+//! the permit and gives actions access to the verbs.
 
-use crate::admission::Passes;
+use crate::admission::AdmissionConfigs;
 use crate::kind::{Answer, Target};
 use crate::options::{DeleteOptions, Freshness, ListOptions, WriteOptions};
 use crate::registry::Registry;
-use crate::registry::hooks::{Acted, Asked, OwnedAsked};
-use crate::verbs::Written;
-use crate::verbs::bodies::Change;
+use crate::registry::hooks::{ActionRequest, ActionResponse, OwnedActionRequest};
+use crate::verbs::WriteResponse;
+use crate::verbs::bodies::UpdateFn;
 use crate::verbs::delete::Deleted;
 use crate::verbs::list::List;
-use crate::write::{Options, OwnKind, Part, Write};
+use crate::write::{Options, OwnKind, Subresource, Write};
 use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str};
 
-impl OwnedAsked {
-    /// The request.
-    pub fn asked(&self) -> Asked<'_> {
-        let OwnedAsked { registry, permit, target, options, row } = self;
-        Asked { registry, permit, target, options, row }
+impl OwnedActionRequest {
+    /// Borrows the request.
+    pub fn as_request(&self) -> ActionRequest<'_> {
+        let OwnedActionRequest { registry, permit, target, options, row } = self;
+        ActionRequest { registry, permit, target, options, row }
     }
 }
 
 impl Registry {
-    /// Posts something to a subresource of an object.
+    /// Runs the action of a subresource.
     pub async fn act(
         &self,
         permit: &Permit,
@@ -32,17 +32,17 @@ impl Registry {
         subresource: &str,
         body: Object,
         options: &WriteOptions,
-    ) -> Result<Acted, Failure> {
+    ) -> Result<ActionResponse, Failure> {
         let mut rows = self.hooks_of(&target.kind).actions.iter();
         let row = rows.find(|row| row.name == subresource);
         let row = row.ok_or_else(Status::method_not_allowed)?;
         target.assert_acted(permit, row.name, row.resource);
-        row.action.act(Asked { registry: self, permit, target, options, row }, body).await
+        row.action.act(ActionRequest { registry: self, permit, target, options, row }, body).await
     }
 }
 
-impl<'a> Asked<'a> {
-    /// The request on its way through admission, as that which posts an object of a kind.
+impl<'a> ActionRequest<'a> {
+    /// Returns the write that admission sees: a create of an object of `kind`.
     pub fn write(&self, kind: &'a GroupVersionKind) -> Write<'a> {
         let resource = self.permit.attributes().map(|given| &given.gvr);
         let resource = resource.filter(|given| Some(given.resource.as_str()) == self.row.resource);
@@ -59,28 +59,28 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Lets plug-ins change what is posted.
+    /// Runs mutating admission on the body.
     pub async fn admit(
         &self,
         write: &Write<'_>,
         body: &mut Object,
         warnings: &mut Vec<Str>,
-    ) -> Result<Passes, Failure> {
+    ) -> Result<AdmissionConfigs, Failure> {
         self.registry.admit(write, body, warnings).await
     }
 
-    /// Asks plug-ins about it.
+    /// Runs validating admission on the body.
     pub async fn validate_admitted(
         &self,
         write: &Write<'_>,
-        passes: &Passes,
+        configs: &AdmissionConfigs,
         body: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
-        self.registry.validate_admitted(write, passes, body, warnings).await
+        self.registry.validate_admitted(write, configs, body, warnings).await
     }
 
-    /// The newest version of an object.
+    /// Returns the latest state of an object.
     pub async fn read(&self, target: &Target) -> Result<Object, Failure> {
         match self.registry.read(target, Freshness::Latest).await? {
             Answer::Entry(entry) => target.kind.decode(&entry),
@@ -89,37 +89,39 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The objects of a kind in the namespace of a target.
+    /// Returns the objects of a kind in the namespace of a target.
     pub async fn list(&self, target: &Target) -> Result<List, Failure> {
         self.registry.list_unchecked(target, &ListOptions::default()).await
     }
 
-    /// [`Registry::modify`] of any object that the action concerns.
+    /// Like [`Registry::modify`], for any object that the action concerns.
     pub async fn change(
         &self,
         target: &Target,
-        part: Part,
-        make: Change<'_>,
+        subresource: Subresource,
+        make: UpdateFn<'_>,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
-        self.registry.change(self.permit, target, part, make, options).await
+    ) -> Result<WriteResponse, Failure> {
+        self.registry.change(self.permit, target, subresource, make, options).await
     }
 
-    /// Deletes the object; plug-ins have seen the action, and do not see this.
+    /// Deletes the object. Admission has seen the action and does not see the deletion.
     pub async fn delete(&self, options: &DeleteOptions) -> Result<Deleted, Failure> {
         self.registry.delete_admitted(self.permit, self.target, options).await
     }
 
-    /// Runs an action that touches several keys in a task of its own: it is done to its end even when the client
-    /// goes away.
-    pub async fn to_the_end<T, F>(&self, action: impl FnOnce(OwnedAsked) -> F) -> Result<T, Failure>
+    /// Runs an action of several keys in its own task, which completes even when the request is cancelled.
+    pub async fn run_to_completion<T, F>(
+        &self,
+        action: impl FnOnce(OwnedActionRequest) -> F,
+    ) -> Result<T, Failure>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let (permit, target) = (self.permit.clone(), self.target.clone());
         let (options, row) = (self.options.clone(), self.row.clone());
-        let run = |registry| action(OwnedAsked { registry, permit, target, options, row });
-        self.registry.to_the_end(run).await
+        let run = |registry| action(OwnedActionRequest { registry, permit, target, options, row });
+        self.registry.run_to_completion(run).await
     }
 }

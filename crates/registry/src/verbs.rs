@@ -1,4 +1,4 @@
-//! The verbs. Each file holds one, and in it one function in which the order of its steps stands.
+//! The verbs. Each file has one verb, and one function that contains its steps in order.
 
 pub(crate) mod bodies;
 pub mod create;
@@ -6,11 +6,11 @@ pub mod delete;
 pub mod get;
 pub mod list;
 pub mod patch;
-mod tries;
+mod retry_budget;
 pub mod update;
 pub mod watch;
 
-pub use tries::Tries;
+pub use retry_budget::RetryBudget;
 
 use crate::kind::Answer;
 use crate::options::{FieldValidation, strict_warnings};
@@ -19,18 +19,18 @@ use keelson_meta::{Failure, Status, Str};
 use keelson_schema::Schema;
 use keelson_schema::decode::Decoded;
 
-/// A write's answer and what goes beside it.
+/// The response to a write.
 #[derive(Clone, Debug)]
-pub struct Written {
-    /// The object as it is now.
+pub struct WriteResponse {
+    /// The new state of the object.
     pub answer: Answer,
     /// Texts of Warning headers.
     pub warnings: Vec<Str>,
-    /// The object did not exist before.
+    /// Whether the object was created.
     pub created: bool,
 }
 
-/// Refuses or warns of unknown and duplicate fields, as the request asked.
+/// Handles unknown and duplicate fields as the request asks: ignores them, returns warnings, or refuses.
 pub(crate) fn check_fields(
     decoded: &Decoded,
     validation: FieldValidation,
@@ -48,7 +48,7 @@ pub(crate) fn check_fields(
     }
 }
 
-/// The same for the body of a create or an update.
+/// Like [`check_fields`], for the body of a create or an update.
 pub fn check_body_fields(
     schema: &Schema,
     body: &Decoded,

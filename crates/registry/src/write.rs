@@ -1,4 +1,4 @@
-//! [`Write`]: a write on its way through admission. [`Part`]: which part of an object it is about.
+//! [`Write`]: the facts about a write that admission sees. [`Subresource`]: the subresource that is written.
 
 use crate::kind::Target;
 use crate::options::{DeleteOptions, WriteOptions};
@@ -6,46 +6,46 @@ use keelson_admission::Operation;
 use keelson_auth::Permit;
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Map, Object, Value, value};
 
-/// A write on its way through admission.
+/// The facts about a write that admission sees.
 #[derive(Clone, Copy)]
 pub struct Write<'a> {
-    /// Of the request.
+    /// The permit of the request.
     pub permit: &'a Permit,
-    /// The object.
+    /// The target of the request.
     pub target: &'a Target,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
     /// The subresource, or empty.
     pub subresource: &'a str,
-    /// The name that the client gave, or empty.
+    /// The name in the request, or empty.
     pub name: &'a str,
-    /// Whether nothing is to be stored.
+    /// Whether this is a dry run.
     pub dry_run: bool,
-    /// The stored object, in the version that writes work on.
+    /// The stored object, in the version that writes use.
     pub old: Option<&'a Object>,
-    /// What the client asks of it.
+    /// The options of the request.
     pub options: Options<'a>,
-    /// What is written, where that is not an object of the target's kind.
+    /// The kind of the object, if it is not that of the target.
     pub own: Option<OwnKind<'a>>,
 }
 
-/// The kind and resource of what a subresource takes: an Eviction, a Scale, the options of a stream.
+/// The kind and resource of the body of a subresource: an Eviction, a Scale, the options of a stream.
 #[derive(Clone, Copy)]
 pub struct OwnKind<'a> {
     /// The kind.
     pub kind: &'a GroupVersionKind,
-    /// Where that is not the target's.
+    /// The resource, if it is not that of the target.
     pub resource: Option<&'a GroupVersionResource>,
 }
 
-/// The options of a request, as webhooks and policies see them.
+/// The options of a request as webhooks and policies see them.
 #[derive(Clone, Copy)]
 pub enum Options<'a> {
-    /// Of create and, for updates, update.
+    /// Options of a create or an update.
     Write(&'a WriteOptions),
-    /// Of delete and deletecollection.
+    /// Options of a delete or a deletecollection.
     Delete(&'a DeleteOptions),
-    /// Connections have none.
+    /// A connect request, which has no options.
     None,
 }
 
@@ -65,33 +65,32 @@ impl Options<'_> {
     }
 }
 
-/// Which part of an object a write is about.
+/// The subresource that a write updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Part {
-    /// The object itself; its status stays as it is.
+pub enum Subresource {
+    /// The object itself. The status stays as it is.
     #[default]
-    Main,
-    /// Its status; the rest stays as it is.
+    None,
+    /// The status. The rest stays as it is.
     Status,
-    /// Another subresource, by name, whose rules are in the change itself.
+    /// Another subresource, by name. The change itself enforces its rules.
     Other(&'static str),
-    /// What a subresource such as `binding` does to the object behind it: admitted before, as the request that it is.
-    Effect(&'static str),
+    /// The effect of an action such as `binding` on the object. Admission has already seen the action.
+    Action(&'static str),
 }
 
-impl Part {
-    /// The name in managedFields; empty for the object itself.
+impl Subresource {
+    /// Returns the name in managedFields; empty for the object itself.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Main => "",
-            Part::Status => "status",
-            Part::Other(name) | Part::Effect(name) => name,
+            Subresource::None => "",
+            Subresource::Status => "status",
+            Subresource::Other(name) | Subresource::Action(name) => name,
         }
     }
 }
 
 impl WriteOptions {
-    /// As `CreateOptions` and `UpdateOptions` have them.
     fn to_map(&self) -> Map {
         let mut map = Map::new();
         if self.dry_run {

@@ -24,7 +24,7 @@ use keelson_auth::{
     ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, Permit, Selectors, User,
 };
 use keelson_meta::{Failure, Status, Str};
-use keelson_registry::stamp;
+use keelson_registry::clock;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl App {
         match headers.get(AUDIT_ID) {
             Some(given) if !given.is_empty() => given.clone(),
             _ => {
-                let made = stamp::uid(self.registry.clock.as_ref());
+                let made = clock::uid(self.registry.clock.as_ref());
                 HeaderValue::from_str(&made).unwrap_or(HeaderValue::from_static(""))
             }
         }

@@ -79,9 +79,9 @@ impl View {
         if let Some(remaining) = list.remaining {
             metadata.insert("remainingItemCount", i64::try_from(remaining).unwrap_or(i64::MAX));
         }
-        let is_current =
-            || list.items.iter().all(|entry| target.kind.is_current(entry, &self.schema));
-        if self.is_stored_text(target) && !self.is_pretty && is_current() {
+        let is_in_version =
+            || list.items.iter().all(|entry| target.kind.is_in_version(entry, &self.schema));
+        if self.is_stored_text(target) && !self.is_pretty && is_in_version() {
             let head = self.list_head(&metadata);
             let body = Body::List(ListBody::new(head, list.items));
             return Ok(respond::with_body(200, Encoding::Json.media_type(), body));

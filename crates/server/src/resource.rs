@@ -19,7 +19,8 @@ use keelson_meta::{Failure, Map, Reason, Status, value};
 use keelson_registry::api_table::Source;
 use keelson_registry::options::{Patch, PatchForm, WriteOptions};
 use keelson_registry::{
-    Answer, Deleted, Part, ScaleChange, Target, WatchRefusal, Written, has_table, scale_kind,
+    Answer, Deleted, ScaleChange, Subresource, Target, WatchRefusal, WriteResponse, has_table,
+    scale_kind,
 };
 use keelson_schema::Schema;
 use keelson_schema::decode::{Decoded, Format};
@@ -209,19 +210,19 @@ struct Call<'a> {
     head: &'a RequestHead,
     permit: &'a Permit,
     target: &'a Target,
-    part: Part,
+    part: Subresource,
     view: View,
 }
 
 /// Returns the part of the object that a subresource writes.
-fn part(resolved: &ResolvedRoute<'_>) -> Part {
+fn part(resolved: &ResolvedRoute<'_>) -> Subresource {
     match resolved.sub_name() {
-        "" => Part::Main,
-        "status" => Part::Status,
-        "finalize" => Part::Other("finalize"),
-        "approval" => Part::Other("approval"),
-        "ephemeralcontainers" => Part::Other("ephemeralcontainers"),
-        _ => Part::Other("resize"),
+        "" => Subresource::None,
+        "status" => Subresource::Status,
+        "finalize" => Subresource::Other("finalize"),
+        "approval" => Subresource::Other("approval"),
+        "ephemeralcontainers" => Subresource::Other("ephemeralcontainers"),
+        _ => Subresource::Other("resize"),
     }
 }
 
@@ -297,7 +298,7 @@ impl<'a> Call<'a> {
         self.written(patched.await?)
     }
 
-    fn written(&self, written: Written) -> Result<Reply, Failure> {
+    fn written(&self, written: WriteResponse) -> Result<Reply, Failure> {
         let code = if written.created { 201 } else { 200 };
         let mut reply = self.view.reply(code, self.target, &written.answer)?;
         respond::warn(&mut reply, &written.warnings);

@@ -26,7 +26,7 @@ pub(crate) async fn answer(
         .schema(&resolved.facts().kind)
         .ok_or_else(|| Status::internal("the kind has no schema"))?;
     let (registry, resource) = (&app.registry, resolved.resource());
-    if let Some((of, action)) = registry.posted_to(&resource.group, &resource.resource) {
+    if let Some((of, action)) = registry.alias_of(&resource.group, &resource.resource) {
         let options = write_options(head, "CreateOptions")?;
         let posted = checked(head, &schema, resolved, &options, body)?;
         let namespace = resolved.route.namespace.as_deref().unwrap_or_default();
@@ -43,7 +43,7 @@ pub(crate) async fn answer(
             let options = write_options(head, "CreateOptions")?;
             let mut review = checked(head, &schema, resolved, &options, body)?;
             wipe_system_fields(&mut review);
-            registry.note_manager(&schema, "", &mut review, &options);
+            registry.set_field_manager(&schema, "", &mut review, &options);
             let kind = &resolved.facts().kind;
             let warnings = registry.admit_review(permit, &resource, kind, &mut review, &options);
             let warnings = warnings.await?;
@@ -133,7 +133,7 @@ pub(crate) async fn connect(
             let mut options = connect_options(head, &sub.kind, &resolved.route.rest);
             app.registry.admit_connection(permit, target, &sub.kind, &mut options).await?;
             let container = head.query.get("container").unwrap_or_default();
-            Err(app.registry.no_node(permit, target, container).await)
+            Err(app.registry.stream_error(permit, target, container).await)
         }
     }
 }

@@ -106,7 +106,7 @@ impl View {
             (Shape::Object, Answer::Entry(entry))
                 if is_text
                     && self.is_storage(target)
-                    && target.kind.is_current(entry, &self.schema) =>
+                    && target.kind.is_in_version(entry, &self.schema) =>
             {
                 Ok(entry.json())
             }
@@ -156,7 +156,7 @@ impl View {
         let encoding = self.accepted.encoding;
         if let Answer::Entry(entry) = answer
             && self.is_stored_text(target)
-            && target.kind.is_current(entry, &self.schema)
+            && target.kind.is_in_version(entry, &self.schema)
             && !self.is_pretty
         {
             let body = Body::Whole(Some(entry.json_line()));

@@ -79,7 +79,7 @@ impl Stream {
         let mut out = StreamState {
             forms: self.forms(),
             first: true,
-            initial_end_due: self.session.marks_initial_end,
+            initial_end_due: self.session.sends_initial_events_end,
             through: self.session.began_at,
         };
         loop {
@@ -183,7 +183,7 @@ impl Stream {
             events.clear();
             self.session.take(&mut events)?;
             if events.is_empty() {
-                if out.initial_end_due && self.session.initial_is_through() {
+                if out.initial_end_due && self.session.initial_events_are_complete() {
                     out.initial_end_due = false;
                     frames.put(self.bookmark(out.through.max(applied), true));
                 }
@@ -213,7 +213,7 @@ impl Stream {
             EventKind::Modified => "MODIFIED",
             EventKind::Deleted => "DELETED",
         };
-        if self.view.is_stored_text(&self.target) && self.is_current(event) {
+        if self.view.is_stored_text(&self.target) && self.is_in_version(event) {
             let object = event.entry.json_slice();
             frames.reserve(object.len() + FRAME_BYTES);
             put_json(event_type, object, frames);
@@ -234,8 +234,8 @@ impl Stream {
         Ok(())
     }
 
-    fn is_current(&self, event: &WatchEvent) -> bool {
-        self.target.kind.is_current(&event.entry, &self.view.schema)
+    fn is_in_version(&self, event: &WatchEvent) -> bool {
+        self.target.kind.is_in_version(&event.entry, &self.view.schema)
     }
 
     /// Encodes a bookmark: all events up to `revision` have been sent.

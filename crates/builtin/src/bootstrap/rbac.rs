@@ -7,7 +7,7 @@ use keelson_auth::Permit;
 use keelson_auth::rbac::{GROUP, Rule, rules_of, uncovered};
 use keelson_meta::{Failure, Feature, Map, Object, Str, Value, value};
 use keelson_registry::options::WriteOptions;
-use keelson_registry::{Part, Registry, Target, Updated};
+use keelson_registry::{NewObject, Registry, Subresource, Target};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -74,11 +74,11 @@ async fn reconcile(registry: &Registry, target: &Target, expected: Object) -> Re
     let change = |live: Option<&Object>| {
         let live = live.ok_or_else(|| target.not_found())?;
         let object = reconciled(live, &expected).unwrap_or_else(|| live.clone());
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     let options =
         WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() };
-    registry.modify(&permit, target, Part::Main, &change, &options).await.map(drop)
+    registry.modify(&permit, target, Subresource::None, &change, &options).await.map(drop)
 }
 
 /// Returns an existing role or binding with what it lacks of the expected one; `None` if nothing is to

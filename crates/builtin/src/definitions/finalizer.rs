@@ -7,7 +7,7 @@ use keelson_auth::Permit;
 use keelson_kinds::definitions::{CLEANUP_FINALIZER, set_condition};
 use keelson_meta::{Failure, Object, Str, Value};
 use keelson_registry::options::{DeleteOptions, ListOptions};
-use keelson_registry::{Part, Registry, Target, Updated, WatchEvent};
+use keelson_registry::{NewObject, Registry, Subresource, Target, WatchEvent};
 use keelson_schema::json;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -113,14 +113,14 @@ async fn delete_objects(registry: &Registry, permit: &Permit, name: &str) -> Res
         let all = Target::of(&kind, "", "");
         let (list, options) = (ListOptions::default(), DeleteOptions::default());
         registry.delete_collection(permit, &all, &list, &options, &mut vec![]).await?;
-        registry.caught_up().await?;
+        registry.wait_for_known().await?;
         if !registry.objects(&kind).is_empty() {
             return Ok(true);
         }
     }
     remove_finalizer(registry, permit, &target).await?;
     registry.withdraw(group, resource);
-    registry.caught_up().await?;
+    registry.wait_for_known().await?;
     Ok(false)
 }
 
@@ -136,18 +136,18 @@ async fn remove_finalizer(
         let why = "removed all instances";
         let reason = ("InstanceDeletionCompleted", why);
         set_condition(&mut object, ("Terminating", false), reason, &now);
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     let options = own_options();
-    registry.modify(permit, target, Part::Status, &completed, &options).await?;
+    registry.modify(permit, target, Subresource::Status, &completed, &options).await?;
     let without_finalizer = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| target.not_found())?;
         let finalizers = object.array_at(&["metadata", "finalizers"]).iter();
         let others = finalizers.filter(|name| name.as_str() != Some(CLEANUP_FINALIZER)).cloned();
         let others: Vec<Value> = others.collect();
         object.metadata_mut().insert("finalizers", others);
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
-    registry.modify(permit, target, Part::Main, &without_finalizer, &options).await?;
+    registry.modify(permit, target, Subresource::None, &without_finalizer, &options).await?;
     Ok(())
 }

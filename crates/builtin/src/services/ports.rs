@@ -65,11 +65,11 @@ impl Services {
         registry: &Registry,
         leaks: &mut PortLeaks,
     ) -> Result<(), Failure> {
-        registry.fresh().await?;
+        registry.wait_for_latest().await?;
         self.allocate_stored_ports(registry).await?;
         // The bitmap is read before the services, so that no port of a newer service counts as leaked.
         let allocated = self.ports.simulate(|ports| Ok(ports.clone())).await?;
-        registry.fresh().await?;
+        registry.wait_for_latest().await?;
         // An unreadable service is an error: its ports would count as leaked.
         let kind = registry.target("", "services", "", "").kind;
         let stored = ports_of_services(&kind, &registry.all(&kind)?)?;

@@ -73,7 +73,7 @@ impl Services {
     /// Deletes `IPAddress` objects whose service does not have the address, once they are older than
     /// [`GRACE_SECONDS`].
     pub async fn free_leaked_addresses(&self, registry: &Registry) -> Result<(), Failure> {
-        registry.fresh().await?;
+        registry.wait_for_latest().await?;
         let services = registry.target("", "services", "", "").kind;
         // An unreadable service is an error: its address would count as leaked.
         let all = registry.all(&services)?;

@@ -1,15 +1,15 @@
-//! The approver: approves requests of kubelets for client certificates, when the one who asks may have that.
+//! The approver: approves kubelets' requests for client certificates if their user is authorized.
 
 use super::{
     GROUP, KUBELET_CLIENT, RESOURCE, add_condition, has_certificate, has_condition,
-    not_of_kubelet_client, request_of, usages_of,
+    kubelet_client_error, request_of, usages_of,
 };
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_auth::{Attributes, User};
 use keelson_meta::{Failure, GroupVersionResource, Object, Str, Value, value};
-use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ struct Approver {
 }
 
 impl ControlLoop for Approver {
-    /// The name of a request.
+    /// The name of a CertificateSigningRequest.
     type Key = Str;
     const NAME: &'static str = "certificatesigningrequest-approving-controller";
-    const WANTED: Wanted = Wanted::Only(&[(GROUP, RESOURCE)]);
+    const SCOPE: InformerScope = InformerScope::Only(&[(GROUP, RESOURCE)]);
     const WORKERS_MAX: usize = 5;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
@@ -55,7 +55,7 @@ impl ControlLoop for Approver {
                 return Ok(None);
             }
         };
-        if not_of_kubelet_client(&request, &usages_of(&csr)).is_some() {
+        if kubelet_client_error(&request, &usages_of(&csr)).is_some() {
             return Ok(None);
         }
         let is_own = csr.str_at(&["spec", "username"]) == request.common_name;
@@ -67,25 +67,25 @@ impl ControlLoop for Approver {
             ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.");
         let rules = if is_own { &[own, any][..] } else { &[any] };
         for (permission, message) in rules {
-            if self.may(&csr, permission).await {
+            if self.is_authorized(&csr, permission).await {
                 add_condition(
                     &mut csr,
                     value!({"type": "Approved", "status": "True", "reason": "AutoApproved",
                         "message": (*message)}),
                 );
-                let part = Part::Other("approval");
-                unless_ending(self.client.update(&target, part, csr).await)?;
+                let subresource = Subresource::Other("approval");
+                ignore_terminating(self.client.update(&target, subresource, csr).await)?;
                 return Ok(None);
             }
         }
-        tracing::info!(%name, "kubelet's certificate request not approved: its user may not have that");
+        tracing::info!(%name, "kubelet's certificate request not approved: its user is not authorized");
         Ok(None)
     }
 }
 
 impl Approver {
-    /// Whether the one who made a request may have such a certificate.
-    async fn may(&self, csr: &Object, permission: &'static str) -> bool {
+    /// Whether the requester is authorized for this subresource of CertificateSigningRequests.
+    async fn is_authorized(&self, csr: &Object, permission: &'static str) -> bool {
         let attributes = Attributes {
             verb: Str::new_static("create"),
             gvr: GroupVersionResource::new(GROUP, "v1", RESOURCE),
@@ -96,7 +96,7 @@ impl Approver {
     }
 }
 
-/// Who made a request.
+/// Returns the user who created a request.
 fn requester(csr: &Object) -> User {
     let texts = |values: &[Value]| -> Vec<Str> {
         values.iter().filter_map(Value::as_str).map(Str::new).collect()

@@ -1,8 +1,8 @@
-//! The cleaner: deletes requests that are decided since an hour, that nobody decided for a day, and those whose
-//! certificates have ended.
+//! The cleaner: deletes requests an hour after they were decided, a day after their creation if
+//! nobody decides, and when their certificate has expired.
 
 use super::{GROUP, RESOURCE, has_certificate};
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use base64::Engine;
@@ -10,7 +10,7 @@ use keelson_auth::x509;
 use keelson_meta::time::Timestamp;
 use keelson_meta::{Failure, Object, Str};
 use keelson_registry::options::DeleteOptions;
-use keelson_registry::{InformerEvent, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Target};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ struct Cleaner {
 }
 
 impl ControlLoop for Cleaner {
-    /// The name of a request.
+    /// The name of a CertificateSigningRequest.
     type Key = Str;
     const NAME: &'static str = "certificatesigningrequest-cleaner-controller";
-    const WANTED: Wanted = Wanted::Only(&[(GROUP, RESOURCE)]);
+    const SCOPE: InformerScope = InformerScope::Only(&[(GROUP, RESOURCE)]);
     const WORKERS_MAX: usize = 1;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
@@ -44,38 +44,38 @@ impl ControlLoop for Cleaner {
         let known = self.client.registry.cached(&kind, "", &name);
         let Some(entry) = known else { return Ok(None) };
         let csr = kind.decode(&entry)?;
-        let Some(due) = due(&csr) else { return Ok(None) };
-        let left = due.saturating_sub(self.client.now().seconds);
-        if left > 0 {
-            return Ok(Some(Duration::from_secs(left.unsigned_abs())));
+        let Some(due) = deletion_time(&csr) else { return Ok(None) };
+        let remaining = due.saturating_sub(self.client.now().seconds);
+        if remaining > 0 {
+            return Ok(Some(Duration::from_secs(remaining.unsigned_abs())));
         }
         let options = DeleteOptions { uid: Some(csr.uid().into()), ..DeleteOptions::default() };
         let deleted = self.client.delete(&Target::of(&kind, "", &name), &options).await;
-        unless_ending(deleted)?;
+        ignore_terminating(deleted)?;
         Ok(None)
     }
 }
 
-/// When a request is to be deleted, in seconds since 1970.
-fn due(csr: &Object) -> Option<i64> {
+/// Returns when a request must be deleted, in seconds since 1970.
+fn deletion_time(csr: &Object) -> Option<i64> {
     let seconds = |text: &str| Timestamp::parse(text).ok().map(|time| time.seconds);
     let decided = csr.array_at(&["status", "conditions"]).iter().filter_map(|condition| {
-        let is_end = match condition.str_at(&["type"])? {
-            // One that is not signed yet is waited for.
+        let is_decided = match condition.str_at(&["type"])? {
+            // An approved request is kept until it is signed.
             "Approved" => has_certificate(csr),
             "Denied" | "Failed" => true,
             _ => false,
         };
         let since = condition.str_at(&["lastUpdateTime"]).and_then(seconds);
-        since.filter(|_| is_end).map(|since| since.saturating_add(DECIDED_SECONDS))
+        since.filter(|_| is_decided).map(|since| since.saturating_add(DECIDED_SECONDS))
     });
-    let made = seconds(csr.creation_timestamp())?;
+    let created = seconds(csr.creation_timestamp())?;
     let is_pending = csr.array_at(&["status", "conditions"]).is_empty();
-    let pending = is_pending.then_some(made.saturating_add(PENDING_SECONDS));
+    let pending = is_pending.then_some(created.saturating_add(PENDING_SECONDS));
     decided.chain(pending).chain(certificate_end(csr)).min()
 }
 
-/// When the certificate ends.
+/// Returns when the certificate expires, in seconds since 1970.
 fn certificate_end(csr: &Object) -> Option<i64> {
     let text = csr.str_at(&["status", "certificate"]);
     let pem = base64::engine::general_purpose::STANDARD.decode(text).ok()?;
@@ -93,7 +93,7 @@ mod tests {
         let check = |status: Value, want: Option<i64>| {
             let csr = value!({"metadata": {"creationTimestamp": "1970-01-01T00:00:00Z"},
                 "status": status});
-            assert_eq!(due(&Object::from_value(csr).expect("a map")), want);
+            assert_eq!(deletion_time(&Object::from_value(csr).expect("a map")), want);
         };
         let decided =
             |kind: &str| value!([{"type": kind, "lastUpdateTime": "1970-01-01T01:00:00Z"}]);

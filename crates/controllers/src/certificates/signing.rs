@@ -1,28 +1,29 @@
-//! The signer: signs approved requests of the signers that Kubernetes itself has.
+//! The signer: signs approved requests for Kubernetes' own signers.
 
 use super::{
     API_SERVER_CLIENT, GROUP, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN, RESOURCE,
-    add_condition, has_certificate, has_condition, not_of_kubelet_client, not_of_kubelet_serving,
+    add_condition, has_certificate, has_condition, kubelet_client_error, kubelet_serving_error,
     request_of, usages_of,
 };
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use base64::Engine;
 use keelson_auth::x509::Validity;
 use keelson_auth::{CertificateAuthority, CertificateRequest};
 use keelson_meta::{Failure, Object, Str, value};
-use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How far back validity begins, for clocks that are behind.
+/// How long before now a certificate becomes valid, for clocks that are slow.
 const BACKDATED_SECONDS: i64 = 300;
-/// What lasts no longer than this lasts as long as it says, counted from now and not from when it begins.
+/// Certificates that last shorter than this get their full duration from now on; that of others
+/// counts from the backdated begin.
 const SHORT_SECONDS: i64 = 8 * 60 * 60;
 const DURATION_SECONDS_MIN: i64 = 600;
 
-/// Which authorities sign what.
+/// The CA of each signer.
 #[derive(Debug)]
 pub struct Signing {
     /// `kubernetes.io/kube-apiserver-client`.
@@ -33,7 +34,7 @@ pub struct Signing {
     pub kubelet_serving: Option<Arc<CertificateAuthority>>,
     /// `kubernetes.io/legacy-unknown`.
     pub legacy_unknown: Option<Arc<CertificateAuthority>>,
-    /// How long certificates last that ask for nothing else, and at most.
+    /// The default and maximum duration of certificates.
     pub duration: Duration,
 }
 
@@ -49,10 +50,11 @@ impl Signing {
         authority.as_deref()
     }
 
-    /// From when to when a certificate counts that is signed now, in seconds since 1970.
-    fn validity(&self, asked: Option<i64>, now: i64) -> Validity {
+    /// Returns the validity of a certificate that is signed at `now`, in seconds since 1970.
+    fn validity(&self, requested: Option<i64>, now: i64) -> Validity {
         let longest = i64::try_from(self.duration.as_secs()).unwrap_or(i64::MAX);
-        let seconds = asked.map_or(longest, |asked| asked.max(DURATION_SECONDS_MIN).min(longest));
+        let seconds =
+            requested.map_or(longest, |requested| requested.max(DURATION_SECONDS_MIN).min(longest));
         let not_before = now.saturating_sub(BACKDATED_SECONDS);
         let from = if seconds < SHORT_SECONDS { now } else { not_before };
         Validity { not_before, not_after: from.saturating_add(seconds) }
@@ -70,7 +72,7 @@ struct Signer {
     signing: Arc<Signing>,
 }
 
-/// Queues every request that is made or changed.
+/// Queues every request that was created or updated.
 pub(super) fn observe(events: &[InformerEvent], queue: &mut Queue<Str>) {
     for event in events {
         match event {
@@ -84,10 +86,10 @@ pub(super) fn observe(events: &[InformerEvent], queue: &mut Queue<Str>) {
 }
 
 impl ControlLoop for Signer {
-    /// The name of a request.
+    /// The name of a CertificateSigningRequest.
     type Key = Str;
     const NAME: &'static str = "certificatesigningrequest-signing-controller";
-    const WANTED: Wanted = Wanted::Only(&[(GROUP, RESOURCE)]);
+    const SCOPE: InformerScope = InformerScope::Only(&[(GROUP, RESOURCE)]);
     const WORKERS_MAX: usize = 5;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Str>) -> bool {
@@ -114,7 +116,7 @@ impl ControlLoop for Signer {
                 return Ok(None);
             }
         };
-        if let Some(why) = refusal(&signer, &request, &usages_of(&csr)) {
+        if let Some(why) = validation_error(&signer, &request, &usages_of(&csr)) {
             let condition = value!({"type": "Failed", "status": "True",
                 "reason": "SignerValidationFailure", "message": why});
             add_condition(&mut csr, condition);
@@ -125,37 +127,37 @@ impl ControlLoop for Signer {
             };
             csr.object_mut("status").insert("certificate", certificate);
         }
-        unless_ending(self.client.update(&target, Part::Status, csr).await)?;
+        ignore_terminating(self.client.update(&target, Subresource::Status, csr).await)?;
         Ok(None)
     }
 }
 
 impl Signer {
-    /// The certificate, as the status has it: PEM in base64.
+    /// Signs the certificate and encodes it as `status.certificate`: PEM in base64.
     fn certificate(
         &self,
         authority: &CertificateAuthority,
         csr: &Object,
         request: &CertificateRequest,
     ) -> Option<String> {
-        let asked = csr.int_at(&["spec", "expirationSeconds"]);
-        let validity = self.signing.validity(asked, self.client.now().seconds);
+        let requested = csr.int_at(&["spec", "expirationSeconds"]);
+        let validity = self.signing.validity(requested, self.client.now().seconds);
         let serial = self.client.registry.clock.random();
         let pem = authority.sign(request, &usages_of(csr), serial, validity)?;
         Some(base64::engine::general_purpose::STANDARD.encode(pem))
     }
 }
 
-/// Why a signer does not sign what it is asked for.
-fn refusal(signer: &str, request: &CertificateRequest, usages: &[&str]) -> Option<String> {
+/// Returns why a signer refuses a request.
+fn validation_error(signer: &str, request: &CertificateRequest, usages: &[&str]) -> Option<String> {
     match signer {
-        KUBELET_CLIENT => not_of_kubelet_client(request, usages).map(str::to_owned),
-        KUBELET_SERVING => not_of_kubelet_serving(request, usages).map(str::to_owned),
+        KUBELET_CLIENT => kubelet_client_error(request, usages).map(str::to_owned),
+        KUBELET_SERVING => kubelet_serving_error(request, usages).map(str::to_owned),
         API_SERVER_CLIENT => {
-            let is_fit = |usage: &&&str| {
+            let is_allowed = |usage: &&&str| {
                 matches!(**usage, "digital signature" | "key encipherment" | "client auth")
             };
-            match usages.iter().find(|usage| !is_fit(usage)) {
+            match usages.iter().find(|usage| !is_allowed(usage)) {
                 Some(usage) => Some(format!("invalid usage for client certificate: {usage}")),
                 None if !usages.contains(&"client auth") => {
                     Some("missing required usage for client certificate: client auth".to_owned())
@@ -180,14 +182,14 @@ mod tests {
             legacy_unknown: None,
             duration: Duration::from_secs(100_000),
         };
-        let check = |asked: Option<i64>, want: (i64, i64)| {
-            let Validity { not_before, not_after } = signing.validity(asked, 1_000_000);
-            assert_eq!((not_before, not_after), want, "{asked:?}");
+        let check = |requested: Option<i64>, want: (i64, i64)| {
+            let Validity { not_before, not_after } = signing.validity(requested, 1_000_000);
+            assert_eq!((not_before, not_after), want, "{requested:?}");
         };
         check(None, (999_700, 1_099_700));
         check(Some(200_000), (999_700, 1_099_700));
         check(Some(50_000), (999_700, 1_049_700));
-        // Short ones are as long as they say.
+        // Short certificates get their full duration.
         check(Some(3600), (999_700, 1_003_600));
         check(Some(1), (999_700, 1_000_600));
     }

@@ -1,25 +1,26 @@
-//! The endpoint slice mirroring controller: makes EndpointSlices of Endpoints that somebody writes for a service that
-//! selects no pods.
+//! The endpoint slice mirroring controller: mirrors Endpoints that users write for services without
+//! a selector to EndpointSlices.
 
 use super::reconcile::{Group, Owner, reconcile, service_of};
-use super::trigger::ANNOTATION;
+use super::trigger::TRIGGER_TIME_ANNOTATION;
 use super::{ServiceKey, family_of, key_of};
 use crate::client::Client;
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
 use keelson_meta::{Failure, Map, Object, Str, Value, value};
 use keelson_registry::options::DeleteOptions;
-use keelson_registry::{InformerEvent, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Target};
 use std::sync::Arc;
 use std::time::Duration;
 
 const MANAGED_BY: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP_LABEL: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
-/// Addresses that are mirrored of a subset.
+/// Maximum number of addresses of a subset that are mirrored.
 const ADDRESSES_MAX: usize = 1000;
-/// Annotations that say something of the Endpoints only.
-const OWN_ANNOTATIONS: [&str; 2] = [ANNOTATION, "kubectl.kubernetes.io/last-applied-configuration"];
+/// Annotations that are not mirrored.
+const OWN_ANNOTATIONS: [&str; 2] =
+    [TRIGGER_TIME_ANNOTATION, "kubectl.kubernetes.io/last-applied-configuration"];
 
 /// Runs until it is dropped.
 pub(crate) async fn run(registry: Arc<Registry>) {
@@ -34,7 +35,7 @@ struct Mirroring {
 impl ControlLoop for Mirroring {
     type Key = ServiceKey;
     const NAME: &'static str = "endpointslice-mirroring-controller";
-    const WANTED: Wanted = Wanted::Only(&[
+    const SCOPE: InformerScope = InformerScope::Only(&[
         ("", "endpoints"),
         ("", "services"),
         ("discovery.k8s.io", "endpointslices"),
@@ -71,7 +72,7 @@ impl ControlLoop for Mirroring {
         let (endpoints, service) = (read("endpoints"), read("services"));
         let has_selector = |service: &Object| service.at(&["spec", "selector"]).is_some();
         let is_mirrored = service.is_some_and(|service| !has_selector(&service));
-        match endpoints.filter(|endpoints| is_mirrored && mirrors(endpoints)) {
+        match endpoints.filter(|endpoints| is_mirrored && allows_mirroring(endpoints)) {
             Some(endpoints) => {
                 let owner = Owner {
                     managed_by: MANAGED_BY,
@@ -83,7 +84,7 @@ impl ControlLoop for Mirroring {
                             .meta_map("annotations")
                             .filter(|(name, _)| !OWN_ANNOTATIONS.contains(name)),
                     ),
-                    trigger: endpoints.annotation(ANNOTATION).map(Str::new),
+                    trigger: endpoints.annotation(TRIGGER_TIME_ANNOTATION).map(Str::new),
                     has_placeholder: false,
                 };
                 reconcile(&self.client, &owner, groups(&endpoints)).await?;
@@ -95,7 +96,7 @@ impl ControlLoop for Mirroring {
 }
 
 impl Mirroring {
-    /// Deletes the slices of Endpoints that are mirrored no longer.
+    /// Deletes the slices of Endpoints that are no longer mirrored.
     async fn delete_all(&self, key: &ServiceKey) -> Result<(), Failure> {
         let Some(kind) = self.client.kind("discovery.k8s.io", "endpointslices") else {
             return Ok(());
@@ -108,13 +109,13 @@ impl Mirroring {
         for entry in own {
             let target = Target::of(&kind, &key.0, entry.name());
             let deleted = self.client.delete(&target, &DeleteOptions::default()).await;
-            crate::client::unless_ending(deleted)?;
+            crate::client::ignore_terminating(deleted)?;
         }
         Ok(())
     }
 }
 
-fn mirrors(endpoints: &Object) -> bool {
+fn allows_mirroring(endpoints: &Object) -> bool {
     endpoints.label(SKIP_LABEL) != Some("true") && endpoints.annotation(LEADER_ANNOTATION).is_none()
 }
 

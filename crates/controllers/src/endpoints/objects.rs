@@ -1,17 +1,17 @@
-//! The endpoints controller: keeps the Endpoints of every service that selects pods.
+//! The endpoints controller: maintains the Endpoints of every service with a selector.
 
-use super::trigger::{ANNOTATION, Triggers};
+use super::trigger::{TRIGGER_TIME_ANNOTATION, Triggers};
 use super::{
     HEADLESS_LABEL, ServiceKey, Services, addresses, has_cluster_ip, hostname, is_reachable,
     key_of, pod_reference, pods_of, publishes_not_ready, target_port,
 };
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::pods::is_ready;
 use crate::queue::Queue;
 use keelson_meta::{Failure, Map, Object, Str, Value, value};
 use keelson_registry::options::DeleteOptions;
-use keelson_registry::{InformerEvent, Part, Registry, Target, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use std::time::Duration;
 const MANAGED_BY_LABEL: &str = "endpoints.kubernetes.io/managed-by";
 const MANAGED_BY: &str = "endpoint-controller";
 const OVER_CAPACITY_ANNOTATION: &str = "endpoints.kubernetes.io/over-capacity";
-/// Endpoints with it are a lock of leader election, and belong to nobody else.
+/// Endpoints with this annotation are a lock of leader election and are left alone.
 const LEADER_ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
-/// Addresses that one object holds.
+/// Maximum number of addresses in one object.
 const ADDRESSES_MAX: usize = 1000;
 
 /// Runs until it is dropped.
@@ -40,13 +40,14 @@ struct EndpointsLoop {
 impl ControlLoop for EndpointsLoop {
     type Key = ServiceKey;
     const NAME: &'static str = "endpoints-controller";
-    const WANTED: Wanted = Wanted::Only(&[("", "services"), ("", "pods"), ("", "endpoints")]);
+    const SCOPE: InformerScope =
+        InformerScope::Only(&[("", "services"), ("", "pods"), ("", "endpoints")]);
     const WORKERS_MAX: usize = 5;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<ServiceKey>) -> bool {
         for event in events {
             match &event {
-                // What is left of services that went while no loop ran.
+                // Finds Endpoints of services that were deleted while no loop ran.
                 InformerEvent::Listed(kind, all) if kind.gvr.resource == "endpoints" => {
                     all.range("", "").for_each(|entry| queue.add(key_of(entry)));
                 }
@@ -70,10 +71,10 @@ impl ControlLoop for EndpointsLoop {
         let known = registry.cached(&kind, &key.0, &key.1);
         let known = known.map(|entry| kind.decode(&entry)).transpose()?;
         let Some(service) = registry.cached(&services, &key.0, &key.1) else {
-            self.triggers.forget(&key);
+            self.triggers.remove(&key);
             let is_lock = |known: &Object| known.annotation(LEADER_ANNOTATION).is_some();
             if known.is_some_and(|known| !is_lock(&known)) {
-                unless_ending(self.client.delete(&target, &DeleteOptions::default()).await)?;
+                ignore_terminating(self.client.delete(&target, &DeleteOptions::default()).await)?;
             }
             return Ok(None);
         };
@@ -86,24 +87,24 @@ impl ControlLoop for EndpointsLoop {
         let pods = pods_of(registry, &service);
         let trigger = self.triggers.next(&key, &service, &pods);
         let (subsets, is_over_capacity) = subsets(&service, &pods);
-        let wanted = wanted(&service, subsets, is_over_capacity);
+        let desired = desired(&service, subsets, is_over_capacity);
         match known {
             None => {
-                let mut wanted = wanted;
-                note_trigger(&mut wanted, trigger);
-                unless_ending(self.client.create(&target, wanted).await)?;
+                let mut desired = desired;
+                set_trigger_time(&mut desired, trigger);
+                ignore_terminating(self.client.create(&target, desired).await)?;
             }
-            Some(mut known) if !is_same(&known, &wanted) => {
+            Some(mut known) if !is_same(&known, &desired) => {
                 let annotations = known.metadata_mut().object_at("annotations");
                 annotations.remove(OVER_CAPACITY_ANNOTATION);
-                for (name, text) in wanted.meta_map("annotations") {
+                for (name, text) in desired.meta_map("annotations") {
                     annotations.insert(name, text);
                 }
-                let labels = wanted.at(&["metadata", "labels"]).cloned().unwrap_or_default();
+                let labels = desired.at(&["metadata", "labels"]).cloned().unwrap_or_default();
                 known.metadata_mut().insert("labels", labels);
-                known.root.insert("subsets", wanted.get("subsets").cloned().unwrap_or_default());
-                note_trigger(&mut known, trigger);
-                unless_ending(self.client.update(&target, Part::Main, known).await)?;
+                known.root.insert("subsets", desired.get("subsets").cloned().unwrap_or_default());
+                set_trigger_time(&mut known, trigger);
+                ignore_terminating(self.client.update(&target, Subresource::None, known).await)?;
             }
             Some(_) => {}
         }
@@ -111,19 +112,19 @@ impl ControlLoop for EndpointsLoop {
     }
 }
 
-fn note_trigger(endpoints: &mut Object, trigger: Option<Str>) {
+fn set_trigger_time(endpoints: &mut Object, trigger: Option<Str>) {
     let annotations = endpoints.metadata_mut().object_at("annotations");
     match trigger {
-        Some(time) => drop(annotations.insert(ANNOTATION, time)),
-        None => drop(annotations.remove(ANNOTATION)),
+        Some(time) => drop(annotations.insert(TRIGGER_TIME_ANNOTATION, time)),
+        None => drop(annotations.remove(TRIGGER_TIME_ANNOTATION)),
     }
 }
 
-/// The Endpoints of a service, without what tells when they changed.
-fn wanted(service: &Object, subsets: Vec<Value>, is_over_capacity: bool) -> Object {
-    let mut wanted = Object::new();
-    wanted.set_meta("name", service.name());
-    wanted.set_meta("namespace", service.namespace());
+/// Returns the desired Endpoints of a service, without the trigger time.
+fn desired(service: &Object, subsets: Vec<Value>, is_over_capacity: bool) -> Object {
+    let mut desired = Object::new();
+    desired.set_meta("name", service.name());
+    desired.set_meta("namespace", service.namespace());
     let mut labels = Map::new();
     for (name, text) in service.meta_map("labels").filter(|(name, _)| *name != HEADLESS_LABEL) {
         labels.insert(name, text);
@@ -132,32 +133,32 @@ fn wanted(service: &Object, subsets: Vec<Value>, is_over_capacity: bool) -> Obje
         labels.insert(HEADLESS_LABEL, "");
     }
     labels.insert(MANAGED_BY_LABEL, MANAGED_BY);
-    wanted.metadata_mut().insert("labels", labels);
+    desired.metadata_mut().insert("labels", labels);
     if is_over_capacity {
-        let annotations = wanted.metadata_mut().object_at("annotations");
+        let annotations = desired.metadata_mut().object_at("annotations");
         annotations.insert(OVER_CAPACITY_ANNOTATION, "truncated");
     }
-    // Nobody owns a list without items.
+    // An empty list must not appear in managedFields.
     if !subsets.is_empty() {
-        wanted.root.insert("subsets", subsets);
+        desired.root.insert("subsets", subsets);
     }
-    wanted
+    desired
 }
 
-fn is_same(known: &Object, wanted: &Object) -> bool {
+fn is_same(known: &Object, desired: &Object) -> bool {
     let capacity = |object: &Object| object.annotation(OVER_CAPACITY_ANNOTATION).map(Str::new);
-    known.array_at(&["subsets"]) == wanted.array_at(&["subsets"])
-        && known.at(&["metadata", "labels"]) == wanted.at(&["metadata", "labels"])
-        && capacity(known) == capacity(wanted)
+    known.array_at(&["subsets"]) == desired.array_at(&["subsets"])
+        && known.at(&["metadata", "labels"]) == desired.at(&["metadata", "labels"])
+        && capacity(known) == capacity(desired)
 }
 
-/// A port of a subset: its name, number and protocol.
+/// Name, number and protocol of a port.
 type PortKey = (Str, i64, Str);
-/// Those that are ready, and those that are not.
+/// Ready addresses and addresses that are not ready.
 type Addresses = [Vec<Value>; 2];
 
-/// Where a service leads, and whether that was more than one object may hold. Ports with the same addresses
-/// share a subset.
+/// Returns the subsets of a service, and whether addresses were left out. Ports with the same
+/// addresses share a subset.
 fn subsets(service: &Object, pods: &[Object]) -> (Vec<Value>, bool) {
     let publishes_not_ready = publishes_not_ready(service);
     let family = service.array_at(&["spec", "ipFamilies"]).first().and_then(Value::as_str);

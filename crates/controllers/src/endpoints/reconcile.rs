@@ -1,31 +1,31 @@
-//! [`reconcile`]: brings the EndpointSlices of an owner to what they are to say, with few writes: endpoints stay in
-//! the slice in which they are.
+//! [`reconcile`]: updates the EndpointSlices of an owner with few writes. Endpoints stay in their
+//! slice.
 
-use super::trigger::ANNOTATION;
+use super::trigger::TRIGGER_TIME_ANNOTATION;
 use super::{ServiceKey, Value};
-use crate::client::{Client, unless_ending};
+use crate::client::{Client, ignore_terminating};
 use keelson_meta::{Failure, Map, Object, Str, value};
 use keelson_registry::options::DeleteOptions;
-use keelson_registry::{Entry, Part, Target};
+use keelson_registry::{Entry, Subresource, Target};
 
 pub(super) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 pub(super) const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
-/// Endpoints of one slice.
+/// Maximum number of endpoints in a slice.
 const ENDPOINTS_MAX: usize = 100;
 
-/// Whose slices they are.
+/// The owner of the slices and their metadata.
 pub(super) struct Owner<'a> {
-    /// Who writes them.
+    /// The value of the managed-by label.
     pub managed_by: &'static str,
-    /// The service, or the Endpoints that are mirrored.
+    /// The Service, or the Endpoints that are mirrored.
     pub object: &'a Object,
     pub kind: &'static str,
-    /// Labels beside those that say whose they are.
+    /// Labels besides service name and managed-by.
     pub labels: Map,
     pub annotations: Map,
-    /// When the change happened that is told now.
+    /// The time of the change that is written now.
     pub trigger: Option<Str>,
-    /// Whether there is a slice also when there is nothing to tell.
+    /// Whether one empty slice exists when there are no endpoints.
     pub has_placeholder: bool,
 }
 
@@ -38,14 +38,14 @@ pub(super) struct Group {
     pub endpoints: Vec<Value>,
 }
 
-/// The service of a slice that is managed by someone.
+/// Returns the service of a slice with this managed-by label.
 pub(super) fn service_of(entry: &Entry, managed_by: &str) -> Option<ServiceKey> {
     let service = entry.label(SERVICE_NAME_LABEL)?;
     let is_managed = entry.label(MANAGED_BY_LABEL) == Some(managed_by);
     is_managed.then(|| (entry.namespace().into(), service.into()))
 }
 
-/// What is to be written.
+/// The writes to do.
 #[derive(Debug, Default)]
 struct Plan {
     create: Vec<Object>,
@@ -53,7 +53,7 @@ struct Plan {
     delete: Vec<Object>,
 }
 
-/// Writes what is missing, changes what is wrong, deletes what is too much.
+/// Creates, updates and deletes slices so that they contain the endpoints of `groups`.
 pub(super) async fn reconcile(
     client: &Client,
     owner: &Owner<'_>,
@@ -71,15 +71,15 @@ pub(super) async fn reconcile(
     let plan = plan(owner, known, groups);
     for slice in plan.create {
         let target = Target::of(&kind, namespace, "");
-        unless_ending(client.create(&target, slice).await)?;
+        ignore_terminating(client.create(&target, slice).await)?;
     }
     for slice in plan.update {
         let target = Target::of(&kind, namespace, slice.name());
-        unless_ending(client.update(&target, Part::Main, slice).await)?;
+        ignore_terminating(client.update(&target, Subresource::None, slice).await)?;
     }
     for slice in plan.delete {
         let target = Target::of(&kind, namespace, slice.name());
-        unless_ending(client.delete(&target, &DeleteOptions::default()).await)?;
+        ignore_terminating(client.delete(&target, &DeleteOptions::default()).await)?;
     }
     Ok(())
 }
@@ -97,7 +97,7 @@ fn plan(owner: &Owner<'_>, known: Vec<Object>, groups: Vec<Group>) -> Plan {
         let own = groups.extract_if(.., |group| group.family == family).collect();
         plan_family(owner, &family, slices, own, &mut plan);
     }
-    // Families that the service has no longer.
+    // Families that the service no longer has.
     plan.delete.extend(known);
     plan
 }
@@ -128,7 +128,7 @@ fn plan_family(
             None => own.create.push(new_slice(owner, family, &[], vec![])),
         }
     }
-    // A slice that is too much becomes one that is missing.
+    // A surplus slice is updated instead of creating a new one.
     while let Some(new) = own.create.pop() {
         let Some(mut old) = own.delete.pop() else {
             own.create.push(new);
@@ -147,58 +147,58 @@ fn plan_family(
     plan.delete.extend(own.delete);
 }
 
-/// Plans the slices of one group, of which there are some; how many of them stay as they are.
+/// Plans the slices of one group. Returns the number of slices that stay unchanged.
 fn plan_group(owner: &Owner<'_>, group: Group, known: Vec<Object>, plan: &mut Plan) -> usize {
-    let mut left = group.endpoints;
+    let mut remaining = group.endpoints;
     let (mut changed, mut unchanged): (Vec<Object>, Vec<Object>) = (vec![], vec![]);
     for mut slice in known {
         let before = slice.array_at(&["endpoints"]);
-        let kept: Vec<Value> = before
+        let matched: Vec<Value> = before
             .iter()
             .filter_map(|known| {
-                let at = left.iter().position(|new| is_same_endpoint(new, known))?;
-                Some(left.remove(at))
+                let at = remaining.iter().position(|new| is_same_endpoint(new, known))?;
+                Some(remaining.remove(at))
             })
             .collect();
-        if kept.is_empty() {
+        if matched.is_empty() {
             plan.delete.push(slice);
-        } else if kept != before || has_other_metadata(owner, &slice) {
-            slice.root.insert("endpoints", kept);
+        } else if matched != before || has_other_metadata(owner, &slice) {
+            slice.root.insert("endpoints", matched);
             changed.push(slice);
         } else {
             unchanged.push(slice);
         }
     }
     for slice in &mut changed {
-        fill(slice, &mut left);
+        fill(slice, &mut remaining);
     }
-    // A slice that had not to be written is only when all that is left finds room there.
-    let has_room =
-        |slice: &Object| slice.array_at(&["endpoints"]).len() + left.len() <= ENDPOINTS_MAX;
-    if !left.is_empty()
-        && let Some(at) = unchanged.iter().position(has_room)
+    // An unchanged slice is updated only if all remaining endpoints fit into it.
+    let fits =
+        |slice: &Object| slice.array_at(&["endpoints"]).len() + remaining.len() <= ENDPOINTS_MAX;
+    if !remaining.is_empty()
+        && let Some(at) = unchanged.iter().position(fits)
     {
         let mut slice = unchanged.remove(at);
-        fill(&mut slice, &mut left);
+        fill(&mut slice, &mut remaining);
         changed.push(slice);
     }
     plan.update.extend(changed);
-    while !left.is_empty() {
-        let rest = left.split_off(left.len().min(ENDPOINTS_MAX));
-        let endpoints = std::mem::replace(&mut left, rest);
+    while !remaining.is_empty() {
+        let rest = remaining.split_off(remaining.len().min(ENDPOINTS_MAX));
+        let endpoints = std::mem::replace(&mut remaining, rest);
         plan.create.push(new_slice(owner, &group.family, &group.ports, endpoints));
     }
     unchanged.len()
 }
 
-/// Moves as many endpoints into a slice as there is room for.
-fn fill(slice: &mut Object, left: &mut Vec<Value>) {
+/// Moves endpoints into a slice until it is full.
+fn fill(slice: &mut Object, remaining: &mut Vec<Value>) {
     let Some(Value::Array(endpoints)) = slice.root.get_mut("endpoints") else { return };
-    let room = ENDPOINTS_MAX.saturating_sub(endpoints.len()).min(left.len());
-    endpoints.extend(left.drain(..room));
+    let count = ENDPOINTS_MAX.saturating_sub(endpoints.len()).min(remaining.len());
+    endpoints.extend(remaining.drain(..count));
 }
 
-/// Whether two endpoints are one, which may have changed.
+/// Whether two endpoints have the same addresses and target.
 fn is_same_endpoint(one: &Value, other: &Value) -> bool {
     let same = |path: &[&str]| one.at(path) == other.at(path);
     same(&["addresses"]) && same(&["targetRef", "uid"])
@@ -217,7 +217,7 @@ fn new_slice(owner: &Owner<'_>, family: &Str, ports: &[Value], endpoints: Vec<Va
         "addressType": (family.clone())
     });
     let mut slice = Object::from_value(slice).unwrap_or_default();
-    // Nobody owns a list without items.
+    // An empty list must not appear in managedFields.
     for (name, items) in [("endpoints", endpoints), ("ports", ports.to_vec())] {
         if !items.is_empty() {
             slice.root.insert(name, items);
@@ -238,7 +238,7 @@ fn set_metadata(owner: &Owner<'_>, slice: &mut Object) {
     slice.metadata_mut().insert("labels", all_labels(owner));
     let mut annotations = owner.annotations.clone();
     if let Some(trigger) = &owner.trigger {
-        annotations.insert(ANNOTATION, trigger.clone());
+        annotations.insert(TRIGGER_TIME_ANNOTATION, trigger.clone());
     }
     if annotations.is_empty() {
         slice.metadata_mut().remove("annotations");
@@ -247,10 +247,11 @@ fn set_metadata(owner: &Owner<'_>, slice: &mut Object) {
     }
 }
 
-/// Whether labels or annotations are not what they are to be.
+/// Whether the labels or annotations of a slice differ from the desired ones.
 fn has_other_metadata(owner: &Owner<'_>, slice: &Object) -> bool {
     let labels = slice.at(&["metadata", "labels"]).and_then(Value::as_object);
-    let annotations = slice.meta_map("annotations").filter(|(name, _)| *name != ANNOTATION);
+    let annotations =
+        slice.meta_map("annotations").filter(|(name, _)| *name != TRIGGER_TIME_ANNOTATION);
     let wanted = owner.annotations.iter();
     let wanted = wanted.map(|(name, text)| (name.as_str(), text.as_str().unwrap_or_default()));
     let (mut annotations, mut wanted): (Vec<_>, Vec<_>) = (annotations.collect(), wanted.collect());
@@ -268,7 +269,12 @@ mod tests {
             "conditions": {"ready": (Value::Bool(ready))}})
     }
 
-    fn check(known: Vec<Object>, endpoints: Vec<Value>, want: &[usize], told: [usize; 3]) -> Plan {
+    fn check(
+        known: Vec<Object>,
+        endpoints: Vec<Value>,
+        want: &[usize],
+        counts: [usize; 3],
+    ) -> Plan {
         let object = value!({"metadata": {"name": "s", "namespace": "ns", "uid": "u"}});
         let object = Object::from_value(object).expect("a map");
         let owner = Owner {
@@ -286,24 +292,24 @@ mod tests {
         let sizes = plan.create.iter().chain(&plan.update);
         let sizes: Vec<usize> = sizes.map(|slice| slice.array_at(&["endpoints"]).len()).collect();
         assert_eq!(sizes, want);
-        assert_eq!([plan.create.len(), plan.update.len(), plan.delete.len()], told);
+        assert_eq!([plan.create.len(), plan.update.len(), plan.delete.len()], counts);
         plan
     }
 
     #[test]
     fn endpoints_stay_in_their_slices_and_slices_are_filled_before_others_are_made() {
         let all = |range: std::ops::Range<usize>| range.map(|n| endpoint(n, true)).collect();
-        let made = check(vec![], all(0..250), &[100, 100, 50], [3, 0, 0]).create;
-        check(made.clone(), all(0..250), &[], [0, 0, 0]);
-        // What finds room in one slice goes there.
-        check(made.clone(), all(0..260), &[60], [0, 1, 0]);
-        // A slice that is written anyway takes what is new.
+        let created = check(vec![], all(0..250), &[100, 100, 50], [3, 0, 0]).create;
+        check(created.clone(), all(0..250), &[], [0, 0, 0]);
+        // Endpoints that fit into one slice go there.
+        check(created.clone(), all(0..260), &[60], [0, 1, 0]);
+        // A slice that is written anyway takes the new endpoints.
         let mut some: Vec<Value> = all(0..260);
         some[3] = endpoint(3, false);
         some.remove(4);
-        check(made.clone(), some, &[100, 59], [0, 2, 0]);
-        // One whose endpoints are gone goes, or becomes another.
-        check(made.clone(), all(0..200), &[], [0, 0, 1]);
-        check(made, vec![], &[0], [0, 1, 2]);
+        check(created.clone(), some, &[100, 59], [0, 2, 0]);
+        // A slice without endpoints is deleted, or reused.
+        check(created.clone(), all(0..200), &[], [0, 0, 1]);
+        check(created, vec![], &[0], [0, 1, 2]);
     }
 }

@@ -1,4 +1,4 @@
-//! The endpoint slice controller: keeps the EndpointSlices of every service that selects pods.
+//! The endpoint slice controller: maintains the EndpointSlices of every service with a selector.
 
 use super::reconcile::{Group, Owner, SERVICE_NAME_LABEL, reconcile};
 use super::trigger::Triggers;
@@ -11,13 +11,13 @@ use crate::control_loop::{self, ControlLoop};
 use crate::pods::is_ready;
 use crate::queue::Queue;
 use keelson_meta::{Failure, Map, Object, Str, Value, value};
-use keelson_registry::{InformerEvent, Registry, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry};
 use std::sync::Arc;
 use std::time::Duration;
 
 const MANAGED_BY: &str = "endpointslice-controller.k8s.io";
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
-/// Until a service is looked at again that selects a pod of a node that is not there.
+/// Delay before a service is synced again that selects a pod whose node does not exist.
 const NODE_DELAY: Duration = Duration::from_secs(5);
 
 /// Runs until it is dropped.
@@ -36,8 +36,11 @@ struct Slices {
 impl ControlLoop for Slices {
     type Key = ServiceKey;
     const NAME: &'static str = "endpointslice-controller";
-    const WANTED: Wanted =
-        Wanted::Only(&[("", "services"), ("", "pods"), ("discovery.k8s.io", "endpointslices")]);
+    const SCOPE: InformerScope = InformerScope::Only(&[
+        ("", "services"),
+        ("", "pods"),
+        ("discovery.k8s.io", "endpointslices"),
+    ]);
     const WORKERS_MAX: usize = 5;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<ServiceKey>) -> bool {
@@ -58,8 +61,8 @@ impl ControlLoop for Slices {
         let registry = &self.client.registry;
         let Some(services) = registry.kind("", "services") else { return Ok(None) };
         let Some(service) = registry.cached(&services, &key.0, &key.1) else {
-            // Its slices go with it: it owns them.
-            self.triggers.forget(&key);
+            // The garbage collector deletes its slices.
+            self.triggers.remove(&key);
             return Ok(None);
         };
         let service = services.decode(&service)?;
@@ -86,7 +89,7 @@ impl ControlLoop for Slices {
     }
 }
 
-/// The labels of a service's slices.
+/// Returns the labels of a service's slices.
 fn labels(service: &Object) -> Map {
     let mut labels = Map::new();
     let is_free = |name: &str| name != HEADLESS_LABEL && name != SERVICE_NAME_LABEL;
@@ -100,8 +103,8 @@ fn labels(service: &Object) -> Map {
 }
 
 impl Slices {
-    /// What is to be told of a service, by family and ports; and whether a pod was left out because its node
-    /// is not there.
+    /// Returns the endpoints of a service by family and ports, and whether a pod was left out
+    /// because its node does not exist.
     fn groups(&self, service: &Object, pods: &[Object]) -> (Vec<Group>, bool) {
         let families = service.array_at(&["spec", "ipFamilies"]).iter().filter_map(Value::as_str);
         let families: Vec<&str> = families.collect();
@@ -133,7 +136,7 @@ impl Slices {
                 }
             }
         }
-        // A family without any endpoint is told too.
+        // A family without endpoints has an empty group.
         for family in families {
             if !groups.iter().any(|group| group.family == family) {
                 groups.push(Group { family: family.into(), ports: vec![], endpoints: vec![] });
@@ -142,7 +145,7 @@ impl Slices {
         (groups, lacks_node)
     }
 
-    /// The zone of a node, if it says one; `None`: there is no such node.
+    /// Returns the zone of a node, which may be absent; `None` if the node does not exist.
     fn zone(&self, node: &str) -> Option<Option<Str>> {
         let kind = self.client.kind("", "nodes")?;
         let entry = self.client.registry.cached(&kind, "", node)?;
@@ -150,7 +153,7 @@ impl Slices {
     }
 }
 
-/// The ports of a service as they are on a pod.
+/// Returns the ports of a service on a pod.
 fn ports(service: &Object, pod: &Object) -> Vec<Value> {
     let mut out = vec![];
     for port in service.array_at(&["spec", "ports"]) {

@@ -1,5 +1,6 @@
-//! [`Triggers`]: since when a change of pods or of a service waits to be told to its clients: the annotation
-//! `endpoints.kubernetes.io/last-change-trigger-time`, by which the delay is measured.
+//! [`Triggers`]: the values of the annotation `endpoints.kubernetes.io/last-change-trigger-time`:
+//! when the change of a pod or service happened that is written now. Clients measure the delay with
+//! it.
 
 use super::ServiceKey;
 use crate::pods::ready_condition;
@@ -7,29 +8,29 @@ use keelson_meta::{Object, Str};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-pub(super) const ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+pub(super) const TRIGGER_TIME_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// The times that are known of a service.
+/// The times of a service at the last sync.
 #[derive(Default)]
-struct Known {
+struct TriggerTimes {
     created: Str,
-    /// When each pod became ready or stopped being so.
+    /// When the condition Ready of each pod changed last.
     pods: HashMap<Str, Str>,
 }
 
 /// The times of all services.
 #[derive(Default)]
-pub(super) struct Triggers(Mutex<HashMap<ServiceKey, Known>>);
+pub(super) struct Triggers(Mutex<HashMap<ServiceKey, TriggerTimes>>);
 
 impl Triggers {
-    /// The earliest time of what is new since the last call; `None` when nothing is. Times of one format can be
-    /// compared as texts.
+    /// Returns the earliest time of the changes since the last call; `None` if there are none.
+    /// Times of one format are compared as text.
     pub fn next(&self, key: &ServiceKey, service: &Object, pods: &[Object]) -> Option<Str> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.entry(key.clone()).or_default();
         let mut new: Vec<Str> = vec![];
         let created = Str::new(service.creation_timestamp());
-        let mut now = Known { created: created.clone(), pods: HashMap::new() };
+        let mut now = TriggerTimes { created: created.clone(), pods: HashMap::new() };
         for pod in pods {
             let Some((_, since)) = ready_condition(pod).filter(|(_, since)| !since.is_empty())
             else {
@@ -47,8 +48,8 @@ impl Triggers {
         new.into_iter().min()
     }
 
-    /// Forgets a service that is gone.
-    pub fn forget(&self, key: &ServiceKey) {
+    /// Removes a service that was deleted.
+    pub fn remove(&self, key: &ServiceKey) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }

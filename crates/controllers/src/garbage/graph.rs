@@ -1,7 +1,7 @@
-//! [`Graph`]: which objects depend on which owners, kept from changes of all objects. Only objects that name
-//! owners are in it, and owners that are being deleted with their dependents.
+//! [`Graph`]: which objects depend on which owners. It contains only objects with owner references
+//! and objects in foreground deletion, and follows the changes of all kinds.
 
-use crate::metadata::{Metadata, may_concern_owners};
+use crate::metadata::{Metadata, may_have_owners_or_be_deleting};
 use bytes::Bytes;
 use keelson_registry::{Entry, InformerEvent, Kind};
 use std::collections::{HashMap, HashSet};
@@ -10,118 +10,118 @@ use std::sync::Arc;
 /// A stored object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ObjectRef {
-    /// Which kind, among those of the graph.
+    /// Index in `Graph::kinds`.
     kind: u32,
     /// `namespace/name`, or `name`.
     pub key: Arc<str>,
 }
 
-/// What is to be looked at.
+/// A unit of work of the garbage collector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Work {
-    /// An object: whether an owner is left that keeps it, or, where it is being deleted in the foreground,
-    /// whether a dependent is left.
+    /// Check whether an owner keeps an object; for an object in foreground deletion, whether it
+    /// still has dependents.
     Collect(ObjectRef),
-    /// An object that is being deleted and whose dependents are to lose their reference to it.
+    /// Remove the references to an owner that is being deleted from its dependents.
     Orphan(ObjectRef),
 }
 
-/// An object's uid. Uids that the server gave are read as numbers, others are hashed.
+/// A uid. Uids that the server generated are parsed as numbers, others are hashed.
 type Uid = u128;
 
-/// An object that names owners.
+/// An object with owner references.
 #[derive(Debug)]
 struct Node {
-    /// The uid of each owner, and whether the owner's deletion in the foreground waits for this object.
+    /// The uid and `blockOwnerDeletion` of each owner.
     owners: Box<[(Uid, bool)]>,
 }
 
-/// Which objects depend on which owners.
+/// The dependency graph.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     kinds: Vec<Arc<Kind>>,
-    /// Places in `kinds`, by the prefix of their keys.
-    places: HashMap<Bytes, u32>,
+    /// Indices in `kinds`, by key prefix.
+    indices: HashMap<Bytes, u32>,
     nodes: HashMap<ObjectRef, Node>,
-    /// By the uid of the owner. Invariant: what `nodes` say of their owners.
+    /// The dependents of each owner, by its uid. Invariant: the inverse of `nodes`.
     dependents: HashMap<Uid, HashSet<ObjectRef>>,
-    /// Objects that wait for their dependents to be deleted.
+    /// Objects in foreground deletion.
     deleting: HashMap<Uid, ObjectRef>,
-    /// Objects of which an owner's kind is not served.
-    unmapped: HashSet<ObjectRef>,
-    /// Objects whose owners were not compared yet with those that there are in other namespaces.
+    /// Objects with an owner whose kind is not served.
+    owner_unserved: HashSet<ObjectRef>,
+    /// Objects whose owner references were not yet checked for owners in other namespaces.
     unchecked: HashSet<ObjectRef>,
 }
 
-/// What a change leads to.
+/// The consequences of a change.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    /// What is to be looked at.
+    /// What must be synced.
     pub work: Vec<Work>,
-    /// An owner has begun to wait for its dependents: all that were made before must be known.
+    /// An object begins to wait for its dependents: all earlier changes must be observed first.
     pub has_waiting_owner: bool,
 }
 
 impl Graph {
-    /// Takes in a change.
+    /// Applies a change.
     pub fn apply(&mut self, event: InformerEvent, effects: &mut Effects) {
         match event {
             InformerEvent::Listed(kind, snapshot) => {
-                let (place, is_known) = self.place(kind);
-                self.nodes_of(place).into_iter().for_each(|gone| self.remove(&gone, effects));
-                snapshot.range("", "").for_each(|entry| self.put(place, entry, None, effects));
+                let (index, is_known) = self.index(kind);
+                self.nodes_of(index).into_iter().for_each(|node| self.remove(&node, effects));
+                snapshot.range("", "").for_each(|entry| self.put(index, entry, None, effects));
                 if is_known {
-                    // Owners may have gone unseen.
+                    // Deletions of owners may have been missed.
                     effects.work.extend(self.nodes.keys().cloned().map(Work::Collect));
                 }
-                effects.work.extend(self.unmapped.drain().map(Work::Collect));
+                effects.work.extend(self.owner_unserved.drain().map(Work::Collect));
             }
             InformerEvent::Put { kind, entry, previous } => {
-                let (place, _) = self.place(kind);
-                self.put(place, &entry, previous.as_ref(), effects);
+                let (index, _) = self.index(kind);
+                self.put(index, &entry, previous.as_ref(), effects);
             }
             InformerEvent::Deleted { kind, entry } => {
-                let (place, _) = self.place(kind);
-                self.deleted(place, &entry, effects);
+                let (index, _) = self.index(kind);
+                self.deleted(index, &entry, effects);
             }
             InformerEvent::Withdrawn(kind) => {
-                let (place, _) = self.place(kind);
-                self.nodes_of(place).into_iter().for_each(|gone| self.remove(&gone, effects));
+                let (index, _) = self.index(kind);
+                self.nodes_of(index).into_iter().for_each(|node| self.remove(&node, effects));
             }
         }
     }
 
-    /// The place of a kind, which is from now on what it is now; and whether it was known.
-    fn place(&mut self, kind: Arc<Kind>) -> (u32, bool) {
-        if let Some(place) = self.places.get(&kind.prefix) {
-            self.kinds[*place as usize] = kind;
-            return (*place, true);
+    /// Returns the index of a kind, and whether it was known. The kind replaces its old version.
+    fn index(&mut self, kind: Arc<Kind>) -> (u32, bool) {
+        if let Some(index) = self.indices.get(&kind.prefix) {
+            self.kinds[*index as usize] = kind;
+            return (*index, true);
         }
-        let place = u32::try_from(self.kinds.len()).expect("there are not so many kinds");
-        self.places.insert(kind.prefix.clone(), place);
+        let index = u32::try_from(self.kinds.len()).expect("there are not so many kinds");
+        self.indices.insert(kind.prefix.clone(), index);
         self.kinds.push(kind);
-        (place, false)
+        (index, false)
     }
 
-    fn nodes_of(&self, place: u32) -> Vec<ObjectRef> {
-        self.nodes.keys().filter(|node| node.kind == place).cloned().collect()
+    fn nodes_of(&self, index: u32) -> Vec<ObjectRef> {
+        self.nodes.keys().filter(|node| node.kind == index).cloned().collect()
     }
 
-    fn put(&mut self, place: u32, entry: &Entry, previous: Option<&Entry>, effects: &mut Effects) {
-        let may_concern = may_concern_owners(entry);
-        if !may_concern && !previous.is_some_and(may_concern_owners) {
+    fn put(&mut self, index: u32, entry: &Entry, previous: Option<&Entry>, effects: &mut Effects) {
+        let may_concern = may_have_owners_or_be_deleting(entry);
+        if !may_concern && !previous.is_some_and(may_have_owners_or_be_deleting) {
             return;
         }
         let now = Metadata::of(entry);
         let before = previous.map(Metadata::of).unwrap_or_default();
         let is_same = before.uid == now.uid;
-        if previous.is_none() || !is_same || !now.has_owners_of(&before) {
-            let object = ObjectRef { kind: place, key: entry.key().into() };
+        if previous.is_none() || !is_same || !now.has_same_owners(&before) {
+            let object = ObjectRef { kind: index, key: entry.key().into() };
             self.remove(&object, effects);
             self.add(object, &now, effects);
         }
         if now.is_deleting_dependents() {
-            let object = ObjectRef { kind: place, key: entry.key().into() };
+            let object = ObjectRef { kind: index, key: entry.key().into() };
             if self.deleting.insert(uid_of(now.uid), object.clone()).is_none() {
                 effects.has_waiting_owner = true;
                 effects.work.extend(self.dependents(now.uid).into_iter().map(Work::Collect));
@@ -132,7 +132,7 @@ impl Graph {
         }
         if now.is_orphaning_dependents() && !(is_same && before.is_orphaning_dependents()) {
             effects.has_waiting_owner = true;
-            effects.work.push(Work::Orphan(ObjectRef { kind: place, key: entry.key().into() }));
+            effects.work.push(Work::Orphan(ObjectRef { kind: index, key: entry.key().into() }));
         }
     }
 
@@ -150,10 +150,10 @@ impl Graph {
         effects.work.push(Work::Collect(object));
     }
 
-    fn deleted(&mut self, place: u32, entry: &Entry, effects: &mut Effects) {
+    fn deleted(&mut self, index: u32, entry: &Entry, effects: &mut Effects) {
         let now = Metadata::of(entry);
         if now.has_owners() {
-            self.remove(&ObjectRef { kind: place, key: entry.key().into() }, effects);
+            self.remove(&ObjectRef { kind: index, key: entry.key().into() }, effects);
         }
         let uid = uid_of(now.uid);
         self.deleting.remove(&uid);
@@ -161,9 +161,9 @@ impl Graph {
         effects.work.extend(dependents.cloned().map(Work::Collect));
     }
 
-    /// Forgets what an object depends on. Owners that wait for it are to be looked at.
+    /// Removes an object from the graph. Owners that wait for it are synced.
     fn remove(&mut self, object: &ObjectRef, effects: &mut Effects) {
-        self.unmapped.remove(object);
+        self.owner_unserved.remove(object);
         self.unchecked.remove(object);
         let Some(node) = self.nodes.remove(object) else { return };
         for (owner, _) in &node.owners {
@@ -177,22 +177,22 @@ impl Graph {
         }
     }
 
-    /// The kind of an object.
+    /// Returns the kind of an object.
     pub fn kind(&self, object: &ObjectRef) -> Arc<Kind> {
         self.kinds[object.kind as usize].clone()
     }
 
-    /// The objects that name an owner.
+    /// Returns the dependents of an owner.
     pub fn dependents(&self, owner: &str) -> Vec<ObjectRef> {
         self.dependents.get(&uid_of(owner)).into_iter().flatten().cloned().collect()
     }
 
-    /// Whether an object names this owner.
+    /// Whether an owner has dependents.
     pub fn has_dependents(&self, owner: &str) -> bool {
         self.dependents.contains_key(&uid_of(owner))
     }
 
-    /// Whether the deletion of an owner in the foreground waits for a dependent.
+    /// Whether a dependent blocks the foreground deletion of an owner.
     pub fn is_blocked(&self, owner: &str) -> bool {
         let owner = uid_of(owner);
         let blocks = |object: &ObjectRef| {
@@ -202,17 +202,19 @@ impl Graph {
         self.dependents.get(&owner).is_some_and(|dependents| dependents.iter().any(blocks))
     }
 
-    /// Whether a dependent of an owner waits itself for its dependents: the two may wait for each other.
+    /// Whether a dependent of an owner is in foreground deletion itself, so that the two may wait
+    /// for each other.
     pub fn has_waiting_dependent(&self, owner: &str) -> bool {
         let waiting: HashSet<&ObjectRef> = self.deleting.values().collect();
         let dependents = self.dependents.get(&uid_of(owner));
         dependents.is_some_and(|dependents| dependents.iter().any(|one| waiting.contains(one)))
     }
 
-    /// Whether an object that waits for its dependents is, over its owners, one of those it waits for.
-    pub fn waits_for_itself(&self, uid: &str, object: &ObjectRef) -> bool {
+    /// Whether an object in foreground deletion waits for itself, through a cycle of owner
+    /// references.
+    pub fn is_in_cycle(&self, uid: &str, object: &ObjectRef) -> bool {
         let uid = uid_of(uid);
-        let mut seen = HashSet::new();
+        let mut visited = HashSet::new();
         let mut next = vec![object];
         while let Some(object) = next.pop() {
             let Some(node) = self.nodes.get(object) else { continue };
@@ -220,7 +222,8 @@ impl Graph {
                 if *owner == uid {
                     return true;
                 }
-                if let Some(owner) = self.deleting.get(owner).filter(|owner| seen.insert(*owner)) {
+                if let Some(owner) = self.deleting.get(owner).filter(|owner| visited.insert(*owner))
+                {
                     next.push(owner);
                 }
             }
@@ -228,20 +231,22 @@ impl Graph {
         false
     }
 
-    /// Notes that an owner's kind is not served: the object is to be looked at when other kinds are.
-    pub fn note_unmapped(&mut self, object: &ObjectRef) {
+    /// Records that the kind of an owner is not served. The object is synced again when other kinds
+    /// are served.
+    pub fn mark_owner_unserved(&mut self, object: &ObjectRef) {
         if self.nodes.contains_key(object) {
-            self.unmapped.insert(object.clone());
+            self.owner_unserved.insert(object.clone());
         }
     }
 
-    /// Whether the owners of an object are to be compared with those in other namespaces; true only once.
+    /// Whether the owners of an object must be checked for other namespaces. Returns true only
+    /// once.
     pub fn take_unchecked(&mut self, object: &ObjectRef) -> bool {
         self.unchecked.remove(object)
     }
 }
 
-/// The number that stands for a uid.
+/// Returns the number of a uid.
 fn uid_of(text: &str) -> Uid {
     let digits = text.bytes().filter(|byte| *byte != b'-');
     let is_number = text.len() == 36

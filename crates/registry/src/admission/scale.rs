@@ -1,6 +1,6 @@
-//! Admission of the `scale` subresource: plug-ins see the Scale of an object.
+//! Admission of the `scale` subresource. Plug-ins see a Scale, not the scaled object.
 
-use super::Passes;
+use super::AdmissionConfigs;
 use crate::kind::{Source, Target};
 use crate::registry::Registry;
 use crate::write::{OwnKind, Write};
@@ -8,45 +8,45 @@ use keelson_kinds::scale::{REPLICAS, members, scale_kind, set_at};
 use keelson_meta::{Failure, Object, Str};
 
 impl Registry {
-    /// Lets plug-ins change the Scale of a changed object, which is in the version that writes work on.
+    /// Runs mutating admission on the Scale of an updated object, which is in the version that writes use.
     pub(crate) async fn admit_scale(
         &self,
         write: &Write<'_>,
         obj: &mut Object,
         warnings: &mut Vec<Str>,
-    ) -> Result<Passes, Failure> {
+    ) -> Result<AdmissionConfigs, Failure> {
         let (kind, old) = (scale_kind(), stored_scale(write));
         let own = Some(OwnKind { kind: &kind, resource: None });
         let write = Write { old: old.as_ref(), own, ..*write };
-        let mut scale = shown_scale(write.target, obj);
+        let mut scale = scale_in_version(write.target, obj);
         let before = scale.int_at(REPLICAS);
-        let passes = self.admit(&write, &mut scale, warnings).await?;
+        let configs = self.admit(&write, &mut scale, warnings).await?;
         if let Some(replicas) = scale.int_at(REPLICAS).filter(|after| before != Some(*after)) {
             let paths = write.target.kind.scale(&write.target.version);
             let path = paths.as_ref().map(|paths| members(&paths.spec_replicas));
             set_at(obj, path.as_deref().unwrap_or(REPLICAS), replicas);
         }
-        Ok(passes)
+        Ok(configs)
     }
 
-    /// Asks plug-ins about the Scale of an object as it would be stored.
+    /// Runs validating admission on the Scale of an object.
     pub(crate) async fn validate_scale(
         &self,
         write: &Write<'_>,
-        passes: &Passes,
+        configs: &AdmissionConfigs,
         obj: &Object,
         warnings: &mut Vec<Str>,
     ) -> Result<(), Failure> {
         let (kind, old) = (scale_kind(), stored_scale(write));
         let own = Some(OwnKind { kind: &kind, resource: None });
-        let scale = shown_scale(write.target, obj);
+        let scale = scale_in_version(write.target, obj);
         let write = Write { old: old.as_ref(), own, ..*write };
-        self.validate_admitted(&write, passes, &scale, warnings).await
+        self.validate_admitted(&write, configs, &scale, warnings).await
     }
 }
 
-/// The Scale of an object in the version that writes work on.
-fn shown_scale(target: &Target, obj: &Object) -> Object {
+/// Returns the Scale of an object that is in the version that writes use.
+fn scale_in_version(target: &Target, obj: &Object) -> Object {
     match target.kind.source {
         Source::BuiltIn => {
             target.scale_before(&target.kind.in_version(obj.clone(), target.schema()))
@@ -56,5 +56,5 @@ fn shown_scale(target: &Target, obj: &Object) -> Object {
 }
 
 fn stored_scale(write: &Write<'_>) -> Option<Object> {
-    write.old.map(|old| shown_scale(write.target, old))
+    write.old.map(|old| scale_in_version(write.target, old))
 }

@@ -1,8 +1,9 @@
-//! What single kinds do in the steps of the verbs, beyond the rules of their [`Strategy`](keelson_kinds::Strategy):
-//! the registry says when, a crate above it what. They are handed in when the registry is opened.
+//! Hooks: what single kinds do in the steps of the verbs, beyond their
+//! [`Strategy`](keelson_kinds::Strategy). The registry decides when a hook runs; a crate above it
+//! implements the hook and passes it in when the registry is opened.
 //!
-//! Some of these traits have one implementation beside that of the tests: they are the seam at which a crate below
-//! asks one above it.
+//! Some of these traits have only one implementation besides those of tests. They exist so that
+//! this crate can call code of a crate above it.
 
 use super::Registry;
 use crate::kind::{Kind, Target};
@@ -14,14 +15,14 @@ use keelson_store::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 
-/// What is asked of every write, and of the writes of single kinds.
+/// The hooks of all kinds.
 #[derive(Clone, Default)]
 pub struct Hooks {
-    /// Those of built-in resources, by group and name.
+    /// Hooks of built-in resources that store objects, by group and resource.
     pub kinds: Vec<(&'static str, &'static str, KindHooks)>,
-    /// Those of resources that keep no objects, by group and name.
+    /// Built-in resources that store no objects, by group and resource.
     pub computed: Vec<(&'static str, &'static str, Arc<dyn Computed>)>,
-    /// What limits how much there is in a namespace.
+    /// The resource quotas.
     pub quotas: Option<Arc<dyn Quotas>>,
 }
 
@@ -37,16 +38,16 @@ impl fmt::Debug for Hooks {
     }
 }
 
-/// The hooks of a kind.
+/// The hooks of one kind.
 #[derive(Clone, Default)]
 pub struct KindHooks {
-    /// What its objects are given out of what all share.
+    /// Allocates shared resources such as addresses and ports to objects.
     pub claims: Option<Arc<dyn Claims>>,
-    /// Who may write what, beyond the authorizer.
+    /// Checks permissions that depend on the object.
     pub guard: Option<Arc<dyn Guard>>,
-    /// The subresources that act on an object.
+    /// The subresources that act on an object when they are posted to.
     pub actions: Vec<ActionRow>,
-    /// The subresources that lead to a node.
+    /// The subresources that connect to a node.
     pub connections: Option<Arc<dyn Connections>>,
 }
 
@@ -57,21 +58,20 @@ impl fmt::Debug for KindHooks {
     }
 }
 
-/// A subresource that acts on an object.
+/// A subresource that acts on an object when it is posted to.
 #[derive(Clone)]
 pub struct ActionRow {
     /// Its name in the URL.
     pub name: &'static str,
-    /// A resource of the same group by which the same is asked for.
+    /// A resource of the same group whose create does the same (`bindings` for `pods/binding`).
     pub resource: Option<&'static str>,
-    /// What it does.
+    /// The implementation.
     pub action: Arc<dyn Action>,
 }
 
-/// What objects of a kind take out of what all objects share (addresses, ports) before they are stored, and give
-/// back.
+/// Allocates shared resources (addresses, ports) to objects of a kind before they are stored, and releases them.
 pub trait Claims: Send + Sync {
-    /// Gives an object that is to be stored what it lacks. A dry run takes nothing, and has no claim.
+    /// Allocates what an object lacks and sets its fields. A dry run allocates nothing and returns no claim.
     fn claim<'a>(
         &'a self,
         registry: &'a Registry,
@@ -80,7 +80,7 @@ pub trait Claims: Send + Sync {
         dry_run: bool,
     ) -> BoxFuture<'a, Result<Option<Box<dyn Claim>>, Failure>>;
 
-    /// What is said of an invalid object in the place of that, if anything is.
+    /// Returns the error that replaces the validation errors of an invalid object, if its allocation fails too.
     fn refused<'a>(
         &'a self,
         registry: &'a Registry,
@@ -89,37 +89,37 @@ pub trait Claims: Send + Sync {
         dry_run: bool,
     ) -> BoxFuture<'a, Option<Failure>>;
 
-    /// The object is gone, and what it was given is free.
+    /// Releases what a deleted object had.
     fn release<'a>(&'a self, registry: &'a Registry, gone: &'a Object) -> BoxFuture<'a, ()>;
 }
 
-/// What a write has taken. One that is dropped before it begins gives all back.
+/// What was allocated for one write. Dropped before [`Claim::begin`], it releases everything.
 pub trait Claim: Send {
-    /// The store is asked now: should the write be cut off, it may be done all the same.
+    /// Marks that the store is about to be called: from here on a cancelled write may still succeed.
     fn begin(&mut self);
 
-    /// The store has answered.
+    /// Ends the claim with the outcome of the write.
     fn end<'a>(self: Box<Self>, registry: &'a Registry, ending: Ending) -> BoxFuture<'a, ()>;
 }
 
-/// How a write ended.
+/// The outcome of a write with a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The object is stored.
     Stored,
-    /// It is certainly not.
+    /// The object is certainly not stored.
     NotStored,
-    /// It may be, or be found stored when the store opens again.
+    /// Unknown: the object may be stored, or be found stored when the store is opened again.
     Unknown,
 }
 
-/// What limits how much there is in a namespace.
+/// The resource quotas of namespaces.
 pub trait Quotas: Send + Sync {
-    /// Whether they may have something to say about a write.
-    fn concern(&self, registry: &Registry, write: &Write<'_>) -> bool;
+    /// Whether a quota may apply to a write.
+    fn may_apply(&self, registry: &Registry, write: &Write<'_>) -> bool;
 
-    /// Charges for an object that is about to be stored, or refuses it. While the charge is held, nobody else
-    /// charges or counts in the namespace.
+    /// Charges the quotas for an object that is about to be stored, or refuses it. While the charge
+    /// is held, no other write is charged and no usage is recalculated in the namespace.
     fn charge<'a>(
         &'a self,
         registry: &'a Registry,
@@ -127,8 +127,8 @@ pub trait Quotas: Send + Sync {
         obj: &'a Object,
     ) -> BoxFuture<'a, Result<Box<dyn Charge>, Failure>>;
 
-    /// Counts again what the objects of a namespace use up of the quota of a name.
-    fn recount<'a>(
+    /// Recalculates the usage of quota `name` in a namespace.
+    fn recalculate<'a>(
         &'a self,
         registry: &'a Registry,
         permit: &'a Permit,
@@ -137,15 +137,15 @@ pub trait Quotas: Send + Sync {
     ) -> BoxFuture<'a, Result<(), Failure>>;
 }
 
-/// What a write was charged.
+/// The amounts that a write was charged.
 pub trait Charge: Send {
-    /// The object was not stored.
+    /// Takes the charge back: the object was not stored.
     fn refund<'a>(self: Box<Self>, registry: &'a Registry) -> BoxFuture<'a, ()>;
 }
 
-/// Who may write what, where that depends on the object: asked after the plug-ins that change objects.
+/// A permission check that depends on the object. It runs after the mutating plug-ins.
 pub trait Guard: Send + Sync {
-    /// Refuses a write that its user may not do.
+    /// Refuses a write that its user is not allowed to do.
     fn check<'a>(
         &'a self,
         registry: &'a Registry,
@@ -154,15 +154,19 @@ pub trait Guard: Send + Sync {
     ) -> BoxFuture<'a, Result<(), Failure>>;
 }
 
-/// What a subresource does to an object when something is posted to it.
+/// The implementation of a subresource that is posted to.
 pub trait Action: Send + Sync {
-    /// Does it. Failures are given the warnings that come with them.
-    fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>>;
+    /// Performs the action. A failure carries its own warnings.
+    fn act<'a>(
+        &'a self,
+        req: ActionRequest<'a>,
+        body: Object,
+    ) -> BoxFuture<'a, Result<ActionResponse, Failure>>;
 }
 
-/// A resource that keeps no objects: they are made when they are asked for.
+/// A resource that stores no objects; they are computed for each request.
 pub trait Computed: Send + Sync {
-    /// Answers what is posted, after plug-ins have seen it: a review.
+    /// Answers a create, which admission has already passed: a review.
     fn post<'a>(
         &'a self,
         _registry: &'a Registry,
@@ -172,42 +176,42 @@ pub trait Computed: Send + Sync {
         Box::pin(async { Err(Status::method_not_allowed()) })
     }
 
-    /// The object of a name.
+    /// Returns the object of a name.
     fn get(&self, _registry: &Registry, _name: &str) -> Result<Object, Failure> {
         Err(Status::method_not_allowed())
     }
 
-    /// All objects.
+    /// Returns all objects.
     fn list(&self, _registry: &Registry) -> Result<Vec<Object>, Failure> {
         Err(Status::method_not_allowed())
     }
 }
 
-/// What came of an action.
+/// The result of an action.
 #[derive(Clone, Debug, Default)]
-pub struct Acted {
-    /// What is answered, where that is more than that it is done.
+pub struct ActionResponse {
+    /// The object to answer with; `None`: a `Status` of success.
     pub object: Option<Object>,
     /// Texts of Warning headers.
     pub warnings: Vec<Str>,
 }
 
-/// A request to a subresource, which its permit covers: with it goes the right to all that the action does.
+/// A request to a subresource, covered by its permit. The permit also covers everything that the action does.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
-    /// All kinds.
+pub struct ActionRequest<'a> {
+    /// The registry.
     pub registry: &'a Registry,
-    /// Of the request.
+    /// The permit of the request.
     pub permit: &'a Permit,
-    /// The object.
+    /// The object that the action is about.
     pub target: &'a Target,
-    /// What the client asks of it.
+    /// The options of the request.
     pub options: &'a WriteOptions,
     pub(crate) row: &'a ActionRow,
 }
 
-/// The same, for a task that outlives the request.
-pub struct OwnedAsked {
+/// An owned [`ActionRequest`], for a task that outlives the request.
+pub struct OwnedActionRequest {
     pub(crate) registry: Arc<Registry>,
     pub(crate) permit: Permit,
     pub(crate) target: Target,
@@ -215,9 +219,9 @@ pub struct OwnedAsked {
     pub(crate) row: ActionRow,
 }
 
-/// What leads to a node.
+/// Subresources that connect to a node: logs, exec, attach, port-forward, proxy.
 pub trait Connections: Send + Sync {
-    /// The log of a container, which is empty while no node runs its object.
+    /// Checks a request for a container's log. Without a node that runs the pod the log is empty.
     fn log<'a>(
         &'a self,
         registry: &'a Registry,
@@ -225,7 +229,7 @@ pub trait Connections: Send + Sync {
         options: &'a LogOptions,
     ) -> BoxFuture<'a, Result<(), Failure>>;
 
-    /// Why there is no stream to an object.
+    /// Returns the error for a stream to an object.
     fn refused<'a>(
         &'a self,
         registry: &'a Registry,
@@ -236,24 +240,24 @@ pub trait Connections: Send + Sync {
 }
 
 impl Registry {
-    /// What is done for a kind in the verbs, beyond its rules.
+    /// Returns the hooks of a kind.
     pub(crate) fn hooks_of(&self, kind: &Kind) -> &KindHooks {
         kind.hooks_row.map_or(&self.no_hooks, |row| &self.hooks.kinds[row].2)
     }
 
-    /// Whether objects of a kind are given something before they are stored: such a write is of several keys.
-    pub(crate) fn takes(&self, kind: &Kind) -> bool {
+    /// Whether writes of a kind need claims, and so write several keys.
+    pub(crate) fn has_claims(&self, kind: &Kind) -> bool {
         self.hooks_of(kind).claims.is_some()
     }
 
-    /// What answers for a resource that keeps no objects.
+    /// Returns the implementation of a resource that stores no objects.
     pub fn computed(&self, group: &str, resource: &str) -> Option<&Arc<dyn Computed>> {
         let mut known = self.hooks.computed.iter();
         known.find(|(of, name, _)| *of == group && *name == resource).map(|(.., found)| found)
     }
 
-    /// The resource of the same group, and its subresource, for which a resource is another way to post.
-    pub fn posted_to(&self, group: &str, resource: &str) -> Option<(&'static str, &'static str)> {
+    /// Returns the resource and subresource that creating `resource` stands for: `pods`, `binding` for `bindings`.
+    pub fn alias_of(&self, group: &str, resource: &str) -> Option<(&'static str, &'static str)> {
         let kinds = self.hooks.kinds.iter().filter(|(of, ..)| *of == group);
         let mut rows =
             kinds.flat_map(|(_, of, hooks)| hooks.actions.iter().map(move |row| (*of, row)));
@@ -261,14 +265,13 @@ impl Registry {
         found.map(|(of, row)| (of, row.name))
     }
 
-    /// Whether quotas may have something to say about a write. They have nothing to say about what the
-    /// server writes on its own account, which it needs to start.
+    /// Whether a quota may apply to a write. Quotas never apply to the server's own writes, which it needs to start.
     pub(crate) fn has_quotas(&self, write: &Write<'_>) -> bool {
         let quotas = self.hooks.quotas.as_ref().filter(|_| write.permit.attributes().is_some());
-        quotas.is_some_and(|quotas| quotas.concern(self, write))
+        quotas.is_some_and(|quotas| quotas.may_apply(self, write))
     }
 
-    /// Charges the quotas of the namespace for what is about to be stored, or refuses it.
+    /// Charges the quotas of the namespace for an object that is about to be stored, or refuses it.
     pub(crate) async fn charge(
         &self,
         write: &Write<'_>,
@@ -279,27 +282,27 @@ impl Registry {
         quotas.charge(self, write, obj).await.map(Some)
     }
 
-    /// Gives back what was charged for an object that was not stored.
+    /// Takes back the charge for an object that was not stored.
     pub(crate) async fn refund(&self, charge: Option<Box<dyn Charge>>) {
         if let Some(charge) = charge {
             charge.refund(self).await;
         }
     }
 
-    /// Counts again what the objects of a namespace use up of a quota.
-    pub async fn recount_quota(
+    /// Recalculates the usage of a quota.
+    pub async fn recalculate_quota(
         &self,
         permit: &Permit,
         namespace: &str,
         name: &str,
     ) -> Result<(), Failure> {
         match &self.hooks.quotas {
-            Some(quotas) => quotas.recount(self, permit, namespace, name).await,
+            Some(quotas) => quotas.recalculate(self, permit, namespace, name).await,
             None => Ok(()),
         }
     }
 
-    /// Gives an object that is to be stored what it lacks of what all share. A dry run takes nothing.
+    /// Allocates the shared resources that an object lacks. A dry run allocates nothing.
     pub(crate) async fn claim(
         &self,
         target: &Target,
@@ -313,8 +316,8 @@ impl Registry {
         }
     }
 
-    /// Why an invalid object is refused. One that takes something is given it before it is validated: when it
-    /// does not get that, that alone is said.
+    /// Returns the error for an invalid object. kube-apiserver allocates before it validates, so a
+    /// failed allocation takes the place of the validation errors.
     pub(crate) async fn refused(
         &self,
         target: &Target,
@@ -328,14 +331,14 @@ impl Registry {
         }
     }
 
-    /// The object is gone, and what it was given is free.
+    /// Releases the shared resources of a deleted object.
     pub(crate) async fn release(&self, target: &Target, gone: &Object) {
         if let Some(claims) = &self.hooks_of(&target.kind).claims {
             claims.release(self, gone).await;
         }
     }
 
-    /// The log of a container, which is empty while no node runs its object.
+    /// Checks a request for a container's log. Without a node that runs the pod the log is empty.
     pub async fn read_log(
         &self,
         permit: &Permit,
@@ -347,8 +350,8 @@ impl Registry {
         connections.ok_or_else(Status::method_not_allowed)?.log(self, target, options).await
     }
 
-    /// Why there is no stream to an object.
-    pub async fn no_node(&self, permit: &Permit, target: &Target, container: &str) -> Failure {
+    /// Returns the error for a stream to an object, since there is no node to connect to.
+    pub async fn stream_error(&self, permit: &Permit, target: &Target, container: &str) -> Failure {
         target.assert_connected(permit);
         match &self.hooks_of(&target.kind).connections {
             Some(connections) => connections.refused(self, permit, target, container).await,

@@ -1,16 +1,16 @@
-//! create.
+//! The verb create.
 
-use crate::admission::Passes;
+use crate::admission::AdmissionConfigs;
 use crate::api_table::Source;
-use crate::conversion::{read_back, record_of, shown};
+use crate::clock;
+use crate::conversion::{convert_entry, encode_record, round_trip};
 use crate::kind::{Answer, Target};
+use crate::managed_fields::record_create;
 use crate::options::WriteOptions;
-use crate::owners;
 use crate::registry::{Put, Registry};
-use crate::stamp;
-use crate::verbs::Tries;
-use crate::verbs::bodies::{Updated, check_namespace, invalid, is_refused_claim, shown_object};
-use crate::verbs::{Written, check_body_fields};
+use crate::verbs::RetryBudget;
+use crate::verbs::bodies::{NewObject, check_namespace, for_target, invalid, is_failed_allocation};
+use crate::verbs::{WriteResponse, check_body_fields};
 use crate::write::{Options, Write};
 use keelson_admission::{Operation, Stored};
 use keelson_auth::Permit;
@@ -26,18 +26,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Tries to find a generated name that is not taken.
 const GENERATE_TRIES_MAX: usize = 8;
 
 impl Registry {
-    /// Stores a new object.
+    /// Creates an object from the body of a request.
     pub async fn create(
         &self,
         permit: &Permit,
         target: &Target,
         body: Decoded,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
+    ) -> Result<WriteResponse, Failure> {
         target.assert_covered(permit, "create", "");
         if target.kind.is_terminating.load(Ordering::Relaxed) {
             let why = "create not allowed while custom resource definition is terminating";
@@ -57,25 +56,25 @@ impl Registry {
         for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             obj.metadata_mut().remove(name);
         }
-        let made = Updated { object: obj, owned: false, warnings };
-        self.create_object(permit, target, made, options).await
+        let input = NewObject { object: obj, managed: false, warnings };
+        self.create_object(permit, target, input, options).await
     }
 
-    /// Stores a new object that is not the body of a request.
+    /// Creates an object that does not come from the body of a request.
     pub async fn add(
         &self,
         permit: &Permit,
         target: &Target,
         object: Object,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
+    ) -> Result<WriteResponse, Failure> {
         target.assert_covered(permit, "create", "");
-        let made = Updated { object, owned: false, warnings: vec![] };
-        self.create_object(permit, target, made, options).await
+        let input = NewObject { object, managed: false, warnings: vec![] };
+        self.create_object(permit, target, input, options).await
     }
 
-    /// Makes an object of the server's own, unless there is one of its name.
-    pub async fn make_missing(
+    /// Creates an object of the server itself, unless one of that name exists.
+    pub async fn create_if_absent(
         &self,
         permit: &Permit,
         target: &Target,
@@ -90,120 +89,120 @@ impl Registry {
         let options =
             WriteOptions { field_manager: field_manager.into(), ..WriteOptions::default() };
         match self.add(permit, target, object, &options).await {
-            // Somebody else was faster.
+            // Another writer created it first.
             Err(status) if status.code == 409 => Ok(()),
-            made => made.map(drop),
+            result => result.map(drop),
         }
     }
 
-    /// Makes the namespace of an object that is about to be made (NamespaceAutoProvision).
-    async fn provide_namespace(&self, name: &str) -> Result<(), Failure> {
+    /// Creates the namespace of a new object (NamespaceAutoProvision).
+    async fn provision_namespace(&self, name: &str) -> Result<(), Failure> {
         let target = self.target("", "namespaces", "", name);
         if name.is_empty() || self.objects(&target.kind).get(name).is_some() {
             return Ok(());
         }
-        self.fresh().await?;
+        self.wait_for_latest().await?;
         let namespace = value!({"metadata": {"name": (Str::new(name))}});
         let permit = Permit::internal("system:apiserver");
-        self.make_missing(&permit, &target, namespace, "kube-apiserver").await?;
-        self.fresh().await
+        self.create_if_absent(&permit, &target, namespace, "kube-apiserver").await?;
+        self.wait_for_latest().await
     }
 
-    /// Makes, checks and stores an object that is in the version of the target.
+    /// Admits, validates and stores a new object, which is in the version of the target.
     pub(crate) async fn create_object(
         &self,
         permit: &Permit,
         target: &Target,
-        made: Updated,
+        input: NewObject,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
+    ) -> Result<WriteResponse, Failure> {
         let mut warnings = vec![];
-        match self.make_object(permit, target, made, options, &mut warnings).await {
+        match self.admit_and_store(permit, target, input, options, &mut warnings).await {
             Ok(answer) => {
                 let answer = match answer {
-                    Answer::Entry(entry) => Answer::Entry(shown!(self, target, entry)?),
-                    made => made,
+                    Answer::Entry(entry) => Answer::Entry(convert_entry!(self, target, entry)?),
+                    answer => answer,
                 };
-                Ok(Written { answer, warnings, created: true })
+                Ok(WriteResponse { answer, warnings, created: true })
             }
             Err(failure) => Err(failure.with_warnings(warnings)),
         }
     }
 
-    async fn make_object(
+    async fn admit_and_store(
         &self,
         permit: &Permit,
         target: &Target,
-        made: Updated,
+        input: NewObject,
         options: &WriteOptions,
         warnings: &mut Vec<Str>,
     ) -> Result<Answer, Failure> {
         let kind = &target.kind;
-        let Updated { object: mut obj, owned, warnings: told } = made;
-        warnings.extend(told);
-        let shares_labels = kind.strategy.labels_from_template && labels_of(&obj).is_none();
+        let NewObject { object: mut obj, managed, warnings: new_warnings } = input;
+        warnings.extend(new_warnings);
+        let copy_labels = kind.strategy.labels_from_template && labels_of(&obj).is_none();
         kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref());
         warnings.extend(owner_references::dedup(&mut obj));
-        if !owned {
-            kind.note_owners(&mut obj, target.schema(), |obj| {
-                owners::created(target, obj, &options.field_manager, self.clock.now());
+        if !managed {
+            kind.set_managers(&mut obj, target.schema(), |obj| {
+                record_create(target, obj, &options.field_manager, self.clock.now());
             });
         }
         let mut obj = kind.to_working(obj, target.schema());
-        let given = Str::new(obj.name());
-        let new = Creation { permit, target, given: &given, options, shares_labels };
-        let told = warnings.len();
-        let mut tries = Tries::begin(Instant::now());
+        let name = Str::new(obj.name());
+        let new = Creation { permit, target, name: &name, options, copy_labels };
+        let warning_count = warnings.len();
+        let mut retries = RetryBudget::new(Instant::now());
         loop {
-            tries.next(Instant::now())?;
-            if self.provides_namespaces && !options.dry_run {
-                Box::pin(self.provide_namespace(&target.namespace)).await?;
+            retries.count_try(Instant::now())?;
+            if self.provisions_namespaces && !options.dry_run {
+                Box::pin(self.provision_namespace(&target.namespace)).await?;
             }
-            // Looked at before the plug-ins look: what they see is this, or newer.
+            // Read before admission runs, so that what the plug-ins see is at least as new.
             let guard = self.namespace_guard(target).await?;
-            warnings.truncate(told);
-            let passes = self.admit(&new.write(), &mut obj, warnings).await?;
-            if passes.is_some() {
-                // A webhook or policy may have changed it.
+            warnings.truncate(warning_count);
+            let configs = self.admit(&new.write(), &mut obj, warnings).await?;
+            if configs.is_some() {
+                // A webhook or policy may have changed the namespace.
                 check_namespace(target, &mut obj)?;
             }
             if let Some(guard) = &self.hooks_of(kind).guard {
                 guard.check(self, &new.write(), &obj).await?;
             }
             if let Some(answer) =
-                self.name_and_store(&new, &mut obj, guard, &passes, warnings).await?
+                self.name_and_store(&new, &mut obj, guard, &configs, warnings).await?
             {
                 return Ok(answer);
             }
-            // The namespace has changed: it may be going, and plug-ins read its labels.
-            self.fresh().await?;
+            // The namespace has changed: it may be terminating, and plug-ins read its labels.
+            self.wait_for_latest().await?;
         }
     }
 
-    /// Completes, checks and stores an object, under another name as long as generated ones are taken.
-    /// `None`: its namespace has changed since it was admitted.
+    /// Prepares, validates and stores an object, and tries other generated names while the name is
+    /// taken. Returns `None` when the namespace has changed since admission.
     async fn name_and_store(
         &self,
         new: &Creation<'_>,
         obj: &mut Object,
         mut guard: Option<Compare>,
-        passes: &Passes,
+        configs: &AdmissionConfigs,
         warnings: &mut Vec<Str>,
     ) -> Result<Option<Answer>, Failure> {
         if new.target.kind.strategy.validate_in_namespace.is_some() {
-            // Labels that this server has acknowledged count.
-            self.caught_up().await?;
+            // The rule must see every label write that this server has acknowledged.
+            self.wait_for_known().await?;
         }
-        let told = warnings.len();
+        let warning_count = warnings.len();
         let base = obj.generate_name().to_owned();
-        let generates = new.given.is_empty() && obj.name().is_empty() && !base.is_empty();
+        let generates = new.name.is_empty() && obj.name().is_empty() && !base.is_empty();
         for _ in 0..GENERATE_TRIES_MAX {
             if generates {
                 let name = generated_name(self.clock.random(), &base);
                 obj.set_meta("name", &name);
             }
-            // Only the last try counts.
-            warnings.truncate(told);
+            // Drop the warnings of the previous try.
+            warnings.truncate(warning_count);
             warnings.extend((new.target.kind.strategy.prepare_warnings)(obj));
             prepare(self, new, obj);
             if let Err(invalid) = validate(self, new.target, obj) {
@@ -213,35 +212,35 @@ impl Registry {
             }
             warnings.extend(new.target.kind.strategy.warnings(obj, None));
             self.authorize_create(new.permit).await?;
-            self.validate_admitted(&new.write(), passes, obj, warnings).await?;
+            self.validate_admitted(&new.write(), configs, obj, warnings).await?;
             let target = new.target.named(obj.namespace(), obj.name());
-            // Only a name that is generated may be tried again.
+            // Only a generated name leads to another try.
             let guard = if generates { guard.clone() } else { guard.take() };
             let stored = self.store_new(&Creation { target: &target, ..*new }, obj, guard).await;
-            if is_refused_claim(&stored) {
-                warnings.truncate(told);
+            if is_failed_allocation(&stored) {
+                warnings.truncate(warning_count);
             }
             match stored? {
-                New::Stored(answer) => return Ok(Some(answer)),
-                New::Overtaken => return Ok(None),
-                New::Taken { .. } if generates => {}
-                New::Taken { ends } => {
+                CreateOutcome::Stored(answer) => return Ok(Some(answer)),
+                CreateOutcome::NamespaceChanged => return Ok(None),
+                CreateOutcome::NameTaken { .. } if generates => {}
+                CreateOutcome::NameTaken { is_terminating } => {
                     let mut status = if base.is_empty() {
                         Status::already_exists(target.gvr(), obj.name())
                     } else {
-                        name_taken(&target, obj.name())
+                        generated_name_taken(&target, obj.name())
                     };
-                    if ends {
+                    if is_terminating {
                         status.message = format!("object is being deleted: {}", status.message);
                     }
                     return Err(status);
                 }
             }
         }
-        Err(name_taken(new.target, obj.name()))
+        Err(generated_name_taken(new.target, obj.name()))
     }
 
-    /// An update or an apply that creates is authorized as a create, too.
+    /// Authorizes verb create for an update or apply that creates the object.
     async fn authorize_create(&self, permit: &Permit) -> Result<(), Failure> {
         match permit.attributes() {
             Some(given) if given.verb != "create" => {
@@ -251,38 +250,33 @@ impl Registry {
         }
     }
 
-    /// Stores an object if there is none of its name: to the end, when it takes something from others.
+    /// Stores an object if its name is free. With claims or quotas, a cancelled request does not stop it.
     async fn store_new(
         &self,
         new: &Creation<'_>,
         obj: &mut Object,
         guard: Option<Compare>,
-    ) -> Result<New, Failure> {
+    ) -> Result<CreateOutcome, Failure> {
         if new.options.dry_run {
-            // In a box, as what is done seldom, so that the future of each write stays small.
-            return Box::pin(self.try_new(new, obj)).await;
+            // Boxed because it is rare: the future of every write stays small.
+            return Box::pin(self.dry_run_create(new, obj)).await;
         }
-        if !self.takes(&new.target.kind) && !self.has_quotas(&new.write()) {
-            fill_again(new.target, obj);
-            let record = record_of!(self, new.target, obj)?;
+        if !self.has_claims(&new.target.kind) && !self.has_quotas(&new.write()) {
+            set_stored_defaults(new.target, obj);
+            let record = encode_record!(self, new.target, obj)?;
             let put = self.put(new.target, record, Revision(0), guard).await?;
-            return stored(new.target, put);
+            return create_outcome(new.target, put);
         }
         let (permit, target, options) =
             (new.permit.clone(), new.target.clone(), new.options.clone());
-        let (given, mut obj) = (Str::new(new.given), obj.clone());
-        let shares_labels = new.shares_labels;
+        let (name, mut obj) = (Str::new(new.name), obj.clone());
+        let copy_labels = new.copy_labels;
         let store = |registry: Arc<Registry>| async move {
-            let new = Creation {
-                permit: &permit,
-                target: &target,
-                given: &given,
-                options: &options,
-                shares_labels,
-            };
+            let (permit, target, name, options) = (&permit, &target, &name, &options);
+            let new = Creation { permit, target, name, options, copy_labels };
             registry.charge_and_put(&new, &mut obj, guard).await
         };
-        Box::pin(self.to_the_end(store)).await
+        Box::pin(self.run_to_completion(store)).await
     }
 
     async fn charge_and_put(
@@ -290,60 +284,64 @@ impl Registry {
         new: &Creation<'_>,
         obj: &mut Object,
         guard: Option<Compare>,
-    ) -> Result<New, Failure> {
+    ) -> Result<CreateOutcome, Failure> {
         let target = new.target;
         let charge = self.charge(&new.write(), obj).await?;
         let put = match self.claim(target, obj, None, false).await {
             Ok(claim) => {
-                fill_again(target, obj);
-                let record = record_of!(self, target, obj)?;
+                set_stored_defaults(target, obj);
+                let record = encode_record!(self, target, obj)?;
                 self.put_claimed(target, record, (Revision(0), guard), claim).await
             }
             Err(failure) => Err(failure),
         };
-        if !matches!(put, Ok(Put::Done(_))) {
+        if !matches!(put, Ok(Put::Stored(_))) {
             self.refund(charge).await;
         }
-        stored(target, put?)
+        create_outcome(target, put?)
     }
 
-    /// What storing an object would come to.
-    async fn try_new(&self, new: &Creation<'_>, obj: &mut Object) -> Result<New, Failure> {
+    /// Checks what a dry run can check without storing the object.
+    async fn dry_run_create(
+        &self,
+        new: &Creation<'_>,
+        obj: &mut Object,
+    ) -> Result<CreateOutcome, Failure> {
         let Creation { target, .. } = *new;
         let kind = &target.kind;
-        let given = obj.resource_version().to_owned();
+        let version = obj.resource_version().to_owned();
         self.charge(&new.write(), obj).await?;
         self.claim(target, obj, None, true).await?;
-        self.fresh().await?;
-        if let Some(known) = self.known(target)? {
-            return taken(target, Some(known));
+        self.wait_for_latest().await?;
+        if let Some(known) = self.entry(target)? {
+            return name_taken_outcome(target, Some(known));
         }
-        kind.check_record(&record_of!(self, target, obj)?)?;
-        read_back!(self, target, obj);
-        // Nobody looks at it, and the answer repeats it.
-        obj.set_meta("resourceVersion", &given);
-        let shown = shown_object(target, obj.clone());
-        Ok(New::Stored(Answer::Object(shown)))
+        kind.check_record(&encode_record!(self, target, obj)?)?;
+        round_trip!(self, target, obj);
+        // The client's resourceVersion is ignored, but the answer repeats it.
+        obj.set_meta("resourceVersion", &version);
+        let answer = for_target(target, obj.clone());
+        Ok(CreateOutcome::Stored(Answer::Object(answer)))
     }
 }
 
-/// Gives a custom resource defaults again, as upstream when it reads what it has stored.
-fn fill_again(target: &Target, obj: &mut Object) {
+/// Sets the defaults of a custom resource again, as upstream does when it decodes what it has stored.
+fn set_stored_defaults(target: &Target, obj: &mut Object) {
     if target.kind.source == Source::Custom {
         keelson_schema::default::fill(target.schema(), obj);
     }
 }
 
-/// What a creation is about, the same in every try.
+/// The parameters of a create, the same for every try.
 #[derive(Clone, Copy)]
 struct Creation<'a> {
     permit: &'a Permit,
     target: &'a Target,
     /// The name that the client gave, or empty.
-    given: &'a str,
+    name: &'a str,
     options: &'a WriteOptions,
     /// See [`keelson_kinds::strategy::Strategy::labels_from_template`].
-    shares_labels: bool,
+    copy_labels: bool,
 }
 
 impl<'a> Creation<'a> {
@@ -353,7 +351,7 @@ impl<'a> Creation<'a> {
             target: self.target,
             operation: Operation::Create,
             subresource: "",
-            name: self.given,
+            name: self.name,
             dry_run: self.options.dry_run,
             old: None,
             options: Options::Write(self.options),
@@ -362,67 +360,68 @@ impl<'a> Creation<'a> {
     }
 }
 
-/// How an object came to be stored.
-enum New {
-    /// It is there, or would be.
+/// The outcome of storing a new object.
+enum CreateOutcome {
+    /// The object is stored, or would be without the dry run.
     Stored(Answer),
-    /// Another of its name is, and may be going.
-    Taken { ends: bool },
-    /// Its namespace has changed since it was admitted.
-    Overtaken,
+    /// An object of this name exists; `is_terminating`: it is being deleted.
+    NameTaken { is_terminating: bool },
+    /// The namespace has changed since admission.
+    NamespaceChanged,
 }
 
-fn stored(target: &Target, put: Put) -> Result<New, Failure> {
+fn create_outcome(target: &Target, put: Put) -> Result<CreateOutcome, Failure> {
     match put {
-        Put::Done(entry) => Ok(New::Stored(Answer::Entry(entry))),
-        Put::Overtaken => Ok(New::Overtaken),
-        Put::Lost(known) => taken(target, known),
+        Put::Stored(entry) => Ok(CreateOutcome::Stored(Answer::Entry(entry))),
+        Put::NamespaceChanged => Ok(CreateOutcome::NamespaceChanged),
+        Put::Conflict(known) => name_taken_outcome(target, known),
     }
 }
 
-fn taken(target: &Target, known: Option<Entry>) -> Result<New, Failure> {
-    // Its version does not matter.
+fn name_taken_outcome(target: &Target, known: Option<Entry>) -> Result<CreateOutcome, Failure> {
+    // Any version will do for the deletionTimestamp.
     let known = known.map(|entry| match target.kind.webhook {
         None => target.kind.decode(&entry),
-        Some(_) => target.kind.own_object(&entry).map(|(known, _)| known),
+        Some(_) => target.kind.decode_as_stored(&entry).map(|(known, _)| known),
     });
     let known = known.transpose()?;
-    Ok(New::Taken { ends: known.is_some_and(|known| known.deletion_timestamp().is_some()) })
+    Ok(CreateOutcome::NameTaken {
+        is_terminating: known.is_some_and(|known| known.deletion_timestamp().is_some()),
+    })
 }
 
-/// Sets what the server decides when an object is made.
+/// Sets the fields that the server sets on create.
 fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
     let (permit, target) = (new.permit, new.target);
     let strategy = &target.kind.strategy;
     let metadata = obj.metadata_mut();
     metadata.insert("creationTimestamp", registry.clock.now().text());
-    metadata.insert("uid", stamp::uid(registry.clock.as_ref()));
+    metadata.insert("uid", clock::uid(registry.clock.as_ref()));
     if target.kind.has_status && !strategy.status_on_create {
         obj.root.remove("status");
     }
     let named = !obj.name().is_empty() || !obj.generate_name().is_empty();
     if !named && strategy.generates_missing_name {
-        obj.set_meta("name", &stamp::uid(registry.clock.as_ref()));
+        obj.set_meta("name", &clock::uid(registry.clock.as_ref()));
     }
     strategy.first_generation(obj);
-    // Admission may have changed one of the two.
-    let shares_labels = new.shares_labels
+    // Admission may have changed one of the two label sets.
+    let copy_labels = new.copy_labels
         && labels_of(obj).is_some_and(|labels| Some(labels) == template_labels_of(obj));
     strategy.prepare_create(obj);
-    if let Some(labels) = template_labels_of(obj).filter(|_| shares_labels).cloned() {
+    if let Some(labels) = template_labels_of(obj).filter(|_| copy_labels).cloned() {
         obj.metadata_mut().insert("labels", labels);
     }
     (strategy.record_user)(obj, permit.user());
 }
 
-/// The labels, unless there are none.
 fn labels_of(obj: &Object) -> Option<&Map> {
     obj.at(&["metadata", "labels"]).and_then(Value::as_object).filter(|labels| !labels.is_empty())
 }
 
 fn template_labels_of(obj: &Object) -> Option<&Map> {
-    let place = ["spec", "template", "metadata", "labels"];
-    obj.at(&place).and_then(Value::as_object).filter(|labels| !labels.is_empty())
+    let path = ["spec", "template", "metadata", "labels"];
+    obj.at(&path).and_then(Value::as_object).filter(|labels| !labels.is_empty())
 }
 
 fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Failure> {
@@ -435,19 +434,19 @@ fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Fa
     };
     errors.extend(strategy.check(checks, strategy.validate, obj, None, namespaced));
     kind.validate_last(obj, None, &mut errors);
-    kind.validate_further(&target.version, obj, None, &mut errors);
+    kind.validate_custom(&target.version, obj, None, &mut errors);
     invalid(target, obj, errors)?;
     let rule = names::name_is_path_segment;
     let fits = rule(obj.name(), false).is_empty() && rule(obj.generate_name(), true).is_empty();
     if checks.contains(&Check::Metadata) && fits {
         return Ok(());
     }
-    // What is asked of all kinds is less than a kind asks that looks at its metadata itself, but for names.
+    // A kind that checks its metadata itself checks at least what all kinds check, except for names.
     invalid(target, obj, strategy::validate_metadata(obj, namespaced, rule))
 }
 
-/// 409 for a generated name that stayed taken.
-fn name_taken(target: &Target, name: &str) -> Failure {
+/// Returns 409 for a generated name after all tries.
+fn generated_name_taken(target: &Target, name: &str) -> Failure {
     let mut status = Status::already_exists(target.gvr(), name);
     status.message = format!(
         "{}, the server was not able to generate a unique name for the object",

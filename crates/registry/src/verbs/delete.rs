@@ -1,11 +1,11 @@
-//! delete and deletecollection: preconditions, grace, finalizers, then the deletion itself.
+//! The verbs delete and deletecollection: preconditions, grace period, finalizers, deletion.
 
-use crate::conversion::{object_of, record_of};
+use crate::conversion::{decode_entry, encode_record};
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
-use crate::registry::{Put, Registry, Removed};
-use crate::verbs::Tries;
-use crate::verbs::bodies::shown_object;
+use crate::registry::{Deletion, Put, Registry};
+use crate::verbs::RetryBudget;
+use crate::verbs::bodies::for_target;
 use crate::write::{Options, Write};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use keelson_admission::Operation;
@@ -20,32 +20,30 @@ use keelson_meta::{
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Objects of a collection that are deleted side by side.
 const DELETIONS_MAX: usize = 32;
 
-/// How a deletion ended. Objects are in the version of the target.
+/// The outcome of a deletion. Objects are in the version of the target.
 #[derive(Clone, Debug)]
 pub enum Deleted {
-    /// The object is gone; this is what it was.
+    /// Deleted: the last state of the object.
     Gone(Object),
-    /// The object waits for its grace period or for finalizers; this is what it is now.
+    /// Marked for deletion: the object, which waits for its grace period or its finalizers.
     Waiting(Object),
-    /// The object could not be read, and is gone.
+    /// Deleted: an object that could not be read.
     Unreadable,
 }
 
-/// What one look at the stored object asks for.
 enum Plan {
-    /// Delete at once.
+    /// Delete the object.
     Delete,
-    /// Store the object as changed; then delete, or leave it to others.
+    /// Store the changed object; then delete it, or leave that to others.
     Mark { then_delete: bool },
-    /// It is being deleted already, and nothing changes.
+    /// Change nothing: the object is being deleted already.
     Leave,
 }
 
 impl Registry {
-    /// Deletes an object, or marks it for deletion. Texts of Warning headers go to the last argument.
+    /// Deletes an object or marks it for deletion. Appends texts of Warning headers to `warnings`.
     pub async fn delete(
         &self,
         permit: &Permit,
@@ -54,11 +52,11 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<Deleted, Failure> {
         target.assert_covered(permit, "delete", "");
-        warn_of_dependents(target, options, warnings);
+        warn_of_default_propagation(target, options, warnings);
         self.delete_unchecked(permit, target, options, Some(warnings)).await
     }
 
-    /// Deletes an object, for what was authorized and admitted as something else than a delete.
+    /// Deletes an object for a request that is not authorized and admitted as a delete.
     pub(crate) async fn delete_admitted(
         &self,
         permit: &Permit,
@@ -75,9 +73,9 @@ impl Registry {
         options: &DeleteOptions,
         mut warnings: Option<&mut Vec<Str>>,
     ) -> Result<Deleted, Failure> {
-        check_lasting(target)?;
+        check_deletable(target)?;
         self.check_ignore_read_error(options)?;
-        self.fresh().await?;
+        self.wait_for_latest().await?;
         if options.ignore_read_error {
             if self.remove_unreadable(target).await?.is_some() {
                 return Ok(Deleted::Unreadable);
@@ -86,10 +84,10 @@ impl Registry {
                 return Err(not_corrupt(target));
             }
         }
-        let mut stored = self.known(target)?;
-        let mut tries = Tries::begin(Instant::now());
+        let mut stored = self.entry(target)?;
+        let mut retries = RetryBudget::new(Instant::now());
         loop {
-            tries.next(Instant::now())?;
+            retries.count_try(Instant::now())?;
             let entry = stored.ok_or_else(|| target.not_found())?;
             match self.delete_once(permit, target, options, entry, warnings.as_deref_mut()).await? {
                 Ok(deleted) => return Ok(deleted),
@@ -98,12 +96,13 @@ impl Registry {
         }
     }
 
-    /// Whether deletions that ignore read errors are checked as upstream checks them.
+    /// Whether deletions that ignore read errors are validated as upstream does.
     fn refuses_malformed_deletion(&self) -> bool {
         self.options.features.is_on(Feature::AllowUnsafeMalformedObjectDeletion)
     }
 
-    /// Refuses options that do not go with `ignoreStoreReadErrorWithClusterBreakingPotential`.
+    /// Refuses options that cannot be combined with
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
     fn check_ignore_read_error(&self, options: &DeleteOptions) -> Result<(), Failure> {
         if !options.ignore_read_error || !self.refuses_malformed_deletion() {
             return Ok(());
@@ -112,7 +111,7 @@ impl Registry {
         invalid_ignore_read_error(&with.collect::<Vec<_>>())
     }
 
-    /// One try; the inner error is what another write left.
+    /// Runs one try. The inner error is the stored object after another write came first.
     async fn delete_once(
         &self,
         permit: &Permit,
@@ -121,7 +120,7 @@ impl Registry {
         entry: Entry,
         warnings: Option<&mut Vec<Str>>,
     ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
-        let mut obj = object_of!(self, target, &entry)?;
+        let mut obj = decode_entry!(self, target, &entry)?;
         check_preconditions(target, options, &obj)?;
         let write = Write {
             permit,
@@ -138,19 +137,20 @@ impl Registry {
             self.admit_deletion(&write, warnings).await?;
         }
         let plan = plan(target, options, &mut obj, self.clock.now());
-        let several = self.takes(&target.kind) || matches!(plan, Plan::Mark { then_delete: true });
-        if options.dry_run || !several {
-            return self.carry_out(target, plan, obj, entry, options.dry_run).await;
+        let is_multi_key =
+            self.has_claims(&target.kind) || matches!(plan, Plan::Mark { then_delete: true });
+        if options.dry_run || !is_multi_key {
+            return self.finish(target, plan, obj, entry, options.dry_run).await;
         }
         let target = target.clone();
         let delete = |registry: Arc<Registry>| async move {
-            registry.carry_out(&target, plan, obj, entry, false).await
+            registry.finish(&target, plan, obj, entry, false).await
         };
-        Box::pin(self.to_the_end(delete)).await
+        Box::pin(self.run_to_completion(delete)).await
     }
 
-    /// The last step of a deletion. The inner error is what another write left.
-    async fn carry_out(
+    /// Carries out the last step of a deletion. The inner error is the stored object after another write came first.
+    async fn finish(
         &self,
         target: &Target,
         plan: Plan,
@@ -158,42 +158,42 @@ impl Registry {
         mut entry: Entry,
         dry_run: bool,
     ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
-        let shown = |obj: Object| shown_object(target, obj);
+        let answer = |obj: Object| for_target(target, obj);
         match plan {
-            Plan::Leave => return Ok(Ok(Deleted::Waiting(shown(obj)))),
+            Plan::Leave => return Ok(Ok(Deleted::Waiting(answer(obj)))),
             Plan::Mark { then_delete } if dry_run => {
-                let shown = shown(obj);
+                let answer = answer(obj);
                 let deleted =
-                    if then_delete { Deleted::Gone(shown) } else { Deleted::Waiting(shown) };
+                    if then_delete { Deleted::Gone(answer) } else { Deleted::Waiting(answer) };
                 return Ok(Ok(deleted));
             }
             Plan::Mark { then_delete } => {
-                let record = record_of!(self, target, &mut obj)?;
+                let record = encode_record!(self, target, &mut obj)?;
                 match self.put(target, record, entry.modified(), None).await? {
-                    Put::Lost(now) => return Ok(Err(now)),
-                    Put::Overtaken => return Ok(Err(self.known(target)?)),
-                    Put::Done(marked) => {
+                    Put::Conflict(now) => return Ok(Err(now)),
+                    Put::NamespaceChanged => return Ok(Err(self.entry(target)?)),
+                    Put::Stored(marked) => {
                         obj.set_meta("resourceVersion", &marked.modified().to_string());
                         if !then_delete {
-                            return Ok(Ok(Deleted::Waiting(shown(obj))));
+                            return Ok(Ok(Deleted::Waiting(answer(obj))));
                         }
                         entry = marked;
                     }
                 }
             }
-            Plan::Delete if dry_run => return Ok(Ok(Deleted::Gone(shown(obj)))),
+            Plan::Delete if dry_run => return Ok(Ok(Deleted::Gone(answer(obj)))),
             Plan::Delete => {}
         }
         Ok(match self.remove(target, entry.modified()).await? {
-            Removed::Done(_) => {
+            Deletion::Done(_) => {
                 self.release(target, &obj).await;
-                Ok(Deleted::Gone(shown(obj)))
+                Ok(Deleted::Gone(answer(obj)))
             }
-            Removed::Lost(now) => Err(now),
+            Deletion::Conflict(now) => Err(now),
         })
     }
 
-    /// Deletes every object that matches, begun in the order of their keys; answers with what they were before that.
+    /// Deletes all objects that match, started in the order of their keys. Returns their state before the deletion.
     pub async fn delete_collection(
         &self,
         permit: &Permit,
@@ -203,15 +203,16 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<crate::List, Failure> {
         target.assert_covered_collection(permit, "deletecollection", &list.fields);
-        warn_of_dependents(target, options, warnings);
+        warn_of_default_propagation(target, options, warnings);
         if options.ignore_read_error && self.refuses_malformed_deletion() {
             let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
             invalid_ignore_read_error(&[why.to_owned()])?;
         }
         let page = self.list_unchecked(target, list).await?;
-        // Several share a sync to the disk. What a webhook or policy refuses ends the deletion before
-        // others are asked about, as upstream.
-        let deletions_max = if self.passes(permit).await?.is_some() { 1 } else { DELETIONS_MAX };
+        // Concurrent deletions share a sync to disk. With webhooks or policies, objects are deleted
+        // one by one, because upstream stops at the first one that is refused.
+        let deletions_max =
+            if self.admission_configs(permit).await?.is_some() { 1 } else { DELETIONS_MAX };
         let (mut entries, mut deleting) = (page.items.iter(), FuturesUnordered::new());
         loop {
             while deleting.len() < deletions_max
@@ -220,7 +221,7 @@ impl Registry {
                 deleting.push(self.delete_item(permit, target, entry, options));
             }
             match deleting.next().await {
-                Some(told) => warnings.extend(told?),
+                Some(deleted) => warnings.extend(deleted?),
                 None => break,
             }
         }
@@ -228,7 +229,6 @@ impl Registry {
         Ok(page)
     }
 
-    /// Deletes an object of a collection; texts of warnings.
     async fn delete_item(
         &self,
         permit: &Permit,
@@ -238,7 +238,7 @@ impl Registry {
     ) -> Result<Vec<Str>, Failure> {
         let (one, mut warnings) = (target.named(entry.namespace(), entry.name()), vec![]);
         match self.delete_unchecked(permit, &one, options, Some(&mut warnings)).await {
-            // Another request deleted it first: gone all the same.
+            // Another request deleted it first.
             Err(status) if status.code == 404 => Ok(warnings),
             Err(status) => Err(status.with_warnings(warnings)),
             Ok(_) => Ok(warnings),
@@ -246,7 +246,7 @@ impl Registry {
     }
 }
 
-/// The option's field in errors.
+/// The name of the option in errors.
 const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 fn invalid_ignore_read_error(why: &[String]) -> Result<(), Failure> {
@@ -258,7 +258,7 @@ fn invalid_ignore_read_error(why: &[String]) -> Result<(), Failure> {
     errors.into_result("meta.k8s.io", "DeleteOptions", "")
 }
 
-/// 422 for an object that can be read, or is not there.
+/// Returns 422 for an object that can be read, or does not exist.
 fn not_corrupt(target: &Target) -> Failure {
     let mut errors = ErrorList::new();
     let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
@@ -267,39 +267,39 @@ fn not_corrupt(target: &Target) -> Failure {
     refused.err().unwrap_or_else(|| target.not_found())
 }
 
-/// Refuses to delete what every cluster has.
-fn check_lasting(target: &Target) -> Result<(), Failure> {
+/// Refuses the deletion of objects that every cluster has.
+fn check_deletable(target: &Target) -> Result<(), Failure> {
     match (target.kind.strategy.deletion_forbidden)(&target.name) {
         Some(why) => Err(Status::forbidden(target.gvr(), &target.name, why)),
         None => Ok(()),
     }
 }
 
-/// Warns a client whose deletion does not say what becomes of dependents, where that is not what most expect.
-fn warn_of_dependents(target: &Target, options: &DeleteOptions, warnings: &mut Vec<Str>) {
+/// Warns a client that does not set the propagation policy, for kinds whose default has surprised users.
+fn warn_of_default_propagation(target: &Target, options: &DeleteOptions, warnings: &mut Vec<Str>) {
     if options.propagation.is_none() {
         warnings.extend(target.kind.strategy.deletion_warning.map(Str::new_static));
     }
 }
 
-/// Refuses an object that is not the one that the request means.
+/// Checks the uid and resourceVersion of the options.
 pub fn check_preconditions(
     target: &Target,
     options: &DeleteOptions,
     obj: &Object,
 ) -> Result<(), Failure> {
     let gvk = &target.schema().gvk;
-    // A kind that stands in several groups is called by that in which it is stored.
-    let early = GroupVersionResource {
+    // Kinds of several groups are named by the group in which they are stored.
+    let generic_gvr = GroupVersionResource {
         group: target.kind.storage.gvk.group.clone(),
         resource: gvk.kind.clone(),
         ..target.gvr().clone()
     };
-    // What has content is marked before anything is looked at, in a transaction with words of its own.
-    let is_early = !target.kind.strategy.has_content;
+    // Upstream marks kinds with content (namespaces) in an own transaction with its own messages.
+    let is_generic = !target.kind.strategy.has_content;
     let check = |what: &str, asked: Option<&str>, stored: &str, fate: &str| match asked {
-        Some(asked) if asked != stored && is_early => Err(Status::conflict(
-            &early,
+        Some(asked) if asked != stored && is_generic => Err(Status::conflict(
+            &generic_gvr,
             &target.name,
             &format!(
                 "the {what} in the precondition ({asked}) does not match the {what} in record \
@@ -320,7 +320,7 @@ pub fn check_preconditions(
     check("ResourceVersion", version, obj.resource_version(), "modified")
 }
 
-/// Decides what to do, and marks the object where it is to be stored again.
+/// Decides the next step, and changes the object if it is stored again.
 fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Plan {
     if target.kind.strategy.has_content
         && let Some(plan) = plan_with_content(options, obj, now)
@@ -356,14 +356,14 @@ fn plan(target: &Target, options: &DeleteOptions, obj: &mut Object, now: Timesta
     }
 }
 
-/// What has content waits, as Terminating, until that is gone and `spec.finalizers` is empty; from then on it is
-/// deleted as other kinds are.
+/// Plans the deletion of an object with content (a namespace): it is Terminating until its content
+/// is deleted and `spec.finalizers` is empty, and is then deleted like any other object.
 fn plan_with_content(options: &DeleteOptions, obj: &mut Object, now: Timestamp) -> Option<Plan> {
     if obj.deletion_timestamp().is_some() {
         let is_held = !obj.array_at(&["spec", "finalizers"]).is_empty();
         return is_held.then_some(Plan::Leave);
     }
-    // Of these alone `orphanDependents: false` means foreground.
+    // Only for these kinds does `orphanDependents: false` mean foreground.
     let propagation = match options.propagation {
         Some(Propagation::Background) if options.given.contains(&"orphanDependents") => {
             Some(Propagation::Foreground)
@@ -376,6 +376,6 @@ fn plan_with_content(options: &DeleteOptions, obj: &mut Object, now: Timestamp) 
     let time = now.text();
     obj.set_meta("deletionTimestamp", &time);
     obj.object_mut("status").insert("phase", "Terminating");
-    // Even an empty one that nothing holds is there for one more look.
+    // Upstream deletes even an empty one only with the next delete.
     Some(Plan::Mark { then_delete: false })
 }

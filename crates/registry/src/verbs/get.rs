@@ -1,6 +1,6 @@
-//! get.
+//! The verb get.
 
-use crate::conversion::shown;
+use crate::conversion::convert_entry;
 use crate::kind::{Answer, Target};
 use crate::options::Freshness;
 use crate::registry::Registry;
@@ -8,7 +8,7 @@ use keelson_auth::Permit;
 use keelson_meta::Failure;
 
 impl Registry {
-    /// One object.
+    /// Returns an object.
     pub async fn get(
         &self,
         permit: &Permit,
@@ -19,20 +19,20 @@ impl Registry {
         self.read(target, freshness).await
     }
 
-    /// One object, for verbs that were authorized as something else than a get.
+    /// Returns an object, for verbs that are not authorized as a get.
     pub(crate) async fn read(
         &self,
         target: &Target,
         freshness: Freshness,
     ) -> Result<Answer, Failure> {
         match freshness {
-            Freshness::Latest => self.fresh().await?,
-            Freshness::Any => self.caught_up().await?,
+            Freshness::Latest => self.wait_for_latest().await?,
+            Freshness::Any => self.wait_for_known().await?,
             Freshness::NotOlderThan(revision) | Freshness::Exact(revision) => {
-                self.not_older(revision).await?;
+                self.wait_for_revision(revision).await?;
             }
         }
-        let entry = self.known(target)?.ok_or_else(|| target.not_found())?;
-        shown!(self, target, entry).map(Answer::Entry)
+        let entry = self.entry(target)?.ok_or_else(|| target.not_found())?;
+        convert_entry!(self, target, entry).map(Answer::Entry)
     }
 }

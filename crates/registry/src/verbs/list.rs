@@ -1,9 +1,9 @@
-//! list: items of a snapshot, filtered, in pages.
+//! The verb list: a snapshot, filtered and split into pages.
 
 mod past;
 
 use crate::api_table::Source;
-use crate::conversion::not_listed;
+use crate::conversion::list_failure;
 use crate::kind::Target;
 use crate::options::{ContinueToken, Freshness, ListOptions};
 use crate::registry::{Registry, unreadable};
@@ -15,40 +15,40 @@ use keelson_meta::{Failure, Reason, Status, Str, Value};
 use keelson_store::Revision;
 use std::sync::Arc;
 
-/// Items that a list has room for before it is known how many there are.
-const ROOM_MAX: usize = 1 << 14;
+/// Maximum capacity that is reserved before the number of items is known.
+const RESERVED_ITEMS_MAX: usize = 1 << 14;
 
-/// Items that are converted before selectors are asked of them.
-const CONVERTED_ITEMS: usize = 500;
+/// Items that are converted in one batch before the selectors are applied.
+const CONVERSION_BATCH_ITEMS: usize = 500;
 
 /// A page of a list.
 #[derive(Debug)]
 pub struct List {
     /// The items, in the order of their keys.
     pub items: Vec<Entry>,
-    /// The revision at which this was so.
+    /// The revision of the list.
     pub revision: Revision,
-    /// The token of the next page, when there is one.
+    /// The token of the next page, if there is one.
     pub continue_token: Option<String>,
-    /// How many items come after this page, when that is known.
+    /// `remainingItemCount`, if it is known.
     pub remaining: Option<usize>,
 }
 
-/// Which objects of a resource a request speaks of.
+/// The objects that a request selects.
 #[derive(Clone, Debug)]
 pub struct Filter {
     /// `namespace/`, or empty.
     pub prefix: String,
     labels: Selector,
     fields: FieldSelector,
-    /// Where fields of custom resources are asked for: their definitions change, so no record has them.
+    /// Set when the selector uses fields of a custom resource, which records lack since they can change.
     computed: Option<Target>,
 }
 
-/// The selectable fields of a custom resource, in the version that the request names.
+/// Returns the selectable fields of a custom resource, in the version of the target.
 fn computed_fields(target: &Target, entry: &Entry) -> Vec<(String, Str)> {
     let Ok(obj) = target.kind.object_in(entry, target.schema()) else { return vec![] };
-    let checks = target.kind.checks_of(&target.version);
+    let checks = target.kind.version_checks(&target.version);
     let paths = checks.map(|checks| &checks.selectable[..]).unwrap_or_default();
     let field = |path: &Vec<Str>| {
         let members: Vec<&str> = path.iter().map(Str::as_str).collect();
@@ -64,7 +64,7 @@ fn computed_fields(target: &Target, entry: &Entry) -> Vec<(String, Str)> {
 }
 
 impl Filter {
-    /// Takes selectors that fit the kind, or 400.
+    /// Checks the field selector against the kind; 400 for fields that cannot be selected.
     pub fn new(
         target: &Target,
         labels: &Selector,
@@ -80,7 +80,7 @@ impl Filter {
             .map_err(|unknown| {
                 let field = fields.terms().iter().find(|t| !strategy.is_selectable(&t.field));
                 let field = field.map_or("", |term| &term.field);
-                // Kinds with selectable fields of their own have words of their own.
+                // The message depends on whether the kind has selectable fields of its own.
                 Status::bad_request(if target.kind.source == Source::Custom {
                     format!("field label not supported: {field}")
                 } else if strategy.fields.is_empty() {
@@ -103,7 +103,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// True when every object of the prefix matches.
+    /// Whether every object under the prefix matches.
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
@@ -127,14 +127,14 @@ impl Filter {
         })
     }
 
-    /// The label or field of which an index could know all that matches, and the value.
+    /// Returns a label or field and its required value, for a lookup in an index.
     fn term(&self) -> Option<(Term, &str)> {
         let label = self.labels.requirements().iter().find_map(|requirement| {
             let value = self.labels.required_value(requirement.key())?;
             Some((Term::Label(requirement.key().into()), value))
         });
         let field = self.fields.terms().iter().find_map(|term| {
-            // Name and namespace are the key; a field without a value may be absent.
+            // Name and namespace are in the key. A field with an empty value may be absent in the record.
             let is_other = !term.field.starts_with("metadata.") && !term.value.is_empty();
             let is_wanted = is_other && !term.negated && self.computed.is_none();
             is_wanted.then(|| (Term::Field(term.field.as_str().into()), term.value.as_str()))
@@ -142,7 +142,7 @@ impl Filter {
         field.or(label)
     }
 
-    /// The objects that match, in the order of their keys, from `start` on.
+    /// Returns the objects that match, in the order of their keys, from key `start` on.
     pub(crate) fn select<'a>(
         &'a self,
         objects: &Arc<Resource>,
@@ -164,14 +164,14 @@ impl Filter {
         Box::new(all.filter(|entry| self.matches(entry)))
     }
 
-    /// Where the items go. A list that grows as it is filled holds up to three times what it needs.
-    fn room(&self, snapshot: &Snapshot, limit: usize) -> Vec<Entry> {
-        let limit = limit.min(ROOM_MAX);
+    /// Allocates the vector of the items. Growing it while it is filled would use up to three times the memory.
+    fn reserve(&self, snapshot: &Snapshot, limit: usize) -> Vec<Entry> {
+        let limit = limit.min(RESERVED_ITEMS_MAX);
         let count = if self.is_everything() { snapshot.len().min(limit) } else { 0 };
         Vec::with_capacity(count)
     }
 
-    /// The single key that can match, when the selectors leave only one.
+    /// Returns the only key that can match, if the selectors require a name.
     pub(crate) fn only_key(&self) -> Option<String> {
         let name = self.fields.required_value("metadata.name")?;
         self.prefix.rsplit_once('/').map(|(namespace, _)| format!("{namespace}/{name}"))
@@ -179,7 +179,7 @@ impl Filter {
 }
 
 impl Registry {
-    /// A page of the objects that match.
+    /// Returns a page of the objects that match.
     pub async fn list(
         &self,
         permit: &Permit,
@@ -190,7 +190,7 @@ impl Registry {
         self.list_unchecked(target, options).await
     }
 
-    /// A page, for verbs that were authorized as something else than a list.
+    /// Returns a page, for verbs that are not authorized as a list.
     pub(crate) async fn list_unchecked(
         &self,
         target: &Target,
@@ -203,8 +203,8 @@ impl Registry {
             None => String::new(),
         };
         let (from, converts) = ((start.as_str(), limit), target.kind.webhook.is_some());
-        let mut page = match self.state(target, options).await? {
-            State::Known(snapshot) => {
+        let mut page = match self.source(target, options).await? {
+            ListSource::Cache(snapshot) => {
                 self.check_complete(target, &filter, options)?;
                 if converts && !filter.is_everything() {
                     Box::pin(self.page_of_converted(target, &filter, from, &snapshot)).await?
@@ -212,14 +212,15 @@ impl Registry {
                     self.page(target, &filter, from, &snapshot)
                 }
             }
-            State::Past(revision) => {
+            ListSource::Store(revision) => {
                 let page = self.past_page(target, &filter, from, revision).await?;
                 page.ok_or_else(|| expired(options))?
             }
         };
         if converts {
-            let shown = Box::pin(self.all_shown(target, std::mem::take(&mut page.items))).await;
-            page.items = shown.map_err(|why| not_listed(target.schema(), &why))?;
+            let converted =
+                Box::pin(self.converted_entries(target, std::mem::take(&mut page.items))).await;
+            page.items = converted.map_err(|why| list_failure(target.schema(), &why))?;
         }
         let token = page.items.last().filter(|_| page.more).map(|last| {
             let start = last.key()[filter.prefix.len()..].into();
@@ -229,9 +230,8 @@ impl Registry {
         Ok(List { items, revision, continue_token: token, remaining })
     }
 
-    /// Refuses a list of the newest state that would leave out an object that cannot be read. As upstream,
-    /// where such lists are checked against the store, and those that take any state come from the watch
-    /// cache, which does not have the object.
+    /// Refuses a list of the latest state that would lack an object that cannot be read. Upstream checks such lists
+    /// against the store; lists of any state come from its watch cache, which does not have the object.
     fn check_complete(
         &self,
         target: &Target,
@@ -252,7 +252,6 @@ impl Registry {
         }
     }
 
-    /// A page of what the cache knows.
     fn page(
         &self,
         target: &Target,
@@ -261,7 +260,7 @@ impl Registry {
         snapshot: &Snapshot,
     ) -> Page {
         let objects = self.objects(&target.kind);
-        let (mut items, mut more, mut remaining) = (filter.room(snapshot, limit), false, None);
+        let (mut items, mut more, mut remaining) = (filter.reserve(snapshot, limit), false, None);
         if let Some(key) = filter.only_key() {
             items.extend(snapshot.get(&key).filter(|entry| filter.matches(entry)).cloned());
         } else {
@@ -275,8 +274,8 @@ impl Registry {
         Page { items, revision: snapshot.revision, more, remaining }
     }
 
-    /// The same for a kind with a webhook, which may change labels and fields: what selectors ask for is
-    /// known once objects are converted.
+    /// Like [`Registry::page`], for a kind with a conversion webhook: it may change labels and
+    /// fields, so selectors are applied after the conversion.
     async fn page_of_converted(
         &self,
         target: &Target,
@@ -289,21 +288,20 @@ impl Registry {
         let mut rest = snapshot.range(&filter.prefix, start).filter(wanted).cloned();
         let (mut items, mut more) = (vec![], false);
         while !more {
-            let batch: Vec<Entry> = rest.by_ref().take(CONVERTED_ITEMS).collect();
+            let batch: Vec<Entry> = rest.by_ref().take(CONVERSION_BATCH_ITEMS).collect();
             if batch.is_empty() {
                 break;
             }
-            let shown = self.all_shown(target, batch).await;
-            let shown = shown.map_err(|why| not_listed(target.schema(), &why))?;
-            items.extend(shown.into_iter().filter(|entry| filter.matches(entry)));
+            let converted = self.converted_entries(target, batch).await;
+            let converted = converted.map_err(|why| list_failure(target.schema(), &why))?;
+            items.extend(converted.into_iter().filter(|entry| filter.matches(entry)));
             more = items.len() > limit;
         }
         items.truncate(limit);
         Ok(Page { items, revision: snapshot.revision, more, remaining: None })
     }
 
-    /// The state that a list asks for.
-    async fn state(&self, target: &Target, options: &ListOptions) -> Result<State, Failure> {
+    async fn source(&self, target: &Target, options: &ListOptions) -> Result<ListSource, Failure> {
         let objects = self.objects(&target.kind);
         let token = options.continue_from.as_ref().and_then(|token| token.revision);
         let exact = match (token, options.freshness) {
@@ -311,39 +309,39 @@ impl Registry {
             (None, Freshness::Latest | Freshness::Any | Freshness::NotOlderThan(_)) => None,
         };
         if let Some(revision) = exact {
-            self.not_older(revision).await?;
+            self.wait_for_revision(revision).await?;
             let known = objects.snapshot_at(revision);
-            return Ok(known.map_or(State::Past(revision), State::Known));
+            return Ok(known.map_or(ListSource::Store(revision), ListSource::Cache));
         }
         match options.freshness {
-            Freshness::Any => self.caught_up().await?,
-            Freshness::NotOlderThan(revision) => self.not_older(revision).await?,
-            Freshness::Latest | Freshness::Exact(_) => self.fresh().await?,
+            Freshness::Any => self.wait_for_known().await?,
+            Freshness::NotOlderThan(revision) => self.wait_for_revision(revision).await?,
+            Freshness::Latest | Freshness::Exact(_) => self.wait_for_latest().await?,
         }
-        Ok(State::Known(self.cache.snapshot(&objects)))
+        Ok(ListSource::Cache(self.cache.snapshot(&objects)))
     }
 }
 
-/// Where a list is read.
-enum State {
-    /// In the cache.
-    Known(Snapshot),
-    /// In the store, at a revision that the cache has forgotten.
-    Past(Revision),
+/// What a list reads.
+enum ListSource {
+    /// A snapshot of the cache.
+    Cache(Snapshot),
+    /// The store, at a revision that the cache no longer has.
+    Store(Revision),
 }
 
-/// Items of a list.
+/// The items of a page.
 pub(crate) struct Page {
     pub items: Vec<Entry>,
-    /// The revision at which this was so.
+    /// The revision of the list.
     pub revision: Revision,
-    /// Whether more that matches comes after them.
+    /// Whether more matching objects follow.
     pub more: bool,
-    /// How many items come after them, when that is known.
+    /// The number of objects that follow, if it is known.
     pub remaining: Option<usize>,
 }
 
-/// 410: nobody knows any more what was at the revision.
+/// Returns 410 for a revision that is compacted.
 fn expired(options: &ListOptions) -> Failure {
     match &options.continue_from {
         Some(token) => token_expired(token),
@@ -351,10 +349,10 @@ fn expired(options: &ListOptions) -> Failure {
     }
 }
 
-/// 410 with a token that goes on without consistency.
+/// Returns 410 with a token that continues with the latest state.
 fn token_expired(token: &ContinueToken) -> Failure {
     let start = token.start.trim_end_matches('\u{0}').into();
-    let go_on = ContinueToken { revision: None, start }.encode();
+    let next = ContinueToken { revision: None, start }.encode();
     let mut status = Status::new(
         Reason::Expired,
         "The provided continue parameter is too old to display a consistent list result. You can \
@@ -363,6 +361,6 @@ fn token_expired(token: &ContinueToken) -> Failure {
          results in an inconsistent list - objects that were created, modified, or deleted between \
          the time the first chunk was returned and now may show up in the list.",
     );
-    status.continue_token = Some(go_on.into());
+    status.continue_token = Some(next.into());
     status
 }

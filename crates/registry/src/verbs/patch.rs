@@ -1,15 +1,15 @@
-//! patch: a change that is told as a difference, applied to the stored object in the update loop.
+//! The verb patch: a patch or an apply configuration, applied in the retry loop of updates.
 
 use crate::conversion::Conversions;
 use crate::kind::Target;
+use crate::managed_fields::FieldManager;
 use crate::options::{FieldValidation, Patch, PatchForm, WriteOptions, strict_warnings};
-use crate::owners::Endpoint;
-use crate::patching::{Difference, Patched};
+use crate::patching::{ParsedPatch, Patched};
 use crate::registry::Registry;
-use crate::verbs::Written;
-use crate::verbs::bodies::{Updated, check_namespace};
+use crate::verbs::WriteResponse;
+use crate::verbs::bodies::{NewObject, check_namespace};
 use crate::verbs::update::check_name;
-use crate::write::Part;
+use crate::write::Subresource;
 use keelson_apply::apply::is_well_typed_managed_fields;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value, owner_references};
@@ -18,40 +18,39 @@ use keelson_schema::decode::{canonicalize_as, check_maps, yaml_strict};
 use keelson_schema::{Schema, cbor, yaml};
 
 impl Registry {
-    /// Changes an object as a patch says.
+    /// Patches or applies an object.
     pub async fn patch(
         &self,
         permit: &Permit,
         target: &Target,
-        part: Part,
+        subresource: Subresource,
         patch: &Patch,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
-        target.assert_covered(permit, "patch", part.name());
+    ) -> Result<WriteResponse, Failure> {
+        target.assert_covered(permit, "patch", subresource.name());
         let conversions = Conversions::default();
         let make = |live: Option<&Object>| {
             if patch.form.is_apply() {
-                let endpoint = Endpoint::converting(target, part, &conversions);
-                return self.applied(target, &endpoint, live, patch, options);
+                let manager = FieldManager::converting(target, subresource, &conversions);
+                return self.apply_configuration(target, &manager, live, patch, options);
             }
             let live = live.ok_or_else(|| target.not_found())?;
             patched(target, live, patch, options)
         };
-        self.change_converting(permit, target, part, (&make, &conversions), options).await
+        self.change_converting(permit, target, subresource, (&make, &conversions), options).await
     }
 
-    fn applied(
+    fn apply_configuration(
         &self,
         target: &Target,
-        endpoint: &Endpoint<'_>,
+        manager: &FieldManager<'_>,
         live: Option<&Object>,
         patch: &Patch,
         options: &WriteOptions,
-    ) -> Result<Updated, Failure> {
-        let applied = Applied::read(patch)?;
-        let (object, warnings) =
-            applied.apply(target, endpoint, live, options, self.clock.now())?;
-        Ok(Updated { object, owned: true, warnings })
+    ) -> Result<NewObject, Failure> {
+        let config = ApplyConfiguration::parse(patch)?;
+        let (object, warnings) = config.apply(target, manager, live, options, self.clock.now())?;
+        Ok(NewObject { object, managed: true, warnings })
     }
 }
 
@@ -60,35 +59,33 @@ fn patched(
     live: &Object,
     patch: &Patch,
     options: &WriteOptions,
-) -> Result<Updated, Failure> {
-    let difference = Difference::read(patch)?;
+) -> Result<NewObject, Failure> {
+    let parsed = ParsedPatch::parse(patch)?;
     let has_raw_extension = target.kind.strategy.has_raw_extension;
     let Patched { mut object, mut warnings, other_type } =
-        difference.apply(target.schema(), live, options.field_validation, has_raw_extension)?;
+        parsed.apply(target.schema(), live, options.field_validation, has_raw_extension)?;
     warnings.extend(owner_references::dedup_patched(&mut object));
     let checked = check_namespace(target, &mut object)
         .and_then(|()| check_name(target, &object))
         .and_then(|()| other_type.map_or(Ok(()), Err));
     match checked {
-        Ok(()) => Ok(Updated { object, owned: false, warnings }),
+        Ok(()) => Ok(NewObject { object, managed: false, warnings }),
         Err(failure) => Err(failure.with_warnings(warnings)),
     }
 }
 
-/// The configuration of a server-side apply.
-pub(crate) struct Applied {
+/// A parsed configuration of a server-side apply.
+pub(crate) struct ApplyConfiguration {
     config: Map,
-    /// Of the body.
     bytes: usize,
-    /// What strict decoding refuses of the text.
     strict: Vec<String>,
 }
 
-impl Applied {
-    /// Reads the body of an apply.
-    pub fn read(patch: &Patch) -> Result<Applied, Failure> {
+impl ApplyConfiguration {
+    /// Parses the body of an apply.
+    pub fn parse(patch: &Patch) -> Result<ApplyConfiguration, Failure> {
         if patch.form == PatchForm::ApplyCbor {
-            return Applied::read_cbor(&patch.body);
+            return ApplyConfiguration::parse_cbor(&patch.body);
         }
         let fail = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
         let text = std::str::from_utf8(&patch.body)
@@ -106,10 +103,14 @@ impl Applied {
                 )));
             }
         };
-        Ok(Applied { config, bytes: text.len(), strict: yaml_strict(&parsed.duplicates) })
+        Ok(ApplyConfiguration {
+            config,
+            bytes: text.len(),
+            strict: yaml_strict(&parsed.duplicates),
+        })
     }
 
-    fn read_cbor(body: &[u8]) -> Result<Applied, Failure> {
+    fn parse_cbor(body: &[u8]) -> Result<ApplyConfiguration, Failure> {
         let fail = |why: String| Status::bad_request(format!("error decoding CBOR: {why}"));
         let config = match cbor::parse(body).map_err(|error| fail(error.to_string()))? {
             Value::Object(config) => config,
@@ -121,29 +122,29 @@ impl Applied {
                 )));
             }
         };
-        Ok(Applied { config, bytes: body.len(), strict: vec![] })
+        Ok(ApplyConfiguration { config, bytes: body.len(), strict: vec![] })
     }
 
-    /// The object that `live` becomes, of the kind of the endpoint, and the warnings about it.
+    /// Applies the configuration to `live`, of the kind of the endpoint. Returns the object and its warnings.
     pub fn apply(
         self,
         target: &Target,
-        endpoint: &Endpoint<'_>,
+        manager: &FieldManager<'_>,
         live: Option<&Object>,
         options: &WriteOptions,
         now: keelson_meta::Timestamp,
     ) -> Result<(Object, Vec<Str>), Failure> {
-        let schema = endpoint.schema;
+        let schema = manager.schema;
         check_applied(schema, &self.config)?;
         check_maps(&self.config, self.bytes)?;
         let config = Value::Object(self.config);
         let about = about(&config, schema);
-        let mut object = endpoint.apply(live, &config, options, now)?;
+        let mut object = manager.apply(live, &config, options, now)?;
         let mut deletion = Ok(());
         if schema.types.is_custom_resource() {
-            // The server sets it, and upstream does not read it before.
+            // The server sets creationTimestamp, and upstream ignores what the configuration says.
             object.metadata_mut().remove("creationTimestamp");
-            deletion = check_deletion(endpoint, &mut object);
+            deletion = check_deletion(manager, &mut object);
         }
         let warnings = match (options.field_validation, self.strict.first()) {
             (FieldValidation::Strict, Some(why)) => {
@@ -154,7 +155,7 @@ impl Applied {
             (FieldValidation::Warn, Some(_)) => strict_warnings(&self.strict),
             _ => vec![],
         };
-        let unfit = |why: String| {
+        let conversion_failure = |why: String| {
             let gvk = &schema.gvk;
             let why = format!(
                 "failed to convert new object ({about}) to proper version: unable to convert \
@@ -162,15 +163,15 @@ impl Applied {
             );
             Status::new(Reason::Unknown, why)
         };
-        if let Some(why) = unreadable_owner(&config) {
-            return Err(unfit(why));
+        if let Some(why) = invalid_managed_time(&config) {
+            return Err(conversion_failure(why));
         }
         let decoded =
             canonicalize_as(schema, object.into_value(), GoDecoder::UnstructuredConverter)
-                .map_err(unfit)?;
+                .map_err(conversion_failure)?;
         let mut object = decoded.object;
         if live.is_none() && !object.uid().is_empty() {
-            return Err(no_such_uid(target, object.uid()));
+            return Err(uid_mismatch(target, object.uid()));
         }
         check_namespace(target, &mut object)?;
         check_name(target, &object)?;
@@ -179,16 +180,16 @@ impl Applied {
     }
 }
 
-/// What is wrong with a time in the managedFields of a configuration; entries that can be read are refused before.
-fn unreadable_owner(config: &Value) -> Option<String> {
+/// Returns the error of an invalid time in managedFields. Well-typed entries are refused before.
+fn invalid_managed_time(config: &Value) -> Option<String> {
     let times = config.array_at(&["metadata", "managedFields"]).iter();
     let mut times = times.filter_map(|entry| entry.str_at(&["time"]));
     times.find_map(|time| keelson_meta::Timestamp::parse(time).err().map(|why| why.to_string()))
 }
 
-/// Looks at the time of deletion that was applied to a custom resource: one that is none is left out, and
-/// refused only on the way from another version than that of storage.
-fn check_deletion(endpoint: &Endpoint<'_>, object: &mut Object) -> Result<(), Failure> {
+/// Checks the deletionTimestamp of an applied custom resource. An invalid one is dropped, and is an
+/// error only if the version is not the storage version.
+fn check_deletion(manager: &FieldManager<'_>, object: &mut Object) -> Result<(), Failure> {
     let name = "deletionTimestamp";
     let why = match object.root.get("metadata").and_then(|metadata| metadata.get(name)) {
         None | Some(Value::Null) => return Ok(()),
@@ -202,37 +203,37 @@ fn check_deletion(endpoint: &Endpoint<'_>, object: &mut Object) -> Result<(), Fa
         ),
     };
     object.metadata_mut().remove(name);
-    match endpoint.is_storage() {
+    match manager.is_storage() {
         true => Ok(()),
         false => Err(Status::new(Reason::Unknown, why)),
     }
 }
 
-/// An object that is to be made cannot have the uid of another.
-fn no_such_uid(target: &Target, uid: &str) -> Failure {
+/// Returns 409 for a configuration with a uid whose object does not exist.
+fn uid_mismatch(target: &Target, uid: &str) -> Failure {
     let why = format!(
         "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
     );
     Status::conflict(target.gvr(), &target.name, &why)
 }
 
-/// Which object a configuration is about, as messages say it.
+/// Describes the object of a configuration for messages.
 fn about(config: &Value, schema: &Schema) -> String {
     let text = |name: &str| config.str_at(&["metadata", name]).unwrap_or_default();
     format!("{}/{}; {}", text("namespace"), text("name"), schema.gvk)
 }
 
-/// An applied configuration must say what it is.
+/// Checks the type of a configuration, and that it has no managedFields.
 fn check_applied(schema: &Schema, config: &Map) -> Result<(), Failure> {
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if kind != schema.gvk.kind || api_version != schema.gvk.api_version() {
-        let shown = if api_version.contains('/') || api_version.is_empty() {
+        let given = if api_version.contains('/') || api_version.is_empty() {
             format!("{}, Kind={kind}", if api_version.is_empty() { "/" } else { api_version })
         } else {
             format!("/{api_version}, Kind={kind}")
         };
-        return Err(Status::bad_request(format!("invalid object type: {shown}")));
+        return Err(Status::bad_request(format!("invalid object type: {given}")));
     }
     let entries = config.get("metadata").and_then(|metadata| metadata.get("managedFields"));
     let is_readable =

@@ -1,16 +1,16 @@
-//! update: the one loop in which every change of a stored object happens.
+//! The verb update, and the retry loop of every change of a stored object.
 
 use crate::api_table::Source;
-use crate::conversion::{Conversions, object_of, read_back, record_of, shown};
+use crate::conversion::{Conversions, convert_entry, decode_entry, encode_record, round_trip};
 use crate::kind::{Answer, Target};
+use crate::managed_fields::{FieldManager, restore_times};
 use crate::options::WriteOptions;
-use crate::owners::{self, Endpoint};
-use crate::registry::{Put, Registry, Removed};
+use crate::registry::{Deletion, Put, Registry};
 use crate::verbs::bodies::{
-    Change, Updated, check_namespace, invalid, is_refused_claim, shown_object,
+    NewObject, UpdateFn, check_namespace, for_target, invalid, is_failed_allocation,
 };
-use crate::verbs::{Tries, Written, check_body_fields};
-use crate::write::{Options, Part, Write};
+use crate::verbs::{RetryBudget, WriteResponse, check_body_fields};
+use crate::write::{Options, Subresource, Write};
 use keelson_admission::{Operation, Stored};
 use keelson_auth::Permit;
 use keelson_cache::Entry;
@@ -26,313 +26,325 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Registry {
-    /// Replaces an object.
+    /// Replaces an object with the body of a request.
     pub async fn update(
         &self,
         permit: &Permit,
         target: &Target,
-        part: Part,
+        subresource: Subresource,
         body: Decoded,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
-        target.assert_covered(permit, "update", part.name());
+    ) -> Result<WriteResponse, Failure> {
+        target.assert_covered(permit, "update", subresource.name());
         let warnings = check_body_fields(target.schema(), &body, options.field_validation)?;
-        let mut wished = body.object;
-        let named = check_namespace(target, &mut wished).and_then(|()| check_name(target, &wished));
-        if let Err(failure) = named {
+        let mut object = body.object;
+        let checked =
+            check_namespace(target, &mut object).and_then(|()| check_name(target, &object));
+        if let Err(failure) = checked {
             return Err(failure.with_warnings(warnings));
         }
         let make = |live: Option<&Object>| {
             if live.is_some() || target.kind.strategy.create_on_update {
                 let checked =
-                    check_uid(target, &wished, live.map_or("", Object::uid), options.dry_run);
-                let twice = || owner_references::dedup(&mut wished.clone());
-                checked.map_err(|why| why.with_warnings([warnings.clone(), twice()].concat()))?;
+                    check_uid(target, &object, live.map_or("", Object::uid), options.dry_run);
+                let deduped = || owner_references::dedup(&mut object.clone());
+                checked.map_err(|why| why.with_warnings([warnings.clone(), deduped()].concat()))?;
             }
-            Ok(Updated { object: wished.clone(), owned: false, warnings: warnings.clone() })
+            Ok(NewObject { object: object.clone(), managed: false, warnings: warnings.clone() })
         };
-        self.change(permit, target, part, &make, options).await
+        self.change(permit, target, subresource, &make, options).await
     }
 
-    /// Changes an object, or a part of it, by what the caller makes of the stored one: again when another write
-    /// came first.
+    /// Updates an object, or one subresource of it. `make` is called again when another write came first.
     pub async fn modify(
         &self,
         permit: &Permit,
         target: &Target,
-        part: Part,
-        make: Change<'_>,
+        subresource: Subresource,
+        make: UpdateFn<'_>,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
-        target.assert_covered(permit, "update", part.name());
-        self.change(permit, target, part, make, options).await
+    ) -> Result<WriteResponse, Failure> {
+        target.assert_covered(permit, "update", subresource.name());
+        self.change(permit, target, subresource, make, options).await
     }
 
-    /// Changes an object until no other write comes between reading and writing it.
+    /// Updates an object, and tries again when another write came between read and write.
     pub(crate) async fn change(
         &self,
         permit: &Permit,
         target: &Target,
-        part: Part,
-        make: Change<'_>,
+        subresource: Subresource,
+        make: UpdateFn<'_>,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
+    ) -> Result<WriteResponse, Failure> {
         let conversions = Conversions::default();
-        self.change_converting(permit, target, part, (make, &conversions), options).await
+        self.change_converting(permit, target, subresource, (make, &conversions), options).await
     }
 
-    /// The same, where the change itself may need conversions by a webhook.
+    /// Like [`Registry::change`], for a change that may need conversions by a webhook.
     pub(crate) async fn change_converting(
         &self,
         permit: &Permit,
         target: &Target,
-        part: Part,
-        (make, conversions): (Change<'_>, &Conversions),
+        subresource: Subresource,
+        (make, conversions): (UpdateFn<'_>, &Conversions),
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
-        let ask = Ask { permit, target, part, options, conversions };
-        // What this process knows is nearly always the newest there is. A write says so; whatever else
-        // comes of it counts once the store was asked.
-        self.caught_up().await?;
-        // Another server may already have put right what cannot be read here.
-        let (mut stored, mut is_newest) = (self.known(target).unwrap_or_default(), false);
-        let mut tries = Tries::begin(Instant::now());
+    ) -> Result<WriteResponse, Failure> {
+        let update = Update { permit, target, subresource, options, conversions };
+        // The cache of this process nearly always has the newest object, and a successful write proves it. Any other
+        // result counts only after the store was asked for its newest revision.
+        self.wait_for_known().await?;
+        // An object that cannot be read here may have been repaired by another server.
+        let (mut stored, mut is_newest) = (self.entry(target).unwrap_or_default(), false);
+        let mut retries = RetryBudget::new(Instant::now());
         loop {
-            tries.next(Instant::now())?;
+            retries.count_try(Instant::now())?;
             let Some(entry) = stored else {
                 if is_newest {
-                    return self.create_instead(permit, target, part, make, options).await;
+                    return self.create_instead(permit, target, subresource, make, options).await;
                 }
-                self.fresh().await?;
-                (stored, is_newest) = (self.known(target)?, true);
+                self.wait_for_latest().await?;
+                (stored, is_newest) = (self.entry(target)?, true);
                 continue;
             };
             let mut warnings = vec![];
-            let step = self.change_once(&ask, make, &entry, &mut warnings).await;
-            if !is_newest && !was_written(&step, &entry, options) {
-                self.fresh().await?;
+            let result = self.change_once(&update, make, &entry, &mut warnings).await;
+            if !is_newest && !reached_store(&result, &entry, options) {
+                self.wait_for_latest().await?;
                 is_newest = true;
-                let now = self.known(target)?;
+                let now = self.entry(target)?;
                 if now.as_ref().is_none_or(|now| now.modified() != entry.modified()) {
                     stored = now;
                     continue;
                 }
             }
-            match step {
-                Ok(Step::Done(answer)) => {
+            match result {
+                Ok(Outcome::Done(answer)) => {
                     let answer = match answer {
-                        Answer::Entry(entry) => Answer::Entry(shown!(self, target, entry)?),
-                        made => made,
+                        Answer::Entry(entry) => Answer::Entry(convert_entry!(self, target, entry)?),
+                        answer => answer,
                     };
-                    return Ok(Written { answer, warnings, created: false });
+                    return Ok(WriteResponse { answer, warnings, created: false });
                 }
-                Ok(Step::Lost(now)) => (stored, is_newest) = (now, true),
+                Ok(Outcome::Conflict(now)) => (stored, is_newest) = (now, true),
                 Err(failure) => return Err(failure.with_warnings(warnings)),
             }
         }
     }
 
-    /// A change of an object that is not there creates it, where the kind or the change allows that.
+    /// Creates the object when it does not exist, if the kind or the change allows that.
     async fn create_instead(
         &self,
         permit: &Permit,
         target: &Target,
-        part: Part,
-        make: Change<'_>,
+        subresource: Subresource,
+        make: UpdateFn<'_>,
         options: &WriteOptions,
-    ) -> Result<Written, Failure> {
+    ) -> Result<WriteResponse, Failure> {
         let updated = make(None);
-        let creates = matches!(&updated, Ok(updated) if updated.owned)
+        let creates = matches!(&updated, Ok(updated) if updated.managed)
             || target.kind.strategy.create_on_update;
-        if !creates || part != Part::Main {
+        if !creates || subresource != Subresource::None {
             return Err(updated
                 .err()
                 .filter(|s| s.code != 404)
                 .unwrap_or_else(|| target.not_found()));
         }
         let mut updated = updated?;
-        sent_version(&updated.object)?;
-        // A write that creates takes no notice of the version that the client believes in.
+        requested_version(&updated.object)?;
+        // A write that creates ignores the client's resourceVersion.
         if !options.dry_run {
             updated.object.set_meta("resourceVersion", "");
         }
         self.create_object(permit, target, updated, options).await
     }
 
-    /// One try: the steps of every change, in order.
+    /// Runs one try: the steps of every update, in order.
     async fn change_once(
         &self,
-        ask: &Ask<'_>,
-        make: Change<'_>,
+        update: &Update<'_>,
+        make: UpdateFn<'_>,
         entry: &Entry,
         warnings: &mut Vec<Str>,
-    ) -> Result<Step, Failure> {
-        let Ask { target, part, options, conversions, .. } = *ask;
+    ) -> Result<Outcome, Failure> {
+        let Update { target, subresource, options, conversions, .. } = *update;
         let kind = &target.kind;
-        let stored = object_of!(self, target, entry)?;
+        let stored = decode_entry!(self, target, entry)?;
         let converted = (target.schema().gvk != target.working().gvk)
             .then(|| kind.in_version(stored.clone(), target.schema()));
         let live = converted.as_ref().unwrap_or(&stored);
-        let Updated { mut object, owned, warnings: told } = match &kind.webhook {
+        let NewObject { mut object, managed, warnings: new_warnings } = match &kind.webhook {
             None => make(Some(live))?,
             Some(_) => {
-                let made = self.with_conversions(kind, conversions, || make(Some(live)));
-                Box::pin(made).await??
+                let updated = self.with_conversions(kind, conversions, || make(Some(live)));
+                Box::pin(updated).await??
             }
         };
-        warnings.extend(told);
+        warnings.extend(new_warnings);
         warnings.extend(owner_references::dedup(&mut object));
-        check_version(target, part, &object, entry)?;
+        check_version(target, subresource, &object, entry)?;
         kind.fill_defaults(target.schema(), &mut object, self.clock.as_ref());
         match &kind.webhook {
-            _ if owned => {}
-            None => kind.note_owners(&mut object, target.schema(), |object| {
-                Endpoint::of(target, part).updated(live, object, options, self.clock.now());
+            _ if managed => {}
+            None => kind.set_managers(&mut object, target.schema(), |object| {
+                let now = self.clock.now();
+                FieldManager::of(target, subresource).update(live, object, options, now);
             }),
-            Some(_) => object = Box::pin(self.with_owners(ask, live, object)).await?,
+            Some(_) => object = Box::pin(self.with_managed_fields(update, live, object)).await?,
         }
         let mut new = kind.to_working(object, target.schema());
-        let write = ask.write(&stored);
-        let passes = self.admit_part(&write, part, &mut new, warnings).await?;
-        // Until here it is what the client said of it, which plug-ins see.
+        let write = update.write(&stored);
+        let configs = self.admit_subresource(&write, subresource, &mut new, warnings).await?;
+        // Plug-ins see the resourceVersion that the client sent.
         new.set_meta("resourceVersion", &entry.modified().to_string());
         if let Some(guard) = &self.hooks_of(kind).guard {
             guard.check(self, &write, &new).await?;
         }
-        prepare(target, part, &mut new, &stored);
+        prepare(target, subresource, &mut new, &stored);
         (kind.strategy.record_time)(&mut new, &stored, &self.clock.now().text());
-        owners::restore_times(&stored, &mut new);
-        if let Err(invalid) = validate(self, target, part, &new, &stored) {
-            if part != Part::Main {
+        restore_times(&stored, &mut new);
+        if let Err(invalid) = validate(self, target, subresource, &new, &stored) {
+            if subresource != Subresource::None {
                 return Err(invalid);
             }
             let old = (Some(&stored), options.dry_run);
             return Err(Box::pin(self.refused(target, &new, old, invalid)).await);
         }
-        let told = warnings.len();
-        // Upstream's strategies of subresources have none.
-        if part == Part::Main {
+        let warning_count = warnings.len();
+        // Upstream's strategies of subresources return no warnings.
+        if subresource == Subresource::None {
             warnings.extend(kind.strategy.warnings(&new, Some(&stored)));
         }
-        self.validate_part(&write, part, &passes, &new, warnings).await?;
-        let mut result = Changed { new, stored, entry: entry.clone() };
-        let several = self.takes(kind) || self.has_quotas(&ask.write(&result.stored));
-        if !several {
-            return self.put_change(ask, &mut result).await;
+        self.validate_subresource(&write, subresource, &configs, &new, warnings).await?;
+        let mut objects = Objects { new, stored, entry: entry.clone() };
+        let is_multi_key = self.has_claims(kind) || self.has_quotas(&update.write(&objects.stored));
+        if !is_multi_key {
+            return self.put_change(update, &mut objects).await;
         }
-        // In a box, as what is done seldom, so that the future of each write stays small.
-        let step = Box::pin(self.store_several(ask, result)).await;
-        if is_refused_claim(&step) {
-            warnings.truncate(told);
+        // Boxed because it is rare: the future of every write stays small.
+        let result = Box::pin(self.store_multi_key(update, objects)).await;
+        if is_failed_allocation(&result) {
+            warnings.truncate(warning_count);
         }
-        step
+        result
     }
 
-    /// Stores a change of several keys, to the end even when its client goes away.
-    async fn store_several(&self, ask: &Ask<'_>, result: Changed) -> Result<Step, Failure> {
-        let Ask { permit, target, part, options, .. } = *ask;
+    /// Stores a change that has claims or quotas. The write completes even when the request is cancelled.
+    async fn store_multi_key(
+        &self,
+        update: &Update<'_>,
+        objects: Objects,
+    ) -> Result<Outcome, Failure> {
+        let Update { permit, target, subresource, options, .. } = *update;
         if options.dry_run {
-            return self.store_change(ask, result).await;
+            return self.store_change(update, objects).await;
         }
         let (permit, target, options) = (permit.clone(), target.clone(), options.clone());
         let store = |registry: Arc<Registry>| async move {
             let conversions = &Conversions::default();
-            let ask =
-                Ask { permit: &permit, target: &target, part, options: &options, conversions };
-            registry.store_change(&ask, result).await
+            let (permit, target, options) = (&permit, &target, &options);
+            let update = Update { permit, target, subresource, options, conversions };
+            registry.store_change(&update, objects).await
         };
-        self.to_the_end(store).await
+        self.run_to_completion(store).await
     }
 
-    /// A changed object with the owners of its fields, which a webhook has to convert for that.
-    async fn with_owners(
+    /// Returns the object with managedFields updated, for a kind with a conversion webhook.
+    async fn with_managed_fields(
         &self,
-        ask: &Ask<'_>,
+        update: &Update<'_>,
         live: &Object,
         object: Object,
     ) -> Result<Object, Failure> {
-        let Ask { target, part, options, conversions, .. } = *ask;
-        let endpoint = Endpoint::converting(target, part, conversions);
+        let Update { target, subresource, options, conversions, .. } = *update;
+        let manager = FieldManager::converting(target, subresource, conversions);
         let work = || {
-            let mut owned = object.clone();
-            endpoint.updated(live, &mut owned, options, self.clock.now());
-            owned
+            let mut object = object.clone();
+            manager.update(live, &mut object, options, self.clock.now());
+            object
         };
         self.with_conversions(&target.kind, conversions, work).await
     }
 
-    /// The last step of a change: takes what it needs from quotas, addresses and ports, and stores it.
-    async fn store_change(&self, ask: &Ask<'_>, mut result: Changed) -> Result<Step, Failure> {
-        let charge = self.charge(&ask.write(&result.stored), &result.new).await?;
-        let step = self.put_change(ask, &mut result).await;
-        if !matches!(step, Ok(Step::Done(_))) {
+    async fn store_change(
+        &self,
+        update: &Update<'_>,
+        mut objects: Objects,
+    ) -> Result<Outcome, Failure> {
+        let charge = self.charge(&update.write(&objects.stored), &objects.new).await?;
+        let result = self.put_change(update, &mut objects).await;
+        if !matches!(result, Ok(Outcome::Done(_))) {
             self.refund(charge).await;
         }
-        step
+        result
     }
 
-    async fn put_change(&self, ask: &Ask<'_>, result: &mut Changed) -> Result<Step, Failure> {
-        let Ask { target, part, options, .. } = *ask;
-        let Changed { new, stored, entry } = result;
+    async fn put_change(
+        &self,
+        update: &Update<'_>,
+        objects: &mut Objects,
+    ) -> Result<Outcome, Failure> {
+        let Update { target, subresource, options, .. } = *update;
+        let Objects { new, stored, entry } = objects;
         let kind = &target.kind;
-        if deletes(&kind.strategy, new, stored) && !options.dry_run {
+        if completes_deletion(&kind.strategy, new, stored) && !options.dry_run {
             return Ok(match self.remove(target, entry.modified()).await? {
-                Removed::Done(revision) => {
+                Deletion::Done(revision) => {
                     self.release(target, new).await;
                     new.set_meta("resourceVersion", &revision.to_string());
-                    let gone = shown_object(target, std::mem::take(new));
-                    Step::Done(Answer::Object(gone))
+                    let deleted = for_target(target, std::mem::take(new));
+                    Outcome::Done(Answer::Object(deleted))
                 }
-                Removed::Lost(now) => Step::Lost(now),
+                Deletion::Conflict(now) => Outcome::Conflict(now),
             });
         }
-        let claim = match part {
-            Part::Main => self.claim(target, new, Some(stored), options.dry_run).await?,
-            Part::Status | Part::Other(_) | Part::Effect(_) => None,
+        let claim = match subresource {
+            Subresource::None => self.claim(target, new, Some(stored), options.dry_run).await?,
+            Subresource::Status | Subresource::Other(_) | Subresource::Action(_) => None,
         };
-        let record = record_of!(self, target, new)?;
+        let record = encode_record!(self, target, new)?;
         if entry.has_content_of(&record) {
-            return Ok(Step::Done(Answer::Entry(entry.clone())));
+            return Ok(Outcome::Done(Answer::Entry(entry.clone())));
         }
         if options.dry_run {
             kind.check_record(&record)?;
-            read_back!(self, target, new);
+            round_trip!(self, target, new);
             new.set_meta("resourceVersion", &entry.modified().to_string());
-            return Ok(Step::Done(Answer::Object(shown_object(target, std::mem::take(new)))));
+            return Ok(Outcome::Done(Answer::Object(for_target(target, std::mem::take(new)))));
         }
         let put = self.put_claimed(target, record, (entry.modified(), None), claim).await?;
         Ok(match put {
-            Put::Done(entry) => Step::Done(Answer::Entry(entry)),
-            Put::Lost(now) => Step::Lost(now),
-            // Only creations depend on anything else.
-            Put::Overtaken => Step::Lost(self.known(target)?),
+            Put::Stored(entry) => Outcome::Done(Answer::Entry(entry)),
+            Put::Conflict(now) => Outcome::Conflict(now),
+            // Only creates have a guard.
+            Put::NamespaceChanged => Outcome::Conflict(self.entry(target)?),
         })
     }
 }
 
-/// What a change makes of a stored object, both in the version that writes work on.
-struct Changed {
+/// The new and the stored object, both in the version that writes use.
+struct Objects {
     new: Object,
     stored: Object,
     entry: Entry,
 }
 
-/// What a change is about, the same in every try.
-struct Ask<'a> {
+/// The parameters of an update, the same for every try.
+struct Update<'a> {
     permit: &'a Permit,
     target: &'a Target,
-    part: Part,
+    subresource: Subresource,
     options: &'a WriteOptions,
     conversions: &'a Conversions,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> Update<'a> {
     fn write(&self, stored: &'a Object) -> Write<'a> {
         Write {
             permit: self.permit,
             target: self.target,
             operation: Operation::Update,
-            subresource: self.part.name(),
+            subresource: self.subresource.name(),
             name: &self.target.name,
             dry_run: self.options.dry_run,
             old: Some(stored),
@@ -342,23 +354,23 @@ impl<'a> Ask<'a> {
     }
 }
 
-enum Step {
+enum Outcome {
     Done(Answer),
-    Lost(Option<Entry>),
+    Conflict(Option<Entry>),
 }
 
-/// Whether a try got as far as the store, which then knew what is newest.
-fn was_written(step: &Result<Step, Failure>, entry: &Entry, options: &WriteOptions) -> bool {
-    match step {
-        Ok(Step::Done(Answer::Entry(written))) => !written.ptr_eq(entry),
-        Ok(Step::Done(_)) => !options.dry_run,
-        Ok(Step::Lost(_)) => true,
-        // The answer of the store got lost: a second try might be a second change.
+/// Whether a try reached the store, so that its result is based on the newest object.
+fn reached_store(result: &Result<Outcome, Failure>, entry: &Entry, options: &WriteOptions) -> bool {
+    match result {
+        Ok(Outcome::Done(Answer::Entry(written))) => !written.ptr_eq(entry),
+        Ok(Outcome::Done(_)) => !options.dry_run,
+        Ok(Outcome::Conflict(_)) => true,
+        // The result is unknown: a second try could apply the change twice.
         Err(failure) => failure.reason == Reason::ServerTimeout,
     }
 }
 
-/// The name in the body must be that of the URL.
+/// Checks that the name in the body is the name in the URL.
 pub(crate) fn check_name(target: &Target, obj: &Object) -> Result<(), Failure> {
     if obj.name().is_empty() {
         return Err(Status::bad_request(format!(
@@ -376,9 +388,9 @@ pub(crate) fn check_name(target: &Target, obj: &Object) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The resourceVersion that the client sent; 0 is none.
-fn sent_version(wished: &Object) -> Result<u64, Failure> {
-    let text = wished.resource_version();
+/// Parses the resourceVersion that the client sent; 0 if there is none.
+fn requested_version(object: &Object) -> Result<u64, Failure> {
+    let text = object.resource_version();
     if text.is_empty() {
         return Ok(0);
     }
@@ -388,15 +400,16 @@ fn sent_version(wished: &Object) -> Result<u64, Failure> {
     })
 }
 
-/// The resourceVersion that the client sent must be that of the stored object.
+/// Checks that the resourceVersion that the client sent is that of the stored object.
 fn check_version(
     target: &Target,
-    part: Part,
-    wished: &Object,
+    subresource: Subresource,
+    object: &Object,
     entry: &Entry,
 ) -> Result<(), Failure> {
-    let given = sent_version(wished)?;
-    let may_be_absent = target.kind.strategy.unconditional_update || part == Part::Other("scale");
+    let given = requested_version(object)?;
+    let may_be_absent =
+        target.kind.strategy.unconditional_update || subresource == Subresource::Other("scale");
     if given == 0 && !may_be_absent {
         let path = Path::new("metadata");
         let mut errors = ErrorList::new();
@@ -406,7 +419,7 @@ fn check_version(
             "must be specified for an update",
         ));
         let gvr = target.gvr();
-        return errors.into_result(&gvr.group, &gvr.resource, wished.name());
+        return errors.into_result(&gvr.group, &gvr.resource, object.name());
     }
     if given != 0 && Revision(given) != entry.modified() {
         return Err(Status::modified(target.gvr(), &target.name));
@@ -414,20 +427,20 @@ fn check_version(
     Ok(())
 }
 
-/// The uid that the client sent must be that of the stored object, which has none when there is none.
+/// Checks that the uid that the client sent is that of the stored object; `stored` is empty if there is none.
 pub fn check_uid(
     target: &Target,
-    wished: &Object,
+    object: &Object,
     stored: &str,
     dry_run: bool,
 ) -> Result<(), Failure> {
-    let given = wished.uid();
+    let given = object.uid();
     if given.is_empty() || given == stored {
         return Ok(());
     }
     let key = target.kind.store_key(&target.namespace, &target.name);
     let key = String::from_utf8_lossy(&key);
-    // A dry run does not get as far as the folder in which all keys are.
+    // In a dry run upstream's message has the key without `/registry`.
     let key = key.strip_prefix("/registry").filter(|_| dry_run).unwrap_or(&key);
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
@@ -436,12 +449,12 @@ pub fn check_uid(
     Err(Status::conflict(target.gvr(), &target.name, &why))
 }
 
-/// Keeps what a write to this part may not change, and sets what the server decides.
-fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
+/// Restores the fields that this write may not change, and sets the fields that the server sets.
+fn prepare(target: &Target, subresource: Subresource, new: &mut Object, old: &Object) {
     let strategy = &target.kind.strategy;
-    match part {
-        Part::Main if target.kind.has_status => preserve::member(new, old, "status"),
-        Part::Status => {
+    match subresource {
+        Subresource::None if target.kind.has_status => preserve::member(new, old, "status"),
+        Subresource::Status => {
             let status = new.root.remove("status");
             let metadata = new.root.remove("metadata");
             *new = old.clone();
@@ -454,34 +467,34 @@ fn prepare(target: &Target, part: Part, new: &mut Object, old: &Object) {
             }
             preserve::metadata(new, old, strategy.status_metadata);
         }
-        Part::Other(name) | Part::Effect(name) => {
+        Subresource::Other(name) | Subresource::Action(name) => {
             if let Some(rules) = strategy.subresource(name) {
                 strategy.prepare_subresource(rules, new, old);
             }
         }
-        Part::Main => {}
+        Subresource::None => {}
     }
     preserve::identity(new, old);
-    match part {
-        Part::Main => strategy.prepare_update(new, old),
-        Part::Status => strategy.prepare_status(new, old),
-        Part::Other(_) | Part::Effect(_) => {}
+    match subresource {
+        Subresource::None => strategy.prepare_update(new, old),
+        Subresource::Status => strategy.prepare_status(new, old),
+        Subresource::Other(_) | Subresource::Action(_) => {}
     }
-    // To find its node is not a change that a client has asked for.
-    if part != Part::Effect("binding") {
+    // Binding a pod is not a change of its spec by a client: the generation stays.
+    if subresource != Subresource::Action("binding") {
         strategy.next_generation(target.working(), new, old);
     }
-    if part == Part::Main {
+    if subresource == Subresource::None {
         (strategy.drop_after_generation)(new, old);
     }
 }
 
-/// Faults of metadata are found by the server at large and again by the rules of the kind: clients see
-/// them that often.
+/// Validates an update. Metadata errors are found twice, by the generic validation and by that of
+/// the kind; clients of kube-apiserver see them twice too.
 fn validate(
     registry: &Registry,
     target: &Target,
-    part: Part,
+    subresource: Subresource,
     new: &Object,
     old: &Object,
 ) -> Result<(), Failure> {
@@ -490,32 +503,33 @@ fn validate(
     let rule = names::name_is_path_segment;
     let mut errors = strategy::validate_metadata(new, kind.namespaced, rule);
     errors.extend(strategy::validate_metadata_update(new, old));
-    let (checks, rules) = match part {
-        Part::Main => (strategy.update_checks, strategy.validate),
-        Part::Status => (strategy.status_checks, strategy.validate_status),
-        Part::Other(name) | Part::Effect(name) => match strategy.subresource(name) {
+    let (checks, rules) = match subresource {
+        Subresource::None => (strategy.update_checks, strategy.validate),
+        Subresource::Status => (strategy.status_checks, strategy.validate_status),
+        Subresource::Other(name) | Subresource::Action(name) => match strategy.subresource(name) {
             Some(rules) => (strategy.status_checks, rules.validate),
             None => {
                 if target.kind.source == Source::Custom {
-                    kind.validate_further(&target.version, new, Some(old), &mut errors);
+                    kind.validate_custom(&target.version, new, Some(old), &mut errors);
                 }
                 return invalid(target, new, errors);
             }
         },
     };
-    if let (Part::Status, Some(rule)) = (part, strategy.validate_status_in_namespace) {
+    if let (Subresource::Status, Some(rule)) = (subresource, strategy.validate_status_in_namespace)
+    {
         errors.extend(rule(new, old, &|| registry.labels_of(new.namespace())));
     }
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
-    if part == Part::Main {
+    if subresource == Subresource::None {
         kind.validate_last(new, Some(old), &mut errors);
     }
-    kind.validate_further(&target.version, new, Some(old), &mut errors);
+    kind.validate_custom(&target.version, new, Some(old), &mut errors);
     invalid(target, new, errors)
 }
 
-/// An object that waited only for its last finalizer goes away with it.
-fn deletes(strategy: &Strategy, new: &Object, old: &Object) -> bool {
+/// Whether the update removes the last finalizer of an object that is being deleted, so that it is deleted now.
+fn completes_deletion(strategy: &Strategy, new: &Object, old: &Object) -> bool {
     old.deletion_timestamp().is_some()
         && old.deletion_grace_period_seconds().unwrap_or(0) == 0
         && new.finalizers().next().is_none()

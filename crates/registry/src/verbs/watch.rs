@@ -1,6 +1,6 @@
-//! watch: a cursor into the history of a resource, and what matches on its way.
+//! The verb watch: a cursor into the history of a resource, and a filter.
 
-use crate::conversion::not_listed;
+use crate::conversion::list_failure;
 use crate::kind::Target;
 use crate::options::{WatchOptions, WatchStart};
 use crate::registry::Registry;
@@ -12,26 +12,25 @@ use keelson_store::Revision;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a watch event says.
+/// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// The object is new to the watcher.
+    /// The object is new, or matches for the first time.
     Added,
     /// The object changed.
     Modified,
-    /// The object is gone, or no longer matches.
+    /// The object was deleted, or no longer matches.
     Deleted,
 }
 
 /// One event of a watch.
 #[derive(Clone, Debug)]
 pub struct WatchEvent {
-    /// What happened.
+    /// The type of the event.
     pub kind: EventKind,
-    /// The object; its last matching state when it is gone.
+    /// The object; for DELETED its last state that matched.
     pub entry: Entry,
-    /// The change behind it, whose encoded frame all watchers share; absent for initial events and
-    /// for objects that left the selection.
+    /// The change, whose frame all watchers share; `None` for initial events and when filters cause the event.
     pub change: Option<Arc<Change>>,
 }
 
@@ -40,31 +39,31 @@ pub struct WatchSession {
     initial: VecDeque<Entry>,
     cursor: Cursor,
     filter: Filter,
-    taken: Vec<Arc<Change>>,
-    /// The revision of the state with which the watch began.
+    changes: Vec<Arc<Change>>,
+    /// The revision after which changes are sent.
     pub began_at: Revision,
-    /// The client asked to be told when the initial events are through.
-    pub marks_initial_end: bool,
-    /// What a webhook has converted, of a kind that has one.
+    /// Whether a bookmark must mark the end of the initial events.
+    pub sends_initial_events_end: bool,
+    /// The state of conversion, for a kind with a conversion webhook.
     converting: Option<Box<Converting>>,
 }
 
-/// Events of a kind with a webhook. What matches is known once objects are converted.
+/// Converted events of a kind with a conversion webhook. Filters are applied after the conversion.
 struct Converting {
     registry: Arc<Registry>,
     target: Target,
     ready: VecDeque<WatchEvent>,
 }
 
-/// Objects that are there at the start and are converted at once.
-const CONVERTED_ITEMS: usize = 256;
+/// Initial objects that are converted in one batch.
+const CONVERSION_BATCH_ITEMS: usize = 256;
 
-/// Why a watch cannot go on.
+/// Why a watch cannot continue.
 #[derive(Debug)]
 pub enum WatchError {
-    /// Its place in the history.
+    /// Its position in the history is gone.
     Cursor(CursorError),
-    /// An object cannot be converted to its version.
+    /// An object cannot be converted to the version of the watch.
     Conversion(Failure),
 }
 
@@ -74,18 +73,17 @@ impl From<CursorError> for WatchError {
     }
 }
 
-/// Why a watch does not begin, by the way in which the client is told.
+/// Why a watch does not start, and how the client receives the error.
 #[derive(Debug)]
 pub enum WatchRefusal {
-    /// As the answer to the request.
+    /// As the response to the request.
     Answer(Failure),
-    /// As the only event of a stream: kube-apiserver looks for the history when it has begun to
-    /// answer, and its clients expect to read there that the history is gone.
+    /// As the only event of the stream. kube-apiserver finds out after it has started the response.
     Event(Failure),
 }
 
 impl WatchRefusal {
-    /// What the client is told, in whichever way.
+    /// Returns the error without the way in which it is sent.
     pub fn into_failure(self) -> Failure {
         match self {
             WatchRefusal::Answer(failure) | WatchRefusal::Event(failure) => failure,
@@ -100,7 +98,7 @@ impl From<Failure> for WatchRefusal {
 }
 
 impl Registry {
-    /// Starts a watch. Without the state or the history that it asks for it is refused by an event.
+    /// Starts a watch. An error event is returned when the state or the history for it is missing.
     pub async fn watch(
         &self,
         permit: &Permit,
@@ -116,11 +114,11 @@ impl Registry {
         });
         let after = match options.start {
             WatchStart::Latest | WatchStart::Any => {
-                self.fresh().await?;
+                self.wait_for_latest().await?;
                 None
             }
             WatchStart::After(revision) if options.initial_events == Some(true) => {
-                self.not_older(revision).await.map_err(WatchRefusal::Event)?;
+                self.wait_for_revision(revision).await.map_err(WatchRefusal::Event)?;
                 None
             }
             WatchStart::After(revision) => Some(revision),
@@ -144,29 +142,29 @@ impl Registry {
         } else if converting.is_some() {
             snapshot.range(&filter.prefix, "").cloned().collect()
         } else {
-            // An object that cannot be read is left out, as upstream's watch cache does.
+            // Objects that cannot be read are left out, as in upstream's watch cache.
             filter.select(&objects, &snapshot, "").cloned().collect()
         };
-        let marks_initial_end = options.initial_events == Some(true) && options.bookmarks;
-        let taken = vec![];
+        let sends_initial_events_end = options.initial_events == Some(true) && options.bookmarks;
+        let changes = vec![];
         let mut session = WatchSession {
             initial,
             cursor,
             filter,
-            taken,
+            changes,
             began_at,
-            marks_initial_end,
+            sends_initial_events_end,
             converting,
         };
         if let Err(WatchError::Conversion(why)) = Box::pin(session.prepare()).await {
-            return Err(WatchRefusal::Answer(not_listed(target.schema(), &why)));
+            return Err(WatchRefusal::Answer(list_failure(target.schema(), &why)));
         }
         Ok(session)
     }
 }
 
 impl WatchSession {
-    /// Appends events at hand to `out`, without waiting; none when there are none at all. Initial events come first.
+    /// Appends available events to `out` without waiting; none if there are none. Initial events come first.
     pub fn take(&mut self, out: &mut Vec<WatchEvent>) -> Result<(), CursorError> {
         if let Some(converting) = &mut self.converting {
             out.extend(converting.ready.drain(..));
@@ -185,54 +183,57 @@ impl WatchSession {
             return Ok(());
         }
         let before = out.len();
-        // As long as nothing matches there may be more: to say that all was told would be a lie.
+        // When no change matches, continue: an empty result means that there are no more changes.
         while out.len() == before {
-            self.cursor.take(&mut self.taken)?;
-            if self.taken.is_empty() {
+            self.cursor.take(&mut self.changes)?;
+            if self.changes.is_empty() {
                 break;
             }
-            // A watch may begin ahead of the newest revision; what leads up to there is not for it.
-            let taken = self.taken.drain(..).filter(|change| change.revision > self.began_at);
-            out.extend(taken.filter_map(|change| event(&self.filter, change, None)));
+            // A watch may start ahead of the newest revision. Changes up to there are not part of it.
+            let changes = self.changes.drain(..).filter(|change| change.revision > self.began_at);
+            out.extend(changes.filter_map(|change| event(&self.filter, change, None)));
         }
         Ok(())
     }
 
-    /// Whether the objects that were there at the start have all been taken.
-    pub fn initial_is_through(&self) -> bool {
+    /// Whether all initial events have been taken.
+    pub fn initial_events_are_complete(&self) -> bool {
         self.initial.is_empty()
             && self.converting.as_ref().is_none_or(|converting| converting.ready.is_empty())
     }
 
-    /// Whether [`WatchSession::prepare`] is to be called before events are taken.
+    /// Whether [`WatchSession::prepare`] must be called before events are taken.
     pub fn is_converting(&self) -> bool {
         self.converting.is_some()
     }
 
-    /// Converts the next events of a kind with a webhook.
+    /// Converts the next events of a kind with a conversion webhook.
     pub async fn prepare(&mut self) -> Result<(), WatchError> {
         let Some(converting) = &mut self.converting else { return Ok(()) };
         let Converting { registry, target, ready } = &mut **converting;
         while ready.is_empty() && !self.initial.is_empty() {
-            let count = self.initial.len().min(CONVERTED_ITEMS);
+            let count = self.initial.len().min(CONVERSION_BATCH_ITEMS);
             let entries = self.initial.drain(..count).collect();
-            let shown =
-                registry.all_shown(target, entries).await.map_err(WatchError::Conversion)?;
-            let matching = shown.into_iter().filter(|entry| self.filter.matches(entry));
+            let converted = registry
+                .converted_entries(target, entries)
+                .await
+                .map_err(WatchError::Conversion)?;
+            let matching = converted.into_iter().filter(|entry| self.filter.matches(entry));
             let kind = EventKind::Added;
             ready.extend(matching.map(|entry| WatchEvent { kind, entry, change: None }));
         }
         while ready.is_empty() {
-            self.cursor.take(&mut self.taken)?;
-            if self.taken.is_empty() {
+            self.cursor.take(&mut self.changes)?;
+            if self.changes.is_empty() {
                 return Ok(());
             }
-            for change in self.taken.drain(..).filter(|change| change.revision > self.began_at) {
-                let shown = async |entry: &Entry| registry.shown_to_watchers(target, entry).await;
-                let entry = shown(&change.entry).await.map_err(WatchError::Conversion)?;
+            for change in self.changes.drain(..).filter(|change| change.revision > self.began_at) {
+                let convert =
+                    async |entry: &Entry| registry.converted_for_watch(target, entry).await;
+                let entry = convert(&change.entry).await.map_err(WatchError::Conversion)?;
                 let previous = match &change.previous {
                     None => None,
-                    Some(entry) => Some(shown(entry).await.map_err(WatchError::Conversion)?),
+                    Some(entry) => Some(convert(entry).await.map_err(WatchError::Conversion)?),
                 };
                 let converted = Some(Converted { entry, previous });
                 ready.extend(event(&self.filter, change, converted));
@@ -241,19 +242,19 @@ impl WatchSession {
         Ok(())
     }
 
-    /// Waits until there may be a further event.
+    /// Waits until there may be another event.
     pub async fn changed(&mut self) -> Result<(), CursorError> {
         self.cursor.changed().await
     }
 }
 
-/// The objects of a change in the version of a watch.
+/// The objects of a change, converted to the version of a watch.
 struct Converted {
     entry: Entry,
     previous: Option<Entry>,
 }
 
-/// What a change is to a watcher with this filter; `converted` are its objects where a webhook converts them.
+/// Returns the event that a change is to a watcher. `converted`: its objects after a webhook's conversion.
 fn event(filter: &Filter, change: Arc<Change>, converted: Option<Converted>) -> Option<WatchEvent> {
     let (entry, previous) = match &converted {
         None => (&change.entry, change.previous.as_ref()),

@@ -1,4 +1,4 @@
-//! Addresses and ports that services are given, and what becomes of them.
+//! Allocation and release of addresses and node ports of services.
 
 use crate::harness::{self, Harness};
 use keelson_builtin::PortLeaks;
@@ -114,7 +114,7 @@ async fn a_dry_run_and_a_refused_write_take_nothing() {
     assert_eq!(create(&harness, "a", "?dryRun=All", spec).await.0, 201);
     let held = "/apis/networking.k8s.io/v1/ipaddresses/10.0.0.20";
     assert_eq!(code_of(&harness, "GET", held).await, 404);
-    // The address is free, the port is not in the range: nothing may stay taken.
+    // The address is free, the port is out of range: nothing may stay allocated.
     let wrong = spec.replace("30080", "80");
     assert_eq!(create(&harness, "a", "?dryRun=All", &wrong).await.0, 201);
     let (code, refused) = create(&harness, "a", "", &wrong).await;
@@ -123,7 +123,7 @@ async fn a_dry_run_and_a_refused_write_take_nothing() {
     assert_eq!((code, harness::causes(&refused)), (422, vec![why.to_owned()]));
     assert_eq!(code_of(&harness, "GET", held).await, 404);
     assert_eq!(create(&harness, "a", "", spec).await.0, 201);
-    // A name that is taken gives back what was taken for it.
+    // A create whose name is taken releases what was allocated for it.
     let other =
         r#"{"type":"NodePort","clusterIP":"10.0.0.21","ports":[{"port":80,"nodePort":30081}]}"#;
     assert_eq!(create(&harness, "a", "", other).await.0, 409);
@@ -236,7 +236,7 @@ async fn addresses_and_families_of_an_update_fit_each_other() {
     }
 }
 
-/// Upstream asks for addresses before it warns of anything.
+/// Upstream allocates addresses before it returns warnings.
 #[tokio::test]
 async fn a_service_that_gets_no_address_is_not_warned_of() {
     let harness = Harness::open().await;

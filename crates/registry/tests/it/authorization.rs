@@ -1,16 +1,16 @@
-//! Permits are compared with what is done, and roles that cannot be read grant nothing.
+//! Verbs check that the permit covers them; roles that cannot be read grant nothing.
 
 use crate::harness::Harness;
 use keelson_auth::rbac::GROUP;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit, User};
 use keelson_meta::{GroupVersionResource, Object, Value, value};
-use keelson_registry::Part;
+use keelson_registry::Subresource;
 use keelson_registry::options::{
     DeleteOptions, Freshness, ListOptions, Patch, PatchForm, WatchOptions, WriteOptions,
 };
 use keelson_schema::decode::{self, Format};
 
-/// A permit of an administrator for just this.
+/// Returns a permit of an administrator for this action only.
 async fn permit(verb: &str, namespace: &str, name: &str) -> Permit {
     let attributes = Attributes {
         verb: verb.into(),
@@ -50,7 +50,7 @@ async fn each_verb_refuses_a_permit_for_something_else() {
                 let (write, list) = (WriteOptions::default(), ListOptions::default());
                 let delete = DeleteOptions::default();
                 let patch = Patch { form: PatchForm::Merge, body: "{}".into() };
-                let part = Part::Status;
+                let part = Subresource::Status;
                 match work {
                     "get" => drop(registry.get(&permit, &one, Freshness::Latest).await),
                     "list" => drop(registry.list(&permit, &all, &list).await),

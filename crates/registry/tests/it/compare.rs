@@ -1,4 +1,4 @@
-//! Compares an answer with a recorded one, in which what differs from run to run is a placeholder.
+//! Compares an answer with a recorded one. Values that differ from run to run are placeholders.
 
 use keelson_meta::Value;
 use keelson_testkit::transcript::normal::without_values;
@@ -7,7 +7,7 @@ use keelson_testkit::transcript::normal::without_values;
 const METADATA: &[&str] =
     &["uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"];
 
-/// Takes out what this comparison is not about: see [`METADATA`].
+/// Removes the members of [`METADATA`].
 pub fn strip(value: &mut Value) {
     let Some(root) = value.as_object_mut() else { return };
     if let Some(metadata) = root.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -17,7 +17,7 @@ pub fn strip(value: &mut Value) {
     }
 }
 
-/// The differences, each a line; none when `got` is what was recorded.
+/// Returns the differences, one per line; empty if `got` is what was recorded.
 pub fn differences(want: &Value, got: &Value, path: &str, out: &mut Vec<String>) {
     match (want, got) {
         (Value::Object(a), Value::Object(b)) => {
@@ -60,7 +60,7 @@ pub fn matches(want: &str, got: &str) -> bool {
     (0..=rest.len()).any(|at| rest.is_char_boundary(at) && matches(tail, &rest[at..]))
 }
 
-/// What stands before and after the first placeholder.
+/// Returns the text before and after the first placeholder.
 fn placeholder(text: &str) -> Option<(&str, &str)> {
     text.match_indices('<').find_map(|(start, _)| {
         let end = start + text[start..].find('>')?;

@@ -1,4 +1,4 @@
-//! Deletions that wait: grace periods, and the finalizers of a propagation policy.
+//! Deletions with a grace period or with the finalizers of a propagation policy.
 
 use crate::harness::{Harness, SetClock};
 use crate::rules::Session;

@@ -1,4 +1,4 @@
-//! A store whose writes of one kind wait at a gate, so that a test decides what happens before them.
+//! A store that holds back writes under one prefix, so that a test decides what happens before them.
 
 use bytes::Bytes;
 use keelson_store::{
@@ -13,7 +13,7 @@ pub struct Gate {
     inner: Arc<Embedded>,
     prefix: &'static str,
     open: watch::Sender<bool>,
-    /// Transactions that came to the gate.
+    /// Number of transactions that reached the gate.
     arrived: watch::Sender<usize>,
 }
 
@@ -24,18 +24,18 @@ impl Gate {
         Arc::new(Gate { inner: Embedded::in_memory(), prefix, open, arrived })
     }
 
-    /// Holds back what comes from now on.
+    /// Closes the gate.
     pub fn close(&self) {
         self.arrived.send_replace(0);
         self.open.send_replace(false);
     }
 
-    /// Lets everything through.
+    /// Opens the gate.
     pub fn open(&self) {
         self.open.send_replace(true);
     }
 
-    /// Waits until a transaction stands at the closed gate.
+    /// Waits until a transaction is held back.
     pub async fn arrival(&self) {
         let mut arrived = self.arrived.subscribe();
         arrived.wait_for(|count| *count > 0).await.expect("the gate is there");

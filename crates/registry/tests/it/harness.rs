@@ -9,7 +9,7 @@ use keelson_registry::options::{
     DeleteOptions, FieldValidation, Freshness, Patch, PatchForm, Propagation, WriteOptions,
 };
 use keelson_registry::{
-    Answer, Clock, Kind, Part, PortRange, Registry, RegistryOptions, SystemClock, Target,
+    Answer, Clock, Kind, PortRange, Registry, RegistryOptions, Subresource, SystemClock, Target,
 };
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::decode::{self, Format};
@@ -18,17 +18,17 @@ use keelson_store::{Embedded, Op, Store, Txn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// A server without its server.
+/// A registry with the built-in kinds, without an HTTP server.
 pub struct Harness {
-    /// All kinds.
+    /// The registry.
     pub registry: Arc<Registry>,
-    /// What services have of addresses and ports.
+    /// The allocator of service addresses and ports.
     pub services: Arc<Services>,
-    /// Allows everything.
+    /// A permit for every action.
     pub permit: Permit,
 }
 
-/// What a path leads to.
+/// The object or collection of a path.
 pub struct Place {
     /// Resource, namespace and name.
     pub target: Target,
@@ -37,17 +37,17 @@ pub struct Place {
 }
 
 impl Harness {
-    /// An empty server.
+    /// Returns a harness over an empty store.
     pub async fn open() -> Harness {
         Harness::over(Embedded::in_memory(), Box::new(SystemClock)).await
     }
 
-    /// A server over this store, by this clock.
+    /// Returns a harness over this store, with this clock.
     pub async fn over(store: Arc<dyn Store>, clock: Box<dyn Clock>) -> Harness {
         Harness::with_ports(store, clock, PortRange::default()).await
     }
 
-    /// The same, with these ports of nodes.
+    /// Like [`Harness::over`], with this node port range.
     pub async fn with_ports(
         store: Arc<dyn Store>,
         clock: Box<dyn Clock>,
@@ -56,7 +56,7 @@ impl Harness {
         Harness::with_options(store, clock, |options| options.node_ports = node_ports).await
     }
 
-    /// The same, with all versions and these features.
+    /// Like [`Harness::over`], with all versions and these feature gates.
     pub async fn with_features(features: Features) -> Harness {
         let change = |options: &mut RegistryOptions| {
             options.runtime_config = vec![("api/all".to_owned(), true)];
@@ -77,7 +77,7 @@ impl Harness {
         Harness { registry, services, permit: Permit::internal("test") }
     }
 
-    /// Stores bytes as somebody else may have left them, and waits until reads know.
+    /// Writes bytes to the store and waits until the cache has them.
     pub async fn put_raw(&self, key: &'static str, value: impl Into<Bytes>) {
         let ops = vec![Op::Put { key: key.into(), value: value.into(), lease: None }];
         let txn = Txn { compare: vec![], ops };
@@ -85,7 +85,7 @@ impl Harness {
         self.registry.cache.wait_latest().await.expect("the cache follows the store");
     }
 
-    /// Stores an object that no validation has seen, in place of any other of its key.
+    /// Stores an object without validation and replaces the stored one.
     pub async fn put_object(&self, kind: &Kind, key: Bytes, text: &[u8]) {
         let parsed = json::parse(text).expect("the test's object is JSON");
         let mut obj = decode::canonicalize(&kind.storage, parsed.value).expect("it fits").object;
@@ -120,7 +120,7 @@ impl Harness {
         Some(Place { target, sub: rest.get(1).copied().unwrap_or_default().to_owned() })
     }
 
-    /// What a request is answered: code and body. `None` for what only a server can do.
+    /// Returns code and body of the answer; `None` for requests that need a server.
     pub async fn send(
         &self,
         method: &str,
@@ -143,10 +143,10 @@ impl Harness {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let place = self.place(path)?;
         let part = match place.sub.as_str() {
-            "" => Part::Main,
-            "status" => Part::Status,
-            "resize" => Part::Other("resize"),
-            "ephemeralcontainers" => Part::Other("ephemeralcontainers"),
+            "" => Subresource::None,
+            "status" => Subresource::Status,
+            "resize" => Subresource::Other("resize"),
+            "ephemeralcontainers" => Subresource::Other("ephemeralcontainers"),
             _ => return None,
         };
         let target = &place.target;
@@ -155,7 +155,7 @@ impl Harness {
         let is_known = |gvk: &GroupVersionKind| Catalogue::shared().is_known(gvk);
         let decode = || decode::decode(target.schema(), body, format, &is_known);
         let result = match method {
-            "POST" if part == Part::Main => match decode() {
+            "POST" if part == Subresource::None => match decode() {
                 Ok(body) => {
                     let permit = self.permit_to_create(target).await;
                     self.registry.create(&permit, target, body, &options).await
@@ -190,7 +190,7 @@ impl Harness {
         Some((code, answer, warnings))
     }
 
-    /// What a client has who may do everything: what the server writes itself passes no quota.
+    /// The permit of a client with all rights. Quotas do not apply to internal permits.
     pub async fn permit_to_create(&self, target: &Target) -> Permit {
         let attributes = Attributes {
             verb: "create".into(),
@@ -226,7 +226,7 @@ impl Harness {
     }
 }
 
-/// What a server is told that is told nothing.
+/// Returns the default options.
 pub fn default_options() -> RegistryOptions {
     RegistryOptions {
         service_ranges: vec!["10.0.0.0/24".into()],
@@ -285,14 +285,14 @@ fn answer(target: &Target, code: u16, result: Result<Answer, Failure>) -> (u16, 
     }
 }
 
-/// The object as it goes over the wire.
+/// Returns the object as clients receive it.
 fn written(target: &Target, obj: &Object) -> Value {
     let mut text = vec![];
     json::encode(target.schema(), obj, &mut text);
     json::parse(&text).expect("what was written can be read").value
 }
 
-/// The causes of a refusal as lines `reason field: message`; empty when it is none.
+/// Returns the causes of an error as lines `reason field: message`; empty if it is not an error.
 pub fn causes(body: &Value) -> Vec<String> {
     let line = |cause: &Value| {
         let text = |name| cause.str_at(&[name]).unwrap_or_default().to_owned();
@@ -301,7 +301,7 @@ pub fn causes(body: &Value) -> Vec<String> {
     body.array_at(&["details", "causes"]).iter().map(line).collect()
 }
 
-/// A clock that stands still at so many seconds.
+/// A clock that is stopped at this second.
 pub struct SetClock(pub Arc<AtomicI64>);
 
 impl Clock for SetClock {

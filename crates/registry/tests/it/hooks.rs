@@ -1,4 +1,4 @@
-//! A registry without any feature of a kind: what hooks are asked of a write, in which order, and with which permit.
+//! Hooks: which ones a write calls, in which order, and with which permit.
 
 use crate::harness::default_options;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit, User};
@@ -7,11 +7,13 @@ use keelson_registry::hooks::{
     Action, ActionRow, Charge, Claim, Claims, Ending, Guard, Hooks, KindHooks, Quotas,
 };
 use keelson_registry::options::{DeleteOptions, WriteOptions};
-use keelson_registry::{Acted, Asked, Part, Registry, SystemClock, Target, Updated, Write};
+use keelson_registry::{
+    ActionRequest, ActionResponse, NewObject, Registry, Subresource, SystemClock, Target, Write,
+};
 use keelson_store::{BoxFuture, Embedded};
 use std::sync::{Arc, Mutex};
 
-/// What was asked of hooks, in order.
+/// The calls of hooks, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -25,7 +27,7 @@ impl Log {
     }
 }
 
-/// All hooks of ConfigMaps: an object whose `data.refuse` names one is refused by that.
+/// All hooks of ConfigMaps. The hook that `data.refuse` names refuses the object.
 #[derive(Clone)]
 struct Noting(Log);
 
@@ -91,7 +93,7 @@ impl Claim for Noting {
 }
 
 impl Quotas for Noting {
-    fn concern(&self, _registry: &Registry, write: &Write<'_>) -> bool {
+    fn may_apply(&self, _registry: &Registry, write: &Write<'_>) -> bool {
         write.target.gvr().resource == "configmaps"
     }
 
@@ -107,7 +109,7 @@ impl Quotas for Noting {
         })
     }
 
-    fn recount<'a>(
+    fn recalculate<'a>(
         &'a self,
         _registry: &'a Registry,
         _permit: &'a Permit,
@@ -125,11 +127,15 @@ impl Charge for Noting {
 }
 
 impl Action for Noting {
-    fn act<'a>(&'a self, asked: Asked<'a>, body: Object) -> BoxFuture<'a, Result<Acted, Failure>> {
+    fn act<'a>(
+        &'a self,
+        req: ActionRequest<'a>,
+        body: Object,
+    ) -> BoxFuture<'a, Result<ActionResponse, Failure>> {
         Box::pin(async move {
-            self.0.note(format!("{} is {}", asked.target.name, body.str_at(&["posted"])));
-            let object = asked.read(asked.target).await?;
-            Ok(Acted { object: Some(object), warnings: vec![] })
+            self.0.note(format!("{} is {}", req.target.name, body.str_at(&["posted"])));
+            let object = req.read(req.target).await?;
+            Ok(ActionResponse { object: Some(object), warnings: vec![] })
         })
     }
 }
@@ -152,11 +158,11 @@ async fn open() -> (Arc<Registry>, Log) {
     let namespace = registry.target("", "namespaces", "", "default");
     let object = value!({"metadata": {"name": "default"}});
     let permit = Permit::internal("test");
-    registry.make_missing(&permit, &namespace, object, "test").await.expect("a namespace");
+    registry.create_if_absent(&permit, &namespace, object, "test").await.expect("a namespace");
     (registry, log)
 }
 
-/// What an administrator has who may do this to the ConfigMap.
+/// Returns the permit of an administrator for this action on the ConfigMap.
 async fn permit(verb: &str, (resource, subresource): (&str, &str), name: &str) -> Permit {
     let attributes = Attributes {
         verb: verb.into(),
@@ -208,7 +214,7 @@ async fn a_write_is_guarded_charged_and_given_what_it_lacks_before_it_is_stored(
     check("dry run", add(&registry, value!({}), true).await, 201, &want[..3]);
     let want = ["guard", "charge", "claim", "begin", "Stored"];
     check("stored", add(&registry, value!({}), false).await, 201, &want);
-    let entry = registry.known(&target(&registry)).expect("readable").expect("it is stored");
+    let entry = registry.entry(&target(&registry)).expect("readable").expect("it is stored");
     assert!(entry.has_text("given"), "{entry:?}");
     let want = ["guard", "charge", "claim", "begin", "NotStored", "refund"];
     check("again", add(&registry, value!({}), false).await, 409, &want);
@@ -227,10 +233,10 @@ async fn a_change_of_the_object_is_guarded_charged_and_given_what_it_lacks() {
     let change = |live: Option<&Object>| {
         let mut object = live.cloned().expect("it is there");
         object.object_mut("data").insert("new", "1");
-        Ok(Updated { object, owned: false, warnings: vec![] })
+        Ok(NewObject { object, managed: false, warnings: vec![] })
     };
     let (target, options) = (target(&registry), WriteOptions::default());
-    let written = registry.modify(&permit, &target, Part::Main, &change, &options).await;
+    let written = registry.modify(&permit, &target, Subresource::None, &change, &options).await;
     written.expect("it is stored");
     assert_eq!(log.take(), ["guard", "charge", "claim", "begin", "Stored"]);
 }
@@ -252,7 +258,7 @@ async fn what_is_posted_to_a_subresource_reaches_the_action_of_its_row_alone() {
     let acted = act(right.clone(), "stamp").await.expect("no panic").expect("it acts");
     assert_eq!(acted.object.expect("the object").name(), "a");
     assert_eq!(log.take(), ["a is stamped"]);
-    // The same by a resource of its own.
+    // The same through the resource that is an alias.
     let other = permit("create", ("stamps", ""), "").await;
     act(other, "stamp").await.expect("no panic").expect("it acts");
     assert_eq!(log.take(), ["a is stamped"]);

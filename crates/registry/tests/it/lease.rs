@@ -1,4 +1,4 @@
-//! A lease has one holder, and goes to another one when it is not renewed or given up.
+//! A lease has one holder; another server gets it when it expires or is released.
 
 use crate::harness::Harness;
 use keelson_auth::Permit;

@@ -1,8 +1,8 @@
-//! What is done for one kind does not grow with the number of kinds that are served beside it.
+//! The cost of an operation on one kind does not grow with the number of served kinds.
 
 use crate::harness::Harness;
 use keelson_meta::{GroupVersionKind, Str};
-use keelson_registry::{InformerEvent, Registry, Wanted};
+use keelson_registry::{InformerEvent, InformerScope, Registry};
 
 use keelson_registry::producer::{DefinedVersion, Definition};
 use keelson_schema::catalogue::Catalogue;
@@ -229,7 +229,7 @@ fn thousands_of_kinds_stay_below_250_mb() {
 #[tokio::test]
 async fn an_informer_looks_only_at_the_kinds_that_changed() {
     let harness = Harness::open().await;
-    let mut informer = harness.registry.informer(Wanted::All);
+    let mut informer = harness.registry.informer(InformerScope::All);
     let mut one_more = |number| {
         let name = format!("more{number}.example.com");
         harness.registry.serve(&definition(name.clone())).expect("served");

@@ -38,7 +38,7 @@ fn object(kind: &Kind, labels: &[(String, String)], field_bytes: usize) -> Objec
     obj
 }
 
-/// Encodes an object and reads it back as the cache does.
+/// Encodes an object and decodes the entry that the cache makes of it.
 fn check(kind: &Kind, labels: &[(String, String)], field_bytes: usize) {
     let mut obj = object(kind, labels, field_bytes);
     let value = kind.record(&mut obj);

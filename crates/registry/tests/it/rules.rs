@@ -1,4 +1,4 @@
-//! Rules of single kinds, each as one request and its answer: the code and the causes of a refusal.
+//! Rules of single kinds, each as a request and its answer: the code and the causes.
 
 use crate::harness::{self, Harness, SetClock};
 use keelson_meta::Value;

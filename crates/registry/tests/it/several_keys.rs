@@ -1,12 +1,12 @@
-//! Writes that touch several keys: cut off at every wait they leave nothing half-done; quotas admit
-//! exactly their limit; nothing is stored in a namespace that is gone.
+//! Writes of several keys: a write that is cancelled at any await leaves no partial state; quotas
+//! admit exactly their limit; nothing is stored in a deleted namespace.
 
 use crate::gate::Gate;
 use crate::harness::Harness;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Object, Value};
 use keelson_registry::options::{DeleteOptions, ListOptions, WriteOptions};
-use keelson_registry::{Answer, Clock, Part, SystemClock, Updated};
+use keelson_registry::{Answer, Clock, NewObject, Subresource, SystemClock};
 use keelson_store::Embedded;
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -18,7 +18,7 @@ use std::task::Poll;
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const QUOTA: &str = "/api/v1/namespaces/default/resourcequotas/q";
-/// More polls than any write takes, so that some cut meets every wait.
+/// More polls than any write takes, so that every await is cancelled once.
 const POLLS_MAX: usize = 60;
 
 async fn send(harness: &Harness, method: &str, path: &str, body: &str) -> (u16, Value) {
@@ -47,7 +47,7 @@ async fn items(harness: &Harness, group: &str, resource: &str, namespace: &str) 
     list.items.iter().map(decode).collect()
 }
 
-/// The addresses that services have, and those that are held.
+/// Returns the addresses of services, and those of IPAddress objects.
 async fn addresses(harness: &Harness) -> (BTreeSet<String>, BTreeSet<String>) {
     let text = |value: &Value, path: &[&str]| value.str_at(path).unwrap_or_default().to_owned();
     let services = items(harness, "", "services", "default").await;
@@ -80,7 +80,7 @@ async fn a_service_that_is_cut_off_leaks_no_address_and_no_port() {
         ] {
             let done = cut_off(send(&harness, method, path, body), polls).await;
             cuts += usize::from(!done);
-            harness.registry.writes_end().await;
+            harness.registry.wait_for_writes().await;
             let (had, held) = addresses(&harness).await;
             assert_eq!(held, had, "{method} after {polls} polls");
             if method == "POST" {
@@ -96,14 +96,14 @@ async fn a_service_that_is_cut_off_leaks_no_address_and_no_port() {
     assert!(cuts >= 3, "only {cuts} writes were cut off");
 }
 
-/// Makes a quota of so many ConfigMaps, and counts it as its controller does.
+/// Creates a quota of `limit` ConfigMaps and recalculates it as its controller does.
 async fn make_quota(harness: &Harness, limit: usize) {
     let body = format!(
         r#"{{"metadata":{{"name":"q"}},"spec":{{"hard":{{"count/configmaps":"{limit}"}}}}}}"#
     );
     let made = send(harness, "POST", "/api/v1/namespaces/default/resourcequotas", &body).await;
     assert_eq!(made.0, 201, "{:?}", made.1);
-    harness.registry.recount_quota(&harness.permit, "default", "q").await.expect("a count");
+    harness.registry.recalculate_quota(&harness.permit, "default", "q").await.expect("a count");
 }
 
 async fn used(harness: &Harness) -> usize {
@@ -123,7 +123,7 @@ async fn a_create_that_is_cut_off_leaves_its_quota_right() {
     for polls in 1..=POLLS_MAX {
         let body = config_map(&format!("m{polls}"));
         cut_off(send(&harness, "POST", CONFIG_MAPS, &body), polls).await;
-        harness.registry.writes_end().await;
+        harness.registry.wait_for_writes().await;
         let count = items(&harness, "", "configmaps", "default").await.len();
         assert_eq!(used(&harness).await, count, "after {polls} polls");
     }
@@ -149,7 +149,8 @@ async fn exactly_the_limit_of_a_quota_is_admitted_to_64_writers() {
         let harness = harness.clone();
         async move {
             loop {
-                let counted = harness.registry.recount_quota(&harness.permit, "default", "q").await;
+                let counted =
+                    harness.registry.recalculate_quota(&harness.permit, "default", "q").await;
                 counted.expect("a count");
             }
         }
@@ -180,7 +181,7 @@ async fn exactly_the_limit_of_a_quota_is_admitted_to_64_writers() {
     assert_eq!(used(&harness).await, LIMIT);
 }
 
-/// Deletes a namespace, empties it and lets it go, as its controller does.
+/// Deletes a namespace with its content, as the namespace controller does.
 async fn remove_namespace(harness: &Harness, name: &str) {
     let registry = &harness.registry;
     let target = registry.target("", "namespaces", "", name);
@@ -195,15 +196,15 @@ async fn remove_namespace(harness: &Harness, name: &str) {
     let released = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| target.not_found())?;
         object.object_mut("spec").remove("finalizers");
-        Ok(Updated { object, owned: true, warnings: vec![] })
+        Ok(NewObject { object, managed: true, warnings: vec![] })
     };
-    let (part, write) = (Part::Other("finalize"), WriteOptions::default());
-    let written = registry.modify(&harness.permit, &target, part, &released, &write).await;
+    let (subresource, write) = (Subresource::Other("finalize"), WriteOptions::default());
+    let written = registry.modify(&harness.permit, &target, subresource, &released, &write).await;
     let gone = matches!(written.expect("it is let go").answer, Answer::Object(_));
     assert!(gone, "{name} is still there");
 }
 
-/// A server whose writes of ConfigMaps wait at a gate.
+/// Returns a harness whose writes of ConfigMaps can be held back.
 async fn gated() -> (Arc<Gate>, Arc<Harness>) {
     let gate = Gate::new("/registry/configmaps/");
     let harness = Harness::over(gate.clone(), Box::new(SystemClock)).await;
@@ -260,7 +261,7 @@ async fn a_count_waits_for_objects_that_are_charged_and_not_yet_stored() {
     gate.arrival().await;
     let counted = tokio::spawn({
         let harness = harness.clone();
-        async move { harness.registry.recount_quota(&harness.permit, "default", "q").await }
+        async move { harness.registry.recalculate_quota(&harness.permit, "default", "q").await }
     });
     // Long enough for a count that does not wait.
     for _ in 0..1_000 {
@@ -273,7 +274,7 @@ async fn a_count_waits_for_objects_that_are_charged_and_not_yet_stored() {
     assert_eq!(send(&harness, "POST", CONFIG_MAPS, &config_map("more")).await.0, 403);
 }
 
-/// A clock that tests move.
+/// A clock that tests set.
 struct MovedClock(Arc<AtomicI64>);
 
 impl Clock for MovedClock {

@@ -1,7 +1,7 @@
-//! Rules that few requests meet, each with the words of a kube-apiserver that was asked.
+//! Rarely used rules, each with the message of kube-apiserver.
 
 use crate::rules::Session;
-use keelson_registry::Part;
+use keelson_registry::Subresource;
 use keelson_registry::options::WriteOptions;
 use keelson_schema::decode::{Format, decode};
 
@@ -358,7 +358,7 @@ async fn an_empty_struct_has_owners_of_its_zero_values() {
     assert_eq!(ordinals.as_deref(), Some(r#"{".":{},"f:start":{}}"#));
 }
 
-/// Warnings of what a client sent come with a refusal too.
+/// An error carries the warnings about the request.
 #[tokio::test]
 async fn a_conflict_comes_with_its_warnings() {
     let session = Session::open().await;
@@ -371,7 +371,7 @@ async fn a_conflict_comes_with_its_warnings() {
     let decoded =
         decode(target.schema(), body.as_bytes(), Format::Json, &|_| true).expect("a body");
     let (permit, options) = (&session.harness.permit, WriteOptions::default());
-    let updated = registry.update(permit, &target, Part::Main, decoded, &options).await;
+    let updated = registry.update(permit, &target, Subresource::None, decoded, &options).await;
     let failure = updated.expect_err("the uid is another one");
     assert_eq!(failure.code, 409);
     let told =

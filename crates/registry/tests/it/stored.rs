@@ -1,5 +1,5 @@
-//! Objects as kube-apiserver stores them: where, in which version, and that what it wrote is read and
-//! written again byte for byte.
+//! Objects as kube-apiserver stores them: their keys, their versions, and a byte-exact round trip of
+//! what it wrote.
 
 use bytes::Bytes;
 use keelson_builtin::EtcdCodec;

@@ -1,5 +1,5 @@
-//! list at a revision that the cache has forgotten: the store knows its history for longer, and is read page by
-//! page, so that a list of many pages comes to its end however much is written meanwhile.
+//! Lists at a revision that the cache no longer has. The store keeps its history longer and is read
+//! page by page, so that a list of many pages completes however much is written meanwhile.
 
 use super::{Filter, Page};
 use crate::kind::Target;
@@ -11,8 +11,7 @@ use keelson_store::{Range, ReadError, Revision, key_after, prefix_end};
 use std::error::Error;
 
 impl Registry {
-    /// The objects that match, as they were at `revision`, from the key `start` on: at most `limit` of them.
-    /// `None`: the store has forgotten them too.
+    /// Returns up to `limit` matching objects at `revision`, from key `start` on; `None`: it is compacted.
     pub(crate) async fn past_page(
         &self,
         target: &Target,
@@ -27,7 +26,7 @@ impl Registry {
                 Ok(read) => read,
                 Err(ReadError::Compacted { .. }) => return Ok(None),
                 Err(error) => {
-                    tracing::warn!(%error, source = error.source(), "a list of the past cannot be read");
+                    tracing::warn!(%error, source = error.source(), "list at a past revision failed");
                     return Err(Status::internal(error));
                 }
             };
@@ -51,7 +50,6 @@ impl Registry {
     }
 }
 
-/// The keys of the objects that may match.
 fn past_range(prefix: &[u8], filter: &Filter, start: &str, revision: Revision) -> Range {
     let key = |key: &str| [prefix, key.as_bytes()].concat();
     let (start, end) = match filter.only_key() {

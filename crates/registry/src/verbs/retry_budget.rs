@@ -1,28 +1,27 @@
-//! The tries of a write that other writes overtake.
+//! The limits of a write that is tried again because of other writes.
 
 use keelson_meta::status::Details;
 use keelson_meta::{Failure, Reason, Status};
 use std::time::{Duration, Instant};
 
-/// Tries of one write.
 const TRIES_MAX: usize = 100;
-/// How long they may take together (upstream's `requestTimeoutUpperBound`).
+/// Maximum time of all tries together (upstream's `requestTimeoutUpperBound`).
 const TRIES_TIME_MAX: Duration = Duration::from_secs(34);
 
-/// What is left of the tries of a write, which are bounded in number and in time.
-pub struct Tries {
+/// Limits the tries of a write in number and in time.
+pub struct RetryBudget {
     left: usize,
     until: Instant,
 }
 
-impl Tries {
-    /// None was made yet.
-    pub fn begin(now: Instant) -> Tries {
-        Tries { left: TRIES_MAX, until: now + TRIES_TIME_MAX }
+impl RetryBudget {
+    /// Starts with no try made.
+    pub fn new(now: Instant) -> RetryBudget {
+        RetryBudget { left: TRIES_MAX, until: now + TRIES_TIME_MAX }
     }
 
-    /// Counts the next one: 500 when there were too many, 504 when they took too long.
-    pub fn next(&mut self, now: Instant) -> Result<(), Failure> {
+    /// Counts a try. Returns 500 after too many tries, 504 after too long a time.
+    pub fn count_try(&mut self, now: Instant) -> Result<(), Failure> {
         if now >= self.until {
             return Err(out_of_time());
         }
@@ -47,14 +46,14 @@ mod tests {
     #[test]
     fn the_tries_of_a_write_are_bounded_in_number_and_in_time() {
         let now = Instant::now();
-        let mut many = Tries::begin(now);
+        let mut many = RetryBudget::new(now);
         for _ in 0..TRIES_MAX {
-            assert_eq!(many.next(now), Ok(()));
+            assert_eq!(many.count_try(now), Ok(()));
         }
-        assert_eq!(many.next(now).map_err(|failure| failure.code), Err(500));
-        let mut slow = Tries::begin(now);
-        assert_eq!(slow.next(now + Duration::from_secs(33)), Ok(()));
-        let late = slow.next(now + Duration::from_secs(34)).expect_err("it took too long");
+        assert_eq!(many.count_try(now).map_err(|failure| failure.code), Err(500));
+        let mut slow = RetryBudget::new(now);
+        assert_eq!(slow.count_try(now + Duration::from_secs(33)), Ok(()));
+        let late = slow.count_try(now + Duration::from_secs(34)).expect_err("it took too long");
         assert_eq!((late.code, late.reason), (504, Reason::Timeout));
     }
 }

@@ -1,20 +1,20 @@
-//! Time and identity, handed to everything that writes. The only place of this crate that asks the
-//! machine for either.
+//! Time and random bytes for everything that writes. Only this module of the crate reads the clock
+//! or the random number generator of the system.
 
 use keelson_meta::Str;
 use keelson_meta::random_names::uuid;
 use keelson_meta::time::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where time and randomness come from.
+/// A source of time and randomness.
 pub trait Clock: Send + Sync + 'static {
-    /// Now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
-    /// Sixteen random bytes, which nobody can foretell.
+    /// Returns sixteen unpredictable random bytes.
     fn random(&self) -> [u8; 16];
 }
 
-/// The machine's clock and its random number generator.
+/// The clock and the random number generator of the system.
 #[derive(Debug, Default)]
 pub struct SystemClock;
 
@@ -28,13 +28,12 @@ impl Clock for SystemClock {
     }
 
     fn random(&self) -> [u8; 16] {
-        // ChaCha, of which each thread has one that the system seeded, and seeds again: a call of the system
-        // for each object would be 1 % of a create.
+        // ChaCha, seeded by the system per thread. A system call for each object would be 1 % of a create.
         rand::random()
     }
 }
 
-/// A new uid, of an object or a request.
+/// Returns a new uid for an object or a request.
 pub fn uid(clock: &dyn Clock) -> Str {
     uuid(clock.random())
 }

@@ -1,4 +1,4 @@
-//! [`ConvertedEntries`]: objects that conversion webhooks have converted.
+//! [`ConvertedEntries`]: a cache of objects that conversion webhooks have converted.
 
 use keelson_cache::Entry;
 use keelson_meta::{Failure, Str};
@@ -8,14 +8,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OnceCell;
 
-/// Bytes of the converted objects of one kind that are kept.
+/// Maximum size of the converted objects that are kept for one kind.
 const CONVERTED_BYTES_MAX: usize = 16 << 20;
 
 pub(crate) type Shared = Arc<OnceCell<Result<Entry, Failure>>>;
-/// Version, key and revision of an entry.
 type EntryKey = (Str, Box<str>, Revision);
 
-/// Converted objects of one kind, for lists and watches. When they are too many, all are forgotten.
+/// Converted objects of one kind, for lists and watches. The cache is emptied when it is full.
 #[derive(Default)]
 pub(crate) struct ConvertedEntries(Mutex<Known>);
 
@@ -52,7 +51,7 @@ impl ConvertedEntries {
         known.entries.insert(key, Arc::new(OnceCell::new_with(Some(Ok(entry)))));
     }
 
-    /// The cell of an entry, which those share who want it at the same time.
+    /// Returns the cell of an entry, so that concurrent callers wait for one conversion.
     pub(crate) fn shared(&self, version: &Str, entry: &Entry) -> Shared {
         let mut known = self.known();
         let key = Self::key(version, entry);

@@ -1,4 +1,4 @@
-//! What authorizers and authenticators read of the registry: objects, and the changes of some resources.
+//! The registry as authorizers and authenticators read it: objects, and the changes of some resources.
 
 use super::Registry;
 use crate::kind::Kind;
@@ -7,11 +7,11 @@ use keelson_cache::{Cursor, Entry, Resource};
 use keelson_meta::{Failure, Object, Status};
 use std::sync::{Arc, Weak};
 
-/// The registry, as authorizers see it. It does not keep the registry alive, which owns the authorizer.
+/// The registry as authorizers read it. Weak, because the registry owns the authorizer.
 struct ReadOnly(Weak<Registry>);
 
 impl Registry {
-    /// The stored objects, for authorizers and authenticators. Does not keep the registry alive.
+    /// Returns read access for authorizers and authenticators. It does not keep the registry alive.
     pub fn objects_reader(&self) -> Arc<dyn Objects> {
         Arc::new(ReadOnly(self.this.clone()))
     }
@@ -36,12 +36,12 @@ impl Objects for ReadOnly {
         if registry.cache.revision() >= registry.store.revision() {
             return None;
         }
-        Some(Box::pin(async move { registry.caught_up().await }))
+        Some(Box::pin(async move { registry.wait_for_known().await }))
     }
 
     fn latest(&self) -> BoxFuture<Result<(), Failure>> {
         let registry = self.registry();
-        Box::pin(async move { registry?.fresh().await })
+        Box::pin(async move { registry?.wait_for_latest().await })
     }
 
     fn modified(
@@ -52,7 +52,7 @@ impl Objects for ReadOnly {
     ) -> Option<u64> {
         let registry = self.0.upgrade()?;
         let kind = registry.kind(group, resource)?;
-        let entry = registry.known_at(&kind, &kind.key(namespace, name)).ok()??;
+        let entry = registry.entry_at(&kind, &kind.key(namespace, name)).ok()??;
         Some(entry.modified().0)
     }
 
@@ -61,7 +61,7 @@ impl Objects for ReadOnly {
             let registry = self.0.upgrade()?;
             let kind = registry.kind(group, resource)?.clone();
             let objects = registry.objects(&kind);
-            Some(Followed { kind, objects, cursor: None, seen: None })
+            Some(Followed { kind, objects, cursor: None, taken_through: None })
         };
         Box::new(Following {
             registry: self.0.clone(),
@@ -77,7 +77,7 @@ impl Objects for ReadOnly {
     ) -> Result<Option<Object>, Failure> {
         let registry = self.registry()?;
         let Some(kind) = registry.kind(group, resource) else { return Ok(None) };
-        let entry = registry.known_at(&kind, &kind.key(namespace, name))?;
+        let entry = registry.entry_at(&kind, &kind.key(namespace, name))?;
         entry.map(|entry| kind.decode(&entry)).transpose()
     }
 
@@ -96,7 +96,7 @@ impl Objects for ReadOnly {
     }
 }
 
-/// Cursors over several resources; `None` for one that is not served.
+/// Cursors of several resources; `None` for a resource that is not served.
 struct Following {
     registry: Weak<Registry>,
     resources: Vec<Option<Followed>>,
@@ -105,10 +105,10 @@ struct Following {
 struct Followed {
     kind: Arc<Kind>,
     objects: Arc<Resource>,
-    /// `None`: all objects are to be told anew.
+    /// `None`: all objects must be listed again.
     cursor: Option<Cursor>,
-    /// [`Resource::changes`] up to which everything was told; `None` after a failure.
-    seen: Option<u64>,
+    /// The value of [`Resource::changes`] up to which all changes were taken; `None` after a failure.
+    taken_through: Option<u64>,
 }
 
 impl Feed for Following {
@@ -127,12 +127,12 @@ impl Feed for Following {
 
 impl Followed {
     fn take(&mut self, registry: &Registry, out: &mut dyn FnMut(Change)) -> Result<(), Failure> {
-        // Read before the objects: what changes meanwhile is looked at again.
+        // Read before the changes are taken: a concurrent change is taken again next time.
         let now = self.objects.changes();
-        if self.seen == Some(now) {
+        if self.taken_through == Some(now) {
             return Ok(());
         }
-        self.seen = None;
+        self.taken_through = None;
         let mut changes = vec![];
         while let Some(cursor) = &mut self.cursor {
             if cursor.take(&mut changes).is_err() {
@@ -143,18 +143,18 @@ impl Followed {
             for change in changes.drain(..) {
                 match change.kind {
                     keelson_cache::ChangeKind::Put => out(self.kind.change_of(&change.entry)),
-                    keelson_cache::ChangeKind::Delete => out(gone(change.entry.key())),
+                    keelson_cache::ChangeKind::Delete => out(deleted(change.entry.key())),
                 }
             }
         }
         if self.cursor.is_none() {
             self.relist(registry, out)?;
         }
-        // What cannot be read must not be believed to be what it was.
+        // The last known state of an object that cannot be read must not be used.
         for key in self.objects.unreadable_keys() {
-            out(gone(&key));
+            out(deleted(&key));
         }
-        self.seen = Some(now);
+        self.taken_through = Some(now);
         Ok(())
     }
 
@@ -174,13 +174,13 @@ impl Followed {
 }
 
 impl Kind {
-    /// The object of an entry as it is now; one that cannot be decoded counts as gone.
+    /// Returns the object of an entry as a change; an object that cannot be decoded counts as deleted.
     fn change_of(&self, entry: &Entry) -> Change {
-        self.decode(entry).map_or_else(|_| gone(entry.key()), Change::Put)
+        self.decode(entry).map_or_else(|_| deleted(entry.key()), Change::Put)
     }
 }
 
-fn gone(key: &str) -> Change {
+fn deleted(key: &str) -> Change {
     let (namespace, name) = key.split_once('/').unwrap_or(("", key));
     Change::Gone { namespace: namespace.into(), name: name.into() }
 }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_key_names_namespace_and_name() {
-        let check = |key: &str, want: (&str, &str)| match gone(key) {
+        let check = |key: &str, want: (&str, &str)| match deleted(key) {
             Change::Gone { namespace, name } => assert_eq!((&*namespace, &*name), want),
             other => panic!("{other:?}"),
         };
