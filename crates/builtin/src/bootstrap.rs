@@ -47,7 +47,7 @@ async fn ensure_flow_control(registry: &Arc<Registry>) -> Result<(), Failure> {
 async fn ensure_namespaced(
     registry: &Arc<Registry>,
     services: &Services,
-    roles: rbac::Objects,
+    roles: Vec<rbac::TableEntry>,
 ) -> Result<(), Failure> {
     let namespaces = NAMESPACES.map(|name| {
         (registry.target("", "namespaces", "", name), value!({"metadata": {"name": name}}))

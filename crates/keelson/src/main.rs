@@ -18,19 +18,20 @@ const FATAL_STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let began = Instant::now();
-    let matches = Cli::command().get_matches();
+    let mut command = Cli::command();
+    let matches = command.get_matches_mut();
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
     let result = match cli.command {
-        Command::Serve(flags) => serve(*flags, flag_values(&matches), began),
+        Command::Serve(flags) => serve(*flags, flag_values(&command, &matches), began),
         Command::Kubeconfig(flags) => kubeconfig(&flags),
         Command::Backup(flags) => commands::backup::run(&flags),
         Command::Restore(flags) => commands::restore::run(&flags),
         Command::Check(flags) => commands::check::run(&flags),
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "keelson", &mut std::io::stdout());
+            clap_complete::generate(shell, &mut command, "keelson", &mut std::io::stdout());
             Ok(())
         }
     };
@@ -44,10 +45,8 @@ fn main() -> ExitCode {
 }
 
 /// Returns the flags of `serve` and their values, sorted by name.
-fn flag_values(matches: &ArgMatches) -> Vec<(String, String)> {
-    let (command, Some(("serve", matches))) = (Cli::command(), matches.subcommand()) else {
-        return vec![];
-    };
+fn flag_values(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, String)> {
+    let Some(("serve", matches)) = matches.subcommand() else { return vec![] };
     let serve = command.find_subcommand("serve").map(clap::Command::get_arguments);
     let mut flags: Vec<(String, String)> = serve
         .into_iter()

@@ -8,8 +8,8 @@ mod resources;
 mod types;
 
 use crate::types::{Schema, Shape, SharedTypes, Struct, StructId, Types};
+use foldhash::HashMap;
 use keelson_meta::{Feature, GroupVersionKind, GroupVersionResource, Str};
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 const TYPES: &str = include_str!("../catalogue/types.txt");

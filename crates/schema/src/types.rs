@@ -5,9 +5,9 @@
 
 mod index;
 
+use foldhash::HashMap;
 use index::NameIndex;
 use keelson_meta::{GroupVersionKind, Str, Value};
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
@@ -154,14 +154,23 @@ pub(crate) struct EmbeddedMessage {
 
 impl Struct {
     /// Creates a struct. `fields` must be in canonical order.
-    pub fn new(name: impl Into<Str>, mut fields: Vec<Field>) -> Self {
+    pub fn new(name: impl Into<Str>, fields: Vec<Field>) -> Self {
+        Struct::with_embedded(name, fields, &[])
+    }
+
+    /// Creates a struct with embedded messages that are always encoded, given by their tags.
+    pub fn with_embedded(
+        name: impl Into<Str>,
+        mut fields: Vec<Field>,
+        embedded: &[TagPath],
+    ) -> Self {
         fields.shrink_to_fit();
         let index = NameIndex::new(&fields);
         let is_always =
             |field: &Field| matches!(field.presence, Presence::Always | Presence::AlwaysNull);
         let always = fields.iter().zip(0..).filter(|(field, _)| is_always(field));
         let always = always.map(|(_, at)| at).collect();
-        let message = message(&fields, &[]);
+        let message = message(&fields, embedded);
         Struct { name: name.into(), fields, index, always, message, ..Struct::default() }
     }
 
@@ -169,12 +178,6 @@ impl Struct {
     /// validation to report, and with `is_open` unknown fields too.
     pub(crate) fn of_custom_resource(self, is_open: bool, atomic: bool) -> Self {
         Struct { lenient: true, preserve_unknown: is_open, atomic, ..self }
-    }
-
-    /// Returns the struct with the embedded messages that are always encoded, given by their tags.
-    pub fn with_embedded(mut self, embedded: &[TagPath]) -> Self {
-        self.message = message(&self.fields, embedded);
-        self
     }
 
     /// Same as [`Struct::position`], but faster when the field is the next one that is set, at or

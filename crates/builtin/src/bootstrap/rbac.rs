@@ -27,25 +27,35 @@ const GATED: &[(Feature, &str)] = &[(
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
 
-/// Objects with their targets.
-pub(super) type Objects = Vec<(Target, Object)>;
-
 /// Number of tasks that create roles and bindings. Each write in progress takes memory that the
 /// process keeps after the start.
-const TASKS: usize = 24;
+const TASKS: usize = 48;
+
+/// A role or binding of the table.
+#[derive(Debug)]
+pub(super) struct TableEntry {
+    /// The line with its name.
+    head: &'static str,
+    /// The lines of a role.
+    lines: Vec<&'static str>,
+}
 
 /// Creates and reconciles default roles and bindings, concurrently, so that their writes share syncs of
 /// the disk.
-pub(super) async fn ensure(registry: &Arc<Registry>, defaults: Objects) -> Result<(), Failure> {
-    let mut shares: [Objects; TASKS] = Default::default();
-    for (number, expected) in defaults.into_iter().enumerate() {
-        shares[number % TASKS].push(expected);
+pub(super) async fn ensure(
+    registry: &Arc<Registry>,
+    entries: Vec<TableEntry>,
+) -> Result<(), Failure> {
+    let mut shares: [Vec<TableEntry>; TASKS] = [const { vec![] }; TASKS];
+    for (number, entry) in entries.into_iter().enumerate() {
+        shares[number % TASKS].push(entry);
     }
     let mut tasks = JoinSet::new();
     for share in shares {
         let registry = registry.clone();
         tasks.spawn(async move {
-            for (target, expected) in share {
+            for entry in share {
+                let (target, expected) = entry.object(&registry);
                 reconcile(&registry, &target, expected).await?;
             }
             Ok::<(), Failure>(())
@@ -140,40 +150,58 @@ fn add_missing(object: &mut Object, expected: &Object, path: &[&str]) {
 
 /// Returns the rules of a default cluster role; the stored one may differ.
 pub fn default_rules(name: &str) -> Vec<Rule> {
-    let head = format!("clusterrole {name}");
-    let lines = TABLE.lines().skip_while(|line| *line != head).skip(1);
+    let is_wanted = |entry: &TableEntry| entry.head.strip_prefix("clusterrole ") == Some(name);
     let mut role = Object::new();
-    for line in lines.take_while(|line| line.starts_with(' ')) {
-        add_line(&mut role, &line.split_whitespace().collect::<Vec<_>>());
+    for line in entries(TABLE).into_iter().filter(is_wanted).flat_map(|entry| entry.lines) {
+        add_line(&mut role, line);
     }
     rules_of(role.array_at(&["rules"]))
 }
 
 /// Returns the default roles and bindings: cluster-scoped and namespaced ones.
-pub(super) fn defaults(registry: &Registry) -> (Objects, Objects) {
-    let mut all: Objects = vec![];
+pub(super) fn defaults(registry: &Registry) -> (Vec<TableEntry>, Vec<TableEntry>) {
     let features = registry.options.features;
     let gated = GATED.iter().filter(|(feature, _)| features.is_on(*feature));
-    let gated = gated.flat_map(|(_, table)| table.lines());
-    for line in TABLE.lines().filter(|line| !line.starts_with('#')).chain(gated) {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words.as_slice() {
-            [word @ ("clusterrole" | "role"), name] => {
-                all.push(new_object(registry, &format!("{word}s"), name));
-            }
-            [word @ ("clusterrolebinding" | "rolebinding"), name, role, subjects @ ..] => {
-                let (target, mut binding) = new_object(registry, &format!("{word}s"), name);
-                set_role_and_subjects(&mut binding, role, subjects);
-                all.push((target, binding));
-            }
-            words => {
-                if let Some((_, role)) = all.last_mut() {
-                    add_line(role, words);
-                }
-            }
+    let gated = gated.flat_map(|(_, table)| entries(table));
+    let all = entries(TABLE).into_iter().chain(gated);
+    all.partition(|entry| !entry.is_namespaced())
+}
+
+fn entries(table: &'static str) -> Vec<TableEntry> {
+    let mut entries: Vec<TableEntry> = vec![];
+    for line in table.lines().filter(|line| !line.starts_with('#')) {
+        if !line.starts_with(' ') {
+            entries.push(TableEntry { head: line, lines: vec![] });
+        } else if let Some(last) = entries.last_mut() {
+            last.lines.push(line);
         }
     }
-    all.into_iter().partition(|(target, _)| target.namespace.is_empty())
+    entries
+}
+
+impl TableEntry {
+    fn is_namespaced(&self) -> bool {
+        !self.head.starts_with("cluster")
+    }
+
+    fn object(&self, registry: &Registry) -> (Target, Object) {
+        let mut words = self.head.split(' ');
+        let (resource, name) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let resource = match resource {
+            "clusterrole" => "clusterroles",
+            "role" => "roles",
+            "clusterrolebinding" => "clusterrolebindings",
+            _ => "rolebindings",
+        };
+        let (target, mut object) = new_object(registry, resource, name);
+        if let Some(role) = words.next() {
+            set_role_and_subjects(&mut object, role, words);
+        }
+        for line in &self.lines {
+            add_line(&mut object, line);
+        }
+        (target, object)
+    }
 }
 
 fn new_object(registry: &Registry, resource: &str, name: &str) -> (Target, Object) {
@@ -191,7 +219,8 @@ fn new_object(registry: &Registry, resource: &str, name: &str) -> (Target, Objec
 }
 
 /// Adds a line below a role to it.
-fn add_line(role: &mut Object, words: &[&str]) {
+fn add_line(role: &mut Object, line: &str) {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
     match *words {
         ["label", key] => {
             role.metadata_mut().object_at("labels").insert(key, "true");
@@ -226,10 +255,14 @@ fn list(words: &str) -> Vec<Str> {
     words.split(',').map(|word| Str::new(if word == "core" { "" } else { word })).collect()
 }
 
-fn set_role_and_subjects(binding: &mut Object, role: &str, subjects: &[&str]) {
+fn set_role_and_subjects<'a>(
+    binding: &mut Object,
+    role: &str,
+    subjects: impl Iterator<Item = &'a str>,
+) {
     let (kind, name) = role.split_once('/').unwrap_or(("", role));
     binding.root.insert("roleRef", value!({"apiGroup": GROUP, "kind": kind, "name": name}));
-    let subject = |text: &&str| {
+    let subject = |text: &str| {
         let (kind, name) = text.split_once('/').unwrap_or(("", text));
         match (kind, name.split_once('/')) {
             ("ServiceAccount", Some((namespace, name))) => {
@@ -238,8 +271,8 @@ fn set_role_and_subjects(binding: &mut Object, role: &str, subjects: &[&str]) {
             _ => value!({"kind": kind, "apiGroup": GROUP, "name": name}),
         }
     };
+    let subjects: Vec<Value> = subjects.map(subject).collect();
     if !subjects.is_empty() {
-        let subjects: Vec<Value> = subjects.iter().map(subject).collect();
         binding.root.insert("subjects", subjects);
     }
 }

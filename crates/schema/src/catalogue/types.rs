@@ -3,8 +3,8 @@
 use crate::types::{
     Field, ListKind, ListShape, MapShape, Presence, SchemaOr, Shape, Struct, StructId, TagPath,
 };
+use foldhash::HashMap;
 use keelson_meta::{GroupVersionKind, Str};
-use std::collections::HashMap;
 
 /// The content of the tables.
 #[derive(Default)]
@@ -15,8 +15,8 @@ pub(super) struct Tables {
 }
 
 /// The struct that JSONSchemaPropsOr... shapes refer to.
-const SCHEMA_PROPS: &str =
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+const SCHEMA_PROPS: (&str, &str) =
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1", "JSONSchemaProps");
 
 /// Reads the tables, which may refer to each other. Their format is guaranteed by the generator, so
 /// errors panic.
@@ -29,65 +29,94 @@ pub(super) fn read(texts: &[&'static str]) -> Tables {
     out
 }
 
-fn read_text(text: &'static str, ids: &HashMap<String, StructId>, out: &mut Tables) {
+fn read_text(text: &'static str, ids: &StructIds, out: &mut Tables) {
     let mut package = "";
-    let mut current: Option<Struct> = None;
-    let mut fields = vec![];
-    let mut inlined = vec![];
+    let mut current: Option<StructLines> = None;
     for line in text.lines() {
-        let words = line.trim_start();
+        let words = line.trim_ascii_start();
         match line.len() - words.len() {
             _ if words.is_empty() || words.starts_with('#') => {}
             0 => {
-                finish_struct(out, current.take(), &mut fields, &mut inlined);
+                out.structs.extend(current.take().map(StructLines::finish));
                 match words.split_once(' ') {
                     Some(("package", name)) => package = name,
-                    Some(("struct", rest)) => current = Some(struct_header(package, rest)),
+                    Some(("struct", rest)) => current = Some(StructLines::new(package, rest)),
                     _ => panic!("types.txt: {line:?}"),
                 }
             }
-            1 => {
-                assert!(current.is_some(), "types.txt: {line:?} stands below no struct");
-                annotation(out, &mut inlined, words);
+            indent => {
+                let Some(current) = &mut current else {
+                    panic!("types.txt: {line:?} stands below no struct");
+                };
+                match indent {
+                    1 => annotation(out, &mut current.embedded, words),
+                    _ => current.fields.push(field(words, package, ids)),
+                }
             }
-            _ => fields.push(field(words, package, ids)),
         }
     }
-    finish_struct(out, current, &mut fields, &mut inlined);
+    out.structs.extend(current.map(StructLines::finish));
 }
 
-/// Returns the id of each struct by full name, so that structs can refer to later ones.
-fn ids(texts: &[&'static str]) -> HashMap<String, StructId> {
+/// The id of each struct by package and name.
+type StructIds = HashMap<(&'static str, &'static str), StructId>;
+
+/// Returns the ids of all structs, so that structs can refer to later ones.
+fn ids(texts: &[&'static str]) -> StructIds {
     let mut package = "";
-    let mut ids = HashMap::new();
+    let mut ids = StructIds::default();
     for line in texts.iter().flat_map(|text| text.lines()) {
         if let Some(name) = line.strip_prefix("package ") {
             package = name;
         } else if let Some(rest) = line.strip_prefix("struct ") {
             let name = rest.split(' ').next().unwrap_or(rest);
             let id = u32::try_from(ids.len()).expect("fewer than 2^32 types");
-            ids.insert(format!("{package}.{name}"), StructId(id));
+            ids.insert((package, name), StructId(id));
         }
     }
     ids
 }
 
-fn struct_header(package: &str, rest: &str) -> Struct {
-    let mut words = rest.split(' ');
-    let name = words.next().unwrap_or_default();
-    let mut struct_type = Struct::new(format!("{package}.{name}"), vec![]);
-    for word in words {
-        match word {
-            "atomic" => struct_type.atomic = true,
-            "preserve" => struct_type.preserve_unknown = true,
-            other => panic!("types.txt: {other:?} of struct {name}"),
+/// The lines of a struct that were read so far.
+struct StructLines {
+    name: String,
+    atomic: bool,
+    preserve_unknown: bool,
+    fields: Vec<Field>,
+    embedded: Vec<TagPath>,
+}
+
+impl StructLines {
+    fn new(package: &str, rest: &str) -> StructLines {
+        let mut words = rest.split(' ');
+        let name = words.next().unwrap_or_default();
+        let mut lines = StructLines {
+            name: [package, ".", name].concat(),
+            atomic: false,
+            preserve_unknown: false,
+            fields: vec![],
+            embedded: vec![],
+        };
+        for word in words {
+            match word {
+                "atomic" => lines.atomic = true,
+                "preserve" => lines.preserve_unknown = true,
+                other => panic!("types.txt: {other:?} of struct {name}"),
+            }
         }
+        lines
     }
-    struct_type
+
+    fn finish(self) -> Struct {
+        let mut finished = Struct::with_embedded(self.name, self.fields, &self.embedded);
+        finished.atomic = self.atomic;
+        finished.preserve_unknown = self.preserve_unknown;
+        finished
+    }
 }
 
 /// Reads a line about a struct: its kinds, or a message embedded in it.
-fn annotation(out: &mut Tables, inlined: &mut Vec<TagPath>, words: &'static str) {
+fn annotation(out: &mut Tables, embedded: &mut Vec<TagPath>, words: &'static str) {
     let id = StructId(u32::try_from(out.structs.len()).expect("fewer than 2^32 types"));
     let mut words = words.split(' ');
     let (what, first) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -100,24 +129,8 @@ fn annotation(out: &mut Tables, inlined: &mut Vec<TagPath>, words: &'static str)
         "everywhere" => {
             out.every_version.insert(Str::new_static(first), id);
         }
-        "inline" => inlined.push(tag(first)),
+        "inline" => embedded.push(tag(first)),
         other => panic!("types.txt: {other:?}"),
-    }
-}
-
-fn finish_struct(
-    out: &mut Tables,
-    struct_type: Option<Struct>,
-    fields: &mut Vec<Field>,
-    inlined: &mut Vec<TagPath>,
-) {
-    if let Some(struct_type) = struct_type {
-        let fields = std::mem::take(fields);
-        let mut finished =
-            Struct::new(struct_type.name, fields).with_embedded(&std::mem::take(inlined));
-        finished.atomic = struct_type.atomic;
-        finished.preserve_unknown = struct_type.preserve_unknown;
-        out.structs.push(finished);
     }
 }
 
@@ -128,7 +141,7 @@ fn tag(text: &str) -> TagPath {
     text.split('.').map(|n| n.parse().expect("a tag is a number")).collect()
 }
 
-fn field(line: &'static str, package: &str, ids: &HashMap<String, StructId>) -> Field {
+fn field(line: &'static str, package: &'static str, ids: &StructIds) -> Field {
     let mut words = line.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
     let tags = tag(words.next().unwrap_or_default());
@@ -192,7 +205,7 @@ fn list_of(shape: &mut Shape) -> &mut ListShape {
     }
 }
 
-fn shape(text: &str, package: &str, ids: &HashMap<String, StructId>) -> Shape {
+fn shape(text: &'static str, package: &'static str, ids: &StructIds) -> Shape {
     if let Some(item) = text.strip_prefix("[]") {
         let item = shape(item, package, ids);
         return Shape::List(Box::new(ListShape {
@@ -206,7 +219,7 @@ fn shape(text: &str, package: &str, ids: &HashMap<String, StructId>) -> Shape {
         let value = shape(value, package, ids);
         return Shape::Map(Box::new(MapShape { value, nullable: false, atomic: false }));
     }
-    let schema = || ids[SCHEMA_PROPS];
+    let schema = || ids[&SCHEMA_PROPS];
     match text {
         "string" => Shape::String,
         "bool" => Shape::Bool,
@@ -226,9 +239,8 @@ fn shape(text: &str, package: &str, ids: &HashMap<String, StructId>) -> Shape {
         "schemaorbool" => Shape::SchemaOr(SchemaOr::Bool, schema()),
         "schemaorstrings" => Shape::SchemaOr(SchemaOr::StringArray, schema()),
         name => {
-            let local = format!("{package}.{name}");
-            let id = ids.get(&local).or_else(|| ids.get(name));
-            Shape::Struct(*id.unwrap_or_else(|| panic!("types.txt: no type {name}")))
+            let key = name.rsplit_once('.').unwrap_or((package, name));
+            Shape::Struct(*ids.get(&key).unwrap_or_else(|| panic!("types.txt: no type {name}")))
         }
     }
 }

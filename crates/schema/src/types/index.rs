@@ -57,7 +57,9 @@ impl NameIndex {
         }
         let heads = fields.iter().map(|field| head(field.name.as_bytes())).collect();
         let addresses = fields.iter().map(address).collect();
-        NameIndex { slots, shift, heads, addresses, keys: fields.iter().map(Key::new).collect() }
+        let mut buffer = vec![];
+        let keys = fields.iter().map(|field| Key::new(field, &mut buffer)).collect();
+        NameIndex { slots, shift, heads, addresses, keys }
     }
 
     /// Returns the index of the field with this name.
@@ -137,19 +139,19 @@ fn place_of<T: PartialEq>(values: &[T], from: usize, value: T) -> Option<usize> 
 const KEY_SIGNS: usize = 4;
 
 impl Key {
-    fn new(field: &Field) -> Key {
-        let mut whole = Vec::with_capacity(field.name.len() + KEY_SIGNS);
+    /// Creates the key of a field; `whole` is a buffer.
+    fn new(field: &Field, whole: &mut Vec<u8>) -> Key {
+        whole.clear();
         whole.push(b',');
-        crate::json_writer::write_string(&field.name, &mut whole);
+        crate::json_writer::write_string(&field.name, whole);
         whole.push(b':');
-        let mut short = [0; KEY_SHORT_BYTES];
-        for (to, from) in short.iter_mut().zip(&whole) {
-            *to = *from;
-        }
+        let length = u32::try_from(whole.len()).expect("a field's name is short");
+        whole.resize(whole.len().max(KEY_SHORT_BYTES), 0);
+        let short = *whole.first_chunk().expect("it was extended to this length");
+        whole.truncate(length as usize);
         let bits = 8 * (whole.len() - KEY_NAME_AT).min(KEY_FIRST_BYTES) as u32;
         let first_mask = u128::MAX.checked_shr(u128::BITS - bits).unwrap_or_default();
-        let length = u32::try_from(whole.len()).expect("a field's name is short");
-        let long = (whole.len() > KEY_SHORT_BYTES).then(|| whole.into_boxed_slice());
+        let long = (whole.len() > KEY_SHORT_BYTES).then(|| whole.as_slice().into());
         Key { short, first_mask, length, long }
     }
 
