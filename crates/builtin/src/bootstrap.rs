@@ -27,20 +27,9 @@ pub(crate) async fn ensure(registry: &Arc<Registry>, services: &Services) -> Res
         ensure_namespaced(registry, services, namespaced),
         rbac::ensure(registry, cluster_wide),
         ensure_all(registry, api_services::built_in(registry), FIELD_MANAGER),
-        ensure_flow_control(registry),
+        flow_control::ensure(registry),
         ensure_all(registry, priority_classes(registry), FIELD_MANAGER),
     )?;
-    Ok(())
-}
-
-/// Also updates the conditions of FlowSchemas, so that a ready server does not change objects by
-/// itself.
-async fn ensure_flow_control(registry: &Arc<Registry>) -> Result<(), Failure> {
-    flow_control::ensure(registry).await?;
-    // The flow control loop retries.
-    if let Err(error) = flow_control::update_conditions(registry).await {
-        tracing::warn!(%error, "conditions of FlowSchemas not written at the start");
-    }
     Ok(())
 }
 

@@ -119,10 +119,30 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     let default_levels = limited
         .chain([("exempt", exempt)])
         .map(|(name, spec)| (Target::of(&levels, "", name), default_object(name, spec)));
-    let default_schemas = FLOW_SCHEMAS.iter().map(|schema| {
-        (Target::of(&schemas, "", schema.name), default_object(schema.name, schema.spec()))
-    });
+    let now = registry.clock.now().text();
+    let default_schemas = FLOW_SCHEMAS
+        .iter()
+        .map(|schema| (Target::of(&schemas, "", schema.name), default_schema(schema, &now)));
     ensure_all(registry, default_levels.chain(default_schemas).collect(), PRODUCER).await
+}
+
+/// Returns a default FlowSchema. It has its condition already, owned as if it had been applied, so that
+/// a new server does not change its first objects.
+fn default_schema(schema: &Schema, now: &str) -> Value {
+    let mut object =
+        Object::from_value(default_object(schema.name, schema.spec())).unwrap_or_default();
+    let condition = condition(expected_condition(schema.level, true), now);
+    object.root.insert("status", value!({"conditions": [(condition)]}));
+    let fields = value!({"f:status": {"f:conditions": {"k:{\"type\":\"Dangling\"}": {
+        ".": {}, "f:lastTransitionTime": {}, "f:message": {}, "f:reason": {}, "f:status": {},
+        "f:type": {}
+    }}}});
+    let entry = value!({
+        "manager": CONSUMER, "operation": "Apply", "apiVersion": "flowcontrol.apiserver.k8s.io/v1",
+        "time": now, "fieldsType": "FieldsV1", "fieldsV1": (fields), "subresource": "status"
+    });
+    object.metadata_mut().insert("managedFields", vec![entry]);
+    object.into_value()
 }
 
 fn default_object(name: &str, spec: Value) -> Value {
@@ -228,7 +248,7 @@ pub async fn run(registry: Arc<Registry>) {
 }
 
 /// Updates the condition Dangling of all FlowSchemas.
-pub(crate) async fn update_conditions(registry: &Registry) -> Result<(), Failure> {
+async fn update_conditions(registry: &Registry) -> Result<(), Failure> {
     let (Some(levels), Some(schemas)) =
         (registry.kind(GROUP, LEVELS), registry.kind(GROUP, SCHEMAS))
     else {
@@ -260,17 +280,21 @@ pub(crate) async fn update_conditions(registry: &Registry) -> Result<(), Failure
     try_join_all(changes.into_iter().map(apply)).await.map(drop)
 }
 
-/// Returns the status, reason and message of the condition; `None` if it has them already.
-fn changed_condition(
-    schema: &Object,
-    level: &str,
-    level_exists: bool,
-) -> Option<(&'static str, &'static str, String)> {
+/// Status, reason and message of a condition.
+type Condition = (&'static str, &'static str, String);
+
+/// Returns the condition Dangling that a FlowSchema with this level must have.
+fn expected_condition(level: &str, level_exists: bool) -> Condition {
     let words = "This FlowSchema references the PriorityLevelConfiguration object named";
-    let expected = match level_exists {
+    match level_exists {
         true => ("False", "Found", format!("{words} {level:?} and it exists")),
         false => ("True", "NotFound", format!("{words} {level:?} but there is no such object")),
-    };
+    }
+}
+
+/// Returns the expected condition; `None` if the FlowSchema has it already.
+fn changed_condition(schema: &Object, level: &str, level_exists: bool) -> Option<Condition> {
+    let expected = expected_condition(level, level_exists);
     let mut conditions = schema.array_at(&["status", "conditions"]).iter();
     let known = conditions.find(|condition| condition.str_at(&["type"]) == Some("Dangling"));
     let is_same = known.is_some_and(|known| {
@@ -280,19 +304,19 @@ fn changed_condition(
     (!is_same).then_some(expected)
 }
 
+fn condition((status, reason, message): Condition, now: &str) -> Value {
+    value!({
+        "type": "Dangling", "status": status, "lastTransitionTime": now, "reason": reason,
+        "message": (message.as_str())
+    })
+}
+
 /// Returns the apply configuration that sets the condition.
-fn apply_configuration(
-    schema: &Object,
-    (status, reason, message): (&'static str, &'static str, String),
-    now: &str,
-) -> Bytes {
+fn apply_configuration(schema: &Object, expected: Condition, now: &str) -> Bytes {
     let configuration = value!({
         "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
         "metadata": {"name": (schema.name()), "uid": (schema.uid())},
-        "status": {"conditions": [{
-            "type": "Dangling", "status": status, "lastTransitionTime": now, "reason": reason,
-            "message": (message.as_str())
-        }]}
+        "status": {"conditions": [(condition(expected, now))]}
     });
     let mut text = vec![];
     json::write_value(&configuration, &mut text);

@@ -43,6 +43,8 @@ pub struct WriteOptions {
     pub field_manager_is_default: bool,
     /// The client set `fieldValidation`.
     pub field_validation_is_given: bool,
+    /// A create keeps the status. Only for objects of the server itself.
+    pub keep_status: bool,
 }
 
 impl WriteOptions {

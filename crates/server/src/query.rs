@@ -300,6 +300,7 @@ impl Query {
             force,
             field_manager_is_default: manager.is_empty(),
             field_validation_is_given: !self.text("fieldValidation").is_empty(),
+            keep_status: false,
         })
     }
 

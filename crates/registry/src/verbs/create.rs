@@ -27,6 +27,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 const GENERATE_TRIES_MAX: usize = 8;
+const LABELS: &[&str] = &["metadata", "labels"];
+const TEMPLATE_LABELS: &[&str] = &["spec", "template", "metadata", "labels"];
 
 impl Registry {
     /// Creates an object from the body of a request.
@@ -73,7 +75,7 @@ impl Registry {
         self.create_object(permit, target, input, options).await
     }
 
-    /// Creates an object of the server itself, unless one of that name exists.
+    /// Creates an object of the server itself, with its status, unless one of that name exists.
     pub async fn create_if_absent(
         &self,
         permit: &Permit,
@@ -86,8 +88,8 @@ impl Registry {
         }
         let mut object = Object::from_value(value).unwrap_or_default();
         object.set_gvk(&target.schema().gvk);
-        let options =
-            WriteOptions { field_manager: field_manager.into(), ..WriteOptions::default() };
+        let field_manager = field_manager.into();
+        let options = WriteOptions { field_manager, keep_status: true, ..Default::default() };
         match self.add(permit, target, object, &options).await {
             // Another writer created it first.
             Err(status) if status.code == 409 => Ok(()),
@@ -140,7 +142,7 @@ impl Registry {
         let kind = &target.kind;
         let NewObject { object: mut obj, managed, warnings: new_warnings } = input;
         warnings.extend(new_warnings);
-        let copy_labels = kind.strategy.labels_from_template && labels_of(&obj).is_none();
+        let copy_labels = kind.strategy.labels_from_template && labels_at(&obj, LABELS).is_none();
         kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref());
         warnings.extend(owner_references::dedup(&mut obj));
         if !managed {
@@ -397,7 +399,7 @@ fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
     let metadata = obj.metadata_mut();
     metadata.insert("creationTimestamp", registry.clock.now().text());
     metadata.insert("uid", clock::uid(registry.clock.as_ref()));
-    if target.kind.has_status && !strategy.status_on_create {
+    if target.kind.has_status && !strategy.status_on_create && !new.options.keep_status {
         obj.root.remove("status");
     }
     let named = !obj.name().is_empty() || !obj.generate_name().is_empty();
@@ -406,22 +408,18 @@ fn prepare(registry: &Registry, new: &Creation<'_>, obj: &mut Object) {
     }
     strategy.first_generation(obj);
     // Admission may have changed one of the two label sets.
-    let copy_labels = new.copy_labels
-        && labels_of(obj).is_some_and(|labels| Some(labels) == template_labels_of(obj));
+    let labels = labels_at(obj, LABELS).filter(|_| new.copy_labels);
+    let copy_labels = labels.is_some_and(|labels| Some(labels) == labels_at(obj, TEMPLATE_LABELS));
     strategy.prepare_create(obj);
-    if let Some(labels) = template_labels_of(obj).filter(|_| copy_labels).cloned() {
+    if let Some(labels) = labels_at(obj, TEMPLATE_LABELS).filter(|_| copy_labels).cloned() {
         obj.metadata_mut().insert("labels", labels);
     }
     (strategy.record_user)(obj, permit.user());
 }
 
-fn labels_of(obj: &Object) -> Option<&Map> {
-    obj.at(&["metadata", "labels"]).and_then(Value::as_object).filter(|labels| !labels.is_empty())
-}
-
-fn template_labels_of(obj: &Object) -> Option<&Map> {
-    let path = ["spec", "template", "metadata", "labels"];
-    obj.at(&path).and_then(Value::as_object).filter(|labels| !labels.is_empty())
+/// Returns the labels at a path; `None` if there are none.
+fn labels_at<'a>(obj: &'a Object, path: &[&str]) -> Option<&'a Map> {
+    obj.at(path).and_then(Value::as_object).filter(|labels| !labels.is_empty())
 }
 
 fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Failure> {

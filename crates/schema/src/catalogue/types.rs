@@ -138,7 +138,19 @@ fn tag(text: &str) -> TagPath {
     if text == "-" {
         return TagPath::new();
     }
-    text.split('.').map(|n| n.parse().expect("a tag is a number")).collect()
+    let numbers = text.as_bytes().split(|byte| *byte == b'.');
+    numbers.map(number).collect()
+}
+
+fn number(digits: &[u8]) -> u32 {
+    assert!(digits.iter().all(u8::is_ascii_digit), "types.txt: a tag is a number");
+    digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'))
+}
+
+/// Same as [`str::split_once`], which is slower for short texts.
+fn split_once(text: &str, byte: u8) -> Option<(&str, &str)> {
+    let at = text.bytes().position(|other| other == byte)?;
+    Some((text.get(..at)?, text.get(at + 1..)?))
 }
 
 fn field(line: &'static str, package: &'static str, ids: &StructIds) -> Field {
@@ -151,7 +163,7 @@ fn field(line: &'static str, package: &'static str, ids: &StructIds) -> Field {
     field.tag = tags;
     field.presence = Presence::OmitEmpty;
     for word in words {
-        match word.split_once('=') {
+        match split_once(word, b'=') {
             None => flag(word, &mut field, &mut shape),
             Some(("default", json)) => {
                 let parsed = crate::json::parse(json.as_bytes());
@@ -239,7 +251,9 @@ fn shape(text: &'static str, package: &'static str, ids: &StructIds) -> Shape {
         "schemaorbool" => Shape::SchemaOr(SchemaOr::Bool, schema()),
         "schemaorstrings" => Shape::SchemaOr(SchemaOr::StringArray, schema()),
         name => {
-            let key = name.rsplit_once('.').unwrap_or((package, name));
+            // A name of another package has its package before it.
+            let at = name.bytes().rposition(|byte| byte == b'.');
+            let key = at.map_or((package, name), |at| (&name[..at], &name[at + 1..]));
             Shape::Struct(*ids.get(&key).unwrap_or_else(|| panic!("types.txt: no type {name}")))
         }
     }
