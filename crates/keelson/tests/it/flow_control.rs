@@ -68,3 +68,46 @@ fn the_mandatory_objects_do_not_change() {
     check("flowschemas/exempt", precedence, Some("spec of 'exempt' must equal the fixed value"));
     server.stop();
 }
+
+#[test]
+fn default_flow_schemas_are_created_with_the_condition_of_the_controller() {
+    let server = Server::start_plain(Keelson::builder().in_memory().no_controllers());
+    let client = server.client();
+    let schemas = format!("{GROUP}/flowschemas");
+    let without_times = |object: &serde_json::Value| {
+        let mut condition = object["status"]["conditions"][0].clone();
+        let mut owner = object["metadata"]["managedFields"][0].clone();
+        for (of, time) in [(&mut condition, "lastTransitionTime"), (&mut owner, "time")] {
+            assert!(of[time].take().is_string(), "{object}");
+        }
+        (condition, owner)
+    };
+    let defaults = client.get(&schemas).body;
+    let defaults = defaults["items"].as_array().expect("a list");
+    assert_eq!(defaults.len(), 11);
+    let probes = defaults.iter().find(|schema| schema["metadata"]["name"] == "probes");
+    let probes = probes.expect("a default FlowSchema");
+    let mine = json!({
+        "metadata": {"name": "mine"}, "spec": {"priorityLevelConfiguration": {"name": "exempt"}}
+    });
+    assert_eq!(client.post(&schemas, &mine).status, 201);
+    let mine = client
+        .poll(&format!("{schemas}/mine"), |answer| !answer.body["status"]["conditions"].is_null());
+    assert_eq!(without_times(probes), without_times(&mine.body));
+    for schema in defaults {
+        assert_eq!(without_times(schema).1, without_times(probes).1);
+        assert_eq!(schema["metadata"]["generation"], 1);
+        let name = &schema["metadata"]["name"];
+        let now = client.get(&format!("{schemas}/{}", name.as_str().unwrap_or_default()));
+        assert_eq!(&now.body, &with_gvk(schema), "{name} is changed by a new server");
+    }
+    server.stop();
+}
+
+/// Returns an item of a list as a get returns it.
+fn with_gvk(item: &serde_json::Value) -> serde_json::Value {
+    let mut object = item.clone();
+    object["apiVersion"] = json!("flowcontrol.apiserver.k8s.io/v1");
+    object["kind"] = json!("FlowSchema");
+    object
+}
