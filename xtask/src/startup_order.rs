@@ -262,7 +262,7 @@ mod tests {
         let start = "fn=(1) main\n0 5\ncfn=(2) _RNv1a'2\ncalls=1 0\n0 90\nfn=(2)\n0 3\nfn=(4) 0x10c0\n0 1\n";
         assert_eq!(costs(start), [("_RNv1a", 3), ("main", 5)].into());
         let all = "fn=(1) main\n0 5\nfn=(2) _RNv1a\n0 7\nfn=(3) b\n+2 1\nfn=(5) c\n0 2\n";
-        let order = in_order(start, all, ["faulting"].into_iter());
-        assert_eq!(order, (vec!["_RNv1a", "main", "faulting"], vec!["c", "b"]));
+        let order = in_order(start, all, ["page_fault"].into_iter());
+        assert_eq!(order, (vec!["_RNv1a", "main", "page_fault"], vec!["c", "b"]));
     }
 }

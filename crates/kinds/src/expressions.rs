@@ -241,7 +241,7 @@ impl Rule {
         let variables = [adapted(value), before];
         let evaluation_error = |path: &Path<'_>, why: &str| {
             let shown = Some(format!("\"{}\"", of.type_name));
-            FieldError { shown, ..FieldError::invalid(path, Value::Null, why) }
+            FieldError { value: shown, ..FieldError::invalid(path, Value::Null, why) }
         };
         match self.holds(&variables, budget) {
             Ok(true) => None,
@@ -328,9 +328,9 @@ impl Rule {
             "FieldValueForbidden" => FieldError::forbidden(path, why),
             // Upstream loses the message of a duplicate.
             "FieldValueDuplicate" => {
-                FieldError { shown: None, ..FieldError::duplicate(path, Value::Null) }
+                FieldError { value: None, ..FieldError::duplicate(path, Value::Null) }
             }
-            _ => FieldError { shown: shown(value), ..FieldError::invalid(path, Value::Null, why) },
+            _ => FieldError { value: shown(value), ..FieldError::invalid(path, Value::Null, why) },
         };
         self.at_field_path(error)
     }
