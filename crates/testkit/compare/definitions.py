@@ -369,9 +369,9 @@ def live_case(servers, seed, number):
     namespace = "namespaces/default/" if spec["scope"] == "Namespaced" else ""
     paths = [f"/apis/{group}/{version}/{namespace}{plural}" for version in served]
 
-    def differing(what, method, path, body=None, content_type=JSON):
+    def send_to_both(step, method, path, body=None, content_type=JSON):
         responses = [comparable(send_with_retries(server, method, path, body, content_type)) for server in servers]
-        results.append((f"live {number}: {what}", copy.deepcopy([definition, path, body]), differences(*responses)))
+        results.append((f"live {number}: {step}", copy.deepcopy([definition, path, body]), differences(*responses)))
         return responses
 
     for server in servers:
@@ -385,7 +385,7 @@ def live_case(servers, seed, number):
             for name in ("spec", "a", "b", "c"):
                 if generator.one(0.6):
                     body[name] = generator.pick(VALUES)
-            differing("create", "POST", path, body)
+            send_to_both("create", "POST", path, body)
     for _ in range(3):
         version = generator.pick(spec["versions"])
         version["schema"] = {"openAPIV3Schema": generator.schema(0, root=True)}
@@ -394,11 +394,11 @@ def live_case(servers, seed, number):
             for version in spec["versions"]:
                 version["storage"] = version is storage
         content_type = "application/merge-patch+json"
-        changed = differing("change", "PATCH", f"{PATH}/{plural}.{group}", {"spec": {"versions": spec["versions"]}}, content_type)
+        changed = send_to_both("change", "PATCH", f"{PATH}/{plural}.{group}", {"spec": {"versions": spec["versions"]}}, content_type)
         if changed[0]["status"] == 200:
             time.sleep(1.2)
         for path in paths:
-            differing("list", "GET", path)
+            send_to_both("list", "GET", path)
     for server in servers:
         server.call("DELETE", f"{PATH}/{plural}.{group}")
     return results
