@@ -27,7 +27,8 @@ Which test proves which requirement of the Kubernetes API. `cargo xtask requirem
 /// ID of a requirement to the tests that prove it, for example `keelson/tests/it/kill.rs::NAME`.
 type Proofs = BTreeMap<String, BTreeSet<String>>;
 
-/// Writes the table, or with `--check` compares it. Fails if a requirement lacks a test and an exception.
+/// Writes the table, or with `--check` compares it. Fails if a requirement has neither a test
+/// nor an exception.
 pub fn run(args: &[String]) -> Result<()> {
     let check = match args {
         [] => false,

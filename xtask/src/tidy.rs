@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
-/// The limit keeps the registry to the steps of each verb.
+/// The registry contains the steps of each verb and nothing else; this limit keeps it that way.
 const REGISTRY_LINES_MAX: usize = 8_000;
 /// Crates that must not name built-in kinds.
 const KIND_INDEPENDENT: [&str; 4] =
@@ -165,10 +165,10 @@ fn check_registry_size(violations: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that every crate depends only on the own crates that the table in ARCHITECTURE.md allows.
+/// Checks that every crate depends only on the crates of this workspace that the table in ARCHITECTURE.md allows.
 fn check_layers(violations: &mut Vec<String>) -> Result<()> {
     let text = fs::read_to_string("ARCHITECTURE.md").context("ARCHITECTURE.md")?;
-    // Crate to the own crates that it may depend on.
+    // Crate to the crates of this workspace that it may depend on.
     let mut allowed: HashMap<String, Vec<String>> = HashMap::new();
     let rows = text.lines().skip_while(|line| !line.starts_with("| crate |")).skip(2);
     for row in rows.take_while(|line| line.starts_with('|')) {
