@@ -1,30 +1,30 @@
-//! `cargo xtask attack`: builds a server that is optimised well enough, and the attacks, and runs them.
+//! `cargo xtask attack`: builds an optimised server and `keelson-attack`, and runs the attacks.
 
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
-/// Where the server is that is attacked.
+/// The program of the server.
 const PROGRAM: &str = "target/attack/keelson";
 
-/// Runs the task with the words that follow its name.
+/// Runs the task with its arguments.
 pub fn run(args: &[String]) -> Result<()> {
-    let is_own =
+    let is_own_server =
         !args.iter().any(|arg| arg.starts_with("--kubeconfig") || arg.starts_with("--program"));
-    if is_own {
+    if is_own_server {
         cargo(&["build", "--quiet", "--profile", "attack", "-p", "keelson"])?;
     }
-    let mut words = vec!["run", "--quiet", "-p", "keelson-attack", "--"];
-    if is_own {
-        words.extend(["--program", PROGRAM]);
+    let mut cargo_args = vec!["run", "--quiet", "-p", "keelson-attack", "--"];
+    if is_own_server {
+        cargo_args.extend(["--program", PROGRAM]);
     }
-    words.extend(args.iter().map(String::as_str));
-    cargo(&words)
+    cargo_args.extend(args.iter().map(String::as_str));
+    cargo(&cargo_args)
 }
 
-fn cargo(words: &[&str]) -> Result<()> {
-    let status = Command::new("cargo").args(words).status().context("run cargo")?;
+fn cargo(args: &[&str]) -> Result<()> {
+    let status = Command::new("cargo").args(args).status().context("run cargo")?;
     if !status.success() {
-        bail!("cargo {} ended with {status}", words.join(" "));
+        bail!("cargo {} ended with {status}", args.join(" "));
     }
     Ok(())
 }

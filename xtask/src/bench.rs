@@ -1,5 +1,5 @@
 //! `cargo xtask bench` and `cargo xtask soak`: build the server and the load generator, measure empty
-//! servers, and write docs/perf.
+//! servers, and write the pages in docs/perf.
 
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -12,36 +12,39 @@ const SOAK_PAGE: &str = "docs/perf/soak.md";
 /// How long a soak lasts.
 const SOAK_SECONDS: &str = "1200";
 
-/// What stands above the tables.
+/// The text of the page before the tables.
 const HEAD: &str = "\
 # Figures of the whole server
 
-Measured from outside, over TLS and HTTP/1.1, with `cargo xtask bench` (server and load generator on the same
-machine, which they share with whatever else runs there, so that ratios are worth more than single figures). What a
-profile does: `cargo run --release -p keelson-bench -- run --help`; the files are `crates/bench/src/*.rs`. A second
-column takes what was measured of another server: `cargo xtask bench --compare FILE.json`.
+Measured over TLS and HTTP/1.1 by `cargo xtask bench`. The server and the load generator share one machine with
+whatever else runs there, so compare ratios rather than single figures. `cargo run --release -p keelson-bench -- run
+--help` describes the profiles; the code is in `crates/bench/src/`. `cargo xtask bench --compare FILE.json` adds a
+column with the results of another server.
 
-Times are wall-clock times as the client sees them, MB and kB are powers of ten. `ready` is the time from the start of
-the process to the first 200 of `/readyz`, on an empty folder, keys and certificates made anew; the start with objects
-follows an orderly end. `RSS` and `PSS` are those after two idle seconds; extra memory is the peak of the resident memory
-while lists are read, less what was resident before. Server CPU is the time that the server's threads had on a core, and
-load CPU that of the load generator, which the server could not have; both are for each request. Latencies of watches go
-from before the write is sent to after its event is read; in a fan-out, writers write as fast as the watchers hear of
-it. Both programs hold 1,000 connections at once; a limit of 1,024 open files (`ulimit -n`) is not enough for that.
+Times are wall-clock times at the client; MB and kB are powers of ten. `ready` is the time from the start of the process
+to the first 200 of `/readyz`; the data folder is empty, so keys and certificates are created. The start with objects
+follows an orderly shutdown. `RSS` and `PSS` are measured after two idle seconds. Extra memory is the peak of the
+resident memory while lists are read, minus the resident memory before. Server CPU and load CPU are the CPU times of the
+server and of the load generator for each request. The latency of a watch is the time from before the write is sent
+until its event has been read; in a fan-out, writers write as fast as the watchers receive events. Both programs hold
+1,000 connections at once, so the limit of open files (`ulimit -n`) must be above 1,024.
 
 ";
 const SOAK_HEAD: &str = "\
 # Twenty minutes of a small cluster
 
-Written by `cargo xtask soak`: nodes renew leases, pods come and go, controllers watch and list, while the data that is
-there at once stays the same. In the end a burst comes over three times the connections that keep the server busy. The
-run fails when a request of the steady load fails, when memory grows by more than 5 % after the first third, when the
-99th percentile (the median of its minutes) is in the last third more than twice what it was in the first, or when it is
-not back at twice its level a second after the burst.
+Written by `cargo xtask soak`. Nodes renew leases, pods are created and deleted, and controllers watch and list, while
+the number of objects stays the same. A burst follows at the end, over three times as many connections as keep the
+server busy. The run fails in these cases:
+
+- a request of the steady load fails
+- memory grows by more than 5 % after the first third
+- the 99th percentile (the median of its minutes) in the last third is more than twice that in the first third
+- one second after the burst, the 99th percentile is more than twice its level before the burst
 
 ";
 
-/// Measures all profiles, and writes the page.
+/// Measures all profiles and writes docs/perf/bench.json and bench.md.
 pub fn run(args: &[String]) -> Result<()> {
     let compare = match args {
         [] => None,
@@ -49,8 +52,8 @@ pub fn run(args: &[String]) -> Result<()> {
         _ => bail!("cargo xtask bench [--compare FILE.json]"),
     };
     let programs = build()?;
-    let mut all = measure(&programs, &["-o", "json"])?;
-    let json = output(all.stderr(Stdio::inherit()))?;
+    let mut bench = bench_run(&programs, &["-o", "json"])?;
+    let json = output(bench.stderr(Stdio::inherit()))?;
     fs::create_dir_all("docs/perf")?;
     fs::write(JSON, json).context(JSON)?;
     let mut show = Command::new(&programs.bench);
@@ -61,7 +64,7 @@ pub fn run(args: &[String]) -> Result<()> {
     fs::write(PAGE, format!("{HEAD}{}", output(&mut show)?)).context(PAGE)
 }
 
-/// Runs the mixed load for long; the page is written even when a promise did not hold.
+/// Runs the soak and writes docs/perf/soak.md, also when the soak fails.
 pub fn soak(args: &[String]) -> Result<()> {
     let seconds = match args {
         [] => SOAK_SECONDS,
@@ -69,19 +72,20 @@ pub fn soak(args: &[String]) -> Result<()> {
         _ => bail!("cargo xtask soak [--seconds N]"),
     };
     let programs = build()?;
-    let mut soak = measure(&programs, &["soak", "-o", "markdown", "--seconds", seconds])?;
-    let done = soak.stderr(Stdio::inherit()).output().context("keelson-bench")?;
-    if !done.stdout.is_empty() {
-        let page = String::from_utf8(done.stdout).context("text")?;
+    let mut soak = bench_run(&programs, &["soak", "-o", "markdown", "--seconds", seconds])?;
+    let output = soak.stderr(Stdio::inherit()).output().context("keelson-bench")?;
+    if !output.stdout.is_empty() {
+        let page = String::from_utf8(output.stdout).context("output of keelson-bench")?;
         fs::create_dir_all("docs/perf")?;
         fs::write(SOAK_PAGE, format!("{SOAK_HEAD}{page}")).context(SOAK_PAGE)?;
     }
-    if !done.status.success() {
-        bail!("the soak failed; what there is of it: {SOAK_PAGE}");
+    if !output.status.success() {
+        bail!("the soak failed; its results so far are in {SOAK_PAGE}");
     }
     Ok(())
 }
 
+/// Paths of the built programs.
 struct Programs {
     server: PathBuf,
     bench: PathBuf,
@@ -97,8 +101,8 @@ fn build() -> Result<Programs> {
     Ok(Programs { server: programs.join("keelson"), bench: programs.join("keelson-bench") })
 }
 
-/// The load generator, told what to start and of which commit and day it is.
-fn measure(programs: &Programs, args: &[&str]) -> Result<Command> {
+/// Returns the command `keelson-bench run`, which starts the server and notes commit and date in its results.
+fn bench_run(programs: &Programs, args: &[&str]) -> Result<Command> {
     let commit = output(Command::new("git").args(["rev-parse", "--short", "HEAD"]))?;
     let date = output(Command::new("date").arg("+%Y-%m-%d"))?;
     let note = format!("commit {}, {}", commit.trim(), date.trim());
@@ -107,10 +111,11 @@ fn measure(programs: &Programs, args: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
+/// Runs a command and returns its standard output.
 fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     if !output.status.success() {
         bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    String::from_utf8(output.stdout).context("text")
+    String::from_utf8(output.stdout).with_context(|| format!("output of {command:?}"))
 }

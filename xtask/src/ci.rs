@@ -6,13 +6,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Seconds that the tests run each decoder with random inputs.
+/// How many seconds the tests run each fuzz target.
 const FUZZ_SECONDS: &str = "30";
-/// Seconds that all attacks take together.
+/// How many seconds all attacks take together.
 const ATTACK_SECONDS: &str = "60";
-/// The Python of the environment that has the Kubernetes client for the tests.
+/// The interpreter of the virtual environment with the Kubernetes client for Python.
 const PYTHON: &str = "target/clients/bin/python";
-/// The version of the Kubernetes client.
+/// The version of the Kubernetes client for Python.
 const PYTHON_CLIENT: &str = "37.0.2";
 
 /// Runs all checks and tests.
@@ -38,8 +38,8 @@ pub fn run() -> Result<()> {
     crate::attack::run(&["--seconds".to_owned(), ATTACK_SECONDS.to_owned()])
 }
 
-/// Installs kubectl and the Python client for the tests with stock clients, etcd for the tests of the
-/// store over it, and nextest to run tests in parallel.
+/// Installs missing tools: kubectl and the Python client for the tests with stock clients, etcd for the
+/// tests of the etcd store, and nextest.
 fn install() -> Result<()> {
     if !has("kubectl") {
         install_package("kubectl", "kubernetes-client")?;
@@ -79,7 +79,7 @@ fn install_package(program: &str, package: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks the dependencies by `deny.toml`.
+/// Checks the dependencies with cargo-deny by the rules of `deny.toml`.
 fn dependencies() -> Result<()> {
     if !has("cargo-deny") {
         say("installing cargo-deny")?;
@@ -90,7 +90,7 @@ fn dependencies() -> Result<()> {
     if step("cargo", &["deny", "fetch", "db"]).is_ok() {
         step("cargo", &["deny", "check", "advisories"])
     } else {
-        say("the database of advisories cannot be reached: they are not checked")
+        say("cannot download the advisory database: advisories are not checked")
     }
 }
 

@@ -1,10 +1,9 @@
-//! `cargo xtask fuzz`: builds the fuzzer with all checks on, and runs it in a process of its own, whose
-//! death does not hide which input it was.
+//! `cargo xtask fuzz`: builds the fuzzer with overflow checks and debug assertions, and runs it.
 
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
-/// Runs the task with the words that follow its name.
+/// Runs the task with its arguments.
 pub fn run(args: &[String]) -> Result<()> {
     let status = Command::new("cargo")
         .args(["run", "--release", "--quiet", "-p", "keelson-fuzz", "--"])
@@ -14,7 +13,9 @@ pub fn run(args: &[String]) -> Result<()> {
         .status()
         .context("run the fuzzer")?;
     if !status.success() {
-        bail!("the fuzzer ended with {status}; with --trace FILE the same seed keeps the input");
+        bail!(
+            "the fuzzer ended with {status}; run the seed again with --trace FILE to keep the input"
+        );
     }
     Ok(())
 }

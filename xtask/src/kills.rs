@@ -1,10 +1,11 @@
-//! `cargo xtask kills`: kills processes that write to a store, or whole servers, and checks what is left.
+//! `cargo xtask kills`: kills processes that write to a store, or whole servers, and checks that no acknowledged
+//! write is lost.
 
 use anyhow::{Context, Result, bail};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Runs the task with the words that follow its name.
+/// Runs the task with its arguments.
 pub fn run(args: &[String]) -> Result<()> {
     if let Some(place) = args.iter().position(|word| word == "--server") {
         return servers(args.iter().enumerate().filter(|(n, _)| *n != place).map(|(_, word)| word));
@@ -18,16 +19,16 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let path = std::path::Path::new(&target).join("release/examples/kills");
-    // In the place of this process, so that Ctrl-C reaches it alone.
+    // Replaces this process, so that only the example gets Ctrl-C.
     Err(Command::new(&path).args(args).exec()).with_context(|| path.display().to_string())
 }
 
-/// Kills of whole servers: a test that is told how many.
+/// Kills whole servers: runs a test, with the number of kills in its environment.
 fn servers<'a>(mut args: impl Iterator<Item = &'a String>) -> Result<()> {
     let count = match (args.next().map(String::as_str), args.next(), args.next()) {
         (Some("--count"), Some(count), None) => count.as_str(),
         (None, ..) => "20",
-        _ => bail!("with --server only --count N is known"),
+        _ => bail!("--server allows only --count N"),
     };
     let status = Command::new("cargo")
         .args(["test", "-p", "keelson", "--test", "it", "--", "--nocapture", "a_killed_server"])

@@ -81,8 +81,8 @@ fn main() -> Result<()> {
     }
 }
 
-/// Returns the help that the arguments request: of all tasks, or of one (`ci --help`). `None`: a task
-/// is to run. `record` and `replay` print a help of their own; unknown tasks have none.
+/// Returns the help that the arguments request: of all tasks, or of one (`ci --help`). Returns `None`
+/// when they request no help, or that of `record` and `replay`, which print their own.
 fn help(args: &[String]) -> Option<String> {
     let is_help = |arg: &str| matches!(arg, "--help" | "-h");
     let Some(task) = args.first().filter(|task| *task != "help" && !is_help(task)) else {
@@ -102,13 +102,13 @@ fn help(args: &[String]) -> Option<String> {
         if starts {
             paragraphs.push((false, vec![]));
         }
-        if let Some((is_wanted, lines)) = paragraphs.last_mut() {
-            *is_wanted |= is_usage(line);
+        if let Some((is_requested, lines)) = paragraphs.last_mut() {
+            *is_requested |= is_usage(line);
             lines.push(line);
         }
     }
-    let wanted = paragraphs.into_iter().find(|(is_wanted, _)| *is_wanted)?;
-    Some(wanted.1.join("\n") + "\n")
+    let (_, lines) = paragraphs.into_iter().find(|(is_requested, _)| *is_requested)?;
+    Some(lines.join("\n") + "\n")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `cargo xtask rbac`: the table of default roles and bindings, from what a kube-apiserver has.
+//! `cargo xtask rbac`: writes the table of default roles and bindings from those of a kube-apiserver.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -15,25 +15,26 @@ const HEAD: &str = "\
 ";
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
 
+/// Runs the task with its arguments: the folder with the lists of roles and bindings.
 pub fn run(args: &[String]) -> Result<()> {
     let [dir] = args else { bail!("cargo xtask rbac DIR") };
     let dir = Path::new(dir);
     let mut table = HEAD.to_owned();
-    for (resource, word) in [("clusterroles", "clusterrole"), ("roles", "role")] {
+    for (resource, keyword) in [("clusterroles", "clusterrole"), ("roles", "role")] {
         for role in defaults(dir, resource)? {
-            write_role(&mut table, word, &role)?;
+            write_role(&mut table, keyword, &role)?;
         }
     }
     let bindings = [("clusterrolebindings", "clusterrolebinding"), ("rolebindings", "rolebinding")];
-    for (resource, word) in bindings {
+    for (resource, keyword) in bindings {
         for binding in defaults(dir, resource)? {
-            write_binding(&mut table, word, &binding)?;
+            write_binding(&mut table, keyword, &binding)?;
         }
     }
     std::fs::write(TABLE, table).context(TABLE)
 }
 
-/// The default objects of a resource, by name.
+/// Reads `RESOURCE.json` and returns the default objects, sorted by name.
 fn defaults(dir: &Path, resource: &str) -> Result<Vec<Value>> {
     let path = dir.join(format!("{resource}.json"));
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -45,7 +46,7 @@ fn defaults(dir: &Path, resource: &str) -> Result<Vec<Value>> {
     Ok(items)
 }
 
-/// `NAME` or `NAMESPACE/NAME`.
+/// Returns `NAME` or `NAMESPACE/NAME`.
 fn name(object: &Value) -> String {
     let metadata = &object["metadata"];
     let name = metadata["name"].as_str().unwrap_or_default();
@@ -55,8 +56,8 @@ fn name(object: &Value) -> String {
     }
 }
 
-fn write_role(table: &mut String, word: &str, role: &Value) -> Result<()> {
-    writeln!(table, "{word} {}", name(role))?;
+fn write_role(table: &mut String, keyword: &str, role: &Value) -> Result<()> {
+    writeln!(table, "{keyword} {}", name(role))?;
     let labels = role["metadata"]["labels"].as_object().context("labels")?;
     for key in labels.keys().filter(|key| *key != BOOTSTRAPPING) {
         writeln!(table, "  label {key}")?;
@@ -71,25 +72,25 @@ fn write_role(table: &mut String, word: &str, role: &Value) -> Result<()> {
         return Ok(());
     }
     for rule in role["rules"].as_array().into_iter().flatten() {
-        let verbs = words(&rule["verbs"]);
+        let verbs = joined(&rule["verbs"]);
         if rule["nonResourceURLs"].is_array() {
-            writeln!(table, "  {verbs} url {}", words(&rule["nonResourceURLs"]))?;
+            writeln!(table, "  {verbs} url {}", joined(&rule["nonResourceURLs"]))?;
             continue;
         }
-        write!(table, "  {verbs} {} {}", words(&rule["apiGroups"]), words(&rule["resources"]))?;
+        write!(table, "  {verbs} {} {}", joined(&rule["apiGroups"]), joined(&rule["resources"]))?;
         if rule["resourceNames"].is_array() {
-            write!(table, " {}", words(&rule["resourceNames"]))?;
+            write!(table, " {}", joined(&rule["resourceNames"]))?;
         }
         writeln!(table)?;
     }
     Ok(())
 }
 
-fn write_binding(table: &mut String, word: &str, binding: &Value) -> Result<()> {
+fn write_binding(table: &mut String, keyword: &str, binding: &Value) -> Result<()> {
     let role = &binding["roleRef"];
     let role_name = role["name"].as_str().context("roleRef.name")?;
     let kind = role["kind"].as_str().context("roleRef.kind")?;
-    write!(table, "{word} {} {kind}/{role_name}", name(binding))?;
+    write!(table, "{keyword} {} {kind}/{role_name}", name(binding))?;
     for subject in binding["subjects"].as_array().into_iter().flatten() {
         let text = |name: &str| subject[name].as_str().unwrap_or_default();
         match text("kind") {
@@ -103,7 +104,8 @@ fn write_binding(table: &mut String, word: &str, binding: &Value) -> Result<()> 
     Ok(())
 }
 
-fn words(list: &Value) -> String {
+/// Joins a list of strings by commas. The empty string, the core group, becomes `core`.
+fn joined(list: &Value) -> String {
     let words = list.as_array().into_iter().flatten().filter_map(Value::as_str);
     let words = words.map(|word| if word.is_empty() { "core" } else { word });
     words.collect::<Vec<_>>().join(",")

@@ -1,5 +1,5 @@
-//! `cargo xtask startup-order`: lists the functions that a start of the server and its first requests run, for the
-//! linker (`crates/keelson/build.rs`).
+//! `cargo xtask startup-order`: lists the functions that run during the start of the server and its first requests.
+//! The linker places them next to each other (`crates/keelson/build.rs`).
 
 use anyhow::{Context, Result, bail, ensure};
 use std::cmp::Reverse;
@@ -11,10 +11,10 @@ use std::time::Duration;
 const LIST: &str = "crates/keelson/startup-order.txt";
 const PROGRAM: &str = "target/release/keelson";
 const FOLDER: &str = "target/startup-order";
-/// The loops' first round, under valgrind.
+/// How long the first round of the control loops takes under valgrind.
 const FIRST_ROUND: Duration = Duration::from_secs(45);
 const TOKEN: &str = "startup-order";
-/// Method, path, media type and body of what is asked, over HTTP/1.1 and over HTTP/2.
+/// Method, path, content type and body of the requests. They are sent over HTTP/1.1 and over HTTP/2.
 const REQUESTS: [[&str; 4]; 13] = [
     ["GET", "/readyz", "", ""],
     ["GET", "/version", "", ""],
@@ -45,7 +45,7 @@ const REQUESTS: [[&str; 4]; 13] = [
         "PATCH",
         "/api/v1/namespaces/default/configmaps/c?fieldManager=a",
         "application/apply-patch+yaml",
-        MAP,
+        CONFIG_MAP,
     ],
     ["DELETE", ONE_POD, JSON, r#"{"gracePeriodSeconds":0}"#],
     ["DELETE", "/api/v1/namespaces/default/configmaps/c", "", ""],
@@ -54,14 +54,14 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const ONE_POD: &str = "/api/v1/namespaces/default/pods/p";
 const JSON: &str = "application/json";
 const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
-const MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: b}}";
+const CONFIG_MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: b}}";
 
-/// Builds the program, runs it under valgrind and under perf, and writes the list: first what the start runs, then
-/// what only the requests do. Perf adds what runs on this processor only (valgrind has no AVX-512, for one), as far as
-/// it lay apart from the rest.
+/// Builds the program, runs it under valgrind and perf, and writes the list: first the functions of the start, then
+/// those that only requests run. Valgrind lacks some instruction sets, such as AVX-512, so the program runs other
+/// functions under it. Perf adds functions of this processor that cause page faults during the start.
 pub fn run() -> Result<()> {
-    // The names are those of the usual build: what only the last step is told changes none of a library.
-    succeed(
+    // The symbols of libraries are those of a usual release build, because only the last rustc gets these flags.
+    run_command(
         Command::new("cargo")
             .args("rustc --release -p keelson --bin keelson -- -C strip=none".split(' ')),
     )?;
@@ -69,20 +69,23 @@ pub fn run() -> Result<()> {
     std::fs::create_dir_all(FOLDER).context(FOLDER)?;
     let tokens = format!("{FOLDER}/tokens.csv");
     std::fs::write(&tokens, format!("{TOKEN},admin,admin,system:masters\n")).context("tokens")?;
-    let missed = faulting_functions()?;
+    let page_faults = page_faults()?;
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--quiet", "--tool=callgrind", "--demangle=no"]);
     valgrind.arg(format!("--callgrind-out-file={FOLDER}/profile"));
     trace(valgrind, |server| {
         wait_until_idle(server, FIRST_ROUND).and_then(|url| {
-            // Writes the profile so far to `profile.1`.
-            succeed(Command::new("callgrind_control").args(["--dump", &server.id().to_string()]))?;
-            ask_all(&url)
+            // Writes the profile of the start to `profile.1`.
+            run_command(
+                Command::new("callgrind_control").args(["--dump", &server.id().to_string()]),
+            )?;
+            send_requests(&url)
         })
     })?;
-    let starting = read(&format!("{FOLDER}/profile.1"))?;
+    let start = read(&format!("{FOLDER}/profile.1"))?;
     let all = read(&format!("{FOLDER}/profile"))?;
-    let (first, rest) = in_order(&starting, &all, missed.lines().filter_map(faulting_name));
+    let faulting = page_faults.lines().filter_map(function_of_page_fault);
+    let (first, rest) = in_order(&start, &all, faulting);
     let compiler = Command::new("rustc").arg("--version").output().context("run rustc")?;
     let mut list = format!(
         "# Written by `cargo xtask startup-order` with {}",
@@ -92,7 +95,7 @@ pub fn run() -> Result<()> {
     std::fs::write(LIST, list).context(LIST)?;
     let (first, rest) = (first.len(), rest.len());
     std::fs::remove_dir_all(FOLDER).context(FOLDER)?;
-    writeln!(std::io::stdout(), "{first} functions of a start and {rest} of requests in {LIST}")
+    writeln!(std::io::stdout(), "{LIST}: {first} functions of the start, and {rest} of requests")
         .context("write to stdout")
 }
 
@@ -100,8 +103,8 @@ fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| path.to_owned())
 }
 
-/// Runs the program by a tool, on an empty folder, and has it end after what is done with it.
-fn trace(mut tool: Command, with: impl FnOnce(&mut Child) -> Result<()>) -> Result<()> {
+/// Runs the server under `tool`, on an empty data folder, calls `client`, and stops the server.
+fn trace(mut tool: Command, client: impl FnOnce(&mut Child) -> Result<()>) -> Result<()> {
     let data = format!("{FOLDER}/data");
     let _ = std::fs::remove_dir_all(&data);
     let mut server = tool
@@ -110,52 +113,59 @@ fn trace(mut tool: Command, with: impl FnOnce(&mut Child) -> Result<()>) -> Resu
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("run {}", tool.get_program().display()))?;
-    let done = with(&mut server);
-    // SIGTERM, so that the tool writes what it has seen.
-    succeed(Command::new("kill").arg(server.id().to_string()))?;
+    let result = client(&mut server);
+    // SIGTERM, so that the tool writes its results.
+    run_command(Command::new("kill").arg(server.id().to_string()))?;
     server.wait().context("wait for the server")?;
-    done
+    result
 }
 
-/// The functions at which the program had to wait for a page, as `perf script` prints them.
-fn faulting_functions() -> Result<String> {
+/// Returns the page faults of a run, in the output format of `perf script`.
+fn page_faults() -> Result<String> {
     let faults = format!("{FOLDER}/faults");
     let mut perf = Command::new("perf");
     perf.args(["record", "--quiet", "--event", "page-faults", "--count", "1", "--output", &faults]);
-    trace(perf, |server| ask_all(&wait_until_idle(server, Duration::from_secs(5))?))?;
+    trace(perf, |server| send_requests(&wait_until_idle(server, Duration::from_secs(5))?))?;
     let mut script = Command::new("perf");
     script.args(["script", "--input", &faults, "--fields", "ip,sym,dso", "--no-demangle"]);
     let output = script.output().context("run perf script")?;
     ensure!(output.status.success(), "perf script: {}", output.status);
-    String::from_utf8(output.stdout).context("what perf script prints")
+    String::from_utf8(output.stdout).context("output of perf script")
 }
 
-/// The function in a line of `perf script`, `5555 name (/path/of/the/program)`, when it is the program's.
-fn faulting_name(line: &str) -> Option<&str> {
+/// Returns the function in a line of `perf script`, `5555 name (/path/of/the/program)`, if the line is of the server's
+/// program.
+fn function_of_page_fault(line: &str) -> Option<&str> {
     let (name, file) = line.trim_start().split_once(' ')?.1.rsplit_once(" (")?;
     (file.trim_end_matches(')').ends_with(PROGRAM) && name != "[unknown]").then_some(name)
 }
 
-fn ask_all(url: &str) -> Result<()> {
+fn send_requests(url: &str) -> Result<()> {
     for version in ["--http1.1", "--http2"] {
         for request in REQUESTS {
-            ask(url, version, request)?;
+            send_request(url, version, request)?;
         }
     }
     Ok(())
 }
 
-fn ask(url: &str, version: &str, [method, path, media, body]: [&str; 4]) -> Result<()> {
+/// Sends a request by curl. `version` is the flag of the HTTP version.
+fn send_request(
+    url: &str,
+    version: &str,
+    [method, path, content_type, body]: [&str; 4],
+) -> Result<()> {
     let mut curl = Command::new("curl");
     curl.args(["--silent", "--fail", "--insecure", "--output", "/dev/null", version]);
     curl.args(["--request", method, "--header", &format!("Authorization: Bearer {TOKEN}")]);
     if !body.is_empty() {
-        curl.args(["--header", &format!("Content-Type: {media}"), "--data", body]);
+        curl.args(["--header", &format!("Content-Type: {content_type}"), "--data", body]);
     }
-    succeed(curl.arg(format!("{url}{path}")))
+    run_command(curl.arg(format!("{url}{path}")))
 }
 
-/// Waits for the server to start and do a first round of everything, which takes so long; returns its URL.
+/// Waits until the server has started, and then for `first_round`, the time of the first round of its control loops.
+/// Returns its URL.
 fn wait_until_idle(server: &mut Child, first_round: Duration) -> Result<String> {
     let output = server.stdout.take().context("the server's output")?;
     for line in BufReader::new(output).lines() {
@@ -169,29 +179,30 @@ fn wait_until_idle(server: &mut Child, first_round: Duration) -> Result<String> 
     bail!("the server ended before it was ready")
 }
 
-/// The functions of a start and those that only requests run. Of the first, those come first that requests run too, and
-/// what takes most of their time stands together, on few pages.
+/// Returns the functions of the start and those that only requests run. `start` and `all` are profiles; `faulting`
+/// are more functions of the start. Both lists are sorted by the cost during requests, so that the functions that take
+/// most of their time are together on few pages.
 fn in_order<'t>(
-    starting: &'t str,
+    start: &'t str,
     all: &'t str,
-    missed: impl Iterator<Item = &'t str>,
+    faulting: impl Iterator<Item = &'t str>,
 ) -> (Vec<&'t str>, Vec<&'t str>) {
-    let (starting, mut asked) = (costs(starting), costs(all));
-    for (name, cost) in &starting {
-        asked.entry(name).and_modify(|all| *all = all.saturating_sub(*cost));
+    let (start, mut requests) = (costs(start), costs(all));
+    for (name, cost) in &start {
+        requests.entry(name).and_modify(|all| *all = all.saturating_sub(*cost));
     }
     let by_cost = |names: BTreeSet<&'t str>| {
         let mut names: Vec<_> = names.into_iter().collect();
-        names.sort_by_key(|name| Reverse(asked.get(name).copied().unwrap_or_default()));
+        names.sort_by_key(|name| Reverse(requests.get(name).copied().unwrap_or_default()));
         names
     };
-    let first: BTreeSet<&str> = starting.keys().copied().chain(missed).collect();
-    let rest = asked.keys().copied().filter(|name| !first.contains(name)).collect();
+    let first: BTreeSet<&str> = start.keys().copied().chain(faulting).collect();
+    let rest = requests.keys().copied().filter(|name| !first.contains(name)).collect();
     (by_cost(first), by_cost(rest))
 }
 
-/// Instructions of each function in a profile of callgrind, without those of what it calls. Functions without a name,
-/// which are shown by their addresses, are left out.
+/// Parses a profile of callgrind. Returns the instructions of each function itself, without those of the functions
+/// that it calls. Leaves out functions without a name.
 fn costs(profile: &str) -> BTreeMap<&str, u64> {
     let mut names = BTreeMap::new();
     let mut costs = BTreeMap::new();
@@ -209,7 +220,7 @@ fn costs(profile: &str) -> BTreeMap<&str, u64> {
             is_call = true;
         } else if line.starts_with(|sign: char| sign.is_ascii_digit() || "+-*".contains(sign)) {
             let cost = line.rsplit(' ').next().and_then(|cost| cost.parse::<u64>().ok());
-            if let (Some(name), Some(cost), false) = (function.and_then(plain), cost, is_call) {
+            if let (Some(name), Some(cost), false) = (function.and_then(symbol), cost, is_call) {
                 *costs.entry(name).or_default() += cost;
             }
             is_call = false;
@@ -218,12 +229,13 @@ fn costs(profile: &str) -> BTreeMap<&str, u64> {
     costs
 }
 
-/// The name without the `'2` of a recursion.
-fn plain(name: &str) -> Option<&str> {
+/// Returns the symbol without the suffix of a recursive call, such as `'2`. `None`: the function has no name but an
+/// address.
+fn symbol(name: &str) -> Option<&str> {
     name.split('\'').next().filter(|name| !name.starts_with("0x") && !name.starts_with('('))
 }
 
-fn succeed(command: &mut Command) -> Result<()> {
+fn run_command(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("run {command:?}"))?;
     if !status.success() {
         bail!("{command:?} ended with {status}");
@@ -236,21 +248,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_names_a_function_of_the_program() {
+    fn page_faults_outside_the_program_are_ignored() {
         let faults = [
             "  5555 _ZN1a1bE (/src/target/release/keelson)",
             "  7f00 memcpy (/usr/lib/libc.so.6)",
             "  5555 [unknown] (/src/target/release/keelson)",
         ];
-        assert_eq!(faults.map(faulting_name), [Some("_ZN1a1bE"), None, None]);
+        assert_eq!(faults.map(function_of_page_fault), [Some("_ZN1a1bE"), None, None]);
     }
 
     #[test]
-    fn costs_are_those_of_the_function_itself() {
-        let starting = "fn=(1) main\n0 5\ncfn=(2) _RNv1a'2\ncalls=1 0\n0 90\nfn=(2)\n0 3\nfn=(4) 0x10c0\n0 1\n";
-        assert_eq!(costs(starting), [("_RNv1a", 3), ("main", 5)].into());
+    fn functions_are_sorted_by_their_own_cost_during_requests() {
+        let start = "fn=(1) main\n0 5\ncfn=(2) _RNv1a'2\ncalls=1 0\n0 90\nfn=(2)\n0 3\nfn=(4) 0x10c0\n0 1\n";
+        assert_eq!(costs(start), [("_RNv1a", 3), ("main", 5)].into());
         let all = "fn=(1) main\n0 5\nfn=(2) _RNv1a\n0 7\nfn=(3) b\n+2 1\nfn=(5) c\n0 2\n";
-        let order = in_order(starting, all, ["missed"].into_iter());
-        assert_eq!(order, (vec!["_RNv1a", "main", "missed"], vec!["c", "b"]));
+        let order = in_order(start, all, ["page_fault"].into_iter());
+        assert_eq!(order, (vec!["_RNv1a", "main", "page_fault"], vec!["c", "b"]));
     }
 }

@@ -10,7 +10,7 @@ pub fn run(args: &[String]) -> Result<()> {
     cargo.args(["run", "--quiet", "-p", "keelson-testkit", "--"]).args(args);
     let status = cargo.status().context("run cargo")?;
     if !status.success() {
-        bail!("{} found something amiss", args.join(" "));
+        bail!("{} failed", args.join(" "));
     }
     Ok(())
 }

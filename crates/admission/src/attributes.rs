@@ -94,7 +94,7 @@ pub trait Api: Stored + Send + Sync {
     fn authorizer(&self) -> &Authorizer;
 
     /// Waits until reads are as new as the store. Called before an object counts as not found.
-    fn fresh(&self) -> BoxFuture<'_, Result<(), Failure>>;
+    fn wait_for_latest(&self) -> BoxFuture<'_, Result<(), Failure>>;
 
     /// Returns a new unique uid.
     fn new_uid(&self) -> Str;

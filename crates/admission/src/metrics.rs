@@ -181,10 +181,11 @@ impl Metrics {
             Share::OfPass => self.passes[step.index()].get(),
             Share::OfIdle => self.idle[step.index()].get(),
         });
-        let seen = [own.get().map(|own| &**own), shared];
-        seen.into_iter()
+        let histograms = [own.get().map(|own| &**own), shared];
+        histograms
+            .into_iter()
             .flatten()
-            .fold(None, |sum, seen| Some(sum.unwrap_or_else(step_histogram).plus(seen)))
+            .fold(None, |sum, histogram| Some(sum.unwrap_or_else(step_histogram).plus(histogram)))
     }
 
     /// Records a webhook call.

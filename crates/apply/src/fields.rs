@@ -269,7 +269,7 @@ impl FieldSet {
 /// A set with more than this many times the nodes of the other is searched by bisection instead of walked.
 const BISECTION_RATIO_MIN: usize = 16;
 
-/// Finds the nodes of one set for the elements of another, which are asked for in order.
+/// Finds the nodes of one set for the elements of another. The elements must be passed in order.
 struct Finder<'s> {
     nodes: &'s [Node],
     bisects: bool,

@@ -1,4 +1,4 @@
-//! The attacks. Each is a function that knows how long it may take; what it sends is bounded too.
+//! The attacks. Each is a function with a deadline and a limit on what it sends.
 
 mod bodies;
 mod certificates;
@@ -10,31 +10,31 @@ use crate::target::Target;
 use anyhow::Result;
 use std::time::Instant;
 
-/// One way to attack.
+/// One attack.
 pub struct Attack {
     pub name: &'static str,
-    pub what: &'static str,
-    /// A fault that is not mended yet.
-    pub known: Option<&'static str>,
-    /// An error is an answer that should not have been.
+    pub description: &'static str,
+    /// A fault of the server that is not fixed yet.
+    pub known_fault: Option<&'static str>,
+    /// Attacks until the deadline. Returns an error for a response that is wrong.
     pub run: fn(&Target, Instant) -> Result<Outcome>,
 }
 
-/// What an attack did.
+/// The result of an attack.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Requests, connections or frames.
+    /// The number of requests, connections or frames.
     pub sent: usize,
     pub note: String,
 }
 
 impl Outcome {
-    pub fn of(sent: usize) -> Outcome {
+    pub fn sent(sent: usize) -> Outcome {
         Outcome { sent, note: String::new() }
     }
 }
 
-/// All of them, in order.
+/// Returns all attacks, in the order of a run.
 pub fn all() -> Vec<Attack> {
     [
         sockets::ATTACKS.as_slice(),
@@ -45,10 +45,15 @@ pub fn all() -> Vec<Attack> {
     ]
     .into_iter()
     .flatten()
-    .map(|(name, what, known, run)| Attack { name, what, known: *known, run: *run })
+    .map(|(name, description, known_fault, run)| Attack {
+        name,
+        description,
+        known_fault: *known_fault,
+        run: *run,
+    })
     .collect()
 }
 
-/// A line of a table of attacks: name, what it is, what is known to be wrong, and the attack.
-type Line =
+/// An entry of a table of attacks: name, description, known fault and function.
+type Entry =
     (&'static str, &'static str, Option<&'static str>, fn(&Target, Instant) -> Result<Outcome>);

@@ -1,8 +1,8 @@
-//! Attacks a running server, one way after the other, while an administrator asks `/livez` every 20 ms.
-//! The run passes when each answer came within 100 ms, the server's memory stayed below 300 MB, every
-//! attack was answered as it should be, and nothing that was stored before is lost.
+//! Runs attacks against a server, one after the other, while an administrator requests `/livez` every
+//! 20 ms. The run passes if each of these responses arrives within 100 ms, the server's memory stays
+//! below 300 MB, every attack gets the expected responses, and no stored object is lost.
 //!
-//! It connects to loopback addresses only, and ends by itself.
+//! Connects to loopback addresses only. Every attack ends after a limited time.
 
 #![allow(clippy::print_stdout)]
 
@@ -22,31 +22,31 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use target::Target;
 
-/// Attacks a server and measures what its administrator feels of it.
+/// Attacks a server and measures how the attacks affect an administrator.
 #[derive(Debug, Parser)]
 struct Flags {
-    /// The server's program, which is started on a free port with a data folder of its own.
+    /// The server's program. It is started on a free port, with a data folder of its own.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["kubeconfig", "list"])]
     program: Option<PathBuf>,
-    /// An administrator's kubeconfig of a server on this host that runs already.
+    /// The kubeconfig of an administrator, for a server that already runs on this host.
     #[arg(long, value_name = "FILE", conflicts_with = "program", requires = "pid")]
     kubeconfig: Option<PathBuf>,
-    /// The process of that server.
+    /// The process ID of that server.
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// How long all attacks take together, about.
+    /// About how long all attacks take together.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
-    /// Only attacks whose name contains this; may be given more than once.
+    /// Run only attacks whose name contains this; can be given more than once.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Faults that are known count too.
+    /// Fail on known faults too.
     #[arg(long)]
     strict: bool,
-    /// Longest time that an answer to the administrator may take.
+    /// The longest time that a response to the administrator may take.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     latency: u64,
-    /// Most memory that the server may have resident.
+    /// The maximum of the server's resident memory.
     #[arg(long, value_name = "MEGABYTES", default_value_t = 300)]
     memory: u64,
     /// Print the names of the attacks.
@@ -65,74 +65,77 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all attacks that are asked for; whether all went well.
+/// Runs the selected attacks. Returns whether all passed.
 fn run(flags: &Flags) -> Result<bool> {
-    let is_meant = |attack: &Attack| {
+    let is_selected = |attack: &Attack| {
         flags.only.is_empty() || flags.only.iter().any(|n| attack.name.contains(n))
     };
-    let attacks: Vec<Attack> = attacks::all().into_iter().filter(is_meant).collect();
+    let attacks: Vec<Attack> = attacks::all().into_iter().filter(is_selected).collect();
     if flags.list {
-        attacks.iter().for_each(|attack| println!("{:32} {}", attack.name, attack.what));
+        attacks.iter().for_each(|attack| println!("{:32} {}", attack.name, attack.description));
         return Ok(true);
     }
     if attacks.is_empty() {
-        bail!("no attack has such a name; --list prints them");
+        bail!("no attack has this name; --list prints the names");
     }
     let mut target = open(flags)?;
-    let each = Duration::from_secs(flags.seconds) / u32::try_from(attacks.len())?;
-    let bounds = report::Bounds {
+    let time_each = Duration::from_secs(flags.seconds) / u32::try_from(attacks.len())?;
+    let limits = report::Limits {
         latency: Duration::from_millis(flags.latency),
         memory_kb: flags.memory * 1024,
         is_strict: flags.strict,
     };
-    println!("{}", report::head());
-    let mut is_fine = true;
+    println!("{}", report::header());
+    let mut passed = true;
     for attack in &attacks {
-        let row = one(attack, &target, each);
-        println!("{}", row.line(&bounds));
-        is_fine &= row.is_fine(&bounds);
-        if row.has_fault(&bounds) && flags.program.is_some() {
-            // What it left behind is not to be felt by the next one.
+        let row = run_attack(attack, &target, time_each);
+        println!("{}", row.line(&limits));
+        passed &= row.passed(&limits);
+        if row.has_fault(&limits) && flags.program.is_some() {
+            // After a fault the next attack gets a new server, so that it is measured alone.
             target = open(flags)?;
-        } else if let Err(error) = target.witnesses_are_there() {
+        } else if let Err(error) = target.check_canaries() {
             println!("LOST after {}: {error:#}", attack.name);
-            is_fine = false;
+            passed = false;
         }
     }
-    println!("{}", if is_fine { "passed" } else { "FAILED" });
-    Ok(is_fine)
+    println!("{}", if passed { "passed" } else { "FAILED" });
+    Ok(passed)
 }
 
-/// The server to attack, in which there is something to lose.
+/// Starts the server, or opens the running one, and stores the canary objects.
 fn open(flags: &Flags) -> Result<Target> {
     let target = match (&flags.program, &flags.kubeconfig) {
         (Some(program), _) => Target::start(program)?,
-        (None, Some(kubeconfig)) => Target::running(kubeconfig, flags.pid.unwrap_or_default())?,
+        (None, Some(kubeconfig)) => Target::connect(kubeconfig, flags.pid.unwrap_or_default())?,
         (None, None) => bail!("--program or --kubeconfig"),
     };
-    target.store_witnesses()?;
+    target.store_canaries()?;
     Ok(target)
 }
 
-/// Waits, for the pace that is a part of an attack.
-#[expect(clippy::disallowed_methods, reason = "nothing else says when to go on")]
+/// Waits between the steps of an attack.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the pace is part of an attack: no event to wait for"
+)]
 fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Runs one attack, beside the administrator.
-fn one(attack: &Attack, target: &Target, time: Duration) -> Row {
-    let began = Instant::now();
+/// Runs one attack while the prober measures the server.
+fn run_attack(attack: &Attack, target: &Target, time: Duration) -> Row {
+    let start = Instant::now();
     let memory_before = target.memory_kb();
     let prober = prober::Prober::start(target);
     let outcome = (attack.run)(target, Instant::now() + time);
-    let felt = prober.stop();
+    let probe = prober.stop();
     Row {
         name: attack.name,
-        known: attack.known,
-        took: began.elapsed(),
+        known_fault: attack.known_fault,
+        duration: start.elapsed(),
         memory_before_kb: memory_before,
         outcome,
-        felt,
+        probe,
     }
 }

@@ -1,5 +1,5 @@
-//! The administrator, who asks `/livez` all the time and notes how long each answer took; and the memory
-//! of the server meanwhile.
+//! Requests `/livez` as an administrator during an attack. Measures the response times and the memory of
+//! the server.
 
 use crate::client::Connection;
 use crate::target::{Target, memory_kb};
@@ -9,64 +9,67 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two questions.
-const PERIOD: Duration = Duration::from_millis(20);
+/// The interval of the requests.
+const INTERVAL: Duration = Duration::from_millis(20);
 
-/// What the administrator felt of an attack.
+/// The measurements during an attack.
 #[derive(Debug, Default)]
-pub struct Felt {
-    pub answers: usize,
-    pub longest: Duration,
-    pub memory_kb: u64,
-    pub fault: Option<String>,
+pub struct Probe {
+    pub responses: usize,
+    pub longest_response: Duration,
+    pub memory_max_kb: u64,
+    /// Why the measurement ended early.
+    pub error: Option<String>,
 }
 
-/// An administrator at work.
+/// The thread that measures.
 pub struct Prober {
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Felt>>,
+    must_stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Probe>>,
 }
 
 impl Prober {
-    /// Connects, and goes on until told to stop.
+    /// Connects, and measures until [`Prober::stop`].
     pub fn start(target: &Target) -> Prober {
-        let is_over: Arc<AtomicBool> = Arc::default();
-        let (over, pid) = (is_over.clone(), target.pid());
+        let must_stop: Arc<AtomicBool> = Arc::default();
+        let (stop, pid) = (must_stop.clone(), target.pid());
         let connection = target.admin();
         let thread = std::thread::spawn(move || {
-            let mut felt = Felt::default();
-            let done = connection.and_then(|connection| probe(connection, pid, &over, &mut felt));
-            felt.fault = done.err().map(|error| format!("{error:#}"));
-            felt
+            let mut probe = Probe::default();
+            let result =
+                connection.and_then(|connection| measure(connection, pid, &stop, &mut probe));
+            probe.error = result.err().map(|error| format!("{error:#}"));
+            probe
         });
-        Prober { is_over, thread: Some(thread) }
+        Prober { must_stop, thread: Some(thread) }
     }
 
-    /// What was felt.
-    pub fn stop(mut self) -> Felt {
-        self.is_over.store(true, Ordering::Relaxed);
-        let thread = self.thread.take().map(JoinHandle::join);
-        let gone = || Felt { fault: Some("the prober died".to_owned()), ..Felt::default() };
-        thread.and_then(Result::ok).unwrap_or_else(gone)
+    /// Ends the thread and returns its measurements.
+    pub fn stop(mut self) -> Probe {
+        self.must_stop.store(true, Ordering::Relaxed);
+        let result = self.thread.take().map(JoinHandle::join);
+        let panicked =
+            || Probe { error: Some("the prober panicked".to_owned()), ..Probe::default() };
+        result.and_then(Result::ok).unwrap_or_else(panicked)
     }
 }
 
-fn probe(
+fn measure(
     mut connection: Connection,
     pid: u32,
-    is_over: &AtomicBool,
-    felt: &mut Felt,
+    must_stop: &AtomicBool,
+    probe: &mut Probe,
 ) -> Result<()> {
-    // The handshake is not what is measured.
+    // The first request does the handshake, which is not measured.
     connection.get("/livez")?;
-    while !is_over.load(Ordering::Relaxed) {
-        let began = Instant::now();
-        let answer = connection.get("/livez")?;
-        felt.longest = felt.longest.max(began.elapsed());
-        felt.answers += 1;
-        felt.memory_kb = felt.memory_kb.max(memory_kb(pid));
-        ensure!(answer.status == 200, "/livez: {}", answer.status);
-        crate::pause(PERIOD.saturating_sub(began.elapsed()));
+    while !must_stop.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        let response = connection.get("/livez")?;
+        probe.longest_response = probe.longest_response.max(start.elapsed());
+        probe.responses += 1;
+        probe.memory_max_kb = probe.memory_max_kb.max(memory_kb(pid));
+        ensure!(response.status == 200, "/livez: {}", response.status);
+        crate::pause(INTERVAL.saturating_sub(start.elapsed()));
     }
     Ok(())
 }

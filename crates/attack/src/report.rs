@@ -1,30 +1,32 @@
-//! The table of a run.
+//! The table that a run prints.
 
 use crate::attacks::Outcome;
-use crate::prober::Felt;
+use crate::prober::Probe;
 use anyhow::Result;
 use std::time::Duration;
 
-/// What may be felt of an attack.
-pub struct Bounds {
+/// Limits on the measurements.
+pub struct Limits {
+    /// The longest response time.
     pub latency: Duration,
+    /// The maximum of the resident memory.
     pub memory_kb: u64,
-    /// Whether known faults count.
+    /// Whether known faults fail the run.
     pub is_strict: bool,
 }
 
-/// One attack and what came of it.
+/// One attack and its results.
 pub struct Row {
     pub name: &'static str,
-    pub known: Option<&'static str>,
-    pub took: Duration,
+    pub known_fault: Option<&'static str>,
+    pub duration: Duration,
     pub memory_before_kb: u64,
     pub outcome: Result<Outcome>,
-    pub felt: Felt,
+    pub probe: Probe,
 }
 
-/// The first line.
-pub fn head() -> String {
+/// Returns the line with the names of the columns.
+pub fn header() -> String {
     format!(
         "{:30} {:>7} {:>6} {:>9} {:>7} {:>7}  {}",
         "attack", "seconds", "sent", "p100 ms", "MB from", "to", "result"
@@ -32,45 +34,45 @@ pub fn head() -> String {
 }
 
 impl Row {
-    /// What went wrong.
-    fn faults(&self, bounds: &Bounds) -> Vec<String> {
+    /// Returns the faults of the attack, known or not.
+    fn faults(&self, limits: &Limits) -> Vec<String> {
         let mut faults = vec![];
         if let Err(error) = &self.outcome {
             faults.push(format!("{error:#}"));
         }
-        if let Some(fault) = &self.felt.fault {
-            faults.push(format!("the administrator: {fault}"));
+        if let Some(error) = &self.probe.error {
+            faults.push(format!("the administrator: {error}"));
         }
-        if self.felt.longest > bounds.latency {
+        if self.probe.longest_response > limits.latency {
             faults.push("too slow".to_owned());
         }
-        if self.felt.memory_kb > bounds.memory_kb {
+        if self.probe.memory_max_kb > limits.memory_kb {
             faults.push("too much memory".to_owned());
         }
         faults
     }
 
-    /// Whether something went wrong, known or not.
-    pub fn has_fault(&self, bounds: &Bounds) -> bool {
-        !self.faults(bounds).is_empty()
+    /// Returns whether there is a fault, known or not.
+    pub fn has_fault(&self, limits: &Limits) -> bool {
+        !self.faults(limits).is_empty()
     }
 
-    /// Whether the run may pass.
-    pub fn is_fine(&self, bounds: &Bounds) -> bool {
-        !self.has_fault(bounds) || (self.known.is_some() && !bounds.is_strict)
+    /// Returns whether there is no fault that fails the run.
+    pub fn passed(&self, limits: &Limits) -> bool {
+        !self.has_fault(limits) || (self.known_fault.is_some() && !limits.is_strict)
     }
 
-    /// A line of the table.
-    pub fn line(&self, bounds: &Bounds) -> String {
-        let faults = self.faults(bounds);
+    /// Returns the line of the table.
+    pub fn line(&self, limits: &Limits) -> String {
+        let faults = self.faults(limits);
         let (sent, note) = match &self.outcome {
             Ok(outcome) => (outcome.sent, outcome.note.clone()),
             Err(_) => (0, String::new()),
         };
-        let result = match (faults.is_empty(), self.known) {
+        let result = match (faults.is_empty(), self.known_fault) {
             (true, None) => format!("ok {note}"),
-            (true, Some(known)) => format!("ok {note} (known fault does not show: {known})"),
-            (false, Some(known)) if !bounds.is_strict => {
+            (true, Some(known)) => format!("ok {note} (known fault did not occur: {known})"),
+            (false, Some(known)) if !limits.is_strict => {
                 format!("known fault ({known}): {}", faults.join("; "))
             }
             (false, _) => format!("FAILED: {}", faults.join("; ")),
@@ -78,11 +80,11 @@ impl Row {
         format!(
             "{:30} {:>7.1} {:>6} {:>9.1} {:>7} {:>7}  {result}",
             self.name,
-            self.took.as_secs_f64(),
+            self.duration.as_secs_f64(),
             sent,
-            self.felt.longest.as_secs_f64() * 1000.0,
+            self.probe.longest_response.as_secs_f64() * 1000.0,
             self.memory_before_kb / 1024,
-            self.felt.memory_kb / 1024,
+            self.probe.memory_max_kb / 1024,
         )
     }
 }

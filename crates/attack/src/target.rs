@@ -1,6 +1,6 @@
-//! The server that is attacked: how it is reached, and what must not be lost of it.
+//! The server that is attacked, connections to it, and the canary objects that must not be lost.
 
-use crate::client::{Answer, Connection};
+use crate::client::{Connection, Response};
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,18 +14,17 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-/// Objects that are stored before and read after.
-const WITNESSES: usize = 50;
-/// Where they are.
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// A token that names a user who may do nothing.
-pub const NOBODY: &str = "nobody-token";
-/// A token of an administrator, for requests without a certificate.
-pub const ADMIN: &str = "admin-token";
+/// The number of ConfigMaps that are stored before the attacks and read after each of them.
+const CANARIES: usize = 50;
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// The token of a user without permissions.
+pub const UNPRIVILEGED_TOKEN: &str = "nobody-token";
+/// The token of an administrator, for requests without a client certificate.
+pub const ADMIN_TOKEN: &str = "admin-token";
 
-/// An authority whose key is known.
-pub struct Authority {
-    /// Its certificate.
+/// A certificate authority with its key.
+pub struct CertificateAuthority {
+    /// The certificate, in DER.
     pub der: Vec<u8>,
     pub issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
 }
@@ -34,24 +33,25 @@ pub struct Authority {
 pub struct Target {
     pub address: SocketAddr,
     pub roots: Arc<RootCertStore>,
-    /// Whose client certificates count, where this program started the server.
-    pub clients: Option<Authority>,
+    /// The authority of client certificates; `None` if this program did not start the server.
+    pub client_ca: Option<CertificateAuthority>,
     admin: Arc<ClientConfig>,
     pid: u32,
-    /// Where the server was started by this program.
-    started: Option<(Child, tempfile::TempDir)>,
+    /// The server's process and its folder; `None` if this program did not start the server.
+    child: Option<(Child, tempfile::TempDir)>,
 }
 
 impl Target {
-    /// Starts a program with a data folder of its own.
+    /// Starts a server with its own data folder.
     pub fn start(program: &Path) -> Result<Target> {
         let dir = tempfile::tempdir()?;
         let tokens = dir.path().join("tokens.csv");
-        let text = format!("{ADMIN},admin,1,\"system:masters\"\n{NOBODY},nobody,2\n");
+        let text =
+            format!("{ADMIN_TOKEN},admin,1,\"system:masters\"\n{UNPRIVILEGED_TOKEN},nobody,2\n");
         std::fs::write(&tokens, text)?;
-        let clients = Authority::new()?;
-        let clients_file = dir.path().join("clients.crt");
-        std::fs::write(&clients_file, pem(&clients.der))?;
+        let client_ca = CertificateAuthority::new()?;
+        let client_ca_file = dir.path().join("clients.crt");
+        std::fs::write(&client_ca_file, pem(&client_ca.der))?;
         let mut child = Command::new(program)
             .args(["serve", "--bind-address=127.0.0.1", "--secure-port=0", "-v=0"])
             .arg("--data-dir")
@@ -59,7 +59,7 @@ impl Target {
             .arg("--token-auth-file")
             .arg(&tokens)
             .arg("--client-ca-file")
-            .arg(&clients_file)
+            .arg(&client_ca_file)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -70,21 +70,21 @@ impl Target {
         ensure!(line.contains("https://"), "the server did not start: {line:?}");
         let kubeconfig = dir.path().join("data/admin.kubeconfig");
         let pid = child.id();
-        let mut target = Target::running(&kubeconfig, pid)?;
-        target.started = Some((child, dir));
-        target.clients = Some(clients);
+        let mut target = Target::connect(&kubeconfig, pid)?;
+        target.child = Some((child, dir));
+        target.client_ca = Some(client_ca);
         Ok(target)
     }
 
-    /// A server that runs already.
-    pub fn running(kubeconfig: &Path, pid: u32) -> Result<Target> {
+    /// Returns a server that already runs. Fails if its address is not a loopback address.
+    pub fn connect(kubeconfig: &Path, pid: u32) -> Result<Target> {
         let text = std::fs::read_to_string(kubeconfig)
             .with_context(|| format!("read {}", kubeconfig.display()))?;
-        let field = |word: &str| {
-            let line = text.lines().find_map(|line| line.trim().strip_prefix(word));
-            line.with_context(|| format!("no {word} in {}", kubeconfig.display()))
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
+            line.with_context(|| format!("no {name} in {}", kubeconfig.display()))
         };
-        let decoded = |word: &str| Ok::<_, anyhow::Error>(STANDARD.decode(field(word)?.trim())?);
+        let decoded = |name: &str| Ok::<_, anyhow::Error>(STANDARD.decode(field(name)?.trim())?);
         let server = field("server: ")?.trim().trim_start_matches("https://");
         let address: SocketAddr = server.parse().context("the server's address")?;
         if !address.ip().is_loopback() {
@@ -99,64 +99,64 @@ impl Target {
             .collect::<Result<_, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(&decoded("client-key-data: ")?)?;
         let roots = Arc::new(roots);
-        let admin = crate::client::config(&roots).with_client_auth_cert(chain, key)?;
+        let admin = crate::client::tls_config(&roots).with_client_auth_cert(chain, key)?;
         let admin = Arc::new(admin);
-        Ok(Target { address, roots, clients: None, admin, pid, started: None })
+        Ok(Target { address, roots, client_ca: None, admin, pid, child: None })
     }
 
-    /// A connection of the administrator.
+    /// Connects with the administrator's client certificate.
     pub fn admin(&self) -> Result<Connection> {
         Connection::open(self.address, self.admin.clone())
     }
 
-    /// A connection of nobody.
+    /// Connects without a client certificate.
     pub fn anonymous(&self) -> Result<Connection> {
-        let config = crate::client::config(&self.roots).with_no_client_auth();
+        let config = crate::client::tls_config(&self.roots).with_no_client_auth();
         Connection::open(self.address, Arc::new(config))
     }
 
-    /// The client's side of TLS for HTTP/2, without a certificate.
+    /// Returns the TLS configuration of an HTTP/2 client without a certificate.
     pub fn http2_config(&self) -> Arc<ClientConfig> {
-        let mut config = crate::client::config(&self.roots).with_no_client_auth();
+        let mut config = crate::client::tls_config(&self.roots).with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec()];
         Arc::new(config)
     }
 
-    /// Resident memory of the server, or 0 when it is not there.
+    /// Returns the resident memory of the server, in KiB, or 0 if its process has ended.
     pub fn memory_kb(&self) -> u64 {
         memory_kb(self.pid)
     }
 
-    /// The server's process.
+    /// Returns the server's process ID.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Stores what must be there afterwards.
-    pub fn store_witnesses(&self) -> Result<()> {
+    /// Stores the canary objects.
+    pub fn store_canaries(&self) -> Result<()> {
         let mut admin = self.admin()?;
-        for number in 0..WITNESSES {
+        for number in 0..CANARIES {
             let body = json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {"name": format!("witness-{number}")},
+                "metadata": {"name": format!("canary-{number}")},
                 "data": {"number": number.to_string()}
             });
-            let Answer { status, .. } = admin.send_json("POST", MAPS, &body)?;
-            ensure!(matches!(status, 201 | 409), "witness {number}: {status}");
+            let Response { status, .. } = admin.send_json("POST", CONFIG_MAPS, &body)?;
+            ensure!(matches!(status, 201 | 409), "create canary {number}: {status}");
         }
         Ok(())
     }
 
-    /// Reads it again, from the same server process.
-    pub fn witnesses_are_there(&self) -> Result<()> {
-        ensure!(self.memory_kb() > 0, "the server's process is gone");
+    /// Checks that the process still runs and that the canary objects are unchanged.
+    pub fn check_canaries(&self) -> Result<()> {
+        ensure!(self.memory_kb() > 0, "the server's process has ended");
         let mut admin = self.admin()?;
-        for number in 0..WITNESSES {
-            let answer = admin.get(&format!("{MAPS}/witness-{number}"))?;
-            ensure!(answer.status == 200, "witness {number}: {}", answer.status);
-            let obj: Value = serde_json::from_slice(&answer.body)?;
+        for number in 0..CANARIES {
+            let response = admin.get(&format!("{CONFIG_MAPS}/canary-{number}"))?;
+            ensure!(response.status == 200, "get canary {number}: {}", response.status);
+            let obj: Value = serde_json::from_slice(&response.body)?;
             let stored = obj["data"]["number"].as_str().unwrap_or_default();
-            ensure!(stored == format!("{number}"), "witness {number}: {obj}");
+            ensure!(stored == format!("{number}"), "get canary {number}: {obj}");
         }
         Ok(())
     }
@@ -164,20 +164,20 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if let Some((child, _)) = &mut self.started {
+        if let Some((child, _)) = &mut self.child {
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// A certificate as it is in files.
+/// Encodes a certificate in PEM.
 fn pem(der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
 }
 
-/// Resident memory of a process, in KiB.
+/// Returns the resident memory of a process, in KiB, or 0 if the process has ended.
 pub fn memory_kb(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

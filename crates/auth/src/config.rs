@@ -41,7 +41,7 @@ impl<'v> Fields<'v> {
         file: &'v Value,
         kind: &str,
         versions: &[&str],
-        known: &[&str],
+        known_fields: &[&str],
         errors: &'v ConfigErrors,
     ) -> Result<Fields<'v>, String> {
         if file.is_null() {
@@ -56,15 +56,15 @@ impl<'v> Fields<'v> {
         if found != kind {
             return Err(format!("expected {kind}, got {found}"));
         }
-        let known: Vec<&str> =
-            ["kind", "apiVersion"].into_iter().chain(known.iter().copied()).collect();
-        Ok(Fields::new(Some(file), String::new(), &known, errors))
+        let known_fields: Vec<&str> =
+            ["kind", "apiVersion"].into_iter().chain(known_fields.iter().copied()).collect();
+        Ok(Fields::new(Some(file), String::new(), &known_fields, errors))
     }
 
     fn new(
         value: Option<&'v Value>,
         path: String,
-        known: &[&str],
+        known_fields: &[&str],
         errors: &'v ConfigErrors,
     ) -> Self {
         let map = match value {
@@ -77,7 +77,7 @@ impl<'v> Fields<'v> {
         };
         let fields = Fields { map, path, errors };
         for (name, _) in map.into_iter().flat_map(Map::iter) {
-            if !known.contains(&name.as_str()) {
+            if !known_fields.contains(&name.as_str()) {
                 errors.add(format!("unknown field {:?}", fields.path_of(name)));
             }
         }
@@ -142,15 +142,15 @@ impl<'v> Fields<'v> {
     }
 
     /// Returns a nested object.
-    pub fn object(&self, name: &str, known: &[&str]) -> Fields<'v> {
-        Fields::new(self.get(name), self.path_of(name), known, self.errors)
+    pub fn object(&self, name: &str, known_fields: &[&str]) -> Fields<'v> {
+        Fields::new(self.get(name), self.path_of(name), known_fields, self.errors)
     }
 
     /// Returns a list of objects.
-    pub fn objects(&self, name: &str, known: &[&str]) -> Vec<Fields<'v>> {
+    pub fn objects(&self, name: &str, known_fields: &[&str]) -> Vec<Fields<'v>> {
         let path = self.path_of(name);
         let one = |(at, item): (usize, &'v Value)| {
-            Fields::new(Some(item), format!("{path}[{at}]"), known, self.errors)
+            Fields::new(Some(item), format!("{path}[{at}]"), known_fields, self.errors)
         };
         self.items(name).iter().enumerate().map(one).collect()
     }

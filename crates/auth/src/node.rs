@@ -27,10 +27,10 @@ pub fn node_name(user: &User) -> Option<&str> {
     user.name.strip_prefix(USER_PREFIX).filter(|_| user.is_in(NODES))
 }
 
-/// Allowed, or why there is no opinion.
-type Answer = Result<(), String>;
+/// `Ok`: allowed. `Err`: no opinion, with the reason.
+type AuthorizeResult = Result<(), String>;
 
-fn reject(why: &str) -> Answer {
+fn reject(why: &str) -> AuthorizeResult {
     Err(why.to_owned())
 }
 
@@ -56,13 +56,13 @@ impl NodeAuthorizer {
         {
             return Decision::failed(error);
         }
-        match self.answer(node, attributes) {
+        match self.authorize(node, attributes) {
             Ok(()) => Decision::allow(AuthorizationReason::Empty),
             Err(why) => Decision::no_opinion(why),
         }
     }
 
-    fn answer(&self, node: &str, attributes: &Attributes) -> Answer {
+    fn authorize(&self, node: &str, attributes: &Attributes) -> AuthorizeResult {
         if attributes.is_resource() {
             let (group, resource) = (&*attributes.gvr.group, &*attributes.gvr.resource);
             match (group, resource) {
@@ -98,7 +98,7 @@ impl NodeAuthorizer {
     }
 
     /// Allows access if the graph has a path from the object to a pod on the node.
-    fn has_path(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
+    fn has_path(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> AuthorizeResult {
         if attributes.name.is_empty() {
             return reject("No Object name found");
         }
@@ -113,7 +113,7 @@ impl NodeAuthorizer {
         }
     }
 
-    fn get(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
+    fn get(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> AuthorizeResult {
         if attributes.verb != "get" {
             return reject("can only get individual resources of this type");
         }
@@ -123,7 +123,7 @@ impl NodeAuthorizer {
         self.has_path(node, vertex, attributes)
     }
 
-    fn read(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> Answer {
+    fn read(&self, node: &str, vertex: Vertex, attributes: &Attributes) -> AuthorizeResult {
         if !attributes.is_read_only() {
             return reject("can only read resources of this type");
         }
@@ -137,7 +137,7 @@ impl NodeAuthorizer {
     }
 
     /// Kubelets read the service accounts of their pods and request their tokens.
-    fn service_account(&self, node: &str, attributes: &Attributes) -> Answer {
+    fn service_account(&self, node: &str, attributes: &Attributes) -> AuthorizeResult {
         if attributes.verb == "get" && attributes.subresource.is_empty() {
             return self.read(node, Vertex::ServiceAccount, attributes);
         }
@@ -150,7 +150,7 @@ impl NodeAuthorizer {
         self.has_path(node, Vertex::ServiceAccount, attributes)
     }
 
-    fn slice(&self, node: &str, attributes: &Attributes) -> Answer {
+    fn slice(&self, node: &str, attributes: &Attributes) -> AuthorizeResult {
         if !attributes.subresource.is_empty() {
             return reject("cannot authorize ResourceSlice subresources");
         }
@@ -174,7 +174,7 @@ impl NodeAuthorizer {
         }
     }
 
-    fn pod(&self, node: &str, attributes: &Attributes) -> Answer {
+    fn pod(&self, node: &str, attributes: &Attributes) -> AuthorizeResult {
         match (attributes.subresource.as_str(), attributes.verb.as_str()) {
             ("", "get") => self.get(node, Vertex::Pod, attributes),
             ("", "list" | "watch") => {
@@ -205,7 +205,7 @@ fn needs_graph(attributes: &Attributes) -> bool {
     ) && attributes.is_resource()
 }
 
-fn own_node(node: &str, attributes: &Attributes) -> Answer {
+fn own_node(node: &str, attributes: &Attributes) -> AuthorizeResult {
     match (attributes.subresource.as_str(), attributes.verb.as_str()) {
         // NodeRestriction checks the name.
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
@@ -218,7 +218,7 @@ fn own_node(node: &str, attributes: &Attributes) -> Answer {
     }
 }
 
-fn lease(node: &str, attributes: &Attributes) -> Answer {
+fn lease(node: &str, attributes: &Attributes) -> AuthorizeResult {
     if !is_own_verb(&attributes.verb) {
         return reject("can only get, create, update, patch, or delete a node lease");
     }
@@ -233,7 +233,7 @@ fn lease(node: &str, attributes: &Attributes) -> Answer {
     Ok(())
 }
 
-fn csi_node(node: &str, attributes: &Attributes) -> Answer {
+fn csi_node(node: &str, attributes: &Attributes) -> AuthorizeResult {
     if !is_own_verb(&attributes.verb) {
         return reject("can only get, create, update, patch, or delete a CSINode");
     }

@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep};
 /// Maximum length of a response.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
 /// Maximum length of a response in an error.
-const SHOWN_BYTES_MAX: usize = 2048;
+const ERROR_BODY_BYTES_MAX: usize = 2048;
 /// Attempts to post a review when the webhook answers 429 or 5xx.
 const TRIES_MAX: u32 = 5;
 /// The first retry delay; each further one is 1.5 times as long.
@@ -90,18 +90,18 @@ impl Reviewer {
         for attempt in 1.. {
             let sent =
                 self.client.send(&request, RESPONSE_BYTES_MAX, Instant::now() + self.timeout);
-            let answer = sent.await.map_err(|error| match error.phase {
+            let response = sent.await.map_err(|error| match error.phase {
                 Phase::Head => format!("Post {}: {error}", quote(&self.url)),
                 Phase::Body => error.to_string(),
             })?;
             // Redirects are not followed.
-            if answer.status.is_success() {
-                return parse_review(&answer.body, review);
+            if response.status.is_success() {
+                return parse_review(&response.body, review);
             }
-            if attempt >= TRIES_MAX || !is_transient(answer.status) {
-                return Err(error_text(&answer));
+            if attempt >= TRIES_MAX || !is_transient(response.status) {
+                return Err(error_text(&response));
             }
-            sleep(retry_after(&answer).unwrap_or(delay)).await;
+            sleep(retry_after(&response).unwrap_or(delay)).await;
             delay += delay / 2;
         }
         Err("the webhook was not asked".to_owned())
@@ -112,35 +112,35 @@ fn is_transient(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 500 | 504)
 }
 
-fn retry_after(answer: &Response) -> Option<Duration> {
-    let seconds = answer.headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+fn retry_after(response: &Response) -> Option<Duration> {
+    let seconds = response.headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds).min(RETRY_DELAY_MAX))
 }
 
-fn error_text(answer: &Response) -> String {
-    if let Ok(status) = serde_json::from_slice::<Value>(&answer.body)
+fn error_text(response: &Response) -> String {
+    if let Ok(status) = serde_json::from_slice::<Value>(&response.body)
         && status.get("kind").and_then(Value::as_str) == Some("Status")
         && let Some(message) = status.get("message").and_then(Value::as_str)
     {
-        return message.chars().take(SHOWN_BYTES_MAX).collect();
+        return message.chars().take(ERROR_BODY_BYTES_MAX).collect();
     }
-    let shown = &answer.body[..answer.body.len().min(SHOWN_BYTES_MAX)];
-    server_error_text(answer.status.as_u16(), String::from_utf8_lossy(shown).trim())
+    let body = &response.body[..response.body.len().min(ERROR_BODY_BYTES_MAX)];
+    server_error_text(response.status.as_u16(), String::from_utf8_lossy(body).trim())
 }
 
 /// Parses a response; it must have the kind and version that were sent.
 fn parse_review(body: &[u8], sent: &Value) -> Result<Value, String> {
-    let answer: Value = serde_json::from_slice(body)
+    let response: Value = serde_json::from_slice(body)
         .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?;
     let text = |value: &Value, name: &str| -> String {
         value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
     for name in ["kind", "apiVersion"] {
-        if text(&answer, name) != text(sent, name) {
-            let (kind, version) = (quote(&text(&answer, "kind")), text(&answer, "apiVersion"));
+        if text(&response, name) != text(sent, name) {
+            let (kind, version) = (quote(&text(&response, "kind")), text(&response, "apiVersion"));
             let version = quote(&version);
             return Err(format!("no kind {kind} is registered for version {version}"));
         }
     }
-    Ok(answer)
+    Ok(response)
 }

@@ -122,8 +122,8 @@ pub async fn served(bench: &Bench, count: usize) -> Result<Vec<f64>> {
             if code == 201 {
                 break;
             }
-            let said = String::from_utf8_lossy(&head);
-            ensure!(code == 404 && began.elapsed() < SERVED_TIME_MAX, "{path}: {code} {said}");
+            let response = String::from_utf8_lossy(&head);
+            ensure!(code == 404 && began.elapsed() < SERVED_TIME_MAX, "{path}: {code} {response}");
         }
         all.push(began.elapsed().as_secs_f64() * 1e3);
         client.require_success(ApiRequest::delete(format!("{PATH}/widgets.{group}"))).await?;

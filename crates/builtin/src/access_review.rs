@@ -99,7 +99,7 @@ fn validate(kind: Kind, review: &Object) -> ErrorList {
     });
     let non_resource_error = |why: &str, errors: &mut ErrorList| {
         let error = FieldError::invalid(&spec.field("nonResourceAttributes"), "", why);
-        errors.push(FieldError { shown: shown.clone(), ..error });
+        errors.push(FieldError { value: shown.clone(), ..error });
     };
     match (resource, non_resource) {
         (Some(_), Some(_)) => {

@@ -109,10 +109,10 @@ impl Claims for Services {
         Box::pin(self.allocation_error(registry, obj, old, dry_run))
     }
 
-    fn release<'a>(&'a self, registry: &'a Registry, gone: &'a Object) -> BoxFuture<'a, ()> {
+    fn release<'a>(&'a self, registry: &'a Registry, deleted: &'a Object) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            self.ports.release(&ports::of(gone)).await;
-            addresses::release(registry, &addresses::of(gone)).await;
+            self.ports.release(&ports::of(deleted)).await;
+            addresses::release(registry, &addresses::of(deleted)).await;
         })
     }
 }

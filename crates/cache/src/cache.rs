@@ -217,7 +217,7 @@ impl Cache {
         self.wait(latest, WAIT_TIME_MAX).await
     }
 
-    /// Waits until everything is applied that this process knows to be durable. A store that other
+    /// Waits until all writes of which this process knows are applied. A store that other
     /// processes write may have more. Makes no request.
     pub async fn wait_known(&self) -> Result<(), CacheError> {
         self.wait(self.store.revision(), WAIT_TIME_MAX).await

@@ -308,7 +308,7 @@ impl Resource {
         self.next.send_replace(next);
     }
 
-    /// Returns the current objects. `revision` was applied before the call, as the caller knows.
+    /// Returns the current objects. The caller guarantees that `revision` is applied.
     pub(crate) fn snapshot(&self, revision: Revision) -> Snapshot {
         let state = self.read();
         let newest = state.history.newest().unwrap_or(Revision(0));

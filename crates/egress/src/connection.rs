@@ -2,7 +2,7 @@
 
 use crate::error::Cause;
 use crate::resolve::ADDRESSES_MAX;
-use crate::verify::CertificateFault;
+use crate::verify::GoCertificateError;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
@@ -177,7 +177,7 @@ pub(crate) fn io_cause(error: io::Error, addrs: Option<AddrPair>) -> Cause {
 fn tls_cause(error: &rustls::Error) -> Cause {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
-            let why = other.0.downcast_ref::<CertificateFault>();
+            let why = other.0.downcast_ref::<GoCertificateError>();
             Cause::Certificate(why.map_or_else(|| other.to_string(), ToString::to_string))
         }
         rustls::Error::InvalidCertificate(why) => Cause::Certificate(format!("x509: {why}")),

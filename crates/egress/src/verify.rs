@@ -12,7 +12,7 @@ use x509_parser::prelude::{ASN1Time, FromDer, GeneralName, X509Certificate};
 /// A certificate error with Go's text. It is the source of a TLS error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct CertificateFault(pub String);
+pub(crate) struct GoCertificateError(pub String);
 
 /// Verifies a peer's certificate against a set of roots.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Verifier {
 }
 
 fn fault(text: String) -> Error {
-    let other = OtherError(Arc::new(CertificateFault(text)));
+    let other = OtherError(Arc::new(GoCertificateError(text)));
     Error::InvalidCertificate(CertificateError::Other(other))
 }
 

@@ -1,9 +1,9 @@
-//! Inputs made at random and given to what reads bytes of a stranger: the decoders, the parsers of
-//! selectors, quantities and times, and the patches.
+//! A fuzzer for the code that reads bytes of clients: the decoders, the parsers of selectors, quantities
+//! and times, patches, and CEL expressions.
 //!
-//! A run is told by its seed and nothing else: equal seeds give equal rows of inputs, so a fault is found
-//! again by the number of its round. What counts as a fault is a panic, an overflow of the stack, more
-//! memory than [`MEMORY_BYTES_MAX`], and an object that is not the same after it was written and read.
+//! Equal seeds give equal inputs in the same order, so seed and round reproduce a fault. A fault is a panic,
+//! a stack overflow, more memory than [`MEMORY_BYTES_MAX`], or a value that changes when it is encoded and
+//! decoded again.
 
 mod driver;
 mod mutate;
@@ -13,11 +13,11 @@ mod targets;
 pub use driver::{Fault, Run, Summary};
 pub use targets::{TARGETS, Target, find};
 
-/// Bytes of an input: a tenth of what a request may hold is enough for every shape, and quick.
+/// The maximum size of an input. It is far below the limit of request bodies, which keeps runs fast.
 pub const INPUT_BYTES_MAX: usize = 16 << 10;
 
-/// The stack of a thread that answers requests.
+/// The stack of a thread that serves requests.
 pub const STACK_BYTES: usize = 2 << 20;
 
-/// Memory that the process may take in a run, all in all.
+/// The maximum of the process's resident memory during a run.
 pub const MEMORY_BYTES_MAX: u64 = 768 << 20;

@@ -1,5 +1,5 @@
-//! `keelson-fuzz [--target NAME] [--seconds N] [--seed N] [--rounds N] [--trace FILE]`, or
-//! `keelson-fuzz --target NAME --input FILE` to try one input again. `cargo xtask fuzz` starts it.
+//! `keelson-fuzz [--target NAME] [--seconds N] [--seed N] [--rounds N] [--trace FILE]` runs targets, and
+//! `keelson-fuzz --target NAME --input FILE` runs one input again. `cargo xtask fuzz` starts it.
 
 use anyhow::{Context, Result, bail};
 use keelson_fuzz::{Run, STACK_BYTES, TARGETS, Target, find};
@@ -23,8 +23,8 @@ fn main() -> Result<()> {
         match flag.as_str() {
             "--target" => {
                 let names = || TARGETS.iter().map(|target| target.name).collect::<Vec<_>>();
-                let found = find(&value);
-                targets = vec![found.with_context(|| format!("the targets are {:?}", names()))?];
+                let target = find(&value);
+                targets = vec![target.with_context(|| format!("the targets are {:?}", names()))?];
             }
             "--seconds" => run.time = Duration::from_secs(number()?),
             "--seed" => run.seed = number()?,
@@ -37,12 +37,13 @@ fn main() -> Result<()> {
     let mut out = std::io::stdout();
     for target in targets {
         if let Some(input) = &input {
-            writeln!(out, "{}: {:?}", target.name, run.one(target, input))?;
+            writeln!(out, "{}: {:?}", target.name, run.run_input(target, input))?;
             continue;
         }
         writeln!(out, "{}: seed {}", target.name, run.seed)?;
-        let summary = run.of(target).map_err(|fault| anyhow::anyhow!("{fault}"))?;
-        writeln!(out, "{}: {} inputs, {} answers", target.name, summary.rounds, summary.answers)?;
+        let summary = run.run(target).map_err(|fault| anyhow::anyhow!("{fault}"))?;
+        let (rounds, outcomes) = (summary.rounds, summary.outcomes);
+        writeln!(out, "{}: {rounds} inputs, {outcomes} distinct outcomes", target.name)?;
     }
     Ok(())
 }

@@ -1,19 +1,20 @@
-//! Changes an input at random: bytes, pieces, words that mean something, nesting, numbers.
+//! Mutates inputs at random: changes bytes, copies and repeats pieces, and inserts words of a dictionary
+//! and edge numbers.
 
 use crate::INPUT_BYTES_MAX;
 
-/// A row of pseudo-random numbers (SplitMix64).
+/// A generator of pseudo-random numbers (SplitMix64).
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// Equal seeds give equal rows.
+    /// Creates a generator. Equal seeds give equal numbers in the same order.
     pub fn new(seed: u64) -> Self {
         Random { state: seed }
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,19 +22,19 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `limit`; 0 when that is 0.
+    /// Returns a number below `limit`, or 0 if `limit` is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         if limit == 0 { 0 } else { (self.next() % limit as u64) as usize }
     }
 }
 
-/// Changes that are made to one input at most.
+/// The maximum of changes to one input.
 const CHANGES_MAX: usize = 6;
 
-/// How often a piece is repeated at most: enough to go beyond every limit of depth.
+/// How often a piece is repeated at most. It is enough to exceed every limit of depth.
 const REPEATS_MAX: usize = 2_000;
 
-/// Numbers at which something begins or ends.
+/// Numbers at or near the limits of number types.
 const EDGES: [&str; 12] = [
     "0",
     "-1",
@@ -49,17 +50,17 @@ const EDGES: [&str; 12] = [
     "0.1",
 ];
 
-/// `input`, changed; `other` is another input to take pieces of, `words` mean something to the target.
-pub fn mutate(input: &[u8], other: &[u8], words: &[&[u8]], random: &mut Random) -> Vec<u8> {
+/// Returns a mutation of `input`. It may contain pieces of `other` and words of `dictionary`.
+pub fn mutate(input: &[u8], other: &[u8], dictionary: &[&[u8]], random: &mut Random) -> Vec<u8> {
     let mut out = input.to_vec();
     for _ in 0..=random.below(CHANGES_MAX) {
-        change(&mut out, other, words, random);
+        change(&mut out, other, dictionary, random);
         out.truncate(INPUT_BYTES_MAX);
     }
     out
 }
 
-fn change(out: &mut Vec<u8>, other: &[u8], words: &[&[u8]], random: &mut Random) {
+fn change(out: &mut Vec<u8>, other: &[u8], dictionary: &[&[u8]], random: &mut Random) {
     let at = random.below(out.len() + 1);
     let piece = at..(at + 1 + random.below(24)).min(out.len());
     match random.below(12) {
@@ -88,12 +89,12 @@ fn change(out: &mut Vec<u8>, other: &[u8], words: &[&[u8]], random: &mut Random)
             out.splice(at..end, EDGES[random.below(EDGES.len())].bytes());
         }
         9 => {
-            // A row of bytes that all say that more follows.
+            // Bytes whose continuation bit is set, for protobuf's varints.
             let count = random.below(12);
             out.splice(at..at, std::iter::repeat_n(0xff, count));
         }
-        _ if !words.is_empty() => {
-            let word = words[random.below(words.len())];
+        _ if !dictionary.is_empty() => {
+            let word = dictionary[random.below(dictionary.len())];
             let end = if random.below(2) == 0 { at } else { piece.end };
             out.splice(at..end, word.iter().copied());
         }
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_inputs_of_bounded_size() {
-        let row = |seed| -> Vec<Vec<u8>> {
+        let inputs = |seed| -> Vec<Vec<u8>> {
             let mut random = Random::new(seed);
             let mut input = b"{\"a\":[1,2]}".to_vec();
             (0..500)
@@ -117,9 +118,9 @@ mod tests {
                 })
                 .collect()
         };
-        let (first, second) = (row(7), row(7));
+        let (first, second) = (inputs(7), inputs(7));
         assert_eq!(first, second);
-        assert_ne!(first, row(8));
+        assert_ne!(first, inputs(8));
         assert!(first.iter().all(|input| input.len() <= INPUT_BYTES_MAX));
     }
 }

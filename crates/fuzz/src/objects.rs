@@ -1,4 +1,4 @@
-//! The kinds that the decoders are tried with, and the objects that runs begin with.
+//! The objects that are the seeds of the decoders' targets, and their schemas.
 
 use keelson_meta::{GroupVersion, Object};
 use keelson_schema::catalogue::Catalogue;
@@ -6,7 +6,7 @@ use keelson_schema::decode::{self, Format};
 use keelson_schema::{Schema, cbor, json, proto, yaml};
 use std::sync::OnceLock;
 
-/// Objects that run the gamut of shapes.
+/// Objects with all shapes of fields.
 const OBJECTS: [&str; 10] = [
     include_str!("../corpus/objects/pod.json"),
     include_str!("../corpus/objects/deployment.json"),
@@ -20,7 +20,7 @@ const OBJECTS: [&str; 10] = [
     include_str!("../corpus/objects/options.json"),
 ];
 
-/// The types of [`OBJECTS`], in their order.
+/// Returns the schemas of [`OBJECTS`], in the same order.
 pub fn schemas() -> &'static [Schema] {
     static SCHEMAS: OnceLock<Vec<Schema>> = OnceLock::new();
     SCHEMAS.get_or_init(|| OBJECTS.iter().map(|text| schema(text)).collect())
@@ -28,23 +28,24 @@ pub fn schemas() -> &'static [Schema] {
 
 fn schema(text: &str) -> Schema {
     let value = json::parse(text.as_bytes()).expect("an object of the corpus").value;
-    let word = |name: &str| value.str_at(&[name]).expect("kind and apiVersion").to_owned();
-    let gvk = GroupVersion::parse(&word("apiVersion")).expect("a group version").kind(word("kind"));
-    Catalogue::shared().schema_or_unserved(&gvk).expect("a kind that there is")
+    let field = |name: &str| value.str_at(&[name]).expect("kind and apiVersion").to_owned();
+    let group_version = GroupVersion::parse(&field("apiVersion")).expect("a group version");
+    let gvk = group_version.kind(field("kind"));
+    Catalogue::shared().schema_or_unserved(&gvk).expect("a kind of the catalogue")
 }
 
-/// The objects in an encoding, each behind the place of its schema.
+/// Returns the objects in an encoding. The first byte of each is the index of its schema.
 pub fn seeds(format: Format) -> Vec<Vec<u8>> {
-    let bodies = OBJECTS.iter().zip(schemas()).zip(0..).map(|((text, schema), place)| {
-        let read = decode::decode(schema, text.as_bytes(), Format::Json, &|_| true);
-        let object = read.expect("an object of the corpus").object;
+    let bodies = OBJECTS.iter().zip(schemas()).zip(0..).map(|((text, schema), index)| {
+        let decoded = decode::decode(schema, text.as_bytes(), Format::Json, &|_| true);
+        let object = decoded.expect("an object of the corpus").object;
         let body = encode(schema, &object, format).expect("an object of the corpus");
-        [&[place], &body[..]].concat()
+        [&[index], &body[..]].concat()
     });
     bodies.collect()
 }
 
-/// An object in an encoding, or why it has no place there.
+/// Encodes an object. The error is the reason why the encoding cannot represent it.
 pub fn encode(schema: &Schema, obj: &Object, format: Format) -> Result<Vec<u8>, String> {
     let mut out = vec![];
     match format {

@@ -1,4 +1,4 @@
-//! What inputs are given to, and what must hold then.
+//! The targets: code that reads bytes of clients, and the properties that must hold for every input.
 
 mod codecs;
 mod expressions;
@@ -7,19 +7,19 @@ mod texts;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Something that reads bytes of a stranger.
+/// A target of the fuzzer.
 pub struct Target {
-    /// As `--target` names it.
+    /// The name for `--target`.
     pub name: &'static str,
-    /// Inputs that a run begins with.
+    /// Returns the first inputs of a run.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Pieces of inputs that mean something.
-    pub words: &'static [&'static [u8]],
-    /// Tries an input: a number that tells answers apart, or what is wrong.
+    /// Tokens of the input format, which mutations insert.
+    pub dictionary: &'static [&'static [u8]],
+    /// Runs an input. Returns a hash that distinguishes outcomes, or the message of a fault.
     pub attempt: fn(&[u8]) -> Result<u64, String>,
 }
 
-/// All of them.
+/// All targets.
 pub static TARGETS: [Target; 9] = [
     codecs::JSON,
     codecs::YAML,
@@ -32,29 +32,29 @@ pub static TARGETS: [Target; 9] = [
     expressions::CEL,
 ];
 
-/// The target of this name.
+/// Returns the target of this name.
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 
-/// Bytes of either side that are shown around a difference.
-const SHOWN_BYTES: usize = 80;
+/// How many bytes before and after the start of a difference are printed.
+const CONTEXT_BYTES: usize = 80;
 
-/// Two texts from a little before where they begin to differ.
-fn difference(one: &str, other: &str) -> String {
-    let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
-    let shown = |text: &str| {
-        let from = same.saturating_sub(SHOWN_BYTES).min(text.len());
-        let cut = &text.as_bytes()[from..text.len().min(same + SHOWN_BYTES)];
-        cut.escape_ascii().to_string()
+/// Formats two texts around the position where they start to differ.
+fn difference(before: &str, after: &str) -> String {
+    let same = before.bytes().zip(after.bytes()).take_while(|(a, b)| a == b).count();
+    let excerpt = |text: &str| {
+        let start = same.saturating_sub(CONTEXT_BYTES).min(text.len());
+        let bytes = &text.as_bytes()[start..text.len().min(same + CONTEXT_BYTES)];
+        bytes.escape_ascii().to_string()
     };
-    format!("\n  {}\nbecame\n  {}", shown(one), shown(other))
+    format!("\n  {}\nbecame\n  {}", excerpt(before), excerpt(after))
 }
 
-/// A number for a text, in which digits and what stands in quotes do not count.
-fn answer(text: &str) -> u64 {
+/// Returns the hash of a message. Ignores all but letters, and quoted parts.
+fn hash_outcome(text: &str) -> u64 {
     let mut hash = DefaultHasher::new();
-    let plain = text.split('"').step_by(2).flat_map(str::chars);
-    plain.filter(|c| c.is_alphabetic()).take(60).for_each(|c| c.hash(&mut hash));
+    let unquoted = text.split('"').step_by(2).flat_map(str::chars);
+    unquoted.filter(|c| c.is_alphabetic()).take(60).for_each(|c| c.hash(&mut hash));
     hash.finish()
 }

@@ -525,7 +525,7 @@ fn volume_source(spec: &Field<'_, '_>, errors: &mut ErrorList) {
             at.forbidden(errors, "may not specify more than 1 volume type");
             continue;
         }
-        check(&Field { path: spec.path.field(volumes::shown_fault(name)), ..at }, errors);
+        check(&Field { path: spec.path.field(volumes::path_name_in_errors(name)), ..at }, errors);
         if *name == "local" && !spec.has("nodeAffinity") {
             spec.field("nodeAffinity").required(errors, "Local volume requires node affinity");
         }

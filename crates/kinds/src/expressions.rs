@@ -98,7 +98,7 @@ fn is_blocking(error: &FieldError) -> bool {
 }
 
 /// Formats a scalar for messages; `None` for lists and objects.
-fn shown(value: &Value) -> Option<String> {
+fn scalar_text(value: &Value) -> Option<String> {
     let is_scalar = !matches!(value, Value::Array(_) | Value::Object(_));
     is_scalar.then(|| keelson_meta::status::show(value))
 }
@@ -240,8 +240,8 @@ impl Rule {
         };
         let variables = [adapted(value), before];
         let evaluation_error = |path: &Path<'_>, why: &str| {
-            let shown = Some(format!("\"{}\"", of.type_name));
-            FieldError { shown, ..FieldError::invalid(path, Value::Null, why) }
+            let type_name = Some(format!("\"{}\"", of.type_name));
+            FieldError { value: type_name, ..FieldError::invalid(path, Value::Null, why) }
         };
         match self.holds(&variables, budget) {
             Ok(true) => None,
@@ -328,9 +328,12 @@ impl Rule {
             "FieldValueForbidden" => FieldError::forbidden(path, why),
             // Upstream loses the message of a duplicate.
             "FieldValueDuplicate" => {
-                FieldError { shown: None, ..FieldError::duplicate(path, Value::Null) }
+                FieldError { value: None, ..FieldError::duplicate(path, Value::Null) }
             }
-            _ => FieldError { shown: shown(value), ..FieldError::invalid(path, Value::Null, why) },
+            _ => FieldError {
+                value: scalar_text(value),
+                ..FieldError::invalid(path, Value::Null, why)
+            },
         };
         self.at_field_path(error)
     }

@@ -58,7 +58,7 @@ fn validate(new: &Object) -> ErrorList {
         let kind = method.field("type");
         let shown = format!("{{\"Type\":{}}}", quote(kind.text()));
         let error = FieldError::not_supported(&kind.path, "", &["ByNamespace", "ByUser"]);
-        errors.push(FieldError { shown: Some(shown), ..error });
+        errors.push(FieldError { value: Some(shown), ..error });
     }
     let level = spec.field("priorityLevelConfiguration");
     let name = level.field("name");

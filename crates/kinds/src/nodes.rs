@@ -174,7 +174,7 @@ fn validate_change(new: &Object, old: Option<&Object>) -> ErrorList {
             let (kind, text) = (quote(address.str("type")), quote(address.str("address")));
             let shown = format!("{{\"Type\":{kind},\"Address\":{text}}}");
             let error = FieldError::duplicate(&address.path, "");
-            errors.push(FieldError { shown: Some(shown), ..error });
+            errors.push(FieldError { value: Some(shown), ..error });
         }
     }
     declared_features(&status.field("declaredFeatures"), &mut errors);

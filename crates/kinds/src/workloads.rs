@@ -154,7 +154,7 @@ fn deployment_strategy(at: &Field<'_, '_>, errors: &mut ErrorList) {
             let shown = keelson_meta::status::quote(kind);
             let shown = format!("{{\"Type\":{shown},\"RollingUpdate\":null}}");
             let error = FieldError::not_supported(&at.path, "", &["Recreate", "RollingUpdate"]);
-            errors.push(FieldError { shown: Some(shown), ..error });
+            errors.push(FieldError { value: Some(shown), ..error });
         }
     }
 }

@@ -150,7 +150,7 @@ fn validate_owners(owners: &[Value], path: &Path<'_>) -> ErrorList {
         match &first_controller {
             None => first_controller = Some(current),
             Some(first) => errors.push_with(|| {
-                let all: Vec<Value> = owners.iter().map(shown_owner).collect();
+                let all: Vec<Value> = owners.iter().map(owner_for_message).collect();
                 let words = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in \
                      references for {first} and {current}"
@@ -177,22 +177,22 @@ fn validate_owner(owner: &Value, path: &Path<'_>, errors: &mut ErrorList) {
     }
     if api_version == "v1" && member("kind") == "Event" {
         let words = format!("{} is disallowed from being an owner", gv.kind("Event"));
-        errors.push(FieldError::invalid(path, shown_owner(owner), &words));
+        errors.push(FieldError::invalid(path, owner_for_message(owner), &words));
     }
 }
 
 /// Formats an owner reference for messages: fields in the order of the Go struct.
-fn shown_owner(owner: &Value) -> Value {
-    let mut shown = Map::new();
+fn owner_for_message(owner: &Value) -> Value {
+    let mut formatted = Map::new();
     for name in ["apiVersion", "kind", "name", "uid"] {
-        shown.insert(name, owner.str_at(&[name]).unwrap_or_default());
+        formatted.insert(name, owner.str_at(&[name]).unwrap_or_default());
     }
     for name in ["controller", "blockOwnerDeletion"] {
         if let Some(flag) = owner.get(name).and_then(Value::as_bool) {
-            shown.insert(name, flag);
+            formatted.insert(name, flag);
         }
     }
-    Value::Object(shown)
+    Value::Object(formatted)
 }
 
 /// Validates the names of finalizers, and that at most one deletion policy is requested.

@@ -475,14 +475,14 @@ pub struct FieldError {
     /// The field path.
     pub field: String,
     /// The invalid value, formatted for messages.
-    pub shown: Option<String>,
+    pub value: Option<String>,
     /// The detail.
     pub detail: String,
 }
 
 impl FieldError {
-    fn make(error_type: ErrorType, path: &Path<'_>, shown: Option<String>, detail: &str) -> Self {
-        FieldError { error_type, field: path.to_string(), shown, detail: detail.to_owned() }
+    fn make(error_type: ErrorType, path: &Path<'_>, value: Option<String>, detail: &str) -> Self {
+        FieldError { error_type, field: path.to_string(), value, detail: detail.to_owned() }
     }
 
     /// Returns the error for a missing required value.
@@ -548,8 +548,8 @@ impl FieldError {
     /// Returns the message without the field.
     pub fn body(&self) -> String {
         let words = self.error_type.words().1;
-        let mut text = match &self.shown {
-            Some(shown) => format!("{words}: {shown}"),
+        let mut text = match &self.value {
+            Some(value) => format!("{words}: {value}"),
             None => words.to_owned(),
         };
         if !self.detail.is_empty() {
@@ -606,8 +606,8 @@ impl ErrorList {
             return;
         }
         let error = make();
-        let shown = error.shown.as_ref().map_or(0, String::len);
-        self.bytes += error.field.len() + shown + error.detail.len();
+        let value_bytes = error.value.as_ref().map_or(0, String::len);
+        self.bytes += error.field.len() + value_bytes + error.detail.len();
         self.errors.push(error);
     }
 

@@ -1,4 +1,4 @@
-//! [`Exposition`]: metrics as the text that Prometheus reads (`text/plain; version=0.0.4`).
+//! [`Exposition`]: metrics in the text format of Prometheus (`text/plain; version=0.0.4`).
 
 use crate::Histogram;
 use std::fmt::Write;
@@ -6,11 +6,11 @@ use std::fmt::Write;
 /// The types of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
-    /// Only grows.
+    /// Only increases.
     Counter,
-    /// Grows and shrinks.
+    /// Increases and decreases.
     Gauge,
-    /// Buckets, a sum and a number.
+    /// Buckets, a sum and a count.
     Histogram,
 }
 
@@ -24,43 +24,43 @@ impl MetricType {
     }
 }
 
-/// The name of a metric, what it means, and the names of its labels.
+/// The name, help text, type and labels of a metric.
 #[derive(Debug)]
 pub struct Description {
-    /// The name, as dashboards have it.
+    /// The full name, for example `apiserver_request_total`.
     pub name: &'static str,
-    /// What it means, in one sentence.
+    /// The help text, in one sentence.
     pub help: &'static str,
     /// The type.
     pub metric_type: MetricType,
-    /// The names of the labels, in the order of the alphabet.
+    /// The names of the labels, in alphabetical order.
     pub labels: &'static [&'static str],
 }
 
-/// Metrics as text, one family after the other.
+/// The text of several metric families.
 #[derive(Debug, Default)]
 pub struct Exposition {
     families: Vec<(&'static str, String)>,
 }
 
 impl Exposition {
-    /// Begins a family. Nothing is written of one that has no series.
-    pub fn family(&mut self, described: &'static Description) -> FamilyText<'_> {
-        FamilyText { all: self, described, text: String::new() }
+    /// Starts a family. A family without samples is left out.
+    pub fn family(&mut self, description: &'static Description) -> FamilyText<'_> {
+        FamilyText { exposition: self, description, text: String::new() }
     }
 
-    /// The text, with the families in the order of their names.
+    /// Returns the text, with the families sorted by name.
     pub fn finish(mut self) -> String {
         self.families.sort_by_key(|(name, _)| *name);
         self.families.into_iter().map(|(_, text)| text).collect()
     }
 }
 
-/// The text of a family, which goes to its [`Exposition`] when it is dropped.
+/// The text of a family. Dropping it adds the text to the [`Exposition`].
 #[derive(Debug)]
 pub struct FamilyText<'a> {
-    all: &'a mut Exposition,
-    described: &'static Description,
+    exposition: &'a mut Exposition,
+    description: &'static Description,
     text: String,
 }
 
@@ -82,7 +82,7 @@ impl FamilyText<'_> {
     }
 
     fn sample(&mut self, suffix: &str, values: &[&str], bound: Option<f64>, value: f64) {
-        let Description { name, help, metric_type, labels } = self.described;
+        let Description { name, help, metric_type, labels } = self.description;
         debug_assert_eq!(labels.len(), values.len(), "{name}");
         let text = &mut self.text;
         if text.is_empty() {
@@ -113,7 +113,7 @@ impl FamilyText<'_> {
 impl Drop for FamilyText<'_> {
     fn drop(&mut self) {
         if !self.text.is_empty() {
-            self.all.families.push((self.described.name, std::mem::take(&mut self.text)));
+            self.exposition.families.push((self.description.name, std::mem::take(&mut self.text)));
         }
     }
 }
@@ -129,7 +129,8 @@ fn escape(value: &str, text: &mut String) {
     }
 }
 
-/// A number as Go writes it in the shortest way: with an exponent from a million on, and below 0.0001.
+/// Formats a number as Prometheus' Go client does, by `strconv.FormatFloat(f, 'g', -1, 64)`: with an exponent from a
+/// million on, and below 0.0001.
 fn number(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
@@ -187,7 +188,7 @@ mod tests {
         Description { name: "none", help: "None.", metric_type: MetricType::Gauge, labels: &[] };
 
     #[test]
-    fn families_stand_in_the_order_of_their_names() {
+    fn families_are_sorted_by_name() {
         static BOUNDS: Bounds = Bounds { unit: Unit::Amount, upper: &[1000.0, 1e6] };
         let histogram = Histogram::new(&BOUNDS);
         histogram.observe(1001);

@@ -1,37 +1,37 @@
-//! [`Histogram`]: how many values were at most this large.
+//! [`Histogram`]: counts of values in buckets, and their sum.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a histogram counts.
+/// The unit of the values of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Durations, whose sum is kept in nanoseconds.
+    /// Durations; the sum is stored in nanoseconds.
     Seconds,
     /// Whole numbers, such as bytes.
     Amount,
 }
 
-/// The upper bounds of the buckets of a histogram, ascending; the last bucket has none.
+/// The buckets of a histogram.
 #[derive(Debug)]
 pub struct Bounds {
     /// The unit.
     pub unit: Unit,
-    /// The bounds, in seconds or as they are.
+    /// The upper bounds in ascending order, in seconds or in the unit of the amount. The last bucket has no bound.
     pub upper: &'static [f64],
 }
 
-/// Counts of values by size, and their sum.
+/// Counts of values in buckets, and the sum of the values.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static Bounds,
-    /// One more than there are bounds; each value is counted once.
+    /// One count for each bound, and one for the last bucket. They are not cumulative.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
 impl Histogram {
-    /// Has seen nothing yet.
+    /// Creates a histogram without values.
     pub fn new(bounds: &'static Bounds) -> Histogram {
         let counts = (0..=bounds.upper.len()).map(|_| AtomicU64::new(0)).collect();
         Histogram { bounds, counts, sum: AtomicU64::new(0) }
@@ -57,27 +57,27 @@ impl Histogram {
         self.sum.fetch_add(raw, Ordering::Relaxed);
     }
 
-    /// What this one and another of the same bounds have seen.
+    /// Returns the sum of two histograms with the same bounds.
     pub fn plus(&self, other: &Histogram) -> Histogram {
         let sum = Histogram::new(self.bounds);
         let add = |to: &AtomicU64, from: &AtomicU64| {
             to.fetch_add(from.load(Ordering::Relaxed), Ordering::Relaxed)
         };
-        for seen in [self, other] {
-            for (to, from) in sum.counts.iter().zip(&seen.counts) {
+        for histogram in [self, other] {
+            for (to, from) in sum.counts.iter().zip(&histogram.counts) {
                 add(to, from);
             }
-            add(&sum.sum, &seen.sum);
+            add(&sum.sum, &histogram.sum);
         }
         sum
     }
 
-    /// How many values it has seen.
+    /// Returns the number of values.
     pub fn total(&self) -> u64 {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// The sum of the values, in seconds or as they are.
+    /// Returns the sum of the values, in seconds or in the unit of the amount.
     pub(crate) fn sum(&self) -> f64 {
         let sum = self.sum.load(Ordering::Relaxed) as f64;
         match self.bounds.unit {
@@ -86,12 +86,12 @@ impl Histogram {
         }
     }
 
-    /// Each bound with the number of values up to it; the last bound is infinite.
+    /// Returns each bound with the number of values up to it. The last bound is infinite.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = self.bounds.upper.iter().copied().chain([f64::INFINITY]);
-        bounds.zip(&self.counts).scan(0, |seen, (bound, count)| {
-            *seen += count.load(Ordering::Relaxed);
-            Some((bound, *seen))
+        bounds.zip(&self.counts).scan(0, |total, (bound, count)| {
+            *total += count.load(Ordering::Relaxed);
+            Some((bound, *total))
         })
     }
 }

@@ -1,10 +1,10 @@
-//! [`SeriesMap`]: metrics by the values of their labels.
+//! [`SeriesMap`]: label values to metrics.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-/// Metrics of one combination of label values.
+/// The metrics of one combination of label values.
 #[derive(Debug)]
 pub struct Series<M> {
     values: Box<[Box<str>]>,
@@ -13,79 +13,78 @@ pub struct Series<M> {
 }
 
 impl<M> Series<M> {
-    /// The values of the labels.
+    /// Returns the label values.
     pub fn values(&self) -> Vec<&str> {
         self.values.iter().map(|value| &**value).collect()
     }
 
-    fn is_of(&self, values: &[&str]) -> bool {
+    fn has_values(&self, values: &[&str]) -> bool {
         self.values.iter().map(|value| &**value).eq(values.iter().copied())
     }
 }
 
-/// The series that were counted so far. A look-up takes a lock that many can hold, and allocates nothing
-/// once a series is there.
+/// All series so far. The lookup of an existing series takes a read lock and does not allocate.
 #[derive(Debug)]
 pub struct SeriesMap<M> {
-    /// By the hash of the values; each list is one long, or hashes collide.
-    known: RwLock<Known<M>>,
-    /// The largest number of series.
+    table: RwLock<SeriesTable<M>>,
+    /// The maximum of series.
     series_max: usize,
 }
 
 #[derive(Debug)]
-struct Known<M> {
+struct SeriesTable<M> {
+    /// Hash of the label values to the series. A list has more than one series only if hashes collide.
     by_hash: HashMap<u64, Vec<Arc<Series<M>>>, BuildHasherDefault<Unhashed>>,
     len: usize,
 }
 
 impl<M: Default> SeriesMap<M> {
-    /// Has no series yet, and never more than `series_max`.
+    /// Creates a map without series, for at most `series_max` of them.
     pub fn new(series_max: usize) -> SeriesMap<M> {
-        let known = Known { by_hash: HashMap::default(), len: 0 };
-        SeriesMap { known: RwLock::new(known), series_max }
+        let table = SeriesTable { by_hash: HashMap::default(), len: 0 };
+        SeriesMap { table: RwLock::new(table), series_max }
     }
 
-    /// The series of these label values, made when there is none. `None`: there are as many as may be.
+    /// Returns the series of these label values, and creates it if it is missing. `None`: the map is full.
     pub fn get(&self, values: &[&str]) -> Option<Arc<Series<M>>> {
         let hash = hash(values);
         if let Some(series) = self.read().find(hash, values) {
             return Some(series);
         }
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(series) = known.find(hash, values) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(series) = table.find(hash, values) {
             return Some(series);
         }
-        if known.len >= self.series_max {
+        if table.len >= self.series_max {
             return None;
         }
         let values = values.iter().map(|value| Box::from(*value)).collect();
         let series = Arc::new(Series { values, metrics: M::default() });
-        known.len += 1;
-        known.by_hash.entry(hash).or_default().push(series.clone());
+        table.len += 1;
+        table.by_hash.entry(hash).or_default().push(series.clone());
         Some(series)
     }
 
-    /// All series, by their values.
+    /// Returns all series, sorted by their label values.
     pub fn all(&self) -> Vec<Arc<Series<M>>> {
         let mut all: Vec<_> = self.read().by_hash.values().flatten().cloned().collect();
         all.sort_by(|one, other| one.values.cmp(&other.values));
         all
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Known<M>> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, SeriesTable<M>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<M> Known<M> {
+impl<M> SeriesTable<M> {
     fn find(&self, hash: u64, values: &[&str]) -> Option<Arc<Series<M>>> {
-        self.by_hash.get(&hash)?.iter().find(|series| series.is_of(values)).cloned()
+        self.by_hash.get(&hash)?.iter().find(|series| series.has_values(values)).cloned()
     }
 }
 
-/// A hash that takes eight bytes at a time: label values come from tables and configurations, not from
-/// clients who look for collisions.
+/// Hashes label values, eight bytes at a time. It does not resist attacks by collisions: label values come from
+/// tables and configurations, not from clients.
 fn hash(values: &[&str]) -> u64 {
     let mut hash = 0_u64;
     let mut mix =
@@ -101,7 +100,7 @@ fn hash(values: &[&str]) -> u64 {
     hash ^ (hash >> 32)
 }
 
-/// Keys that are hashes already.
+/// A hasher for keys that are hashes.
 #[derive(Debug, Default)]
 struct Unhashed(u64);
 
@@ -152,7 +151,7 @@ mod tests {
         assert!(map.get(&["a"]).is_some());
         assert!(map.get(&["b"]).is_some());
         assert!(map.get(&["c"]).is_none());
-        assert!(map.get(&["a"]).is_some(), "those that are there stay");
+        assert!(map.get(&["a"]).is_some(), "an existing series is found in a full map");
         assert_eq!(map.all().len(), 2);
     }
 }

@@ -46,8 +46,8 @@ impl Registry {
         warnings: &mut Vec<Str>,
     ) -> Result<AdmissionConfigs, Failure> {
         self.wait_for_dependencies(write, obj).await?;
-        self.call_chain(write, warnings, |req, notes| {
-            self.options.admission.admit(req, obj, notes)
+        self.call_chain(write, warnings, |req, recorder| {
+            self.options.admission.admit(req, obj, recorder)
         })?;
         let configs = self.admission_configs(write.permit).await?;
         match &configs {
@@ -81,7 +81,7 @@ impl Registry {
         let begun = Instant::now();
         let chain = &self.options.admission;
         let mut validated =
-            self.call_chain(write, warnings, |req, notes| chain.validate(req, obj, notes));
+            self.call_chain(write, warnings, |req, recorder| chain.validate(req, obj, recorder));
         if validated.is_ok() {
             match configs {
                 None => chain.count_idle(Phase::Validate, write.operation),
@@ -102,9 +102,9 @@ impl Registry {
         warnings: &mut Vec<Str>,
         call: impl FnOnce(&Request<'_>, &mut Recorder) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let mut notes = Recorder::default();
-        let result = self.with_request(write, |req| call(req, &mut notes));
-        record_notes(write.permit, notes, warnings);
+        let mut recorder = Recorder::default();
+        let result = self.with_request(write, |req| call(req, &mut recorder));
+        add_warnings_and_annotations(write.permit, recorder, warnings);
         result
     }
 
@@ -149,8 +149,8 @@ impl Registry {
     ) -> Result<(), Failure> {
         if let Some(old) = write.old {
             let begun = Instant::now();
-            let validated = self.call_chain(write, warnings, |req, notes| {
-                self.options.admission.validate(req, old, notes)
+            let validated = self.call_chain(write, warnings, |req, recorder| {
+                self.options.admission.validate(req, old, recorder)
             });
             if validated.is_err() {
                 self.count_step(Phase::Admit, write.operation, &validated, begun);
@@ -186,17 +186,17 @@ impl Registry {
         let owned = OwnedAttributes::of(write);
         let attributes = owned.attributes(write.permit, write.old);
         let call = self.call(&attributes, configured);
-        let (mut notes, mut round) = (Recorder::default(), Reinvocation::default());
-        let mut admitted = self.call_mutating(&call, Some(obj), &mut notes, &mut round).await;
+        let (mut recorder, mut round) = (Recorder::default(), Reinvocation::default());
+        let mut admitted = self.call_mutating(&call, Some(obj), &mut recorder, &mut round).await;
         if admitted.is_ok() && round.is_requested {
             round.is_reinvoked = true;
             let chain = &self.options.admission;
-            admitted = self.with_request(write, |req| chain.admit(req, obj, &mut notes));
+            admitted = self.with_request(write, |req| chain.admit(req, obj, &mut recorder));
             if admitted.is_ok() {
-                admitted = self.call_mutating(&call, Some(obj), &mut notes, &mut round).await;
+                admitted = self.call_mutating(&call, Some(obj), &mut recorder, &mut round).await;
             }
         }
-        record_notes(write.permit, notes, warnings);
+        add_warnings_and_annotations(write.permit, recorder, warnings);
         admitted
     }
 
@@ -214,9 +214,9 @@ impl Registry {
         }
         let attributes = owned.attributes(write.permit, write.old);
         let call = self.call(&attributes, configured);
-        let mut notes = Recorder::default();
-        let validated = self.call_validating(&call, Some(obj), &mut notes).await;
-        record_notes(write.permit, notes, warnings);
+        let mut recorder = Recorder::default();
+        let validated = self.call_validating(&call, Some(obj), &mut recorder).await;
+        add_warnings_and_annotations(write.permit, recorder, warnings);
         validated
     }
 
@@ -234,14 +234,14 @@ impl Registry {
         &self,
         call: &Call<'_>,
         mut obj: Option<&mut Object>,
-        notes: &mut Recorder,
+        recorder: &mut Recorder,
         round: &mut Reinvocation,
     ) -> Result<(), Failure> {
         for plug_in in &self.options.dynamic_admission {
             let begun = Instant::now();
             let admitted = match plug_in.is_idle(call.configured) {
                 true => Ok(()),
-                false => plug_in.admit(call, obj.as_deref_mut(), notes, round).await,
+                false => plug_in.admit(call, obj.as_deref_mut(), recorder, round).await,
             };
             self.count_plug_in(plug_in.name(), Phase::Admit, call, &admitted, begun);
             admitted?;
@@ -253,13 +253,13 @@ impl Registry {
         &self,
         call: &Call<'_>,
         obj: Option<&Object>,
-        notes: &mut Recorder,
+        recorder: &mut Recorder,
     ) -> Result<(), Failure> {
         for plug_in in &self.options.dynamic_admission {
             let begun = Instant::now();
             let validated = match plug_in.is_idle(call.configured) {
                 true => Ok(()),
-                false => plug_in.validate(call, obj, notes).await,
+                false => plug_in.validate(call, obj, recorder).await,
             };
             self.count_plug_in(plug_in.name(), Phase::Validate, call, &validated, begun);
             validated?;
@@ -298,20 +298,20 @@ impl Registry {
         };
         let attributes = owned.attributes(permit, old);
         let call = self.call(&attributes, &configured);
-        let (mut notes, mut round) = (Recorder::default(), Reinvocation::default());
+        let (mut recorder, mut round) = (Recorder::default(), Reinvocation::default());
         let mut passed =
-            self.call_mutating(&call, obj.as_deref_mut(), &mut notes, &mut round).await;
+            self.call_mutating(&call, obj.as_deref_mut(), &mut recorder, &mut round).await;
         if passed.is_ok() && round.is_requested {
             round.is_reinvoked = true;
-            passed = self.call_mutating(&call, obj.as_deref_mut(), &mut notes, &mut round).await;
+            passed = self.call_mutating(&call, obj.as_deref_mut(), &mut recorder, &mut round).await;
         }
         self.count_step(Phase::Admit, owned.operation, &passed, begun);
         if passed.is_ok() {
             let begun = Instant::now();
-            passed = self.call_validating(&call, obj.as_deref(), &mut notes).await;
+            passed = self.call_validating(&call, obj.as_deref(), &mut recorder).await;
             self.count_step(Phase::Validate, owned.operation, &passed, begun);
         }
-        record_notes(permit, notes, warnings);
+        add_warnings_and_annotations(permit, recorder, warnings);
         passed
     }
 
@@ -430,10 +430,10 @@ impl Registry {
     }
 }
 
-fn record_notes(permit: &Permit, notes: Recorder, warnings: &mut Vec<Str>) {
-    warnings.extend(notes.warnings);
-    permit.waited_for_webhooks(notes.webhooks_took);
-    for (key, value) in notes.annotations {
+fn add_warnings_and_annotations(permit: &Permit, recorder: Recorder, warnings: &mut Vec<Str>) {
+    warnings.extend(recorder.warnings);
+    permit.waited_for_webhooks(recorder.webhooks_took);
+    for (key, value) in recorder.annotations {
         permit.annotate(key, value);
     }
 }

@@ -149,7 +149,7 @@ impl Api for Registry {
         &self.options.authorizer
     }
 
-    fn fresh(&self) -> BoxFuture<'_, Result<(), Failure>> {
+    fn wait_for_latest(&self) -> BoxFuture<'_, Result<(), Failure>> {
         Box::pin(Registry::wait_for_latest(self))
     }
 

@@ -19,20 +19,20 @@ impl Registry {
     pub fn open_api_index(&self) -> OpenApiIndex {
         // The table may be newer than the number. Its newer changes are processed again next time.
         let number = self.api_change();
-        let mut kept = self.open_api_index.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = kept.as_ref().filter(|kept| kept.number == number) {
-            return kept.index.clone();
+        let mut cached = self.open_api_index.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cached) = cached.as_ref().filter(|cached| cached.number == number) {
+            return cached.index.clone();
         }
-        let before = kept
+        let before = cached
             .take()
-            .and_then(|kept| Some((kept.documents, self.api_groups_since(kept.number)?)));
+            .and_then(|cached| Some((cached.documents, self.api_groups_since(cached.number)?)));
         let documents = match before {
             Some((documents, groups)) => self.hashes_after(documents, &groups),
             None => self.documents(|all| all.v3_hashes(|_| true)).into_iter().collect(),
         };
         let text = OpenApi::v3_index(&documents);
         let index = OpenApiIndex { hash: OpenApi::hash_of(&text), text: text.into() };
-        *kept = Some(CachedIndex { number, documents, index: index.clone() });
+        *cached = Some(CachedIndex { number, documents, index: index.clone() });
         index
     }
 

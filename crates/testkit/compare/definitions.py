@@ -30,14 +30,14 @@ RULES = [
 VALUES = [None, "", "x", "aaa", 0, 1, -5, 1.5, True, False, {}, [], {"a": "x"}, ["a"], ["a", "a"], [{"a": "b"}], {"zz": 1}, 2**31]
 
 
-class Maker:
+class DefinitionGenerator:
     """Makes definitions of one case."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
 
-    def one(self, share):
-        return self.random.random() < share
+    def one(self, probability):
+        return self.random.random() < probability
 
     def pick(self, of):
         return self.random.choice(of)
@@ -89,11 +89,11 @@ class Maker:
         return schema
 
     def object(self, schema, depth):
-        share = self.random.random()
-        if share < 0.75:
+        probability = self.random.random()
+        if probability < 0.75:
             count = self.random.randrange(1, 4)
             schema["properties"] = {self.name(): self.schema(depth + 1) for _ in range(count)}
-        if share > 0.7 and self.one(0.8):
+        if probability > 0.7 and self.one(0.8):
             schema["additionalProperties"] = self.schema(depth + 1) if self.one(0.8) else self.pick([True, False])
         if self.one(0.2):
             schema["required"] = self.pick([["a"], ["a", "b"], ["zz"], [], ["a", "a"]])
@@ -227,10 +227,10 @@ class Maker:
         if self.one(0.15):
             spec["conversion"] = self.conversion()
         if self.one(0.3):
-            self.spoil(definition, spec)
+            self.make_invalid(definition, spec)
         return definition
 
-    def spoil(self, definition, spec):
+    def make_invalid(self, definition, spec):
         names, versions = spec["names"], spec["versions"]
         self.pick([
             lambda: names.update(singular=self.pick(["a", "", "A", "a_b"])),
@@ -258,8 +258,8 @@ class Server:
         self.host, self.port, self.token = parts.hostname, parts.port, token
         self.connection = None
 
-    def call(self, method, path, body=None, media=JSON):
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": media, "Accept": JSON}
+    def call(self, method, path, body=None, content_type=JSON):
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content_type, "Accept": JSON}
         data = None if body is None else json.dumps(body)
         for last in (False, True):
             try:
@@ -267,9 +267,9 @@ class Server:
                     context = ssl._create_unverified_context()
                     self.connection = http.client.HTTPSConnection(self.host, self.port, context=context, timeout=60)
                 self.connection.request(method, path, data, headers)
-                answer = self.connection.getresponse()
-                text = answer.read()
-                warnings = sorted(answer.headers.get_all("Warning") or [])
+                response = self.connection.getresponse()
+                text = response.read()
+                warnings = sorted(response.headers.get_all("Warning") or [])
                 break
             except (http.client.HTTPException, OSError):
                 self.connection = None
@@ -279,18 +279,18 @@ class Server:
             body = json.loads(text)
         except ValueError:
             body = text.decode(errors="replace")
-        return answer.status, body, warnings
+        return response.status, body, warnings
 
 
-def plain(value, key=""):
+def normalized_value(value, key=""):
     """Returns a body without values that differ from run to run, with sorted causes."""
     if isinstance(value, dict):
-        value = {name: plain(inner, name) for name, inner in value.items()}
+        value = {name: normalized_value(inner, name) for name, inner in value.items()}
         if "causes" in value:
             value["causes"] = sorted(value["causes"], key=lambda cause: json.dumps(cause, sort_keys=True))
         return value
     if isinstance(value, list):
-        return [plain(inner) for inner in value]
+        return [normalized_value(inner) for inner in value]
     if key in ("uid", "resourceVersion", "creationTimestamp", "time", "lastTransitionTime") and isinstance(value, str):
         return "*"
     if key == "message" and isinstance(value, str):
@@ -302,9 +302,9 @@ def plain(value, key=""):
     return value
 
 
-def seen(answer):
-    status, body, warnings = answer
-    return {"status": status, "warnings": warnings, "body": plain(body)}
+def comparable(response):
+    status, body, warnings = response
+    return {"status": status, "warnings": warnings, "body": normalized_value(body)}
 
 
 def differences(want, got, path=""):
@@ -321,29 +321,29 @@ def differences(want, got, path=""):
         return out
     if isinstance(want, list):
         if len(want) != len(got):
-            both = [[item for item in one if item not in other] for one, other in ((want, got), (got, want))]
-            return [f"{path}: missing {json.dumps(both[0])[:1500]} unexpected {json.dumps(both[1])[:1500]}"]
+            differing = [[item for item in one if item not in other] for one, other in ((want, got), (got, want))]
+            return [f"{path}: missing {json.dumps(differing[0])[:1500]} unexpected {json.dumps(differing[1])[:1500]}"]
         return [line for i, pair in enumerate(zip(want, got)) for line in differences(*pair, f"{path}[{i}]")]
     return [] if want == got else [f"{path}: want {json.dumps(want)[:300]} got {json.dumps(got)[:300]}"]
 
 
 def dry_case(servers, seed, number):
-    definition = Maker(f"{seed}/{number}").definition("things", f"g{number}.example.com")
-    answers = [seen(server.call("POST", f"{PATH}?dryRun=All", definition)) for server in servers]
-    if answers[0]["status"] == 0:
+    definition = DefinitionGenerator(f"{seed}/{number}").definition("things", f"g{number}.example.com")
+    responses = [comparable(server.call("POST", f"{PATH}?dryRun=All", definition)) for server in servers]
+    if responses[0]["status"] == 0:
         # kube-apiserver panics on some definitions and closes the connection.
         return []
-    return [(f"case {number}", definition, differences(*answers))]
+    return [(f"case {number}", definition, differences(*responses))]
 
 
-def patient(server, method, path, body, media):
+def send_with_retries(server, method, path, body, content_type):
     """Retries while a kube-apiserver recreates the storage of a resource (429)."""
     for _ in range(100):
-        answer = server.call(method, path, body, media)
-        if answer[0] != 429:
+        response = server.call(method, path, body, content_type)
+        if response[0] != 429:
             break
         time.sleep(0.1)
-    return answer
+    return response
 
 
 def wait(server, path):
@@ -356,10 +356,10 @@ def wait(server, path):
 
 def live_case(servers, seed, number):
     """A definition, objects, changes of it, and the objects again."""
-    maker = Maker(f"live {seed}/{number}")
+    generator = DefinitionGenerator(f"live {seed}/{number}")
     plural, group = "things", f"l{seed}-{number}.example.com"
     while True:
-        definition = maker.definition(plural, group)
+        definition = generator.definition(plural, group)
         definition["spec"].pop("conversion", None)
         status = [server.call("POST", f"{PATH}?dryRun=All", definition)[0] for server in servers]
         if status == [201, 201] and definition["metadata"]["name"] == f"{plural}.{group}":
@@ -369,10 +369,10 @@ def live_case(servers, seed, number):
     namespace = "namespaces/default/" if spec["scope"] == "Namespaced" else ""
     paths = [f"/apis/{group}/{version}/{namespace}{plural}" for version in served]
 
-    def both(what, method, path, body=None, media=JSON):
-        answers = [seen(patient(server, method, path, body, media)) for server in servers]
-        results.append((f"live {number}: {what}", copy.deepcopy([definition, path, body]), differences(*answers)))
-        return answers
+    def send_to_both(step, method, path, body=None, content_type=JSON):
+        responses = [comparable(send_with_retries(server, method, path, body, content_type)) for server in servers]
+        results.append((f"live {number}: {step}", copy.deepcopy([definition, path, body]), differences(*responses)))
+        return responses
 
     for server in servers:
         server.call("POST", PATH, definition)
@@ -383,22 +383,22 @@ def live_case(servers, seed, number):
         for version, path in zip(served, paths):
             body = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": f"o{i}-{version}"}}
             for name in ("spec", "a", "b", "c"):
-                if maker.one(0.6):
-                    body[name] = maker.pick(VALUES)
-            both("create", "POST", path, body)
+                if generator.one(0.6):
+                    body[name] = generator.pick(VALUES)
+            send_to_both("create", "POST", path, body)
     for _ in range(3):
-        version = maker.pick(spec["versions"])
-        version["schema"] = {"openAPIV3Schema": maker.schema(0, root=True)}
-        if len(spec["versions"]) > 1 and maker.one(0.4):
-            storage = maker.pick(spec["versions"])
+        version = generator.pick(spec["versions"])
+        version["schema"] = {"openAPIV3Schema": generator.schema(0, root=True)}
+        if len(spec["versions"]) > 1 and generator.one(0.4):
+            storage = generator.pick(spec["versions"])
             for version in spec["versions"]:
                 version["storage"] = version is storage
-        media = "application/merge-patch+json"
-        changed = both("change", "PATCH", f"{PATH}/{plural}.{group}", {"spec": {"versions": spec["versions"]}}, media)
+        content_type = "application/merge-patch+json"
+        changed = send_to_both("change", "PATCH", f"{PATH}/{plural}.{group}", {"spec": {"versions": spec["versions"]}}, content_type)
         if changed[0]["status"] == 200:
             time.sleep(1.2)
         for path in paths:
-            both("list", "GET", path)
+            send_to_both("list", "GET", path)
     for server in servers:
         server.call("DELETE", f"{PATH}/{plural}.{group}")
     return results
@@ -409,7 +409,7 @@ def requests(options):
     with open(options.requests, "w", encoding="utf-8") as file:
         file.write("# Generated CustomResourceDefinitions, most of them broken in several places.\n#! any order\n")
         for number in range(options.cases):
-            definition = Maker(f"{options.seed}/{number}").definition("things", f"g{number}.example.com")
+            definition = DefinitionGenerator(f"{options.seed}/{number}").definition("things", f"g{number}.example.com")
             body = json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
             file.write(f"\nsend POST {PATH}?dryRun=All&fieldManager=m\n{body}\n")
 
@@ -424,19 +424,19 @@ def run(options):
         servers = [Server(url, options.token) for url in (options.want, options.got)]
         return case[0](servers, options.seed, case[1])
 
-    alike, total, places = 0, 0, collections.Counter()
+    equal, total, difference_counts = 0, 0, collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for results in pool.map(work, cases):
             for what, sent, lines in results:
                 total += 1
-                alike += not lines
+                equal += not lines
                 if lines and options.verbose:
                     print(what, json.dumps(sent)[:4000])
                     print("\n".join(f"  {line}" for line in lines[:6]))
-                places.update(re.sub(r"\[\d+\]", "[]", line.split(":")[0]) for line in lines[:1])
-    for place, count in places.most_common(10):
-        print(f"{count:6} {place}")
-    print(f"alike: {alike} of {total} ({100 * alike / max(total, 1):.1f} %), seed {options.seed}")
+                difference_counts.update(re.sub(r"\[\d+\]", "[]", line.split(":")[0]) for line in lines[:1])
+    for path_of_difference, count in difference_counts.most_common(10):
+        print(f"{count:6} {path_of_difference}")
+    print(f"alike: {equal} of {total} ({100 * equal / max(total, 1):.1f} %), seed {options.seed}")
 
 
 def main():

@@ -138,24 +138,24 @@ class Server:
         self.token = token
         self.connection = None
 
-    def call(self, method, path, body=None, media="application/json"):
+    def call(self, method, path, body=None, content_type="application/json"):
         """Sends a request; returns code, warnings and body."""
-        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json", "Content-Type": media}
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json", "Content-Type": content_type}
         data = None if body is None else json.dumps(body)
-        for last in (False, True):
+        for is_last_try in (False, True):
             if self.connection is None:
                 context = ssl._create_unverified_context()
                 self.connection = http.client.HTTPSConnection(self.host, context=context, timeout=60)
             try:
                 self.connection.request(method, path, data, headers)
-                answer = self.connection.getresponse()
-                text = answer.read().decode()
+                response = self.connection.getresponse()
+                text = response.read().decode()
                 break
             except (http.client.HTTPException, OSError):
                 self.connection = None
-                if last:
+                if is_last_try:
                     raise
-        return answer.status, answer.headers.get_all("Warning") or [], json.loads(text) if text[:1] == "{" else text
+        return response.status, response.headers.get_all("Warning") or [], json.loads(text) if text[:1] == "{" else text
 
 
 def some(rng, choices, most):
@@ -164,21 +164,21 @@ def some(rng, choices, most):
 
 def rule(rng, mutating):
     operations = ["CREATE", "UPDATE"] if mutating else ["CREATE", "UPDATE", "DELETE"]
-    chosen = rng.choice([["*"], ["*"], operations, [rng.choice(operations)]])
-    if mutating and chosen == ["*"]:
-        chosen = operations
-    made = {
-        "operations": chosen,
+    rule_operations = rng.choice([["*"], ["*"], operations, [rng.choice(operations)]])
+    if mutating and rule_operations == ["*"]:
+        rule_operations = operations
+    generated = {
+        "operations": rule_operations,
         "apiGroups": rng.choice([["*"], [""], ["", "apps"], ["apps"]]),
         "apiVersions": rng.choice([["*"], ["v1"], ["v1", "v1beta1"]]),
         "resources": rng.choice([["configmaps"], ["configmaps", "secrets"], ["*"], ["*/*"], ["secrets"]]),
     }
     if rng.random() < 0.2:
-        made["scope"] = rng.choice(["*", "Namespaced", "Cluster"])
+        generated["scope"] = rng.choice(["*", "Namespaced", "Cluster"])
     if rng.random() < 0.1:
-        made["resourceNames"] = some(rng, NAMES, 2) or ["a"]
-        made["resourceNames"] = sorted(set(made["resourceNames"]))
-    return made
+        generated["resourceNames"] = some(rng, NAMES, 2) or ["a"]
+        generated["resourceNames"] = sorted(set(generated["resourceNames"]))
+    return generated
 
 
 def selector(rng, key):
@@ -191,22 +191,22 @@ def selector(rng, key):
 
 
 def resources(rng, mutating, namespace, is_binding):
-    made = {}
+    generated = {}
     if not is_binding or rng.random() < 0.5:
-        made["resourceRules"] = [rule(rng, mutating) for _ in range(rng.randint(1, 2))]
+        generated["resourceRules"] = [rule(rng, mutating) for _ in range(rng.randint(1, 2))]
     if rng.random() < 0.15:
-        made["excludeResourceRules"] = [rule(rng, mutating)]
+        generated["excludeResourceRules"] = [rule(rng, mutating)]
     if rng.random() < 0.3:
-        made["objectSelector"] = selector(rng, "team")
+        generated["objectSelector"] = selector(rng, "team")
     if rng.random() < 0.2:
-        made["matchPolicy"] = rng.choice(["Exact", "Equivalent"])
+        generated["matchPolicy"] = rng.choice(["Exact", "Equivalent"])
     # Each policy matches one namespace, so that the policies of a batch are independent.
-    only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
-    made["namespaceSelector"] = {"matchExpressions": [only]}
+    by_name = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
+    generated["namespaceSelector"] = {"matchExpressions": [by_name]}
     if rng.random() < 0.2:
-        made["namespaceSelector"]["matchExpressions"].append(
+        generated["namespaceSelector"]["matchExpressions"].append(
             {"key": "env", "operator": rng.choice(["Exists", "DoesNotExist"])})
-    return made
+    return generated
 
 
 def policy(rng, namespace, name, mutating):
@@ -240,14 +240,14 @@ def policy(rng, namespace, name, mutating):
     else:
         validations = []
         for text in some(rng, conditions, 3) or ["object != null"]:
-            made = {"expression": text}
+            generated = {"expression": text}
             if rng.random() < 0.3:
-                made["message"] = rng.choice(["no", " said so ", "because"])
+                generated["message"] = rng.choice(["no", " said so ", "because"])
             if rng.random() < 0.4:
-                made["messageExpression"] = rng.choice(MESSAGES)
+                generated["messageExpression"] = rng.choice(MESSAGES)
             if rng.random() < 0.3:
-                made["reason"] = rng.choice(["Forbidden", "Invalid", "RequestEntityTooLarge"])
-            validations.append(made)
+                generated["reason"] = rng.choice(["Forbidden", "Invalid", "RequestEntityTooLarge"])
+            validations.append(generated)
         spec["validations"] = validations
         if rng.random() < 0.2:
             spec["auditAnnotations"] = [{"key": "k", "valueExpression": rng.choice(AUDITS)}]
@@ -273,7 +273,7 @@ def policy(rng, namespace, name, mutating):
 
 def objects(rng):
     """Generates requests: verb, name, body."""
-    made = []
+    generated = []
     for _ in range(OBJECTS):
         labels = {key: rng.choice(VALUES[1:]) for key in some(rng, ["team", "env"], 2)}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}
@@ -285,8 +285,8 @@ def objects(rng):
             body["data"] = {key: rng.choice(VALUES) for key in some(rng, ["a", "x", "limit"], 3)}
         verb = rng.choice(["POST", "POST", "POST", "PUT", "PATCH", "DELETE", "GENERATE"])
         name = rng.choice(NAMES)
-        made.append((verb, name, body))
-    return made
+        generated.append((verb, name, body))
+    return generated
 
 
 def send(server, namespace, request):
@@ -305,9 +305,9 @@ def send(server, namespace, request):
     return server.call("DELETE", f"{base}/{name}?dryRun=All", {"kind": "DeleteOptions", "apiVersion": "v1"})
 
 
-def normal(answer):
+def normalized(response):
     """Returns a response without values that always differ between servers."""
-    code, warnings, body = answer
+    code, warnings, body = response
     if isinstance(body, dict):
         body = json.loads(json.dumps(body))
         metadata = body.get("metadata") or {}
@@ -324,14 +324,14 @@ def normal(answer):
     return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME", text)
 
 
-def on_each(servers, work):
+def on_both(servers, work):
     with concurrent.futures.ThreadPoolExecutor(len(servers)) as pool:
         return list(pool.map(work, servers))
 
 
-def prepare(server, number, batch):
+def create_batch(server, number, batch):
     """Creates the namespaces, parameters and policies of a batch; returns the responses to the policies."""
-    answers = []
+    responses = []
     for namespace, spec, bindings, mutating in batch:
         labels = {"env": "prod"} if number % 2 else {}
         server.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, "labels": labels}})
@@ -339,21 +339,21 @@ def prepare(server, number, batch):
         param = {"metadata": {"name": "p1", "labels": {"param": "yes"}}, "data": {"limit": "3"}}
         server.call("POST", base, param)
         for name in NAMES:
-            made = {"metadata": {"name": name, "labels": {"team": "blue"}}, "data": {"a": "prod", "x": "4"}}
-            server.call("POST", base, made)
+            generated = {"metadata": {"name": name, "labels": {"team": "blue"}}, "data": {"a": "prod", "x": "4"}}
+            server.call("POST", base, generated)
     # A kube-apiserver that has not seen a parameter yet takes it for absent.
     time.sleep(1.5)
     for namespace, spec, bindings, mutating in batch:
         kind = "Mutating" if mutating else "Validating"
         plural = kind.lower() + "admissionpolicies"
         body = {"apiVersion": VERSION, "kind": kind + "AdmissionPolicy", "metadata": {"name": namespace}, "spec": spec}
-        answer = server.call("POST", f"{GROUP}/{plural}", body)
-        answers.append(normal(answer))
+        response = server.call("POST", f"{GROUP}/{plural}", body)
+        responses.append(normalized(response))
         for name, bound in bindings:
             body = {"apiVersion": VERSION, "kind": kind + "AdmissionPolicyBinding", "metadata": {"name": name}, "spec": bound}
-            answer = server.call("POST", f"{GROUP}/{kind.lower()}admissionpolicybindings", body)
-            answers.append(normal(answer))
-    return answers
+            response = server.call("POST", f"{GROUP}/{kind.lower()}admissionpolicybindings", body)
+            responses.append(normalized(response))
+    return responses
 
 
 def keep_informers(server):
@@ -376,11 +376,11 @@ def keep_informers(server):
             for plural, suffix, body in (("policies", "Policy", spec), ("policybindings", "PolicyBinding", bound)):
                 body = {"apiVersion": VERSION, "kind": f"{prefix}Admission{suffix}",
                         "metadata": {"name": name, "labels": {"keep": "yes"}}, "spec": body}
-                answer = server.call("POST", f"{GROUP}/{prefix.lower()}admission{plural}", body)
-                assert answer[0] in (201, 409), answer
+                response = server.call("POST", f"{GROUP}/{prefix.lower()}admission{plural}", body)
+                assert response[0] in (201, 409), response
 
 
-def clean(server):
+def delete_all(server):
     for kind in ("mutating", "validating"):
         for plural in ("admissionpolicybindings", "admissionpolicies"):
             server.call("DELETE", f"{GROUP}/{kind}{plural}?labelSelector=!keep")
@@ -389,43 +389,44 @@ def clean(server):
 def run(args):
     servers = [Server(args.want, args.token), Server(args.got, args.token)]
     rng = random.Random(args.seed)
-    alike, total, by_kind = 0, 0, collections.Counter()
+    equal, total, by_kind = 0, 0, collections.Counter()
     number = 0
-    on_each(servers, clean)
-    on_each(servers, keep_informers)
+    on_both(servers, delete_all)
+    on_both(servers, keep_informers)
     time.sleep(3)
     while total < args.cases:
         number += 1
         batch = []
-        for place in range(BATCH):
+        for index in range(BATCH):
             mutating = rng.random() < 0.4
-            namespace = f"vap{args.seed}-{number}-{place}"
+            namespace = f"vap{args.seed}-{number}-{index}"
             batch.append((namespace, *policy(rng, namespace, namespace, mutating), mutating))
-        plans = [objects(rng) for _ in batch]
-        made = on_each(servers, lambda server: prepare(server, number, batch))
-        for want, got in zip(*made):
+        batch_requests = [objects(rng) for _ in batch]
+        generated = on_both(servers, lambda server: create_batch(server, number, batch))
+        for want, got in zip(*generated):
             if want != got:
                 print("POLICY\n  want", want, "\n  got ", got)
         # A kube-apiserver looks for changed policies each second.
         time.sleep(2.6)
         work = lambda server: [
-            [normal(send(server, entry[0], request)) for request in plan] for entry, plan in zip(batch, plans)]
-        wanted, gotten = on_each(servers, work)
-        for entry, plan, wants, gots in zip(batch, plans, wanted, gotten):
-            for request, want, got in zip(plan, wants, gots):
+            [normalized(send(server, entry[0], request)) for request in requests_of_policy]
+            for entry, requests_of_policy in zip(batch, batch_requests)]
+        want_batch, got_batch = on_both(servers, work)
+        for entry, requests_of_policy, want_responses, got_responses in zip(batch, batch_requests, want_batch, got_batch):
+            for request, want, got in zip(requests_of_policy, want_responses, got_responses):
                 total += 1
                 kind = "mutating" if entry[3] else "validating"
                 same = want == got
-                alike += same
+                equal += same
                 by_kind[kind, same] += 1
                 if not same and args.verbose:
                     print("DIFFERS", entry[0], json.dumps(entry[1]), json.dumps(entry[2]), *request)
                     print("  want", want, "\n  got ", got)
-        on_each(servers, clean)
+        on_both(servers, delete_all)
         time.sleep(1.2)
     for kind in ("validating", "mutating"):
         print(f"{kind}: {by_kind[kind, True]} of {by_kind[kind, True] + by_kind[kind, False]}")
-    print(f"alike: {alike} of {total} ({100 * alike / total:.1f} %), seed {args.seed}")
+    print(f"alike: {equal} of {total} ({100 * equal / total:.1f} %), seed {args.seed}")
 
 
 def main():

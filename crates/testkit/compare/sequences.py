@@ -187,35 +187,35 @@ class Server:
             self.connection.close()
         self.connection = None
 
-    def send(self, method, path, body=None, media="application/json", accept="application/json"):
+    def send(self, method, path, body=None, content_type="application/json", accept="application/json"):
         if self.connection is None:
             self.connection = http.client.HTTPSConnection(self.url.hostname, self.url.port, timeout=60, context=TLS)
-        head = {"Authorization": f"Bearer {self.token}", "Accept": accept, "Content-Type": media}
+        head = {"Authorization": f"Bearer {self.token}", "Accept": accept, "Content-Type": content_type}
         text = None if body is None else json.dumps(body, separators=(",", ":"))
         try:
             self.connection.request(method, path, body=text, headers=head)
-            answer = self.connection.getresponse()
-            data = answer.read()
+            response = self.connection.getresponse()
+            data = response.read()
         except (http.client.HTTPException, OSError) as fault:
             self.close()
             return 0, f"{type(fault).__name__}: {fault}", []
-        warnings = answer.headers.get_all("Warning") or []
-        if path.find("watch=1") >= 0 and answer.status == 200:
-            return answer.status, [json.loads(line) for line in data.splitlines()], warnings
+        warnings = response.headers.get_all("Warning") or []
+        if path.find("watch=1") >= 0 and response.status == 200:
+            return response.status, [json.loads(line) for line in data.splitlines()], warnings
         try:
-            return answer.status, json.loads(data), warnings
+            return response.status, json.loads(data), warnings
         except ValueError:
-            return answer.status, data.decode(errors="replace"), warnings
+            return response.status, data.decode(errors="replace"), warnings
 
 
-class Plain:
+class Normalizer:
     """Replaces generated values in responses by placeholders."""
 
     def __init__(self):
-        self.seen = {}
+        self.numbers = {}
 
-    def number(self, what, text):
-        return f"<{what}-{self.seen.setdefault((what, text), len(self.seen))}>"
+    def number(self, category, text):
+        return f"<{category}-{self.numbers.setdefault((category, text), len(self.numbers))}>"
 
     def text(self, text):
         text = ADDRESS.sub("<ip>", text)
@@ -240,7 +240,7 @@ class Plain:
         return value
 
 
-def put(target, path, value):
+def set_member(target, path, value):
     """Sets a member by a dotted path; None removes it."""
     steps = [int(step) if step.isdigit() else step for step in path.split(".")]
     for step, following in zip(steps, steps[1:]):
@@ -281,7 +281,7 @@ class Sequence:
             body["metadata"]["labels"] = {"l": "1"}
         if self.random.random() < 0.2:
             body["metadata"]["finalizers"] = ["example.com/f"]
-        return (lambda live: ("POST", self.all, body, "application/json"),)
+        return (lambda last_response: ("POST", self.all, body, "application/json"),)
 
     def change(self):
         path = self.random.choice(sorted(self.changes))
@@ -304,8 +304,8 @@ class Sequence:
     def update(self, version=None):
         (path, value), query, meta = self.change(), self.query(), self.metadata_change()
 
-        def request(live):
-            body = copy.deepcopy(live or self.base)
+        def request(last_response):
+            body = copy.deepcopy(last_response or self.base)
             if version is not None:
                 body["metadata"]["resourceVersion"] = version
             body["metadata"].setdefault("labels", {})["u"] = "1"
@@ -314,30 +314,30 @@ class Sequence:
                     body["metadata"].pop(name, None)
                 else:
                     body["metadata"][name] = member
-            put(body, path, value)
+            set_member(body, path, value)
             return "PUT", self.path + query, body, "application/json"
         return (request,)
 
     def stale(self):
         return self.update("1")
 
-    def merge(self, media="merge-patch"):
+    def merge(self, content_type="merge-patch"):
         (path, value), query = self.change(), self.query()
 
-        def request(live):
+        def request(last_response):
             body = {}
             if any(step.isdigit() for step in path.split(".")):
                 top = path.split(".")[0]
-                body[top] = copy.deepcopy((live or self.base).get(top))
-                put(body, path, value)
+                body[top] = copy.deepcopy((last_response or self.base).get(top))
+                set_member(body, path, value)
             else:
-                put(body, path, value)
+                set_member(body, path, value)
                 if value is None:
                     at = body
                     for step in path.split(".")[:-1]:
                         at = at.setdefault(step, {})
                     at[path.split(".")[-1]] = None
-            return "PATCH", self.path + query, body, f"application/{media}+json"
+            return "PATCH", self.path + query, body, f"application/{content_type}+json"
         return (request,)
 
     def strategic(self):
@@ -348,33 +348,33 @@ class Sequence:
 
     def metadata_patch(self, body):
         query = self.query()
-        return (lambda live: ("PATCH", self.path + query, {"metadata": body}, "application/merge-patch+json"),)
+        return (lambda last_response: ("PATCH", self.path + query, {"metadata": body}, "application/merge-patch+json"),)
 
     def json(self):
         (path, value), test = self.change(), self.random.random() < 0.3
-        place = "/" + path.replace(".", "/")
-        operations = [{"op": "remove", "path": place}] if value is None else [{"op": "add", "path": place, "value": value}]
+        pointer = "/" + path.replace(".", "/")
+        operations = [{"op": "remove", "path": pointer}] if value is None else [{"op": "add", "path": pointer, "value": value}]
         if test:
             operations.insert(0, {"op": "test", "path": "/metadata/name", "value": self.name})
-        return (lambda live: ("PATCH", self.path, operations, "application/json-patch+json"),)
+        return (lambda last_response: ("PATCH", self.path, operations, "application/json-patch+json"),)
 
     def apply(self, manager="a"):
         (path, value), force = self.change(), self.random.choice(["", "", "&force=true"])
-        whole = self.random.random() < 0.5
+        replaces_list = self.random.random() < 0.5
         body = copy.deepcopy(self.base)
-        if not whole:
+        if not replaces_list:
             body = {name: body[name] for name in ("apiVersion", "kind", "metadata")}
-        if not any(step.isdigit() for step in path.split(".")) or whole:
-            put(body, path, value)
+        if not any(step.isdigit() for step in path.split(".")) or replaces_list:
+            set_member(body, path, value)
         body["metadata"]["labels"] = {f"m-{manager}": self.random.choice(["1", "2"]), "shared": manager}
-        return (lambda live: ("PATCH", f"{self.path}?fieldManager={manager}{force}", body, "application/apply-patch+yaml"),)
+        return (lambda last_response: ("PATCH", f"{self.path}?fieldManager={manager}{force}", body, "application/apply-patch+yaml"),)
 
     def apply_b(self):
         return self.apply("b")
 
     def status(self):
         state, query = self.state or {"phase": "Active"}, self.query()
-        return (lambda live: ("PATCH", f"{self.path}/status{query}", {"status": state}, "application/merge-patch+json"),)
+        return (lambda last_response: ("PATCH", f"{self.path}/status{query}", {"status": state}, "application/merge-patch+json"),)
 
     def list(self):
         return self.list_objects(f"fieldSelector=metadata.name={self.name}")
@@ -383,16 +383,16 @@ class Sequence:
         options = self.random.choice([None, {}, {"propagationPolicy": "Orphan"}, {"propagationPolicy": "Foreground"},
                                       {"preconditions": {"uid": "x"}}, {"preconditions": {"resourceVersion": "1"}}, {"dryRun": ["All"]},
                                       {"gracePeriodSeconds": 0}, {"gracePeriodSeconds": -1}, {"propagationPolicy": "x"}])
-        return (lambda live: ("DELETE", self.path, options, "application/json"),)
+        return (lambda last_response: ("DELETE", self.path, options, "application/json"),)
 
     def get(self):
-        return (lambda live: ("GET", self.path, None, "application/json"),)
+        return (lambda last_response: ("GET", self.path, None, "application/json"),)
 
     def table(self):
-        return (lambda live: ("GET", self.path, None, "table"),)
+        return (lambda last_response: ("GET", self.path, None, "table"),)
 
     def list_objects(self, query):
-        return (lambda live: ("GET", f"{self.all}?{query}", None, "application/json"),)
+        return (lambda last_response: ("GET", f"{self.all}?{query}", None, "application/json"),)
 
     def unfinalize(self):
         return self.metadata_patch({"finalizers": None})
@@ -410,40 +410,40 @@ class Sequence:
                 server.close()
 
     def compare(self, servers):
-        lives = [None, None]
-        self.plain, self.starts = [Plain(), Plain()], []
+        last_responses = [None, None]
+        self.normalizers, self.start_versions = [Normalizer(), Normalizer()], []
         for server in servers:
-            self.starts.append(server.send("GET", f"{self.all}?limit=1")[1]["metadata"]["resourceVersion"])
+            self.start_versions.append(server.send("GET", f"{self.all}?limit=1")[1]["metadata"]["resourceVersion"])
         for at, (verb, request) in enumerate(self.steps):
-            answers = []
+            responses = []
             for i, server in enumerate(servers):
-                method, path, body, media = request(lives[i])
-                accept = "application/json;as=Table;v=v1;g=meta.k8s.io" if media == "table" else "application/json"
-                code, answer, warnings = server.send(method, path, body, "application/json" if media == "table" else media, accept)
-                if isinstance(answer, dict) and answer.get("kind") == self.kind and "dryRun" not in path and method != "DELETE":
-                    lives[i] = answer
-                answers.append((code, self.shown(self.plain[i].value(answer)), warnings))
-            if answers[0] != answers[1]:
-                return at, (verb, request(lives[0])[:3], *answers)
+                method, path, body, content_type = request(last_responses[i])
+                accept = "application/json;as=Table;v=v1;g=meta.k8s.io" if content_type == "table" else "application/json"
+                code, response, warnings = server.send(method, path, body, "application/json" if content_type == "table" else content_type, accept)
+                if isinstance(response, dict) and response.get("kind") == self.kind and "dryRun" not in path and method != "DELETE":
+                    last_responses[i] = response
+                responses.append((code, self.without_ages(self.normalizers[i].value(response)), warnings))
+            if responses[0] != responses[1]:
+                return at, (verb, request(last_responses[0])[:3], *responses)
         return STEPS, None
 
     def events(self, server, i, seconds=1):
         """Returns the watch events of the sequence."""
-        query = f"watch=1&timeoutSeconds={seconds}&resourceVersion={self.starts[i]}&fieldSelector=metadata.name={self.name}"
+        query = f"watch=1&timeoutSeconds={seconds}&resourceVersion={self.start_versions[i]}&fieldSelector=metadata.name={self.name}"
         code, found, _ = server.send("GET", f"{self.all}?{query}")
         server.close()
         if code != 200:
             return [(code, found)]
-        return [(event["type"], self.plain[i].value(event["object"])) for event in found if event["type"] != "BOOKMARK"]
+        return [(event["type"], self.normalizers[i].value(event["object"])) for event in found if event["type"] != "BOOKMARK"]
 
     @staticmethod
-    def shown(answer):
+    def without_ages(response):
         """Removes ages from tables."""
-        if isinstance(answer, dict) and answer.get("kind") == "Table":
-            for row in answer.get("rows") or []:
+        if isinstance(response, dict) and response.get("kind") == "Table":
+            for row in response.get("rows") or []:
                 row["cells"] = [CELL.sub("<own>", cell) if isinstance(cell, str) else cell for cell in row["cells"]]
-            answer.pop("columnDefinitions", None)
-        return answer
+            response.pop("columnDefinitions", None)
+        return response
 
 
 def first_difference(want, got, path=""):
@@ -478,37 +478,37 @@ def main():
         server.send("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         server.send("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
         server.close()
-    began = time.time()
-    alike, steps, asked, by_kind = 0, 0, 0, collections.Counter()
+    start_time = time.time()
+    equal, steps, steps_total, by_kind = 0, 0, 0, collections.Counter()
     watches = concurrent.futures.ThreadPoolExecutor(WATCHES)
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool, watches:
         def one(number):
             sequence = Sequence(number, args.seed, args.kind)
-            good, difference = sequence.run(servers)
+            equal_responses, difference = sequence.run(servers)
             events = [watches.submit(sequence.events, server, i) for i, server in enumerate(servers())] if difference is None else []
-            return number, sequence, good, difference, events
+            return number, sequence, equal_responses, difference, events
 
-        for number, sequence, good, difference, events in pool.map(one, range(args.sequences)):
+        for number, sequence, equal_responses, difference, events in pool.map(one, range(args.sequences)):
             if events:
                 want, got = (each.result() for each in events)
                 if len(want) != len(got):
                     # A second is too short on a busy machine.
                     want, got = (sequence.events(server, i, seconds=5) for i, server in enumerate(servers()))
                 difference = None if want == got else ("watch", sequence.path, want, got)
-                good += difference is None
-            steps, asked = steps + good, asked + min(good + 1, STEPS + 1)
-            alike += difference is None
+                equal_responses += difference is None
+            steps, steps_total = steps + equal_responses, steps_total + min(equal_responses + 1, STEPS + 1)
+            equal += difference is None
             if difference is not None:
                 by_kind[sequence.kind] += 1
                 if args.v:
-                    print(f"sequence {number}, step {good}, {sequence.kind}:")
-                    verb, asked_for, want, got = difference
+                    print(f"sequence {number}, step {equal_responses}, {sequence.kind}:")
+                    verb, sent_request, want, got = difference
                     path, want, got = first_difference(want, got)
-                    print(f"    {verb} {json.dumps(asked_for)[:700]}")
+                    print(f"    {verb} {json.dumps(sent_request)[:700]}")
                     print(f"    {path}: want {json.dumps(want)[:400]} got {json.dumps(got)[:400]}", flush=True)
     for kind, count in by_kind.most_common():
         print(f"{kind}: {count} differ")
-    print(f"alike: {alike} of {args.sequences} sequences, {steps} of {asked} answers; {time.time() - began:.0f} s")
+    print(f"alike: {equal} of {args.sequences} sequences, {steps} of {steps_total} answers; {time.time() - start_time:.0f} s")
 
 
 if __name__ == "__main__":

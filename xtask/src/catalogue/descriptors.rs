@@ -1,4 +1,4 @@
-//! A protobuf FileDescriptorSet, as far as the catalogue needs it: messages and their fields in order.
+//! Parses a protobuf FileDescriptorSet: messages and their fields in order. The rest is skipped.
 
 use anyhow::{Result, bail};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ pub struct ProtoField {
     pub name: String,
     /// Field number.
     pub number: u64,
-    /// `FieldDescriptorProto.Label` is 3: a list or a map.
+    /// Whether the field is a list or a map: `FieldDescriptorProto.Label` is 3.
     pub repeated: bool,
     /// `FieldDescriptorProto.Type`: 1 double, 3 int64, 5 int32, 8 bool, 9 string, 11 message, 12 bytes.
     pub kind: u64,
@@ -18,10 +18,10 @@ pub struct ProtoField {
     pub type_name: String,
 }
 
-/// Messages by full name: fields in the order of declaration.
+/// Full name of a message to its fields, in the order of declaration.
 pub type Messages = HashMap<String, Vec<ProtoField>>;
 
-/// Reads a descriptor set.
+/// Parses a descriptor set.
 pub fn parse(bytes: &[u8]) -> Result<Messages> {
     let mut messages = Messages::new();
     for (number, file) in fields(bytes)? {
@@ -88,7 +88,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The fields of one message: number and content.
+/// Returns the fields of an encoded message: number and content.
 fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Field<'_>)>> {
     let mut out = vec![];
     while !bytes.is_empty() {

@@ -1,22 +1,24 @@
-//! `gated.json`: what a server says of the resources that it serves only with feature gates on. Kept
-//! with the tables, as the reference says of itself what it does by default.
+//! `gated.json`: discovery and OpenAPI of the resources that a server serves only with feature gates
+//! enabled. The file is kept with the tables, because the reference documents are those of a server
+//! with default gates.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What the file says.
+/// The content of the file.
 pub struct Gated {
-    /// Resource to the gate that it needs.
+    /// Resource to its feature gate.
     pub gates: BTreeMap<String, String>,
-    /// Their groups in aggregated discovery, with all versions.
+    /// The groups of the resources in aggregated discovery, with all versions.
     discovery: Value,
-    /// OpenAPI v3 documents of their versions: the types that no other document has, and deletions.
+    /// File name to OpenAPI v3 document of the resources: the types that no other document contains, and
+    /// the delete operations.
     pub openapi: BTreeMap<String, Value>,
 }
 
 impl Gated {
-    /// Reads the text of the file.
+    /// Parses the file.
     pub fn parse(text: &str) -> Result<Gated> {
         let mut file: Value = serde_json::from_str(text)?;
         let mut take = |name: &str| file.get_mut(name).map(Value::take).context(name.to_owned());
@@ -27,7 +29,7 @@ impl Gated {
         })
     }
 
-    /// Puts the groups in place of those of the same name, or at the end.
+    /// Replaces the groups of the same name in aggregated discovery, and appends the others.
     pub fn add_to(&self, all: &mut Value) -> Result<()> {
         let items = |value: &Value| value.get("items").and_then(Value::as_array).cloned();
         let groups = all
@@ -36,8 +38,8 @@ impl Gated {
             .context("discovery has no groups")?;
         for group in items(&self.discovery).context("gated.json has no groups")? {
             let name = group.pointer("/metadata/name");
-            match groups.iter_mut().find(|known| known.pointer("/metadata/name") == name) {
-                Some(known) => *known = group,
+            match groups.iter_mut().find(|other| other.pointer("/metadata/name") == name) {
+                Some(other) => *other = group,
                 None => groups.push(group),
             }
         }

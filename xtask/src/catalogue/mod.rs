@@ -1,5 +1,6 @@
-//! `cargo xtask catalogue`: facts about the built-in types and resources, from what a Kubernetes server
-//! says of itself to the tables that the schema crate keeps. Facts only: no description is carried over.
+//! `cargo xtask catalogue`: writes the tables of built-in types and resources that the schema crate reads,
+//! from the OpenAPI documents, discovery and protobuf descriptors of a kube-apiserver. Descriptions are
+//! left out.
 
 mod descriptors;
 mod gated;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// The folder of the tables.
 const OUT: &str = "crates/schema/catalogue";
 
-/// Runs the task with the words that follow its name.
+/// Runs the task with its arguments.
 pub fn run(args: &[String]) -> Result<()> {
     let mut reference = PathBuf::from("../shared/reference");
     let mut check = false;
@@ -44,7 +45,7 @@ pub fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The tables: file name and text.
+/// Returns the file name and text of each table.
 fn generate(reference: &Path) -> Result<Vec<(&'static str, String)>> {
     let read = |name: &str| {
         let path = reference.join(name);
@@ -52,38 +53,38 @@ fn generate(reference: &Path) -> Result<Vec<(&'static str, String)>> {
     };
     let descriptors = descriptors::parse(&read("kubernetes-1.36.fds")?)?;
     let mut schemas = types::Schemas::new();
-    let mut names: Vec<PathBuf> = fs::read_dir(reference.join("openapi-v3"))?
+    let mut paths: Vec<PathBuf> = fs::read_dir(reference.join("openapi-v3"))?
         .map(|entry| entry.map(|e| e.path()))
         .collect::<Result<_, _>>()?;
-    names.sort();
+    paths.sort();
     let mut documents = BTreeMap::new();
-    for path in names {
+    for path in paths {
         let document: serde_json::Value = serde_json::from_slice(&fs::read(&path)?)
             .with_context(|| format!("parse {}", path.display()))?;
         types::collect(&document, &mut schemas);
         documents.insert(path.display().to_string(), document);
     }
-    let own = |name: &str| fs::read_to_string(Path::new(OUT).join(name));
-    let gated = gated::Gated::parse(&own("gated.json")?).context("gated.json")?;
+    let read_own = |name: &str| fs::read_to_string(Path::new(OUT).join(name));
+    let gated = gated::Gated::parse(&read_own("gated.json")?).context("gated.json")?;
     for (name, document) in &gated.openapi {
         types::collect(document, &mut schemas);
         documents.insert(name.clone(), document.clone());
     }
-    let mut presence = presence::parse(&own("presence.txt")?)?;
-    let supplement = supplement::parse(&own("supplement.txt")?)?;
+    let mut presence = presence::parse(&read_own("presence.txt")?)?;
+    let supplement = supplement::parse(&read_own("supplement.txt")?)?;
     let mut all: serde_json::Value =
         serde_json::from_slice(&read("discovery-aggregated-all.json")?)?;
     gated.add_to(&mut all)?;
-    let on: serde_json::Value =
+    let default: serde_json::Value =
         serde_json::from_slice(&read("discovery-aggregated-default.json")?)?;
     let v2: serde_json::Value = serde_json::from_slice(&read("openapi-v2.json")?)?;
     let sources =
         unserved::Sources { served: &schemas, messages: &descriptors, supplement: &supplement };
     let unserved = sources.schemas(&mut presence)?;
-    let (spoken, unserved): (types::Schemas, types::Schemas) =
+    let (undocumented, unserved): (types::Schemas, types::Schemas) =
         unserved.into_iter().partition(|(name, _)| supplement.is_served(name));
     let mut served = schemas.clone();
-    served.extend(spoken);
+    served.extend(undocumented);
     let render = |title: &str, schemas: &types::Schemas| {
         types::render(title, schemas, &descriptors, &presence)
     };
@@ -95,6 +96,6 @@ fn generate(reference: &Path) -> Result<Vec<(&'static str, String)>> {
         ("types.txt", types),
         ("unserved.txt", unserved),
         ("openapi.txt", openapi),
-        ("resources.txt", resources::render(&all, &on, &gated.gates)?),
+        ("resources.txt", resources::render(&all, &default, &gated.gates)?),
     ])
 }

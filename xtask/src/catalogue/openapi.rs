@@ -1,5 +1,4 @@
-//! `openapi.txt`: what only OpenAPI documents need to know, as exceptions from what `types.txt`
-//! implies.
+//! `openapi.txt`: facts that only OpenAPI documents need, as exceptions from what `types.txt` implies.
 
 use super::types::{Schemas, implied_default, reference};
 use anyhow::{Context, Result};
@@ -16,8 +15,8 @@ const HEAD: &str = "\
 # (`+` is a space); default=; nodefault
 ";
 
-/// The text of `openapi.txt`. `types` is the text of `types.txt`, `documents` are those of OpenAPI
-/// v3 by file name, `v2` is that of OpenAPI v2.
+/// Returns the text of `openapi.txt`. `types` is the text of `types.txt`, `documents` maps file names to
+/// OpenAPI v3 documents, `v2` is the OpenAPI v2 document.
 pub fn render(
     types: &str,
     schemas: &Schemas,
@@ -25,16 +24,17 @@ pub fn render(
     v2: &Value,
 ) -> Result<String> {
     let mut out = HEAD.to_owned();
-    everywhere(v2, &mut out)?;
-    deleted(documents, &mut out)?;
-    let lines = lines(types);
+    write_group_versions(v2, &mut out)?;
+    write_deletes(documents, &mut out)?;
+    let members = parse_members(types);
     for (name, schema) in schemas {
-        render_struct(name, schema, &lines, &mut out)?;
+        render_struct(name, schema, &members, &mut out)?;
     }
     Ok(out)
 }
 
-fn everywhere(v2: &Value, out: &mut String) -> Result<()> {
+/// Writes all group versions: those in which OpenAPI v2 has DeleteOptions.
+fn write_group_versions(v2: &Value, out: &mut String) -> Result<()> {
     let options = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
     let kinds = v2
         .pointer(&format!("/definitions/{options}/x-kubernetes-group-version-kind"))
@@ -48,20 +48,20 @@ fn everywhere(v2: &Value, out: &mut String) -> Result<()> {
     Ok(())
 }
 
-/// Resources whose delete answers with the object in place of a Status.
-fn deleted(documents: &BTreeMap<String, Value>, out: &mut String) -> Result<()> {
+/// Writes the resources whose delete returns the object instead of a Status.
+fn write_deletes(documents: &BTreeMap<String, Value>, out: &mut String) -> Result<()> {
     for document in documents.values() {
         let paths = document.get("paths").and_then(Value::as_object);
         let mut found = vec![];
         let mut group_version = String::new();
         for (path, item) in paths.into_iter().flatten() {
             let Some(delete) = item.get("delete") else { continue };
-            let answer = delete
+            let response = delete
                 .pointer("/responses/200/content/application~1json/schema")
                 .and_then(reference)
                 .unwrap_or_default();
-            let is_plain = delete.get("x-kubernetes-action") == Some(&Value::from("delete"));
-            if !is_plain || answer.ends_with(".Status") {
+            let is_single = delete.get("x-kubernetes-action") == Some(&Value::from("delete"));
+            if !is_single || response.ends_with(".Status") {
                 continue;
             }
             let kind = delete.get("x-kubernetes-group-version-kind").context("no kind")?;
@@ -79,11 +79,12 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Type and presence of members, by full name of the struct and name of the member.
-type Lines<'a> = HashMap<(String, &'a str), (&'a str, Vec<&'a str>)>;
+/// Full name of a struct and name of a member to the type and flags of the member.
+type Members<'a> = HashMap<(String, &'a str), (&'a str, Vec<&'a str>)>;
 
-fn lines(types: &str) -> Lines<'_> {
-    let mut out = Lines::new();
+/// Parses the members in `types.txt`.
+fn parse_members(types: &str) -> Members<'_> {
+    let mut out = Members::new();
     let (mut package, mut current) = ("", String::new());
     for line in types.lines() {
         if let Some(name) = line.strip_prefix("package ") {
@@ -100,7 +101,12 @@ fn lines(types: &str) -> Lines<'_> {
     out
 }
 
-fn render_struct(name: &str, schema: &Value, lines: &Lines, out: &mut String) -> Result<()> {
+fn render_struct(
+    name: &str,
+    schema: &Value,
+    member_types: &Members,
+    out: &mut String,
+) -> Result<()> {
     let mut head = String::new();
     if schema.get("type").is_none() {
         head.push_str(" notype");
@@ -111,10 +117,10 @@ fn render_struct(name: &str, schema: &Value, lines: &Lines, out: &mut String) ->
     let mut members = String::new();
     let properties = schema.get("properties").and_then(Value::as_object);
     for (property, schema) in properties.into_iter().flatten() {
-        let (kind, words) = lines
+        let (kind, flags) = member_types
             .get(&(name.to_owned(), property.as_str()))
             .with_context(|| format!("types.txt has no {name} {property}"))?;
-        let exceptions = exceptions(name, property, schema, kind, words);
+        let exceptions = exceptions(name, property, schema, kind, flags);
         if !exceptions.is_empty() {
             writeln!(members, "  {property} {}", exceptions.join(" "))?;
         }
@@ -126,14 +132,21 @@ fn render_struct(name: &str, schema: &Value, lines: &Lines, out: &mut String) ->
     Ok(())
 }
 
-fn exceptions(of: &str, property: &str, schema: &Value, kind: &str, words: &[&str]) -> Vec<String> {
+/// Returns what the OpenAPI schema of a member has beyond its line in `types.txt`, which gives `kind` and `flags`.
+fn exceptions(
+    struct_name: &str,
+    property: &str,
+    schema: &Value,
+    kind: &str,
+    flags: &[&str],
+) -> Vec<String> {
     let mut out = vec![];
     if schema.get("$ref").is_some() {
         out.push("bare".to_owned());
     }
     let is_array = text(schema, "type") == "array";
     match text(schema, "x-kubernetes-list-type") {
-        "" if is_array && !(property == "items" && of.ends_with("List")) => {
+        "" if is_array && !(property == "items" && struct_name.ends_with("List")) => {
             out.push("unstated".to_owned());
         }
         "" => {}
@@ -153,10 +166,10 @@ fn exceptions(of: &str, property: &str, schema: &Value, kind: &str, words: &[&st
             out.push(format!("itemenum={}", values.join("|").replace(' ', "+")));
         }
     }
-    let given = words.iter().find_map(|word| word.strip_prefix("default="));
-    let implied = match given {
+    let stated = flags.iter().find_map(|flag| flag.strip_prefix("default="));
+    let implied = match stated {
         Some(json) => serde_json::from_str(json).ok(),
-        None => implied_default(kind, words.contains(&"always")),
+        None => implied_default(kind, flags.contains(&"always")),
     };
     match schema.get("default") {
         None if implied.is_some() => out.push("nodefault".to_owned()),

@@ -1,26 +1,26 @@
-//! `presence.txt`: which optional members are Go pointers, which are written even when unset. The same
-//! lines stand in `supplement.txt`.
+//! `presence.txt`: which optional members are Go pointers, and which are written even when unset.
+//! `supplement.txt` contains lines of the same form.
 
 use anyhow::{Result, bail};
 use std::collections::{HashMap, HashSet};
 
-/// What the file says of one type.
+/// The facts about the members of one type.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Strings that are pointers.
     pub pointer: HashSet<String>,
     /// Other scalars that are not pointers.
     pub value: HashSet<String>,
-    /// Members without `omitempty` that OpenAPI does not call required.
+    /// Members without `omitempty` that are not required in OpenAPI.
     pub always: HashSet<String>,
-    /// Members with `omitempty` that OpenAPI calls required.
+    /// Members with `omitempty` that are required in OpenAPI.
     pub omitempty: HashSet<String>,
 }
 
-/// By full OpenAPI name of the type.
+/// Full OpenAPI name of a type to its facts.
 pub type Presence = HashMap<String, Facts>;
 
-/// Reads the file.
+/// Parses the file.
 pub fn parse(text: &str) -> Result<Presence> {
     let mut out = Presence::new();
     let mut current = String::new();
@@ -29,14 +29,14 @@ pub fn parse(text: &str) -> Result<Presence> {
             current = line.trim().to_owned();
             continue;
         }
-        out.entry(current.clone()).or_default().read(line)?;
+        out.entry(current.clone()).or_default().add_line(line)?;
     }
     Ok(out)
 }
 
 impl Facts {
-    /// Takes in a line of the form `word: member ..`.
-    pub fn read(&mut self, line: &str) -> Result<()> {
+    /// Adds a line of the form `word: member ..`.
+    pub fn add_line(&mut self, line: &str) -> Result<()> {
         let Some((word, names)) = line.trim().split_once(':') else {
             bail!("no colon in {line:?}");
         };
@@ -51,22 +51,22 @@ impl Facts {
         Ok(())
     }
 
-    /// Whether anything is said of a member.
-    pub fn names(&self, member: &str) -> bool {
+    /// Returns whether there is a fact about a member.
+    pub fn contains(&self, member: &str) -> bool {
         [&self.pointer, &self.value, &self.always, &self.omitempty]
             .iter()
             .any(|set| set.contains(member))
     }
 
-    /// Forgets what is said of a member.
-    pub fn forget(&mut self, member: &str) {
+    /// Removes the facts about a member.
+    pub fn remove(&mut self, member: &str) {
         for set in [&mut self.pointer, &mut self.value, &mut self.always, &mut self.omitempty] {
             set.remove(member);
         }
     }
 
-    /// Takes over what `other` says of a member.
-    pub fn take(&mut self, other: &Facts, member: &str) {
+    /// Copies the facts of `other` about a member, except `omitempty`.
+    pub fn copy_from(&mut self, other: &Facts, member: &str) {
         let pairs = [
             (&mut self.pointer, &other.pointer),
             (&mut self.value, &other.value),

@@ -1,20 +1,20 @@
-//! `resources.txt`: groups, versions and resources as aggregated discovery lists them.
+//! `resources.txt`: groups, versions and resources, from aggregated discovery.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The text of `resources.txt`. `all` has every version switched on, `on` those that are by default.
-/// `gates`: resource to the feature gate that it needs.
-pub fn render(all: &Value, on: &Value, gates: &BTreeMap<String, String>) -> Result<String> {
+/// Returns the text of `resources.txt`. `all` is the discovery of a server with all versions enabled, `default` that of
+/// a server without flags. `gates` maps a resource to its feature gate.
+pub fn render(all: &Value, default: &Value, gates: &BTreeMap<String, String>) -> Result<String> {
     let mut out = String::from(
         "# Every built-in resource, in the order of discovery. `off`: only on request.\n\
          # resource NAME KIND SCOPE SINGULAR VERBS [short=..] [categories=..] [gate=..];\n\
          # sub NAME KIND VERBS (`-` is the resource's own kind). Written by `cargo xtask catalogue`.\n",
     );
     let mut defaults = vec![];
-    for group in groups(on) {
+    for group in groups(default) {
         for version in list(group, "versions") {
             for resource in list(version, "resources") {
                 defaults.push((name(group), text(version, "version"), text(resource, "resource")));
@@ -55,7 +55,7 @@ fn text(value: &Value, name: &str) -> String {
     value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-fn words(value: &Value, name: &str) -> String {
+fn comma_separated(value: &Value, name: &str) -> String {
     let words: Vec<&str> = list(value, name).iter().filter_map(Value::as_str).collect();
     words.join(",")
 }
@@ -64,23 +64,26 @@ fn name(group: &Value) -> String {
     group.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// `Kind`, or `group/version/Kind` when it belongs to another group version. An empty group or version
-/// is that of the resource.
+/// Returns `Kind`, or `group/version/Kind` if it is in another group version than the resource. An empty group or
+/// version in discovery means that of the resource.
 fn kind(value: &Value, group: &str, version: &str) -> Result<String> {
     let kind = value.get("responseKind").context("a resource without a kind")?;
-    let own = |given: String, own: &str| if given.is_empty() { own.to_owned() } else { given };
-    let in_group = own(text(kind, "group"), group);
-    let in_version = own(text(kind, "version"), version);
-    if in_group == group && in_version == version {
+    let or = |value: String, default: &str| {
+        if value.is_empty() { default.to_owned() } else { value }
+    };
+    let kind_group = or(text(kind, "group"), group);
+    let kind_version = or(text(kind, "version"), version);
+    if kind_group == group && kind_version == version {
         return Ok(text(kind, "kind"));
     }
-    Ok(format!("{in_group}/{in_version}/{}", text(kind, "kind")))
+    Ok(format!("{kind_group}/{kind_version}/{}", text(kind, "kind")))
 }
 
-/// What decides whether a resource is served.
+/// Decides whether a resource is served by default.
 struct Flags<'a> {
-    /// Not served unless asked for, though its version is.
+    /// The resource is disabled by default, though its version is enabled.
     off: bool,
+    /// The feature gate that enables the resource.
     gate: Option<&'a str>,
 }
 
@@ -91,19 +94,20 @@ fn render_resource(
     flags: Flags<'_>,
     out: &mut String,
 ) -> Result<()> {
-    let own = kind(resource, group, version)?;
+    let resource_kind = kind(resource, group, version)?;
     let dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     write!(
         out,
-        "  resource {} {own} {} {} {}",
+        "  resource {} {resource_kind} {} {} {}",
         text(resource, "resource"),
         text(resource, "scope").to_lowercase(),
         dash(text(resource, "singularResource")),
-        dash(words(resource, "verbs")),
+        dash(comma_separated(resource, "verbs")),
     )?;
-    for (flag, values) in
-        [("short", words(resource, "shortNames")), ("categories", words(resource, "categories"))]
-    {
+    for (flag, values) in [
+        ("short", comma_separated(resource, "shortNames")),
+        ("categories", comma_separated(resource, "categories")),
+    ] {
         if !values.is_empty() {
             write!(out, " {flag}={values}")?;
         }
@@ -114,8 +118,13 @@ fn render_resource(
     writeln!(out, "{}", if flags.off { " off" } else { "" })?;
     for sub in list(resource, "subresources") {
         let sub_kind = kind(sub, group, version)?;
-        let shown = if sub_kind == own { "-" } else { &sub_kind };
-        writeln!(out, "    sub {} {shown} {}", text(sub, "subresource"), words(sub, "verbs"))?;
+        let sub_kind = if sub_kind == resource_kind { "-" } else { &sub_kind };
+        writeln!(
+            out,
+            "    sub {} {sub_kind} {}",
+            text(sub, "subresource"),
+            comma_separated(sub, "verbs")
+        )?;
     }
     Ok(())
 }

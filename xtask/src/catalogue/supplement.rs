@@ -1,4 +1,4 @@
-//! `supplement.txt`: facts about types that no OpenAPI document shows.
+//! `supplement.txt`: facts about types that no OpenAPI document contains.
 
 use super::presence::Facts;
 use anyhow::{Context, Result, bail};
@@ -6,44 +6,44 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Kinds of one group version.
 pub struct Kinds {
-    /// `apps/v1beta1`, `/v1`; `*`: every group version.
+    /// For example `apps/v1beta1` or `/v1`; `*`: every group version.
     pub group_version: String,
-    /// Where their types are.
+    /// The Go package of the types, in the form of OpenAPI names.
     pub package: String,
-    /// Their types stand among those that are served.
+    /// Whether a server uses the types, though no document contains them. They are written to `types.txt`.
     pub served: bool,
-    /// Names of kinds, which are those of their types.
+    /// Names of the kinds, which are also the names of their types.
     pub names: Vec<String>,
 }
 
-/// What the file says.
+/// The content of the file.
 #[derive(Default)]
 pub struct Supplement {
     /// In the order of the file.
     pub kinds: Vec<Kinds>,
-    /// Packages whose types of the same name tell of a package's types.
+    /// Package to the packages whose types of the same name complete its types.
     pub like: HashMap<String, Vec<String>>,
-    /// By full name of the type.
-    pub facts: BTreeMap<String, Notes>,
-    /// Blocks of `types.txt` that stand for themselves.
+    /// Full name of a type to its supplement.
+    pub types: BTreeMap<String, TypeSupplement>,
+    /// Complete blocks of `unserved.txt`.
     pub blocks: String,
 }
 
-/// What the file says of one type.
+/// The supplement of one type.
 #[derive(Default)]
-pub struct Notes {
+pub struct TypeSupplement {
     /// How members are written.
     pub presence: Facts,
-    /// Members that are left out when they are empty, other than their namesakes.
+    /// Members that are omitted when empty, unlike those of the same name in the sibling type.
     pub omit: HashSet<String>,
-    /// Fields of the message that JSON does not show.
+    /// Fields of the message whose members Go inlines.
     pub inline: HashSet<String>,
-    /// Field of the message to member.
+    /// Field of the message to the name of its member.
     pub rename: HashMap<String, String>,
 }
 
 impl Supplement {
-    /// Whether a type, by its full name, stands among those that are served.
+    /// Returns whether a server uses the type with this full name.
     pub fn is_served(&self, name: &str) -> bool {
         let Some((package, short)) = name.rsplit_once('.') else { return false };
         let short = short.strip_suffix("List").unwrap_or(short);
@@ -52,7 +52,7 @@ impl Supplement {
     }
 }
 
-/// Reads the file.
+/// Parses the file.
 pub fn parse(text: &str) -> Result<Supplement> {
     let mut out = Supplement::default();
     let (head, blocks) = text.split_once("\nblocks\n").unwrap_or((text, ""));
@@ -76,8 +76,8 @@ pub fn parse(text: &str) -> Result<Supplement> {
             }
             (false, [name], _) => type_name = Some((*name).to_owned()),
             (true, _, Some(name)) => {
-                let notes = out.facts.entry(name.clone()).or_default();
-                notes.read(line).with_context(|| format!("supplement.txt: {name}"))?;
+                let supplement = out.types.entry(name.clone()).or_default();
+                supplement.add_line(line).with_context(|| format!("supplement.txt: {name}"))?;
             }
             (true, names, None) => {
                 let kinds = out.kinds.last_mut().context("names without kinds")?;
@@ -89,8 +89,8 @@ pub fn parse(text: &str) -> Result<Supplement> {
     Ok(out)
 }
 
-impl Notes {
-    fn read(&mut self, line: &str) -> Result<()> {
+impl TypeSupplement {
+    fn add_line(&mut self, line: &str) -> Result<()> {
         let (word, names) = line.trim().split_once(':').context("no colon")?;
         let names = names.split_whitespace();
         match word {
@@ -102,7 +102,7 @@ impl Notes {
                     self.rename.insert(field.to_owned(), member.to_owned());
                 }
             }
-            _ => self.presence.read(line)?,
+            _ => self.presence.add_line(line)?,
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `types.txt`: a block a struct, a line a field.
+//! `types.txt`: one block for each struct, one line for each field.
 
 use super::descriptors::{Messages, ProtoField};
 use super::presence::{Facts, Presence};
@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// OpenAPI schemas by full name.
 pub type Schemas = BTreeMap<String, Value>;
 
-/// Types whose form no list of fields can say; they are shapes of their own.
+/// Types with a JSON form of their own, which a list of fields cannot describe.
 const SHAPES: &[(&str, &str)] = &[
     ("io.k8s.apimachinery.pkg.api.resource.Quantity", "quantity"),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", "time"),
@@ -34,13 +34,14 @@ const SHAPES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Kinds that belong to every group version; their list of places would only repeat the groups.
+/// A kind in this many group versions or more, such as DeleteOptions, is in all of them. It is written as `everywhere`
+/// instead of with a list.
 const EVERYWHERE_MIN: usize = 10;
 
-/// The members of the inlined TypeMeta, in the order of the Go struct.
+/// The members of TypeMeta, which Go inlines, in the order of the Go struct.
 pub(super) const TYPE_META: [&str; 2] = ["kind", "apiVersion"];
 
-/// Takes in the schemas of one OpenAPI document.
+/// Adds the schemas of one OpenAPI document to `schemas`.
 pub fn collect(document: &Value, schemas: &mut Schemas) {
     let Some(found) = document.pointer("/components/schemas").and_then(Value::as_object) else {
         return;
@@ -48,7 +49,7 @@ pub fn collect(document: &Value, schemas: &mut Schemas) {
     const KINDS: &str = "x-kubernetes-group-version-kind";
     for (name, schema) in found {
         let known = schemas.entry(name.clone()).or_insert_with(|| schema.clone());
-        // A document names only the kinds of its own group version.
+        // A document lists only the kinds of its own group version.
         let kinds = schema.get(KINDS).and_then(Value::as_array);
         if let Some(all) = known.get_mut(KINDS).and_then(Value::as_array_mut) {
             for kind in kinds.into_iter().flatten() {
@@ -60,7 +61,7 @@ pub fn collect(document: &Value, schemas: &mut Schemas) {
     }
 }
 
-/// The text of a table of types below its first line.
+/// Returns the text of a table of types. `title` begins its first line.
 pub fn render(
     title: &str,
     schemas: &Schemas,
@@ -76,10 +77,10 @@ pub fn render(
         if SHAPES.iter().any(|(shape, _)| shape == name) {
             continue;
         }
-        let (this, short) = name.rsplit_once('.').unwrap_or(("", name));
-        if this != package {
-            writeln!(out, "\npackage {this}")?;
-            package = this;
+        let (own_package, short) = name.rsplit_once('.').unwrap_or(("", name));
+        if own_package != package {
+            writeln!(out, "\npackage {own_package}")?;
+            package = own_package;
         }
         let block = Block {
             package,
@@ -87,7 +88,7 @@ pub fn render(
             messages,
             facts: presence.get(name),
             lines: vec![],
-            seen: vec![],
+            in_protobuf: vec![],
             inlined: vec![],
         };
         block.render(name, short, &mut out)?;
@@ -95,14 +96,17 @@ pub fn render(
     Ok(out)
 }
 
+/// The block of one struct.
 struct Block<'a> {
     package: &'a str,
     schema: &'a Value,
     messages: &'a Messages,
     facts: Option<&'a Facts>,
-    /// Name, tag, type, flags.
+    /// Name, tag, type and flags of each member.
     lines: Vec<[String; 4]>,
-    seen: Vec<String>,
+    /// Properties that a protobuf field was found for.
+    in_protobuf: Vec<String>,
+    /// Tag and OpenAPI name of messages whose fields Go inlines.
     inlined: Vec<String>,
 }
 
@@ -110,7 +114,7 @@ impl<'a> Block<'a> {
     fn render(mut self, name: &str, short: &str, out: &mut String) -> Result<()> {
         let message = proto_name(name);
         self.members(&message, "")?;
-        self.unknown_to_protobuf()?;
+        self.members_without_tag()?;
         write!(out, "\nstruct {short}")?;
         if self.schema.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic") {
             out.push_str(" atomic");
@@ -149,20 +153,21 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// The members that the descriptors do not know: those that Go inlines first; last the required ones
-    /// in the order in which OpenAPI requires them, which is that of the Go struct, then all others.
-    fn unknown_to_protobuf(&mut self) -> Result<()> {
+    /// Adds the members that are not in the descriptors. TypeMeta goes before all other members, because Go inlines it
+    /// first. The rest follow at the end: first the required ones in the order of the `required` list, which is that
+    /// of the Go struct, then all others.
+    fn members_without_tag(&mut self) -> Result<()> {
         let properties = self.schema.get("properties").and_then(Value::as_object);
         let rest: Vec<_> = properties
             .into_iter()
             .flatten()
-            .filter(|(name, _)| !self.seen.contains(name))
+            .filter(|(name, _)| !self.in_protobuf.contains(name))
             .collect();
-        let known = std::mem::take(&mut self.lines);
+        let with_tag = std::mem::take(&mut self.lines);
         for (name, schema) in TYPE_META.iter().filter_map(|n| rest.iter().find(|(r, _)| r == n)) {
             self.line(name, "-", 0, schema)?;
         }
-        self.lines.extend(known);
+        self.lines.extend(with_tag);
         let required = self.schema.get("required").and_then(Value::as_array);
         let required: Vec<&str> =
             required.into_iter().flatten().filter_map(Value::as_str).collect();
@@ -177,7 +182,8 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    /// The fields of a message; those of messages that Go inlines are shown as its own.
+    /// Adds the fields of a message. The fields of an inlined message are added as members of the struct itself;
+    /// `tags` is then the tag of that message.
     fn members(&mut self, message: &str, tags: &str) -> Result<()> {
         let messages = self.messages;
         let Some(fields) = messages.get(message) else { return Ok(()) };
@@ -189,8 +195,8 @@ impl<'a> Block<'a> {
             };
             match self.property(&field.name) {
                 Some((name, schema)) => {
-                    self.seen.push(name.clone());
-                    // A list that is no repeated field stands in a message of its own, as field 1.
+                    self.in_protobuf.push(name.clone());
+                    // A list whose field is not repeated is wrapped in a message, as its field 1.
                     let wrapped = schema.get("items").is_some() && !field.repeated;
                     let tag = if wrapped { format!("{tag}.1") } else { tag };
                     self.line(name, &tag, field.kind, schema)?;
@@ -199,15 +205,15 @@ impl<'a> Block<'a> {
                     self.inlined.push(format!("{tag} {}", openapi_name(&field.type_name)));
                     self.members(&field.type_name, &tag)?;
                 }
-                // Known to protobuf only.
+                // Only protobuf has this field.
                 None => {}
             }
         }
         Ok(())
     }
 
-    /// The property that a protobuf field stands for. Names differ in the case of letters (`Webhooks`,
-    /// `uID`) and in signs that protobuf does not allow (`$ref`, `x-kubernetes-...`).
+    /// Returns the property of a protobuf field. The names may differ in the case of letters (`Webhooks`, `uID`) and in
+    /// characters that protobuf does not allow (`$ref`, `x-kubernetes-...`).
     fn property(&self, field: &str) -> Option<(&'a String, &'a Value)> {
         let properties = self.schema.get("properties")?.as_object()?;
         properties.get_key_value(field).or_else(|| {
@@ -228,10 +234,10 @@ impl<'a> Block<'a> {
         if required {
             flags.push("required".to_owned());
         }
-        // A pointer that defaults to the zero value is set to it; a value has it anyway.
+        // A zero default changes only pointers: a Go value is zero anyway.
         let is_pointer = flags.iter().any(|flag| flag == "ptr" || flag == "null");
-        let is_told = |default: &&Value| is_pointer || !is_zero(default);
-        if let Some(default) = schema.get("default").filter(is_told) {
+        let is_effective = |default: &&Value| is_pointer || !is_zero(default);
+        if let Some(default) = schema.get("default").filter(is_effective) {
             flags.push(format!("default={default}"));
         }
         merge_flags(schema, &mut flags);
@@ -271,22 +277,23 @@ impl<'a> Block<'a> {
                 None => "json".to_owned(),
             },
             ("", _) => "json".to_owned(),
-            (other, _) => bail!("type {other:?} is not known"),
+            (other, _) => bail!("unknown type {other:?}"),
         })
     }
 }
 
-/// A name by which a protobuf field and a member find each other.
+/// Returns the lowercase letters and digits of a name, by which protobuf fields and members are matched.
 pub(super) fn plain_name(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
 }
 
-/// The message in the descriptors: dashes of a package are underlines there.
+/// Returns the name of the protobuf message of an OpenAPI type. Protobuf packages have underscores instead of dashes.
 pub(super) fn proto_name(openapi: &str) -> String {
     let name = openapi.strip_prefix("io.").unwrap_or(openapi);
     name.replacen("k8s.", "k8s.io.", 1).replace('-', "_")
 }
 
+/// Returns the OpenAPI name of a protobuf message.
 pub(super) fn openapi_name(proto: &str) -> String {
     proto
         .replacen("k8s.io.", "io.k8s.", 1)
@@ -298,13 +305,13 @@ pub(super) fn is_message(field: &ProtoField) -> bool {
     field.kind == 11 && !field.type_name.is_empty()
 }
 
-/// The full name that a schema refers to, plainly or as the only one of `allOf`.
+/// Returns the full name of the type in the `$ref` of a schema, which may be inside `allOf`.
 pub(super) fn reference(schema: &Value) -> Option<String> {
-    let of = |schema: &Value| {
+    let referenced = |schema: &Value| {
         let name = schema.get("$ref")?.as_str()?;
         Some(name.rsplit_once('/').map_or(name, |(_, name)| name).to_owned())
     };
-    of(schema).or_else(|| of(schema.get("allOf")?.as_array()?.first()?))
+    referenced(schema).or_else(|| referenced(schema.get("allOf")?.as_array()?.first()?))
 }
 
 fn is_zero(value: &Value) -> bool {
@@ -318,8 +325,8 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// `ptr`: written exactly when set. `always`: written with its zero value. `null`: written as null.
-/// None: left out when it is the zero value.
+/// Returns how a member is written. `ptr`: only when set, also as zero value. `always`: also when zero. `null`: as null
+/// when unset. `None`: omitted when zero.
 fn presence(
     name: &str,
     kind: &str,
@@ -327,29 +334,29 @@ fn presence(
     required: bool,
     facts: Option<&Facts>,
 ) -> Option<String> {
-    let listed = |set: fn(&Facts) -> &std::collections::HashSet<String>| {
+    let is_in = |set: fn(&Facts) -> &std::collections::HashSet<String>| {
         facts.is_some_and(|facts| set(facts).contains(name))
     };
     let (pointer, value, always) =
-        (listed(|f| &f.pointer), listed(|f| &f.value), listed(|f| &f.always));
+        (is_in(|f| &f.pointer), is_in(|f| &f.value), is_in(|f| &f.always));
     let scalar = matches!(
         kind,
         "bool" | "int32" | "int64" | "double" | "quantity" | "duration" | "intorstring"
     );
     let text = matches!(kind, "string" | "bytes");
     let list = kind.starts_with("[]") || kind.starts_with("{}");
-    let timely = matches!(kind, "time" | "microtime");
+    let time = matches!(kind, "time" | "microtime");
     let zero_default = schema.get("default").is_some_and(is_zero);
     let has_default = schema.get("default").is_some();
     let special = matches!(kind, "raw" | "json" | "fieldsv1");
-    let of_struct = !(scalar || text || list || timely || special);
+    let is_struct = !(scalar || text || list || time || special);
     let word = if always {
-        let is_pointer = pointer || (scalar && !value) || (of_struct && !zero_default);
+        let is_pointer = pointer || (scalar && !value) || (is_struct && !zero_default);
         if is_pointer { "null" } else { "always" }
-    } else if value || listed(|f| &f.omitempty) {
+    } else if value || is_in(|f| &f.omitempty) {
         return None;
-    } else if required && !has_default && tells_default(kind) && !(list || timely || special) {
-        // OpenAPI gives a zero default to what is neither a pointer nor omitted when empty.
+    } else if required && !has_default && has_zero_default(kind) && !(list || time || special) {
+        // OpenAPI documents have a zero default for members that are neither pointers nor omitempty.
         if kind == "string" && !pointer {
             return None;
         }
@@ -358,12 +365,12 @@ fn presence(
         "always"
     } else if list {
         return None;
-    } else if scalar || pointer || timely || special {
+    } else if scalar || pointer || time || special {
         "ptr"
     } else if text {
         return None;
     } else if zero_default {
-        // A struct that is not a pointer: omitempty does nothing to it.
+        // `omitempty` has no effect on a struct that is not a pointer.
         "always"
     } else {
         "ptr"
@@ -371,14 +378,13 @@ fn presence(
     Some(word.to_owned())
 }
 
-/// Whether OpenAPI tells the zero default of a type that is always written; types with a JSON form of
-/// their own and bytes have none.
-fn tells_default(kind: &str) -> bool {
+/// Returns whether OpenAPI documents have the zero default of an always written member of this type. They have none
+/// for bytes and for types with a JSON form of their own.
+fn has_zero_default(kind: &str) -> bool {
     !matches!(kind, "bytes" | "quantity" | "duration" | "intorstring")
 }
 
-/// The default that a member has in OpenAPI when its type does not state one: the zero value of a Go value
-/// that is always written.
+/// Returns the default in OpenAPI of a member without a default of its own: the zero value, if it is always written.
 pub(super) fn implied_default(kind: &str, always: bool) -> Option<Value> {
     if !always || kind.starts_with("[]") || kind.starts_with("{}") {
         return None;
@@ -392,7 +398,7 @@ pub(super) fn implied_default(kind: &str, always: bool) -> Option<Value> {
     })
 }
 
-/// How lists and maps are merged.
+/// Adds the flags that say how lists and maps are merged and patched.
 fn merge_flags(schema: &Value, flags: &mut Vec<String>) {
     let text = |name: &str| schema.get(name).and_then(Value::as_str);
     match text("x-kubernetes-list-type") {

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use keelson_meta::value;
 
-    fn shown(users: &[&str], current: &str, host: &str) -> String {
+    fn user_of_host(users: &[&str], current: &str, host: &str) -> String {
         let user = |name: &&str| value!({"name": (*name), "user": {"token": (*name)}});
         let users: Vec<Value> = users.iter().map(user).collect();
         let kubeconfig = value!({
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn the_user_with_the_best_match_of_the_host_is_used() {
         let check = |users: &[&str], host: &str, want: &str| {
-            assert_eq!(shown(users, "", host), want, "{users:?} {host}");
+            assert_eq!(user_of_host(users, "", host), want, "{users:?} {host}");
         };
         check(&["a.b.svc:443", "a.b.svc", "*"], "a.b.svc:443", "a.b.svc:443");
         check(&["a.b.svc", "*"], "a.b.svc:443", "a.b.svc");
@@ -100,8 +100,8 @@ mod tests {
         check(&["*.svc:443", "*.b.svc"], "a.b.svc:443", "*.svc:443");
         check(&["*.example.com"], "a.example.com", "*.example.com");
         check(&["example.com"], "a.example.com", "");
-        assert_eq!(shown(&["me"], "me", "a.example.com"), "me");
-        assert_eq!(shown(&["me", "*"], "me", "a.example.com"), "*");
+        assert_eq!(user_of_host(&["me"], "me", "a.example.com"), "me");
+        assert_eq!(user_of_host(&["me", "*"], "me", "a.example.com"), "*");
     }
 
     #[test]

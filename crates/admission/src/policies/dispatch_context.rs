@@ -83,7 +83,7 @@ impl<'a> DispatchContext<'a> {
         if api.is_terminating(attributes.namespace).is_some() {
             return Ok(());
         }
-        api.fresh().await?;
+        api.wait_for_latest().await?;
         match api.is_terminating(attributes.namespace) {
             Some(_) => Ok(()),
             None => {
@@ -126,8 +126,8 @@ impl<'a> DispatchContext<'a> {
         } else {
             let written = object.and_then(|object| self.written(object, matched));
             // The stored form omits empty fields; it differs for kinds that keep the client's text.
-            let looks = written.is_some() || object.is_none();
-            let old_written = old.filter(|_| looks).and_then(|old| self.written(old, matched));
+            let may_differ = written.is_some() || object.is_none();
+            let old_written = old.filter(|_| may_differ).and_then(|old| self.written(old, matched));
             if written.is_none() && old_written.is_none() {
                 return Ok(());
             }

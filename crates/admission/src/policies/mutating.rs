@@ -83,12 +83,12 @@ impl PolicyErrors {
         }
     }
 
-    fn of_policy(&mut self, policy: &Policy, why: &str) {
+    fn add_policy_error(&mut self, policy: &Policy, why: &str) {
         let message = format!("policy {} denied request: {why}", quote(&policy.name));
         self.add(policy, Reason::Forbidden, message);
     }
 
-    fn of_binding(&mut self, policy: &Policy, binding: &Binding, reason: Reason, why: &str) {
+    fn add_binding_error(&mut self, policy: &Policy, binding: &Binding, reason: Reason, why: &str) {
         let message = format!(
             "policy '{}' with binding '{}' denied request: {why}",
             policy.name, binding.name
@@ -146,14 +146,14 @@ async fn find(
             Ok(None) => continue,
             Err(failure) => {
                 let error = ConfigError::Policy(failure.message.clone());
-                errors.of_policy(policy, &error.message());
+                errors.add_policy_error(policy, &error.message());
                 continue;
             }
         };
         let params = match ParamResource::of(policy, call) {
             Ok(params) => params,
             Err(error) => {
-                errors.of_policy(policy, &error.message());
+                errors.add_policy_error(policy, &error.message());
                 continue;
             }
         };
@@ -167,7 +167,7 @@ async fn find(
                 })),
                 Err(error) => {
                     let why = error.message();
-                    errors.of_binding(policy, binding, Reason::Forbidden, &why);
+                    errors.add_binding_error(policy, binding, Reason::Forbidden, &why);
                 }
             }
         }
@@ -233,7 +233,7 @@ impl Run<'_, '_> {
             Matched::No { .. } => return Ok(false),
             Matched::Failed(_) if policy.ignores_failures => return Ok(false),
             Matched::Failed(why) => {
-                self.errors.of_binding(policy, binding, Reason::Invalid, &why);
+                self.errors.add_binding_error(policy, binding, Reason::Invalid, &why);
                 return Ok(false);
             }
         }
@@ -253,7 +253,7 @@ impl Run<'_, '_> {
                     Ok(()) => is_dirty = true,
                     Err(PatchError::Status(failure)) => return Err(failure),
                     Err(PatchError::Refused(why)) => {
-                        self.errors.of_binding(policy, binding, Reason::Invalid, &why);
+                        self.errors.add_binding_error(policy, binding, Reason::Invalid, &why);
                     }
                 }
             }

@@ -78,17 +78,19 @@ impl<'p> ParamResource<'p> {
     }
 
     fn namespace<'a>(&self, params: &'a ParamRef, call: &Call<'a>) -> Result<&'a str, String> {
-        let (given, asked) = (params.namespace.as_str(), call.attributes.namespace);
-        match (self.namespaced, given.is_empty()) {
+        let (namespace, request_namespace) = (params.namespace.as_str(), call.attributes.namespace);
+        match (self.namespaced, namespace.is_empty()) {
             (false, true) => Ok(""),
             (false, false) => Err("paramRef.namespace must not be provided for a cluster-scoped \
                                    `paramKind`"
                 .to_owned()),
-            (true, false) => Ok(given),
-            (true, true) if asked.is_empty() => Err("cannot use namespaced paramRef in policy \
-                                                     binding that matches cluster-scoped resources"
-                .to_owned()),
-            (true, true) => Ok(asked),
+            (true, false) => Ok(namespace),
+            (true, true) if request_namespace.is_empty() => {
+                Err("cannot use namespaced paramRef in policy binding that matches \
+                     cluster-scoped resources"
+                    .to_owned())
+            }
+            (true, true) => Ok(request_namespace),
         }
     }
 
@@ -104,7 +106,7 @@ impl<'p> ParamResource<'p> {
             return Ok(known.into_iter().collect());
         }
         // The object may have been created a moment ago.
-        call.api.fresh().await?;
+        call.api.wait_for_latest().await?;
         Ok(call.api.get(group, resource, namespace, name)?.into_iter().collect())
     }
 

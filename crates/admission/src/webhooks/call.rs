@@ -1,7 +1,7 @@
 //! Calls an admission webhook.
 
 use super::post::{Target, Timer, answered, post};
-use super::response::{Answer, read};
+use super::response::{AdmissionResponse, read};
 use super::review::{Versioned, body};
 use crate::attributes::{Attributes, Recorder};
 use crate::configurations::review_version::Version;
@@ -72,7 +72,7 @@ pub(super) async fn call(
     caller: &Caller,
     arguments: WebhookCall<'_>,
     recorder: &mut Recorder,
-) -> Result<Answer, CallError> {
+) -> Result<AdmissionResponse, CallError> {
     let webhook = arguments.webhook;
     if arguments.attributes.dry_run && !webhook.supports_dry_run {
         let name = quote(&webhook.name);
@@ -98,18 +98,18 @@ pub(super) async fn call(
         CallError::Calling(format!("failed to call webhook: {why}"), code)
     })?;
     let review = read(bytes, version).map_err(failed)?;
-    let answer = review
+    let response = review
         .verified(version, arguments.uid, arguments.is_mutating)
         .map_err(|why| CallError::calling(format!("received invalid webhook response: {why}")))?;
     let key = |key: &Str| Str::from(format!("{}/{key}", webhook.name));
     recorder
         .annotations
-        .extend(answer.annotations.iter().map(|(k, value)| (key(k), value.clone())));
-    recorder.warnings.extend(answer.warnings.iter().cloned());
-    if !answer.is_allowed {
-        return Err(CallError::Denied(answer.refusal(&webhook.name)));
+        .extend(response.annotations.iter().map(|(k, value)| (key(k), value.clone())));
+    recorder.warnings.extend(response.warnings.iter().cloned());
+    if !response.is_allowed {
+        return Err(CallError::Denied(response.refusal(&webhook.name)));
     }
-    Ok(answer)
+    Ok(response)
 }
 
 /// Logs a failed call. The request is identified by its audit annotations.

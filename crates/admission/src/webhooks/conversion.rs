@@ -5,7 +5,7 @@
 //! metadata it may change labels and annotations only; changes of other fields are discarded.
 
 use super::post::{Target, Timer, answered, post};
-use super::response::{ReviewType, check_kind, read_object, shown_version, text, type_error};
+use super::response::{ReviewType, check_kind, group_version_text, read_object, text, type_error};
 use crate::config::Credentials;
 use crate::configurations::review_version::Version;
 use crate::configurations::webhook::Caller;
@@ -153,7 +153,7 @@ fn read(bytes: &[u8], version: Version, uid: &str) -> Result<Vec<Value>, String>
     check_kind(&api_version, &kind, version, CONVERSION_REVIEW)?;
     // v1beta1 requires less.
     if version == Version::V1 && kind.is_empty() {
-        let found = format!("{}, Kind={kind}", shown_version(&api_version));
+        let found = format!("{}, Kind={kind}", group_version_text(&api_version));
         return Err(format!(
             "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got \
              {found}"

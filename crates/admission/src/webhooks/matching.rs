@@ -135,7 +135,7 @@ impl<'a> Matcher<'a> {
     async fn namespace_labels(&self, namespace: &str) -> Result<Vec<(Str, Str)>, Failure> {
         let api = self.call.api;
         if api.is_terminating(namespace).is_none() {
-            api.fresh().await?;
+            api.wait_for_latest().await?;
             if api.is_terminating(namespace).is_none() {
                 let namespaces = GroupVersionResource::new("", "v1", "namespaces");
                 return Err(Status::not_found(&namespaces, namespace));

@@ -4,7 +4,7 @@
 use super::call::{CallError, WebhookCall, call, log_failure};
 use super::invocation::Invocation;
 use super::matching::Matcher;
-use super::response::{Answer, not_an_object};
+use super::response::{AdmissionResponse, not_an_object};
 use super::review::{encoded, request_of};
 use crate::attributes::{BoxFuture, Call, DynamicPlugIn, Recorder};
 use crate::config::Credentials;
@@ -143,9 +143,9 @@ impl<'a> Pass<'a, '_> {
             objects: objects.map_err(CallError::Refused)?,
             is_mutating: true,
         };
-        let answer = call(self.caller, arguments, self.recorder).await?;
-        let Some(patch) = patch_of(&answer)? else { return Ok(false) };
-        self.change(index, invocation, &answer, &patch, object).await
+        let response = call(self.caller, arguments, self.recorder).await?;
+        let Some(patch) = patch_of(&response)? else { return Ok(false) };
+        self.change(index, invocation, &response, &patch, object).await
     }
 
     /// Applies a patch to the object.
@@ -153,7 +153,7 @@ impl<'a> Pass<'a, '_> {
         &mut self,
         index: usize,
         invocation: &Invocation<'a>,
-        answer: &Answer,
+        response: &AdmissionResponse,
         patch: &Value,
         object: Option<&mut Object>,
     ) -> Result<bool, CallError> {
@@ -168,7 +168,7 @@ impl<'a> Pass<'a, '_> {
                  for this operation"
             ))));
         };
-        let patch_type = answer.patch_type.as_deref().unwrap_or_default();
+        let patch_type = response.patch_type.as_deref().unwrap_or_default();
         if patch_type != "JSONPatch" {
             let shown = quote(patch_type);
             return Err(CallError::calling(format!("unsupported patch type {shown}")));
@@ -223,13 +223,13 @@ fn describe(webhook: &Webhook, more: impl FnOnce(&mut Vec<u8>)) -> Str {
 }
 
 /// Parses the patch of a response, if there is one.
-fn patch_of(answer: &Answer) -> Result<Option<Value>, CallError> {
-    if answer.patch.is_empty() {
+fn patch_of(response: &AdmissionResponse) -> Result<Option<Value>, CallError> {
+    if response.patch.is_empty() {
         return Ok(None);
     }
     let undecodable =
         |why| CallError::calling(format!("received undecodable patch in webhook response: {why}"));
-    let patch = json::parse(&answer.patch).map_err(|error| undecodable(error.to_string()))?.value;
+    let patch = json::parse(&response.patch).map_err(|error| undecodable(error.to_string()))?.value;
     let type_error = |value: &Value, of: &str| {
         let found = value.type_name();
         undecodable(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.{of}"))

@@ -32,12 +32,12 @@ const ADMISSION_REVIEW: ReviewType = ReviewType { group: GROUP, kind: "Admission
 pub(super) struct Review {
     api_version: Str,
     kind: Str,
-    response: Option<Answer>,
+    response: Option<AdmissionResponse>,
 }
 
 /// The response of an `AdmissionReview`.
 #[derive(Default)]
-pub(super) struct Answer {
+pub(super) struct AdmissionResponse {
     uid: Str,
     pub is_allowed: bool,
     /// A `Status`, or null.
@@ -54,7 +54,7 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<Review, String> {
     check_kind(&api_version, &kind, version, ADMISSION_REVIEW)?;
     let response = match root.get("response") {
         None | Some(Value::Null) => None,
-        Some(Value::Object(response)) => Some(Answer::read(response)?),
+        Some(Value::Object(response)) => Some(AdmissionResponse::read(response)?),
         Some(other) => {
             return Err(type_error(other, "AdmissionReview.response", response_type(version)));
         }
@@ -147,8 +147,8 @@ pub(crate) fn text(map: &Map, path: &str, name: &str, go_type: &str) -> Result<S
     }
 }
 
-impl Answer {
-    fn read(response: &Map) -> Result<Answer, String> {
+impl AdmissionResponse {
+    fn read(response: &Map) -> Result<AdmissionResponse, String> {
         const PATH: &str = "AdmissionResponse.response";
         let is_allowed = match response.get("allowed") {
             None | Some(Value::Null) => false,
@@ -161,7 +161,7 @@ impl Answer {
             Some(other) => return Err(type_error(other, &format!("{PATH}.status"), "v1.Status")),
         };
         let patch_type = response.get("patchType").filter(|value| !value.is_null());
-        Ok(Answer {
+        Ok(AdmissionResponse {
             uid: text(response, PATH, "uid", "types.UID")?,
             is_allowed,
             status,
@@ -277,7 +277,7 @@ impl Review {
         version: Version,
         uid: &str,
         is_mutating: bool,
-    ) -> Result<Answer, String> {
+    ) -> Result<AdmissionResponse, String> {
         let Some(mut answer) = self.response else {
             return Err("webhook response was absent".to_owned());
         };
@@ -294,7 +294,7 @@ impl Review {
             return Err(format!("expected response.uid={wanted}, got {found}"));
         }
         if self.kind.is_empty() {
-            let found = format!("{}, Kind={}", shown_version(&self.api_version), self.kind);
+            let found = format!("{}, Kind={}", group_version_text(&self.api_version), self.kind);
             return Err(format!(
                 "expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {found}"
             ));
@@ -319,7 +319,7 @@ impl Review {
 }
 
 /// Returns `group/version`, with the slash even if both are empty.
-pub(super) fn shown_version(api_version: &str) -> String {
+pub(super) fn group_version_text(api_version: &str) -> String {
     let gv = GroupVersion::parse(api_version).unwrap_or_default();
     format!("{}/{}", gv.group, gv.version)
 }
@@ -333,12 +333,12 @@ pub(super) fn status_message(code: u16, content_type: Option<&str>, body: &[u8])
         return plain.str_at(&["message"]).unwrap_or_default().to_owned();
     }
     let is_text = content_type.is_none_or(|text| text.trim_start().starts_with("text/"));
-    let text = if is_text { shown_text(body) } else { "unknown".to_owned() };
+    let text = if is_text { truncated_text(body) } else { "unknown".to_owned() };
     server_error_text(code, &text)
 }
 
-/// Returns the beginning of a text.
-fn shown_text(body: &[u8]) -> String {
+/// Returns the beginning of a response body as text.
+fn truncated_text(body: &[u8]) -> String {
     let cut = &body[..body.len().min(ERROR_TEXT_BYTES_MAX)];
     String::from_utf8_lossy(cut).trim().to_owned()
 }

@@ -55,9 +55,9 @@ impl ValidatingWebhooks {
             .enumerate()
             .map(|(index, invocation)| self.invoke(index, call, invocation, &matcher));
         let (begun, mut first) = (Instant::now(), Ok(()));
-        for (verdict, told) in join_all(arguments).await {
-            recorder.warnings.extend(told.warnings);
-            recorder.annotations.extend(told.annotations);
+        for (verdict, recorded) in join_all(arguments).await {
+            recorder.warnings.extend(recorded.warnings);
+            recorder.annotations.extend(recorded.annotations);
             first = first.and(verdict);
         }
         recorder.webhooks_took += begun.elapsed();

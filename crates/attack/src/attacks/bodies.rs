@@ -1,50 +1,64 @@
-//! Bodies that are deep, wide or repeat themselves, in all encodings. Where they could be stored they are
-//! sent as dry runs. Each has to be answered within a time, whatever the answer.
+//! Request bodies that are deep, wide or repetitive, in all encodings. Bodies that could be stored are sent as dry
+//! runs. Each must get a response in time, whatever the response is.
 
-use super::{Line, Outcome};
+use super::{Entry, Outcome};
 use crate::target::Target;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// How long an answer may take.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Times that a body is sent.
+/// The longest time that a response may take.
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often a body is sent at most.
 const TIMES_MAX: usize = 10;
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps?dryRun=All";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps?dryRun=All";
 const PODS: &str = "/api/v1/namespaces/default/pods?dryRun=All";
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-pub const ATTACKS: [Line; 16] = [
-    ("json-deep", "500,000 objects in each other", None, |t, e| {
-        posts(t, e, MAPS, JSON, format!("{{\"data\":{}", "{\"a\":".repeat(500_000)))
+pub const ATTACKS: [Entry; 16] = [
+    ("json-deep", "500,000 nested objects", None, |t, e| {
+        post_repeatedly(
+            t,
+            e,
+            CONFIG_MAPS,
+            JSON,
+            format!("{{\"data\":{}", "{\"a\":".repeat(500_000)),
+        )
     }),
-    ("json-deep-lists", "1,400,000 lists in each other", None, |t, e| {
-        posts(t, e, MAPS, JSON, format!("{{\"data\":{}", "[".repeat(1_400_000)))
+    ("json-deep-lists", "1,400,000 nested lists", None, |t, e| {
+        post_repeatedly(t, e, CONFIG_MAPS, JSON, format!("{{\"data\":{}", "[".repeat(1_400_000)))
     }),
-    ("json-wide", "200,000 members", None, |t, e| posts(t, e, MAPS, JSON, wide_map())),
+    ("json-wide", "200,000 members", None, |t, e| {
+        post_repeatedly(t, e, CONFIG_MAPS, JSON, wide_map())
+    }),
     ("json-repeated", "one member 150,000 times", None, |t, e| {
         let member = "\"a\":\"b\",".repeat(150_000);
-        posts(t, e, MAPS, JSON, format!("{{\"data\":{{{member}\"a\":\"b\"}}}}"))
+        post_repeatedly(t, e, CONFIG_MAPS, JSON, format!("{{\"data\":{{{member}\"a\":\"b\"}}}}"))
     }),
     ("json-unknown", "200,000 unknown fields", None, |t, e| {
         let members: Vec<String> = (0..200_000).map(|n| format!("\"f{n}\":1")).collect();
-        posts(t, e, MAPS, JSON, format!("{{{}}}", members.join(",")))
+        post_repeatedly(t, e, CONFIG_MAPS, JSON, format!("{{{}}}", members.join(",")))
     }),
     ("json-containers", "0.9 MB of containers without a field", None, |t, e| {
-        posts(t, e, PODS, JSON, pod(&format!("\"containers\":[{}{{}}]", "{},".repeat(300_000))))
+        post_repeatedly(
+            t,
+            e,
+            PODS,
+            JSON,
+            pod(&format!("\"containers\":[{}{{}}]", "{},".repeat(300_000))),
+        )
     }),
-    ("json-env", "60,000 variables", None, |t, e| {
+    ("json-env", "60,000 environment variables", None, |t, e| {
         let variables: Vec<String> =
             (0..60_000).map(|n| format!("{{\"name\":\"V{n}\",\"value\":\"$(V{n})\"}}")).collect();
         let container = format!(
             "\"containers\":[{{\"name\":\"a\",\"image\":\"a\",\"env\":[{}]}}]",
             variables.join(",")
         );
-        posts(t, e, PODS, JSON, pod(&container))
+        post_repeatedly(t, e, PODS, JSON, pod(&container))
     }),
     ("json-owners", "10,000 owner references", None, |t, e| {
         let owner = |n| {
@@ -52,13 +66,13 @@ pub const ATTACKS: [Line; 16] = [
         };
         let owners: Vec<String> = (0..10_000).map(owner).collect();
         let metadata = format!("\"name\":\"a\",\"ownerReferences\":[{}]", owners.join(","));
-        posts(t, e, MAPS, JSON, format!("{{\"metadata\":{{{metadata}}}}}"))
+        post_repeatedly(t, e, CONFIG_MAPS, JSON, format!("{{\"metadata\":{{{metadata}}}}}"))
     }),
     ("json-quantity", "a quantity of 300,000 digits", None, |t, e| {
         let limits = format!("{{\"limits\":{{\"cpu\":\"{}\"}}}}", "9".repeat(300_000));
         let container =
             format!("\"containers\":[{{\"name\":\"a\",\"image\":\"a\",\"resources\":{limits}}}]");
-        posts(t, e, PODS, JSON, pod(&container))
+        post_repeatedly(t, e, PODS, JSON, pod(&container))
     }),
     ("json-patch", "copies of copies, and 10,001 operations", None, json_patch),
     ("yaml-aliases", "aliases of aliases", None, |t, e| {
@@ -68,20 +82,26 @@ pub const ATTACKS: [Line; 16] = [
             let aliases = vec![format!("*a{before}"); 9].join(", ");
             text.push_str(&format!("  b{level}: &a{level} [{aliases}]\n"));
         }
-        posts(t, e, MAPS, YAML, text)
+        post_repeatedly(t, e, CONFIG_MAPS, YAML, text)
     }),
     ("yaml-nested-anchors", "200 anchors around one list of 100,000 items", None, |t, e| {
         let (begin, end): (String, String) =
             ((0..200).map(|n| format!("&a{n} [")).collect(), "]".repeat(200));
-        posts(t, e, MAPS, YAML, format!("data: {begin}{}1{end}\n", "1,".repeat(100_000)))
+        post_repeatedly(
+            t,
+            e,
+            CONFIG_MAPS,
+            YAML,
+            format!("data: {begin}{}1{end}\n", "1,".repeat(100_000)),
+        )
     }),
-    ("yaml-deep", "lists in each other", None, |t, e| {
-        posts(t, e, MAPS, YAML, format!("data: {}", "[".repeat(1_000_000)))
+    ("yaml-deep", "1,000,000 nested lists", None, |t, e| {
+        post_repeatedly(t, e, CONFIG_MAPS, YAML, format!("data: {}", "[".repeat(1_000_000)))
     }),
     ("protobuf-wide", "1,000,000 empty map entries", None, |t, e| {
-        posts(t, e, MAPS, PROTOBUF, protobuf(&[0x12, 0x00].repeat(1_000_000)))
+        post_repeatedly(t, e, CONFIG_MAPS, PROTOBUF, protobuf(&[0x12, 0x00].repeat(1_000_000)))
     }),
-    ("protobuf-deep", "messages in each other", None, |t, e| {
+    ("protobuf-deep", "nested messages", None, |t, e| {
         let mut message = vec![];
         for _ in 0..20_000 {
             message = [&[0x0a][..], &varint(message.len()), &message].concat();
@@ -89,9 +109,9 @@ pub const ATTACKS: [Line; 16] = [
                 break;
             }
         }
-        posts(t, e, MAPS, PROTOBUF, protobuf(&message))
+        post_repeatedly(t, e, CONFIG_MAPS, PROTOBUF, protobuf(&message))
     }),
-    ("labels", "a key of 128 bytes, and 128 labels, that are stored", None, labels),
+    ("labels", "stored objects with a label key of 128 bytes, or 128 labels", None, labels),
 ];
 
 fn wide_map() -> String {
@@ -113,43 +133,48 @@ fn varint(mut number: usize) -> Vec<u8> {
     out
 }
 
-/// A message in the envelope that protobuf bodies have.
+/// Encodes a ConfigMap message in the envelope `runtime.Unknown`, with the prefix `k8s\0`.
 fn protobuf(message: &[u8]) -> Vec<u8> {
     let kind = b"\x0a\x0f\x0a\x02v1\x12\x09ConfigMap";
     [b"k8s\0".as_slice(), kind, &[0x12], &varint(message.len()), message].concat()
 }
 
-/// Posts a body again and again.
-fn posts(
+/// Posts a body until the deadline, at most [`TIMES_MAX`] times.
+fn post_repeatedly(
     target: &Target,
     end: Instant,
     path: &str,
-    media: &str,
+    content_type: &str,
     body: impl AsRef<[u8]>,
 ) -> Result<Outcome> {
     let mut admin = target.admin()?;
-    let headers = [("Content-Type", media.as_bytes())];
+    let headers = [("Content-Type", content_type.as_bytes())];
     let (mut sent, mut longest, mut statuses) = (0, Duration::ZERO, vec![]);
     while sent < TIMES_MAX && (sent == 0 || Instant::now() < end) {
-        let began = Instant::now();
-        let answer = admin.ask("POST", path, &headers, body.as_ref()).context("no answer")?;
-        longest = longest.max(began.elapsed());
+        let start = Instant::now();
+        let response = admin.send("POST", path, &headers, body.as_ref()).context("no response")?;
+        longest = longest.max(start.elapsed());
         sent += 1;
-        statuses.push(answer.status);
-        ensure!((200..500).contains(&answer.status) || answer.status == 504, "{}", answer.status);
-        if answer.status == 413 {
+        statuses.push(response.status);
+        ensure!(
+            (200..500).contains(&response.status) || response.status == 504,
+            "{}",
+            response.status
+        );
+        if response.status == 413 {
+            // The server may close the connection after 413.
             admin = target.admin()?;
         }
     }
     statuses.dedup();
     let note = format!("{statuses:?} in at most {} ms", longest.as_millis());
-    ensure!(longest < ANSWER_MAX, "{note}");
+    ensure!(longest < RESPONSE_TIME_MAX, "{note}");
     Ok(Outcome { sent, note })
 }
 
 fn json_patch(target: &Target, end: Instant) -> Result<Outcome> {
     let mut admin = target.admin()?;
-    let path = "/api/v1/namespaces/default/configmaps/witness-0?dryRun=All";
+    let path = "/api/v1/namespaces/default/configmaps/canary-0?dryRun=All";
     let doubling: Vec<_> = std::iter::once(json!({"op": "add", "path": "/x", "value": {"a": "b"}}))
         .chain((0..60).map(|n| json!({"op": "copy", "from": "/x", "path": format!("/x/c{n}")})))
         .collect();
@@ -161,16 +186,17 @@ fn json_patch(target: &Target, end: Instant) -> Result<Outcome> {
     while sent == 0 || (Instant::now() < end && sent < TIMES_MAX) {
         for patch in [&doubling, &many] {
             let body = json!(patch).to_string();
-            let status = admin.ask("PATCH", path, &headers, body.as_bytes())?.status;
-            ensure!((400..500).contains(&status), "a patch of {} is {status}", patch.len());
+            let status = admin.send("PATCH", path, &headers, body.as_bytes())?.status;
+            let operations = patch.len();
+            ensure!((400..500).contains(&status), "a patch of {operations} operations: {status}");
             sent += 1;
         }
     }
-    Ok(Outcome::of(sent))
+    Ok(Outcome::sent(sent))
 }
 
 fn labels(target: &Target, _: Instant) -> Result<Outcome> {
-    // A kind of its own, in case that it cannot be read any more.
+    // Uses a kind that no other attack uses, in case the list of it fails afterwards.
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     let mut admin = target.admin()?;
     let key = format!("{}/{}", "a".repeat(64), "b".repeat(63));
@@ -179,10 +205,10 @@ fn labels(target: &Target, _: Instant) -> Result<Outcome> {
         let body = json!({"metadata": {"name": name, "labels": labels}});
         let status = admin.send_json("POST", leases, &body)?.status;
         ensure!(matches!(status, 201 | 422), "{name}: {status}");
-        let list = admin.get(leases)?.status;
-        ensure!(list == 200, "the list after {name}: {list}");
-        let gone = admin.ask("DELETE", &format!("{leases}/{name}"), &[], b"")?.status;
-        ensure!(matches!(gone, 200 | 404), "deleting {name}: {gone}");
+        let listed = admin.get(leases)?.status;
+        ensure!(listed == 200, "the list after {name}: {listed}");
+        let deleted = admin.send("DELETE", &format!("{leases}/{name}"), &[], b"")?.status;
+        ensure!(matches!(deleted, 200 | 404), "deleting {name}: {deleted}");
     }
-    Ok(Outcome::of(2))
+    Ok(Outcome::sent(2))
 }

@@ -1,25 +1,25 @@
-//! Requests of an administrator that must not be taken for what they are not, or that are given up half-way.
+//! Attacks with single requests: odd impersonation headers, writes that time out, and requests without permission.
 
-use super::{Line, Outcome};
-use crate::target::{ADMIN, NOBODY, Target};
+use super::{Entry, Outcome};
+use crate::target::{ADMIN_TOKEN, Target, UNPRIVILEGED_TOKEN};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::time::Instant;
 
-/// Services whose creation is given up; there are fewer addresses.
+/// More services than the default range has cluster IPs, so that leaks would exhaust it.
 const SERVICES: usize = 600;
-const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const SELF_SUBJECT_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-pub const ATTACKS: [Line; 3] = [
-    ("impersonation", "Impersonate-* headers that are odd", None, impersonation),
+pub const ATTACKS: [Entry; 3] = [
+    ("impersonation", "odd Impersonate-* headers", None, impersonation),
     ("cancelled-writes", "services with ?timeout=1us: no address may leak", None, cancelled_writes),
-    ("no-rights", "what nobody may do, over and over", None, no_rights),
+    ("no-rights", "requests of a user without permissions", None, no_rights),
 ];
 
 fn impersonation(target: &Target, _: Instant) -> Result<Outcome> {
-    let token = format!("Bearer {ADMIN}").into_bytes();
+    let token = format!("Bearer {ADMIN_TOKEN}").into_bytes();
     let cases: [&[(&str, &[u8])]; 11] = [
         &[("Impersonate-User", "j\u{f6}rg".as_bytes())],
         &[("Impersonate-User", b"\xff\xfe")],
@@ -33,18 +33,18 @@ fn impersonation(target: &Target, _: Instant) -> Result<Outcome> {
         &[("Impersonate-User", b"bob"), ("Impersonate-User", b"eve")],
         &[("Impersonate-User", b"bob"), ("Impersonate-Group", b"\xff")],
     ];
-    let mut taken = vec![];
+    let mut accepted = vec![];
     for case in cases {
         let mut headers: Vec<(&str, &[u8])> = vec![("Authorization", &token)];
         headers.extend_from_slice(case);
-        let status = target.anonymous()?.ask("GET", NAMESPACES, &headers, b"")?.status;
+        let status = target.anonymous()?.send("GET", NAMESPACES, &headers, b"")?.status;
         if !matches!(status, 400 | 403) {
             let (name, value) = case[0];
-            taken.push(format!("{name}: {} is {status}", value.escape_ascii()));
+            accepted.push(format!("{name}: {} is {status}", value.escape_ascii()));
         }
     }
-    ensure!(taken.is_empty(), "served as the administrator: {}", taken.join(", "));
-    Ok(Outcome::of(cases.len()))
+    ensure!(accepted.is_empty(), "served as the administrator: {}", accepted.join(", "));
+    Ok(Outcome::sent(cases.len()))
 }
 
 fn cancelled_writes(target: &Target, end: Instant) -> Result<Outcome> {
@@ -57,50 +57,53 @@ fn cancelled_writes(target: &Target, end: Instant) -> Result<Outcome> {
     };
     let mut sent = 0;
     while sent < SERVICES && Instant::now() < end {
-        for unit in ["1us", "50us", "200us", "1ms"] {
-            admin.send_json("POST", &format!("{services}?timeout={unit}"), &service(sent))?;
-            admin.ask("DELETE", &format!("{services}/cancelled-{sent}"), &[], b"")?;
+        for timeout in ["1us", "50us", "200us", "1ms"] {
+            admin.send_json("POST", &format!("{services}?timeout={timeout}"), &service(sent))?;
+            admin.send("DELETE", &format!("{services}/cancelled-{sent}"), &[], b"")?;
             sent += 1;
         }
     }
-    // What was cancelled may still end, and a repair may still run.
+    // A cancelled write may still complete, and the repair loop may still release addresses.
     let mut orphans = usize::MAX;
     let deadline = Instant::now() + std::time::Duration::from_secs(5);
     while orphans > 0 && Instant::now() < deadline {
         for number in 0..sent {
-            admin.ask("DELETE", &format!("{services}/cancelled-{number}"), &[], b"")?;
+            admin.send("DELETE", &format!("{services}/cancelled-{number}"), &[], b"")?;
         }
-        let named = |list: &Value, place: &str| -> HashSet<String> {
+        let values = |list: &Value, pointer: &str| -> HashSet<String> {
             let items = list["items"].as_array().cloned().unwrap_or_default();
-            items.iter().filter_map(|obj| obj.pointer(place)?.as_str().map(str::to_owned)).collect()
+            items
+                .iter()
+                .filter_map(|obj| obj.pointer(pointer)?.as_str().map(str::to_owned))
+                .collect()
         };
-        let taken: Value =
+        let allocated: Value =
             serde_json::from_slice(&admin.get("/apis/networking.k8s.io/v1/ipaddresses")?.body)?;
-        let used: Value = serde_json::from_slice(&admin.get("/api/v1/services")?.body)?;
-        let used = named(&used, "/spec/clusterIP");
-        orphans = named(&taken, "/metadata/name").difference(&used).count();
+        let services: Value = serde_json::from_slice(&admin.get("/api/v1/services")?.body)?;
+        let used = values(&services, "/spec/clusterIP");
+        orphans = values(&allocated, "/metadata/name").difference(&used).count();
     }
     ensure!(orphans == 0, "{orphans} addresses without a service");
-    Ok(Outcome::of(sent))
+    Ok(Outcome::sent(sent))
 }
 
 fn no_rights(target: &Target, end: Instant) -> Result<Outcome> {
-    let token = format!("Bearer {NOBODY}").into_bytes();
-    let mut nobody = target.anonymous()?;
+    let token = format!("Bearer {UNPRIVILEGED_TOKEN}").into_bytes();
+    let mut connection = target.anonymous()?;
     let body = vec![b'x'; 100_000];
     let mut sent = 0;
     while Instant::now() < end && sent < 20_000 {
         for (method, path) in [("GET", NAMESPACES), ("POST", NAMESPACES), ("DELETE", NAMESPACES)] {
             let headers = [("Authorization", token.as_slice())];
             let body = if method == "POST" { body.as_slice() } else { b"" };
-            let status = nobody.ask(method, path, &headers, body)?.status;
+            let status = connection.send(method, path, &headers, body)?.status;
             ensure!(matches!(status, 403 | 405 | 429), "{method} {path}: {status}");
             sent += 1;
         }
-        let wrong = [("Authorization", b"Bearer wrong".as_slice())];
-        let status = nobody.ask("POST", SELF, &wrong, &body)?.status;
-        ensure!(status == 401, "a wrong token: {status}");
+        let headers = [("Authorization", b"Bearer wrong".as_slice())];
+        let status = connection.send("POST", SELF_SUBJECT_REVIEWS, &headers, &body)?.status;
+        ensure!(status == 401, "an unknown token: {status}");
         sent += 1;
     }
-    Ok(Outcome::of(sent))
+    Ok(Outcome::sent(sent))
 }

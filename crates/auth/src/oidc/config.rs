@@ -122,8 +122,9 @@ impl AuthenticationConfiguration {
         let errors = ConfigErrors::default();
         let kind = "AuthenticationConfiguration";
         let fields = Fields::of_file(file, kind, &VERSIONS, &["jwt", "anonymous"], &errors)?;
-        let known = ["issuer", "claimValidationRules", "claimMappings", "userValidationRules"];
-        let jwt = fields.objects("jwt", &known).iter().map(JwtConfig::read).collect();
+        let known_fields =
+            ["issuer", "claimValidationRules", "claimMappings", "userValidationRules"];
+        let jwt = fields.objects("jwt", &known_fields).iter().map(JwtConfig::read).collect();
         let anonymous = fields.object("anonymous", &["enabled", "conditions"]);
         let conditions = anonymous.objects("conditions", &["path"]);
         let anonymous = anonymous.is_there().then(|| AnonymousConfig {
@@ -137,7 +138,7 @@ impl AuthenticationConfiguration {
 
 impl JwtConfig {
     fn read(fields: &Fields<'_>) -> JwtConfig {
-        let known = [
+        let known_fields = [
             "url",
             "discoveryURL",
             "certificateAuthority",
@@ -145,7 +146,7 @@ impl JwtConfig {
             "audienceMatchPolicy",
             "egressSelectorType",
         ];
-        let issuer = fields.object("issuer", &known);
+        let issuer = fields.object("issuer", &known_fields);
         let claim_rules = ["claim", "requiredValue", "expression", "message"];
         let claim_rules = fields.objects("claimValidationRules", &claim_rules);
         let user_rules = fields.objects("userValidationRules", &["expression", "message"]);
@@ -183,8 +184,8 @@ impl JwtConfig {
 
 impl ClaimMappings {
     fn read(fields: &Fields<'_>) -> ClaimMappings {
-        let mapping = |name: &str, known: &[&str]| {
-            let fields = fields.object(name, known);
+        let mapping = |name: &str, known_fields: &[&str]| {
+            let fields = fields.object(name, known_fields);
             Mapping {
                 claim: fields.text("claim"),
                 prefix: fields.optional_text("prefix"),

@@ -180,11 +180,12 @@ impl Shared {
             body: bytes::Bytes::new(),
         };
         let deadline = Instant::now() + ANSWER_TIME_MAX;
-        let answer = client.send(&request, ANSWER_BYTES_MAX, deadline).await;
-        let answer = answer.map_err(|error| failed(error.to_string()))?;
-        if answer.status != StatusCode::OK {
-            return Err(failed(answer.status.to_string()));
+        let response = client.send(&request, ANSWER_BYTES_MAX, deadline).await;
+        let response = response.map_err(|error| failed(error.to_string()))?;
+        if response.status != StatusCode::OK {
+            return Err(failed(response.status.to_string()));
         }
-        serde_json::from_slice(&answer.body).map_err(|_| failed("the answer is no JSON".to_owned()))
+        serde_json::from_slice(&response.body)
+            .map_err(|_| failed("the answer is no JSON".to_owned()))
     }
 }

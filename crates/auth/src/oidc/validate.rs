@@ -55,7 +55,7 @@ pub fn validate(
         let shown: Vec<String> =
             paths.iter().map(|path| format!("{{\"Path\":{}}}", serde_json::json!(path))).collect();
         let error = FieldError::invalid(&path.field("conditions"), "", why);
-        errors.push(FieldError { shown: Some(format!("[{}]", shown.join(","))), ..error });
+        errors.push(FieldError { value: Some(format!("[{}]", shown.join(","))), ..error });
     }
     if errors.is_empty() { Ok(all) } else { Err(InvalidConfiguration(errors)) }
 }

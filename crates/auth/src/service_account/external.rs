@@ -105,19 +105,19 @@ impl ExternalSigner {
     /// Returns the maximum lifetime of a token, in seconds.
     pub async fn expiration_seconds_max(&self) -> Result<i64, SignerError> {
         let until = Instant::now() + METADATA_TIME_MAX;
-        let answer = self.call::<_, MetadataResponse>(METADATA, MetadataRequest {}, until).await;
-        Ok(answer.map_err(|error| shown(&error))?.max_token_expiration_seconds)
+        let response = self.call::<_, MetadataResponse>(METADATA, MetadataRequest {}, until).await;
+        Ok(response.map_err(|error| grpc_error_text(&error))?.max_token_expiration_seconds)
     }
 
     /// Fetches the verification keys.
     pub async fn fetch_keys(&self, time_max: Duration) -> Result<ExternalKeys, SignerError> {
         let until = Instant::now() + time_max;
-        let answer = self.call::<_, FetchKeysResponse>(FETCH_KEYS, FetchKeysRequest {}, until);
-        let answer = answer.await.map_err(|error| {
-            let error = shown(&error);
+        let response = self.call::<_, FetchKeysResponse>(FETCH_KEYS, FetchKeysRequest {}, until);
+        let response = response.await.map_err(|error| {
+            let error = grpc_error_text(&error);
             format!("while getting externally supported jwt signing keys: {error}")
         });
-        let keys = answer.and_then(|answer| read_keys(&answer));
+        let keys = response.and_then(|response| read_keys(&response));
         keys.map_err(|why| format!("while fetching token verification keys: {why}"))
     }
 
@@ -143,9 +143,10 @@ impl ExternalSigner {
     pub async fn sign(&self, claims: &str) -> Result<(String, String), SignerError> {
         let until = Instant::now() + CALL_TIME_MAX;
         let request = SignJwtRequest { claims: claims.to_owned() };
-        let answer = self.call::<_, SignJwtResponse>(SIGN, request, until).await;
-        let answer = answer.map_err(|error| format!("while signing jwt: {}", shown(&error)))?;
-        Ok((answer.header, answer.signature))
+        let response = self.call::<_, SignJwtResponse>(SIGN, request, until).await;
+        let response =
+            response.map_err(|error| format!("while signing jwt: {}", grpc_error_text(&error)))?;
+        Ok((response.header, response.signature))
     }
 
     /// Retries until the signer answers. All calls can be repeated safely.
@@ -155,11 +156,11 @@ impl ExternalSigner {
         A: Message + Default + 'static,
     {
         loop {
-            let answer = timeout_at(until, self.call_once(path, request.clone())).await;
-            let Ok(answer) = answer else {
+            let response = timeout_at(until, self.call_once(path, request.clone())).await;
+            let Ok(response) = response else {
                 return Err(Status::deadline_exceeded("context deadline exceeded"));
             };
-            let Err(error) = answer else { return answer };
+            let Err(error) = response else { return response };
             // A status from the signer has no source.
             let Some(cause) = deepest_cause(&error) else { return Err(error) };
             if Instant::now() + CONNECT_RETRY_DELAY >= until {
@@ -184,8 +185,8 @@ impl ExternalSigner {
         client.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
         let codec = ProstCodec::<Q, A>::default();
         let path = PathAndQuery::from_static(path);
-        let answer = client.unary(tonic::Request::new(request), path, codec).await?;
-        Ok(answer.into_inner())
+        let response = client.unary(tonic::Request::new(request), path, codec).await?;
+        Ok(response.into_inner())
     }
 }
 
@@ -196,7 +197,7 @@ fn deepest_cause(error: &Status) -> Option<String> {
 }
 
 /// Formats a status as gRPC for Go does.
-fn shown(status: &Status) -> String {
+fn grpc_error_text(status: &Status) -> String {
     let code = match status.code() {
         Code::Ok => "OK".to_owned(),
         Code::Cancelled => "Canceled".to_owned(),
@@ -205,15 +206,15 @@ fn shown(status: &Status) -> String {
     format!("rpc error: code = {code} desc = {}", status.message())
 }
 
-fn read_keys(answer: &FetchKeysResponse) -> Result<ExternalKeys, SignerError> {
-    let hint = answer.refresh_hint_seconds;
+fn read_keys(response: &FetchKeysResponse) -> Result<ExternalKeys, SignerError> {
+    let hint = response.refresh_hint_seconds;
     let seconds = u64::try_from(hint).ok().filter(|seconds| *seconds > 0);
     let seconds = seconds.ok_or_else(|| format!("found invalid refresh hint ({hint}s)"))?;
-    if answer.keys.is_empty() {
+    if response.keys.is_empty() {
         return Err("found no keys".to_owned());
     }
-    answer.check_timestamp().map_err(|why| format!("invalid data timestamp: {why}"))?;
-    let keys = answer.keys.iter().map(|key| {
+    response.check_timestamp().map_err(|why| format!("invalid data timestamp: {why}"))?;
+    let keys = response.keys.iter().map(|key| {
         if key.key_id.is_empty() || key.key_id.len() > KEY_ID_BYTES_MAX {
             return Err(format!("found invalid public key id {}", quote(&key.key_id)));
         }

@@ -326,13 +326,13 @@ fn pkcs8(curve: &[u8], key: &[u8]) -> Vec<u8> {
 fn without_parameters(key: &[u8]) -> Option<Vec<u8>> {
     const PARAMETERS: u8 = 0xa0;
     let (mut rest, _) = der::expect(der::SEQUENCE, key)?;
-    let mut kept = vec![];
+    let mut fields = vec![];
     while !rest.is_empty() {
         let (tag, content, after) = der::read(rest)?;
         if tag != PARAMETERS {
-            kept.extend(der::wrap(tag, content));
+            fields.extend(der::wrap(tag, content));
         }
         rest = after;
     }
-    Some(der::wrap(der::SEQUENCE, &kept))
+    Some(der::wrap(der::SEQUENCE, &fields))
 }

@@ -148,7 +148,7 @@ struct Webhook {
 
 impl Webhook {
     fn read(fields: &Fields<'_>) -> Option<Webhook> {
-        let known = [
+        let known_fields = [
             "timeout",
             "authorizedTTL",
             "cacheAuthorizedRequests",
@@ -160,7 +160,7 @@ impl Webhook {
             "connectionInfo",
             "matchConditions",
         ];
-        let fields = fields.object("webhook", &known);
+        let fields = fields.object("webhook", &known_fields);
         let connection = fields.object("connectionInfo", &["type", "kubeConfigFile"]);
         let conditions = fields.objects("matchConditions", &["expression"]);
         fields.is_there().then(|| Webhook {
@@ -303,7 +303,7 @@ impl Webhook {
                 let path = path.field("type");
                 let error =
                     FieldError::not_supported(&path, "", &["InClusterConfig", "KubeConfigFile"]);
-                errors.push(FieldError { shown: Some(shown), ..error });
+                errors.push(FieldError { value: Some(shown), ..error });
             }
         }
         file

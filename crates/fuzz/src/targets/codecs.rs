@@ -1,6 +1,6 @@
-//! The decoders: what they take can be written, and is the same when it is read again.
+//! The decoders. An object that they accept can be encoded, and decoding it again gives the same object.
 
-use super::{Target, answer, difference};
+use super::{Target, difference, hash_outcome};
 use crate::objects::{encode, schemas, seeds};
 use keelson_meta::{Object, Value};
 use keelson_schema::decode::{self, Decoded, Format};
@@ -8,8 +8,8 @@ use keelson_schema::{Schema, json, yaml};
 
 const FORMATS: [Format; 4] = [Format::Json, Format::Yaml, Format::Protobuf, Format::Cbor];
 
-/// Members of the objects of the corpus, and what is special to JSON.
-const JSON_WORDS: &[&[u8]] = &[
+/// Members of the objects of the corpus, and tokens of JSON.
+const JSON_DICTIONARY: &[&[u8]] = &[
     b"null",
     b"true",
     b"[]",
@@ -35,38 +35,39 @@ const JSON_WORDS: &[&[u8]] = &[
 pub const JSON: Target = Target {
     name: "json",
     seeds: || seeds(Format::Json),
-    words: JSON_WORDS,
+    dictionary: JSON_DICTIONARY,
     attempt: |input| {
         let Some((schema, body)) = split(input) else { return Ok(0) };
-        let got = attempt(schema, body, Format::Json)?;
-        // The short way to read JSON must be the long way.
-        if let Ok(short) = decoded(schema, body, Format::Json)
+        let outcome = attempt(schema, body, Format::Json)?;
+        // Decoding directly must give the same object as parsing and then canonicalizing.
+        if let Ok(direct) = decode(schema, body, Format::Json)
             && let Ok(parsed) = json::parse(body)
-            && let Ok(long) = decode::canonicalize(schema, parsed.value)
-            && let [short, long] =
-                [short.object, long.object].map(|obj| json::parse_raw(obj.into_value()))
-            && short != long
+            && let Ok(canonical) = decode::canonicalize(schema, parsed.value)
+            && let [direct, canonical] =
+                [direct.object, canonical.object].map(|obj| json::parse_raw(obj.into_value()))
+            && direct != canonical
         {
             let text = |obj: &Value| format!("{obj:?}");
-            let differs = difference(&text(&short), &text(&long));
-            return Err(format!("not the long way: {differs}"));
+            let differences = difference(&text(&direct), &text(&canonical));
+            return Err(format!("decode and canonicalize differ: {differences}"));
         }
-        Ok(got)
+        Ok(outcome)
     },
 };
 
 pub const YAML: Target = Target {
     name: "yaml",
     seeds: || {
-        let odd = [
+        let texts = [
             &include_bytes!("../../corpus/yaml/scalars.yaml")[..],
             include_bytes!("../../corpus/yaml/aliases.yaml"),
             include_bytes!("../../corpus/yaml/blocks.yaml"),
         ];
-        let odd = odd.into_iter().map(|text| [&[2], text].concat());
-        seeds(Format::Yaml).into_iter().chain(odd).collect()
+        // 2 is the index of the schema of Secret.
+        let texts = texts.into_iter().map(|text| [&[2], text].concat());
+        seeds(Format::Yaml).into_iter().chain(texts).collect()
     },
-    words: &[
+    dictionary: &[
         b"- ",
         b": ",
         b"? ",
@@ -105,12 +106,13 @@ pub const YAML: Target = Target {
         if let Ok(text) = std::str::from_utf8(body)
             && let Ok(parsed) = yaml::parse(text)
         {
-            let mut again = String::new();
-            yaml::write(&parsed.value, &mut again);
-            let back = yaml::parse(&again).map(|parsed| parsed.value);
-            if back.as_ref() != Ok(&parsed.value) {
-                let differs = difference(&format!("Ok({:?})", parsed.value), &format!("{back:?}"));
-                return Err(format!("{differs}\nas\n{again}"));
+            let mut written = String::new();
+            yaml::write(&parsed.value, &mut written);
+            let reparsed = yaml::parse(&written).map(|parsed| parsed.value);
+            if reparsed.as_ref() != Ok(&parsed.value) {
+                let differences =
+                    difference(&format!("Ok({:?})", parsed.value), &format!("{reparsed:?}"));
+                return Err(format!("{differences}\nas\n{written}"));
             }
         }
         attempt(schema, body, Format::Yaml)
@@ -120,7 +122,7 @@ pub const YAML: Target = Target {
 pub const PROTOBUF: Target = Target {
     name: "protobuf",
     seeds: || seeds(Format::Protobuf),
-    words: &[
+    dictionary: &[
         b"k8s\0",
         b"\x0a",
         b"\x12",
@@ -146,7 +148,7 @@ pub const PROTOBUF: Target = Target {
 pub const CBOR: Target = Target {
     name: "cbor",
     seeds: || seeds(Format::Cbor),
-    words: &[
+    dictionary: &[
         b"\xd9\xd9\xf7",
         b"\x9f",
         b"\xbf",
@@ -177,56 +179,56 @@ pub const CBOR: Target = Target {
     },
 };
 
-/// The schema that the first byte of an input names, and the body behind it.
+/// Splits an input into the schema, whose index is the first byte, and the body.
 fn split(input: &[u8]) -> Option<(&'static Schema, &[u8])> {
-    let (place, body) = input.split_first()?;
+    let (index, body) = input.split_first()?;
     let schemas = schemas();
-    Some((&schemas[usize::from(*place) % schemas.len()], body))
+    Some((&schemas[usize::from(*index) % schemas.len()], body))
 }
 
-fn decoded(schema: &Schema, body: &[u8], format: Format) -> Result<Decoded, String> {
+fn decode(schema: &Schema, body: &[u8], format: Format) -> Result<Decoded, String> {
     decode::decode(schema, body, format, &|gvk| gvk == &schema.gvk)
-        .map_err(|refusal| refusal.message.to_string())
+        .map_err(|error| error.message.to_string())
 }
 
 fn attempt(schema: &Schema, body: &[u8], format: Format) -> Result<u64, String> {
-    let taken = match decoded(schema, body, format) {
-        Ok(taken) => taken,
-        Err(why) => return Ok(answer(&why)),
+    let decoded = match decode(schema, body, format) {
+        Ok(decoded) => decoded,
+        Err(message) => return Ok(hash_outcome(&message)),
     };
     for to in FORMATS {
-        let written = encode(schema, &taken.object, to);
-        // Not all that one form can say has a place in another one.
+        let encoded = encode(schema, &decoded.object, to);
+        // Other formats than JSON and the original one may be unable to represent the object.
         if to != format && to != Format::Json {
             continue;
         }
-        let written = written?;
-        let back = decoded(schema, &written, to)?;
-        // What was read may lack members that are always written, so the bytes are compared.
-        let again = encode(schema, &back.object, to)?;
-        if again != written || !back.strict_errors.is_empty() {
+        let encoded = encoded?;
+        let second = decode(schema, &encoded, to)?;
+        // The first object may lack members that are always written, so the bytes are compared.
+        let reencoded = encode(schema, &second.object, to)?;
+        if reencoded != encoded || !second.strict_errors.is_empty() {
             let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
-            let differs = difference(&text(&written), &text(&again));
-            return Err(format!("{to:?}: {:?} {differs}", back.strict_errors));
+            let differences = difference(&text(&encoded), &text(&reencoded));
+            return Err(format!("{to:?}: {:?} {differences}", second.strict_errors));
         }
-        let once_more = decoded(schema, &again, to)?.object;
-        if once_more != back.object {
+        let third = decode(schema, &reencoded, to)?.object;
+        if third != second.object {
             let text = |obj: &Object| format!("{obj:?}");
-            return Err(format!("{to:?}: {}", difference(&text(&back.object), &text(&once_more))));
+            return Err(format!("{to:?}: {}", difference(&text(&second.object), &text(&third))));
         }
     }
-    Ok(shape(schema, &taken))
+    Ok(hash_shape(schema, &decoded))
 }
 
-/// A number that tells objects of another shape apart, but not each from each.
-fn shape(schema: &Schema, taken: &Decoded) -> u64 {
-    let strict = taken.strict_errors.len().min(3);
-    let size = members(&taken.object).ilog2();
-    answer(&format!("{}{}{}", schema.gvk.kind, "s".repeat(strict), "x".repeat(size as usize)))
+/// Returns a hash that distinguishes objects of different kinds and sizes, but not by their content.
+fn hash_shape(schema: &Schema, decoded: &Decoded) -> u64 {
+    let strict = decoded.strict_errors.len().min(3);
+    let size = member_count(&decoded.object).ilog2();
+    hash_outcome(&format!("{}{}{}", schema.gvk.kind, "s".repeat(strict), "x".repeat(size as usize)))
 }
 
-/// One more than the members of an object, at all depths.
-fn members(obj: &Object) -> usize {
+/// Returns the number of members of an object, at all depths, plus 1.
+fn member_count(obj: &Object) -> usize {
     fn count(value: &Value) -> usize {
         match value {
             Value::Array(items) => items.iter().map(count).sum::<usize>() + 1,

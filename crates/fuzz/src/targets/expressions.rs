@@ -1,6 +1,7 @@
-//! Expressions of the Common Expression Language: parsed, checked, estimated and evaluated.
+//! Expressions of the Common Expression Language. They are parsed, type checked, estimated and evaluated
+//! twice, with equal results.
 
-use super::{Target, answer};
+use super::{Target, hash_outcome};
 use keelson_cel::{
     DeclField, DeclType, Environment, Library, Limits, ListKind, ObjectType, Shape, Val, Version,
     adapt,
@@ -8,13 +9,13 @@ use keelson_cel::{
 use keelson_meta::{Value, value};
 use std::sync::{Arc, OnceLock};
 
-/// A tenth of what Kubernetes allows, so that one input takes little time.
+/// A tenth of the limit of Kubernetes, so that one input takes little time.
 const COST_MAX: u64 = 100_000;
 
 pub const CEL: Target = Target {
     name: "cel",
     seeds: || SEEDS.iter().map(|text| text.as_bytes().to_vec()).collect(),
-    words: &[
+    dictionary: &[
         b"self",
         b".",
         b"?.",
@@ -99,23 +100,23 @@ pub const CEL: Target = Target {
         let (env, decl_type, object) = fixture();
         let compiled = match env.compile(text) {
             Ok(compiled) => compiled,
-            Err(error) => return Ok(answer(&error.to_string())),
+            Err(error) => return Ok(hash_outcome(&error.to_string())),
         };
         if compiled.cost.min > compiled.cost.max {
-            return Err(format!("the least cost is above the most: {:?}", compiled.cost));
+            return Err(format!("the minimum cost exceeds the maximum: {:?}", compiled.cost));
         }
         let limits = Limits { cost_max: COST_MAX, interrupted: None };
         let variables = [adapt(object, Some(decl_type)).ok(), Some(Val::Int(7))];
         let first = compiled.program.evaluate(&variables, &limits);
-        let again = compiled.program.evaluate(&variables, &limits);
-        let shown = |outcome: &keelson_cel::Outcome<'_>| match &outcome.result {
+        let second = compiled.program.evaluate(&variables, &limits);
+        let text = |outcome: &keelson_cel::Outcome<'_>| match &outcome.result {
             Ok(val) => format!("{:?}", val.ty()),
             Err(error) => error.to_string(),
         };
-        if (shown(&first), first.cost) != (shown(&again), again.cost) {
-            return Err(format!("two evaluations differ: {first:?} and {again:?}"));
+        if (text(&first), first.cost) != (text(&second), second.cost) {
+            return Err(format!("two evaluations differ: {first:?} and {second:?}"));
         }
-        Ok(answer(&shown(&first)) ^ first.cost.min(64))
+        Ok(hash_outcome(&text(&first)) ^ first.cost.min(64))
     },
 };
 
@@ -138,6 +139,7 @@ const SEEDS: &[&str] = &[
     "Object{spec: Object.spec{?a: self.?name}}.spec.a == JSONPatch{op: 'add', value: x}.value",
 ];
 
+/// The environment, and type and value of the variable `self`.
 type Fixture = (Environment, Arc<DeclType>, Value);
 
 fn fixture() -> &'static Fixture {
@@ -160,7 +162,7 @@ fn fixture() -> &'static Fixture {
 }
 
 fn decl_type() -> Arc<DeclType> {
-    let of = |shape: Shape, size: u64| Arc::new(DeclType::new(shape).with_size_max(size));
+    let bounded = |shape: Shape, size: u64| Arc::new(DeclType::new(shape).with_size_max(size));
     let object = |name: &str, fields: Vec<(&str, Arc<DeclType>)>| {
         let field = |(name, decl_type): (&str, Arc<DeclType>)| DeclField {
             name: name.into(),
@@ -168,17 +170,20 @@ fn decl_type() -> Arc<DeclType> {
             decl_type,
         };
         let fields = fields.into_iter().map(field).collect();
-        of(Shape::Object(Arc::new(ObjectType::new(name, fields))), 0)
+        bounded(Shape::Object(Arc::new(ObjectType::new(name, fields))), 0)
     };
-    let item = object("item", vec![("name", of(Shape::String, 20)), ("count", of(Shape::Int, 0))]);
+    let item = object(
+        "item",
+        vec![("name", bounded(Shape::String, 20)), ("count", bounded(Shape::Int, 0))],
+    );
     object(
         "self",
         vec![
-            ("name", of(Shape::String, 20)),
-            ("replicas", of(Shape::Int, 0)),
-            ("max", of(Shape::Int, 0)),
-            ("labels", of(Shape::Map(of(Shape::String, 10)), 10)),
-            ("items", of(Shape::List(item, ListKind::Map(vec!["name".into()])), 10)),
+            ("name", bounded(Shape::String, 20)),
+            ("replicas", bounded(Shape::Int, 0)),
+            ("max", bounded(Shape::Int, 0)),
+            ("labels", bounded(Shape::Map(bounded(Shape::String, 10)), 10)),
+            ("items", bounded(Shape::List(item, ListKind::Map(vec!["name".into()])), 10)),
         ],
     )
 }

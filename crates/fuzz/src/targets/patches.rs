@@ -1,6 +1,7 @@
-//! Patches: an object and a change of it, in one JSON text.
+//! Patches. An input is a JSON text with an object, a patch and the index of a schema. All types of patches
+//! are applied.
 
-use super::{Target, answer};
+use super::{Target, hash_outcome};
 use crate::objects::schemas;
 use keelson_apply::fields::FieldSet;
 use keelson_apply::{json_patch, merge_patch, strategic, typed};
@@ -19,7 +20,7 @@ pub const PATCH: Target = Target {
         ];
         texts.iter().map(|text| text.to_vec()).collect()
     },
-    words: &[
+    dictionary: &[
         b"{\"op\":\"add\",\"path\":\"/a/-\",\"value\":1}",
         b"\"op\":\"move\",\"from\":\"/a\"",
         b"\"op\":\"copy\"",
@@ -48,25 +49,25 @@ pub const PATCH: Target = Target {
 
 fn attempt(input: &[u8]) -> Result<u64, String> {
     let Ok(parsed) = json::parse(input) else { return Ok(0) };
-    let of = |name: &str| parsed.value.get(name).cloned().unwrap_or_default();
-    let (doc, patch) = (of("doc"), of("patch"));
-    let place = usize::try_from(of("schema").as_int().unwrap_or_default()).unwrap_or_default();
-    let schema = &schemas()[place % schemas().len()];
-    let words = [
-        changed(json_patch::apply(doc.clone(), &patch)),
-        changed(merge_patch::apply(doc.clone(), &patch)),
-        changed(strategic::apply(schema, doc.clone(), patch.clone())),
-        fields(&patch)?,
-        merged(schema, doc, &patch)?,
+    let member = |name: &str| parsed.value.get(name).cloned().unwrap_or_default();
+    let (doc, patch) = (member("doc"), member("patch"));
+    let index = usize::try_from(member("schema").as_int().unwrap_or_default()).unwrap_or_default();
+    let schema = &schemas()[index % schemas().len()];
+    let outcomes = [
+        describe(json_patch::apply(doc.clone(), &patch)),
+        describe(merge_patch::apply(doc.clone(), &patch)),
+        describe(strategic::apply(schema, doc.clone(), patch.clone())),
+        check_field_set(&patch)?,
+        check_merge(schema, doc, &patch)?,
     ];
-    Ok(words.iter().fold(0, |all: u64, word| all.rotate_left(7) ^ answer(word)))
+    Ok(outcomes.iter().fold(0, |all: u64, outcome| all.rotate_left(7) ^ hash_outcome(outcome)))
 }
 
-/// What a patch did, in a few words.
-fn changed(result: Result<Value, impl std::fmt::Display>) -> String {
+/// Returns the type of the patched value, or the error.
+fn describe(result: Result<Value, impl std::fmt::Display>) -> String {
     match result {
         Ok(value) => {
-            // What comes out can be written.
+            // Checks that the value can be encoded.
             let mut text = vec![];
             json::write_value(&value, &mut text);
             value.type_name().to_owned()
@@ -75,25 +76,25 @@ fn changed(result: Result<Value, impl std::fmt::Display>) -> String {
     }
 }
 
-/// A set of fields is the same when it was written and read again.
-fn fields(tree: &Value) -> Result<String, String> {
+/// Checks that a set of fields is unchanged when it is encoded and decoded again. Returns the outcome.
+fn check_field_set(tree: &Value) -> Result<String, String> {
     let set = match FieldSet::decode(tree) {
         Ok(set) => set,
         Err(error) => return Ok(error.to_string()),
     };
-    let written = set.encode();
-    match FieldSet::decode(&written) {
-        Ok(back) if back == set => Ok("a set".to_owned()),
-        back => Err(format!("{set:?} became {back:?} as {written:?}")),
+    let encoded = set.encode();
+    match FieldSet::decode(&encoded) {
+        Ok(decoded) if decoded == set => Ok("a set".to_owned()),
+        decoded => Err(format!("{set:?} became {decoded:?} as {encoded:?}")),
     }
 }
 
-/// A configuration that is merged twice changes nothing the second time.
-fn merged(schema: &Schema, live: Value, config: &Value) -> Result<String, String> {
+/// Checks that merging an apply configuration a second time changes nothing. Returns the outcome.
+fn check_merge(schema: &Schema, live: Value, config: &Value) -> Result<String, String> {
     let Value::Object(config_root) = config else { return Ok("no map".to_owned()) };
     let live = match decode::canonicalize(schema, live) {
         Ok(decoded) => decoded.object,
-        Err(why) => return Ok(why),
+        Err(message) => return Ok(message),
     };
     if let Err(errors) = typed::validate(schema, config) {
         return Ok(errors.to_string());

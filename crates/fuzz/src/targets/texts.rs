@@ -1,6 +1,6 @@
-//! Parsers of text: what they take is read the same when it was written again.
+//! Parsers of texts. A value that they accept is unchanged when it is formatted and parsed again.
 
-use super::{Target, answer};
+use super::{Target, hash_outcome};
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::quantity::Quantity;
 use keelson_meta::time::{GoDuration, Timestamp};
@@ -20,7 +20,7 @@ pub const SELECTOR: Target = Target {
             "spec.nodeName=a\\,b\\=c\\\\",
         ])
     },
-    words: &[
+    dictionary: &[
         b"in",
         b"notin",
         b"(",
@@ -44,10 +44,10 @@ pub const SELECTOR: Target = Target {
     ],
     attempt: |input| {
         let Ok(text) = std::str::from_utf8(input) else { return Ok(0) };
-        // Terms are sorted by how they were written, so `a==b` and `a=c` may change places once.
-        let sorted = |text: &str| FieldSelector::parse(text).map(|found| found.to_string());
-        let fields = same(text, |text| sorted(text).and_then(|text| sorted(&text)))?;
-        Ok(fields ^ same(text, selector::parse)?.rotate_left(1))
+        // Terms are sorted by their source text, so `a==b` and `a=c` may be reordered once.
+        let sorted = |text: &str| FieldSelector::parse(text).map(|selector| selector.to_string());
+        let fields = round_trip(text, |text| sorted(text).and_then(|text| sorted(&text)))?;
+        Ok(fields ^ round_trip(text, selector::parse)?.rotate_left(1))
     },
 };
 
@@ -69,7 +69,7 @@ pub const QUANTITY: Target = Target {
             "+3k",
         ])
     },
-    words: &[
+    dictionary: &[
         b"Ki",
         b"Mi",
         b"Gi",
@@ -95,17 +95,18 @@ pub const QUANTITY: Target = Target {
     ],
     attempt: |input| {
         let Ok(text) = std::str::from_utf8(input) else { return Ok(0) };
-        let got = same(text, |text| text.parse::<Quantity>().map_err(|error| error.to_string()))?;
+        let parse = |text: &str| text.parse::<Quantity>().map_err(|error| error.to_string());
+        let outcome = round_trip(text, parse)?;
         if let Ok(quantity) = text.parse::<Quantity>() {
-            // None of these may panic, whatever the size; sums are exact where they have room.
-            let twice = quantity.add(&quantity).sub(&quantity);
-            if twice != quantity && quantity.as_i64().is_some() {
-                return Err(format!("{quantity} and {quantity} less {quantity} is {twice}"));
+            // No operation may panic, whatever the size. Sums of numbers that fit into 64 bits are exact.
+            let sum = quantity.add(&quantity).sub(&quantity);
+            if sum != quantity && quantity.as_i64().is_some() {
+                return Err(format!("{quantity} + {quantity} - {quantity} is {sum}"));
             }
             let numbers = (quantity.value(), quantity.milli_value(), quantity.as_f64());
             std::hint::black_box((numbers, quantity.neg().sign(), quantity.as_i64()));
         }
-        Ok(got)
+        Ok(outcome)
     },
 };
 
@@ -125,7 +126,7 @@ pub const TIME: Target = Target {
             "apps/v1",
         ])
     },
-    words: &[
+    dictionary: &[
         b"T",
         b"Z",
         b":",
@@ -149,15 +150,19 @@ pub const TIME: Target = Target {
     ],
     attempt: |input| {
         let Ok(text) = std::str::from_utf8(input) else { return Ok(0) };
-        let times = same(text, |text| Timestamp::parse(text).map(Timestamp::truncated))?;
-        let spans = same(text, GoDuration::parse)?;
-        let plain = |what: &str| what.to_owned();
-        // A range is written by its first address.
-        let range = |text: &str| ip::parse_cidr(text).map(|range| range.to_string());
-        let nets = same(text, |text| range(text).ok_or_else(|| plain("no range")))?;
-        let ips = same(text, |text| ip::parse_ip(text).ok_or_else(|| plain("no address")))?;
-        let groups = same(text, |text| GroupVersion::parse(text).ok_or_else(|| plain("no group")))?;
-        Ok(times ^ spans.rotate_left(1) ^ nets.rotate_left(2) ^ ips.rotate_left(3) ^ groups)
+        let times = round_trip(text, |text| Timestamp::parse(text).map(Timestamp::truncated))?;
+        let durations = round_trip(text, GoDuration::parse)?;
+        // The text of a range has the first address of the range.
+        let cidr = |text: &str| {
+            let range = ip::parse_cidr(text).map(|range| range.to_string());
+            range.ok_or_else(|| "no range".to_owned())
+        };
+        let ranges = round_trip(text, cidr)?;
+        let ip = |text: &str| ip::parse_ip(text).ok_or_else(|| "no address".to_owned());
+        let ips = round_trip(text, ip)?;
+        let group = |text: &str| GroupVersion::parse(text).ok_or_else(|| "no group".to_owned());
+        let groups = round_trip(text, group)?;
+        Ok(times ^ durations.rotate_left(1) ^ ranges.rotate_left(2) ^ ips.rotate_left(3) ^ groups)
     },
 };
 
@@ -165,18 +170,18 @@ fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// Reads a text; what it says must be the same when it was written and read again.
-fn same<T: PartialEq + Debug + Display>(
+/// Parses a text. Checks that the value is unchanged when it is formatted and parsed again.
+fn round_trip<T: PartialEq + Debug + Display>(
     text: &str,
-    read: impl Fn(&str) -> Result<T, String>,
+    parse: impl Fn(&str) -> Result<T, String>,
 ) -> Result<u64, String> {
-    let value = match read(text) {
+    let value = match parse(text) {
         Ok(value) => value,
-        Err(why) => return Ok(answer(&why)),
+        Err(message) => return Ok(hash_outcome(&message)),
     };
-    let written = value.to_string();
-    match read(&written) {
-        Ok(back) if back == value => Ok(written.len().min(64) as u64),
-        back => Err(format!("{value:?} became {back:?} as {written:?}")),
+    let formatted = value.to_string();
+    match parse(&formatted) {
+        Ok(parsed) if parsed == value => Ok(formatted.len().min(64) as u64),
+        parsed => Err(format!("{value:?} became {parsed:?} as {formatted:?}")),
     }
 }

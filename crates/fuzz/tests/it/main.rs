@@ -34,7 +34,7 @@ fn check_decoder(target: &str) {
 fn check_for(target: &str, time: Duration, rounds_max: u64) {
     let stack_bytes = STACK_BYTES * UNOPTIMISED_FACTOR;
     let run = Run { seed: 1, time, rounds_max, stack_bytes, trace: None };
-    match run.of(find(target).expect("a target")) {
+    match run.run(find(target).expect("a target")) {
         Ok(summary) => println!("{target}: {summary:?}"),
         Err(fault) => panic!("{fault}"),
     }

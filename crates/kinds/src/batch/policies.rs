@@ -62,7 +62,7 @@ pub(super) fn error_without_value(at: &Field<'_, '_>, words: &str) -> FieldError
     FieldError {
         error_type: ErrorType::Invalid,
         field: at.path.to_string(),
-        shown: None,
+        value: None,
         detail: words.to_owned(),
     }
 }

@@ -154,7 +154,7 @@ impl Status<'_> {
             let shown = format!("{{\"Succeeded\":{succeeded},\"Failed\":{failed}}}");
             let error =
                 FieldError::invalid(&uncounted.path, Value::Null, "must be empty for finished job");
-            errors.push(FieldError { shown: Some(shown), ..error });
+            errors.push(FieldError { value: Some(shown), ..error });
         }
     }
 

@@ -191,7 +191,7 @@ pub(crate) fn pod_request(base: Strategy) -> Strategy {
 /// Returns the error `Invalid value` without the value.
 fn error_without_value(at: &Field<'_, '_>, why: &str) -> FieldError {
     let (error_type, field) = (ErrorType::Invalid, at.path.to_string());
-    FieldError { error_type, field, shown: None, detail: why.to_owned() }
+    FieldError { error_type, field, value: None, detail: why.to_owned() }
 }
 
 fn validate_request(new: &Object) -> ErrorList {

@@ -294,47 +294,47 @@ fn nested(schema: &Map, skips_any: bool, depth: usize, field: &str, errors: &mut
 /// Checks that every field inside a logical operator is also a field of the schema itself. The first path is that of
 /// the schema, the second that of the operator.
 fn complete_values(
-    asked: &Map,
+    operand: &Map,
     schema: Option<&Map>,
-    (field, asked_field): (&str, &str),
+    (field, operand_field): (&str, &str),
     depth: usize,
     errors: &mut ErrorList,
 ) {
     if depth > DEPTH_MAX {
         return;
     }
-    if let Some(not) = asked.get("not").and_then(Value::as_object) {
-        complete(not, schema, (field, &format!("{asked_field}.not")), depth, errors);
+    if let Some(not) = operand.get("not").and_then(Value::as_object) {
+        complete(not, schema, (field, &format!("{operand_field}.not")), depth, errors);
     }
     for name in ["allOf", "anyOf", "oneOf"] {
-        for (i, inner) in listed(asked, name).enumerate() {
-            let asked_field = format!("{asked_field}.{name}[{i}]");
-            complete(inner, schema, (field, &asked_field), depth, errors);
+        for (i, inner) in listed(operand, name).enumerate() {
+            let operand_field = format!("{operand_field}.{name}[{i}]");
+            complete(inner, schema, (field, &operand_field), depth, errors);
         }
     }
 }
 
 fn complete(
-    asked: &Map,
+    operand: &Map,
     schema: Option<&Map>,
-    (field, asked_field): (&str, &str),
+    (field, operand_field): (&str, &str),
     depth: usize,
     errors: &mut ErrorList,
 ) {
     let Some(known) = schema else {
-        let why = format!("because it is defined in {asked_field}");
+        let why = format!("because it is defined in {operand_field}");
         return errors.push(required(field.to_owned(), &why));
     };
-    complete_values(asked, schema, (field, asked_field), depth + 1, errors);
-    if let Some(items) = asked.get("items").and_then(Value::as_object) {
+    complete_values(operand, schema, (field, operand_field), depth + 1, errors);
+    if let Some(items) = operand.get("items").and_then(Value::as_object) {
         let known = known.get("items").and_then(Value::as_object);
-        let fields = (format!("{field}.items"), format!("{asked_field}.items"));
+        let fields = (format!("{field}.items"), format!("{operand_field}.items"));
         complete(items, known, (&fields.0, &fields.1), depth + 1, errors);
     }
-    for (name, member) in named(asked, "properties") {
+    for (name, member) in named(operand, "properties") {
         let known = known.get("properties").and_then(|known| known.get(name)?.as_object());
         let step = format!(".properties[{name}]");
-        let fields = (format!("{field}{step}"), format!("{asked_field}{step}"));
+        let fields = (format!("{field}{step}"), format!("{operand_field}{step}"));
         complete(member, known, (&fields.0, &fields.1), depth + 1, errors);
     }
 }

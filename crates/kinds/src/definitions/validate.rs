@@ -86,13 +86,13 @@ fn approval(new: &Object, group: &str, old: Option<&Object>, errors: &mut ErrorL
     let is_protected = ["k8s.io", "kubernetes.io"]
         .iter()
         .any(|of| group == *of || group.ends_with(&format!(".{of}")));
-    let said = |obj: &Object| {
+    let approval_of = |obj: &Object| {
         obj.meta_map("annotations")
             .find(|(key, _)| *key == APPROVAL)
             .map(|(_, value)| value.to_owned())
     };
-    let now = said(new);
-    if !is_protected || old.is_some_and(|old| said(old) == now) {
+    let now = approval_of(new);
+    if !is_protected || old.is_some_and(|old| approval_of(old) == now) {
         return;
     }
     let field = format!("metadata.annotations[{APPROVAL}]");

@@ -28,17 +28,18 @@ fn device_id(item: &Value) -> DeviceId<'_> {
 
 /// A device as error messages show it, and whether it has a share ID.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Shown<'v>(DeviceId<'v>, bool);
+struct GoDeviceId<'v>(DeviceId<'v>, bool);
 
-impl From<Shown<'_>> for Value {
-    fn from(Shown([driver, pool, device, share], has_share): Shown<'_>) -> Value {
+impl From<GoDeviceId<'_>> for Value {
+    fn from(GoDeviceId([driver, pool, device, share], has_share): GoDeviceId<'_>) -> Value {
         let share = if has_share { Value::from(share) } else { Value::Null };
         value!({"Driver": driver, "Pool": pool, "Device": device, "ShareID": share})
     }
 }
 
-fn shown(item: &Value) -> Shown<'_> {
-    Shown(device_id(item), item.get("shareID").is_some_and(|share| !share.is_null()))
+/// Returns the device of an item as errors format it.
+fn go_device_id(item: &Value) -> GoDeviceId<'_> {
+    GoDeviceId(device_id(item), item.get("shareID").is_some_and(|share| !share.is_null()))
 }
 
 /// Validates a status update of a claim.
@@ -62,7 +63,7 @@ pub(super) fn validate(new: &Object, old: Option<&Object>) -> ErrorList {
     let allocated: HashSet<DeviceId<'_>> = results.iter().map(device_id).collect();
     let devices = status.field("devices");
     devices.items().for_each(|device| device_status(&device, &allocated, &mut errors));
-    unique(&devices, shown, &mut errors);
+    unique(&devices, go_device_id, &mut errors);
     reserved(new, old, &consumers, allocation.is_set(), &mut errors);
     let before = old.and_then(|old| old.at(&["status", "allocation"])).filter(|v| !v.is_null());
     match before {
@@ -109,7 +110,7 @@ fn device_status(at: &Field<'_, '_>, allocated: &HashSet<DeviceId<'_>>, errors: 
         uid(&share, errors);
     }
     if !allocated.contains(&device_id(at.value)) {
-        at.invalid_as(errors, shown(at.value), "must be an allocated device in the claim");
+        at.invalid_as(errors, go_device_id(at.value), "must be an allocated device in the claim");
     }
     let conditions = at.field("conditions");
     let count = conditions.array().len();

@@ -66,11 +66,11 @@ pub(super) fn validate_admin_access(
     labels: &dyn Fn() -> Vec<(Str, Str)>,
 ) -> ErrorList {
     let mut errors = ErrorList::new();
-    let asks = |request: &Value| {
+    let is_admin_access = |request: &Value| {
         request.at(&["exactly", "adminAccess"]).and_then(Value::as_bool) == Some(true)
     };
     let requests = spec.map(|spec| spec.array_at(&["devices", "requests"])).unwrap_or_default();
-    let Some(first) = requests.iter().position(asks) else { return errors };
+    let Some(first) = requests.iter().position(is_admin_access) else { return errors };
     if allows_admin(labels) {
         return errors;
     }

@@ -300,7 +300,7 @@ fn addresses(list: &Field<'_, '_>, errors: &mut ErrorList) {
             texts.iter().map(|text| format!("{{\"IP\":{}}}", quote(text))).collect();
         let words = "may specify no more than one IP for each IP family";
         let error = FieldError::invalid(&list.path, Value::Null, words);
-        errors.push(FieldError { shown: Some(format!("[{}]", shown.join(","))), ..error });
+        errors.push(FieldError { value: Some(format!("[{}]", shown.join(","))), ..error });
     }
 }
 

@@ -95,10 +95,10 @@ fn source(volume: &Field<'_, '_>, errors: &mut ErrorList) {
         }
         count += 1;
         if count > 1 {
-            let place = volume.field(shown_source(name));
+            let place = volume.field(source_name_in_errors(name));
             place.forbidden(errors, "may not specify more than 1 volume type");
         } else {
-            check(&Field { path: volume.path.field(shown_fault(name)), ..at }, errors);
+            check(&Field { path: volume.path.field(path_name_in_errors(name)), ..at }, errors);
         }
     }
     if count == 0 {
@@ -107,7 +107,7 @@ fn source(volume: &Field<'_, '_>, errors: &mut ErrorList) {
 }
 
 /// Returns the name of a source in upstream's error for more than one source.
-fn shown_source(name: &'static str) -> &'static str {
+fn source_name_in_errors(name: &'static str) -> &'static str {
     match name {
         "cephfs" => "cephFS",
         "downwardAPI" => "downwarAPI",
@@ -116,7 +116,7 @@ fn shown_source(name: &'static str) -> &'static str {
 }
 
 /// Returns the name of a source in the paths of upstream's errors.
-pub(crate) fn shown_fault(name: &str) -> &str {
+pub(crate) fn path_name_in_errors(name: &str) -> &str {
     match name {
         "gcePersistentDisk" => "persistentDisk",
         name => name,

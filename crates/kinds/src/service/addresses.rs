@@ -42,8 +42,8 @@ fn fills_node_ports(service: &Object) -> bool {
     match service.str_at(&["spec", "type"]) {
         "NodePort" => true,
         "LoadBalancer" => {
-            let asked = service.at(&["spec", "allocateLoadBalancerNodePorts"]);
-            asked.and_then(Value::as_bool) != Some(false)
+            let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]);
+            allocates.and_then(Value::as_bool) != Some(false)
         }
         _ => false,
     }

@@ -89,8 +89,8 @@ pub trait Claims: Send + Sync {
         dry_run: bool,
     ) -> BoxFuture<'a, Option<Failure>>;
 
-    /// Releases what a deleted object had.
-    fn release<'a>(&'a self, registry: &'a Registry, gone: &'a Object) -> BoxFuture<'a, ()>;
+    /// Releases the shared resources of a deleted object.
+    fn release<'a>(&'a self, registry: &'a Registry, deleted: &'a Object) -> BoxFuture<'a, ()>;
 }
 
 /// What was allocated for one write. Dropped before [`Claim::begin`], it releases everything.
@@ -332,9 +332,9 @@ impl Registry {
     }
 
     /// Releases the shared resources of a deleted object.
-    pub(crate) async fn release(&self, target: &Target, gone: &Object) {
+    pub(crate) async fn release(&self, target: &Target, deleted: &Object) {
         if let Some(claims) = &self.hooks_of(&target.kind).claims {
-            claims.release(self, gone).await;
+            claims.release(self, deleted).await;
         }
     }
 

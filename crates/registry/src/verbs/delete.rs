@@ -297,20 +297,20 @@ pub fn check_preconditions(
     };
     // Upstream marks kinds with content (namespaces) in an own transaction with its own messages.
     let is_generic = !target.kind.strategy.has_content;
-    let check = |what: &str, asked: Option<&str>, stored: &str, fate: &str| match asked {
-        Some(asked) if asked != stored && is_generic => Err(Status::conflict(
+    let check = |what: &str, expected: Option<&str>, stored: &str, fate: &str| match expected {
+        Some(expected) if expected != stored && is_generic => Err(Status::conflict(
             &generic_gvr,
             &target.name,
             &format!(
-                "the {what} in the precondition ({asked}) does not match the {what} in record \
+                "the {what} in the precondition ({expected}) does not match the {what} in record \
                  ({stored}). The object might have been {fate}"
             ),
         )),
-        Some(asked) if asked != stored => Err(Status::conflict(
+        Some(expected) if expected != stored => Err(Status::conflict(
             target.gvr(),
             &target.name,
             &format!(
-                "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {stored}"
+                "Precondition failed: {what} in precondition: {expected}, {what} in object meta: {stored}"
             ),
         )),
         _ => Ok(()),

@@ -71,12 +71,14 @@ impl Access {
             (&DECISIONS, &AUTHORIZATION_SECONDS, AUTHORIZATION, &self.authorization),
         ];
         for (number, seconds, results, histograms) in kinds {
-            let seen = || results.iter().zip(histograms).filter(|(_, seen)| seen.total() > 0);
+            let observed =
+                || results.iter().zip(histograms).filter(|(_, histogram)| histogram.total() > 0);
             let mut text = out.family(number);
-            seen().for_each(|(result, seen)| text.value(&[result], seen.total() as f64));
+            observed()
+                .for_each(|(result, histogram)| text.value(&[result], histogram.total() as f64));
             drop(text);
             let mut text = out.family(seconds);
-            seen().for_each(|(result, seen)| text.histogram(&[result], seen));
+            observed().for_each(|(result, histogram)| text.histogram(&[result], histogram));
         }
         let mut text = out.family(&USER_REQUESTS);
         for (name, count) in USERS.iter().zip(&self.users).filter(|(_, count)| count.get() > 0) {

@@ -62,8 +62,8 @@ pub(super) fn violations(standard: Standard, template: &Template<'_>) -> Vec<Vio
             && RESTRICTED.iter().any(|(since, _, other)| *other == name && *since <= minor)
     };
     let baseline = BASELINE.iter().filter(|(_, _, name)| !is_replaced(name));
-    let more = RESTRICTED.iter().filter(|_| restricted);
-    let applicable = baseline.chain(more).filter(|(since, _, _)| *since <= minor);
+    let restricted_checks = RESTRICTED.iter().filter(|_| restricted);
+    let applicable = baseline.chain(restricted_checks).filter(|(since, _, _)| *since <= minor);
     applicable.filter_map(|(_, check, _)| check(template, minor)).collect()
 }
 
@@ -77,13 +77,13 @@ impl Template<'_> {
         CONTAINER_LISTS.iter().flat_map(|list| self.spec.array_at(&[list]))
     }
 
-    fn in_context(&self, names: &[&str]) -> Option<&Value> {
-        at(self.spec, names)
+    fn security_context_field(&self, names: &[&str]) -> Option<&Value> {
+        security_context_field(self.spec, names)
     }
 
-    /// Returns the names of the containers for which `is` returns true.
-    fn named(&self, is: impl Fn(&Value) -> bool) -> Vec<&str> {
-        self.containers().filter(|container| is(container)).map(name).collect()
+    /// Returns the names of the containers for which `predicate` returns true.
+    fn container_names(&self, predicate: impl Fn(&Value) -> bool) -> Vec<&str> {
+        self.containers().filter(|container| predicate(container)).map(name_of).collect()
     }
 
     fn is_windows(&self) -> bool {
@@ -101,35 +101,36 @@ impl Template<'_> {
     }
 }
 
-fn name(container: &Value) -> &str {
+fn name_of(container: &Value) -> &str {
     container.str_at(&["name"]).unwrap_or_default()
 }
 
 /// Returns a field below `securityContext`.
-fn at<'v>(of: &'v Value, names: &[&str]) -> Option<&'v Value> {
-    of.get("securityContext")?.at(names).filter(|value| !value.is_null())
+fn security_context_field<'v>(object: &'v Value, names: &[&str]) -> Option<&'v Value> {
+    object.get("securityContext")?.at(names).filter(|value| !value.is_null())
 }
 
-fn is(of: &Value, names: &[&str], wanted: bool) -> bool {
-    at(of, names).and_then(Value::as_bool) == Some(wanted)
+/// Returns whether a boolean below `securityContext` is set to `expected`.
+fn has_bool(object: &Value, names: &[&str], expected: bool) -> bool {
+    security_context_field(object, names).and_then(Value::as_bool) == Some(expected)
 }
 
-fn text_at<'v>(of: &'v Value, names: &[&str]) -> Option<&'v str> {
-    at(of, names).and_then(Value::as_str)
+fn security_context_str<'v>(object: &'v Value, names: &[&str]) -> Option<&'v str> {
+    security_context_field(object, names).and_then(Value::as_str)
 }
 
 fn quoted<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
     texts.into_iter().map(quote).collect::<Vec<_>>().join(", ")
 }
 
-/// `container "a"`, `containers "a", "b"`.
-fn quoted_names(what: &str, names: &[&str]) -> String {
+/// Formats `container "a"` or `containers "a", "b"`.
+fn quoted_names(noun: &str, names: &[&str]) -> String {
     let plural = if names.len() == 1 { "" } else { "s" };
-    format!("{what}{plural} {}", quoted(names.iter().copied()))
+    format!("{noun}{plural} {}", quoted(names.iter().copied()))
 }
 
-/// `pod and container "a"`.
-fn setters(pod: bool, containers: &[&str]) -> String {
+/// Formats `pod`, `container "a"` or `pod and container "a"`.
+fn pod_and_containers(pod: bool, containers: &[&str]) -> String {
     match (pod, containers.is_empty()) {
         (true, true) => "pod".to_owned(),
         (true, false) => format!("pod and {}", quoted_names("container", containers)),
@@ -137,7 +138,7 @@ fn setters(pod: bool, containers: &[&str]) -> String {
     }
 }
 
-fn uses(count: usize) -> &'static str {
+fn use_or_uses(count: usize) -> &'static str {
     if count == 1 { "uses" } else { "use" }
 }
 
@@ -145,12 +146,20 @@ fn apparmor(template: &Template<'_>, _: u32) -> Option<Violation> {
     const KEY: &str = "container.apparmor.security.beta.kubernetes.io/";
     const PROFILE_TYPE: [&str; 2] = ["appArmorProfile", "type"];
     let mut values: BTreeSet<&str> = BTreeSet::new();
-    let bad = |kind: Option<&str>| !matches!(kind, None | Some("RuntimeDefault" | "Localhost"));
-    let pod = template.in_context(&PROFILE_TYPE).and_then(Value::as_str).filter(|k| bad(Some(k)));
-    let containers = template.named(|container| bad(text_at(container, &PROFILE_TYPE)));
+    let is_forbidden =
+        |kind: Option<&str>| !matches!(kind, None | Some("RuntimeDefault" | "Localhost"));
+    let pod = template
+        .security_context_field(&PROFILE_TYPE)
+        .and_then(Value::as_str)
+        .filter(|kind| is_forbidden(Some(kind)));
+    let containers = template
+        .container_names(|container| is_forbidden(security_context_str(container, &PROFILE_TYPE)));
     values.extend(pod);
     values.extend(
-        template.containers().filter_map(|c| text_at(c, &PROFILE_TYPE)).filter(|k| bad(Some(k))),
+        template
+            .containers()
+            .filter_map(|c| security_context_str(c, &PROFILE_TYPE))
+            .filter(|kind| is_forbidden(Some(kind))),
     );
     let annotations: Vec<String> = template
         .annotations()
@@ -161,22 +170,22 @@ fn apparmor(template: &Template<'_>, _: u32) -> Option<Violation> {
         })
         .map(|(key, value)| format!("{key}={}", quote(value)))
         .collect();
-    let mut who: Vec<String> = vec![];
+    let mut subjects: Vec<String> = vec![];
     if pod.is_some() || !containers.is_empty() {
-        who.push(setters(pod.is_some(), &containers));
+        subjects.push(pod_and_containers(pod.is_some(), &containers));
     }
     if !annotations.is_empty() {
-        who.push(if annotations.len() == 1 { "annotation" } else { "annotations" }.to_owned());
+        subjects.push(if annotations.len() == 1 { "annotation" } else { "annotations" }.to_owned());
     }
     let shown: Vec<&str> =
         values.into_iter().chain(annotations.iter().map(String::as_str)).collect();
     let reason =
         if shown.len() == 1 { "forbidden AppArmor profile" } else { "forbidden AppArmor profiles" };
-    (!who.is_empty()).then(|| Violation {
+    (!subjects.is_empty()).then(|| Violation {
         reason,
         detail: format!(
             "{} must not set AppArmor profile type to {}",
-            who.join(" and "),
+            subjects.join(" and "),
             quoted(shown)
         ),
     })
@@ -199,16 +208,21 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
 ];
 
 /// Returns the added capabilities that are not allowed.
-fn added<'v>(container: &'v Value, allowed: &[&str]) -> Vec<&'v str> {
-    let add = at(container, &["capabilities", "add"]).and_then(Value::as_array).unwrap_or_default();
+fn added_capabilities<'v>(container: &'v Value, allowed: &[&str]) -> Vec<&'v str> {
+    let add = security_context_field(container, &["capabilities", "add"])
+        .and_then(Value::as_array)
+        .unwrap_or_default();
     add.iter().filter_map(Value::as_str).filter(|name| !allowed.contains(name)).collect()
 }
 
 /// Returns the containers and the forbidden capabilities that they add.
 fn forbidden_capabilities(template: &Template<'_>, allowed: &[&str]) -> Option<String> {
-    let containers = template.named(|container| !added(container, allowed).is_empty());
-    let names: BTreeSet<&str> =
-        template.containers().flat_map(|container| added(container, allowed)).collect();
+    let containers =
+        template.container_names(|container| !added_capabilities(container, allowed).is_empty());
+    let names: BTreeSet<&str> = template
+        .containers()
+        .flat_map(|container| added_capabilities(container, allowed))
+        .collect();
     (!containers.is_empty()).then(|| {
         format!(
             "{} must not include {} in securityContext.capabilities.add",
@@ -227,14 +241,15 @@ fn restricted_capabilities(template: &Template<'_>, minor: u32) -> Option<Violat
     if minor >= WINDOWS_EXEMPT && template.is_windows() {
         return None;
     }
-    let keeps = template.named(|container| {
-        let drop = at(container, &["capabilities", "drop"]).and_then(Value::as_array);
+    let without_drop = template.container_names(|container| {
+        let drop =
+            security_context_field(container, &["capabilities", "drop"]).and_then(Value::as_array);
         !drop.unwrap_or_default().iter().any(|name| name.as_str() == Some("ALL"))
     });
     let mut details = vec![];
-    if !keeps.is_empty() {
-        let who = quoted_names("container", &keeps);
-        details.push(format!("{who} must set securityContext.capabilities.drop=[\"ALL\"]"));
+    if !without_drop.is_empty() {
+        let subject = quoted_names("container", &without_drop);
+        details.push(format!("{subject} must set securityContext.capabilities.drop=[\"ALL\"]"));
     }
     details.extend(forbidden_capabilities(template, &["NET_BIND_SERVICE"]));
     (!details.is_empty())
@@ -255,7 +270,7 @@ fn volumes<'t>(template: &'t Template<'_>) -> &'t [Value] {
 fn host_paths(template: &Template<'_>, _: u32) -> Option<Violation> {
     let paths =
         volumes(template).iter().filter(|v| v.get("hostPath").is_some_and(|p| !p.is_null()));
-    let names: BTreeSet<&str> = paths.map(name).collect();
+    let names: BTreeSet<&str> = paths.map(name_of).collect();
     let names: Vec<&str> = names.into_iter().collect();
     (!names.is_empty())
         .then(|| Violation { reason: "hostPath volumes", detail: quoted_names("volume", &names) })
@@ -281,7 +296,7 @@ fn restricted_volumes(template: &Template<'_>, _: u32) -> Option<Violation> {
             .map(|(member, _)| member.as_str())
             .next();
         if kind.is_none_or(|kind| !ALLOWED.contains(&kind)) {
-            names.insert(name(volume));
+            names.insert(name_of(volume));
             kinds.insert(kind.unwrap_or("unknown"));
         }
     }
@@ -292,7 +307,7 @@ fn restricted_volumes(template: &Template<'_>, _: u32) -> Option<Violation> {
         detail: format!(
             "{} {} restricted volume type{plural} {}",
             quoted_names("volume", &names),
-            uses(names.len()),
+            use_or_uses(names.len()),
             quoted(kinds)
         ),
     })
@@ -301,10 +316,10 @@ fn restricted_volumes(template: &Template<'_>, _: u32) -> Option<Violation> {
 fn host_ports(template: &Template<'_>, _: u32) -> Option<Violation> {
     let ports = |container: &Value| -> Vec<String> {
         let ports = container.array_at(&["ports"]).iter();
-        let taken = ports.filter_map(|port| port.int_at(&["hostPort"])).filter(|port| *port != 0);
-        taken.map(|port| port.to_string()).collect()
+        let used = ports.filter_map(|port| port.int_at(&["hostPort"])).filter(|port| *port != 0);
+        used.map(|port| port.to_string()).collect()
     };
-    let containers = template.named(|container| !ports(container).is_empty());
+    let containers = template.container_names(|container| !ports(container).is_empty());
     let all: BTreeSet<String> = template.containers().flat_map(ports).collect();
     let plural = if all.len() == 1 { "" } else { "s" };
     (!containers.is_empty()).then(|| Violation {
@@ -312,7 +327,7 @@ fn host_ports(template: &Template<'_>, _: u32) -> Option<Violation> {
         detail: format!(
             "{} {} hostPort{plural} {}",
             quoted_names("container", &containers),
-            uses(containers.len()),
+            use_or_uses(containers.len()),
             all.into_iter().collect::<Vec<_>>().join(", ")
         ),
     })
@@ -328,13 +343,15 @@ fn probe_hosts(template: &Template<'_>, _: u32) -> Option<Violation> {
     ];
     let (mut names, mut hosts): (BTreeSet<&str>, BTreeSet<&str>) = Default::default();
     for container in template.containers() {
-        let handlers = HANDLERS.iter().filter_map(|place| container.at(place));
+        let handlers = HANDLERS.iter().filter_map(|path| container.at(path));
         let found = handlers
-            .flat_map(|handler| ["httpGet", "tcpSocket"].map(|how| handler.str_at(&[how, "host"])))
+            .flat_map(|handler| {
+                ["httpGet", "tcpSocket"].map(|action| handler.str_at(&[action, "host"]))
+            })
             .flatten()
             .filter(|host| !host.is_empty());
         for host in found {
-            names.insert(name(container));
+            names.insert(name_of(container));
             hosts.insert(host);
         }
     }
@@ -345,14 +362,14 @@ fn probe_hosts(template: &Template<'_>, _: u32) -> Option<Violation> {
         detail: format!(
             "{} {} probe or lifecycle host{plural} {}",
             quoted_names("container", &names),
-            uses(names.len()),
+            use_or_uses(names.len()),
             quoted(hosts)
         ),
     })
 }
 
 fn privileged(template: &Template<'_>, _: u32) -> Option<Violation> {
-    let names = template.named(|container| is(container, &["privileged"], true));
+    let names = template.container_names(|container| has_bool(container, &["privileged"], true));
     (!names.is_empty()).then(|| Violation {
         reason: "privileged",
         detail: format!(
@@ -364,16 +381,16 @@ fn privileged(template: &Template<'_>, _: u32) -> Option<Violation> {
 
 fn restricted_proc_mount(template: &Template<'_>, _: u32) -> Option<Violation> {
     fn mount(container: &Value) -> Option<&str> {
-        text_at(container, &["procMount"]).filter(|how| *how != "Default")
+        security_context_str(container, &["procMount"]).filter(|mount| *mount != "Default")
     }
-    let names = template.named(|container| mount(container).is_some());
-    let how: BTreeSet<&str> = template.containers().filter_map(mount).collect();
+    let names = template.container_names(|container| mount(container).is_some());
+    let mounts: BTreeSet<&str> = template.containers().filter_map(mount).collect();
     (!names.is_empty()).then(|| Violation {
         reason: "procMount",
         detail: format!(
             "{} must not set securityContext.procMount to {}",
             quoted_names("container", &names),
-            quoted(how)
+            quoted(mounts)
         ),
     })
 }
@@ -387,39 +404,42 @@ fn baseline_proc_mount(template: &Template<'_>, minor: u32) -> Option<Violation>
 
 fn selinux(template: &Template<'_>, minor: u32) -> Option<Violation> {
     const ENGINE_SINCE: u32 = 31;
-    fn kind(of: &Value) -> &str {
-        text_at(of, &["seLinuxOptions", "type"]).unwrap_or_default()
+    fn selinux_type(object: &Value) -> &str {
+        security_context_str(object, &["seLinuxOptions", "type"]).unwrap_or_default()
     }
-    let bad_kind = |of: &Value| match kind(of) {
+    let is_forbidden_type = |object: &Value| match selinux_type(object) {
         "" | "container_t" | "container_init_t" | "container_kvm_t" => false,
         "container_engine_t" => minor < ENGINE_SINCE,
         _ => true,
     };
-    let sets = |of: &Value, what| {
-        text_at(of, &["seLinuxOptions", what]).is_some_and(|text| !text.is_empty())
+    let sets = |object: &Value, member| {
+        security_context_str(object, &["seLinuxOptions", member])
+            .is_some_and(|text| !text.is_empty())
     };
-    let bad = |of: &Value| bad_kind(of) || sets(of, "user") || sets(of, "role");
-    let (pod, containers) = (bad(template.spec), template.named(bad));
+    let is_forbidden =
+        |object: &Value| is_forbidden_type(object) || sets(object, "user") || sets(object, "role");
+    let (pod, containers) = (is_forbidden(template.spec), template.container_names(is_forbidden));
     if !pod && containers.is_empty() {
         return None;
     }
     let all = || std::iter::once(template.spec).chain(template.containers());
-    let kinds: BTreeSet<&str> = all().filter(|of| bad_kind(of)).map(kind).collect();
+    let kinds: BTreeSet<&str> =
+        all().filter(|object| is_forbidden_type(object)).map(selinux_type).collect();
     let kinds: Vec<&str> = kinds.into_iter().collect();
     let mut data = vec![];
     if !kinds.is_empty() {
         data.push(quoted_names("type", &kinds));
     }
-    for what in ["user", "role"] {
-        if all().any(|of| sets(of, what)) {
-            data.push(format!("{what} may not be set"));
+    for member in ["user", "role"] {
+        if all().any(|object| sets(object, member)) {
+            data.push(format!("{member} may not be set"));
         }
     }
     Some(Violation {
         reason: "seLinuxOptions",
         detail: format!(
             "{} set forbidden securityContext.seLinuxOptions: {}",
-            setters(pod, &containers),
+            pod_and_containers(pod, &containers),
             data.join("; ")
         ),
     })
@@ -428,25 +448,26 @@ fn selinux(template: &Template<'_>, minor: u32) -> Option<Violation> {
 const SECCOMP: [&str; 2] = ["seccompProfile", "type"];
 const SECCOMP_FIELD_SINCE: u32 = 19;
 
-fn seccomp_kind(of: &Value) -> Option<&str> {
-    text_at(of, &SECCOMP)
+fn seccomp_kind(object: &Value) -> Option<&str> {
+    security_context_str(object, &SECCOMP)
 }
 
-fn is_bad_seccomp(of: &Value) -> bool {
-    !matches!(seccomp_kind(of), None | Some("RuntimeDefault" | "Localhost"))
+fn is_forbidden_seccomp(object: &Value) -> bool {
+    !matches!(seccomp_kind(object), None | Some("RuntimeDefault" | "Localhost"))
 }
 
 /// Returns the pod and containers with a forbidden seccomp profile.
-fn bad_seccomp(template: &Template<'_>) -> Option<Violation> {
-    let (pod, containers) = (is_bad_seccomp(template.spec), template.named(is_bad_seccomp));
+fn seccomp_violation(template: &Template<'_>) -> Option<Violation> {
+    let (pod, containers) =
+        (is_forbidden_seccomp(template.spec), template.container_names(is_forbidden_seccomp));
     let all = std::iter::once(template.spec).chain(template.containers());
     let kinds: BTreeSet<&str> =
-        all.filter(|of| is_bad_seccomp(of)).filter_map(seccomp_kind).collect();
+        all.filter(|object| is_forbidden_seccomp(object)).filter_map(seccomp_kind).collect();
     (pod || !containers.is_empty()).then(|| Violation {
         reason: "seccompProfile",
         detail: format!(
             "{} must not set securityContext.seccompProfile.type to {}",
-            setters(pod, &containers),
+            pod_and_containers(pod, &containers),
             quoted(kinds)
         ),
     })
@@ -456,11 +477,12 @@ fn baseline_seccomp(template: &Template<'_>, minor: u32) -> Option<Violation> {
     const POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
     const CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
     if minor >= SECCOMP_FIELD_SINCE {
-        return bad_seccomp(template);
+        return seccomp_violation(template);
     }
     let is_seccomp = |key: &str| {
         let container = key.strip_prefix(CONTAINER);
-        key == POD || container.is_some_and(|of| template.containers().any(|c| name(c) == of))
+        key == POD
+            || container.is_some_and(|name| template.containers().any(|c| name_of(c) == name))
     };
     let allowed = |value: &str| {
         matches!(value, "runtime/default" | "docker/default") || value.starts_with("localhost/")
@@ -481,17 +503,17 @@ fn restricted_seccomp(template: &Template<'_>, minor: u32) -> Option<Violation> 
     if minor >= WINDOWS_EXEMPT && template.is_windows() {
         return None;
     }
-    if let Some(bad) = bad_seccomp(template) {
-        return Some(bad);
+    if let Some(violation) = seccomp_violation(template) {
+        return Some(violation);
     }
     let pod = seccomp_kind(template.spec).is_some();
-    let open = template.named(|container| !pod && seccomp_kind(container).is_none());
-    (!open.is_empty()).then(|| Violation {
+    let unset = template.container_names(|container| !pod && seccomp_kind(container).is_none());
+    (!unset.is_empty()).then(|| Violation {
         reason: "seccompProfile",
         detail: format!(
             "pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \
              \"Localhost\"",
-            quoted_names("container", &open)
+            quoted_names("container", &unset)
         ),
     })
 }
@@ -513,20 +535,22 @@ const SYSCTLS: [(&str, u32); 12] = [
 ];
 
 fn sysctls(template: &Template<'_>, minor: u32) -> Option<Violation> {
-    let all = template.in_context(&["sysctls"]).and_then(Value::as_array).unwrap_or_default();
+    let all =
+        template.security_context_field(&["sysctls"]).and_then(Value::as_array).unwrap_or_default();
     let allowed = |name: &str| SYSCTLS.iter().any(|(safe, since)| *safe == name && *since <= minor);
-    let bad: Vec<&str> = all.iter().map(name).filter(|name| !allowed(name)).collect();
-    (!bad.is_empty()).then(|| Violation { reason: "forbidden sysctls", detail: bad.join(", ") })
+    let forbidden: Vec<&str> = all.iter().map(name_of).filter(|name| !allowed(name)).collect();
+    (!forbidden.is_empty())
+        .then(|| Violation { reason: "forbidden sysctls", detail: forbidden.join(", ") })
 }
 
 fn windows_host_process(template: &Template<'_>, _: u32) -> Option<Violation> {
-    let sets = |of: &Value| is(of, &["windowsOptions", "hostProcess"], true);
-    let (pod, containers) = (sets(template.spec), template.named(sets));
+    let sets = |object: &Value| has_bool(object, &["windowsOptions", "hostProcess"], true);
+    let (pod, containers) = (sets(template.spec), template.container_names(sets));
     (pod || !containers.is_empty()).then(|| Violation {
         reason: "hostProcess",
         detail: format!(
             "{} must not set securityContext.windowsOptions.hostProcess=true",
-            setters(pod, &containers)
+            pod_and_containers(pod, &containers)
         ),
     })
 }
@@ -535,12 +559,13 @@ fn privilege_escalation(template: &Template<'_>, minor: u32) -> Option<Violation
     if minor >= WINDOWS_EXEMPT && template.is_windows() {
         return None;
     }
-    let open = template.named(|container| !is(container, &["allowPrivilegeEscalation"], false));
-    (!open.is_empty()).then(|| Violation {
+    let unset = template
+        .container_names(|container| !has_bool(container, &["allowPrivilegeEscalation"], false));
+    (!unset.is_empty()).then(|| Violation {
         reason: "allowPrivilegeEscalation != false",
         detail: format!(
             "{} must set securityContext.allowPrivilegeEscalation=false",
-            quoted_names("container", &open)
+            quoted_names("container", &unset)
         ),
     })
 }
@@ -549,20 +574,20 @@ fn run_as_non_root(template: &Template<'_>, minor: u32) -> Option<Violation> {
     if minor >= USER_NAMESPACES && template.has_user_namespace() {
         return None;
     }
-    let is_set_to = |of: &Value, wanted| is(of, &["runAsNonRoot"], wanted);
-    let containers = template.named(|container| is_set_to(container, false));
+    let is_set_to = |object: &Value, expected| has_bool(object, &["runAsNonRoot"], expected);
+    let containers = template.container_names(|container| is_set_to(container, false));
     let pod = is_set_to(template.spec, false);
-    let covered = is_set_to(template.spec, true);
-    let silent = |container: &Value| !is_set_to(container, true) && !is_set_to(container, false);
-    let open = template.named(|container| !covered && silent(container));
+    let is_set_for_pod = is_set_to(template.spec, true);
+    let is_unset = |container: &Value| !is_set_to(container, true) && !is_set_to(container, false);
+    let unset = template.container_names(|container| !is_set_for_pod && is_unset(container));
     let detail = if pod || !containers.is_empty() {
-        let who = setters(pod, &containers);
-        format!("{who} must not set securityContext.runAsNonRoot=false")
-    } else if open.is_empty() {
+        let subject = pod_and_containers(pod, &containers);
+        format!("{subject} must not set securityContext.runAsNonRoot=false")
+    } else if unset.is_empty() {
         return None;
     } else {
-        let who = quoted_names("container", &open);
-        format!("pod or {who} must set securityContext.runAsNonRoot=true")
+        let subject = quoted_names("container", &unset);
+        format!("pod or {subject} must set securityContext.runAsNonRoot=true")
     };
     Some(Violation { reason: "runAsNonRoot != true", detail })
 }
@@ -571,10 +596,12 @@ fn run_as_user(template: &Template<'_>, minor: u32) -> Option<Violation> {
     if minor >= USER_NAMESPACES && template.has_user_namespace() {
         return None;
     }
-    let root = |of: &Value| at(of, &["runAsUser"]).and_then(Value::as_int) == Some(0);
-    let (pod, containers) = (root(template.spec), template.named(root));
+    let root = |object: &Value| {
+        security_context_field(object, &["runAsUser"]).and_then(Value::as_int) == Some(0)
+    };
+    let (pod, containers) = (root(template.spec), template.container_names(root));
     (pod || !containers.is_empty()).then(|| Violation {
         reason: "runAsUser=0",
-        detail: format!("{} must not set runAsUser=0", setters(pod, &containers)),
+        detail: format!("{} must not set runAsUser=0", pod_and_containers(pod, &containers)),
     })
 }
