@@ -78,7 +78,7 @@ enum Row {
     CrdDocument,
 }
 
-/// The title, unit and limit of each row. The limits apply to a server that shares two cpu_times with the
+/// The title, unit and limit of each row. The limits apply to a server that shares two cores with the
 /// load generator.
 const ROWS: [(Row, &str, &str, Option<f64>); 32] = [
     (Row::Ready, "start to /readyz, empty store, certificates included", "ms", Some(50.0)),
@@ -207,7 +207,7 @@ impl BudgetRun<'_> {
         let (path, body) = (bench.config_maps(), config_map(5_000));
         let objects = self.scaled(100_000);
         let make = move |number| {
-            ApiRequest::post(&path, body.fill(&format!("prefix_bytes_max-{number}"), 0))
+            ApiRequest::post(&path, body.fill(&format!("kept-{number}"), 0))
         };
         let is_full = fill(&bench, objects, MANY, FILL_TIME_MAX, make).await?;
         let mut server = bench.server.take();

@@ -104,7 +104,7 @@ pub struct Run {
     /// Number of workers; each has one request in flight.
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// Threads of the load generator [default: the number of cpu_times].
+    /// Threads of the load generator [default: the number of cores].
     #[arg(long)]
     threads: Option<usize>,
     /// Duration of each profile; in `budget`, `growth` and `etcd` of each load.

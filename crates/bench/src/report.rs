@@ -81,12 +81,12 @@ impl Report {
     /// Returns an empty report. The kind of machine and its current load average are added to the
     /// note.
     pub fn new(note: &str) -> Report {
-        let cpu_times = std::thread::available_parallelism().map_or(0, usize::from);
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let memory = megabytes(&read("/proc/meminfo"), "MemTotal:").unwrap_or(0.0) / 1e3;
         let load = read("/proc/loadavg");
         let load = load.split(' ').next().unwrap_or_default();
-        let machine = format!("{cpu_times} cpu_times, {memory:.0} GB, load {load} before");
+        let machine = format!("{cores} cores, {memory:.0} GB, load {load} before");
         let note = if note.is_empty() { machine } else { format!("{note}, {machine}") };
         Report { note, figures: vec![], violations: vec![] }
     }
