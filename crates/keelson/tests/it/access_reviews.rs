@@ -18,7 +18,7 @@ fn error_of(client: &Client, name: &str, selector: &Value) -> String {
 }
 
 #[test]
-fn selectors_that_are_not_understood_are_named_and_ignored_or_refused() {
+fn invalid_selectors_of_a_review_are_reported() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let check = |name: &str, selector: Value, want: &str| {
@@ -72,7 +72,7 @@ fn selectors_that_are_not_understood_are_named_and_ignored_or_refused() {
 }
 
 #[test]
-fn the_rules_of_a_binding_are_listed_once_however_often_a_user_is_its_subject() {
+fn rules_of_a_binding_with_repeated_subjects_are_listed_once() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let rbac = "/apis/rbac.authorization.k8s.io/v1";

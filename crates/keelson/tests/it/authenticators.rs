@@ -270,7 +270,7 @@ const WEBHOOK: Row = Row {
 };
 
 #[test]
-fn every_authenticator_accepts_what_is_right_and_refuses_what_is_wrong_in_any_way() {
+fn every_authenticator_accepts_valid_and_rejects_invalid_credentials() {
     let table = [
         CLIENT_CERTIFICATE,
         FRONT_PROXY,

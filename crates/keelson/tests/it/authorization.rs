@@ -52,7 +52,7 @@ fn grant(client: &Client, user: &str, role: &Value) {
 }
 
 #[test]
-fn a_binding_counts_from_its_answer_on_until_the_answer_to_its_deletion() {
+fn a_binding_applies_from_its_creation_to_its_deletion() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     assert_eq!(client.post(ROLES, &role("r", "", &["configmaps"], &["list"])).status, 201);
@@ -67,7 +67,7 @@ fn a_binding_counts_from_its_answer_on_until_the_answer_to_its_deletion() {
 }
 
 #[test]
-fn who_writes_a_role_or_a_binding_must_hold_what_it_grants() {
+fn writers_of_roles_and_bindings_cannot_escalate() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let verbs = ["create", "update", "patch", "get"];
@@ -121,7 +121,7 @@ fn who_writes_a_role_or_a_binding_must_hold_what_it_grants() {
 }
 
 #[test]
-fn a_put_or_an_apply_that_creates_needs_create() {
+fn a_put_or_apply_that_creates_requires_create() {
     const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
     let server = Server::start_plain(quiet());
     let client = server.client();
@@ -156,7 +156,7 @@ fn a_put_or_an_apply_that_creates_needs_create() {
 }
 
 #[test]
-fn default_roles_are_put_back_at_start_and_what_users_added_stays() {
+fn default_roles_are_reconciled_at_start_and_keep_added_rules() {
     let store = Embedded::in_memory();
     let start = || Server::start_plain(quiet().store(store.clone()));
     let server = start();
@@ -180,7 +180,7 @@ fn default_roles_are_put_back_at_start_and_what_users_added_stays() {
 }
 
 #[test]
-fn admin_edit_and_view_have_the_rules_of_what_they_aggregate() {
+fn admin_edit_and_view_have_their_aggregated_rules() {
     let server = Server::start_plain(Keelson::builder());
     let client = server.client();
     for (name, resource) in [("view", "pods"), ("edit", "secrets"), ("admin", "rolebindings")] {
@@ -198,7 +198,7 @@ fn admin_edit_and_view_have_the_rules_of_what_they_aggregate() {
 }
 
 #[test]
-fn modes_are_asked_in_order_and_abac_by_its_file() {
+fn authorization_modes_run_in_order_and_abac_reads_its_file() {
     let modes = |words: &[&str]| {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         Authorization::modes(&words).expect("modes")
@@ -219,7 +219,7 @@ fn modes_are_asked_in_order_and_abac_by_its_file() {
 }
 
 #[test]
-fn who_approves_or_signs_a_certificate_needs_the_right_to_its_signer() {
+fn approving_and_signing_require_rights_to_the_signer() {
     const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let server = Server::start_plain(quiet());
     let client = server.client();
@@ -267,7 +267,7 @@ fn who_approves_or_signs_a_certificate_needs_the_right_to_its_signer() {
 }
 
 #[test]
-fn who_writes_a_trust_bundle_of_a_signer_needs_the_right_to_attest_for_it() {
+fn writing_a_trust_bundle_requires_attest_on_its_signer() {
     const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
     const PATCH: &str = "application/merge-patch+json";
     let mut builder = quiet();

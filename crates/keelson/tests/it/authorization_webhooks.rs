@@ -96,7 +96,7 @@ fn by_user(_: &str, spec: &Value) -> Value {
 }
 
 #[test]
-fn a_webhook_is_asked_by_the_whole_request_and_its_answers_are_remembered() {
+fn a_webhook_gets_all_attributes_and_its_answers_are_cached() {
     let hook = Hook::access(by_user);
     let server = start(&["Webhook", "AlwaysAllow"], &hook, &options(FailurePolicy::NoOpinion, &[]));
     let client = server.client();
@@ -140,7 +140,7 @@ fn a_webhook_is_asked_by_the_whole_request_and_its_answers_are_remembered() {
 }
 
 #[test]
-fn a_webhook_that_fails_is_never_a_yes_and_not_remembered() {
+fn a_failed_webhook_call_denies_and_is_not_cached() {
     let broken = Arc::new(Mutex::new(true));
     let is_broken = broken.clone();
     let hook = Hook::start(move |_, review| {
@@ -168,7 +168,7 @@ fn a_webhook_that_fails_is_never_a_yes_and_not_remembered() {
 }
 
 #[test]
-fn conditions_say_which_requests_a_webhook_is_asked_about() {
+fn match_conditions_select_the_requests_of_a_webhook() {
     let hook = Hook::access(|_, _| json!({"denied": true}));
     let conditions = [
         "has(request.resourceAttributes)",
@@ -218,7 +218,7 @@ fn start_file(file: &Path) -> Server {
 }
 
 #[test]
-fn the_authorizers_of_a_file_are_asked_in_order_and_read_again_while_the_server_runs() {
+fn authorizers_of_a_file_run_in_order_and_are_reloaded() {
     let hook = Hook::start(|path, review| {
         let mut answer = review.clone();
         let user = review["spec"]["user"].as_str().unwrap_or_default();
@@ -268,7 +268,7 @@ fn the_authorizers_of_a_file_are_asked_in_order_and_read_again_while_the_server_
 }
 
 #[test]
-fn an_authorization_configuration_is_refused_with_the_words_of_kube_apiserver() {
+fn authorization_configuration_errors_match_kube_apiserver() {
     let text = include_str!("files/authorization.yaml");
     let parsed = keelson_schema::yaml::parse(text).expect("YAML");
     let refused = AuthorizationConfiguration::read(&parsed.value).expect_err("faults");
@@ -309,7 +309,7 @@ fn with_token_webhook(hook: &Hook, cache_ttl: Duration) -> Server {
 }
 
 #[test]
-fn tokens_that_a_webhook_knows_are_accepted_until_it_revokes_them() {
+fn webhook_tokens_are_accepted_until_they_are_revoked() {
     let revoked = Arc::new(Mutex::new(false));
     let is_revoked = revoked.clone();
     let hook = Hook::start(move |_, review| {

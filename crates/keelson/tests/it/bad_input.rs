@@ -70,7 +70,7 @@ fn json_error(why: &str) -> String {
 }
 
 #[test]
-fn malformed_json_is_told_as_go_tells_it() {
+fn malformed_json_has_the_error_text_of_go() {
     let still = Still::start();
     let check = |body: &[u8], why: &str| still.create(JSON, body, (400, BAD, &json_error(why)));
     check(b"", "unexpected end of JSON input (<empty>)");
@@ -98,7 +98,7 @@ fn malformed_json_is_told_as_go_tells_it() {
 }
 
 #[test]
-fn malformed_yaml_is_refused() {
+fn malformed_yaml_is_rejected() {
     let still = Still::start();
     let mapping =
         unrecognized("yaml: mapping values are not allowed in this context (613a20623a2063)");
@@ -112,7 +112,7 @@ fn malformed_yaml_is_refused() {
 }
 
 #[test]
-fn bodies_that_would_grow_are_refused_before_they_do() {
+fn expanding_bodies_are_rejected_before_expansion() {
     let still = Still::start();
     let client = still.server.client();
     let check = |media: &str, body: String, words: &str| {
@@ -139,7 +139,7 @@ fn bodies_that_would_grow_are_refused_before_they_do() {
 
 /// The stack is the runtime's own, and a debug build needs most of it.
 #[test]
-fn the_deepest_body_that_is_taken_passes_every_verb_and_form() {
+fn the_deepest_accepted_body_passes_every_verb_and_media_type() {
     let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     let all = "/apis/apps/v1/namespaces/default/controllerrevisions";
@@ -356,7 +356,7 @@ fn parameters_of_writes_are_checked() {
 }
 
 #[test]
-fn parameters_that_nobody_knows_or_can_read_are_left_out() {
+fn unknown_and_malformed_parameters_are_ignored() {
     let still = Still::start();
     let client = still.server.client();
     for query in ["nonsense=1", "limit=-1", "limit=", "%zz=1&limit=%zz", "a;b=c", "&&=", "watch=0"]
@@ -394,7 +394,7 @@ fn media_types_are_negotiated() {
 }
 
 #[test]
-fn verbs_and_paths_that_are_not_there_are_refused() {
+fn unknown_verbs_and_paths_are_rejected() {
     let still = Still::start();
     let gone = (404, "NotFound", "the server could not find the requested resource");
     for line in [
@@ -424,7 +424,7 @@ fn verbs_and_paths_that_are_not_there_are_refused() {
 }
 
 #[test]
-fn a_wrong_token_gets_401_and_none_is_anonymous() {
+fn a_wrong_token_gets_401_and_no_token_is_anonymous() {
     let still = Still::start();
     let client = still.server.client();
     for (header, code) in [

@@ -64,7 +64,7 @@ fn status(client: &Client, bytes: &[u8]) -> u16 {
 }
 
 #[test]
-fn requests_that_are_none_are_refused() {
+fn malformed_requests_are_rejected() {
     let server = start(hasty());
     let client = server.client();
     let check = |bytes: &[u8], want: u16| {
@@ -90,7 +90,7 @@ fn requests_that_are_none_are_refused() {
 }
 
 #[test]
-fn bodies_whose_length_is_unclear_are_refused() {
+fn bodies_of_ambiguous_length_are_rejected() {
     let server = start(hasty());
     let client = server.client();
     let check = |framing: &str, rest: &str, want: u16| {
@@ -114,7 +114,7 @@ fn bodies_whose_length_is_unclear_are_refused() {
 /// Chunks count, as in Go: who believes the length sees another request than the server does, so there
 /// must not be two.
 #[test]
-fn a_request_with_a_length_and_chunks_is_one_or_none() {
+fn a_request_with_length_and_chunks_is_never_two_requests() {
     let server = start(hasty());
     let client = server.client();
     let smuggled = format!("0\r\n\r\nDELETE {MAPS}/a HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -155,7 +155,7 @@ fn a_body_that_ends_too_early_stores_nothing() {
 }
 
 #[test]
-fn clients_that_stall_are_given_up() {
+fn stalled_clients_are_disconnected() {
     let server = start(hasty());
     let client = server.client();
     // Nothing at all; a part of the headers; the beginning of HTTP/2.
@@ -181,7 +181,7 @@ fn clients_that_stall_are_given_up() {
 }
 
 #[test]
-fn clients_that_vanish_leave_nothing_behind() {
+fn disconnected_clients_free_their_resources() {
     let server = start(Limits::default());
     let client = server.client();
     let watch =
@@ -203,7 +203,7 @@ fn clients_that_vanish_leave_nothing_behind() {
 }
 
 #[test]
-fn open_watches_and_idle_connections_do_not_hold_up_the_stop() {
+fn open_watches_and_idle_connections_do_not_delay_the_shutdown() {
     let server = start(Limits::default());
     let client = server.client();
     let watch =

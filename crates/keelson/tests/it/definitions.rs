@@ -70,7 +70,7 @@ fn put(client: &Client, path: &str, body: &Value) -> (u16, Value) {
 }
 
 #[test]
-fn objects_are_pruned_given_defaults_and_validated() {
+fn objects_are_pruned_defaulted_and_validated() {
     let server = serving();
     let client = server.client();
     let made = client.post(GADGETS, &gadget("a", json!({"color": "red", "more": 1})));
@@ -107,7 +107,7 @@ fn objects_are_pruned_given_defaults_and_validated() {
 }
 
 #[test]
-fn scale_columns_and_field_selectors_are_those_of_the_definition() {
+fn scale_columns_and_selectable_fields_follow_the_definition() {
     let server = serving();
     let client = server.client();
     for (name, color) in [("a", "red"), ("b", "blue")] {
@@ -136,7 +136,7 @@ fn scale_columns_and_field_selectors_are_those_of_the_definition() {
 }
 
 #[test]
-fn a_deleted_definition_takes_its_objects_with_it() {
+fn a_deleted_definition_deletes_its_objects() {
     let server = serving();
     let client = server.client();
     assert_eq!(client.post(GADGETS, &gadget("a", json!({"color": "red"}))).status, 201);
@@ -151,7 +151,7 @@ fn a_deleted_definition_takes_its_objects_with_it() {
 }
 
 #[test]
-fn a_definition_with_many_objects_that_is_deleted_holds_no_other_one_up() {
+fn deleting_a_large_definition_does_not_delay_others() {
     const MANY: usize = 600;
     let server = serving();
     let client = server.client();
@@ -191,7 +191,7 @@ fn a_definition_with_many_objects_that_is_deleted_holds_no_other_one_up() {
 }
 
 #[test]
-fn definitions_that_are_not_structural_are_refused() {
+fn non_structural_schemas_are_rejected() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let refused = |schema: &Value| {
@@ -219,7 +219,7 @@ fn definitions_that_are_not_structural_are_refused() {
 }
 
 #[test]
-fn names_are_accepted_once_and_given_back() {
+fn names_are_accepted_once_and_released() {
     let server = serving();
     let client = server.client();
     let mut other = definition(&schema());
@@ -245,7 +245,7 @@ fn names_are_accepted_once_and_given_back() {
 
 /// Kinds share their names with list kinds, and resources with their singular and short forms.
 #[test]
-fn each_name_of_a_resource_is_had_by_one_definition_of_a_group() {
+fn names_of_definitions_are_unique_in_a_group() {
     let server = serving();
     let client = server.client();
     let cases = [
@@ -271,7 +271,7 @@ fn each_name_of_a_resource_is_had_by_one_definition_of_a_group() {
 }
 
 #[test]
-fn a_definition_is_served_when_another_gives_up_the_name_that_it_wants() {
+fn a_definition_is_served_when_its_conflicting_name_is_released() {
     let server = serving();
     let client = server.client();
     let names = json!({"plural": "doodads", "shortNames": ["gd"], "kind": "Doodad"});
@@ -304,7 +304,7 @@ fn reason_of(definition: &Value, condition: &str) -> String {
 }
 
 #[test]
-fn custom_resources_are_there_after_a_restart() {
+fn custom_resources_survive_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start_plain(quiet().data_dir(dir.path()));
     let client = server.client();
@@ -318,7 +318,7 @@ fn custom_resources_are_there_after_a_restart() {
 }
 
 #[test]
-fn a_cluster_resource_is_not_reached_through_a_namespace() {
+fn a_cluster_scoped_resource_has_no_namespaced_path() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let mut cluster = definition(&schema());
@@ -335,7 +335,7 @@ fn a_cluster_resource_is_not_reached_through_a_namespace() {
 }
 
 #[test]
-fn protobuf_carries_the_metadata_of_custom_resources_alone() {
+fn custom_resources_in_protobuf_have_only_metadata() {
     let server = serving();
     let client = server.client();
     assert_eq!(client.post(GADGETS, &gadget("a", json!({"color": "red"}))).status, 201);
@@ -370,7 +370,7 @@ impl Responder for Replayed<'_> {
 }
 
 #[test]
-fn generated_definitions_are_answered_as_by_kube_apiserver() {
+fn responses_to_generated_definitions_match_kube_apiserver() {
     let server = Server::start_plain(quiet());
     let transcript = Transcript::parse(GENERATED).expect("a transcript");
     let outcome = replay(&transcript, &mut Replayed(&server.client()));
@@ -381,7 +381,7 @@ fn generated_definitions_are_answered_as_by_kube_apiserver() {
 }
 
 #[test]
-fn formats_are_warned_of_once() {
+fn unrecognized_formats_cause_one_warning() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let of = |formats: &[&str]| {
@@ -419,7 +419,7 @@ fn formats_are_warned_of_once() {
 /// As kube-apiserver 1.36 answers: what cannot be read as a type is a fault of the patch, and then the name is
 /// checked before the type.
 #[test]
-fn a_patch_that_breaks_the_type_of_an_object_is_refused_in_the_order_of_kube_apiserver() {
+fn patch_type_errors_have_the_order_of_kube_apiserver() {
     let server = serving();
     let client = server.client();
     let path = &format!("{GADGETS}/a");
@@ -471,7 +471,7 @@ fn a_patch_that_breaks_the_type_of_an_object_is_refused_in_the_order_of_kube_api
 
 /// As kube-apiserver 1.36 answers: other writes drop such nulls.
 #[test]
-fn applied_nulls_and_fractions_are_refused_by_the_schema() {
+fn applied_nulls_and_fractions_are_schema_errors() {
     let server = serving();
     let client = server.client();
     let check = |spec: Value, status: u16, wanted: &[&str]| {
@@ -508,7 +508,7 @@ fn applied_nulls_and_fractions_are_refused_by_the_schema() {
 
 /// As kube-apiserver 1.36 answers: a refused patch is shown with the escapes that it came with.
 #[test]
-fn a_refused_patch_of_a_custom_resource_is_shown_as_it_came() {
+fn patch_errors_show_the_patch_as_sent() {
     let server = serving();
     let client = server.client();
     let made = client.post(GADGETS, &gadget("a", json!({"color": "red"})));
@@ -524,7 +524,7 @@ fn a_refused_patch_of_a_custom_resource_is_shown_as_it_came() {
 
 /// As kube-apiserver 1.36 answers.
 #[test]
-fn a_time_of_deletion_can_be_applied_where_nothing_is_yet() {
+fn an_apply_that_creates_may_have_a_deletion_timestamp() {
     let mut two = definition(&schema());
     let mut other = two["spec"]["versions"][0].clone();
     (other["name"], other["storage"]) = ("v2".into(), false.into());
@@ -575,7 +575,7 @@ fn a_time_of_deletion_can_be_applied_where_nothing_is_yet() {
 
 /// As kube-apiserver 1.36 answers: an object of another kind is not pruned.
 #[test]
-fn unknown_fields_of_another_kind_are_not_told() {
+fn unknown_fields_of_another_kind_are_not_reported() {
     let server = serving();
     let client = server.client();
     assert_eq!(client.post(GADGETS, &gadget("a", json!({"color": "red"}))).status, 201);

@@ -8,7 +8,7 @@ fn server() -> Server {
 }
 
 #[test]
-fn a_document_is_answered_in_the_form_that_is_accepted() {
+fn documents_have_the_accepted_media_type() {
     const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList";
     let server = server();
     let client = server.client();
@@ -76,7 +76,7 @@ fn health_has_the_checks_of_kube_apiserver() {
 }
 
 #[test]
-fn the_index_names_paths_beside_resources() {
+fn the_index_contains_non_resource_paths() {
     let server = server();
     let client = server.client();
     let index = client.get("/").body;

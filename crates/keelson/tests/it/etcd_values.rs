@@ -67,7 +67,7 @@ fn without_revision(mut obj: Value) -> Value {
 }
 
 #[test]
-fn what_is_written_has_the_form_of_kube_apiserver() {
+fn stored_values_have_the_encoding_of_kube_apiserver() {
     let Some((runtime, etcd)) = etcd() else { return };
     let server = serve(&etcd);
     let (client, raw) = (server.client(), Raw::open(&runtime, &etcd));
@@ -131,7 +131,7 @@ fn definition(schema: &Value) -> Value {
 }
 
 #[test]
-fn custom_objects_are_stored_and_read_as_by_kube_apiserver() {
+fn custom_resources_are_stored_as_by_kube_apiserver() {
     let Some((runtime, etcd)) = etcd() else { return };
     let raw = Raw::open(&runtime, &etcd);
     let server = serve(&etcd);
@@ -206,7 +206,7 @@ fn populated(stem: &str) -> Option<(Bytes, Value)> {
 }
 
 #[test]
-fn what_kube_apiserver_has_left_is_served() {
+fn data_of_a_kube_apiserver_is_served() {
     let Some((runtime, etcd)) = etcd() else { return };
     let raw = Raw::open(&runtime, &etcd);
     let (namespace, name) = ("namespaceValue", "nameValue");
@@ -265,7 +265,7 @@ fn what_kube_apiserver_has_left_is_served() {
 }
 
 #[test]
-fn keys_of_others_and_what_cannot_be_read_break_nothing_else() {
+fn foreign_keys_and_unreadable_values_affect_no_other_object() {
     let Some((runtime, etcd)) = etcd() else { return };
     let raw = Raw::open(&runtime, &etcd);
     let foreign = |round: &str| {

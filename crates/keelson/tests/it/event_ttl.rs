@@ -66,7 +66,7 @@ fn patch(client: &Client, name: &str, patch: &Value) {
 }
 
 #[test]
-fn events_expire_after_their_last_write_also_over_a_restart() {
+fn events_expire_after_their_last_write_across_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let clock = ToldClock::default();
     let server = start(dir.path(), &clock, 100);
@@ -111,7 +111,7 @@ fn events_expire_after_their_last_write_also_over_a_restart() {
 }
 
 #[test]
-fn events_that_were_written_without_a_time_to_live_get_one() {
+fn events_stored_without_a_lease_get_one() {
     let dir = tempfile::tempdir().expect("a folder");
     let clock = ToldClock::default();
     let server = start(dir.path(), &clock, 0);

@@ -251,7 +251,7 @@ fn published(client: &Client) -> Vec<Value> {
 const NOT_FOUND: &str = "[invalid bearer token, invalid signature, no keys found]";
 
 #[test]
-fn an_external_signer_signs_tokens_and_names_the_keys_that_count() {
+fn an_external_signer_signs_tokens_and_provides_the_keys() {
     let signer = Signer::start(Behaviour::default());
     let server = Server::start_plain(signer.builder());
     let client = server.client();
@@ -288,7 +288,7 @@ fn an_external_signer_signs_tokens_and_names_the_keys_that_count() {
 }
 
 #[test]
-fn keys_of_an_external_signer_are_fetched_again_as_often_as_it_says() {
+fn keys_of_an_external_signer_are_refreshed_at_its_interval() {
     let signer = Signer::start(Behaviour { refresh_hint_seconds: 1, ..Behaviour::default() });
     let server = Server::start_plain(signer.builder());
     let client = server.client();
@@ -300,7 +300,7 @@ fn keys_of_an_external_signer_are_fetched_again_as_often_as_it_says() {
 }
 
 #[test]
-fn what_an_external_signer_signs_wrongly_is_no_token() {
+fn badly_signed_tokens_of_an_external_signer_are_rejected() {
     let signer = Signer::start(Behaviour::default());
     let server = Server::start_plain(signer.builder());
     let client = server.client();
@@ -329,7 +329,7 @@ fn what_an_external_signer_signs_wrongly_is_no_token() {
 }
 
 #[test]
-fn without_a_good_external_signer_no_server_starts() {
+fn a_server_does_not_start_without_a_valid_external_signer() {
     let signer = Signer::start(Behaviour::default());
     let runtime = Runtime::new().expect("a runtime");
     let check = |options: ServiceAccountTokenOptions, want: &str| {
@@ -378,7 +378,7 @@ fn without_a_good_external_signer_no_server_starts() {
 }
 
 #[test]
-fn a_server_waits_for_its_external_signer_and_outlives_its_restart() {
+fn a_server_waits_for_its_external_signer_and_survives_its_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let socket = dir.path().join("late.sock");
     let state = Arc::new(Mutex::new(State::default()));

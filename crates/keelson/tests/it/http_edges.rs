@@ -81,7 +81,7 @@ fn early_refusals() -> Vec<(&'static str, String, String, u16)> {
 }
 
 #[test]
-fn a_connection_is_used_again_after_every_refusal_with_an_unread_body() {
+fn a_connection_is_reused_after_an_error_with_an_unread_body() {
     let server = start();
     let mut wire = Wire::open(&server);
     for bytes in [0, 10, 100_000, (256 << 10) - 1] {
@@ -110,7 +110,7 @@ fn a_connection_is_used_again_after_every_refusal_with_an_unread_body() {
 }
 
 #[test]
-fn a_connection_whose_unread_body_is_long_says_that_it_closes_and_the_answer_arrives() {
+fn a_response_before_a_long_unread_body_arrives_with_connection_close() {
     let server = start();
     for (method, path, headers, status) in early_refusals() {
         // The last piece that is read before 413 may be long: the rest must be longer still.
@@ -135,7 +135,7 @@ fn a_connection_whose_unread_body_is_long_says_that_it_closes_and_the_answer_arr
 
 /// A client that waits for leave to send its body sends none after a refusal.
 #[test]
-fn a_refusal_of_an_announced_body_says_that_it_closes() {
+fn an_error_before_an_expected_body_has_connection_close() {
     let server = start();
     let mut wire = Wire::open(&server);
     wire.send(
@@ -148,7 +148,7 @@ fn a_refusal_of_an_announced_body_says_that_it_closes() {
 
 /// The rest of a body that does not come is not waited for.
 #[test]
-fn a_refusal_waits_for_the_rest_of_a_body_only_for_a_while() {
+fn an_error_waits_for_an_unread_body_for_a_bounded_time() {
     let unread_body_timeout = Duration::from_millis(50);
     let limits = Limits { unread_body_timeout, ..Limits::default() };
     let server = Server::start_plain(Builder { limits, ..Keelson::builder().no_controllers() });
@@ -199,7 +199,7 @@ fn a_request_has_one_host_header() {
 /// Go multiplies seconds into nanoseconds of 64 bits and takes what comes of it: what is negative then ends
 /// the watch at once.
 #[test]
-fn a_watch_whose_timeout_does_not_fit_ends_at_once() {
+fn a_watch_with_an_overflowing_timeout_ends_at_once() {
     let server = start();
     for seconds in ["9223372036854775807", "9223372037", "18446744074", "-5"] {
         let path = format!("{MAPS}?watch=1&timeoutSeconds={seconds}");
@@ -243,7 +243,7 @@ fn only_get_watches() {
 
 /// A negative period is one second, and seconds that do not fit wrap around, as in Go.
 #[test]
-fn a_grace_period_that_does_not_fit_is_counted_as_in_go() {
+fn an_overflowing_grace_period_wraps_as_in_go() {
     let server = Server::start_plain(crate::http::quiet());
     let client = server.client();
     let pods = "/api/v1/namespaces/default/pods";

@@ -43,7 +43,7 @@ fn start() -> Server {
 }
 
 #[test]
-fn each_mode_needs_rights_for_the_request_and_for_each_part_of_the_user() {
+fn impersonation_requires_rights_to_each_part_of_the_user() {
     let server = start();
     let client = server.client();
     let (bob, node) = ("User: bob", "User: system:node:n");
@@ -102,7 +102,7 @@ fn each_mode_needs_rights_for_the_request_and_for_each_part_of_the_user() {
 }
 
 #[test]
-fn the_mode_that_succeeded_last_is_tried_first() {
+fn the_last_successful_impersonation_mode_is_tried_first() {
     let server = start();
     let client = server.client();
     let (bob, account) = ("User: bob", "User: system:serviceaccount:ns:x");
@@ -132,7 +132,7 @@ fn the_mode_that_succeeded_last_is_tried_first() {
 }
 
 #[test]
-fn many_groups_or_extra_values_need_one_right_to_all() {
+fn many_groups_or_extra_values_require_a_wildcard_right() {
     let server = start();
     let client = server.client();
     let group = "authentication.k8s.io";

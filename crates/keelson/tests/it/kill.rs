@@ -262,7 +262,7 @@ fn replay(mut base: BTreeMap<String, Seen>, events: &[Event]) -> BTreeMap<String
 }
 
 #[test]
-fn a_killed_server_keeps_what_it_acknowledged_and_watches_resume() {
+fn acknowledged_writes_survive_a_kill_and_watches_resume() {
     let kills = std::env::var("KEELSON_KILLS").ok().and_then(|text| text.parse().ok());
     let mut random = Random::seeded("KEELSON_KILL_SEED");
     let dir = tempfile::tempdir().expect("a folder");

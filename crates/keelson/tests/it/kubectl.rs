@@ -144,7 +144,7 @@ fn discovery_and_identity() {
 }
 
 #[test]
-fn objects_are_made_by_generators() {
+fn objects_are_created_by_generators() {
     check(&[
         ("k create ns shop", 0, "namespace/shop created"),
         ("k create ns shop", 1, "already exists"),
@@ -399,7 +399,7 @@ fn objects_are_deleted_in_every_way() {
 }
 
 #[test]
-fn namespaces_end_with_all_that_is_in_them() {
+fn a_deleted_namespace_removes_its_contents() {
     check(&[
         ("k apply -f shop.yaml", 0, "created"),
         ("k delete ns shop --timeout=20s", 0, "\"shop\" deleted"),
@@ -431,7 +431,7 @@ fn events_are_listed() {
 }
 
 #[test]
-fn watches_show_changes_as_they_come() {
+fn watches_show_changes() {
     let builder = Keelson::builder().in_memory().no_controllers();
     let Some(bench) = Bench::start(builder) else { return };
     bench.run(&[("k create cm first", 0, "created")]);

@@ -63,7 +63,7 @@ fn token(client: &Client, name: &str) -> String {
 }
 
 #[test]
-fn the_use_of_legacy_tokens_is_tracked_and_those_that_nobody_uses_end() {
+fn legacy_tokens_are_tracked_and_removed_when_unused() {
     let store = Embedded::in_memory();
     let server = start(&store, 0);
     let client = server.client();
@@ -114,7 +114,7 @@ const RSA_PUBLIC: &str = include_str!("../../../auth/src/service_account/testdat
 const P256: &str = include_str!("../../../auth/src/service_account/testdata/p256.pem");
 
 #[test]
-fn key_files_that_change_count_while_the_server_runs() {
+fn changed_key_files_are_reloaded() {
     let dir = tempfile::tempdir().expect("a folder");
     let (signing, more) = (dir.path().join("sa.key"), dir.path().join("more.pem"));
     let write = |file: &std::path::Path, text: &str| std::fs::write(file, text).expect("a file");

@@ -135,7 +135,7 @@ const NOTING: [(&str, &str); 2] = [
 ];
 
 #[test]
-fn the_end_of_a_request_is_logged_with_its_audit_id_and_annotations() {
+fn finished_requests_are_logged_with_audit_id_and_annotations() {
     let server = Logged::start("-v=4");
     let admin = "Authorization: Bearer planted-token\r\n";
     for (resource, body) in NOTING {

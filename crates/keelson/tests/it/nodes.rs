@@ -32,7 +32,7 @@ const NS: &str = "/api/v1/namespaces/default";
 const UNRELATED: &str = "no relationship found between node 'n' and this object";
 
 #[test]
-fn a_node_reads_what_its_pods_refer_to() {
+fn a_node_reads_only_objects_that_its_pods_refer_to() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let pods = format!("{NS}/pods");
@@ -75,7 +75,7 @@ fn a_node_reads_what_its_pods_refer_to() {
 }
 
 #[test]
-fn the_address_that_a_node_gives_a_pod_stands_first_among_all_of_them() {
+fn the_pod_ip_of_a_status_comes_first_in_its_pod_ips() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let pods = format!("{NS}/pods");
@@ -95,7 +95,7 @@ fn the_address_that_a_node_gives_a_pod_stands_first_among_all_of_them() {
 }
 
 #[test]
-fn proxies_name_their_service_node_or_pod_with_scheme_and_port() {
+fn proxy_names_may_have_a_scheme_and_port() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let service =
@@ -123,7 +123,7 @@ fn proxies_name_their_service_node_or_pod_with_scheme_and_port() {
 }
 
 #[test]
-fn a_node_without_a_name_creates_nothing_and_asks_no_review() {
+fn a_node_without_a_name_cannot_create_objects_or_reviews() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let headers = "Impersonate-User: system:node:\r\nImpersonate-Group: system:nodes\r\n\
@@ -137,7 +137,7 @@ fn a_node_without_a_name_creates_nothing_and_asks_no_review() {
 }
 
 #[test]
-fn a_node_changes_only_what_is_its_own() {
+fn a_node_changes_only_its_own_objects() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let node =

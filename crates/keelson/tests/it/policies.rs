@@ -105,7 +105,7 @@ fn a_policy_warns_and_ignores_failures() {
 }
 
 #[test]
-fn parameters_may_be_custom_resources_and_are_read_anew() {
+fn params_may_be_custom_resources_and_are_read_per_request() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let definition = json!({
@@ -144,7 +144,7 @@ fn parameters_may_be_custom_resources_and_are_read_anew() {
 }
 
 #[test]
-fn policies_change_objects_in_order_and_look_again() {
+fn mutating_policies_run_in_order_with_reinvocation() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let apply = |text: &str| json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}});
@@ -170,7 +170,7 @@ fn policies_change_objects_in_order_and_look_again() {
 }
 
 #[test]
-fn a_mutation_that_does_not_fit_is_refused() {
+fn an_ill_typed_mutation_is_rejected() {
     let check = |expression: &str, code: u16, want: &str| {
         let server = Server::start_plain(quiet());
         let client = server.client();
@@ -210,7 +210,7 @@ fn a_mutation_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_policy_sees_the_version_that_its_rule_names() {
+fn a_policy_gets_objects_in_the_version_of_its_rule() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let constraints = json!({"resourceRules": [{
@@ -235,7 +235,7 @@ fn a_policy_sees_the_version_that_its_rule_names() {
 
 /// Policies and reviews are exempt: one that refuses everything can be removed.
 #[test]
-fn a_policy_against_everything_sees_every_create_and_can_be_removed() {
+fn a_policy_on_all_resources_can_be_deleted() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let refusing = json!({"patchType": "JSONPatch", "jsonPatch":
@@ -286,7 +286,7 @@ fn a_policy_against_everything_sees_every_create_and_can_be_removed() {
 }
 
 #[test]
-fn every_way_of_writing_passes_the_policies() {
+fn every_write_verb_passes_the_policies() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let deployments = "/apis/apps/v1/namespaces/default/deployments";

@@ -88,7 +88,7 @@ fn patched(client: &Client, path: &str, form: &str, patch: &Value) -> (u16, Valu
 }
 
 #[test]
-fn a_resource_that_is_served_late_has_every_verb_and_form() {
+fn a_resource_added_at_run_time_has_every_verb_and_media_type() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     assert_eq!(client.get(WIDGETS).status, 404);
@@ -137,7 +137,7 @@ fn a_resource_that_is_served_late_has_every_verb_and_form() {
 }
 
 #[test]
-fn a_resource_that_is_served_late_is_read_and_written_in_every_encoding() {
+fn a_resource_added_at_run_time_supports_every_encoding() {
     let mut builder = quiet();
     builder.features = builder.features.with(Feature::CBORServingAndStorage, true);
     let server = Server::start_plain(builder);
@@ -208,7 +208,7 @@ fn five_thousand_resources_of_twenty_fields_stay_below_250_megabytes() {
 }
 
 #[test]
-fn discovery_and_openapi_tell_of_it_while_it_is_served() {
+fn discovery_and_openapi_contain_a_resource_while_it_is_served() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let (_, openapi) = read(&client, "/openapi/v3", "application/json");
@@ -239,7 +239,7 @@ fn discovery_and_openapi_tell_of_it_while_it_is_served() {
 }
 
 #[test]
-fn the_tag_of_the_index_of_openapi_changes_with_what_is_served() {
+fn the_etag_of_the_openapi_index_changes_with_served_resources() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let tag = || client.get("/openapi/v3").header("etag").expect("a tag").to_owned();
@@ -257,7 +257,7 @@ fn the_tag_of_the_index_of_openapi_changes_with_what_is_served() {
 
 /// Of the table that changed, only the groups that did are looked at.
 #[test]
-fn indexes_that_followed_changes_say_what_those_say_that_did_not() {
+fn incremental_discovery_indexes_equal_rebuilt_ones() {
     let (followed, fresh) = (Server::start_plain(quiet()), Server::start_plain(quiet()));
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let indexes = |server: &Server| {
@@ -301,7 +301,7 @@ fn indexes_that_followed_changes_say_what_those_say_that_did_not() {
 }
 
 #[test]
-fn a_changed_resource_is_read_by_its_new_schema_and_only_its_watches_end() {
+fn a_changed_resource_uses_its_new_schema_and_only_its_watches_end() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     serve(&server, &widgets(vec![version("v1", 2)]));
@@ -332,7 +332,7 @@ fn a_changed_resource_is_read_by_its_new_schema_and_only_its_watches_end() {
 }
 
 #[test]
-fn a_version_that_is_switched_off_leaves_its_objects_readable_in_the_others() {
+fn objects_of_a_disabled_version_are_readable_in_other_versions() {
     let dir = tempfile::tempdir().expect("a folder");
     let start = |config: &[(String, bool)]| {
         let builder = quiet().data_dir(dir.path());

@@ -29,7 +29,7 @@ fn who(client: &Client, token: &str) -> String {
 const NAME: &str = "system:serviceaccount:default:a";
 
 #[test]
-fn a_token_works_from_its_answer_on_and_ends_with_its_account_or_pod() {
+fn a_token_is_valid_until_its_account_or_pod_is_deleted() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     let account = json!({"metadata": {"name": "a"}});
@@ -54,7 +54,7 @@ fn a_token_works_from_its_answer_on_and_ends_with_its_account_or_pod() {
 }
 
 #[test]
-fn a_token_is_refused_that_is_asked_for_too_long_or_for_what_is_not_there() {
+fn token_requests_with_a_bad_duration_or_object_are_rejected() {
     let server = Server::start_plain(quiet());
     let client = server.client();
     assert_eq!(request(&client, &json!({})).status, 404);
@@ -85,7 +85,7 @@ fn a_token_is_refused_that_is_asked_for_too_long_or_for_what_is_not_there() {
 }
 
 #[test]
-fn the_own_key_outlives_a_restart_and_is_for_its_owner_alone() {
+fn the_signing_key_survives_a_restart_and_is_private() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().expect("a folder");
     let start = || Server::start_plain(quiet().data_dir(dir.path()));

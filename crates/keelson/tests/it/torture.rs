@@ -442,7 +442,7 @@ fn latest(stage: &Stage) -> u64 {
 }
 
 #[test]
-fn every_watch_is_what_the_history_says() {
+fn every_watch_matches_the_history() {
     let lives = std::env::var("KEELSON_TORTURE_LIVES").ok().and_then(|text| text.parse().ok());
     let lives = lives.unwrap_or(LIVES);
     let mut random = Random::seeded("KEELSON_TORTURE_SEED");

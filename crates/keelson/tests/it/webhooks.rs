@@ -54,7 +54,7 @@ fn hold(file: &str, lines: &[String], is_recording: bool) {
 }
 
 #[test]
-fn webhooks_are_called_and_believed_as_by_kube_apiserver() {
+fn webhook_requests_and_results_match_kube_apiserver() {
     let (api, is_recording) = api();
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let stamp = stamp();
@@ -74,7 +74,7 @@ const GENERATED: u64 = 1_000;
 /// shows all of one case. `KEELSON_WEBHOOKS_FIRST` makes other cases, from that number on, for which there is no
 /// recording until one is made with the same number.
 #[test]
-fn generated_webhooks_are_called_and_believed_as_by_kube_apiserver() {
+fn generated_webhook_requests_and_results_match_kube_apiserver() {
     let (api, is_recording) = api();
     let hook = Webhook::start("http/1.1", &["127.0.0.1"]);
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -160,7 +160,7 @@ fn webhook_in(builder: Builder, sort: &str, config: &Value) -> (Server, String, 
 }
 
 #[test]
-fn a_webhook_with_another_name_is_not_believed() {
+fn a_webhook_with_another_certificate_name_is_not_trusted() {
     let hook = Webhook::start("h2", &["other.example.com"]);
     let (server, message, status) = with_webhook("validating", &hook.config("allow"));
     let want = "tls: failed to verify certificate: x509: cannot validate certificate for 127.0.0.1 \
@@ -181,7 +181,7 @@ fn a_redirect_is_not_followed() {
 }
 
 #[test]
-fn a_service_is_called_by_its_name_and_checked_by_it() {
+fn a_webhook_service_is_verified_by_its_service_name() {
     let hook = Webhook::start("h2", &["hook.default.svc"]);
     let service = |name: &str| {
         json!({"caBundle": hook.bundle, "service": {"namespace": "default", "name": name,
@@ -201,7 +201,7 @@ fn a_service_is_called_by_its_name_and_checked_by_it() {
 }
 
 #[test]
-fn a_configuration_counts_from_its_answer_on_until_it_is_deleted() {
+fn a_webhook_configuration_applies_from_its_creation_to_its_deletion() {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let (server, _, status) = with_webhook("validating", &hook.config("deny"));
     assert_eq!(status, 400);
@@ -254,7 +254,7 @@ fn a_custom_resource_is_patched_and_pruned() {
 }
 
 #[test]
-fn a_webhook_is_shown_the_credentials_of_the_admission_configuration() {
+fn a_webhook_gets_the_credentials_of_the_admission_configuration() {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let folder = tempfile::tempdir().expect("a folder");
     let users = json!([{"name": hook.address.to_string(), "user": {"token": "secret"}}]);
@@ -279,7 +279,7 @@ fn a_webhook_is_shown_the_credentials_of_the_admission_configuration() {
 }
 
 #[test]
-fn a_backend_decides_which_images_pods_may_have() {
+fn image_policy_webhook_decides_on_pod_images() {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let server = start_with_image_policy(&hook, false);
     let client = server.client();

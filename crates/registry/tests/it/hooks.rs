@@ -195,7 +195,7 @@ async fn add(registry: &Registry, data: Value, dry_run: bool) -> Result<(), Fail
 }
 
 #[tokio::test]
-async fn a_write_is_guarded_charged_and_given_what_it_lacks_before_it_is_stored() {
+async fn a_create_is_guarded_charged_and_allocated_before_it_is_stored() {
     let (registry, log) = open().await;
     let none: [&str; 0] = [];
     assert_eq!(log.take(), none);
@@ -225,7 +225,7 @@ async fn a_write_is_guarded_charged_and_given_what_it_lacks_before_it_is_stored(
 }
 
 #[tokio::test]
-async fn a_change_of_the_object_is_guarded_charged_and_given_what_it_lacks() {
+async fn an_update_is_guarded_charged_and_allocated() {
     let (registry, log) = open().await;
     add(&registry, value!({}), false).await.expect("it is stored");
     log.take();
@@ -242,7 +242,7 @@ async fn a_change_of_the_object_is_guarded_charged_and_given_what_it_lacks() {
 }
 
 #[tokio::test]
-async fn what_is_posted_to_a_subresource_reaches_the_action_of_its_row_alone() {
+async fn a_post_to_a_subresource_reaches_only_its_own_action() {
     let (registry, log) = open().await;
     add(&registry, value!({}), false).await.expect("it is stored");
     log.take();

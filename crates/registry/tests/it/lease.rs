@@ -6,7 +6,7 @@ use keelson_builtin::{Candidate, campaign, resign};
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_lease_has_one_holder_until_it_ends() {
+async fn a_lease_has_one_holder_until_it_expires() {
     let harness = Harness::open().await;
     let (registry, permit) = (&harness.registry, Permit::internal("test"));
     let lasts = Duration::from_secs(1);

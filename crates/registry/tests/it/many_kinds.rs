@@ -102,7 +102,7 @@ fn check((few, many): (Duration, Duration)) {
 }
 
 #[tokio::test]
-async fn to_serve_a_kind_costs_the_same_beside_thousands() {
+async fn adding_a_kind_costs_the_same_beside_thousands() {
     let measured = beside_few_and_many(|registry, number| {
         registry.serve(&definition(format!("more{number}.example.com"))).expect("served");
     });
@@ -110,7 +110,7 @@ async fn to_serve_a_kind_costs_the_same_beside_thousands() {
 }
 
 #[tokio::test]
-async fn to_withdraw_a_kind_costs_the_same_beside_thousands() {
+async fn removing_a_kind_costs_the_same_beside_thousands() {
     let measured = beside_few_and_many(|registry, number| {
         assert!(registry.withdraw(&format!("g{number}.example.com"), "widgets"));
     });
@@ -227,7 +227,7 @@ fn thousands_of_kinds_stay_below_250_mb() {
 }
 
 #[tokio::test]
-async fn an_informer_looks_only_at_the_kinds_that_changed() {
+async fn an_informer_visits_only_changed_kinds() {
     let harness = Harness::open().await;
     let mut informer = harness.registry.informer(InformerScope::All);
     let mut one_more = |number| {

@@ -366,11 +366,11 @@ async fn hold(share: usize) {
 }
 
 #[tokio::test]
-async fn work_grows_with_lists_and_no_faster() {
+async fn validation_time_is_linear_in_list_length() {
     hold(0).await;
 }
 
 #[tokio::test]
-async fn work_grows_with_the_other_half_of_the_lists_and_no_faster() {
+async fn validation_time_is_linear_in_list_length_second_half() {
     hold(1).await;
 }

@@ -89,7 +89,7 @@ fn config_map(name: &str, labels: impl IntoIterator<Item = String>) -> String {
 
 /// Through all verbs, with and without a dry run.
 #[tokio::test]
-async fn an_object_with_long_or_many_labels_never_poisons_its_kind() {
+async fn an_object_with_long_or_many_labels_does_not_break_its_kind() {
     let harness = Harness::open().await;
     let registry = &harness.registry;
     let long = format!("{}.example.com/x", "a".repeat(115));
@@ -122,7 +122,7 @@ async fn an_object_with_long_or_many_labels_never_poisons_its_kind() {
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_costs_only_itself_and_can_be_deleted() {
+async fn an_unreadable_object_affects_no_other_and_can_be_deleted() {
     let harness = Harness::open().await;
     harness.put_raw("/registry/configmaps/default/bad", "what?").await;
     let good = config_map("good", []);
@@ -161,7 +161,7 @@ async fn an_object_that_cannot_be_read_costs_only_itself_and_can_be_deleted() {
 
 /// What the decoder of bodies takes is stored in a form that the reader takes.
 #[tokio::test]
-async fn the_deepest_body_that_is_taken_can_be_read_back() {
+async fn the_deepest_accepted_body_can_be_read_back() {
     let harness = Harness::open().await;
     let target = harness.registry.target("apps", "controllerrevisions", "default", "deep");
     let mut stored = 0;

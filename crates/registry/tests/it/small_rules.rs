@@ -104,7 +104,7 @@ async fn rules_of_small_kinds() {
 
 /// What Go has as a struct without names of JSON is shown with all of its members.
 #[tokio::test]
-async fn messages_show_structs_of_go() {
+async fn messages_format_structs_as_go_does() {
     let session = Session::open().await;
     let set = |strategy: &str| {
         format!(
@@ -231,7 +231,7 @@ async fn a_schedule_names_a_zone_that_exists() {
 
 /// Names that are missing twice, places that are told twice, and the order of two faults.
 #[tokio::test]
-async fn faults_are_told_as_often_and_in_the_order_as_upstream() {
+async fn errors_have_the_count_and_order_of_upstream() {
     let session = Session::open().await;
     let pod = |spec: &str| format!(r#"{{"metadata":{{"name":"Bad"}},"spec":{{{spec}}}}}"#);
     let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \

@@ -35,7 +35,7 @@ fn revision(name: &str, data: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_revision_is_compared_by_its_letters() {
+async fn data_of_a_controller_revision_is_compared_as_text() {
     let session = Session::open().await;
     let label = r#"{"metadata":{"labels":{"x":"y"}}}"#;
     let add = r#"[{"op":"add","path":"/metadata/labels","value":{"x":"z"}}]"#;
@@ -83,7 +83,7 @@ async fn a_revision_is_compared_by_its_letters() {
 }
 
 #[tokio::test]
-async fn other_letters_are_a_change_of_a_class() {
+async fn reformatted_parameters_of_a_device_class_are_changes() {
     let session = Session::open().await;
     let class = |parameters: &str| {
         format!(
@@ -124,7 +124,7 @@ fn holds_texts(types: &Types, shape: &Shape, seen: &mut HashSet<u32>) -> bool {
 }
 
 #[tokio::test]
-async fn each_kind_that_holds_texts_says_so() {
+async fn each_kind_with_raw_text_declares_it() {
     let session = Session::open().await;
     let mut found = 0;
     for kind in session.harness.registry.kinds() {
@@ -140,7 +140,7 @@ async fn each_kind_that_holds_texts_says_so() {
 }
 
 #[test]
-fn a_text_that_is_kept_is_expanded_where_values_are_asked() {
+fn raw_text_is_parsed_when_its_value_is_read() {
     let value = Value::Raw(r#"{"a": [1.0]}"#.into());
     let mut text = vec![];
     json::write_value(&json::parse_raw(value), &mut text);

@@ -8,7 +8,7 @@ use keelson_registry::options::{WatchOptions, WatchStart};
 /// Changes that do not match may be many between two that do: "nothing at hand" must not be said before
 /// all of them were looked at, for bookmarks promise what was looked at.
 #[tokio::test]
-async fn changes_that_do_not_match_end_no_look() {
+async fn changes_outside_the_selector_do_not_end_a_watch() {
     let harness = Harness::open().await;
     let maps = "/api/v1/namespaces/default/configmaps";
     let target = harness.place(maps).expect("a resource").target;

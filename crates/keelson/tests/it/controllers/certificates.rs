@@ -47,7 +47,7 @@ fn certificate(client: &Client, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn an_approved_request_is_signed_with_what_it_asks_for() {
+fn an_approved_request_is_signed_with_the_requested_usages() {
     let server = looping();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");
@@ -81,7 +81,7 @@ fn an_approved_request_is_signed_with_what_it_asks_for() {
 }
 
 #[test]
-fn a_request_that_its_signer_does_not_sign_fails_with_the_reason() {
+fn a_request_that_the_signer_rejects_fails_with_a_reason() {
     let server = looping();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");
@@ -107,7 +107,7 @@ fn a_request_that_its_signer_does_not_sign_fails_with_the_reason() {
 }
 
 #[test]
-fn the_requests_of_kubelets_are_approved_when_they_may_have_that() {
+fn requests_of_authorized_kubelets_are_approved() {
     let server = looping();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");
@@ -146,7 +146,7 @@ fn the_requests_of_kubelets_are_approved_when_they_may_have_that() {
 }
 
 #[test]
-fn extension_servers_are_told_whose_client_certificates_count() {
+fn client_ca_bundles_are_published_for_extension_servers() {
     let server = crate::http::Server::start(keelson::Keelson::builder().token("t", "admin"));
     let registry = server.keelson.registry().clone();
     let ca = server.block_on(async {
@@ -170,7 +170,7 @@ fn extension_servers_are_told_whose_client_certificates_count() {
 }
 
 #[test]
-fn approvers_own_conditions_of_a_request_and_signers_its_certificate() {
+fn approval_and_signing_have_separate_field_managers() {
     let server = looping();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");

@@ -285,7 +285,7 @@ fn settle(caller: &mut Caller<'_>) {
 }
 
 #[test]
-fn exactly_what_has_an_owner_or_needs_none_is_left_whenever_the_server_dies() {
+fn garbage_collection_is_exact_over_kills_of_the_server() {
     let lasts = std::env::var("KEELSON_CHAOS_SECONDS").ok().and_then(|text| text.parse().ok());
     let lasts = Duration::from_secs(lasts.unwrap_or(LASTS_SECONDS));
     let mut random = Random::seeded("KEELSON_CHAOS_SEED");

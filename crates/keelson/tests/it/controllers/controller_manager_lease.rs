@@ -26,7 +26,7 @@ fn is_stopped(server: &Server, is_stopped: bool) {
 }
 
 #[test]
-fn loops_stop_while_a_kube_controller_manager_has_its_lease() {
+fn controllers_stop_while_a_kube_controller_manager_holds_the_lease() {
     let server = looping();
     let client = server.client();
     gone(&client, &orphan(&client, "before"));
@@ -47,7 +47,7 @@ fn loops_stop_while_a_kube_controller_manager_has_its_lease() {
 }
 
 #[test]
-fn a_lease_that_is_not_renewed_ends() {
+fn controllers_resume_when_the_lease_is_not_renewed() {
     let server = looping();
     let client = server.client();
     make(&client, LEASES, &lease(1));
@@ -58,7 +58,7 @@ fn a_lease_that_is_not_renewed_ends() {
 }
 
 #[test]
-fn loops_that_are_named_run_whoever_has_the_lease() {
+fn controllers_named_by_flag_run_regardless_of_the_lease() {
     let mut builder = Keelson::builder();
     builder.controllers = vec!["*".to_owned(), "-serviceaccount-controller".to_owned()];
     let server = Server::start_plain(builder);

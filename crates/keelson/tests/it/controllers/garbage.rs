@@ -44,7 +44,7 @@ fn owned_by_widget(name: &str, uid: &str) -> Value {
 }
 
 #[test]
-fn dependents_go_after_their_owner_through_custom_resources_too() {
+fn dependents_are_deleted_after_their_owner_also_custom_resources() {
     let server = looping();
     let client = server.client();
     serve_widgets(&client);
@@ -85,7 +85,7 @@ fn an_owner_in_foreground_deletion_waits_for_dependents_that_block_it() {
 }
 
 #[test]
-fn a_dependent_that_blocks_no_longer_lets_its_owner_go() {
+fn an_owner_is_deleted_when_its_dependent_no_longer_blocks() {
     let server = looping();
     let client = server.client();
     let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
@@ -98,7 +98,7 @@ fn a_dependent_that_blocks_no_longer_lets_its_owner_go() {
 }
 
 #[test]
-fn objects_that_wait_for_each_other_in_foreground_deletion_go() {
+fn cycles_of_blocking_owners_in_foreground_deletion_are_deleted() {
     let server = looping();
     let client = server.client();
     let first = owner(&client, "first");
@@ -113,7 +113,7 @@ fn objects_that_wait_for_each_other_in_foreground_deletion_go() {
 
 /// Both wait already when they come to depend on each other, so that neither is looked at as a dependent first.
 #[test]
-fn objects_in_foreground_deletion_that_come_to_wait_for_each_other_go() {
+fn cycles_that_form_during_foreground_deletion_are_deleted() {
     let server = looping();
     let client = server.client();
     let uids = ["first", "second"].map(|name| {
@@ -139,7 +139,7 @@ fn objects_in_foreground_deletion_that_come_to_wait_for_each_other_go() {
 }
 
 #[test]
-fn orphans_lose_the_reference_to_their_owner_and_stay() {
+fn orphans_lose_their_owner_reference_and_stay() {
     let server = looping();
     let client = server.client();
     let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
@@ -156,7 +156,7 @@ fn orphans_lose_the_reference_to_their_owner_and_stay() {
 }
 
 #[test]
-fn an_owner_that_is_not_there_keeps_nothing() {
+fn dependents_of_an_absent_owner_are_deleted() {
     let server = looping();
     let client = server.client();
     let uid = owner(&client, "owner");
@@ -195,7 +195,7 @@ fn dependents_of_a_kind_that_is_not_served_wait_until_it_is() {
 }
 
 #[test]
-fn owners_in_other_namespaces_are_reported_and_do_not_count() {
+fn owners_in_other_namespaces_are_reported_and_ignored() {
     let server = looping();
     let client = server.client();
     let uid = owner(&client, "owner");
@@ -223,7 +223,7 @@ fn owners_in_other_namespaces_are_reported_and_do_not_count() {
 }
 
 #[test]
-fn jobs_and_replication_controllers_orphan_unless_told_otherwise() {
+fn jobs_and_replication_controllers_orphan_by_default() {
     let server = looping();
     let client = server.client();
     let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
@@ -240,7 +240,7 @@ fn jobs_and_replication_controllers_orphan_unless_told_otherwise() {
 }
 
 #[test]
-fn the_collector_may_do_what_its_role_allows_and_no_more() {
+fn the_garbage_collector_is_limited_by_its_role() {
     let server = looping();
     let client = server.client();
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
@@ -260,7 +260,7 @@ fn the_collector_may_do_what_its_role_allows_and_no_more() {
 }
 
 #[test]
-fn what_happened_while_the_server_was_down_is_collected() {
+fn garbage_from_before_a_restart_is_collected() {
     let dir = tempfile::tempdir().expect("a folder");
     let builder = || keelson::Keelson::builder().data_dir(dir.path());
     let server = crate::http::Server::start_plain(builder().no_controllers());

@@ -30,7 +30,7 @@ fn foos() -> Value {
 }
 
 #[test]
-fn the_status_of_a_policy_names_the_expressions_that_do_not_fit_its_kinds() {
+fn policy_status_has_a_warning_for_each_mistyped_expression() {
     let server = looping();
     let client = server.client();
     make(&client, DEFINITIONS, &foos());
@@ -57,7 +57,7 @@ fn the_status_of_a_policy_names_the_expressions_that_do_not_fit_its_kinds() {
 }
 
 #[test]
-fn the_status_follows_the_spec_of_a_policy() {
+fn policy_status_follows_the_spec() {
     let server = looping();
     let client = server.client();
     let policy = |expression: &str| {

@@ -12,7 +12,7 @@ const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_TYPE: &str = "kubernetes.io/service-account-token";
 
 #[test]
-fn a_secret_for_a_service_account_is_given_a_token_and_goes_with_it() {
+fn a_token_secret_gets_a_token_and_is_deleted_with_its_account() {
     let server = looping();
     let client = server.client();
     let uid = make(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
@@ -42,7 +42,7 @@ fn a_secret_for_a_service_account_is_given_a_token_and_goes_with_it() {
 }
 
 #[test]
-fn bootstrap_tokens_sign_cluster_info_and_end() {
+fn bootstrap_tokens_sign_cluster_info_and_expire() {
     let server = looping();
     let client = server.client();
     let token = |id: &str, expires: &str| {

@@ -97,7 +97,7 @@ fn endpoints_and_slices_of_a_service_follow_its_pods() {
 }
 
 #[test]
-fn endpoints_that_somebody_writes_are_mirrored() {
+fn endpoints_of_a_user_are_mirrored_to_slices() {
     let server = looping();
     let client = server.client();
     make(&client, SERVICES, &service("free", json!({"ports": [{"port": 80}]})));
@@ -115,7 +115,7 @@ fn endpoints_that_somebody_writes_are_mirrored() {
 }
 
 #[test]
-fn a_budget_counts_its_pods_and_lets_as_many_be_evicted_as_it_can_spare() {
+fn a_disruption_budget_limits_evictions() {
     let server = looping();
     let client = server.client();
     pod(&client, "one", "10.1.0.1", true);
@@ -147,7 +147,7 @@ fn a_budget_counts_its_pods_and_lets_as_many_be_evicted_as_it_can_spare() {
 }
 
 #[test]
-fn a_budget_whose_pods_cannot_be_counted_says_why() {
+fn a_disruption_budget_reports_uncountable_pods() {
     let server = looping();
     let client = server.client();
     let node = make(&client, "/api/v1/nodes", &json!({"metadata": {"name": "n"}}));
@@ -168,7 +168,7 @@ fn a_budget_whose_pods_cannot_be_counted_says_why() {
 }
 
 #[test]
-fn a_job_that_has_ended_is_deleted_with_its_pods_after_its_time() {
+fn a_finished_job_is_deleted_with_its_pods_after_its_ttl() {
     let server = looping();
     let client = server.client();
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
@@ -193,7 +193,7 @@ fn a_job_that_has_ended_is_deleted_with_its_pods_after_its_time() {
 }
 
 #[test]
-fn claims_and_volumes_go_when_nobody_uses_them() {
+fn protected_claims_and_volumes_are_deleted_when_unused() {
     let server = looping();
     let client = server.client();
     let spec =
@@ -229,7 +229,7 @@ fn claims_and_volumes_go_when_nobody_uses_them() {
 }
 
 #[test]
-fn an_attribute_class_goes_when_no_claim_has_it() {
+fn a_protected_attributes_class_is_deleted_when_unused() {
     let server = looping();
     let client = server.client();
     let classes = "/apis/storage.k8s.io/v1/volumeattributesclasses";

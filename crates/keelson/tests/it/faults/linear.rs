@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn histories_that_can_have_happened() {
+    fn linearizable_histories_are_accepted() {
         let good: [&[_]; 9] = [
             &[],
             &[
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn histories_that_cannot_have_happened() {
+    fn other_histories_are_rejected() {
         let bad: [(&str, &[_]); 12] = [
             (
                 "a stale read",

@@ -18,7 +18,7 @@ fn check(rows: &[super::Row]) {
 }
 
 #[test]
-fn a_chart_is_applied_in_one_go_and_once_more() {
+fn a_chart_is_applied_and_applied_again() {
     check(&[
         // The objects follow at once: nobody waits for the definitions.
         ("k apply -f chart.yaml", 1, FIRST),
@@ -42,7 +42,7 @@ fn a_chart_is_applied_in_one_go_and_once_more() {
 }
 
 #[test]
-fn custom_resources_are_explained_and_found_by_all_their_names() {
+fn custom_resources_are_explained_and_found_by_every_name() {
     check(&[
         ("k apply -f chart.yaml", 1, FIRST),
         ("k apply -f chart.yaml", 0, "one created"),

@@ -59,7 +59,7 @@ fn check(client: &Client, query: &str, says: Says, want: &[&str], more: bool) ->
 ///
 /// A limit counts for nothing at resourceVersion 0: kube-apiserver answers that from its cache, whole.
 #[test]
-fn a_list_without_a_match_is_as_new_as_its_version_and_limit_say() {
+fn a_list_without_resource_version_match_follows_version_and_limit() {
     let Past { server, client, at } = past();
     check(&client, "", AtLeast(at[4]), &["a", "c"], false);
     check(&client, "resourceVersion=0", AtLeast(at[0]), &["a", "c"], false);
@@ -94,7 +94,7 @@ fn a_continued_list_stays_at_the_version_of_its_first_page() {
 
 /// Proves: R-RV-07, R-RV-09, R-RV-21, R-RV-24, R-RV-31, R-RV-35.
 #[test]
-fn an_exact_list_is_of_the_named_version_and_no_other() {
+fn an_exact_list_has_exactly_the_requested_version() {
     let Past { server, client, at } = past();
     let exactly = |at: u64, further: &str| {
         format!("resourceVersion={at}&resourceVersionMatch=Exact{further}")
@@ -115,7 +115,7 @@ fn an_exact_list_is_of_the_named_version_and_no_other() {
 
 /// Proves: R-RV-26, R-RV-27, R-RV-29, R-RV-30, R-RV-33, R-RV-34.
 #[test]
-fn a_list_not_older_than_a_version_is_at_least_as_new() {
+fn a_not_older_than_list_is_at_least_as_new() {
     let Past { server, client, at } = past();
     let fresh = |at: u64, further: &str| {
         format!("resourceVersion={at}&resourceVersionMatch=NotOlderThan{further}")
@@ -138,7 +138,7 @@ fn a_list_not_older_than_a_version_is_at_least_as_new() {
 
 /// Proves: R-RV-08, R-RV-19, R-RV-20, R-RV-22, R-RV-23, R-RV-25, R-RV-28.
 #[test]
-fn a_match_that_the_version_does_not_allow_is_invalid() {
+fn a_resource_version_match_without_its_version_is_invalid() {
     let server = server();
     let client = server.client();
     let unset = "resourceVersionMatch is forbidden unless resourceVersion is provided";
@@ -180,7 +180,7 @@ fn a_match_that_the_version_does_not_allow_is_invalid() {
 
 /// Proves: R-RV-01, R-RV-02, R-RV-03, R-RV-04, R-RV-05, R-RV-06.
 #[test]
-fn a_get_is_the_newest_any_or_not_older_state() {
+fn a_get_is_latest_any_or_not_older_than() {
     let Past { server, client, at } = past();
     let other = revision_of(&create(&client, "other"));
     for query in [String::new(), "?resourceVersion=0".to_owned()]
@@ -203,7 +203,7 @@ fn a_get_is_the_newest_any_or_not_older_state() {
 
 /// Proves: R-RV-32.
 #[test]
-fn what_was_written_before_a_read_is_seen_by_it() {
+fn a_read_sees_earlier_writes() {
     let server = server();
     // Many at once, so that what readers look at has to be waited for.
     std::thread::scope(|scope| {
@@ -232,7 +232,7 @@ fn what_was_written_before_a_read_is_seen_by_it() {
 
 /// Proves: R-RV-04, R-RV-06, R-RV-10, R-RV-13, R-RV-32, R-RV-34, R-RV-39.
 #[test]
-fn a_read_waits_for_what_was_written_rather_than_leave_it_out() {
+fn a_read_waits_for_earlier_writes() {
     let server = OddServer::start();
     let client = server.client();
     let before = revision_of(&client.get(MAPS).body);
@@ -273,7 +273,7 @@ fn a_read_waits_for_what_was_written_rather_than_leave_it_out() {
 
 /// Proves: R-RV-06, R-RV-12, R-RV-34.
 #[test]
-fn a_read_of_a_version_that_does_not_come_times_out() {
+fn a_read_of_a_future_version_times_out() {
     let Past { server, client, at } = past();
     let ahead = at[4] + 1_000_000;
     let paths = [
@@ -304,7 +304,7 @@ fn a_read_of_a_version_that_does_not_come_times_out() {
 
 /// Proves: R-RV-36, R-RV-38, R-HTTP-12.
 #[test]
-fn an_exact_list_of_a_forgotten_version_is_gone_and_others_are_not() {
+fn an_exact_list_of_a_compacted_version_is_410() {
     let server = forgetful_server();
     let client = server.client();
     let old = revision_of(&create(&client, "a"));
@@ -326,7 +326,7 @@ fn an_exact_list_of_a_forgotten_version_is_gone_and_others_are_not() {
 
 /// Proves: R-RV-39, R-RV-40, R-RV-42, R-RV-43.
 #[test]
-fn a_watch_from_no_version_begins_with_what_is_there() {
+fn a_watch_without_a_version_begins_with_existing_objects() {
     for query in ["", "&resourceVersion=0"] {
         let Past { server, client, at } = past();
         let mut watch = client.open_watch(&format!("{MAPS}?watch=true{query}"));
@@ -348,7 +348,7 @@ fn a_watch_from_no_version_begins_with_what_is_there() {
 
 /// Proves: R-RV-41, R-RV-44.
 #[test]
-fn a_watch_from_a_version_has_only_what_came_after_it() {
+fn a_watch_from_a_version_has_only_later_changes() {
     let Past { server, client, at } = past();
     let events =
         [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("ADDED", "c"), ("DELETED", "b")];

@@ -42,7 +42,7 @@ fn an_object_is_created_read_listed_replaced_and_deleted() {
 
 /// Proves: R-VERB-03.
 #[test]
-fn reading_an_object_does_not_expand_what_belongs_to_it() {
+fn a_get_does_not_include_dependent_objects() {
     let server = server();
     let client = server.client();
     let space = client.get("/api/v1/namespaces/default").body;
@@ -76,7 +76,7 @@ fn waits(answer: &Answer, grace: i64, now: i64) {
 
 /// Proves: R-VERB-05, R-VERB-06, R-VERB-07.
 #[test]
-fn a_deletion_waits_for_the_grace_period_of_the_request_the_object_or_the_kind() {
+fn a_deletion_uses_the_grace_period_of_the_request_the_object_or_the_kind() {
     let server = server();
     let client = server.client();
     let now = seconds(&running(&client, "kind", None)["metadata"]["creationTimestamp"]);
@@ -109,7 +109,7 @@ fn a_deletion_waits_for_the_grace_period_of_the_request_the_object_or_the_kind()
 
 /// Proves: R-VERB-08.
 #[test]
-fn a_collection_is_deleted_as_far_as_its_selectors_reach() {
+fn a_delete_of_a_collection_follows_its_selectors() {
     let server = server();
     let client = server.client();
     for (name, label) in [("a", "x"), ("b", "y"), ("c", "x")] {
@@ -130,7 +130,7 @@ fn a_collection_is_deleted_as_far_as_its_selectors_reach() {
 
 /// Proves: R-VERB-10.
 #[test]
-fn a_put_creates_only_what_its_kind_lets_a_put_create() {
+fn a_put_creates_only_kinds_that_allow_it() {
     let server = server();
     let client = server.client();
     let obj = |api: &str, kind: &str, members: Value| {
@@ -173,7 +173,7 @@ fn a_put_creates_only_what_its_kind_lets_a_put_create() {
 
 /// Proves: R-VERB-11.
 #[test]
-fn a_patch_changes_what_it_names_and_leaves_the_rest() {
+fn a_patch_changes_only_the_named_fields() {
     let server = server();
     let client = server.client();
     let mut obj = map("a", "1");
@@ -193,7 +193,7 @@ fn a_patch_changes_what_it_names_and_leaves_the_rest() {
 
 /// Proves: R-VERB-13.
 #[test]
-fn discovery_tells_reading_one_from_reading_all() {
+fn discovery_lists_get_and_list_separately() {
     let server = server();
     let client = server.client();
     let found = client.get("/api/v1").body;

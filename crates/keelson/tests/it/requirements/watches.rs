@@ -31,7 +31,7 @@ fn check_life(watch: &mut Watch, [made, changed]: &[Value; 2]) -> Value {
 
 /// Proves: R-WATCH-02, R-WATCH-03, R-WATCH-04, R-VERB-12.
 #[test]
-fn a_watch_sends_each_change_as_an_object_of_its_own() {
+fn a_watch_sends_each_change_as_one_event() {
     let server = server();
     let client = server.client();
     let since = revision_of(&client.get(MAPS).body);
@@ -54,7 +54,7 @@ fn a_watch_sends_each_change_as_an_object_of_its_own() {
 
 /// Proves: R-WATCH-05, R-CHUNK-07.
 #[test]
-fn a_watch_from_a_list_misses_nothing_that_came_since() {
+fn a_watch_from_a_list_misses_no_change() {
     let server = server();
     let client = server.client();
     for name in ["a", "b", "c"] {
@@ -78,7 +78,7 @@ fn a_watch_from_a_list_misses_nothing_that_came_since() {
 
 /// Proves: R-WATCH-06.
 #[test]
-fn a_watch_that_broke_goes_on_from_the_last_version_it_saw() {
+fn a_broken_watch_resumes_from_its_last_resource_version() {
     let server = server();
     let client = server.client();
     let mut since = revision_of(&client.get(MAPS).body);
@@ -112,7 +112,7 @@ fn a_watch_that_broke_goes_on_from_the_last_version_it_saw() {
 
 /// Proves: R-WATCH-07.
 #[test]
-fn a_watch_is_of_a_namespace_or_of_all_or_of_the_cluster() {
+fn a_watch_covers_one_namespace_all_namespaces_or_cluster_objects() {
     let server = server();
     let client = server.client();
     let since = revision_of(&client.get(MAPS).body);
@@ -141,7 +141,7 @@ fn a_watch_is_of_a_namespace_or_of_all_or_of_the_cluster() {
 ///
 /// As kube-apiserver does, the stream begins with 200 and the 410 stands in its only event.
 #[test]
-fn a_watch_of_a_forgotten_version_is_gone_and_a_fresh_list_starts_it_anew() {
+fn a_watch_of_a_compacted_version_is_410_and_a_new_list_restarts_it() {
     assert_eq!(Keelson::builder().history, Duration::from_secs(300));
     let server = forgetful_server();
     let client = server.client();
@@ -203,7 +203,7 @@ fn a_watch_of_a_future_version_waits_for_it_or_ends_with_its_timeout() {
 }
 
 /// A server whose watches say how far they are every few milliseconds.
-fn talkative_server() -> Server {
+fn server_with_frequent_bookmarks() -> Server {
     let mut builder = Keelson::builder().no_controllers();
     builder.limits.bookmark_period = Duration::from_millis(10);
     Server::start_plain(builder)
@@ -211,8 +211,8 @@ fn talkative_server() -> Server {
 
 /// Proves: R-WATCH-06.
 #[test]
-fn a_bookmark_is_a_version_from_which_a_watch_can_go_on() {
-    let server = talkative_server();
+fn a_watch_resumes_from_the_version_of_a_bookmark() {
+    let server = server_with_frequent_bookmarks();
     let client = server.client();
     let began = revision_of(&create(&client, "a"));
     let secrets = "/api/v1/namespaces/default/secrets";
@@ -247,8 +247,8 @@ fn a_bookmark_is_a_version_from_which_a_watch_can_go_on() {
 
 /// Proves: R-WATCH-05.
 #[test]
-fn initial_events_end_with_a_bookmark_that_says_so() {
-    let server = talkative_server();
+fn initial_events_end_with_an_annotated_bookmark() {
+    let server = server_with_frequent_bookmarks();
     let client = server.client();
     create(&client, "a");
     let newest = revision_of(&create(&client, "b"));
@@ -275,7 +275,7 @@ fn initial_events_end_with_a_bookmark_that_says_so() {
 
 /// Proves: R-WATCH-06.
 #[test]
-fn a_watch_ends_in_the_end_and_the_next_one_goes_on() {
+fn a_watch_times_out_and_the_next_one_resumes() {
     let mut builder = Keelson::builder().no_controllers();
     builder.limits.watch_life_min = Duration::from_millis(20);
     let server = Server::start_plain(builder);

@@ -141,7 +141,7 @@ fn start_times(log: &str) -> Vec<Duration> {
 }
 
 #[test]
-fn a_manager_that_comes_and_goes_under_load_leaves_nothing_behind() {
+fn restarts_of_a_controller_manager_under_load_leave_no_garbage() {
     let Some(programs) = Programs::find() else { return };
     let restarts = std::env::var("KEELSON_SWAP_RESTARTS").ok().and_then(|text| text.parse().ok());
     let (server, files) = start_keelson();

@@ -207,7 +207,7 @@ fn seen(api: &Api, hook: &Webhook, (name, script): &(&str, String), group: &str)
 }
 
 #[test]
-fn conversion_webhooks_are_called_and_believed_as_by_kube_apiserver() {
+fn conversion_webhook_requests_and_results_match_kube_apiserver() {
     let (api, is_recording) = super::api();
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let (mut lines, stamp) = (vec![], stamp());
@@ -294,7 +294,7 @@ fn an_event_is_converted_once_for_all_watchers() {
 }
 
 #[test]
-fn selectors_are_asked_of_converted_labels() {
+fn selectors_match_converted_labels() {
     let changes = json!({"metadata": {"labels": {"made": "here"}}});
     let (server, _hook) = serving(&format!("convert={}", hex(&changes.to_string())));
     let client = server.client();
@@ -313,7 +313,7 @@ fn selectors_are_asked_of_converted_labels() {
 }
 
 #[test]
-fn a_webhook_that_hangs_holds_up_only_those_who_need_it() {
+fn a_hanging_conversion_webhook_delays_only_requests_that_need_it() {
     let (server, hook) = serving("slow");
     let client = server.client();
     beta(&client, "a");
@@ -332,7 +332,7 @@ fn a_webhook_that_hangs_holds_up_only_those_who_need_it() {
 }
 
 #[test]
-fn a_list_and_a_watch_that_cannot_be_converted_are_asked_for_again_later() {
+fn failed_conversions_of_lists_and_watches_recover() {
     let (server, _hook) = serving("text.500");
     let client = server.client();
     beta(&client, "a");
@@ -418,7 +418,7 @@ fn watch_on(client: &Client, version: &str, stop: &AtomicBool) -> usize {
 }
 
 #[test]
-fn the_storage_version_changes_under_load_and_nothing_is_lost_or_mixed() {
+fn a_storage_version_change_under_load_is_consistent() {
     let (server, hook) = serving("convert");
     let address = server.client().address;
     let stop = AtomicBool::new(false);

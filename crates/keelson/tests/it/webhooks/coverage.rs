@@ -15,7 +15,7 @@ const GROUP: &str = "admissionregistration.k8s.io";
 const WRITES: usize = 390;
 
 #[test]
-fn a_webhook_sees_every_write() {
+fn a_webhook_is_called_for_every_write() {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     for sort in ["validating", "mutating"] {
         every_write_is_seen(sort, Judge::Webhook(&hook));
@@ -23,7 +23,7 @@ fn a_webhook_sees_every_write() {
 }
 
 #[test]
-fn a_policy_sees_every_write() {
+fn a_policy_is_evaluated_for_every_write() {
     every_write_is_seen("policy", Judge::Policy);
 }
 
