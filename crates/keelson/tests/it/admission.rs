@@ -1,6 +1,6 @@
 //! Admission with the control loops that it needs, and the flags that choose among its plug-ins.
 
-use crate::http::{Answer, Client, PATIENCE, Server, quiet};
+use crate::http::{Answer, Client, PATIENCE, Server, without_controllers};
 use keelson::{AdmissionChain, Builder, Keelson};
 use serde_json::{Value, json};
 use std::process::Command;
@@ -97,7 +97,7 @@ fn quota_usage_is_counted_charged_and_released() {
 
 #[test]
 fn pod_security_labels_of_a_namespace_warn_and_reject() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let labels = json!({
         "pod-security.kubernetes.io/enforce": "baseline",

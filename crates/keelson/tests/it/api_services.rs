@@ -115,7 +115,7 @@ fn the_group_of_an_unavailable_api_service_is_listed_and_503() {
 
 fn has_stale_group(client: &Client) -> bool {
     let accept = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList\r\n";
-    let list = client.ask("GET", "/apis", accept, None).body;
+    let list = client.request("GET", "/apis", accept, None).body;
     let wanted = json!({
         "metadata": {"name": "z.example.com"}, "versions": [{"version": "v1", "freshness": "Stale"}]
     });

@@ -89,7 +89,7 @@ const FRONT_PROXY: Row = Row {
             w.until_proxied("proxies", REFUSED);
             w.proxied("proxies' successor", "client", 3600, USER);
         }),
-        // A user's certificate is none of a proxy: its headers are dropped, and it is itself.
+        // A user certificate is not a proxy certificate: its user headers are ignored.
         Test(|w| w.proxied("users", "client", 3600, "alice-of-users")),
     ],
 };

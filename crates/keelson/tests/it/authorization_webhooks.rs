@@ -1,7 +1,7 @@
 //! Webhooks that authenticate tokens and authorize requests, and the file of `--authorization-config`.
 
 use crate::certificates::until;
-use crate::http::{Client, PATIENCE, Server, quiet};
+use crate::http::{Client, PATIENCE, Server, without_controllers};
 use crate::https_peer::{Answer, HttpsPeer};
 use keelson::{Authorization, Builder, TokenWebhookOptions};
 use keelson_auth::webhook::{
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A webhook that is told what to answer, and keeps what it was sent.
+/// A webhook with settable answers that records its requests.
 struct Hook {
     peer: HttpsPeer,
     sent: Arc<Mutex<Vec<(String, Value)>>>,
@@ -64,7 +64,7 @@ impl Hook {
 }
 
 fn get_as(client: &Client, user: &str, path: &str) -> (u16, String) {
-    let answer = client.ask("GET", path, &format!("Impersonate-User: {user}\r\n"), None);
+    let answer = client.request("GET", path, &format!("Impersonate-User: {user}\r\n"), None);
     (answer.status, answer.body["message"].as_str().unwrap_or_default().to_owned())
 }
 
@@ -83,7 +83,7 @@ fn start(modes: &[&str], hook: &Hook, options: &WebhookOptions) -> Server {
     let words: Vec<String> = modes.iter().map(|word| (*word).to_owned()).collect();
     let file = hook.kubeconfig("hook").to_str().expect("a path").to_owned();
     let authorization = Authorization::modes(&words).expect("modes").with_webhook(file, options);
-    Server::start_plain(quiet().authorization(authorization))
+    Server::start_plain(without_controllers().authorization(authorization))
 }
 
 fn by_user(_: &str, spec: &Value) -> Value {
@@ -122,13 +122,13 @@ fn a_webhook_gets_all_attributes_and_its_answers_are_cached() {
         }
     });
     assert_eq!(sent[0].1, want);
-    // The same is not asked again, what differs in anything is.
+    // Equal attributes are answered from the cache, others are not.
     assert_eq!(get_as(&client, "yes", &path).0, 200);
     assert_eq!(hook.take().len(), 0);
     assert_eq!(get_as(&client, "yes", MAPS).0, 200);
     assert_eq!(hook.take().len(), 1);
     let extra = "Impersonate-User: yes\r\nImpersonate-Extra-k: v\r\n";
-    assert_eq!(client.ask("GET", MAPS, extra, None).status, 200);
+    assert_eq!(client.request("GET", MAPS, extra, None).status, 200);
     let sent = hook.take();
     assert_eq!(sent[0].1["spec"]["extra"], json!({"k": ["v"]}));
     // A no ends it, no opinion does not.
@@ -213,7 +213,7 @@ fn start_file(file: &Path) -> Server {
     let look = Duration::from_millis(20);
     Server::start_plain(Builder {
         certificate_check_interval: look,
-        ..quiet().authorization(authorization)
+        ..without_controllers().authorization(authorization)
     })
 }
 
@@ -255,7 +255,7 @@ fn authorizers_of_a_file_run_in_order_and_are_reloaded() {
     });
     write(&["second"]);
     until(200, || get_as(&client, "bob", MAPS).0);
-    let rules = client.ask(
+    let rules = client.request(
         "POST",
         "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
         "Impersonate-User: bob\r\nContent-Type: application/json\r\n",
@@ -305,7 +305,7 @@ fn with_token_webhook(hook: &Hook, cache_ttl: Duration) -> Server {
     let kubeconfig = hook.kubeconfig("tokens");
     let version = ReviewVersion::V1Beta1;
     let webhook = TokenWebhookOptions { kubeconfig, version, cache_ttl };
-    Server::start_plain(Builder { token_webhook: Some(webhook), ..quiet() })
+    Server::start_plain(Builder { token_webhook: Some(webhook), ..without_controllers() })
 }
 
 #[test]
@@ -352,9 +352,9 @@ fn webhook_tokens_are_accepted_until_they_are_revoked() {
     check("kind", &[], &format!("[invalid bearer token, {text}]"));
     let text = "the server could not find the requested resource";
     check("broken", &[], &format!("[invalid bearer token, {text}]"));
-    assert_eq!(client.ask("GET", MAPS, "Authorization: Bearer known\r\n", None).status, 403);
+    assert_eq!(client.request("GET", MAPS, "Authorization: Bearer known\r\n", None).status, 403);
     *revoked.lock().expect("a lock") = true;
-    assert_eq!(client.ask("GET", MAPS, "Authorization: Bearer known\r\n", None).status, 401);
+    assert_eq!(client.request("GET", MAPS, "Authorization: Bearer known\r\n", None).status, 401);
     check("known", &[], "invalid bearer token");
     server.stop();
     // Tokens of others are not shown to it, and a yes is remembered for as long as the flag says.

@@ -1,7 +1,7 @@
 //! The commands for those who run a server: backup (also while it serves), restore, check.
 
 use crate::connection::Connection;
-use crate::http::{Server as InProcess, quiet, revision_of};
+use crate::http::{Server as InProcess, revision_of, without_controllers};
 use crate::kill::Server;
 use keelson::Builder;
 use keelson_store::{Embedded, EmbeddedOptions, Op, Store, Txn};
@@ -208,7 +208,7 @@ fn offline_backup_and_check_leave_the_directory_unchanged() {
     let piped = run(dir.path(), &["backup", "--data-dir", "data", "-"]);
     assert_eq!(piped.stdout, cold);
     // The stale socket is replaced, and taken away at the end.
-    let builder = Builder { tls: false, ..quiet().token("t", "admin") };
+    let builder = Builder { tls: false, ..without_controllers().token("t", "admin") };
     let server = InProcess::start(builder.data_dir(dir.path().join("data")));
     done(dir.path(), &["backup", "--data-dir", "data", "again"]);
     let socket = keelson::backup_socket(&dir.path().join("data"));

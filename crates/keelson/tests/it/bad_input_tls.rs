@@ -1,4 +1,4 @@
-//! TLS that is none, is too old, or comes with a certificate that nobody vouches for.
+//! Malformed TLS, old TLS versions, and certificates of an unknown authority.
 
 use crate::connection::{authorities, secure, tls_client};
 use crate::http::Server;
@@ -126,7 +126,7 @@ fn connected(server: &Server, protocol: &str, said: &[u8]) -> impl Read + use<> 
     stream
 }
 
-/// Reads to the end. Where the server has not said that it is the end, that is an error.
+/// Reads to the end; an end without `close_notify` is an error.
 fn check_end(mut stream: impl Read, protocol: &str, said: &[u8]) {
     let end = stream.read_to_end(&mut vec![]);
     assert!(end.is_ok(), "{protocol} {}: {end:?}", said.escape_ascii());

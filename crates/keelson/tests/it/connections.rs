@@ -86,8 +86,9 @@ fn a_process_with_few_file_descriptors_serves_its_administrator() {
     let crowd: Vec<TcpStream> = (0..300).filter_map(|_| TcpStream::connect(address).ok()).collect();
     let kubeconfig = dir.path().join("admin.kubeconfig");
     let began = Instant::now();
-    let ask = || crate::connection::ask_as_admin(&kubeconfig, address, "/api/v1/namespaces").ok();
-    // Some of the crowd may still be on their way, and push aside whoever has not finished a handshake.
+    let ask =
+        || crate::connection::request_as_admin(&kubeconfig, address, "/api/v1/namespaces").ok();
+    // Later connections may replace those that have not finished their handshake.
     let mut asked = ask();
     while asked.is_none() && began.elapsed() < Limits::default().handshake_timeout / 2 {
         asked = ask();
@@ -255,7 +256,7 @@ fn total_body_memory_is_bounded() {
     let deadline = Instant::now() + PATIENCE;
     let slow = loop {
         assert!(Instant::now() < deadline, "nothing is refused");
-        // The second one may find room first, and then the first one is refused.
+        // The second body may be admitted first; then the first one is rejected.
         let slow = client.write(&[head.as_bytes(), &vec![b' '; 900_000]].concat());
         if (0..10).any(|_| client.post(MAPS, &long).status == 429) {
             break slow;
@@ -268,7 +269,7 @@ fn total_body_memory_is_bounded() {
     server.stop();
 }
 
-/// Answers from a server that is told to wait are not unlimited either: heads that do not end.
+/// Request heads that never end are bounded, too.
 #[test]
 fn total_memory_of_anonymous_request_heads_is_bounded() {
     let server = start(Limits { unauthenticated_bytes_max: 100_000, ..Limits::default() });

@@ -1,7 +1,7 @@
 //! CustomResourceDefinitions: from their creation to objects that are validated, patched, printed and
 //! deleted with them.
 
-use crate::http::{Client, Server, quiet};
+use crate::http::{Client, Server, without_controllers};
 use keelson_testkit::api::Response;
 use keelson_testkit::transcript::{Request, Responder, Transcript, replay};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ fn gadget(name: &str, spec: Value) -> Value {
 
 /// A server with the definition, whose resource is served.
 fn serving() -> Server {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let made = client.post(DEFINITIONS, &definition(&schema()));
     assert_eq!((made.status, &made.body["status"]["storedVersions"]), (201, &json!(["v1"])));
@@ -192,7 +192,7 @@ fn deleting_a_large_definition_does_not_delay_others() {
 
 #[test]
 fn non_structural_schemas_are_rejected() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let refused = |schema: &Value| {
         let mut definition = definition(schema);
@@ -296,7 +296,7 @@ fn made_definition(client: &Client, group: &str, names: &Value) -> String {
     format!("{DEFINITIONS}/{name}")
 }
 
-/// The reason of a condition; empty as long as there is none.
+/// The reason of a condition; empty without such a condition.
 fn reason_of(definition: &Value, condition: &str) -> String {
     let all = definition["status"]["conditions"].as_array().into_iter().flatten();
     let mut reasons = all.filter(|found| found["type"] == condition).map(|found| &found["reason"]);
@@ -306,20 +306,20 @@ fn reason_of(definition: &Value, condition: &str) -> String {
 #[test]
 fn custom_resources_survive_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
-    let server = Server::start_plain(quiet().data_dir(dir.path()));
+    let server = Server::start_plain(without_controllers().data_dir(dir.path()));
     let client = server.client();
     assert_eq!(client.post(DEFINITIONS, &definition(&schema())).status, 201);
     client.poll(GADGETS, |answer| answer.status == 200);
     let made = client.post(GADGETS, &gadget("a", json!({"color": "red"}))).body;
     server.stop();
-    let server = Server::start_plain(quiet().data_dir(dir.path()));
+    let server = Server::start_plain(without_controllers().data_dir(dir.path()));
     assert_eq!(server.client().get(&format!("{GADGETS}/a")).body, made);
     server.stop();
 }
 
 #[test]
 fn a_cluster_scoped_resource_has_no_namespaced_path() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let mut cluster = definition(&schema());
     cluster["spec"]["scope"] = "Cluster".into();
@@ -362,7 +362,7 @@ impl Responder for Replayed<'_> {
     fn send(&mut self, request: &Request<'_>) -> Result<Response, String> {
         let headers = format!("Content-Type: {}\r\n", request.media_type);
         let body = serde_json::from_str(request.body).ok();
-        let answer = self.0.ask(request.method, request.path, &headers, body.as_ref());
+        let answer = self.0.request(request.method, request.path, &headers, body.as_ref());
         let warnings = answer.headers.into_iter().filter(|(name, _)| name == "warning");
         let warnings = warnings.map(|(_, text)| text).collect();
         Ok(Response { code: answer.status, warnings, body: answer.body })
@@ -371,7 +371,7 @@ impl Responder for Replayed<'_> {
 
 #[test]
 fn responses_to_generated_definitions_match_kube_apiserver() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let transcript = Transcript::parse(GENERATED).expect("a transcript");
     let outcome = replay(&transcript, &mut Replayed(&server.client()));
     let failures: Vec<&str> =
@@ -382,7 +382,7 @@ fn responses_to_generated_definitions_match_kube_apiserver() {
 
 #[test]
 fn unrecognized_formats_cause_one_warning() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let of = |formats: &[&str]| {
         let members =
@@ -408,7 +408,7 @@ fn unrecognized_formats_cause_one_warning() {
         let changed = client.call("PATCH", &path, merge, Some(&change));
         assert_eq!((changed.status, changed.header("warning")), (200, wanted), "{schema}");
     };
-    // Where a type is not said, formats of numbers mean nothing.
+    // Without a type, number formats are ignored.
     let unknown = Some("299 - \"unrecognized format \\\"int64\\\"\"");
     check(json!({"type": "integer", "format": "int64"}), None);
     check(json!({"x-kubernetes-int-or-string": true, "format": "int64"}), unknown);
@@ -531,7 +531,7 @@ fn an_apply_that_creates_may_have_a_deletion_timestamp() {
     if let Some(versions) = two["spec"]["versions"].as_array_mut() {
         versions.push(other);
     }
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     assert_eq!(client.post(DEFINITIONS, &two).status, 201);
     client.poll(GADGETS, |answer| answer.status == 200);

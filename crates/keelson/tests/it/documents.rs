@@ -26,7 +26,7 @@ fn documents_have_the_accepted_media_type() {
     check("/apis/apps/v1", &accept, 200, protobuf, b"k8s\0\n\x15\n\x02v1\x12\x0fAPIResourceList");
     let accept = format!("Accept: {AGGREGATED};v=v2");
     check("/apis", &accept, 200, aggregated_type(), b"{\"kind\":\"APIGroupDiscoveryList\"");
-    // The older version is none of 1.36.
+    // 1.36 does not serve the older version.
     let accept = format!("Accept: {AGGREGATED};v=v2beta1");
     check("/apis", &accept, 406, "application/json", b"{\"kind\":\"Status\"");
     let accept = format!("Accept: {AGGREGATED};v=v2beta1,application/json");

@@ -71,7 +71,7 @@ fn a_write_on_one_server_is_read_and_watched_on_another() {
         assert_eq!(writer.delete(&path).status, 200);
         assert_eq!(reader.get(&path).status, 404);
         let expected = ["ADDED", "MODIFIED", "DELETED"].map(|word| (word.to_owned(), name.clone()));
-        assert_eq!(watch.told(3), expected);
+        assert_eq!(watch.next_types_and_names(3), expected);
     }
     one.stop();
     assert_eq!(reader.post(MAPS, &map("alone")).status, 201);
@@ -293,7 +293,7 @@ fn control_loops_wait_while_another_server_holds_the_lease() {
     quiet.stop();
 }
 
-/// Creates objects until told to stop; the names that were acknowledged.
+/// Creates objects until the flag is set; returns the acknowledged names.
 fn create(client: &Client, writer: usize, stop: &AtomicBool, done: &AtomicUsize) -> Vec<String> {
     let mut acknowledged = vec![];
     for n in 0.. {
@@ -381,7 +381,7 @@ fn history_is_compacted_and_watches_go_on() {
         answer.status == 410
     });
     assert_eq!(client.post(MAPS, &map("second")).status, 201);
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "second".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "second".to_owned())]);
     server.stop();
 }
 

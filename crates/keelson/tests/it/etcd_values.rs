@@ -160,7 +160,7 @@ fn custom_resources_are_stored_as_by_kube_apiserver() {
             .replace(r#""b":3,"#, r#""b":4,"#)
     };
     raw.put("/registry/example.com/as/default/kube", foreign("kube"));
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "kube".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "kube".to_owned())]);
     // So stored earlier releases of Keelson.
     let form = keelson_builtin::EtcdCodec::new(&[], Features::default());
     let in_old = text.replace(r#""namespace":"default""#, r#""namespace":"old""#);
@@ -177,7 +177,7 @@ fn custom_resources_are_stored_as_by_kube_apiserver() {
     assert_eq!(names, ["kube", "late"]);
     assert_eq!(client.get(&format!("{path}/late")).body["spec"], json!({"b": 4, "z": "<"}));
     assert_eq!(client.get(&format!("{path}/a")).body["spec"], created.body["spec"]);
-    // A write that changes nothing is none, although another process has read the object.
+    // A no-op write stores nothing, although another process has read the object.
     let body = json!({"spec": {"z": "<"}});
     let unchanged =
         client.call("PATCH", &format!("{path}/a"), "application/merge-patch+json", Some(&body));
@@ -300,11 +300,11 @@ fn foreign_keys_and_unreadable_values_affect_no_other_object() {
     raw.put("/registry/configmaps/default/torn", "torn");
     let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "whole"}});
     assert_eq!(client.post("/api/v1/namespaces/default/configmaps", &map).status, 201);
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "whole".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "whole".to_owned())]);
     let maps = client.get("/api/v1/namespaces/default/configmaps");
     assert_eq!(maps.status, 500);
     raw.put("/registry/configmaps/default/torn", r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"torn","namespace":"default"}}"#);
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "torn".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "torn".to_owned())]);
     assert_eq!(client.get("/api/v1/namespaces/default/configmaps").status, 200);
     server.stop();
 }

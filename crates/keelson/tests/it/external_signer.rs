@@ -2,7 +2,7 @@
 //! Messages are those of kube-apiserver 1.36 with the same signer.
 
 use crate::controllers::until;
-use crate::http::{Client, PATIENCE, Server, quiet};
+use crate::http::{Client, PATIENCE, Server, without_controllers};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use bytes::Bytes;
@@ -187,7 +187,7 @@ impl Signer {
     }
 
     fn builder(&self) -> Builder {
-        Builder { service_account_tokens: self.options(), ..quiet() }
+        Builder { service_account_tokens: self.options(), ..without_controllers() }
     }
 }
 
@@ -243,7 +243,7 @@ fn review(client: &Client, token: &str) -> String {
 }
 
 fn published(client: &Client) -> Vec<Value> {
-    let keys = client.ask("GET", "/openid/v1/jwks", "Accept: */*\r\n", None).body;
+    let keys = client.request("GET", "/openid/v1/jwks", "Accept: */*\r\n", None).body;
     let ids = keys["keys"].as_array().expect("keys").iter().map(|key| key["kid"].clone());
     ids.collect()
 }
@@ -292,7 +292,7 @@ fn keys_of_an_external_signer_are_refreshed_at_its_interval() {
     let signer = Signer::start(Behaviour { refresh_hint_seconds: 1, ..Behaviour::default() });
     let server = Server::start_plain(signer.builder());
     let client = server.client();
-    let answer = client.ask("GET", "/openid/v1/jwks", "Accept: */*\r\n", None);
+    let answer = client.request("GET", "/openid/v1/jwks", "Accept: */*\r\n", None);
     assert_eq!(answer.header("cache-control"), Some("public, max-age=0"));
     signer.behave(|is| is.published = vec![("k1", false), ("k5", false)]);
     until("the keys are fetched again", || published(&client) == ["k1", "k5"]);
@@ -333,7 +333,8 @@ fn a_server_does_not_start_without_a_valid_external_signer() {
     let signer = Signer::start(Behaviour::default());
     let runtime = Runtime::new().expect("a runtime");
     let check = |options: ServiceAccountTokenOptions, want: &str| {
-        let builder = Builder { service_account_tokens: options, ..quiet() }.plain_http();
+        let builder =
+            Builder { service_account_tokens: options, ..without_controllers() }.plain_http();
         let error = runtime.block_on(builder.start()).err().expect("it does not start");
         assert_eq!(error.to_string(), want);
     };
@@ -385,7 +386,7 @@ fn a_server_waits_for_its_external_signer_and_survives_its_restart() {
     let endpoint = Some(socket.to_str().expect("UTF-8").to_owned());
     let options = ServiceAccountTokenOptions { signing_endpoint: endpoint, ..Default::default() };
     let starting = std::thread::spawn(move || {
-        Server::start_plain(Builder { service_account_tokens: options, ..quiet() })
+        Server::start_plain(Builder { service_account_tokens: options, ..without_controllers() })
     });
     let first = Runtime::new().expect("a runtime");
     Signer::listen(&first, &socket, &state);

@@ -223,7 +223,7 @@ fn custom_resources_are_not_served_as_protobuf() {
     check("GET", &format!("{WIDGETS}?watch=1&timeoutSeconds=1"), b"", 200);
     check("DELETE", &one, b"", 200);
     check("DELETE", WIDGETS, b"", 200);
-    // Metadata and what is said of an object that is not there know no custom types.
+    // Partial metadata and a 404 status do not depend on custom types.
     assert_eq!(get(&client, WIDGETS, PARTIAL_LIST).media_type, PROTOBUF);
     let accept = format!("{PROTOBUF},application/json");
     let missing = get(&client, &one, &accept);

@@ -119,7 +119,7 @@ fn a_response_before_a_long_unread_body_arrives_with_connection_close() {
             let head = format!("{method} {path} HTTP/1.1\r\nHost: h\r\n{headers}");
             let body = "x".repeat(bytes);
             wire.send(format!("{head}Content-Length: {bytes}\r\n\r\n{body}").as_bytes());
-            // The media type is looked at after the body was read, as far as it may be.
+            // The media type is checked after the body was read, up to its limit.
             let (status, closes) = match status {
                 415 if bytes > 3 << 20 => (413, true),
                 415 => (415, false),
@@ -227,14 +227,14 @@ fn only_get_watches() {
             assert_eq!(answer.body["message"], why, "{method} {path}");
             assert_eq!(answer.body["reason"], "MethodNotAllowed", "{method} {path}");
         }
-        let head = client.ask("HEAD", &format!("/api/v1/watch/{path}"), "", None);
+        let head = client.request("HEAD", &format!("/api/v1/watch/{path}"), "", None);
         assert_eq!(head.status, 405, "HEAD {path}");
     }
     let none = client.call("POST", "/api/v1/watch/bogus", "application/json", None);
     assert_eq!(none.status, 404);
-    // What is asked is to watch, whatever the method.
+    // The request is a watch, whatever its method.
     let other = "Authorization: Bearer t\r\nImpersonate-User: bob\r\n";
-    let answer = client.ask("POST", "/api/v1/watch/pods", other, None);
+    let answer = client.request("POST", "/api/v1/watch/pods", other, None);
     let why = "pods is forbidden: User \"bob\" cannot watch resource \"pods\" in API group \"\" at \
                the cluster scope";
     assert_eq!((answer.status, &answer.body["message"]), (403, &json!(why)));
@@ -244,7 +244,7 @@ fn only_get_watches() {
 /// A negative period is one second, and seconds that do not fit wrap around, as in Go.
 #[test]
 fn an_overflowing_grace_period_wraps_as_in_go() {
-    let server = Server::start_plain(crate::http::quiet());
+    let server = Server::start_plain(crate::http::without_controllers());
     let client = server.client();
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({

@@ -3,7 +3,7 @@
 
 use crate::certificates::until;
 use crate::controllers::{MERGE, make};
-use crate::http::{Client, Server, quiet};
+use crate::http::{Client, Server, without_controllers};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson::{AdmissionChain, Builder, Clock, Keelson, ServiceAccountTokenOptions, Timestamp};
@@ -86,7 +86,8 @@ fn legacy_tokens_are_tracked_and_removed_when_unused() {
         (&manual, None, SECRETS),
         (&manual, None, "/version"),
     ] {
-        let answer = client.ask("GET", path, &format!("Authorization: Bearer {token}\r\n"), None);
+        let answer =
+            client.request("GET", path, &format!("Authorization: Bearer {token}\r\n"), None);
         assert_eq!(answer.header("warning"), want, "{path} {}", answer.status);
     }
     let path = |name: &str| format!("{SECRETS}/{name}");
@@ -128,7 +129,7 @@ fn changed_key_files_are_reloaded() {
     let server = Server::start_plain(Builder {
         service_account_tokens: keys,
         certificate_check_interval: Duration::from_millis(20),
-        ..quiet()
+        ..without_controllers()
     });
     let client = server.client();
     make(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
@@ -137,7 +138,7 @@ fn changed_key_files_are_reloaded() {
         asked.body["status"]["token"].as_str().expect("a token").to_owned()
     };
     let algorithms = || {
-        let set = client.ask("GET", "/openid/v1/jwks", "Accept: */*\r\n", None).body;
+        let set = client.request("GET", "/openid/v1/jwks", "Accept: */*\r\n", None).body;
         let keys = set["keys"].as_array().into_iter().flatten();
         keys.filter_map(|key| key["alg"].as_str().map(str::to_owned)).collect::<Vec<_>>()
     };

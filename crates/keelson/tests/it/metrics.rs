@@ -102,8 +102,8 @@ fn client_input_is_not_used_as_a_metric_label() {
         client.delete(path);
     }
     let agent = "User-Agent: widgets/1\r\n";
-    client.ask("GET", "/api/v1/namespaces/widgets/configmaps/widgets", agent, None);
-    client.ask("WIDGETS", "/api/v1/nodes", "", None);
+    client.request("GET", "/api/v1/namespaces/widgets/configmaps/widgets", agent, None);
+    client.request("WIDGETS", "/api/v1/nodes", "", None);
     client.call("POST", "/api/v1/nodes?dryRun=widgets", "application/json", Some(&Value::Null));
     client.send_as("GET /api/v1/nodes", "Authorization: Bearer widgets\r\n", b"");
     let text = text(&client);

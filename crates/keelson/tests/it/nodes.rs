@@ -1,6 +1,6 @@
 //! What nodes may do: read what their pods refer to, and change what is theirs.
 
-use crate::http::{Answer, Client, Server, quiet};
+use crate::http::{Answer, Client, Server, without_controllers};
 use serde_json::{Value, json};
 
 fn call(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Answer {
@@ -12,7 +12,7 @@ fn call(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Answ
         "Impersonate-User: system:node:n\r\nImpersonate-Group: system:nodes\r\n\
          Content-Type: {kind}\r\n"
     );
-    client.ask(method, path, &headers, body)
+    client.request(method, path, &headers, body)
 }
 
 /// A request by the node `n`: its status, and how its message ends.
@@ -33,7 +33,7 @@ const UNRELATED: &str = "no relationship found between node 'n' and this object"
 
 #[test]
 fn a_node_reads_only_objects_that_its_pods_refer_to() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let pods = format!("{NS}/pods");
     for name in ["mine", "theirs"] {
@@ -76,7 +76,7 @@ fn a_node_reads_only_objects_that_its_pods_refer_to() {
 
 #[test]
 fn the_pod_ip_of_a_status_comes_first_in_its_pod_ips() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let pods = format!("{NS}/pods");
     assert_eq!(client.post(&pods, &pod("p", "n", "s")).status, 201);
@@ -96,7 +96,7 @@ fn the_pod_ip_of_a_status_comes_first_in_its_pod_ips() {
 
 #[test]
 fn proxy_names_may_have_a_scheme_and_port() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let service =
         json!({"metadata": {"name": "svc"}, "spec": {"ports": [{"port": 80, "name": "w"}]}});
@@ -124,12 +124,12 @@ fn proxy_names_may_have_a_scheme_and_port() {
 
 #[test]
 fn a_node_without_a_name_cannot_create_objects_or_reviews() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let headers = "Impersonate-User: system:node:\r\nImpersonate-Group: system:nodes\r\n\
                    Content-Type: application/json\r\n";
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    let answer = client.ask("POST", path, headers, Some(&json!({})));
+    let answer = client.request("POST", path, headers, Some(&json!({})));
     let message = "selfsubjectreviews.authentication.k8s.io \"Unknown\" is forbidden: could not \
                    determine node from user \"system:node:\"";
     assert_eq!((answer.status, answer.body["message"].as_str()), (403, Some(message)));
@@ -138,7 +138,7 @@ fn a_node_without_a_name_cannot_create_objects_or_reviews() {
 
 #[test]
 fn a_node_changes_only_its_own_objects() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let node =
         |name: &str, label: &str| json!({"metadata": {"name": name, "labels": {label: "x"}}});

@@ -3,7 +3,7 @@
 pub mod issuer;
 
 use crate::certificates::until;
-use crate::http::{Client, Server, quiet};
+use crate::http::{Client, Server, without_controllers};
 use issuer::{Issuer, Key, signed};
 use keelson::{Builder, JwtOptions};
 use keelson_auth::oidc::{AuthenticationConfiguration, validate};
@@ -36,7 +36,7 @@ fn start(file: &Path) -> Server {
     let mut builder = Builder {
         jwt: Some(jwt),
         certificate_check_interval: Duration::from_millis(20),
-        ..quiet()
+        ..without_controllers()
     };
     if let Some(anonymous) = anonymous {
         builder.anonymous = anonymous;
@@ -70,7 +70,7 @@ fn with(claims: &Value, name: &str, value: Value) -> Value {
 const ALICE: &str = "\"oidc:a\" null [\"system:authenticated\"] null";
 const UNSIGNED: &str = "[invalid bearer token, oidc: verify token: failed to verify signature: failed to verify id token signature]";
 
-/// Starts a server for an issuer, waits until it knows the issuer, and checks.
+/// Starts a server for an issuer, waits until it has fetched the keys, and checks.
 fn check_with(issuer: &Issuer, more: &str, probe: &str, check: impl FnOnce(&Client)) {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("authentication.yaml");

@@ -2,7 +2,7 @@
 //! that kube-apiserver 1.36.2 gave to the same requests with the same configuration.
 
 use crate::admission::check_refused;
-use crate::http::{Answer, Client, Server, quiet};
+use crate::http::{Answer, Client, Server, without_controllers};
 use keelson::{AdmissionChain, Builder};
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ fn start(on: &[&str]) -> Server {
     // Nothing makes service accounts while no control loop runs.
     let chain = AdmissionChain::new(&on, &["ServiceAccount".to_owned()]).expect("plug-ins");
     let admission = chain.with_config(AdmissionChain::read_config(&path).expect("a configuration"));
-    Server::start_plain(Builder { admission, ..quiet() })
+    Server::start_plain(Builder { admission, ..without_controllers() })
 }
 
 fn namespace(client: &Client, name: &str, annotations: &Value) -> Answer {
@@ -398,7 +398,7 @@ fn the_right_to_all_finalizers_covers_owners_of_unserved_kinds() {
             user => format!("Impersonate-User: {user}\r\n"),
         };
         let headers = format!("{headers}Content-Type: application/json\r\n");
-        client.ask(
+        client.request(
             "POST",
             "/api/v1/namespaces/default/configmaps?dryRun=All",
             &headers,

@@ -1,7 +1,7 @@
 //! Every built-in resource that is on by default, through its whole life.
 
 use crate::http::{Answer, Client, Server};
-use crate::minimal::{collection, kept, minimal, name};
+use crate::minimal::{collection, minimal, name, stored_resources};
 use keelson::Keelson;
 use keelson_schema::catalogue::Resource;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn every_resource_passes_all_verbs() {
     let client = server.client();
     let mut faults = vec![];
     let mut count = 0;
-    for resource in kept() {
+    for resource in stored_resources() {
         count += 1;
         if let Err(fault) = life(&client, resource) {
             faults.push(format!("{}/{}: {fault}", resource.kind.group, resource.name));

@@ -13,7 +13,7 @@ mod generated;
 mod runner;
 pub mod scripted;
 
-use crate::http::{Server, quiet};
+use crate::http::{Server, without_controllers};
 use api::Api;
 use keelson::{AdmissionChain, Builder};
 use runner::run;
@@ -33,8 +33,8 @@ fn api() -> (Api, bool) {
     }
 }
 
-/// Each line of a recording, made anew or compared.
-fn hold(file: &str, lines: &[String], is_recording: bool) {
+/// Writes a recording, or compares the lines with it.
+fn write_or_compare(file: &str, lines: &[String], is_recording: bool) {
     let path = recordings(file);
     if is_recording {
         return std::fs::write(path, lines.join("\n") + "\n").expect("a recording");
@@ -63,7 +63,7 @@ fn webhook_requests_and_results_match_kube_apiserver() {
         let seen = run(&api, &hook, case, &format!("case-{stamp}-{index}"));
         lines.extend(seen.iter().map(|seen| format!("{}: {seen}", case.name)));
     }
-    hold("webhooks.txt", &lines, is_recording);
+    write_or_compare("webhooks.txt", &lines, is_recording);
     api.stop();
 }
 
@@ -94,7 +94,7 @@ fn generated_webhook_requests_and_results_match_kube_apiserver() {
     api.stop();
     match only {
         Some(number) => panic!("case {number}: {:?}\n{lines:?}", generated::case(number)),
-        None => hold("webhook_cases.txt", &lines, is_recording),
+        None => write_or_compare("webhook_cases.txt", &lines, is_recording),
     }
 }
 
@@ -139,7 +139,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A server with one webhook for ConfigMaps and things, and what became of a ConfigMap.
 fn with_webhook(sort: &str, config: &Value) -> (Server, String, u16) {
-    webhook_in(quiet(), sort, config)
+    webhook_in(without_controllers(), sort, config)
 }
 
 fn webhook_in(builder: Builder, sort: &str, config: &Value) -> (Server, String, u16) {
@@ -268,7 +268,7 @@ fn a_webhook_gets_the_credentials_of_the_admission_configuration() {
     let path = folder.path().join("admission.yaml");
     std::fs::write(&path, config.to_string()).expect("a file");
     for (sort, want) in [("validating", "Bearer secret"), ("mutating", "")] {
-        let mut builder = quiet();
+        let mut builder = without_controllers();
         let config = AdmissionChain::read_config(&path).expect("a configuration");
         builder.admission = builder.admission.with_config(config);
         let (server, message, status) = webhook_in(builder, sort, &hook.config("allow"));
@@ -342,5 +342,5 @@ fn start_with_image_policy(hook: &Webhook, default_allow: bool) -> Server {
     let admission = AdmissionChain::new(&on, &off).expect("plug-ins");
     let admission =
         admission.with_config(AdmissionChain::read_config(&path).expect("a configuration"));
-    Server::start_plain(Builder { admission, ..quiet() })
+    Server::start_plain(Builder { admission, ..without_controllers() })
 }

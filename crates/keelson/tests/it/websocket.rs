@@ -118,7 +118,7 @@ fn an_invalid_handshake_is_rejected() {
     server.stop();
 }
 
-/// A client has nothing to say but that it goes: room for a long message is never made.
+/// Clients only send close frames, so no buffer is allocated for a long message.
 #[test]
 fn an_oversized_frame_closes_the_socket_before_its_payload() {
     let server = Server::start_plain(Keelson::builder().no_controllers());

@@ -360,7 +360,7 @@ async fn no_port_is_released_while_a_service_is_unreadable() {
     let spec =
         |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
     assert_eq!(create(&harness, "a", "", &spec(30_001)).await.0, 201);
-    // Its port is taken, and nothing tells by whom.
+    // Its port is allocated, but the service that has it is unreadable.
     let key = "/registry/services/specs/default/a";
     let was = harness.registry.store.get(key.as_bytes()).await.expect("a read").expect("a service");
     harness.put_raw(key, "what?").await;
@@ -396,10 +396,10 @@ async fn a_port_range_change_keeps_the_ports_of_services() {
     assert_eq!(create(&harness, "b", "", &spec(30_002)).await.0, 201);
 }
 
-/// Polls so often that some cut meets every wait of a create.
+/// Number of polls that covers every await of a create.
 const POLLS_MAX: usize = 30;
 
-/// Drops a create after so many polls.
+/// Drops a create after `polls` polls.
 async fn cut_off(harness: &Harness, name: &str, spec: &str, polls: usize) {
     let mut create = pin!(create(harness, name, "", spec));
     let mut left = polls;

@@ -29,9 +29,9 @@ impl Log {
 
 /// All hooks of ConfigMaps. The hook that `data.refuse` names refuses the object.
 #[derive(Clone)]
-struct Noting(Log);
+struct RecordingHooks(Log);
 
-impl Noting {
+impl RecordingHooks {
     fn asked(&self, what: &str, obj: &Object) -> Result<(), Failure> {
         self.0.note(what);
         match obj.str_at(&["data", "refuse"]) == what {
@@ -41,7 +41,7 @@ impl Noting {
     }
 }
 
-impl Guard for Noting {
+impl Guard for RecordingHooks {
     fn check<'a>(
         &'a self,
         _registry: &'a Registry,
@@ -52,7 +52,7 @@ impl Guard for Noting {
     }
 }
 
-impl Claims for Noting {
+impl Claims for RecordingHooks {
     fn claim<'a>(
         &'a self,
         _registry: &'a Registry,
@@ -82,7 +82,7 @@ impl Claims for Noting {
     }
 }
 
-impl Claim for Noting {
+impl Claim for RecordingHooks {
     fn begin(&mut self) {
         self.0.note("begin");
     }
@@ -92,7 +92,7 @@ impl Claim for Noting {
     }
 }
 
-impl Quotas for Noting {
+impl Quotas for RecordingHooks {
     fn may_apply(&self, _registry: &Registry, write: &Write<'_>) -> bool {
         write.target.gvr().resource == "configmaps"
     }
@@ -120,13 +120,13 @@ impl Quotas for Noting {
     }
 }
 
-impl Charge for Noting {
+impl Charge for RecordingHooks {
     fn refund<'a>(self: Box<Self>, _registry: &'a Registry) -> BoxFuture<'a, ()> {
         Box::pin(async move { self.0.note("refund") })
     }
 }
 
-impl Action for Noting {
+impl Action for RecordingHooks {
     fn act<'a>(
         &'a self,
         req: ActionRequest<'a>,
@@ -142,7 +142,7 @@ impl Action for Noting {
 
 async fn open() -> (Arc<Registry>, Log) {
     let log = Log::default();
-    let noting = Arc::new(Noting(log.clone()));
+    let noting = Arc::new(RecordingHooks(log.clone()));
     let action: Arc<dyn Action> = noting.clone();
     let kind = KindHooks {
         claims: Some(noting.clone()),

@@ -20,7 +20,7 @@ async fn a_lease_has_one_holder_until_it_expires() {
         tokio::task::yield_now().await;
     }
     assert!(!campaign(registry, &permit, a).await.expect("an answer"));
-    // It is given up, but only by who has it.
+    // Only the holder can release it.
     resign(registry, &permit, a).await.expect("nothing to give up");
     assert!(!campaign(registry, &permit, c).await.expect("an answer"));
     resign(registry, &permit, b).await.expect("given up");

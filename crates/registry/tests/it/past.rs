@@ -1,4 +1,4 @@
-//! Lists at revisions that the cache has forgotten, and the store has not.
+//! Lists at revisions that the cache no longer has, but the store has.
 
 use crate::harness::Harness;
 use keelson_auth::Permit;
@@ -15,7 +15,7 @@ async fn list(harness: &Harness, options: ListOptions) -> Result<List, Failure> 
     harness.registry.list(&Permit::internal("test"), &target, &options).await
 }
 
-/// Names, with what is after the `=` of each in its data.
+/// Returns the objects as `name=value`.
 fn shown(list: &List) -> Vec<String> {
     let value = |json: &str| json.split(r#""v":""#).nth(1)?.split('"').next().map(str::to_owned);
     let shown = list.items.iter().map(|entry| {
@@ -39,8 +39,8 @@ async fn write(harness: &Harness, name: &str, value: &str) {
     }
 }
 
-/// Six objects, of which some are then changed, deleted and made. Answers with the revision before that, which
-/// the cache forgets.
+/// Writes six objects, then updates, deletes and creates some. Returns the revision before these
+/// changes, which the cache no longer has.
 async fn past() -> (Harness, Revision) {
     let harness = Harness::open().await;
     for (name, value) in [("a", "x"), ("b", "x"), ("c", "y"), ("d", "x"), ("e", "y"), ("f", "x")] {
@@ -118,7 +118,7 @@ async fn a_list_at_a_compacted_revision_is_410() {
     assert_eq!(token, ContinueToken { revision: None, start: "c\0".into() });
 }
 
-/// So that nobody waits for it, the cache takes back only so many changes; where a list is read does not show.
+/// The cache undoes only a limited number of changes for a list; beyond that the list is read from the store.
 #[tokio::test]
 async fn a_paged_list_continues_despite_writes() {
     let harness = Harness::open().await;

@@ -144,7 +144,7 @@ async fn an_unreadable_object_affects_no_other_and_can_be_deleted() {
         let list = registry.list(&harness.permit, &all, &options).await;
         list.map(|list| list.items.iter().map(|e| e.name().to_owned()).collect::<Vec<_>>())
     };
-    // As upstream: the newest state is not told with something left out, what is cached is.
+    // As upstream: a list of the latest state fails, a list from the cache omits the object.
     assert_eq!(names(Freshness::Latest).await.expect_err("bad is in it").code, 500);
     assert_eq!(names(Freshness::Any).await.expect("a list"), ["good"]);
     let options = DeleteOptions { ignore_read_error: true, ..DeleteOptions::default() };
@@ -159,7 +159,7 @@ async fn an_unreadable_object_affects_no_other_and_can_be_deleted() {
     assert_eq!(none.expect_err("it is gone").code, 404);
 }
 
-/// What the decoder of bodies takes is stored in a form that the reader takes.
+/// Every body that the decoder accepts is stored in a form that can be decoded again.
 #[tokio::test]
 async fn the_deepest_accepted_body_can_be_read_back() {
     let harness = Harness::open().await;

@@ -17,7 +17,7 @@ const ALIKE_MIN: usize = 1098;
 
 const FOLDERS: &[&str] = &["kinds", "rest/kinds", "ext"];
 
-/// Kinds whose rules stand elsewhere.
+/// Kinds whose rules are in other crates.
 const SKIPPED: &[&str] = &["customresourcedefinitions", "apiservices"];
 
 #[derive(Default)]
@@ -154,7 +154,7 @@ fn judge(
     if !writes || !matches!(status, 200 | 201 | 422) || SKIPPED.contains(&resource) {
         return None;
     }
-    // Who may do what, and warnings about fields, are the business of others.
+    // Authorization and warnings about fields are not part of this test.
     if step.get("user").is_some() || request.path.contains("fieldValidation") {
         return None;
     }

@@ -423,7 +423,7 @@ async fn labels_of_a_slice_count_as_its_spec() {
         let (request, body) = patch(&format!(r#"{{"metadata":{{"labels":{labels}}}}}"#));
         session.check_at(&request, &body, &generation, "3").await;
     }
-    // An endpoint without conditions is one with empty ones: nothing changes, and nobody else owns it.
+    // Absent and empty conditions are equal: nothing changes, and no other manager owns them.
     let (request, body) = patch(r#"{"endpoints":[{"addresses":["10.1.2.3"]}]}"#);
     let other = format!("{request}?fieldManager=other");
     let (_, answer) = session.send(&other, &body).await;
@@ -503,7 +503,7 @@ async fn a_status_update_of_a_definition_does_not_validate_its_rules() {
     let registry = &session.harness.registry;
     let kind =
         registry.kind("apiextensions.k8s.io", "customresourcedefinitions").expect("built in");
-    // A rule that no release takes any more: to check them again would be most of the work of the write.
+    // A rule that no release accepts: checking rules again would dominate the cost of the write.
     let broken = r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
         "metadata":{"name":"as.example.com","uid":"u"},"spec":{"group":"example.com","scope":"Cluster",
         "names":{"plural":"as","singular":"a","kind":"A","listKind":"AList"},
@@ -608,7 +608,7 @@ async fn a_write_that_only_reorders_field_managers_is_stored() {
     let clock = Box::new(SetClock(seconds.clone()));
     let session = Session::over(Harness::over(Embedded::in_memory(), clock).await).await;
     let mut versions = vec![];
-    // What a patch of the finalizers in the spec changes is taken back, and owned all the same.
+    // A patch of spec.finalizers is reverted, but the manager owns the field nevertheless.
     for (now, manager, patch) in [
         (1, "a", r#"{"spec":{"finalizers":["a.com/b"]}}"#),
         (2, "a", r#"{"spec":{"finalizers":["a.com/b"]}}"#),

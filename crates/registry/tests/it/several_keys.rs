@@ -26,7 +26,7 @@ async fn send(harness: &Harness, method: &str, path: &str, body: &str) -> (u16, 
     harness.send(method, path, media, body.as_bytes()).await.expect("the harness knows the path")
 }
 
-/// Drops a write after so many polls, between which others run. Whether it was done by then.
+/// Drops a write after `polls` polls, between which other tasks run. Returns whether it was complete.
 async fn cut_off(write: impl Future, polls: usize) -> bool {
     let mut write = pin!(write);
     for _ in 0..polls {
@@ -217,7 +217,7 @@ async fn a_create_during_namespace_deletion_leaves_no_orphan() {
     let namespace = r#"{"metadata":{"name":"going"}}"#;
     assert_eq!(send(&harness, "POST", "/api/v1/namespaces", namespace).await.0, 201);
     gate.close();
-    // It has been admitted, and is about to be stored, when the namespace is looked at last.
+    // The object is admitted and not yet stored when the namespace is read for the last time.
     let late = tokio::spawn({
         let harness = harness.clone();
         let path = "/api/v1/namespaces/going/configmaps";
@@ -305,7 +305,7 @@ async fn a_leaked_address_is_freed_after_a_minute_and_an_event_says_so() {
     assert_eq!(send(&harness, "POST", path, leaked).await.0, 201);
     let wrong = leaked.replace("10.0.0.99", "10.0.0.98").replace("gone", "a");
     assert_eq!(send(&harness, "POST", path, &wrong).await.0, 201);
-    // One that somebody else manages is theirs to free.
+    // Addresses with another `managed-by` label are not released.
     let foreign = leaked.replace("10.0.0.99", "10.0.0.97").replace("ipallocator.k8s.io", "me");
     assert_eq!(send(&harness, "POST", path, &foreign).await.0, 201);
     harness.services.free_leaked_addresses(&harness.registry).await.expect("a look");

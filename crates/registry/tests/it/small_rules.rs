@@ -102,7 +102,7 @@ async fn rules_of_small_kinds() {
         .await;
 }
 
-/// What Go has as a struct without names of JSON is shown with all of its members.
+/// A Go struct without JSON names is printed with all of its fields.
 #[tokio::test]
 async fn messages_format_structs_as_go_does() {
     let session = Session::open().await;
@@ -340,7 +340,7 @@ async fn rules_of_single_statuses() {
     let label = r#"{"metadata":{"labels":{"resource.kubernetes.io/admin-access":"true"}}}"#;
     session.send("PATCH /api/v1/namespaces/n", label).await;
     session.check(&format!("PUT {claims}/d/status"), body, 200, &[]).await;
-    // What a claim was given it keeps.
+    // An allocated claim keeps its admin access when the namespace loses the label.
     session.send("PATCH /api/v1/namespaces/n", &label.replace("\"true\"", "null")).await;
     session.check(&format!("PUT {claims}/d/status"), body, 200, &[]).await;
 }

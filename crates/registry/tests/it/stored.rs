@@ -307,7 +307,7 @@ fn decode_errors_contain_the_reason() {
     ] {
         assert_eq!(why(custom, value).as_deref(), Some(expected), "{value:?}");
     }
-    // Nobody here reads these.
+    // These are not decoded.
     for key in ["/registry/ranges/servicenodeports", "/registry/masterleases/10.0.0.1"] {
         assert_eq!(form.decode(key.as_bytes(), Bytes::from_static(b"\xff")), &b"\xff"[..]);
     }

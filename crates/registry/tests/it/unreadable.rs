@@ -1,4 +1,4 @@
-//! Objects that cannot be read: nobody is told that they are not there.
+//! Unreadable objects are errors and not reported as absent.
 
 use crate::harness::Harness;
 use keelson_admission::Stored;

@@ -1,6 +1,6 @@
 //! CertificateSigningRequests: approved, signed by the own authority, refused.
 
-use super::{MERGE, looping, make};
+use super::{MERGE, make, with_controllers};
 use crate::http::Client;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -48,7 +48,7 @@ fn certificate(client: &Client, name: &str) -> Vec<u8> {
 
 #[test]
 fn an_approved_request_is_signed_with_the_requested_usages() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");
     let request = pem(&key, "jane", "devs", &["jane.example.com"]);
@@ -82,7 +82,7 @@ fn an_approved_request_is_signed_with_the_requested_usages() {
 
 #[test]
 fn a_request_that_the_signer_rejects_fails_with_a_reason() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");
     let request = pem(&key, "jane", "devs", &[]);
@@ -108,7 +108,7 @@ fn a_request_that_the_signer_rejects_fails_with_a_reason() {
 
 #[test]
 fn requests_of_authorized_kubelets_are_approved() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");
     let request = pem(&key, "system:node:n1", "system:nodes", &[]);
@@ -137,7 +137,7 @@ fn requests_of_authorized_kubelets_are_approved() {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}]});
     make(&client, &format!("{roles}/clusterrolebindings"), &binding);
     let asked = csr("n2", &request, signer, &usages, None);
-    let made = client.ask("POST", REQUESTS, "Impersonate-User: eve\r\n", Some(&asked));
+    let made = client.request("POST", REQUESTS, "Impersonate-User: eve\r\n", Some(&asked));
     assert_eq!(made.status, 201, "{made:?}");
     super::settle(&client);
     let waiting = client.get(&format!("{REQUESTS}/n2")).body;
@@ -171,7 +171,7 @@ fn client_ca_bundles_are_published_for_extension_servers() {
 
 #[test]
 fn approval_and_signing_have_separate_field_managers() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");
     let request = pem(&key, "jane", "devs", &[]);
@@ -202,7 +202,7 @@ fn approval_and_signing_have_separate_field_managers() {
 
 #[test]
 fn an_approval_may_change_metadata_too() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let request = pem(&KeyPair::generate().expect("a key"), "jane", "devs", &[]);
     make(

@@ -1,6 +1,6 @@
 //! Loops leave their work to a kube-controller-manager while it renews its lease.
 
-use super::{MAPS, dependent, gone, looping, make, owned_by};
+use super::{MAPS, dependent, gone, make, owned_by, with_controllers};
 use crate::http::{Client, Server};
 use keelson::Keelson;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ fn is_stopped(server: &Server, is_stopped: bool) {
 
 #[test]
 fn controllers_stop_while_a_kube_controller_manager_holds_the_lease() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     gone(&client, &orphan(&client, "before"));
     make(&client, LEASES, &lease(3600));
@@ -48,7 +48,7 @@ fn controllers_stop_while_a_kube_controller_manager_holds_the_lease() {
 
 #[test]
 fn controllers_resume_when_the_lease_is_not_renewed() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     make(&client, LEASES, &lease(1));
     is_stopped(&server, true);

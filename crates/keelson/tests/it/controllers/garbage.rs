@@ -1,6 +1,8 @@
 //! Garbage collection: every propagation policy, and every way in which an owner may be missing.
 
-use super::{MAPS, MERGE, delete, dependent, gone, looping, make, owned_by, settle, until};
+use super::{
+    MAPS, MERGE, delete, dependent, gone, make, owned_by, settle, until, with_controllers,
+};
 use crate::http::Client;
 use serde_json::{Value, json};
 
@@ -45,7 +47,7 @@ fn owned_by_widget(name: &str, uid: &str) -> Value {
 
 #[test]
 fn dependents_are_deleted_after_their_owner_also_custom_resources() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     serve_widgets(&client);
     let uid = owner(&client, "top");
@@ -62,7 +64,7 @@ fn dependents_are_deleted_after_their_owner_also_custom_resources() {
 
 #[test]
 fn an_owner_in_foreground_deletion_waits_for_dependents_that_block_it() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let uid = owner(&client, "owner");
     for (name, blocks) in [("blocks", true), ("follows", false)] {
@@ -86,7 +88,7 @@ fn an_owner_in_foreground_deletion_waits_for_dependents_that_block_it() {
 
 #[test]
 fn an_owner_is_deleted_when_its_dependent_no_longer_blocks() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
     let owners = [owned_by("owner", &uid, true), owned_by("other", &other, true)];
@@ -99,7 +101,7 @@ fn an_owner_is_deleted_when_its_dependent_no_longer_blocks() {
 
 #[test]
 fn cycles_of_blocking_owners_in_foreground_deletion_are_deleted() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let first = owner(&client, "first");
     let second = make(&client, MAPS, &dependent("second", &[owned_by("first", &first, true)]));
@@ -111,10 +113,10 @@ fn cycles_of_blocking_owners_in_foreground_deletion_are_deleted() {
     server.stop();
 }
 
-/// Both wait already when they come to depend on each other, so that neither is looked at as a dependent first.
+/// Both already wait when they get owner references to each other, so neither is processed as a dependent first.
 #[test]
 fn cycles_that_form_during_foreground_deletion_are_deleted() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let uids = ["first", "second"].map(|name| {
         let uid = owner(&client, name);
@@ -140,7 +142,7 @@ fn cycles_that_form_during_foreground_deletion_are_deleted() {
 
 #[test]
 fn orphans_lose_their_owner_reference_and_stay() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
     make(&client, MAPS, &dependent("one", &[owned_by("owner", &uid, true)]));
@@ -157,7 +159,7 @@ fn orphans_lose_their_owner_reference_and_stay() {
 
 #[test]
 fn dependents_of_an_absent_owner_are_deleted() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let uid = owner(&client, "owner");
     let absent = "00000000-0000-0000-0000-000000000001";
@@ -183,7 +185,7 @@ fn dependents_of_an_absent_owner_are_deleted() {
 
 #[test]
 fn dependents_of_a_kind_that_is_not_served_wait_until_it_is() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let absent = "00000000-0000-0000-0000-000000000001";
     make(&client, MAPS, &dependent("waits", &[owned_by_widget("w", absent)]));
@@ -196,7 +198,7 @@ fn dependents_of_a_kind_that_is_not_served_wait_until_it_is() {
 
 #[test]
 fn owners_in_other_namespaces_are_reported_and_ignored() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let uid = owner(&client, "owner");
     make(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
@@ -224,7 +226,7 @@ fn owners_in_other_namespaces_are_reported_and_ignored() {
 
 #[test]
 fn jobs_and_replication_controllers_orphan_by_default() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
     let job = json!({"metadata": {"name": "job"}, "spec": {"template": {"spec": pod}}});
@@ -241,7 +243,7 @@ fn jobs_and_replication_controllers_orphan_by_default() {
 
 #[test]
 fn the_garbage_collector_is_limited_by_its_role() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let binding = format!("{bindings}/system:controller:generic-garbage-collector");

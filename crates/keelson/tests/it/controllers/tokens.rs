@@ -1,6 +1,6 @@
 //! Tokens: of service accounts in Secrets, and for new nodes.
 
-use super::{MERGE, gone, looping, make};
+use super::{MERGE, gone, make, with_controllers};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -13,7 +13,7 @@ const ACCOUNT_TYPE: &str = "kubernetes.io/service-account-token";
 
 #[test]
 fn a_token_secret_gets_a_token_and_is_deleted_with_its_account() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let uid = make(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
     let secret = |name: &str, account: &str| {
@@ -43,7 +43,7 @@ fn a_token_secret_gets_a_token_and_is_deleted_with_its_account() {
 
 #[test]
 fn bootstrap_tokens_sign_cluster_info_and_expire() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let token = |id: &str, expires: &str| {
         json!({"metadata": {"name": format!("bootstrap-token-{id}")},

@@ -1,7 +1,7 @@
 //! Loops beside workloads: endpoints of services, budgets of disruptions, jobs that have ended, protection of volumes
 //! and claims. What is compared with is what kube-controller-manager 1.36.2 writes for the same objects.
 
-use super::{MERGE, gone, looping, make, until};
+use super::{MERGE, gone, make, until, with_controllers};
 use crate::http::Client;
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn slices(client: &Client, service: &str) -> Vec<(Value, Value)> {
 
 #[test]
 fn endpoints_and_slices_of_a_service_follow_its_pods() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let node = json!({"metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z"}}});
     make(&client, "/api/v1/nodes", &node);
@@ -98,7 +98,7 @@ fn endpoints_and_slices_of_a_service_follow_its_pods() {
 
 #[test]
 fn endpoints_of_a_user_are_mirrored_to_slices() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     make(&client, SERVICES, &service("free", json!({"ports": [{"port": 80}]})));
     let endpoints = json!({"metadata": {"name": "free"}, "subsets": [{
@@ -116,7 +116,7 @@ fn endpoints_of_a_user_are_mirrored_to_slices() {
 
 #[test]
 fn a_disruption_budget_limits_evictions() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     pod(&client, "one", "10.1.0.1", true);
     pod(&client, "two", "10.1.0.2", true);
@@ -148,7 +148,7 @@ fn a_disruption_budget_limits_evictions() {
 
 #[test]
 fn a_disruption_budget_reports_uncountable_pods() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let node = make(&client, "/api/v1/nodes", &json!({"metadata": {"name": "n"}}));
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": node,
@@ -169,7 +169,7 @@ fn a_disruption_budget_reports_uncountable_pods() {
 
 #[test]
 fn a_finished_job_is_deleted_with_its_pods_after_its_ttl() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
     let template = json!({"spec": {"restartPolicy": "Never",
@@ -194,7 +194,7 @@ fn a_finished_job_is_deleted_with_its_pods_after_its_ttl() {
 
 #[test]
 fn protected_claims_and_volumes_are_deleted_when_unused() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let spec =
         json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}}});
@@ -230,7 +230,7 @@ fn protected_claims_and_volumes_are_deleted_when_unused() {
 
 #[test]
 fn a_protected_attributes_class_is_deleted_when_unused() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let classes = "/apis/storage.k8s.io/v1/volumeattributesclasses";
     let class = json!({"metadata": {"name": "c"}, "driverName": "d", "parameters": {"a": "b"}});

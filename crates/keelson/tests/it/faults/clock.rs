@@ -3,7 +3,7 @@
 use super::load::{self, MAPS, Reads};
 use crate::connection::{Connection, plain};
 use crate::etcd;
-use crate::http::{Server, quiet};
+use crate::http::{Server, without_controllers};
 use crate::random::Random;
 use keelson::{Builder, Clock, Etcd, Keelson, SystemClock, Timestamp};
 use serde_json::json;
@@ -38,7 +38,8 @@ fn clock_jumps_change_only_timestamps() {
     let mut random = Random::seeded("KEELSON_FAULTS_SEED");
     let clock = MovedClock::default();
     let history = Duration::from_secs(60);
-    let server = Server::start_plain(Builder { history, ..quiet().clock(clock.clone()) });
+    let server =
+        Server::start_plain(Builder { history, ..without_controllers().clock(clock.clone()) });
     let address = server.keelson.address();
     let connect = move || Ok(Connection::over(plain(address)?));
     let client = server.client();

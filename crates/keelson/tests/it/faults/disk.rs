@@ -3,7 +3,7 @@
 use super::load::{self, Load, MAPS, Reads};
 use super::rounds;
 use crate::connection::{Connect, Connection, plain};
-use crate::http::{PATIENCE, quiet};
+use crate::http::{PATIENCE, without_controllers};
 use crate::random::Random;
 use keelson::{Builder, Keelson};
 use keelson_store::Embedded;
@@ -29,7 +29,8 @@ impl Server {
         let disk = RedbDisk::with_files(disk.clone()).expect("the disk opens");
         let store = Embedded::with_disk(Arc::new(disk)).expect("the store opens");
         let runtime = Runtime::new().expect("a runtime");
-        let builder = Builder { tls: false, ..quiet().token("t", "admin").store(store) };
+        let builder =
+            Builder { tls: false, ..without_controllers().token("t", "admin").store(store) };
         let keelson = runtime.block_on(builder.start()).expect("the server starts");
         Server { runtime, keelson }
     }
@@ -76,7 +77,7 @@ fn fail_and_mend(fault: Fault) {
         }
     });
     server.end();
-    // What the disk holds is what was told.
+    // The disk holds exactly the acknowledged writes.
     Server::start(&disk).end();
 }
 

@@ -1,6 +1,6 @@
-//! kubectl and custom resources: the chart of an operator, and all that its objects are asked.
+//! kubectl and custom resources: the chart of an operator and commands on its objects.
 
-use super::Bench;
+use super::Kubectl;
 use keelson::Keelson;
 
 /// Two definitions, and objects of both.
@@ -11,7 +11,7 @@ const FIRST: &str = "ensure CRDs are installed first";
 
 /// Runs rows where the chart lies.
 fn check(rows: &[super::Row]) {
-    let Some(bench) = Bench::start(Keelson::builder().in_memory()) else { return };
+    let Some(bench) = Kubectl::start(Keelson::builder().in_memory()) else { return };
     std::fs::write(bench.dir.path().join("chart.yaml"), CHART).expect("a file");
     bench.run(rows);
     bench.server.stop();

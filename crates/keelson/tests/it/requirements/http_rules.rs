@@ -1,6 +1,6 @@
 //! R-HTTP: which code stands for what.
 
-use super::odd_server::OddServer;
+use super::faulty_server::FaultyServer;
 use super::{MAPS, create, map, pod, refused, seconds, server};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn success_is_200_or_201_or_204_without_a_body() {
     let log = client.get(&format!("{PODS}/p/log"));
     assert_eq!((log.status, &log.body), (204, &json!("")));
     assert_eq!(log.header("content-type"), None);
-    let head = client.ask("HEAD", "/healthz", "", None);
+    let head = client.request("HEAD", "/healthz", "", None);
     assert_eq!((head.status, &head.body), (200, &json!("")));
     server.stop();
 }
@@ -55,7 +55,7 @@ fn an_unsupported_method_is_405() {
         refused(&answer, 405, "MethodNotAllowed", why);
         assert_eq!(answer.body["details"], json!({}), "{method} {path}");
     }
-    let head = client.ask("HEAD", &one, "", None);
+    let head = client.request("HEAD", &one, "", None);
     assert_eq!((head.status, &head.body), (405, &json!("")));
     assert_eq!(client.get(&one).status, 200);
     server.stop();
@@ -95,10 +95,10 @@ fn unknown_users_get_401_and_unauthorized_ones_403() {
     let client = server.client();
     let made = create(&client, "a");
     let one = format!("{MAPS}/a");
-    let wrong = client.ask("DELETE", &one, "Authorization: Bearer wrong\r\n", None);
+    let wrong = client.request("DELETE", &one, "Authorization: Bearer wrong\r\n", None);
     refused(&wrong, 401, "Unauthorized", "Unauthorized");
     // Credentials of a kind that the server does not read are none.
-    let basic = client.ask("DELETE", &one, "Authorization: Basic YTpi\r\n", None);
+    let basic = client.request("DELETE", &one, "Authorization: Basic YTpi\r\n", None);
     let why = "configmaps \"a\" is forbidden: User \"system:anonymous\" cannot delete resource \
                \"configmaps\" in API group \"\" in the namespace \"default\"";
     refused(&basic, 403, "Forbidden", why);
@@ -108,7 +108,7 @@ fn unknown_users_get_401_and_unauthorized_ones_403() {
         ("GET", MAPS, "list", json!({"kind": "configmaps"})),
         ("DELETE", &one, "delete", json!({"name": "a", "kind": "configmaps"})),
     ] {
-        let answer = client.ask(method, path, nobody, None);
+        let answer = client.request(method, path, nobody, None);
         let name = if verb == "list" { String::new() } else { " \"a\"".to_owned() };
         let why = format!(
             "configmaps{name} is forbidden: User \"nobody\" cannot {verb} resource \"configmaps\" \
@@ -277,7 +277,7 @@ fn a_binding_and_an_eviction_name_their_pod_and_its_namespace() {
 /// kube-apiserver has reason ServerTimeout with 500, where older texts have 504.
 #[test]
 fn server_faults_and_lost_store_responses_are_500() {
-    let server = OddServer::start();
+    let server = FaultyServer::start();
     let (client, faults) = (server.client(), &server.faults);
     create(&client, "a");
 
@@ -370,7 +370,7 @@ fn an_unsupported_media_type_is_406() {
     create(&client, "a");
     for accept in ["text/html", "application/xml,image/png", "application/json;as=Chart;v=v1;g=x"] {
         let answer =
-            client.ask("GET", &format!("{MAPS}/a"), &format!("Accept: {accept}\r\n"), None);
+            client.request("GET", &format!("{MAPS}/a"), &format!("Accept: {accept}\r\n"), None);
         assert_eq!((answer.status, &answer.body["reason"]), (406, &json!("NotAcceptable")));
         assert_eq!(answer.body["code"], 406, "{answer:?}");
         let message = answer.body["message"].as_str().unwrap_or_default();
@@ -378,7 +378,7 @@ fn an_unsupported_media_type_is_406() {
     }
     for accept in ["text/html,*/*;q=0.1", "application/json"] {
         let answer =
-            client.ask("GET", &format!("{MAPS}/a"), &format!("Accept: {accept}\r\n"), None);
+            client.request("GET", &format!("{MAPS}/a"), &format!("Accept: {accept}\r\n"), None);
         assert_eq!(answer.status, 200, "{answer:?}");
     }
     server.stop();

@@ -1,6 +1,6 @@
 //! R-IDEM: names that are taken, and names that the server makes.
 
-use super::odd_server::OddServer;
+use super::faulty_server::FaultyServer;
 use super::{MAPS, create, map, names, refused, server};
 use crate::http::{Answer, Client};
 use serde_json::{Value, json};
@@ -92,7 +92,7 @@ fn generate_name_is_validated_and_truncated() {
 /// Proves: R-IDEM-06, R-IDEM-07, R-STAT-08.
 #[test]
 fn colliding_generated_names_are_a_409_with_retry() {
-    let server = OddServer::start();
+    let server = FaultyServer::start();
     let (client, faults) = (server.client(), &server.faults);
     faults.set(&faults.luck_repeats, true);
     let first = post(&client, json!({"generateName": "web-"}));

@@ -3,7 +3,7 @@
 use super::{
     JSON_PATCH, MAPS, MERGE_PATCH, create, map, patch, pod, put, refused, seconds, server,
 };
-use crate::minimal::kept;
+use crate::minimal::stored_resources;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn every_kind_of_object_has_the_same_metadata() {
     let definitions = client.get("/openapi/v2").body["definitions"].clone();
     let schemas = definitions.as_object().expect("definitions");
     let mut kinds = 0;
-    for kind in kept().map(|resource| &resource.kind) {
+    for kind in stored_resources().map(|resource| &resource.kind) {
         let gvk = json!({
             "group": kind.group.as_str(), "version": kind.version.as_str(),
             "kind": kind.kind.as_str()

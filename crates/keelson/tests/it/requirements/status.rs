@@ -1,7 +1,7 @@
 //! R-STAT: the `Status` that tells of failure and of deletion.
 
 use super::{MAPS, create, map, refused, server};
-use crate::minimal::{collection, kept, minimal, name};
+use crate::minimal::{collection, minimal, name, stored_resources};
 use serde_json::{Value, json};
 
 /// Proves: R-STAT-01, R-STAT-03, R-STAT-04, R-STAT-05, R-STAT-06, R-STAT-07.
@@ -45,7 +45,7 @@ fn every_error_is_a_json_status() {
         (422, "Invalid", get, format!("{MAPS}?resourceVersionMatch=Exact"), "", None),
         (504, "Timeout", get, format!("{one}?resourceVersion=99999&timeout=10ms"), "", None),
     ] {
-        let answer = client.ask(method, &path, headers, body.as_ref());
+        let answer = client.request(method, &path, headers, body.as_ref());
         assert_eq!(answer.header("content-type"), Some("application/json"), "{answer:?}");
         let message = answer.body["message"].as_str().unwrap_or_default();
         assert_ne!(message, "", "{answer:?}");
@@ -108,7 +108,7 @@ fn a_delete_returns_the_documented_status() {
     let client = server.client();
     let paths = client.get("/openapi/v2").body["paths"].clone();
     let mut objects = 0;
-    for resource in kept() {
+    for resource in stored_resources() {
         let all = collection(resource);
         let told = all.replace("/namespaces/default/", "/namespaces/{namespace}/") + "/{name}";
         let answer = &paths[&told]["delete"]["responses"]["200"]["schema"]["$ref"];

@@ -93,7 +93,7 @@ fn a_deletion_uses_the_grace_period_of_the_request_the_object_or_the_kind() {
     let path = format!("{PODS}/body");
     waits(&client.call("DELETE", &path, "application/json", Some(&options)), 11, now);
     waits(&client.get(&path), 11, now);
-    // Asked again, less time counts and more does not.
+    // A second deletion may shorten the grace period, not extend it.
     waits(&client.delete(&format!("{path}?gracePeriodSeconds=20")), 11, now);
     waits(&client.delete(&format!("{path}?gracePeriodSeconds=3")), 3, now);
     let gone = client.delete(&format!("{PODS}/zero?gracePeriodSeconds=0"));
@@ -207,10 +207,10 @@ fn discovery_lists_get_and_list_separately() {
     assert_eq!(verbs("pods/status"), json!(["get", "patch", "update"]));
     assert_eq!(verbs("bindings"), json!(["create"]));
     assert_eq!(verbs("componentstatuses"), json!(["get", "list"]));
-    // Somebody who may nothing is told which of the two it was.
+    // The 403 of a user without rights names the verb, get or list.
     let whom = "Authorization: Bearer t\r\nImpersonate-User: nobody\r\n";
     for (path, verb) in [(MAPS.to_owned(), "list"), (format!("{MAPS}/a"), "get")] {
-        let answer = client.ask("GET", &path, whom, None);
+        let answer = client.request("GET", &path, whom, None);
         assert_eq!(answer.status, 403, "{answer:?}");
         let message = answer.body["message"].as_str().unwrap_or_default();
         assert!(message.contains(&format!("cannot {verb} resource \"configmaps\"")), "{message}");

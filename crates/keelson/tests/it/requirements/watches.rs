@@ -72,7 +72,10 @@ fn a_watch_from_a_list_misses_no_change() {
     let mut watch = client.open_watch(&path);
     create(&client, "d");
     let want = [("ADDED", "b2"), ("MODIFIED", "a"), ("DELETED", "c"), ("ADDED", "d")];
-    assert_eq!(watch.told(4), want.map(|(word, name)| (word.to_owned(), name.to_owned())));
+    assert_eq!(
+        watch.next_types_and_names(4),
+        want.map(|(word, name)| (word.to_owned(), name.to_owned()))
+    );
     server.stop();
 }
 
@@ -125,7 +128,7 @@ fn a_watch_covers_one_namespace_all_namespaces_or_cluster_objects() {
     assert_eq!(there.status, 201, "{there:?}");
     create(&client, "here-2");
     let check = |watch: &mut Watch, want: &[&str]| {
-        let told = watch.told(want.len());
+        let told = watch.next_types_and_names(want.len());
         let told: Vec<_> = told.iter().map(|(word, name)| (word.as_str(), name.as_str())).collect();
         let want: Vec<_> = want.iter().map(|name| ("ADDED", *name)).collect();
         assert_eq!(told, want);
@@ -166,7 +169,7 @@ fn a_watch_of_a_compacted_version_is_410_and_a_new_list_restarts_it() {
     let path = format!("{MAPS}?watch=true&resourceVersion={}", revision_of(&listed));
     let mut watch = client.open_watch(&path);
     create(&client, "c");
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "c".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "c".to_owned())]);
     server.stop();
 }
 
@@ -198,7 +201,7 @@ fn a_watch_of_a_future_version_waits_for_it_or_ends_with_its_timeout() {
     create(&client, "c");
     assert_eq!(short.next(), Err("the watch ended".to_owned()));
     create(&client, "d");
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "d".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "d".to_owned())]);
     server.stop();
 }
 
@@ -239,9 +242,9 @@ fn a_watch_resumes_from_the_version_of_a_bookmark() {
     create(&client, "b");
     let mut resumed = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={last}"));
     let want = [("ADDED".to_owned(), "b".to_owned())];
-    assert_eq!(resumed.told(1), want);
+    assert_eq!(resumed.next_types_and_names(1), want);
     // Who did not ask for bookmarks got none in all that time.
-    assert_eq!(silent.told(1), want);
+    assert_eq!(silent.next_types_and_names(1), want);
     server.stop();
 }
 
@@ -258,7 +261,10 @@ fn initial_events_end_with_an_annotated_bookmark() {
     );
     let mut watch = client.open_watch(&path);
     let want = [("ADDED", "a"), ("ADDED", "b")];
-    assert_eq!(watch.told(2), want.map(|(word, name)| (word.to_owned(), name.to_owned())));
+    assert_eq!(
+        watch.next_types_and_names(2),
+        want.map(|(word, name)| (word.to_owned(), name.to_owned()))
+    );
     let event = watch.next().expect("the end of the initial events");
     assert_eq!(event["type"], "BOOKMARK", "{event}");
     assert_eq!(event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
@@ -266,7 +272,7 @@ fn initial_events_end_with_an_annotated_bookmark() {
     assert!(from >= newest, "{event}");
     create(&client, "c");
     let mut next = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={from}"));
-    assert_eq!(next.told(1), [("ADDED".to_owned(), "c".to_owned())]);
+    assert_eq!(next.next_types_and_names(1), [("ADDED".to_owned(), "c".to_owned())]);
     // Later bookmarks are plain.
     let later = std::iter::from_fn(|| watch.next().ok()).find(|event| event["type"] == "BOOKMARK");
     assert_eq!(later.expect("a bookmark")["object"]["metadata"]["annotations"], Value::Null);
