@@ -206,9 +206,7 @@ impl BudgetRun<'_> {
         let mut bench = Bench::open(self.run).await?;
         let (path, body) = (bench.config_maps(), config_map(5_000));
         let objects = self.scaled(100_000);
-        let make = move |number| {
-            ApiRequest::post(&path, body.fill(&format!("kept-{number}"), 0))
-        };
+        let make = move |number| ApiRequest::post(&path, body.fill(&format!("kept-{number}"), 0));
         let is_full = fill(&bench, objects, MANY, FILL_TIME_MAX, make).await?;
         let mut server = bench.server.take();
         let mut ready = vec![];

@@ -1,6 +1,6 @@
 //! Admission with the control loops that it needs, and the flags that choose among its plug-ins.
 
-use crate::http::{Answer, Client, PATIENCE, Server, quiet};
+use crate::http::{Answer, Client, PATIENCE, Server, without_controllers};
 use keelson::{AdmissionChain, Builder, Keelson};
 use serde_json::{Value, json};
 use std::process::Command;
@@ -30,7 +30,7 @@ fn until(ask: impl Fn() -> Answer, is: impl Fn(&Answer) -> bool) -> Answer {
 }
 
 #[test]
-fn a_pod_in_a_new_namespace_waits_for_its_account() {
+fn a_pod_in_a_new_namespace_waits_for_its_service_account() {
     let server = Server::start_plain(Keelson::builder());
     let client = server.client();
     namespace(&client, "a", &json!({}));
@@ -45,7 +45,7 @@ fn a_pod_in_a_new_namespace_waits_for_its_account() {
 }
 
 #[test]
-fn a_default_account_that_is_deleted_comes_back() {
+fn a_deleted_default_service_account_is_recreated() {
     const ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts/default";
     let server = Server::start_plain(Keelson::builder());
     let client = server.client();
@@ -59,7 +59,7 @@ fn a_default_account_that_is_deleted_comes_back() {
 }
 
 #[test]
-fn a_quota_is_counted_charged_and_freed() {
+fn quota_usage_is_counted_charged_and_released() {
     const QUOTA: &str = "/api/v1/namespaces/a/resourcequotas/q";
     let server = Server::start_plain(Keelson::builder());
     let client = server.client();
@@ -96,8 +96,8 @@ fn a_quota_is_counted_charged_and_freed() {
 }
 
 #[test]
-fn a_namespace_warns_and_refuses_by_its_labels() {
-    let server = Server::start_plain(quiet());
+fn pod_security_labels_of_a_namespace_warn_and_reject() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let labels = json!({
         "pod-security.kubernetes.io/enforce": "baseline",
@@ -122,7 +122,7 @@ fn a_namespace_warns_and_refuses_by_its_labels() {
 }
 
 #[test]
-fn a_plug_in_that_is_off_does_nothing() {
+fn a_disabled_plug_in_does_nothing() {
     let off = ["ServiceAccount".to_owned(), "Priority".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("known plug-ins");
     let builder = Builder { admission, ..Keelson::builder().no_controllers() };
@@ -151,7 +151,7 @@ pub fn check_refused(flags: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn a_name_that_is_no_plug_in_is_refused_with_the_flag() {
+fn an_unknown_plug_in_is_an_error_that_names_the_flag() {
     let known = "known are";
     check_refused(
         &["--enable-admission-plugins=Priority,Nope"],
@@ -170,7 +170,7 @@ fn a_name_that_is_no_plug_in_is_refused_with_the_flag() {
 }
 
 #[test]
-fn a_quota_that_cannot_be_counted_does_not_stop_the_others() {
+fn an_uncountable_quota_does_not_stop_other_quotas() {
     let server = Server::start_plain(Keelson::builder());
     let client = server.client();
     namespace(&client, "a", &json!({}));

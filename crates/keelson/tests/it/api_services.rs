@@ -42,7 +42,7 @@ fn built_in_group_versions_have_api_services() {
 }
 
 #[test]
-fn the_api_service_of_a_definition_comes_stays_and_goes_with_it() {
+fn the_api_service_of_a_definition_is_created_kept_and_deleted_with_it() {
     let server = server();
     let client = server.client();
     let version = |name: &str, served: bool, storage: bool| {
@@ -78,7 +78,7 @@ fn the_api_service_of_a_definition_comes_stays_and_goes_with_it() {
 }
 
 #[test]
-fn the_group_of_another_server_is_named_and_cannot_be_asked() {
+fn the_group_of_an_unavailable_api_service_is_listed_and_503() {
     let server = server();
     let client = server.client();
     assert_eq!(client.post(PATH, &remote("z.example.com")).status, 201);
@@ -115,7 +115,7 @@ fn the_group_of_another_server_is_named_and_cannot_be_asked() {
 
 fn has_stale_group(client: &Client) -> bool {
     let accept = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList\r\n";
-    let list = client.ask("GET", "/apis", accept, None).body;
+    let list = client.request("GET", "/apis", accept, None).body;
     let wanted = json!({
         "metadata": {"name": "z.example.com"}, "versions": [{"version": "v1", "freshness": "Stale"}]
     });

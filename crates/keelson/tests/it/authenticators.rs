@@ -89,7 +89,7 @@ const FRONT_PROXY: Row = Row {
             w.until_proxied("proxies", REFUSED);
             w.proxied("proxies' successor", "client", 3600, USER);
         }),
-        // A user's certificate is none of a proxy: its headers are dropped, and it is itself.
+        // A user certificate is not a proxy certificate: its user headers are ignored.
         Test(|w| w.proxied("users", "client", 3600, "alice-of-users")),
     ],
 };
@@ -270,7 +270,7 @@ const WEBHOOK: Row = Row {
 };
 
 #[test]
-fn every_authenticator_accepts_what_is_right_and_refuses_what_is_wrong_in_any_way() {
+fn every_authenticator_accepts_valid_and_rejects_invalid_credentials() {
     let table = [
         CLIENT_CERTIFICATE,
         FRONT_PROXY,

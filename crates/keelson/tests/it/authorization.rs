@@ -1,6 +1,6 @@
 //! Who may do what: roles, bindings and what their writers must hold, over HTTP.
 
-use crate::http::{Answer, Client, Server, quiet};
+use crate::http::{Answer, Client, Server, without_controllers};
 use keelson::{Authorization, Keelson};
 use keelson_meta::Features;
 use keelson_store::Embedded;
@@ -21,7 +21,7 @@ fn call_as(
     body: Option<&Value>,
 ) -> Answer {
     let headers = format!("Impersonate-User: {user}\r\nContent-Type: {kind}\r\n");
-    client.ask(method, path, &headers, body)
+    client.request(method, path, &headers, body)
 }
 
 fn get_as(client: &Client, user: &str, path: &str) -> u16 {
@@ -52,8 +52,8 @@ fn grant(client: &Client, user: &str, role: &Value) {
 }
 
 #[test]
-fn a_binding_counts_from_its_answer_on_until_the_answer_to_its_deletion() {
-    let server = Server::start_plain(quiet());
+fn a_binding_applies_from_its_creation_to_its_deletion() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     assert_eq!(client.post(ROLES, &role("r", "", &["configmaps"], &["list"])).status, 201);
     for round in 0..20 {
@@ -67,8 +67,8 @@ fn a_binding_counts_from_its_answer_on_until_the_answer_to_its_deletion() {
 }
 
 #[test]
-fn who_writes_a_role_or_a_binding_must_hold_what_it_grants() {
-    let server = Server::start_plain(quiet());
+fn writers_of_roles_and_bindings_cannot_escalate() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let verbs = ["create", "update", "patch", "get"];
     let group = "rbac.authorization.k8s.io";
@@ -121,9 +121,9 @@ fn who_writes_a_role_or_a_binding_must_hold_what_it_grants() {
 }
 
 #[test]
-fn a_put_or_an_apply_that_creates_needs_create() {
+fn a_put_or_apply_that_creates_requires_create() {
     const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     grant(&client, "bob", &role("maps", "", &["configmaps"], &["update", "patch"]));
     grant(&client, "bob", &role("leases", "coordination.k8s.io", &["leases"], &["update"]));
@@ -156,9 +156,9 @@ fn a_put_or_an_apply_that_creates_needs_create() {
 }
 
 #[test]
-fn default_roles_are_put_back_at_start_and_what_users_added_stays() {
+fn default_roles_are_reconciled_at_start_and_keep_added_rules() {
     let store = Embedded::in_memory();
-    let start = || Server::start_plain(quiet().store(store.clone()));
+    let start = || Server::start_plain(without_controllers().store(store.clone()));
     let server = start();
     let client = server.client();
     let (gone, less) = (format!("{RBAC}/clusterroles/view"), format!("{RBAC}/clusterroles"));
@@ -180,7 +180,7 @@ fn default_roles_are_put_back_at_start_and_what_users_added_stays() {
 }
 
 #[test]
-fn admin_edit_and_view_have_the_rules_of_what_they_aggregate() {
+fn admin_edit_and_view_have_their_aggregated_rules() {
     let server = Server::start_plain(Keelson::builder());
     let client = server.client();
     for (name, resource) in [("view", "pods"), ("edit", "secrets"), ("admin", "rolebindings")] {
@@ -198,13 +198,13 @@ fn admin_edit_and_view_have_the_rules_of_what_they_aggregate() {
 }
 
 #[test]
-fn modes_are_asked_in_order_and_abac_by_its_file() {
+fn authorization_modes_run_in_order_and_abac_reads_its_file() {
     let modes = |words: &[&str]| {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         Authorization::modes(&words).expect("modes")
     };
     let status = |authorization: Authorization, path: &str| {
-        let server = Server::start_plain(quiet().authorization(authorization));
+        let server = Server::start_plain(without_controllers().authorization(authorization));
         let status = get_as(&server.client(), "bob", path);
         server.stop();
         status
@@ -219,9 +219,9 @@ fn modes_are_asked_in_order_and_abac_by_its_file() {
 }
 
 #[test]
-fn who_approves_or_signs_a_certificate_needs_the_right_to_its_signer() {
+fn approving_and_signing_require_rights_to_the_signer() {
     const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let pem = rcgen::CertificateParams::default();
     let key = rcgen::KeyPair::generate().expect("a key");
@@ -267,10 +267,10 @@ fn who_approves_or_signs_a_certificate_needs_the_right_to_its_signer() {
 }
 
 #[test]
-fn who_writes_a_trust_bundle_of_a_signer_needs_the_right_to_attest_for_it() {
+fn writing_a_trust_bundle_requires_attest_on_its_signer() {
     const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
     const PATCH: &str = "application/merge-patch+json";
-    let mut builder = quiet();
+    let mut builder = without_controllers();
     builder.features = Features::parse(["ClusterTrustBundle=true"]).expect("gates");
     builder.runtime_config.push(("certificates.k8s.io/v1beta1".to_owned(), true));
     let server = Server::start_plain(builder);

@@ -1,7 +1,7 @@
 //! Webhooks that authenticate tokens and authorize requests, and the file of `--authorization-config`.
 
 use crate::certificates::until;
-use crate::http::{Client, PATIENCE, Server, quiet};
+use crate::http::{Client, PATIENCE, Server, without_controllers};
 use crate::https_peer::{Answer, HttpsPeer};
 use keelson::{Authorization, Builder, TokenWebhookOptions};
 use keelson_auth::webhook::{
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A webhook that is told what to answer, and keeps what it was sent.
+/// A webhook with settable answers that records its requests.
 struct Hook {
     peer: HttpsPeer,
     sent: Arc<Mutex<Vec<(String, Value)>>>,
@@ -64,7 +64,7 @@ impl Hook {
 }
 
 fn get_as(client: &Client, user: &str, path: &str) -> (u16, String) {
-    let answer = client.ask("GET", path, &format!("Impersonate-User: {user}\r\n"), None);
+    let answer = client.request("GET", path, &format!("Impersonate-User: {user}\r\n"), None);
     (answer.status, answer.body["message"].as_str().unwrap_or_default().to_owned())
 }
 
@@ -83,7 +83,7 @@ fn start(modes: &[&str], hook: &Hook, options: &WebhookOptions) -> Server {
     let words: Vec<String> = modes.iter().map(|word| (*word).to_owned()).collect();
     let file = hook.kubeconfig("hook").to_str().expect("a path").to_owned();
     let authorization = Authorization::modes(&words).expect("modes").with_webhook(file, options);
-    Server::start_plain(quiet().authorization(authorization))
+    Server::start_plain(without_controllers().authorization(authorization))
 }
 
 fn by_user(_: &str, spec: &Value) -> Value {
@@ -96,7 +96,7 @@ fn by_user(_: &str, spec: &Value) -> Value {
 }
 
 #[test]
-fn a_webhook_is_asked_by_the_whole_request_and_its_answers_are_remembered() {
+fn a_webhook_gets_all_attributes_and_its_answers_are_cached() {
     let hook = Hook::access(by_user);
     let server = start(&["Webhook", "AlwaysAllow"], &hook, &options(FailurePolicy::NoOpinion, &[]));
     let client = server.client();
@@ -122,13 +122,13 @@ fn a_webhook_is_asked_by_the_whole_request_and_its_answers_are_remembered() {
         }
     });
     assert_eq!(sent[0].1, want);
-    // The same is not asked again, what differs in anything is.
+    // Equal attributes are answered from the cache, others are not.
     assert_eq!(get_as(&client, "yes", &path).0, 200);
     assert_eq!(hook.take().len(), 0);
     assert_eq!(get_as(&client, "yes", MAPS).0, 200);
     assert_eq!(hook.take().len(), 1);
     let extra = "Impersonate-User: yes\r\nImpersonate-Extra-k: v\r\n";
-    assert_eq!(client.ask("GET", MAPS, extra, None).status, 200);
+    assert_eq!(client.request("GET", MAPS, extra, None).status, 200);
     let sent = hook.take();
     assert_eq!(sent[0].1["spec"]["extra"], json!({"k": ["v"]}));
     // A no ends it, no opinion does not.
@@ -140,7 +140,7 @@ fn a_webhook_is_asked_by_the_whole_request_and_its_answers_are_remembered() {
 }
 
 #[test]
-fn a_webhook_that_fails_is_never_a_yes_and_not_remembered() {
+fn a_failed_webhook_call_denies_and_is_not_cached() {
     let broken = Arc::new(Mutex::new(true));
     let is_broken = broken.clone();
     let hook = Hook::start(move |_, review| {
@@ -168,7 +168,7 @@ fn a_webhook_that_fails_is_never_a_yes_and_not_remembered() {
 }
 
 #[test]
-fn conditions_say_which_requests_a_webhook_is_asked_about() {
+fn match_conditions_select_the_requests_of_a_webhook() {
     let hook = Hook::access(|_, _| json!({"denied": true}));
     let conditions = [
         "has(request.resourceAttributes)",
@@ -213,12 +213,12 @@ fn start_file(file: &Path) -> Server {
     let look = Duration::from_millis(20);
     Server::start_plain(Builder {
         certificate_check_interval: look,
-        ..quiet().authorization(authorization)
+        ..without_controllers().authorization(authorization)
     })
 }
 
 #[test]
-fn the_authorizers_of_a_file_are_asked_in_order_and_read_again_while_the_server_runs() {
+fn authorizers_of_a_file_run_in_order_and_are_reloaded() {
     let hook = Hook::start(|path, review| {
         let mut answer = review.clone();
         let user = review["spec"]["user"].as_str().unwrap_or_default();
@@ -255,7 +255,7 @@ fn the_authorizers_of_a_file_are_asked_in_order_and_read_again_while_the_server_
     });
     write(&["second"]);
     until(200, || get_as(&client, "bob", MAPS).0);
-    let rules = client.ask(
+    let rules = client.request(
         "POST",
         "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
         "Impersonate-User: bob\r\nContent-Type: application/json\r\n",
@@ -268,7 +268,7 @@ fn the_authorizers_of_a_file_are_asked_in_order_and_read_again_while_the_server_
 }
 
 #[test]
-fn an_authorization_configuration_is_refused_with_the_words_of_kube_apiserver() {
+fn authorization_configuration_errors_match_kube_apiserver() {
     let text = include_str!("files/authorization.yaml");
     let parsed = keelson_schema::yaml::parse(text).expect("YAML");
     let refused = AuthorizationConfiguration::read(&parsed.value).expect_err("faults");
@@ -305,11 +305,11 @@ fn with_token_webhook(hook: &Hook, cache_ttl: Duration) -> Server {
     let kubeconfig = hook.kubeconfig("tokens");
     let version = ReviewVersion::V1Beta1;
     let webhook = TokenWebhookOptions { kubeconfig, version, cache_ttl };
-    Server::start_plain(Builder { token_webhook: Some(webhook), ..quiet() })
+    Server::start_plain(Builder { token_webhook: Some(webhook), ..without_controllers() })
 }
 
 #[test]
-fn tokens_that_a_webhook_knows_are_accepted_until_it_revokes_them() {
+fn webhook_tokens_are_accepted_until_they_are_revoked() {
     let revoked = Arc::new(Mutex::new(false));
     let is_revoked = revoked.clone();
     let hook = Hook::start(move |_, review| {
@@ -352,9 +352,9 @@ fn tokens_that_a_webhook_knows_are_accepted_until_it_revokes_them() {
     check("kind", &[], &format!("[invalid bearer token, {text}]"));
     let text = "the server could not find the requested resource";
     check("broken", &[], &format!("[invalid bearer token, {text}]"));
-    assert_eq!(client.ask("GET", MAPS, "Authorization: Bearer known\r\n", None).status, 403);
+    assert_eq!(client.request("GET", MAPS, "Authorization: Bearer known\r\n", None).status, 403);
     *revoked.lock().expect("a lock") = true;
-    assert_eq!(client.ask("GET", MAPS, "Authorization: Bearer known\r\n", None).status, 401);
+    assert_eq!(client.request("GET", MAPS, "Authorization: Bearer known\r\n", None).status, 401);
     check("known", &[], "invalid bearer token");
     server.stop();
     // Tokens of others are not shown to it, and a yes is remembered for as long as the flag says.

@@ -1,7 +1,7 @@
 //! The commands for those who run a server: backup (also while it serves), restore, check.
 
 use crate::connection::Connection;
-use crate::http::{Server as InProcess, quiet, revision_of};
+use crate::http::{Server as InProcess, revision_of, without_controllers};
 use crate::kill::Server;
 use keelson::Builder;
 use keelson_store::{Embedded, EmbeddedOptions, Op, Store, Txn};
@@ -78,7 +78,7 @@ fn write(
 }
 
 #[test]
-fn a_backup_under_writes_is_the_state_of_one_revision() {
+fn a_backup_during_writes_is_consistent_at_one_revision() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&dir.path().join("data"));
     let mut connection = server.connect();
@@ -158,7 +158,7 @@ fn check_restored(dir: &Path, n: usize, at: u64, written: &[(String, Value)]) {
 }
 
 #[test]
-fn a_folder_at_rest_is_backed_up_and_checked_without_a_change() {
+fn offline_backup_and_check_leave_the_directory_unchanged() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&dir.path().join("data"));
     let mut connection = server.connect();
@@ -208,7 +208,7 @@ fn a_folder_at_rest_is_backed_up_and_checked_without_a_change() {
     let piped = run(dir.path(), &["backup", "--data-dir", "data", "-"]);
     assert_eq!(piped.stdout, cold);
     // The stale socket is replaced, and taken away at the end.
-    let builder = Builder { tls: false, ..quiet().token("t", "admin") };
+    let builder = Builder { tls: false, ..without_controllers().token("t", "admin") };
     let server = InProcess::start(builder.data_dir(dir.path().join("data")));
     done(dir.path(), &["backup", "--data-dir", "data", "again"]);
     let socket = keelson::backup_socket(&dir.path().join("data"));
@@ -219,7 +219,7 @@ fn a_folder_at_rest_is_backed_up_and_checked_without_a_change() {
 }
 
 #[test]
-fn damage_is_found_wherever_it_is() {
+fn a_check_finds_damage_anywhere() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&dir.path().join("data"));
     // Only a write that is the last before a crash can be damaged unnoticed: it counts as torn.
@@ -260,7 +260,7 @@ fn damage_is_found_wherever_it_is() {
 }
 
 #[test]
-fn what_cannot_be_restored_leaves_nothing_behind() {
+fn a_failed_restore_leaves_no_files() {
     let dir = tempfile::tempdir().expect("a folder");
     drop(Server::start(&dir.path().join("data")));
     done(dir.path(), &["backup", "--data-dir", "data", "whole"]);
@@ -300,7 +300,7 @@ fn what_cannot_be_restored_leaves_nothing_behind() {
 }
 
 #[test]
-fn data_in_etcd_is_left_to_the_tools_of_etcd() {
+fn backup_commands_reject_etcd() {
     let dir = tempfile::tempdir().expect("a folder");
     for words in [&["backup", "f"][..], &["restore", "f"], &["check"]] {
         let words = [words, &["--etcd-servers=http://127.0.0.1:2379"]].concat();
@@ -314,7 +314,7 @@ fn data_in_etcd_is_left_to_the_tools_of_etcd() {
 }
 
 #[test]
-fn a_folder_too_deep_for_a_socket_is_served_without_hot_backups() {
+fn a_path_too_long_for_a_socket_disables_hot_backups() {
     let dir = tempfile::tempdir().expect("a folder");
     let deep = dir.path().join("d".repeat(120));
     let server = Server::start(&deep);
@@ -326,7 +326,7 @@ fn a_folder_too_deep_for_a_socket_is_served_without_hot_backups() {
 }
 
 #[test]
-fn repair_removes_what_cannot_be_read_and_saves_what_it_can() {
+fn repair_removes_unreadable_records_and_saves_their_bytes() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&dir.path().join("data"));
     let mut connection = server.connect();

@@ -13,16 +13,16 @@ const TYPE_META: &str = "type struct { APIVersion string \"json:\\\"apiVersion,o
                          Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
 /// A server on which nothing moves by itself, and what it held before a test.
-struct Still {
+struct UnchangedServer {
     server: Server,
     before: Value,
 }
 
-impl Still {
-    fn start() -> Still {
+impl UnchangedServer {
+    fn start() -> UnchangedServer {
         let server = Server::start_plain(Keelson::builder().no_controllers());
         let before = everything(&server.client());
-        Still { server, before }
+        UnchangedServer { server, before }
     }
 
     /// Sends a request and compares the answer's code, reason and message.
@@ -70,9 +70,9 @@ fn json_error(why: &str) -> String {
 }
 
 #[test]
-fn malformed_json_is_told_as_go_tells_it() {
-    let still = Still::start();
-    let check = |body: &[u8], why: &str| still.create(JSON, body, (400, BAD, &json_error(why)));
+fn malformed_json_has_the_error_text_of_go() {
+    let unchanged = UnchangedServer::start();
+    let check = |body: &[u8], why: &str| unchanged.create(JSON, body, (400, BAD, &json_error(why)));
     check(b"", "unexpected end of JSON input (<empty>)");
     check(b"{", "unexpected end of JSON input ({)");
     check(b"not json", "invalid character 'o' in literal null (expecting 'u') (6e6f74206a736f6e)");
@@ -94,27 +94,27 @@ fn malformed_json_is_told_as_go_tells_it() {
     check(b"[]", &array);
     let string = format!("json: cannot unmarshal string into Go value of {TYPE_META} (2273747222)");
     check(b"\"str\"", &string);
-    still.end();
+    unchanged.end();
 }
 
 #[test]
-fn malformed_yaml_is_refused() {
-    let still = Still::start();
+fn malformed_yaml_is_rejected() {
+    let unchanged = UnchangedServer::start();
     let mapping =
         unrecognized("yaml: mapping values are not allowed in this context (613a20623a2063)");
-    still.create(YAML, "a: b: c", (400, BAD, &mapping));
+    unchanged.create(YAML, "a: b: c", (400, BAD, &mapping));
     let utf8 = unrecognized("yaml: control characters are not allowed (613a2022ff22)");
-    still.create(YAML, b"a: \"\xff\"", (400, BAD, &utf8));
+    unchanged.create(YAML, b"a: \"\xff\"", (400, BAD, &utf8));
     let number = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal \
                   number into Go struct field ConfigMap.data of type string";
-    still.create(YAML, "data:\n  k: 1\n", (400, BAD, number));
-    still.end();
+    unchanged.create(YAML, "data:\n  k: 1\n", (400, BAD, number));
+    unchanged.end();
 }
 
 #[test]
-fn bodies_that_would_grow_are_refused_before_they_do() {
-    let still = Still::start();
-    let client = still.server.client();
+fn expanding_bodies_are_rejected_before_expansion() {
+    let unchanged = UnchangedServer::start();
+    let client = unchanged.server.client();
     let check = |media: &str, body: String, words: &str| {
         let answer = client.send_bytes(&format!("POST {MAPS}"), &headers(media), body.as_bytes());
         let message = answer.body["message"].as_str().unwrap_or_default();
@@ -134,12 +134,12 @@ fn bodies_that_would_grow_are_refused_before_they_do() {
     });
     check(YAML, bomb, "document contains excessive aliasing");
     check(YAML, "a: &a\n  b: *a\n".to_owned(), "anchor 'a' value contains itself");
-    still.end();
+    unchanged.end();
 }
 
 /// The stack is the runtime's own, and a debug build needs most of it.
 #[test]
-fn the_deepest_body_that_is_taken_passes_every_verb_and_form() {
+fn the_deepest_accepted_body_passes_every_verb_and_media_type() {
     let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     let all = "/apis/apps/v1/namespaces/default/controllerrevisions";
@@ -180,23 +180,23 @@ fn the_deepest_body_that_is_taken_passes_every_verb_and_form() {
 
 #[test]
 fn a_body_has_a_maximum() {
-    let still = Still::start();
+    let unchanged = UnchangedServer::start();
     let large = (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728");
     let body = format!("{{\"data\":{{\"a\":\"{}\"}}}}", "x".repeat(3 << 20));
-    still.create(JSON, &body, large);
-    still.check(&format!("PUT {MAPS}/a"), JSON, body.as_bytes(), large);
-    still.check(&format!("DELETE {MAPS}/a"), JSON, body.as_bytes(), large);
+    unchanged.create(JSON, &body, large);
+    unchanged.check(&format!("PUT {MAPS}/a"), JSON, body.as_bytes(), large);
+    unchanged.check(&format!("DELETE {MAPS}/a"), JSON, body.as_bytes(), large);
     let merge = "application/merge-patch+json";
-    still.check(&format!("PATCH {MAPS}/a"), merge, body.as_bytes(), large);
-    still.end();
+    unchanged.check(&format!("PATCH {MAPS}/a"), merge, body.as_bytes(), large);
+    unchanged.end();
 }
 
 #[test]
 fn wrong_types_and_kinds_are_named() {
-    let still = Still::start();
+    let unchanged = UnchangedServer::start();
     let typed = |body: &str, why: &str| {
         let why = format!("ConfigMap in version \"v1\" cannot be handled as a ConfigMap: {why}");
-        still.create(JSON, body, (400, BAD, &why));
+        unchanged.create(JSON, body, (400, BAD, &why));
     };
     typed(
         r#"{"metadata":"x"}"#,
@@ -219,24 +219,28 @@ fn wrong_types_and_kinds_are_named() {
         )
     };
     let deployment = conversion("Deployment", "v1.Deployment");
-    still.create(JSON, r#"{"apiVersion":"apps/v1","kind":"Deployment"}"#, (400, BAD, &deployment));
+    unchanged.create(
+        JSON,
+        r#"{"apiVersion":"apps/v1","kind":"Deployment"}"#,
+        (400, BAD, &deployment),
+    );
     let secret = conversion("Secret", "v1.Secret");
-    still.create(JSON, r#"{"apiVersion":"v1","kind":"Secret"}"#, (400, BAD, &secret));
+    unchanged.create(JSON, r#"{"apiVersion":"v1","kind":"Secret"}"#, (400, BAD, &secret));
     let unknown = "no kind \"Nonsense\" is registered for version \"v1\" in scheme \
                    \"pkg/api/legacyscheme/scheme.go:30\"";
     let unknown = format!("Nonsense in version \"v1\" cannot be handled as a ConfigMap: {unknown}");
-    still.create(JSON, r#"{"apiVersion":"v1","kind":"Nonsense"}"#, (400, BAD, &unknown));
+    unchanged.create(JSON, r#"{"apiVersion":"v1","kind":"Nonsense"}"#, (400, BAD, &unknown));
     let number = json_error(
         "json: cannot unmarshal number into Go struct field .kind of type string ({\"kind\":5})",
     );
-    still.create(JSON, r#"{"kind":5}"#, (400, BAD, &number));
-    still.end();
+    unchanged.create(JSON, r#"{"kind":5}"#, (400, BAD, &number));
+    unchanged.end();
 }
 
 #[test]
 fn names_and_labels_are_validated() {
-    let still = Still::start();
-    let invalid = |body: &str, why: &str| still.create(JSON, body, (422, "Invalid", why));
+    let unchanged = UnchangedServer::start();
+    let invalid = |body: &str, why: &str| unchanged.create(JSON, body, (422, "Invalid", why));
     let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
                      '-' or '.', and must start and end with an alphanumeric character (e.g. \
                      'example.com', regex used for validation is \
@@ -248,7 +252,7 @@ fn names_and_labels_are_validated() {
         invalid(&format!(r#"{{"metadata":{{"name":"{name}"}}}}"#), &why);
     }
     for name in ["../x", "a/b", ".", ".."] {
-        let answer = still.server.client().send_bytes(
+        let answer = unchanged.server.client().send_bytes(
             &format!("POST {MAPS}"),
             &headers(JSON),
             format!(r#"{{"metadata":{{"name":"{name}"}}}}"#).as_bytes(),
@@ -269,18 +273,18 @@ fn names_and_labels_are_validated() {
     let elsewhere = "the namespace of the provided object does not match the namespace sent on the \
                      request";
     let body = r#"{"metadata":{"name":"a","namespace":"other"}}"#;
-    still.create(JSON, body, (400, BAD, elsewhere));
+    unchanged.create(JSON, body, (400, BAD, elsewhere));
     let missing = (404, "NotFound", "namespaces \"Not_There\" not found");
     let body = br#"{"metadata":{"name":"a"}}"#;
-    still.check("POST /api/v1/namespaces/Not_There/configmaps", JSON, body, missing);
-    still.end();
+    unchanged.check("POST /api/v1/namespaces/Not_There/configmaps", JSON, body, missing);
+    unchanged.end();
 }
 
 #[test]
 fn parameters_are_checked() {
-    let still = Still::start();
+    let unchanged = UnchangedServer::start();
     let get = |query: &str, want: (u16, &str, &str)| {
-        still.check(&format!("GET {MAPS}?{query}"), "", b"", want)
+        unchanged.check(&format!("GET {MAPS}?{query}"), "", b"", want)
     };
     get("limit=x", (400, BAD, "strconv.ParseInt: parsing \"x\": invalid syntax"));
     get("timeoutSeconds=x", (400, BAD, "strconv.ParseInt: parsing \"x\": invalid syntax"));
@@ -332,16 +336,16 @@ fn parameters_are_checked() {
             "resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax",
         ),
     );
-    still.end();
+    unchanged.end();
 }
 
 #[test]
 fn parameters_of_writes_are_checked() {
-    let still = Still::start();
+    let unchanged = UnchangedServer::start();
     let post = |query: &str, why: &str| {
         let why = format!("CreateOptions.meta.k8s.io \"\" is invalid: {why}");
         let body = br#"{"metadata":{"name":"a"}}"#;
-        still.check(&format!("POST {MAPS}?{query}"), JSON, body, (422, "Invalid", &why));
+        unchanged.check(&format!("POST {MAPS}?{query}"), JSON, body, (422, "Invalid", &why));
     };
     post("dryRun=x", "dryRun: Unsupported value: [\"x\"]: supported values: \"All\"");
     post(
@@ -351,51 +355,56 @@ fn parameters_of_writes_are_checked() {
     );
     let delete = "strconv.ParseInt: parsing \"x\": invalid syntax";
     let line = format!("DELETE {MAPS}/a?gracePeriodSeconds=x");
-    still.check(&line, "", b"", (400, BAD, delete));
-    still.end();
+    unchanged.check(&line, "", b"", (400, BAD, delete));
+    unchanged.end();
 }
 
 #[test]
-fn parameters_that_nobody_knows_or_can_read_are_left_out() {
-    let still = Still::start();
-    let client = still.server.client();
+fn unknown_and_malformed_parameters_are_ignored() {
+    let unchanged = UnchangedServer::start();
+    let client = unchanged.server.client();
     for query in ["nonsense=1", "limit=-1", "limit=", "%zz=1&limit=%zz", "a;b=c", "&&=", "watch=0"]
     {
         assert_eq!(client.get(&format!("{MAPS}?{query}")).status, 200, "{query}");
     }
-    still.end();
+    unchanged.end();
 }
 
 #[test]
 fn media_types_are_negotiated() {
-    let still = Still::start();
+    let unchanged = UnchangedServer::start();
     let body = br#"{"metadata":{"name":"a"}}"#;
     let unknown = "the body of the request was in an unknown format - accepted media types include: \
                    application/json, application/yaml, application/vnd.kubernetes.protobuf";
     for media in ["text/plain", "application/xml", "application/merge-patch+json", "*/*", ";;"] {
-        still.create(media, body, (415, "UnsupportedMediaType", unknown));
+        unchanged.create(media, body, (415, "UnsupportedMediaType", unknown));
     }
     let line = format!("PATCH {MAPS}/a");
-    still.check(&line, JSON, b"{}", (415, "UnsupportedMediaType", "415: Unsupported Media Type"));
+    unchanged.check(
+        &line,
+        JSON,
+        b"{}",
+        (415, "UnsupportedMediaType", "415: Unsupported Media Type"),
+    );
     let prefix = unrecognized(
         "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0] \
          ({\"metadata\":{\"name\":\"a\"}})",
     );
-    still.create("application/vnd.kubernetes.protobuf", body, (400, BAD, &prefix));
+    unchanged.create("application/vnd.kubernetes.protobuf", body, (400, BAD, &prefix));
     let answer =
-        still.server.client().send_bytes(&format!("GET {MAPS}"), "Accept: text/html\r\n", b"");
+        unchanged.server.client().send_bytes(&format!("GET {MAPS}"), "Accept: text/html\r\n", b"");
     assert_eq!(answer.status, 406);
     let words = "406: Not Acceptable\n\nAvailable representations: application/json, \
                  application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, \
                  application/vnd.kubernetes.protobuf;stream=watch";
     let got = answer.body["message"].as_str().unwrap_or_default();
     assert!(words.starts_with(got) && !got.is_empty(), "{got}");
-    still.end();
+    unchanged.end();
 }
 
 #[test]
-fn verbs_and_paths_that_are_not_there_are_refused() {
-    let still = Still::start();
+fn unknown_verbs_and_paths_are_rejected() {
+    let unchanged = UnchangedServer::start();
     let gone = (404, "NotFound", "the server could not find the requested resource");
     for line in [
         &format!("GET {MAPS}/a/nonsense") as &str,
@@ -404,7 +413,7 @@ fn verbs_and_paths_that_are_not_there_are_refused() {
         &format!("GET {MAPS}/a%2Fb"),
         "PATCH /api/v1/configmaps/a",
     ] {
-        still.check(line, "application/merge-patch+json", b"{}", gone);
+        unchanged.check(line, "application/merge-patch+json", b"{}", gone);
     }
     let no = (
         405,
@@ -418,15 +427,15 @@ fn verbs_and_paths_that_are_not_there_are_refused() {
         &format!("BREW {MAPS}"),
         "OPTIONS /api/v1",
     ] {
-        still.check(line, "application/merge-patch+json", b"{}", no);
+        unchanged.check(line, "application/merge-patch+json", b"{}", no);
     }
-    still.end();
+    unchanged.end();
 }
 
 #[test]
-fn a_wrong_token_gets_401_and_none_is_anonymous() {
-    let still = Still::start();
-    let client = still.server.client();
+fn a_wrong_token_gets_401_and_no_token_is_anonymous() {
+    let unchanged = UnchangedServer::start();
+    let client = unchanged.server.client();
     for (header, code) in [
         ("Authorization: Bearer wrong\r\n", 401),
         ("Authorization: bearer  wrong\r\n", 401),
@@ -437,5 +446,5 @@ fn a_wrong_token_gets_401_and_none_is_anonymous() {
         let answer = client.send_as(&format!("GET {MAPS}"), header, b"");
         assert_eq!((answer.status, &answer.body["code"]), (code, &code.into()), "{header}");
     }
-    still.end();
+    unchanged.end();
 }

@@ -1,4 +1,4 @@
-//! TLS that is none, is too old, or comes with a certificate that nobody vouches for.
+//! Malformed TLS, old TLS versions, and certificates of an unknown authority.
 
 use crate::connection::{authorities, secure, tls_client};
 use crate::http::Server;
@@ -33,7 +33,7 @@ fn reply(server: &Server, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn plain_http_is_told_that_this_is_tls() {
+fn plain_http_on_the_tls_port_gets_400() {
     let server = start();
     let want = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
     for line in ["GET / HTTP/1.1", "POST /api HTTP/1.1", "HEAD / HTTP/1.1", "PUT / HTTP/1.1"] {
@@ -44,7 +44,7 @@ fn plain_http_is_told_that_this_is_tls() {
 }
 
 #[test]
-fn what_is_no_tls_or_too_old_is_not_answered() {
+fn invalid_and_old_tls_hellos_get_no_response() {
     let server = start();
     assert_eq!(reply(&server, b"\0\x01garbage that is long enough"), b"");
     assert_eq!(reply(&server, b"x"), b"");
@@ -92,7 +92,7 @@ fn ask(
 }
 
 #[test]
-fn a_certificate_of_an_unknown_authority_gets_401_and_not_a_broken_handshake() {
+fn a_certificate_of_an_unknown_authority_gets_401_after_the_handshake() {
     let server = start();
     let mut params = rcgen::CertificateParams::new(vec![]).expect("parameters");
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -126,14 +126,14 @@ fn connected(server: &Server, protocol: &str, said: &[u8]) -> impl Read + use<> 
     stream
 }
 
-/// Reads to the end. Where the server has not said that it is the end, that is an error.
+/// Reads to the end; an end without `close_notify` is an error.
 fn check_end(mut stream: impl Read, protocol: &str, said: &[u8]) {
     let end = stream.read_to_end(&mut vec![]);
     assert!(end.is_ok(), "{protocol} {}: {end:?}", said.escape_ascii());
 }
 
 #[test]
-fn a_client_that_asks_nothing_is_told_of_the_end() {
+fn an_idle_client_gets_close_notify() {
     let limits = Limits { header_timeout: Duration::from_secs(1), ..Limits::default() };
     let server = Server::start(Builder { limits, ..Keelson::builder().no_controllers() });
     let http2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -147,7 +147,7 @@ fn a_client_that_asks_nothing_is_told_of_the_end() {
 }
 
 #[test]
-fn a_client_that_has_asked_nothing_yet_is_told_that_the_server_stops() {
+fn an_idle_client_gets_close_notify_when_the_server_stops() {
     let limits = Limits { drain_timeout: Duration::from_millis(50), ..Limits::default() };
     let server = Server::start(Builder { limits, ..Keelson::builder().no_controllers() });
     let protocols = ["http/1.1", "h2"];

@@ -20,7 +20,7 @@ fn start(limits: Limits) -> Server {
 }
 
 /// Everything that takes long is over soon.
-fn hasty() -> Limits {
+fn short_timeouts() -> Limits {
     let soon = Duration::from_millis(100);
     Limits {
         header_timeout: soon,
@@ -51,7 +51,7 @@ fn end(server: Server) {
 
 fn until_alone(server: &Server) {
     let deadline = Instant::now() + PATIENCE;
-    // One place is the listener's own, for whoever comes next.
+    // One slot belongs to the listener, for the next connection.
     while server.keelson.connections() > 1 {
         assert!(Instant::now() < deadline, "{} connections stay", server.keelson.connections());
         std::thread::yield_now();
@@ -64,8 +64,8 @@ fn status(client: &Client, bytes: &[u8]) -> u16 {
 }
 
 #[test]
-fn requests_that_are_none_are_refused() {
-    let server = start(hasty());
+fn malformed_requests_are_rejected() {
+    let server = start(short_timeouts());
     let client = server.client();
     let check = |bytes: &[u8], want: u16| {
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
@@ -90,8 +90,8 @@ fn requests_that_are_none_are_refused() {
 }
 
 #[test]
-fn bodies_whose_length_is_unclear_are_refused() {
-    let server = start(hasty());
+fn bodies_of_ambiguous_length_are_rejected() {
+    let server = start(short_timeouts());
     let client = server.client();
     let check = |framing: &str, rest: &str, want: u16| {
         assert_eq!(status(&client, post(framing, rest).as_bytes()), want, "{framing:?} {rest:?}");
@@ -114,8 +114,8 @@ fn bodies_whose_length_is_unclear_are_refused() {
 /// Chunks count, as in Go: who believes the length sees another request than the server does, so there
 /// must not be two.
 #[test]
-fn a_request_with_a_length_and_chunks_is_one_or_none() {
-    let server = start(hasty());
+fn a_request_with_length_and_chunks_is_never_two_requests() {
+    let server = start(short_timeouts());
     let client = server.client();
     let smuggled = format!("0\r\n\r\nDELETE {MAPS}/a HTTP/1.1\r\nHost: h\r\n\r\n");
     for framing in [
@@ -155,8 +155,8 @@ fn a_body_that_ends_too_early_stores_nothing() {
 }
 
 #[test]
-fn clients_that_stall_are_given_up() {
-    let server = start(hasty());
+fn stalled_clients_are_disconnected() {
+    let server = start(short_timeouts());
     let client = server.client();
     // Nothing at all; a part of the headers; the beginning of HTTP/2.
     for bytes in [&b""[..], b"GET / HTTP/1.1\r\nHost: h\r\n", b"PRI * HT", PREFACE] {
@@ -181,7 +181,7 @@ fn clients_that_stall_are_given_up() {
 }
 
 #[test]
-fn clients_that_vanish_leave_nothing_behind() {
+fn disconnected_clients_free_their_resources() {
     let server = start(Limits::default());
     let client = server.client();
     let watch =
@@ -203,7 +203,7 @@ fn clients_that_vanish_leave_nothing_behind() {
 }
 
 #[test]
-fn open_watches_and_idle_connections_do_not_hold_up_the_stop() {
+fn open_watches_and_idle_connections_do_not_delay_the_shutdown() {
     let server = start(Limits::default());
     let client = server.client();
     let watch =
@@ -222,7 +222,7 @@ fn open_watches_and_idle_connections_do_not_hold_up_the_stop() {
 
 #[test]
 fn frames_of_garbage_end_only_their_connection() {
-    let server = start(hasty());
+    let server = start(short_timeouts());
     let client = server.client();
     let frame = |kind: u8, flags: u8, stream: u8, body: &[u8]| {
         let length = u32::try_from(body.len()).expect("a short frame").to_be_bytes();
@@ -245,7 +245,7 @@ fn frames_of_garbage_end_only_their_connection() {
         sent.extend_from_slice(&bytes);
         let mut answer = vec![];
         let _ = client.write(&sent).read_to_end(&mut answer);
-        // GOAWAY is the last that is said, where anything is.
+        // GOAWAY, if sent, is the last frame.
         assert!(answer.is_empty() || answer.len() >= 17, "{what}: {answer:?}");
         assert_eq!(client.get(MAPS).status, 200, "{what}");
     }
@@ -255,7 +255,7 @@ fn frames_of_garbage_end_only_their_connection() {
 /// CVE-2023-44487 and its kin: streams that are opened and reset at once.
 #[test]
 fn a_flood_of_resets_ends_its_connection() {
-    let server = start(Limits { http2_resets_max: 20, ..hasty() });
+    let server = start(Limits { http2_resets_max: 20, ..short_timeouts() });
     let client = server.client();
     let mut sent = [PREFACE, EMPTY_SETTINGS].concat();
     // :method GET, :scheme http, :path / from the static table, :authority h.

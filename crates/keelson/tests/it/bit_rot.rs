@@ -39,7 +39,7 @@ fn flip(dir: &Path, bytes: &[u8], bit: u8) {
 }
 
 #[test]
-fn a_flipped_bit_of_an_object_is_never_served_and_costs_only_this_object() {
+fn a_flipped_bit_of_a_value_makes_only_this_object_unreadable() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = start(dir.path());
     (0..MAP_COUNT).for_each(|n| create(&server.client(), n));
@@ -79,7 +79,7 @@ fn a_flipped_bit_of_an_object_is_never_served_and_costs_only_this_object() {
 }
 
 #[test]
-fn a_flipped_bit_of_a_key_is_refused_at_the_start_with_what_can_be_done() {
+fn a_flipped_bit_of_a_key_fails_the_start_with_the_remedy() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = start(dir.path());
     create(&server.client(), 0);

@@ -104,7 +104,7 @@ fn start(data: &Path, client_ca_file: Option<&Path>) -> Server {
 pub const HOUR: Duration = Duration::from_secs(3_600);
 
 #[test]
-fn a_certificate_that_expires_is_refused_on_a_connection_that_is_open() {
+fn an_expired_certificate_is_rejected_on_an_open_connection() {
     let data = tempfile::tempdir().expect("a folder");
     let server = start(data.path(), None);
     let short = client(&own_authority(data.path()), "short", Duration::from_secs(3));
@@ -115,7 +115,7 @@ fn a_certificate_that_expires_is_refused_on_a_connection_that_is_open() {
 }
 
 #[test]
-fn a_client_ca_file_takes_the_place_of_the_own_authority_but_for_the_administrator() {
+fn a_client_ca_file_replaces_the_own_authority_except_for_the_administrator() {
     let data = tempfile::tempdir().expect("a folder");
     let file = data.path().join("clients.pem");
     let (pem, given) = authority("given");
@@ -132,7 +132,7 @@ fn a_client_ca_file_takes_the_place_of_the_own_authority_but_for_the_administrat
 }
 
 #[test]
-fn a_client_ca_file_that_changes_counts_for_the_next_request_of_an_open_connection() {
+fn a_changed_client_ca_file_applies_to_open_connections() {
     let data = tempfile::tempdir().expect("a folder");
     let file = data.path().join("clients.pem");
     let ((first, before), (second, after)) = (authority("first"), authority("second"));
@@ -173,7 +173,7 @@ fn serving_certificates_are_reloaded_when_their_files_change() {
 }
 
 #[test]
-fn folders_that_others_could_read_are_made_private() {
+fn directories_readable_by_others_are_made_private() {
     use std::os::unix::fs::PermissionsExt;
     let data = tempfile::tempdir().expect("a folder");
     for name in ["pki", "store"] {

@@ -15,7 +15,7 @@ fn server(pages: bool) -> Server {
 }
 
 #[test]
-fn pages_are_text_unless_an_object_is_asked_for() {
+fn component_pages_are_text_unless_an_object_is_accepted() {
     let server = server(true);
     let client = server.client();
     let get = |path: &str, accept: &str| {
@@ -66,7 +66,7 @@ fn pages_are_text_unless_an_object_is_asked_for() {
 }
 
 #[test]
-fn pages_are_switched_by_their_features() {
+fn component_pages_depend_on_their_feature_gates() {
     let server = server(false);
     let client = server.client();
     for path in ["/statusz", "/flagz"] {

@@ -60,7 +60,7 @@ fn serve(tokens: &str, builder: Builder) -> (Runtime, Keelson) {
 }
 
 #[test]
-fn what_control_loops_do_is_exact() {
+fn recorded_controller_scenarios_replay_exactly() {
     let Some(dir) = reference_data("conformance") else { return };
     let tokens = std::fs::read_to_string(dir.join("tokens.csv")).expect("tokens.csv");
     let (runtime, keelson) = serve(&tokens, Keelson::builder());
@@ -73,7 +73,7 @@ fn what_control_loops_do_is_exact() {
 }
 
 #[test]
-fn scenarios_that_were_exact_stay_exact() {
+fn recorded_scenarios_replay_exactly() {
     let Some(dir) = reference_data("conformance") else { return };
     let tokens = std::fs::read_to_string(dir.join("tokens.csv")).expect("tokens.csv");
     let (runtime, keelson) = serve(&tokens, Keelson::builder().no_controllers());

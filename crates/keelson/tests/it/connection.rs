@@ -49,7 +49,7 @@ pub fn secure(
 }
 
 /// The status line of what an administrator's certificate gets.
-pub fn ask_as_admin(kubeconfig: &Path, address: SocketAddr, path: &str) -> io::Result<String> {
+pub fn request_as_admin(kubeconfig: &Path, address: SocketAddr, path: &str) -> io::Result<String> {
     let text = std::fs::read_to_string(kubeconfig)?;
     let field = |word: &str| {
         let text = text.lines().find_map(|line| line.trim().strip_prefix(word));
@@ -136,7 +136,7 @@ impl Connection {
         stream.flush()
     }
 
-    /// The status, and the body's length where it is told.
+    /// Returns the status, and the length of the body if there is a `Content-Length`.
     fn head(&mut self) -> io::Result<(u16, Option<usize>)> {
         let status = self.line()?.split(' ').nth(1).and_then(|word| word.parse().ok());
         let status = status.ok_or(io::ErrorKind::UnexpectedEof)?;

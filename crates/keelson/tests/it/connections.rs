@@ -31,7 +31,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn an_administrator_comes_in_among_many_anonymous_connections() {
+fn an_administrator_can_connect_among_many_anonymous_connections() {
     let server = start(Limits { connections_max: 64, ..Limits::default() });
     let address = server.keelson.address();
     let mut admin = Frames::open(address, WINDOW);
@@ -48,7 +48,7 @@ fn an_administrator_comes_in_among_many_anonymous_connections() {
 
 /// A connection that is accepted and waits for a place is served, though others end meanwhile.
 #[test]
-fn a_connection_that_waits_for_a_place_is_not_reset() {
+fn a_queued_connection_is_not_reset() {
     let server = start(Limits { connections_max: 16, ..Limits::default() });
     let address = server.keelson.address();
     for _ in 0..100 {
@@ -69,7 +69,7 @@ fn silent(address: SocketAddr) -> TcpStream {
 
 /// The files of the process are what limits the connections, and some of them are for other things.
 #[test]
-fn a_process_with_few_files_serves_its_administrator() {
+fn a_process_with_few_file_descriptors_serves_its_administrator() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut server = Command::new("sh")
         .args(["-c", "ulimit -n 128; exec \"$0\" serve --secure-port=0 --data-dir=\"$1\""])
@@ -86,8 +86,9 @@ fn a_process_with_few_files_serves_its_administrator() {
     let crowd: Vec<TcpStream> = (0..300).filter_map(|_| TcpStream::connect(address).ok()).collect();
     let kubeconfig = dir.path().join("admin.kubeconfig");
     let began = Instant::now();
-    let ask = || crate::connection::ask_as_admin(&kubeconfig, address, "/api/v1/namespaces").ok();
-    // Some of the crowd may still be on their way, and push aside whoever has not finished a handshake.
+    let ask =
+        || crate::connection::request_as_admin(&kubeconfig, address, "/api/v1/namespaces").ok();
+    // Later connections may replace those that have not finished their handshake.
     let mut asked = ask();
     while asked.is_none() && began.elapsed() < Limits::default().handshake_timeout / 2 {
         asked = ask();
@@ -136,7 +137,7 @@ fn a_share_of_http2_requests_ends_its_connection() {
 }
 
 #[test]
-fn a_connection_that_is_idle_ends() {
+fn an_idle_connection_is_closed() {
     let limits = Limits { idle_timeout: SOON, header_timeout: SOON, ..Limits::default() };
     let server = start(limits);
     let mut frames = Frames::open(server.keelson.address(), WINDOW);
@@ -150,7 +151,7 @@ fn a_connection_that_is_idle_ends() {
 }
 
 #[test]
-fn an_old_connection_ends() {
+fn an_old_connection_is_closed() {
     let limits = Limits { connection_age_max: SOON, header_timeout: SOON, ..Limits::default() };
     let server = start(limits);
     let mut frames = Frames::open(server.keelson.address(), WINDOW);
@@ -167,7 +168,7 @@ fn an_old_connection_ends() {
 
 /// Later requests of a connection have as long for their headers as the first.
 #[test]
-fn headers_that_stay_away_end_a_connection_that_was_used() {
+fn missing_headers_close_a_reused_connection() {
     let server = start(Limits { header_timeout: SOON, ..Limits::default() });
     let mut client = client_of(&server);
     ask(&mut client);
@@ -195,7 +196,7 @@ fn ask(client: &mut BufReader<TcpStream>) {
 }
 
 #[test]
-fn a_stream_whose_client_takes_nothing_is_reset_and_the_others_go_on() {
+fn a_stalled_stream_is_reset_and_others_continue() {
     let server = start(Limits { write_stall_timeout: SOON, ..Limits::default() });
     let mut frames = Frames::open(server.keelson.address(), 0);
     let watch = format!("{MAPS}?watch=1");
@@ -223,7 +224,7 @@ fn hold_one(server: &Server) -> Frames {
 }
 
 #[test]
-fn requests_beyond_the_maximum_in_flight_are_refused_and_masters_are_not() {
+fn requests_over_the_in_flight_maximum_get_429_except_for_masters() {
     let server = start(Limits { requests_in_flight_max: 1, ..Limits::default() });
     let held = hold_one(&server);
     let client = server.client();
@@ -243,7 +244,7 @@ fn requests_beyond_the_maximum_in_flight_are_refused_and_masters_are_not() {
 }
 
 #[test]
-fn bodies_in_memory_are_bounded_together() {
+fn total_body_memory_is_bounded() {
     let limits = Limits { bodies_bytes_max: 1 << 20, bodies_wait_max: SOON, ..Limits::default() };
     let server = start(limits);
     let client = server.client();
@@ -255,7 +256,7 @@ fn bodies_in_memory_are_bounded_together() {
     let deadline = Instant::now() + PATIENCE;
     let slow = loop {
         assert!(Instant::now() < deadline, "nothing is refused");
-        // The second one may find room first, and then the first one is refused.
+        // The second body may be admitted first; then the first one is rejected.
         let slow = client.write(&[head.as_bytes(), &vec![b' '; 900_000]].concat());
         if (0..10).any(|_| client.post(MAPS, &long).status == 429) {
             break slow;
@@ -268,9 +269,9 @@ fn bodies_in_memory_are_bounded_together() {
     server.stop();
 }
 
-/// Answers from a server that is told to wait are not unlimited either: heads that do not end.
+/// Request heads that never end are bounded, too.
 #[test]
-fn unfinished_heads_of_strangers_are_bounded_together() {
+fn total_memory_of_anonymous_request_heads_is_bounded() {
     let server = start(Limits { unauthenticated_bytes_max: 100_000, ..Limits::default() });
     let begin = format!("GET /version HTTP/1.1\r\nHost: h\r\nA: {}", "a".repeat(60_000));
     let first = server.client().write(begin.as_bytes());
@@ -285,7 +286,7 @@ fn unfinished_heads_of_strangers_are_bounded_together() {
 }
 
 #[test]
-fn the_server_says_how_many_streams_a_connection_may_have() {
+fn settings_contain_the_maximum_of_concurrent_streams() {
     let server = start(Limits::default());
     let mut frames = Frames::open(server.keelson.address(), WINDOW);
     let settings = frames.until(SETTINGS).expect("settings").payload;
@@ -307,7 +308,7 @@ fn is_ended_by(server: &Server, mut next: impl FnMut(u32) -> Vec<u8>, turns: u32
 }
 
 #[test]
-fn floods_of_frames_end_their_connection() {
+fn floods_of_frames_close_their_connection() {
     let server = start(Limits::default());
     let get = head(b"\x82", "/version", true);
     let post = head(b"\x83", MAPS, true);
@@ -343,7 +344,7 @@ fn floods_of_frames_end_their_connection() {
 }
 
 #[test]
-fn limits_that_kube_apiserver_refuses_are_refused_with_its_words() {
+fn limit_flag_errors_match_kube_apiserver() {
     let chance = "--goaway-chance can not be less than 0 or greater than 0.02";
     for given in ["--goaway-chance=0.03", "--goaway-chance=-1", "--goaway-chance=NaN"] {
         check_refused(&[given], &[chance]);

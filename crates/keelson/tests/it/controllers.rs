@@ -19,7 +19,7 @@ pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub const MERGE: &str = "application/merge-patch+json";
 
 /// A server with all loops; pods need no service account.
-pub fn looping() -> Server {
+pub fn with_controllers() -> Server {
     let off = ["ServiceAccount".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
     Server::start_plain(Builder { admission, ..Keelson::builder() })

@@ -1,7 +1,7 @@
 //! CustomResourceDefinitions: from their creation to objects that are validated, patched, printed and
 //! deleted with them.
 
-use crate::http::{Client, Server, quiet};
+use crate::http::{Client, Server, without_controllers};
 use keelson_testkit::api::Response;
 use keelson_testkit::transcript::{Request, Responder, Transcript, replay};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ fn gadget(name: &str, spec: Value) -> Value {
 
 /// A server with the definition, whose resource is served.
 fn serving() -> Server {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let made = client.post(DEFINITIONS, &definition(&schema()));
     assert_eq!((made.status, &made.body["status"]["storedVersions"]), (201, &json!(["v1"])));
@@ -70,7 +70,7 @@ fn put(client: &Client, path: &str, body: &Value) -> (u16, Value) {
 }
 
 #[test]
-fn objects_are_pruned_given_defaults_and_validated() {
+fn objects_are_pruned_defaulted_and_validated() {
     let server = serving();
     let client = server.client();
     let made = client.post(GADGETS, &gadget("a", json!({"color": "red", "more": 1})));
@@ -107,7 +107,7 @@ fn objects_are_pruned_given_defaults_and_validated() {
 }
 
 #[test]
-fn scale_columns_and_field_selectors_are_those_of_the_definition() {
+fn scale_columns_and_selectable_fields_follow_the_definition() {
     let server = serving();
     let client = server.client();
     for (name, color) in [("a", "red"), ("b", "blue")] {
@@ -136,7 +136,7 @@ fn scale_columns_and_field_selectors_are_those_of_the_definition() {
 }
 
 #[test]
-fn a_deleted_definition_takes_its_objects_with_it() {
+fn a_deleted_definition_deletes_its_objects() {
     let server = serving();
     let client = server.client();
     assert_eq!(client.post(GADGETS, &gadget("a", json!({"color": "red"}))).status, 201);
@@ -151,7 +151,7 @@ fn a_deleted_definition_takes_its_objects_with_it() {
 }
 
 #[test]
-fn a_definition_with_many_objects_that_is_deleted_holds_no_other_one_up() {
+fn deleting_a_large_definition_does_not_delay_others() {
     const MANY: usize = 600;
     let server = serving();
     let client = server.client();
@@ -191,8 +191,8 @@ fn a_definition_with_many_objects_that_is_deleted_holds_no_other_one_up() {
 }
 
 #[test]
-fn definitions_that_are_not_structural_are_refused() {
-    let server = Server::start_plain(quiet());
+fn non_structural_schemas_are_rejected() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let refused = |schema: &Value| {
         let mut definition = definition(schema);
@@ -219,7 +219,7 @@ fn definitions_that_are_not_structural_are_refused() {
 }
 
 #[test]
-fn names_are_accepted_once_and_given_back() {
+fn names_are_accepted_once_and_released() {
     let server = serving();
     let client = server.client();
     let mut other = definition(&schema());
@@ -245,7 +245,7 @@ fn names_are_accepted_once_and_given_back() {
 
 /// Kinds share their names with list kinds, and resources with their singular and short forms.
 #[test]
-fn each_name_of_a_resource_is_had_by_one_definition_of_a_group() {
+fn names_of_definitions_are_unique_in_a_group() {
     let server = serving();
     let client = server.client();
     let cases = [
@@ -271,7 +271,7 @@ fn each_name_of_a_resource_is_had_by_one_definition_of_a_group() {
 }
 
 #[test]
-fn a_definition_is_served_when_another_gives_up_the_name_that_it_wants() {
+fn a_definition_is_served_when_its_conflicting_name_is_released() {
     let server = serving();
     let client = server.client();
     let names = json!({"plural": "doodads", "shortNames": ["gd"], "kind": "Doodad"});
@@ -296,7 +296,7 @@ fn made_definition(client: &Client, group: &str, names: &Value) -> String {
     format!("{DEFINITIONS}/{name}")
 }
 
-/// The reason of a condition; empty as long as there is none.
+/// The reason of a condition; empty without such a condition.
 fn reason_of(definition: &Value, condition: &str) -> String {
     let all = definition["status"]["conditions"].as_array().into_iter().flatten();
     let mut reasons = all.filter(|found| found["type"] == condition).map(|found| &found["reason"]);
@@ -304,22 +304,22 @@ fn reason_of(definition: &Value, condition: &str) -> String {
 }
 
 #[test]
-fn custom_resources_are_there_after_a_restart() {
+fn custom_resources_survive_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
-    let server = Server::start_plain(quiet().data_dir(dir.path()));
+    let server = Server::start_plain(without_controllers().data_dir(dir.path()));
     let client = server.client();
     assert_eq!(client.post(DEFINITIONS, &definition(&schema())).status, 201);
     client.poll(GADGETS, |answer| answer.status == 200);
     let made = client.post(GADGETS, &gadget("a", json!({"color": "red"}))).body;
     server.stop();
-    let server = Server::start_plain(quiet().data_dir(dir.path()));
+    let server = Server::start_plain(without_controllers().data_dir(dir.path()));
     assert_eq!(server.client().get(&format!("{GADGETS}/a")).body, made);
     server.stop();
 }
 
 #[test]
-fn a_cluster_resource_is_not_reached_through_a_namespace() {
-    let server = Server::start_plain(quiet());
+fn a_cluster_scoped_resource_has_no_namespaced_path() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let mut cluster = definition(&schema());
     cluster["spec"]["scope"] = "Cluster".into();
@@ -335,7 +335,7 @@ fn a_cluster_resource_is_not_reached_through_a_namespace() {
 }
 
 #[test]
-fn protobuf_carries_the_metadata_of_custom_resources_alone() {
+fn custom_resources_in_protobuf_have_only_metadata() {
     let server = serving();
     let client = server.client();
     assert_eq!(client.post(GADGETS, &gadget("a", json!({"color": "red"}))).status, 201);
@@ -362,7 +362,7 @@ impl Responder for Replayed<'_> {
     fn send(&mut self, request: &Request<'_>) -> Result<Response, String> {
         let headers = format!("Content-Type: {}\r\n", request.media_type);
         let body = serde_json::from_str(request.body).ok();
-        let answer = self.0.ask(request.method, request.path, &headers, body.as_ref());
+        let answer = self.0.request(request.method, request.path, &headers, body.as_ref());
         let warnings = answer.headers.into_iter().filter(|(name, _)| name == "warning");
         let warnings = warnings.map(|(_, text)| text).collect();
         Ok(Response { code: answer.status, warnings, body: answer.body })
@@ -370,8 +370,8 @@ impl Responder for Replayed<'_> {
 }
 
 #[test]
-fn generated_definitions_are_answered_as_by_kube_apiserver() {
-    let server = Server::start_plain(quiet());
+fn responses_to_generated_definitions_match_kube_apiserver() {
+    let server = Server::start_plain(without_controllers());
     let transcript = Transcript::parse(GENERATED).expect("a transcript");
     let outcome = replay(&transcript, &mut Replayed(&server.client()));
     let failures: Vec<&str> =
@@ -381,8 +381,8 @@ fn generated_definitions_are_answered_as_by_kube_apiserver() {
 }
 
 #[test]
-fn formats_are_warned_of_once() {
-    let server = Server::start_plain(quiet());
+fn unrecognized_formats_cause_one_warning() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let of = |formats: &[&str]| {
         let members =
@@ -408,7 +408,7 @@ fn formats_are_warned_of_once() {
         let changed = client.call("PATCH", &path, merge, Some(&change));
         assert_eq!((changed.status, changed.header("warning")), (200, wanted), "{schema}");
     };
-    // Where a type is not said, formats of numbers mean nothing.
+    // Without a type, number formats are ignored.
     let unknown = Some("299 - \"unrecognized format \\\"int64\\\"\"");
     check(json!({"type": "integer", "format": "int64"}), None);
     check(json!({"x-kubernetes-int-or-string": true, "format": "int64"}), unknown);
@@ -419,7 +419,7 @@ fn formats_are_warned_of_once() {
 /// As kube-apiserver 1.36 answers: what cannot be read as a type is a fault of the patch, and then the name is
 /// checked before the type.
 #[test]
-fn a_patch_that_breaks_the_type_of_an_object_is_refused_in_the_order_of_kube_apiserver() {
+fn patch_type_errors_have_the_order_of_kube_apiserver() {
     let server = serving();
     let client = server.client();
     let path = &format!("{GADGETS}/a");
@@ -471,7 +471,7 @@ fn a_patch_that_breaks_the_type_of_an_object_is_refused_in_the_order_of_kube_api
 
 /// As kube-apiserver 1.36 answers: other writes drop such nulls.
 #[test]
-fn applied_nulls_and_fractions_are_refused_by_the_schema() {
+fn applied_nulls_and_fractions_are_schema_errors() {
     let server = serving();
     let client = server.client();
     let check = |spec: Value, status: u16, wanted: &[&str]| {
@@ -508,7 +508,7 @@ fn applied_nulls_and_fractions_are_refused_by_the_schema() {
 
 /// As kube-apiserver 1.36 answers: a refused patch is shown with the escapes that it came with.
 #[test]
-fn a_refused_patch_of_a_custom_resource_is_shown_as_it_came() {
+fn patch_errors_show_the_patch_as_sent() {
     let server = serving();
     let client = server.client();
     let made = client.post(GADGETS, &gadget("a", json!({"color": "red"})));
@@ -524,14 +524,14 @@ fn a_refused_patch_of_a_custom_resource_is_shown_as_it_came() {
 
 /// As kube-apiserver 1.36 answers.
 #[test]
-fn a_time_of_deletion_can_be_applied_where_nothing_is_yet() {
+fn an_apply_that_creates_may_have_a_deletion_timestamp() {
     let mut two = definition(&schema());
     let mut other = two["spec"]["versions"][0].clone();
     (other["name"], other["storage"]) = ("v2".into(), false.into());
     if let Some(versions) = two["spec"]["versions"].as_array_mut() {
         versions.push(other);
     }
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     assert_eq!(client.post(DEFINITIONS, &two).status, 201);
     client.poll(GADGETS, |answer| answer.status == 200);
@@ -575,7 +575,7 @@ fn a_time_of_deletion_can_be_applied_where_nothing_is_yet() {
 
 /// As kube-apiserver 1.36 answers: an object of another kind is not pruned.
 #[test]
-fn unknown_fields_of_another_kind_are_not_told() {
+fn unknown_fields_of_another_kind_are_not_reported() {
     let server = serving();
     let client = server.client();
     assert_eq!(client.post(GADGETS, &gadget("a", json!({"color": "red"}))).status, 201);

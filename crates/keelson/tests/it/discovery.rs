@@ -153,11 +153,11 @@ fn check(name: &str, all: bool) {
 }
 
 #[test]
-fn what_is_served_by_default_is_what_upstream_serves() {
+fn default_discovery_matches_upstream() {
     check("discovery-aggregated-default.json", false);
 }
 
 #[test]
-fn what_can_be_served_is_what_upstream_can_serve() {
+fn discovery_of_all_apis_matches_upstream() {
     check("discovery-aggregated-all.json", true);
 }

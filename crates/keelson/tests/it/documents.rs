@@ -8,7 +8,7 @@ fn server() -> Server {
 }
 
 #[test]
-fn a_document_is_answered_in_the_form_that_is_accepted() {
+fn documents_have_the_accepted_media_type() {
     const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList";
     let server = server();
     let client = server.client();
@@ -26,7 +26,7 @@ fn a_document_is_answered_in_the_form_that_is_accepted() {
     check("/apis/apps/v1", &accept, 200, protobuf, b"k8s\0\n\x15\n\x02v1\x12\x0fAPIResourceList");
     let accept = format!("Accept: {AGGREGATED};v=v2");
     check("/apis", &accept, 200, aggregated_type(), b"{\"kind\":\"APIGroupDiscoveryList\"");
-    // The older version is none of 1.36.
+    // 1.36 does not serve the older version.
     let accept = format!("Accept: {AGGREGATED};v=v2beta1");
     check("/apis", &accept, 406, "application/json", b"{\"kind\":\"Status\"");
     let accept = format!("Accept: {AGGREGATED};v=v2beta1,application/json");
@@ -76,7 +76,7 @@ fn health_has_the_checks_of_kube_apiserver() {
 }
 
 #[test]
-fn the_index_names_paths_beside_resources() {
+fn the_index_contains_non_resource_paths() {
     let server = server();
     let client = server.client();
     let index = client.get("/").body;

@@ -71,7 +71,7 @@ fn a_write_on_one_server_is_read_and_watched_on_another() {
         assert_eq!(writer.delete(&path).status, 200);
         assert_eq!(reader.get(&path).status, 404);
         let expected = ["ADDED", "MODIFIED", "DELETED"].map(|word| (word.to_owned(), name.clone()));
-        assert_eq!(watch.told(3), expected);
+        assert_eq!(watch.next_types_and_names(3), expected);
     }
     one.stop();
     assert_eq!(reader.post(MAPS, &map("alone")).status, 201);
@@ -86,7 +86,7 @@ fn service(name: &str, port: Option<u16>) -> Value {
 }
 
 #[test]
-fn of_servers_that_are_asked_for_the_same_port_one_gives_it() {
+fn one_of_several_servers_allocates_a_requested_port() {
     let Some((_runtime, process)) = etcd() else { return };
     let servers = [serve(&process), serve(&process)];
     for port in 30_100..30_120_u16 {
@@ -112,7 +112,7 @@ fn of_servers_that_are_asked_for_the_same_port_one_gives_it() {
 }
 
 #[test]
-fn servers_give_no_port_and_no_address_twice() {
+fn servers_allocate_no_port_and_no_address_twice() {
     let Some((runtime, process)) = etcd() else { return };
     let servers = [serve(&process), serve(&process)];
     let given: Vec<Value> = std::thread::scope(|scope| {
@@ -268,7 +268,7 @@ fn control_loops_run_on_one_server_and_move_to_another() {
 }
 
 #[test]
-fn control_loops_wait_while_another_has_the_lease() {
+fn control_loops_wait_while_another_server_holds_the_lease() {
     let Some((_runtime, process)) = etcd() else { return };
     let etcd = Etcd::new(vec![process.url()]);
     let quiet = Server::start_plain(Keelson::builder().etcd(etcd).no_controllers());
@@ -293,7 +293,7 @@ fn control_loops_wait_while_another_has_the_lease() {
     quiet.stop();
 }
 
-/// Creates objects until told to stop; the names that were acknowledged.
+/// Creates objects until the flag is set; returns the acknowledged names.
 fn create(client: &Client, writer: usize, stop: &AtomicBool, done: &AtomicUsize) -> Vec<String> {
     let mut acknowledged = vec![];
     for n in 0.. {
@@ -310,7 +310,7 @@ fn create(client: &Client, writer: usize, stop: &AtomicBool, done: &AtomicUsize)
 }
 
 #[test]
-fn restarts_of_etcd_under_load_lose_nothing_and_double_nothing() {
+fn restarts_of_etcd_under_load_lose_and_repeat_no_write() {
     let Some((runtime, mut etcd)) = etcd() else { return };
     let servers = [serve(&etcd), serve(&etcd)];
     let began = revision_of(&servers[0].client().get(MAPS).body);
@@ -381,12 +381,12 @@ fn history_is_compacted_and_watches_go_on() {
         answer.status == 410
     });
     assert_eq!(client.post(MAPS, &map("second")).status, 201);
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "second".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "second".to_owned())]);
     server.stop();
 }
 
 #[test]
-fn nothing_but_certificates_is_kept_beside_etcd() {
+fn with_etcd_the_data_directory_holds_only_certificates() {
     let Some((_runtime, etcd)) = etcd() else { return };
     let dir = tempfile::tempdir().expect("a folder");
     let builder = Keelson::builder().data_dir(dir.path()).etcd(Etcd::new(vec![etcd.url()]));
@@ -418,7 +418,7 @@ fn certificates(dir: &Path) -> Pki {
 }
 
 #[test]
-fn etcd_is_reached_with_certificates_and_not_without() {
+fn etcd_connections_require_client_certificates() {
     let (dir, foreign) =
         (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
     certificates(dir.path());
@@ -463,7 +463,7 @@ fn etcd_is_reached_with_certificates_and_not_without() {
 }
 
 #[test]
-fn what_is_wrong_with_etcd_is_one_line_that_names_the_flag() {
+fn etcd_errors_are_one_line_that_names_the_flag() {
     let dir = tempfile::tempdir().expect("a folder");
     certificates(dir.path());
     let file = |name: &str| dir.path().join(name).display().to_string();
@@ -521,7 +521,7 @@ fn a_server_waits_for_etcd() {
 }
 
 #[test]
-fn a_server_that_waits_for_etcd_says_so_and_can_be_stopped() {
+fn a_server_that_waits_for_etcd_logs_it_and_can_be_stopped() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut server = Command::new(env!("CARGO_BIN_EXE_keelson"))
         .args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--data-dir"])

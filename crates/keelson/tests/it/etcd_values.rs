@@ -67,7 +67,7 @@ fn without_revision(mut obj: Value) -> Value {
 }
 
 #[test]
-fn what_is_written_has_the_form_of_kube_apiserver() {
+fn stored_values_have_the_encoding_of_kube_apiserver() {
     let Some((runtime, etcd)) = etcd() else { return };
     let server = serve(&etcd);
     let (client, raw) = (server.client(), Raw::open(&runtime, &etcd));
@@ -131,7 +131,7 @@ fn definition(schema: &Value) -> Value {
 }
 
 #[test]
-fn custom_objects_are_stored_and_read_as_by_kube_apiserver() {
+fn custom_resources_are_stored_as_by_kube_apiserver() {
     let Some((runtime, etcd)) = etcd() else { return };
     let raw = Raw::open(&runtime, &etcd);
     let server = serve(&etcd);
@@ -160,7 +160,7 @@ fn custom_objects_are_stored_and_read_as_by_kube_apiserver() {
             .replace(r#""b":3,"#, r#""b":4,"#)
     };
     raw.put("/registry/example.com/as/default/kube", foreign("kube"));
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "kube".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "kube".to_owned())]);
     // So stored earlier releases of Keelson.
     let form = keelson_builtin::EtcdCodec::new(&[], Features::default());
     let in_old = text.replace(r#""namespace":"default""#, r#""namespace":"old""#);
@@ -177,7 +177,7 @@ fn custom_objects_are_stored_and_read_as_by_kube_apiserver() {
     assert_eq!(names, ["kube", "late"]);
     assert_eq!(client.get(&format!("{path}/late")).body["spec"], json!({"b": 4, "z": "<"}));
     assert_eq!(client.get(&format!("{path}/a")).body["spec"], created.body["spec"]);
-    // A write that changes nothing is none, although another process has read the object.
+    // A no-op write stores nothing, although another process has read the object.
     let body = json!({"spec": {"z": "<"}});
     let unchanged =
         client.call("PATCH", &format!("{path}/a"), "application/merge-patch+json", Some(&body));
@@ -206,7 +206,7 @@ fn populated(stem: &str) -> Option<(Bytes, Value)> {
 }
 
 #[test]
-fn what_kube_apiserver_has_left_is_served() {
+fn data_of_a_kube_apiserver_is_served() {
     let Some((runtime, etcd)) = etcd() else { return };
     let raw = Raw::open(&runtime, &etcd);
     let (namespace, name) = ("namespaceValue", "nameValue");
@@ -265,7 +265,7 @@ fn what_kube_apiserver_has_left_is_served() {
 }
 
 #[test]
-fn keys_of_others_and_what_cannot_be_read_break_nothing_else() {
+fn foreign_keys_and_unreadable_values_affect_no_other_object() {
     let Some((runtime, etcd)) = etcd() else { return };
     let raw = Raw::open(&runtime, &etcd);
     let foreign = |round: &str| {
@@ -300,11 +300,11 @@ fn keys_of_others_and_what_cannot_be_read_break_nothing_else() {
     raw.put("/registry/configmaps/default/torn", "torn");
     let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "whole"}});
     assert_eq!(client.post("/api/v1/namespaces/default/configmaps", &map).status, 201);
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "whole".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "whole".to_owned())]);
     let maps = client.get("/api/v1/namespaces/default/configmaps");
     assert_eq!(maps.status, 500);
     raw.put("/registry/configmaps/default/torn", r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"torn","namespace":"default"}}"#);
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "torn".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "torn".to_owned())]);
     assert_eq!(client.get("/api/v1/namespaces/default/configmaps").status, 200);
     server.stop();
 }

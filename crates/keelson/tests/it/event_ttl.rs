@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 const NEWER: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 
-/// A clock that shows what it is told.
+/// A clock that tests set.
 #[derive(Clone, Default)]
-struct ToldClock(Arc<AtomicI64>);
+struct ManualClock(Arc<AtomicI64>);
 
-impl Clock for ToldClock {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp { seconds: 1_800_000_000 + self.0.load(Ordering::SeqCst), nanos: 0 }
     }
@@ -27,7 +27,7 @@ impl Clock for ToldClock {
     }
 }
 
-fn start(dir: &Path, clock: &ToldClock, event_ttl: u64) -> Server {
+fn start(dir: &Path, clock: &ManualClock, event_ttl: u64) -> Server {
     let builder = Builder {
         event_ttl: Duration::from_secs(event_ttl),
         ..Keelson::builder().no_controllers().data_dir(dir).clock(clock.clone())
@@ -66,9 +66,9 @@ fn patch(client: &Client, name: &str, patch: &Value) {
 }
 
 #[test]
-fn events_expire_after_their_last_write_also_over_a_restart() {
+fn events_expire_after_their_last_write_across_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
-    let clock = ToldClock::default();
+    let clock = ManualClock::default();
     let server = start(dir.path(), &clock, 100);
     let client = server.client();
     let first = create(&client, "a");
@@ -111,9 +111,9 @@ fn events_expire_after_their_last_write_also_over_a_restart() {
 }
 
 #[test]
-fn events_that_were_written_without_a_time_to_live_get_one() {
+fn events_stored_without_a_lease_get_one() {
     let dir = tempfile::tempdir().expect("a folder");
-    let clock = ToldClock::default();
+    let clock = ManualClock::default();
     let server = start(dir.path(), &clock, 0);
     create(&server.client(), "a");
     server.stop();

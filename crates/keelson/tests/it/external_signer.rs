@@ -2,7 +2,7 @@
 //! Messages are those of kube-apiserver 1.36 with the same signer.
 
 use crate::controllers::until;
-use crate::http::{Client, PATIENCE, Server, quiet};
+use crate::http::{Client, PATIENCE, Server, without_controllers};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use bytes::Bytes;
@@ -187,7 +187,7 @@ impl Signer {
     }
 
     fn builder(&self) -> Builder {
-        Builder { service_account_tokens: self.options(), ..quiet() }
+        Builder { service_account_tokens: self.options(), ..without_controllers() }
     }
 }
 
@@ -243,7 +243,7 @@ fn review(client: &Client, token: &str) -> String {
 }
 
 fn published(client: &Client) -> Vec<Value> {
-    let keys = client.ask("GET", "/openid/v1/jwks", "Accept: */*\r\n", None).body;
+    let keys = client.request("GET", "/openid/v1/jwks", "Accept: */*\r\n", None).body;
     let ids = keys["keys"].as_array().expect("keys").iter().map(|key| key["kid"].clone());
     ids.collect()
 }
@@ -251,7 +251,7 @@ fn published(client: &Client) -> Vec<Value> {
 const NOT_FOUND: &str = "[invalid bearer token, invalid signature, no keys found]";
 
 #[test]
-fn an_external_signer_signs_tokens_and_names_the_keys_that_count() {
+fn an_external_signer_signs_tokens_and_provides_the_keys() {
     let signer = Signer::start(Behaviour::default());
     let server = Server::start_plain(signer.builder());
     let client = server.client();
@@ -288,11 +288,11 @@ fn an_external_signer_signs_tokens_and_names_the_keys_that_count() {
 }
 
 #[test]
-fn keys_of_an_external_signer_are_fetched_again_as_often_as_it_says() {
+fn keys_of_an_external_signer_are_refreshed_at_its_interval() {
     let signer = Signer::start(Behaviour { refresh_hint_seconds: 1, ..Behaviour::default() });
     let server = Server::start_plain(signer.builder());
     let client = server.client();
-    let answer = client.ask("GET", "/openid/v1/jwks", "Accept: */*\r\n", None);
+    let answer = client.request("GET", "/openid/v1/jwks", "Accept: */*\r\n", None);
     assert_eq!(answer.header("cache-control"), Some("public, max-age=0"));
     signer.behave(|is| is.published = vec![("k1", false), ("k5", false)]);
     until("the keys are fetched again", || published(&client) == ["k1", "k5"]);
@@ -300,7 +300,7 @@ fn keys_of_an_external_signer_are_fetched_again_as_often_as_it_says() {
 }
 
 #[test]
-fn what_an_external_signer_signs_wrongly_is_no_token() {
+fn badly_signed_tokens_of_an_external_signer_are_rejected() {
     let signer = Signer::start(Behaviour::default());
     let server = Server::start_plain(signer.builder());
     let client = server.client();
@@ -329,11 +329,12 @@ fn what_an_external_signer_signs_wrongly_is_no_token() {
 }
 
 #[test]
-fn without_a_good_external_signer_no_server_starts() {
+fn a_server_does_not_start_without_a_valid_external_signer() {
     let signer = Signer::start(Behaviour::default());
     let runtime = Runtime::new().expect("a runtime");
     let check = |options: ServiceAccountTokenOptions, want: &str| {
-        let builder = Builder { service_account_tokens: options, ..quiet() }.plain_http();
+        let builder =
+            Builder { service_account_tokens: options, ..without_controllers() }.plain_http();
         let error = runtime.block_on(builder.start()).err().expect("it does not start");
         assert_eq!(error.to_string(), want);
     };
@@ -378,14 +379,14 @@ fn without_a_good_external_signer_no_server_starts() {
 }
 
 #[test]
-fn a_server_waits_for_its_external_signer_and_outlives_its_restart() {
+fn a_server_waits_for_its_external_signer_and_survives_its_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let socket = dir.path().join("late.sock");
     let state = Arc::new(Mutex::new(State::default()));
     let endpoint = Some(socket.to_str().expect("UTF-8").to_owned());
     let options = ServiceAccountTokenOptions { signing_endpoint: endpoint, ..Default::default() };
     let starting = std::thread::spawn(move || {
-        Server::start_plain(Builder { service_account_tokens: options, ..quiet() })
+        Server::start_plain(Builder { service_account_tokens: options, ..without_controllers() })
     });
     let first = Runtime::new().expect("a runtime");
     Signer::listen(&first, &socket, &state);

@@ -7,7 +7,7 @@ use serde_json::json;
 const GROUP: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
 
 #[test]
-fn flow_schemas_tell_whether_their_level_is_there() {
+fn flow_schema_status_reports_a_dangling_priority_level() {
     let server = Server::start_plain(Keelson::builder().in_memory().no_controllers());
     let client = server.client();
     let schemas = format!("{GROUP}/flowschemas");

@@ -106,7 +106,7 @@ fn item(stream: &mut dyn BufRead) -> Value {
 }
 
 #[test]
-fn metadata_alone_is_protobuf_when_asked_for() {
+fn partial_metadata_is_served_as_protobuf() {
     let server = server(false);
     let client = server.client();
     let path = format!("{MAPS}/a");
@@ -146,7 +146,7 @@ fn metadata_alone_is_protobuf_when_asked_for() {
 
 /// Both groups have the same objects, and events of them are encoded once for all watchers of a form.
 #[test]
-fn watchers_of_each_group_of_events_see_their_own_type() {
+fn watchers_of_each_event_group_get_their_own_type() {
     let server = server(false);
     let client = server.client();
     let paths = ["/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/events"];
@@ -168,7 +168,7 @@ fn watchers_of_each_group_of_events_see_their_own_type() {
 }
 
 #[test]
-fn options_of_a_deletion_can_be_protobuf() {
+fn delete_options_can_be_protobuf() {
     let server = server(false);
     let client = server.client();
     let made = client.post(MAPS, &serde_json::json!({"metadata": {"name": "a"}}));
@@ -200,7 +200,7 @@ fn define_widgets(client: &Client) {
 
 /// Stock clients prefer protobuf and name JSON as well.
 #[test]
-fn custom_resources_are_never_protobuf() {
+fn custom_resources_are_not_served_as_protobuf() {
     let server = server(false);
     let client = server.client();
     define_widgets(&client);
@@ -223,7 +223,7 @@ fn custom_resources_are_never_protobuf() {
     check("GET", &format!("{WIDGETS}?watch=1&timeoutSeconds=1"), b"", 200);
     check("DELETE", &one, b"", 200);
     check("DELETE", WIDGETS, b"", 200);
-    // Metadata and what is said of an object that is not there know no custom types.
+    // Partial metadata and a 404 status do not depend on custom types.
     assert_eq!(get(&client, WIDGETS, PARTIAL_LIST).media_type, PROTOBUF);
     let accept = format!("{PROTOBUF},application/json");
     let missing = get(&client, &one, &accept);
@@ -236,7 +236,7 @@ fn custom_resources_are_never_protobuf() {
 }
 
 #[test]
-fn a_deletion_is_confirmed_in_the_form_that_is_accepted() {
+fn the_response_to_a_delete_has_the_accepted_media_type() {
     let server = server(false);
     let client = server.client();
     assert_eq!(client.post(MAPS, &serde_json::json!({"metadata": {"name": "a"}})).status, 201);
@@ -250,7 +250,7 @@ fn a_deletion_is_confirmed_in_the_form_that_is_accepted() {
 }
 
 #[test]
-fn cbor_is_refused_where_it_is_off() {
+fn cbor_is_rejected_unless_enabled() {
     let server = server(false);
     let client = server.client();
     let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -270,7 +270,7 @@ fn cbor_is_refused_where_it_is_off() {
 }
 
 #[test]
-fn cbor_is_read_and_written_where_it_is_on() {
+fn cbor_is_read_and_written_when_enabled() {
     let server = server(true);
     let client = server.client();
     let made = send(&client, "POST", MAPS, &to_cbor(config_map("a")), "application/cbor");
@@ -312,7 +312,7 @@ fn cbor_is_read_and_written_where_it_is_on() {
 }
 
 #[test]
-fn bytes_are_bytes_in_cbor() {
+fn bytes_are_byte_strings_in_cbor() {
     let server = server(true);
     let client = server.client();
     let path = "/api/v1/namespaces/default/secrets";
@@ -327,7 +327,7 @@ fn bytes_are_bytes_in_cbor() {
 }
 
 #[test]
-fn a_watch_has_no_yaml() {
+fn a_watch_does_not_support_yaml() {
     let server = server(false);
     let answer = get(&server.client(), &format!("{MAPS}?watch=1"), "application/yaml");
     let want = "only the following media types are accepted: application/json;stream=watch, \
@@ -339,7 +339,7 @@ fn a_watch_has_no_yaml() {
 }
 
 #[test]
-fn deep_bodies_are_taken_up_to_a_depth_and_harm_nobody() {
+fn bodies_are_accepted_up_to_a_nesting_depth() {
     let server = server(false);
     let client = server.client();
     let post = |path: &str, body: String| {
@@ -397,7 +397,7 @@ fn ageless(mut items: Vec<Value>) -> Vec<Value> {
 }
 
 #[test]
-fn a_long_list_says_in_each_form_what_its_pages_say() {
+fn a_long_list_equals_its_pages_in_every_media_type() {
     let server = server(true);
     let client = server.client();
     let long = "x".repeat(1000);

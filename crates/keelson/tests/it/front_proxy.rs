@@ -104,7 +104,7 @@ fn only_a_proxy_with_an_allowed_certificate_names_users() {
 }
 
 #[test]
-fn an_authority_of_users_is_one_of_proxies_only_for_allowed_names() {
+fn a_client_ca_authenticates_proxies_only_with_allowed_names() {
     let data = tempfile::tempdir().expect("a folder");
     let file = data.path().join("ca.pem");
     let (pem, both) = authority("both");
@@ -127,7 +127,7 @@ fn an_authority_of_users_is_one_of_proxies_only_for_allowed_names() {
 }
 
 #[test]
-fn a_file_of_proxies_that_changes_counts_at_once_and_is_told_to_extension_servers() {
+fn a_changed_proxy_ca_file_applies_at_once_and_is_published() {
     let data = tempfile::tempdir().expect("a folder");
     let file = data.path().join("proxies.pem");
     let ((first, before), (second, after)) = (authority("first"), authority("second"));

@@ -1,4 +1,4 @@
-//! A server of a test, and the smallest HTTP client that can talk to it: a connection a request.
+//! A server for tests and a minimal HTTP client that opens one connection per request.
 
 use keelson::{AdmissionChain, Builder, Keelson};
 use serde_json::Value;
@@ -10,15 +10,15 @@ use tokio::runtime::Runtime;
 /// How long a test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How a server is to run that does nothing on its own account: no loop makes service accounts, so
-/// pods do without.
-pub fn quiet() -> Builder {
+/// Returns a builder without controllers. No loop creates service accounts, so the plug-in for
+/// them is off.
+pub fn without_controllers() -> Builder {
     let off = ["ServiceAccount".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
     Builder { admission, ..Keelson::builder().no_controllers() }
 }
 
-/// The revision at which an object was written.
+/// Returns the resourceVersion of an object.
 pub fn revision_of(obj: &Value) -> u64 {
     let text = obj["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     text.parse().unwrap_or_else(|_| panic!("no revision: {obj}"))
@@ -70,7 +70,7 @@ pub struct Answer {
     pub status: u16,
     /// Names in lower case, in the order in which they came.
     pub headers: Vec<(String, String)>,
-    /// What came, as JSON; text that is no JSON is a string.
+    /// The body as JSON; other text is a JSON string.
     pub body: Value,
 }
 
@@ -81,7 +81,7 @@ impl Answer {
     }
 }
 
-/// A watch that goes on.
+/// An open watch.
 pub struct Watch {
     pub status: u16,
     headers: Vec<(String, String)>,
@@ -94,7 +94,7 @@ impl Watch {
         value_of(&self.headers, name)
     }
 
-    /// The next event, whatever its type, or why there is none.
+    /// Returns the next event of any type, or the error that ended the watch.
     pub fn next(&mut self) -> Result<Value, String> {
         let mut line = String::new();
         match self.body.read_line(&mut line) {
@@ -104,8 +104,8 @@ impl Watch {
         }
     }
 
-    /// The next `count` events as their type and the name of their object.
-    pub fn told(&mut self, count: usize) -> Vec<(String, String)> {
+    /// Returns type and object name of the next `count` events.
+    pub fn next_types_and_names(&mut self, count: usize) -> Vec<(String, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let next = || {
             let event = self.next().expect("a further event");
@@ -115,7 +115,7 @@ impl Watch {
     }
 }
 
-/// An answer as it is on the wire.
+/// A response with its body as bytes.
 #[derive(Debug)]
 pub struct Plain {
     pub status: u16,
@@ -141,13 +141,13 @@ impl Client {
 
     /// Sends a request whose body is of some type.
     pub fn call(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> Answer {
-        self.ask(method, path, &format!("Content-Type: {kind}\r\n"), body)
+        self.request(method, path, &format!("Content-Type: {kind}\r\n"), body)
     }
 
     /// Gets a path as a table.
     pub fn table(&self, path: &str) -> Answer {
         let accept = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n";
-        self.ask("GET", path, accept, None)
+        self.request("GET", path, accept, None)
     }
 
     /// Gets a path until a condition holds.
@@ -187,8 +187,8 @@ impl Client {
         Ok(events)
     }
 
-    /// Sends a request with further headers, each a line of its own; one of them may say who asks.
-    pub fn ask(&self, method: &str, path: &str, headers: &str, sent: Option<&Value>) -> Answer {
+    /// Sends a request with further header lines; `Authorization` replaces the default token.
+    pub fn request(&self, method: &str, path: &str, headers: &str, sent: Option<&Value>) -> Answer {
         answer(self.send(method, path, headers, sent))
     }
 
@@ -199,7 +199,7 @@ impl Client {
 
     /// The same without credentials.
     pub fn send_as(&self, line: &str, headers: &str, body: &[u8]) -> Answer {
-        let mut bytes = self.request(line, headers, body.len()).into_bytes();
+        let mut bytes = self.request_head(line, headers, body.len()).into_bytes();
         bytes.extend_from_slice(body);
         self.raw(&bytes).unwrap_or_else(|| panic!("no answer to {line}"))
     }
@@ -211,7 +211,7 @@ impl Client {
         began.then(|| answer(reader))
     }
 
-    /// Sends bytes; whoever sends too many hears of it in the answer, and not before.
+    /// Sends bytes. Write errors are ignored: the server may respond before it has read all.
     pub fn write(&self, bytes: &[u8]) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.address).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
@@ -219,7 +219,7 @@ impl Client {
         BufReader::new(stream)
     }
 
-    /// Sends a request and takes its answer, both in any form.
+    /// Sends a request and returns its response, both in any media type.
     pub fn plain(&self, method: &str, path: &str, headers: &str, sent: &[u8]) -> Plain {
         let mut reader = self.send_plain(method, path, headers, sent);
         let head = head(&mut reader);
@@ -228,7 +228,7 @@ impl Client {
         Plain { status: head.status, media_type: head.media_type(), body: taken }
     }
 
-    /// Begins a watch in any form: its media type, and what comes.
+    /// Starts a watch in any media type; returns that type and the body.
     pub fn stream(&self, path: &str, headers: &str) -> (String, Box<dyn BufRead>) {
         let mut reader = self.send_plain("GET", path, headers, &[]);
         let head = head(&mut reader);
@@ -244,7 +244,7 @@ impl Client {
         body: &[u8],
     ) -> BufReader<TcpStream> {
         let headers = format!("Authorization: Bearer t\r\n{headers}");
-        let head = self.request(&format!("{method} {path}"), &headers, body.len());
+        let head = self.request_head(&format!("{method} {path}"), &headers, body.len());
         self.write(&[head.as_bytes(), body].concat())
     }
 
@@ -259,12 +259,12 @@ impl Client {
         let who =
             if headers.contains("Authorization:") { "" } else { "Authorization: Bearer t\r\n" };
         let headers = format!("{who}{headers}");
-        let head = self.request(&format!("{method} {path}"), &headers, body.len());
+        let head = self.request_head(&format!("{method} {path}"), &headers, body.len());
         self.write(format!("{head}{body}").as_bytes())
     }
 
     /// The head of a request.
-    fn request(&self, line: &str, headers: &str, length: usize) -> String {
+    fn request_head(&self, line: &str, headers: &str, length: usize) -> String {
         let host = self.address;
         format!(
             "{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\
@@ -315,7 +315,7 @@ fn value_of<'h>(headers: &'h [(String, String)], name: &str) -> Option<&'h str> 
     headers.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str())
 }
 
-/// The body: up to the end of the connection, without the lines that measure chunks.
+/// Returns the decoded body, up to the end of the connection.
 fn body(reader: BufReader<TcpStream>, headers: &[(String, String)]) -> Box<dyn BufRead> {
     if value_of(headers, "transfer-encoding") == Some("chunked") {
         Box::new(BufReader::new(Chunks { reader, left: 0, began: false }))

@@ -81,7 +81,7 @@ fn early_refusals() -> Vec<(&'static str, String, String, u16)> {
 }
 
 #[test]
-fn a_connection_is_used_again_after_every_refusal_with_an_unread_body() {
+fn a_connection_is_reused_after_an_error_with_an_unread_body() {
     let server = start();
     let mut wire = Wire::open(&server);
     for bytes in [0, 10, 100_000, (256 << 10) - 1] {
@@ -110,7 +110,7 @@ fn a_connection_is_used_again_after_every_refusal_with_an_unread_body() {
 }
 
 #[test]
-fn a_connection_whose_unread_body_is_long_says_that_it_closes_and_the_answer_arrives() {
+fn a_response_before_a_long_unread_body_arrives_with_connection_close() {
     let server = start();
     for (method, path, headers, status) in early_refusals() {
         // The last piece that is read before 413 may be long: the rest must be longer still.
@@ -119,7 +119,7 @@ fn a_connection_whose_unread_body_is_long_says_that_it_closes_and_the_answer_arr
             let head = format!("{method} {path} HTTP/1.1\r\nHost: h\r\n{headers}");
             let body = "x".repeat(bytes);
             wire.send(format!("{head}Content-Length: {bytes}\r\n\r\n{body}").as_bytes());
-            // The media type is looked at after the body was read, as far as it may be.
+            // The media type is checked after the body was read, up to its limit.
             let (status, closes) = match status {
                 415 if bytes > 3 << 20 => (413, true),
                 415 => (415, false),
@@ -135,7 +135,7 @@ fn a_connection_whose_unread_body_is_long_says_that_it_closes_and_the_answer_arr
 
 /// A client that waits for leave to send its body sends none after a refusal.
 #[test]
-fn a_refusal_of_an_announced_body_says_that_it_closes() {
+fn an_error_before_an_expected_body_has_connection_close() {
     let server = start();
     let mut wire = Wire::open(&server);
     wire.send(
@@ -148,7 +148,7 @@ fn a_refusal_of_an_announced_body_says_that_it_closes() {
 
 /// The rest of a body that does not come is not waited for.
 #[test]
-fn a_refusal_waits_for_the_rest_of_a_body_only_for_a_while() {
+fn an_error_waits_for_an_unread_body_for_a_bounded_time() {
     let unread_body_timeout = Duration::from_millis(50);
     let limits = Limits { unread_body_timeout, ..Limits::default() };
     let server = Server::start_plain(Builder { limits, ..Keelson::builder().no_controllers() });
@@ -199,7 +199,7 @@ fn a_request_has_one_host_header() {
 /// Go multiplies seconds into nanoseconds of 64 bits and takes what comes of it: what is negative then ends
 /// the watch at once.
 #[test]
-fn a_watch_whose_timeout_does_not_fit_ends_at_once() {
+fn a_watch_with_an_overflowing_timeout_ends_at_once() {
     let server = start();
     for seconds in ["9223372036854775807", "9223372037", "18446744074", "-5"] {
         let path = format!("{MAPS}?watch=1&timeoutSeconds={seconds}");
@@ -227,14 +227,14 @@ fn only_get_watches() {
             assert_eq!(answer.body["message"], why, "{method} {path}");
             assert_eq!(answer.body["reason"], "MethodNotAllowed", "{method} {path}");
         }
-        let head = client.ask("HEAD", &format!("/api/v1/watch/{path}"), "", None);
+        let head = client.request("HEAD", &format!("/api/v1/watch/{path}"), "", None);
         assert_eq!(head.status, 405, "HEAD {path}");
     }
     let none = client.call("POST", "/api/v1/watch/bogus", "application/json", None);
     assert_eq!(none.status, 404);
-    // What is asked is to watch, whatever the method.
+    // The request is a watch, whatever its method.
     let other = "Authorization: Bearer t\r\nImpersonate-User: bob\r\n";
-    let answer = client.ask("POST", "/api/v1/watch/pods", other, None);
+    let answer = client.request("POST", "/api/v1/watch/pods", other, None);
     let why = "pods is forbidden: User \"bob\" cannot watch resource \"pods\" in API group \"\" at \
                the cluster scope";
     assert_eq!((answer.status, &answer.body["message"]), (403, &json!(why)));
@@ -243,8 +243,8 @@ fn only_get_watches() {
 
 /// A negative period is one second, and seconds that do not fit wrap around, as in Go.
 #[test]
-fn a_grace_period_that_does_not_fit_is_counted_as_in_go() {
-    let server = Server::start_plain(crate::http::quiet());
+fn an_overflowing_grace_period_wraps_as_in_go() {
+    let server = Server::start_plain(crate::http::without_controllers());
     let client = server.client();
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({

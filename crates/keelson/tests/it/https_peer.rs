@@ -1,4 +1,4 @@
-//! A real HTTPS server of a test, which answers as a function says: an issuer of tokens, a webhook.
+//! An HTTPS server for tests whose responses come from a function: a token issuer or a webhook.
 
 use crate::webhooks::scripted::certificate;
 use base64::Engine;
@@ -16,8 +16,8 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
-/// What a peer is asked.
-pub struct Asked {
+/// A request that the peer received.
+pub struct PeerRequest {
     pub path: String,
     /// The header `Authorization`, or empty.
     pub authorization: String,
@@ -25,20 +25,22 @@ pub struct Asked {
     pub body: Value,
 }
 
-/// What a peer answers: a status and JSON. `None`: nothing, ever.
+/// Status and JSON body of a response; with `None` the peer never responds.
 pub type Answer = Option<(u16, Value)>;
 
 /// An HTTPS server.
 pub struct HttpsPeer {
     pub address: SocketAddr,
-    /// The bundle by which it is trusted, in PEM.
+    /// The CA bundle of its certificate in PEM.
     pub authority: String,
     _runtime: Runtime,
 }
 
 impl HttpsPeer {
-    /// Starts one; the function gets its URL, too.
-    pub fn start(answer: impl Fn(&str, Asked) -> Answer + Send + Sync + 'static) -> HttpsPeer {
+    /// Starts a server; the function gets its URL and the request.
+    pub fn start(
+        answer: impl Fn(&str, PeerRequest) -> Answer + Send + Sync + 'static,
+    ) -> HttpsPeer {
         let runtime = Runtime::new().expect("a runtime");
         let (config, bundle) = certificate("http/1.1", &["127.0.0.1"]);
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
@@ -51,7 +53,9 @@ impl HttpsPeer {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let answers = service_fn(move |request| {
                         let answer = answer.clone();
-                        respond(request, move |asked| answer(&format!("https://{address}"), asked))
+                        respond(request, move |received| {
+                            answer(&format!("https://{address}"), received)
+                        })
                     });
                     let http1 = hyper::server::conn::http1::Builder::new();
                     let _ = http1.serve_connection(TokioIo::new(stream), answers).await;
@@ -63,7 +67,7 @@ impl HttpsPeer {
         HttpsPeer { address, authority, _runtime: runtime }
     }
 
-    /// Its URL.
+    /// Returns the URL of the server.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
@@ -71,7 +75,7 @@ impl HttpsPeer {
 
 async fn respond(
     request: Request<Incoming>,
-    answer: impl FnOnce(Asked) -> Answer,
+    answer: impl FnOnce(PeerRequest) -> Answer,
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let path = request.uri().path().to_owned();
     let authorization = request.headers().get("authorization");
@@ -79,7 +83,7 @@ async fn respond(
     let authorization = authorization.to_owned();
     let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
     let body = serde_json::from_slice(&body).unwrap_or_default();
-    let Some((status, body)) = answer(Asked { path, authorization, body }) else {
+    let Some((status, body)) = answer(PeerRequest { path, authorization, body }) else {
         return std::future::pending().await;
     };
     let mut response = Response::new(Full::new(body.to_string().into()));

@@ -1,6 +1,6 @@
 //! Constrained impersonation over HTTP: each mode needs its own rights, for the request and for the user.
 
-use crate::http::{Client, Server, quiet};
+use crate::http::{Client, Server, without_controllers};
 use serde_json::{Value, json};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -21,7 +21,7 @@ fn check(client: &Client, headers: &[&str], want: &str) {
     let headers: String =
         headers.iter().map(|header| format!("Impersonate-{header}\r\n")).collect();
     let headers = format!("Authorization: Bearer a\r\nContent-Type: application/json\r\n{headers}");
-    let answer = client.ask("POST", WHO, &headers, Some(&json!({})));
+    let answer = client.request("POST", WHO, &headers, Some(&json!({})));
     let info = &answer.body["status"]["userInfo"];
     let got = match answer.status {
         201 => format!("{} {}", info["username"], info["groups"]),
@@ -32,7 +32,7 @@ fn check(client: &Client, headers: &[&str], want: &str) {
 
 /// A server where alice has the rights that [`grant`] gives.
 fn start() -> Server {
-    let mut builder = quiet();
+    let mut builder = without_controllers();
     builder.tokens.insert("a", keelson_auth::User { name: "alice".into(), ..Default::default() });
     let server = Server::start_plain(builder);
     let binding = json!({"metadata": {"name": "imp"}, "subjects": [{"kind": "User", "name": "alice"}],
@@ -43,7 +43,7 @@ fn start() -> Server {
 }
 
 #[test]
-fn each_mode_needs_rights_for_the_request_and_for_each_part_of_the_user() {
+fn impersonation_requires_rights_to_each_part_of_the_user() {
     let server = start();
     let client = server.client();
     let (bob, node) = ("User: bob", "User: system:node:n");
@@ -102,7 +102,7 @@ fn each_mode_needs_rights_for_the_request_and_for_each_part_of_the_user() {
 }
 
 #[test]
-fn the_mode_that_succeeded_last_is_tried_first() {
+fn the_last_successful_impersonation_mode_is_tried_first() {
     let server = start();
     let client = server.client();
     let (bob, account) = ("User: bob", "User: system:serviceaccount:ns:x");
@@ -132,7 +132,7 @@ fn the_mode_that_succeeded_last_is_tried_first() {
 }
 
 #[test]
-fn many_groups_or_extra_values_need_one_right_to_all() {
+fn many_groups_or_extra_values_require_a_wildcard_right() {
     let server = start();
     let client = server.client();
     let group = "authentication.k8s.io";

@@ -1,6 +1,6 @@
 //! Admission by functions of the embedding program.
 
-use crate::http::{Server, quiet};
+use crate::http::{Server, without_controllers};
 use k8s_openapi::api::core::v1::ConfigMap;
 use keelson::Operation;
 use serde_json::json;
@@ -12,7 +12,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 fn functions_change_and_refuse_typed_objects() {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = seen.clone();
-    let builder = quiet().admission(
+    let builder = without_controllers().admission(
         ("", "v1", "configmaps"),
         |_write, map: &mut ConfigMap| {
             map.metadata.labels.get_or_insert_default().insert("seen".into(), "yes".into());

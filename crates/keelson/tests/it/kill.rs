@@ -76,12 +76,12 @@ impl Server {
     }
 
     /// All objects by name, and the revision of the list.
-    fn list(&self) -> (BTreeMap<String, Seen>, u64) {
+    fn list(&self) -> (BTreeMap<String, ObjectState>, u64) {
         let (code, list) = self.connect().call("GET", MAPS, "", None).expect("a list");
         assert_eq!(code, 200, "{list}");
         let items = list["items"].as_array().expect("items").iter();
         let by_name =
-            items.map(|obj| (name(obj), Seen { rev: revision_of(obj), value: value(obj) }));
+            items.map(|obj| (name(obj), ObjectState { rev: revision_of(obj), value: value(obj) }));
         (by_name.collect(), revision_of(&list))
     }
 
@@ -106,17 +106,17 @@ impl Drop for Server {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+struct ObjectState {
     rev: u64,
     value: String,
 }
 
-/// What a watch told.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 struct Event {
     word: String,
     name: String,
-    seen: Seen,
+    seen: ObjectState,
 }
 
 impl Event {
@@ -125,7 +125,7 @@ impl Event {
         Event {
             word: event["type"].as_str().unwrap_or_default().to_owned(),
             name: name(obj),
-            seen: Seen { rev: revision_of(obj), value: value(obj) },
+            seen: ObjectState { rev: revision_of(obj), value: value(obj) },
         }
     }
 }
@@ -138,7 +138,7 @@ fn value(obj: &Value) -> String {
     obj["data"]["value"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A write, and what the server said of it; a deletion is not told its revision.
+/// A write and its response; the response to a deletion has no revision.
 #[derive(Clone, Debug)]
 struct Write {
     word: &'static str,
@@ -194,7 +194,7 @@ struct Life {
 /// Lets writers and a watcher loose, and kills the server once it has acknowledged `count` writes.
 fn live(
     server: Server,
-    base: &BTreeMap<String, Seen>,
+    base: &BTreeMap<String, ObjectState>,
     after: u64,
     count: usize,
     random: &mut Random,
@@ -251,7 +251,10 @@ fn check_object(name: &str, life: &Life, events: &[Event]) {
 }
 
 /// The objects that are left when the events have happened to `base`.
-fn replay(mut base: BTreeMap<String, Seen>, events: &[Event]) -> BTreeMap<String, Seen> {
+fn replay(
+    mut base: BTreeMap<String, ObjectState>,
+    events: &[Event],
+) -> BTreeMap<String, ObjectState> {
     for event in events {
         match event.word.as_str() {
             "DELETED" => base.remove(&event.name),
@@ -262,7 +265,7 @@ fn replay(mut base: BTreeMap<String, Seen>, events: &[Event]) -> BTreeMap<String
 }
 
 #[test]
-fn a_killed_server_keeps_what_it_acknowledged_and_watches_resume() {
+fn acknowledged_writes_survive_a_kill_and_watches_resume() {
     let kills = std::env::var("KEELSON_KILLS").ok().and_then(|text| text.parse().ok());
     let mut random = Random::seeded("KEELSON_KILL_SEED");
     let dir = tempfile::tempdir().expect("a folder");

@@ -3,7 +3,7 @@
 
 mod custom;
 
-use crate::http::{Client, PATIENCE, Server, quiet};
+use crate::http::{Client, PATIENCE, Server, without_controllers};
 use keelson::Keelson;
 use keelson_testkit::prerequisites::prerequisite;
 use std::io::{BufRead, BufReader};
@@ -22,14 +22,14 @@ k() { kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache "$@"; }
 "#;
 
 /// A server and a folder in which kubectl is at home.
-struct Bench {
+struct Kubectl {
     server: Server,
     dir: TempDir,
 }
 
-impl Bench {
+impl Kubectl {
     /// Starts a server; none: there is no kubectl, and there need be none.
-    fn start(builder: keelson::Builder) -> Option<Bench> {
+    fn start(builder: keelson::Builder) -> Option<Kubectl> {
         let found = Command::new("kubectl").args(["version", "--client"]).output();
         let found = found.ok().filter(|output| output.status.success());
         prerequisite("kubectl", found, "install kubectl, as `cargo xtask ci` does")?;
@@ -38,7 +38,7 @@ impl Bench {
         let path = dir.path().join("admin.kubeconfig");
         server.keelson.kubeconfig().save(&path).expect("a kubeconfig");
         std::fs::write(dir.path().join("shop.yaml"), SHOP).expect("a file");
-        Some(Bench { server, dir })
+        Some(Kubectl { server, dir })
     }
 
     fn shell(&self, line: &str) -> Command {
@@ -86,7 +86,7 @@ fn check(rows: &[Row]) {
 }
 
 fn check_with(builder: keelson::Builder, rows: &[Row]) {
-    if let Some(bench) = Bench::start(builder) {
+    if let Some(bench) = Kubectl::start(builder) {
         bench.run(rows);
         bench.server.stop();
     }
@@ -144,7 +144,7 @@ fn discovery_and_identity() {
 }
 
 #[test]
-fn objects_are_made_by_generators() {
+fn objects_are_created_by_generators() {
     check(&[
         ("k create ns shop", 0, "namespace/shop created"),
         ("k create ns shop", 1, "already exists"),
@@ -367,7 +367,7 @@ fn objects_are_deleted_in_every_way() {
     const FREE: &str = r#"k patch deploy web --type=merge -p '{"metadata":{"finalizers":null}}'"#;
     const MAKE: &str = "k create deployment web --image=nginx";
     check_with(
-        quiet().in_memory(),
+        without_controllers().in_memory(),
         &[
             ("for i in a b c d; do k create cm $i; k label cm $i app=$i; done", 0, "created"),
             ("k delete cm a", 0, r#"configmap "a" deleted"#),
@@ -399,7 +399,7 @@ fn objects_are_deleted_in_every_way() {
 }
 
 #[test]
-fn namespaces_end_with_all_that_is_in_them() {
+fn a_deleted_namespace_removes_its_contents() {
     check(&[
         ("k apply -f shop.yaml", 0, "created"),
         ("k delete ns shop --timeout=20s", 0, "\"shop\" deleted"),
@@ -431,9 +431,9 @@ fn events_are_listed() {
 }
 
 #[test]
-fn watches_show_changes_as_they_come() {
+fn watches_show_changes() {
     let builder = Keelson::builder().in_memory().no_controllers();
-    let Some(bench) = Bench::start(builder) else { return };
+    let Some(bench) = Kubectl::start(builder) else { return };
     bench.run(&[("k create cm first", 0, "created")]);
     let path = "kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache";
     let mut table = bench.spawn(&format!("{path} get cm --watch"));
@@ -463,7 +463,7 @@ fn watches_show_changes_as_they_come() {
 
 #[test]
 fn the_proxy_carries_plain_requests() {
-    let Some(bench) = Bench::start(Keelson::builder().in_memory()) else { return };
+    let Some(bench) = Kubectl::start(Keelson::builder().in_memory()) else { return };
     let path = "kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache";
     let mut proxy = bench.spawn(&format!("{path} proxy --port=0"));
     let line = proxy.line();

@@ -3,7 +3,7 @@
 
 use crate::certificates::until;
 use crate::controllers::{MERGE, make};
-use crate::http::{Client, Server, quiet};
+use crate::http::{Client, Server, without_controllers};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson::{AdmissionChain, Builder, Clock, Keelson, ServiceAccountTokenOptions, Timestamp};
@@ -63,7 +63,7 @@ fn token(client: &Client, name: &str) -> String {
 }
 
 #[test]
-fn the_use_of_legacy_tokens_is_tracked_and_those_that_nobody_uses_end() {
+fn legacy_tokens_are_tracked_and_removed_when_unused() {
     let store = Embedded::in_memory();
     let server = start(&store, 0);
     let client = server.client();
@@ -86,7 +86,8 @@ fn the_use_of_legacy_tokens_is_tracked_and_those_that_nobody_uses_end() {
         (&manual, None, SECRETS),
         (&manual, None, "/version"),
     ] {
-        let answer = client.ask("GET", path, &format!("Authorization: Bearer {token}\r\n"), None);
+        let answer =
+            client.request("GET", path, &format!("Authorization: Bearer {token}\r\n"), None);
         assert_eq!(answer.header("warning"), want, "{path} {}", answer.status);
     }
     let path = |name: &str| format!("{SECRETS}/{name}");
@@ -114,7 +115,7 @@ const RSA_PUBLIC: &str = include_str!("../../../auth/src/service_account/testdat
 const P256: &str = include_str!("../../../auth/src/service_account/testdata/p256.pem");
 
 #[test]
-fn key_files_that_change_count_while_the_server_runs() {
+fn changed_key_files_are_reloaded() {
     let dir = tempfile::tempdir().expect("a folder");
     let (signing, more) = (dir.path().join("sa.key"), dir.path().join("more.pem"));
     let write = |file: &std::path::Path, text: &str| std::fs::write(file, text).expect("a file");
@@ -128,7 +129,7 @@ fn key_files_that_change_count_while_the_server_runs() {
     let server = Server::start_plain(Builder {
         service_account_tokens: keys,
         certificate_check_interval: Duration::from_millis(20),
-        ..quiet()
+        ..without_controllers()
     });
     let client = server.client();
     make(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
@@ -137,7 +138,7 @@ fn key_files_that_change_count_while_the_server_runs() {
         asked.body["status"]["token"].as_str().expect("a token").to_owned()
     };
     let algorithms = || {
-        let set = client.ask("GET", "/openid/v1/jwks", "Accept: */*\r\n", None).body;
+        let set = client.request("GET", "/openid/v1/jwks", "Accept: */*\r\n", None).body;
         let keys = set["keys"].as_array().into_iter().flatten();
         keys.filter_map(|key| key["alg"].as_str().map(str::to_owned)).collect::<Vec<_>>()
     };

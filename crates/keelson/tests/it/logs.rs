@@ -56,7 +56,7 @@ impl Logged {
     }
 
     /// The answer to a request that closes its connection.
-    fn ask(&self, request: &str) -> String {
+    fn request(&self, request: &str) -> String {
         let mut stream = secure(self.address, &self.tls).expect("a connection");
         stream.write_all(request.as_bytes()).expect("the request goes out");
         let mut answer = vec![];
@@ -109,7 +109,7 @@ fn no_secret_reaches_the_log_at_the_highest_verbosity() {
     let server = Logged::start("-v=6");
     let codes = requests()
         .into_iter()
-        .map(|request| server.ask(&request).split(' ').nth(1).unwrap_or_default().to_owned());
+        .map(|request| server.request(&request).split(' ').nth(1).unwrap_or_default().to_owned());
     let codes: Vec<String> = codes.collect();
     assert_eq!(codes, ["201", "200", "400", "400", "200", "401", "403", "401", "401", "200"]);
     let log = server.end();
@@ -135,21 +135,21 @@ const NOTING: [(&str, &str); 2] = [
 ];
 
 #[test]
-fn the_end_of_a_request_is_logged_with_its_audit_id_and_annotations() {
+fn finished_requests_are_logged_with_audit_id_and_annotations() {
     let server = Logged::start("-v=4");
     let admin = "Authorization: Bearer planted-token\r\n";
     for (resource, body) in NOTING {
         let path = format!("POST /apis/admissionregistration.k8s.io/v1/{resource}");
-        let answer = server.ask(&request(&path, admin, body));
+        let answer = server.request(&request(&path, admin, body));
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     }
     let headers = format!("{admin}Audit-ID: my request\r\nUser-Agent: curious/1.0\r\n");
     let maps = "POST /api/v1/namespaces/default/configmaps?fieldManager=m";
-    let answer = server.ask(&request(maps, &headers, r#"{"metadata":{"name":"one"}}"#));
+    let answer = server.request(&request(maps, &headers, r#"{"metadata":{"name":"one"}}"#));
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     // The client's own name of the request.
     assert!(answer.contains("\r\naudit-id: my request\r\n"), "{answer}");
-    let refused = server.ask(&request("GET /api/v1/pods", "Audit-ID:\r\n", ""));
+    let refused = server.request(&request("GET /api/v1/pods", "Audit-ID:\r\n", ""));
     assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
     let id = refused.split_once("\r\naudit-id: ").map(|(_, rest)| rest[..36].to_owned());
     let id = id.expect("a request without a name is given one");

@@ -1,7 +1,7 @@
 //! A whole server under test: real kubectl, every built-in resource, restarts, kills, watches under
 //! load, and bad input.
 
-// What a test skips, and what it counts, is told on standard output.
+// Tests print what they skip and count to standard output.
 #![allow(clippy::print_stdout)]
 
 mod access_reviews;

@@ -93,7 +93,7 @@ fn value(text: &str, series: &str) -> Option<f64> {
 }
 
 #[test]
-fn what_clients_send_is_no_label() {
+fn client_input_is_not_used_as_a_metric_label() {
     let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     for path in ["/api/v1/widgets", "/apis/evil/v1/namespaces/n/widgets/w", "/api/v1/pods/widgets"]
@@ -102,8 +102,8 @@ fn what_clients_send_is_no_label() {
         client.delete(path);
     }
     let agent = "User-Agent: widgets/1\r\n";
-    client.ask("GET", "/api/v1/namespaces/widgets/configmaps/widgets", agent, None);
-    client.ask("WIDGETS", "/api/v1/nodes", "", None);
+    client.request("GET", "/api/v1/namespaces/widgets/configmaps/widgets", agent, None);
+    client.request("WIDGETS", "/api/v1/nodes", "", None);
     client.call("POST", "/api/v1/nodes?dryRun=widgets", "application/json", Some(&Value::Null));
     client.send_as("GET /api/v1/nodes", "Authorization: Bearer widgets\r\n", b"");
     let text = text(&client);
@@ -137,7 +137,7 @@ fn requests_in_progress_and_objects_are_counted() {
 }
 
 #[test]
-fn the_service_level_leaves_out_the_time_of_webhooks() {
+fn slo_latency_excludes_webhooks() {
     let peer = HttpsPeer::start(|_, asked| {
         let response = json!({"uid": asked.body["request"]["uid"], "allowed": false,
             "status": {"code": 409, "message": "no"}});

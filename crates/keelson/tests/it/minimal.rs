@@ -170,7 +170,7 @@ pub fn name(resource: &str) -> &'static str {
 }
 
 /// The built-in resources that are on by default and keep objects.
-pub fn kept() -> impl Iterator<Item = &'static Resource> {
+pub fn stored_resources() -> impl Iterator<Item = &'static Resource> {
     let versions = Catalogue::shared().groups.iter().flat_map(|group| &group.versions);
     let resources = versions.filter(|version| version.default_on).flat_map(|v| &v.resources);
     resources.filter(|resource| {

@@ -6,7 +6,7 @@ use serde_json::json;
 
 /// As long as a pod is there, so is the policy that shields it (CVE-2024-7598).
 #[test]
-fn pods_go_before_what_protects_them() {
+fn pods_are_deleted_before_objects_that_protect_them() {
     let server = Server::start_plain(Keelson::builder());
     let client = server.client();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}});
@@ -42,7 +42,7 @@ fn pods_go_before_what_protects_them() {
 const OBJECTS: usize = 600;
 
 #[test]
-fn what_holds_a_namespace_stands_in_its_conditions() {
+fn namespace_conditions_name_the_remaining_content() {
     let server = Server::start_plain(Keelson::builder());
     let client = server.client();
     let namespace = json!({"metadata": {"name": "ns"}});

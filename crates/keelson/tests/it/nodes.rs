@@ -1,6 +1,6 @@
 //! What nodes may do: read what their pods refer to, and change what is theirs.
 
-use crate::http::{Answer, Client, Server, quiet};
+use crate::http::{Answer, Client, Server, without_controllers};
 use serde_json::{Value, json};
 
 fn call(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Answer {
@@ -12,7 +12,7 @@ fn call(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Answ
         "Impersonate-User: system:node:n\r\nImpersonate-Group: system:nodes\r\n\
          Content-Type: {kind}\r\n"
     );
-    client.ask(method, path, &headers, body)
+    client.request(method, path, &headers, body)
 }
 
 /// A request by the node `n`: its status, and how its message ends.
@@ -32,8 +32,8 @@ const NS: &str = "/api/v1/namespaces/default";
 const UNRELATED: &str = "no relationship found between node 'n' and this object";
 
 #[test]
-fn a_node_reads_what_its_pods_refer_to() {
-    let server = Server::start_plain(quiet());
+fn a_node_reads_only_objects_that_its_pods_refer_to() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let pods = format!("{NS}/pods");
     for name in ["mine", "theirs"] {
@@ -75,8 +75,8 @@ fn a_node_reads_what_its_pods_refer_to() {
 }
 
 #[test]
-fn the_address_that_a_node_gives_a_pod_stands_first_among_all_of_them() {
-    let server = Server::start_plain(quiet());
+fn the_pod_ip_of_a_status_comes_first_in_its_pod_ips() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let pods = format!("{NS}/pods");
     assert_eq!(client.post(&pods, &pod("p", "n", "s")).status, 201);
@@ -95,8 +95,8 @@ fn the_address_that_a_node_gives_a_pod_stands_first_among_all_of_them() {
 }
 
 #[test]
-fn proxies_name_their_service_node_or_pod_with_scheme_and_port() {
-    let server = Server::start_plain(quiet());
+fn proxy_names_may_have_a_scheme_and_port() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let service =
         json!({"metadata": {"name": "svc"}, "spec": {"ports": [{"port": 80, "name": "w"}]}});
@@ -123,13 +123,13 @@ fn proxies_name_their_service_node_or_pod_with_scheme_and_port() {
 }
 
 #[test]
-fn a_node_without_a_name_creates_nothing_and_asks_no_review() {
-    let server = Server::start_plain(quiet());
+fn a_node_without_a_name_cannot_create_objects_or_reviews() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let headers = "Impersonate-User: system:node:\r\nImpersonate-Group: system:nodes\r\n\
                    Content-Type: application/json\r\n";
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    let answer = client.ask("POST", path, headers, Some(&json!({})));
+    let answer = client.request("POST", path, headers, Some(&json!({})));
     let message = "selfsubjectreviews.authentication.k8s.io \"Unknown\" is forbidden: could not \
                    determine node from user \"system:node:\"";
     assert_eq!((answer.status, answer.body["message"].as_str()), (403, Some(message)));
@@ -137,8 +137,8 @@ fn a_node_without_a_name_creates_nothing_and_asks_no_review() {
 }
 
 #[test]
-fn a_node_changes_only_what_is_its_own() {
-    let server = Server::start_plain(quiet());
+fn a_node_changes_only_its_own_objects() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let node =
         |name: &str, label: &str| json!({"metadata": {"name": name, "labels": {label: "x"}}});

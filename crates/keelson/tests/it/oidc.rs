@@ -3,7 +3,7 @@
 pub mod issuer;
 
 use crate::certificates::until;
-use crate::http::{Client, Server, quiet};
+use crate::http::{Client, Server, without_controllers};
 use issuer::{Issuer, Key, signed};
 use keelson::{Builder, JwtOptions};
 use keelson_auth::oidc::{AuthenticationConfiguration, validate};
@@ -36,7 +36,7 @@ fn start(file: &Path) -> Server {
     let mut builder = Builder {
         jwt: Some(jwt),
         certificate_check_interval: Duration::from_millis(20),
-        ..quiet()
+        ..without_controllers()
     };
     if let Some(anonymous) = anonymous {
         builder.anonymous = anonymous;
@@ -70,7 +70,7 @@ fn with(claims: &Value, name: &str, value: Value) -> Value {
 const ALICE: &str = "\"oidc:a\" null [\"system:authenticated\"] null";
 const UNSIGNED: &str = "[invalid bearer token, oidc: verify token: failed to verify signature: failed to verify id token signature]";
 
-/// Starts a server for an issuer, waits until it knows the issuer, and checks.
+/// Starts a server for an issuer, waits until it has fetched the keys, and checks.
 fn check_with(issuer: &Issuer, more: &str, probe: &str, check: impl FnOnce(&Client)) {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("authentication.yaml");
@@ -83,7 +83,7 @@ fn check_with(issuer: &Issuer, more: &str, probe: &str, check: impl FnOnce(&Clie
 }
 
 #[test]
-fn a_token_is_accepted_by_every_asymmetric_algorithm_and_only_as_its_issuer_signed_it() {
+fn tokens_of_every_asymmetric_algorithm_are_verified() {
     let keys = [
         ("r", Key::rsa(), &["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"][..]),
         ("a", Key::p256(), &["ES256"]),
@@ -184,7 +184,7 @@ fn extensions_and_claims_of_wrong_types_are_refused() {
 }
 
 #[test]
-fn keys_that_an_issuer_rotates_are_fetched_and_old_ones_end() {
+fn rotated_issuer_keys_are_fetched_and_old_ones_rejected() {
     let (old, new) = (Key::p256(), Key::p256());
     let issuer = Issuer::start(vec![old.jwk("old")]);
     let sign = |key: &Key, id: &str, subject: &str| {
@@ -202,7 +202,7 @@ fn keys_that_an_issuer_rotates_are_fetched_and_old_ones_end() {
 }
 
 #[test]
-fn expressions_map_claims_and_rules_refuse_users() {
+fn expressions_map_claims_and_validate_users() {
     let key = Key::p256();
     let issuer = Issuer::start(vec![key.jwk("k")]);
     let more = "  claimValidationRules:\n  - {claim: hd, requiredValue: example.com}\n  \
@@ -272,7 +272,7 @@ fn expressions_map_claims_and_rules_refuse_users() {
 }
 
 #[test]
-fn a_file_that_changes_counts_while_the_server_runs_and_a_bad_one_changes_nothing() {
+fn a_changed_file_is_reloaded_and_an_invalid_one_ignored() {
     let key = Key::p256();
     let issuer = Issuer::start(vec![key.jwk("k")]);
     let token =
@@ -302,7 +302,7 @@ fn a_file_that_changes_counts_while_the_server_runs_and_a_bad_one_changes_nothin
 }
 
 #[test]
-fn requests_without_credentials_are_served_on_the_paths_that_the_file_names() {
+fn anonymous_requests_are_served_on_configured_paths() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("authentication.yaml");
     let anonymous = |text: &str| {
@@ -321,7 +321,7 @@ fn requests_without_credentials_are_served_on_the_paths_that_the_file_names() {
 }
 
 #[test]
-fn a_configuration_is_refused_with_the_words_of_kube_apiserver() {
+fn authentication_configuration_errors_match_kube_apiserver() {
     let text = include_str!("files/authentication.yaml");
     let want = include_str!("files/authentication.txt").trim_end();
     let parsed = keelson_schema::yaml::parse(text).expect("YAML");
@@ -336,7 +336,7 @@ fn a_configuration_is_refused_with_the_words_of_kube_apiserver() {
 }
 
 #[test]
-fn a_file_is_read_strictly() {
+fn the_configuration_file_is_decoded_strictly() {
     let check = |text: &str, want: &str| {
         let text = format!("apiVersion: apiserver.config.k8s.io/v1\n{text}");
         let parsed = keelson_schema::yaml::parse(&text).expect("YAML");

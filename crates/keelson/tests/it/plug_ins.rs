@@ -2,7 +2,7 @@
 //! that kube-apiserver 1.36.2 gave to the same requests with the same configuration.
 
 use crate::admission::check_refused;
-use crate::http::{Answer, Client, Server, quiet};
+use crate::http::{Answer, Client, Server, without_controllers};
 use keelson::{AdmissionChain, Builder};
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ fn start(on: &[&str]) -> Server {
     // Nothing makes service accounts while no control loop runs.
     let chain = AdmissionChain::new(&on, &["ServiceAccount".to_owned()]).expect("plug-ins");
     let admission = chain.with_config(AdmissionChain::read_config(&path).expect("a configuration"));
-    Server::start_plain(Builder { admission, ..quiet() })
+    Server::start_plain(Builder { admission, ..without_controllers() })
 }
 
 fn namespace(client: &Client, name: &str, annotations: &Value) -> Answer {
@@ -87,7 +87,7 @@ fn check(answer: &Answer, status: u16, message: &str) {
 }
 
 #[test]
-fn pods_get_the_node_selector_of_their_namespace_and_keep_to_what_is_allowed() {
+fn pods_get_and_must_match_the_node_selector_of_their_namespace() {
     let server = start(&["PodNodeSelector"]);
     let client = server.client();
     let selector = |text: &str| json!({format!("{OWN}/node-selector"): text});
@@ -115,7 +115,7 @@ fn pods_get_the_node_selector_of_their_namespace_and_keep_to_what_is_allowed() {
 }
 
 #[test]
-fn pods_get_the_tolerations_of_their_namespace_and_keep_to_what_is_allowed() {
+fn pods_get_and_must_match_the_tolerations_of_their_namespace() {
     let server = start(&["PodTolerationRestriction", "ExtendedResourceToleration"]);
     let client = server.client();
     let defaults = format!("{OWN}/defaultTolerations");
@@ -184,7 +184,7 @@ fn pod_security_has_defaults_and_exemptions() {
 }
 
 #[test]
-fn a_pod_is_resized_only_to_what_its_node_can_give() {
+fn a_resize_beyond_the_capacity_of_the_node_is_rejected() {
     let server = start(&[]);
     let client = server.client();
     let merge = "application/merge-patch+json";
@@ -225,7 +225,7 @@ fn a_pod_is_resized_only_to_what_its_node_can_give() {
 }
 
 #[test]
-fn what_is_limited_is_used_only_under_a_quota() {
+fn limited_resources_require_a_quota() {
     let server = start(&[]);
     let client = server.client();
     assert_eq!(namespace(&client, "lim", &json!({})).status, 201);
@@ -282,7 +282,7 @@ fn what_is_limited_is_used_only_under_a_quota() {
 }
 
 #[test]
-fn more_events_than_the_limit_are_refused() {
+fn event_rate_limit_rejects_further_events() {
     let server = start(&["EventRateLimit"]);
     let client = server.client();
     assert_eq!(namespace(&client, "t", &json!({})).status, 201);
@@ -342,7 +342,7 @@ fn rules_of_one_line_each() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_meant_is_refused_with_the_flag() {
+fn an_invalid_admission_configuration_is_an_error_that_names_the_flag() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("admission.yaml");
     let check = |text: &str, words: &[&str]| {
@@ -371,7 +371,7 @@ fn a_configuration_that_cannot_be_meant_is_refused_with_the_flag() {
 }
 
 #[test]
-fn who_may_set_all_finalizers_may_name_owners_of_kinds_that_are_not_served() {
+fn the_right_to_all_finalizers_covers_owners_of_unserved_kinds() {
     let server = start(&["OwnerReferencesPermissionEnforcement"]);
     let client = server.client();
     let writes = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]});
@@ -398,7 +398,7 @@ fn who_may_set_all_finalizers_may_name_owners_of_kinds_that_are_not_served() {
             user => format!("Impersonate-User: {user}\r\n"),
         };
         let headers = format!("{headers}Content-Type: application/json\r\n");
-        client.ask(
+        client.request(
             "POST",
             "/api/v1/namespaces/default/configmaps?dryRun=All",
             &headers,

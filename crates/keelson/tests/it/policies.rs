@@ -1,7 +1,7 @@
 //! Admission policies in CEL on a whole server. The answers are those of a kube-apiserver 1.36; thousands of
 //! generated ones are compared by `crates/testkit/compare/policies.py`.
 
-use crate::http::{Answer, Client, Server, quiet};
+use crate::http::{Answer, Client, Server, without_controllers};
 use serde_json::{Value, json};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -51,7 +51,7 @@ fn message(answer: &Answer) -> &str {
 
 #[test]
 fn a_policy_refuses_with_its_message_reason_and_cause() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let spec = json!({
         "variables": [{"name": "team", "expression": "object.data.team"}],
@@ -80,7 +80,7 @@ fn a_policy_refuses_with_its_message_reason_and_cause() {
                evaluate: no such key: team";
     assert!(message(&refused).ends_with(why), "{refused:?}");
     assert_eq!(client.post(MAPS, &map("a", &json!({"team": "y"}))).status, 201);
-    // A policy that is gone is not asked.
+    // A deleted policy is not evaluated.
     assert_eq!(client.delete(&format!("{GROUP}/validatingadmissionpolicies/p")).status, 200);
     assert_eq!(client.post(MAPS, &map("b", &json!({"team": "x"}))).status, 201);
     server.stop();
@@ -88,7 +88,7 @@ fn a_policy_refuses_with_its_message_reason_and_cause() {
 
 #[test]
 fn a_policy_warns_and_ignores_failures() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let spec = json!({"validations": [{"expression": "object.data.a == 'b'", "message": "no b"}]});
     validating(&client, "w", spec.clone(), json!({"validationActions": ["Warn", "Audit"]}));
@@ -105,8 +105,8 @@ fn a_policy_warns_and_ignores_failures() {
 }
 
 #[test]
-fn parameters_may_be_custom_resources_and_are_read_anew() {
-    let server = Server::start_plain(quiet());
+fn params_may_be_custom_resources_and_are_read_per_request() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -144,8 +144,8 @@ fn parameters_may_be_custom_resources_and_are_read_anew() {
 }
 
 #[test]
-fn policies_change_objects_in_order_and_look_again() {
-    let server = Server::start_plain(quiet());
+fn mutating_policies_run_in_order_with_reinvocation() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let apply = |text: &str| json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}});
     let patch = |text: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": text}});
@@ -170,9 +170,9 @@ fn policies_change_objects_in_order_and_look_again() {
 }
 
 #[test]
-fn a_mutation_that_does_not_fit_is_refused() {
+fn an_ill_typed_mutation_is_rejected() {
     let check = |expression: &str, code: u16, want: &str| {
-        let server = Server::start_plain(quiet());
+        let server = Server::start_plain(without_controllers());
         let client = server.client();
         let (patch_type, member) = match expression.starts_with('[') {
             true => ("JSONPatch", "jsonPatch"),
@@ -210,8 +210,8 @@ fn a_mutation_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_policy_sees_the_version_that_its_rule_names() {
-    let server = Server::start_plain(quiet());
+fn a_policy_gets_objects_in_the_version_of_its_rule() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let constraints = json!({"resourceRules": [{
         "apiGroups": ["autoscaling"], "apiVersions": ["v1"], "operations": ["CREATE"],
@@ -235,8 +235,8 @@ fn a_policy_sees_the_version_that_its_rule_names() {
 
 /// Policies and reviews are exempt: one that refuses everything can be removed.
 #[test]
-fn a_policy_against_everything_sees_every_create_and_can_be_removed() {
-    let server = Server::start_plain(quiet());
+fn a_policy_on_all_resources_can_be_deleted() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let refusing = json!({"patchType": "JSONPatch", "jsonPatch":
         {"expression": "[JSONPatch{op: 'remove', path: '/nothing'}]"}});
@@ -286,8 +286,8 @@ fn a_policy_against_everything_sees_every_create_and_can_be_removed() {
 }
 
 #[test]
-fn every_way_of_writing_passes_the_policies() {
-    let server = Server::start_plain(quiet());
+fn every_write_verb_passes_the_policies() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let deployment = json!({
@@ -335,7 +335,7 @@ fn every_way_of_writing_passes_the_policies() {
 
 #[test]
 fn expressions_are_checked_when_they_are_written() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let body = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -361,7 +361,7 @@ fn expressions_are_checked_when_they_are_written() {
 /// Go leaves them out when it converts the object for the expressions.
 #[test]
 fn a_policy_does_not_see_empty_maps_that_the_client_sent() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let nothing = "!has(object.data) && !has(object.metadata.labels)";
     let spec = json!({"validations": [{"expression": nothing}]});

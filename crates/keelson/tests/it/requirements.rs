@@ -3,10 +3,10 @@
 
 mod chunks;
 mod concurrency;
+mod faulty_server;
 mod http_rules;
 mod idempotence;
 mod metadata;
-mod odd_server;
 mod patches;
 mod resource_version;
 mod status;
@@ -14,7 +14,7 @@ mod strategic;
 mod verbs;
 mod watches;
 
-use crate::http::{Answer, Client, Server, quiet};
+use crate::http::{Answer, Client, Server, without_controllers};
 use keelson_meta::time::Timestamp;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -29,12 +29,12 @@ const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// A server of one test, which does nothing on its own account.
 fn server() -> Server {
-    Server::start_plain(quiet())
+    Server::start_plain(without_controllers())
 }
 
 /// A server that forgets its history as soon as it may.
 fn forgetful_server() -> Server {
-    let mut builder = quiet();
+    let mut builder = without_controllers();
     builder.history = Duration::from_millis(20);
     Server::start_plain(builder)
 }

@@ -1,7 +1,7 @@
 //! Every built-in resource that is on by default, through its whole life.
 
 use crate::http::{Answer, Client, Server};
-use crate::minimal::{collection, kept, minimal, name};
+use crate::minimal::{collection, minimal, name, stored_resources};
 use keelson::Keelson;
 use keelson_schema::catalogue::Resource;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ const RESOURCES: usize = 60;
 
 /// Proves: R-WATCH-01.
 #[test]
-fn every_resource_lives_and_dies() {
+fn every_resource_passes_all_verbs() {
     let mut builder = Keelson::builder().in_memory();
     // What others write would stand between what a client writes and reads.
     let loops = ["namespace-controller", "serviceaccount-controller"];
@@ -20,7 +20,7 @@ fn every_resource_lives_and_dies() {
     let client = server.client();
     let mut faults = vec![];
     let mut count = 0;
-    for resource in kept() {
+    for resource in stored_resources() {
         count += 1;
         if let Err(fault) = life(&client, resource) {
             faults.push(format!("{}/{}: {fault}", resource.kind.group, resource.name));
@@ -131,7 +131,7 @@ fn same(what: &str, expected: &Value, got: &Value) -> Result<(), String> {
 
 /// Inside the server they are text until somebody looks.
 #[test]
-fn a_json_patch_can_look_into_the_fields_of_owners() {
+fn a_json_patch_can_test_managed_fields() {
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
     let server = Server::start_plain(Keelson::builder().in_memory().no_controllers());
     let client = server.client();

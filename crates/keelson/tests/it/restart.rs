@@ -15,7 +15,7 @@ fn create(client: &Client, name: &str) -> Value {
 }
 
 #[test]
-fn objects_history_and_revisions_outlive_the_server() {
+fn objects_history_and_revisions_survive_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let start = || Server::start_plain(Keelson::builder().no_controllers().data_dir(dir.path()));
     let server = start();

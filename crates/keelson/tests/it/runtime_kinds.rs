@@ -1,7 +1,7 @@
 //! Resources that are served, changed and withdrawn while the server runs, through the producer's side of
 //! the API table alone.
 
-use crate::http::{Client, Server, quiet};
+use crate::http::{Client, Server, without_controllers};
 use keelson::producer::{DefinedVersion, Definition};
 use keelson_meta::{Feature, GroupVersionKind, Str};
 use keelson_schema::catalogue::Catalogue;
@@ -88,8 +88,8 @@ fn patched(client: &Client, path: &str, form: &str, patch: &Value) -> (u16, Valu
 }
 
 #[test]
-fn a_resource_that_is_served_late_has_every_verb_and_form() {
-    let server = Server::start_plain(quiet());
+fn a_resource_added_at_run_time_has_every_verb_and_media_type() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     assert_eq!(client.get(WIDGETS).status, 404);
     serve(&server, &widgets(vec![version("v1", 2)]));
@@ -137,8 +137,8 @@ fn a_resource_that_is_served_late_has_every_verb_and_form() {
 }
 
 #[test]
-fn a_resource_that_is_served_late_is_read_and_written_in_every_encoding() {
-    let mut builder = quiet();
+fn a_resource_added_at_run_time_supports_every_encoding() {
+    let mut builder = without_controllers();
     builder.features = builder.features.with(Feature::CBORServingAndStorage, true);
     let server = Server::start_plain(builder);
     let client = server.client();
@@ -190,7 +190,7 @@ fn resident_bytes() -> u64 {
 
 #[test]
 fn five_thousand_resources_of_twenty_fields_stay_below_250_megabytes() {
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let before = resident_bytes();
     for number in 0..5_000 {
         let group = format!("g{number}.example.com");
@@ -208,8 +208,8 @@ fn five_thousand_resources_of_twenty_fields_stay_below_250_megabytes() {
 }
 
 #[test]
-fn discovery_and_openapi_tell_of_it_while_it_is_served() {
-    let server = Server::start_plain(quiet());
+fn discovery_and_openapi_contain_a_resource_while_it_is_served() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let (_, openapi) = read(&client, "/openapi/v3", "application/json");
     assert!(openapi["paths"].get("apis/example.com/v1").is_none());
@@ -239,8 +239,8 @@ fn discovery_and_openapi_tell_of_it_while_it_is_served() {
 }
 
 #[test]
-fn the_tag_of_the_index_of_openapi_changes_with_what_is_served() {
-    let server = Server::start_plain(quiet());
+fn the_etag_of_the_openapi_index_changes_with_served_resources() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let tag = || client.get("/openapi/v3").header("etag").expect("a tag").to_owned();
     let code = |tag: &str| {
@@ -255,16 +255,17 @@ fn the_tag_of_the_index_of_openapi_changes_with_what_is_served() {
     server.stop();
 }
 
-/// Of the table that changed, only the groups that did are looked at.
+/// Only the changed groups of the API table are rebuilt.
 #[test]
-fn indexes_that_followed_changes_say_what_those_say_that_did_not() {
-    let (followed, fresh) = (Server::start_plain(quiet()), Server::start_plain(quiet()));
+fn incremental_discovery_indexes_equal_rebuilt_ones() {
+    let (followed, fresh) =
+        (Server::start_plain(without_controllers()), Server::start_plain(without_controllers()));
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let indexes = |server: &Server| {
         let client = server.client();
         ["/openapi/v3", "/apis", "/api"].map(|path| {
             let accept = format!("Accept: {aggregated}, */*\r\n");
-            let found = client.ask("GET", path, &accept, None);
+            let found = client.request("GET", path, &accept, None);
             let tag = found.header("etag").expect("a tag").to_owned();
             let known = format!("{accept}If-None-Match: {tag}\r\n");
             assert_eq!(client.plain("GET", path, &known, &[]).status, 304, "{path}");
@@ -301,8 +302,8 @@ fn indexes_that_followed_changes_say_what_those_say_that_did_not() {
 }
 
 #[test]
-fn a_changed_resource_is_read_by_its_new_schema_and_only_its_watches_end() {
-    let server = Server::start_plain(quiet());
+fn a_changed_resource_uses_its_new_schema_and_only_its_watches_end() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     serve(&server, &widgets(vec![version("v1", 2)]));
     let made = client.post(WIDGETS, &widget("a", json!({"field0": "x", "field1": "y"}))).body;
@@ -314,7 +315,7 @@ fn a_changed_resource_is_read_by_its_new_schema_and_only_its_watches_end() {
     assert_eq!(own.next(), Err("the watch ended".to_owned()));
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
     assert_eq!(client.post(maps, &map).status, 201);
-    assert_eq!(other.told(1), [("ADDED".to_owned(), "m".to_owned())]);
+    assert_eq!(other.next_types_and_names(1), [("ADDED".to_owned(), "m".to_owned())]);
     let old = client.get(&format!("{WIDGETS}/a")).body;
     assert_eq!(
         (&old["apiVersion"], &old["spec"]),
@@ -326,16 +327,16 @@ fn a_changed_resource_is_read_by_its_new_schema_and_only_its_watches_end() {
     assert_eq!(client.get(WIDGETS).status, 404);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}});
     assert_eq!(client.post(maps, &map).status, 201);
-    assert_eq!(other.told(1), [("ADDED".to_owned(), "n".to_owned())]);
+    assert_eq!(other.next_types_and_names(1), [("ADDED".to_owned(), "n".to_owned())]);
     serve(&server, &widgets(vec![version("v1", 2)]));
     assert_eq!(client.get(WIDGETS).body["items"][0]["metadata"]["name"], "a");
 }
 
 #[test]
-fn a_version_that_is_switched_off_leaves_its_objects_readable_in_the_others() {
+fn objects_of_a_disabled_version_are_readable_in_other_versions() {
     let dir = tempfile::tempdir().expect("a folder");
     let start = |config: &[(String, bool)]| {
-        let builder = quiet().data_dir(dir.path());
+        let builder = without_controllers().data_dir(dir.path());
         Server::start_plain(keelson::Builder { runtime_config: config.to_vec(), ..builder })
     };
     let off = [("autoscaling/v2".to_owned(), false)];

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A disk whose next commit panics when it is told so.
+/// A disk whose next commit panics when the flag is set.
 #[derive(Default)]
 struct PanicDisk {
     records: MemDisk,
@@ -57,7 +57,7 @@ impl Disk for PanicDisk {
     }
 }
 
-/// A store whose watches panic when they are told so.
+/// A store whose watches panic when the flag is set.
 struct PanicStore {
     inner: Arc<Embedded>,
     panics: Arc<AtomicBool>,

@@ -121,7 +121,7 @@ fn compare(lines: &[String], recorded: &str) {
 }
 
 #[test]
-fn stock_controllers_and_scheduler_do_not_notice() {
+fn kube_controllers_and_scheduler_reach_the_state_of_kube_apiserver() {
     let Some(programs) = Programs::find() else { return };
     if is_recording() {
         let Some(cluster) = Cluster::of_reference(&programs, &[]) else { return };
@@ -142,7 +142,7 @@ fn stock_controllers_and_scheduler_do_not_notice() {
 }
 
 #[test]
-fn own_loops_come_to_what_a_kube_controller_manager_comes_to() {
+fn own_controllers_reach_the_state_of_kube_controller_manager() {
     if is_recording() {
         let Some(programs) = Programs::find() else { return };
         let cluster = Cluster::of_reference(&programs, &[THE_SAME_LOOPS]);

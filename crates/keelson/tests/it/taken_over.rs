@@ -111,7 +111,7 @@ fn check(stream: impl Read + Write, requests: &[String], want: &[&str]) {
 }
 
 #[test]
-fn requests_before_and_behind_watches_are_answered_in_order() {
+fn pipelined_requests_around_watches_are_answered_in_order() {
     let server = Server::start(Keelson::builder().no_controllers().token("t", "admin"));
     let roots = authorities(server.keelson.kubeconfig().text());
     let config = tls_client(roots).with_no_client_auth();
@@ -134,7 +134,7 @@ fn a_watch_can_be_the_last_answer() {
 }
 
 #[test]
-fn the_body_of_a_watch_is_no_request() {
+fn the_body_of_a_watch_is_not_read_as_a_request() {
     let server = Server::start_plain(Keelson::builder().no_controllers());
     let stream = plain(server.keelson.address()).expect("a connection");
     let hidden = get("/version", "");

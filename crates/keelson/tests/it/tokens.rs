@@ -1,6 +1,6 @@
 //! Service account tokens over HTTP: issued, used, reviewed, and ended.
 
-use crate::http::{Answer, Client, Server, quiet};
+use crate::http::{Answer, Client, Server, without_controllers};
 use serde_json::{Value, json};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
@@ -19,7 +19,7 @@ fn token(client: &Client, spec: &Value) -> String {
 /// The name of the user of a token, or the status of its refusal.
 fn who(client: &Client, token: &str) -> String {
     let headers = format!("Authorization: Bearer {token}\r\nContent-Type: application/json\r\n");
-    let answer = client.ask("POST", WHO, &headers, Some(&json!({})));
+    let answer = client.request("POST", WHO, &headers, Some(&json!({})));
     match answer.body["status"]["userInfo"]["username"].as_str() {
         Some(name) => name.to_owned(),
         None => answer.status.to_string(),
@@ -29,8 +29,8 @@ fn who(client: &Client, token: &str) -> String {
 const NAME: &str = "system:serviceaccount:default:a";
 
 #[test]
-fn a_token_works_from_its_answer_on_and_ends_with_its_account_or_pod() {
-    let server = Server::start_plain(quiet());
+fn a_token_is_valid_until_its_account_or_pod_is_deleted() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let account = json!({"metadata": {"name": "a"}});
     assert_eq!(client.post(ACCOUNTS, &account).status, 201);
@@ -54,8 +54,8 @@ fn a_token_works_from_its_answer_on_and_ends_with_its_account_or_pod() {
 }
 
 #[test]
-fn a_token_is_refused_that_is_asked_for_too_long_or_for_what_is_not_there() {
-    let server = Server::start_plain(quiet());
+fn token_requests_with_a_bad_duration_or_object_are_rejected() {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     assert_eq!(request(&client, &json!({})).status, 404);
     assert_eq!(client.post(ACCOUNTS, &json!({"metadata": {"name": "a"}})).status, 201);
@@ -85,10 +85,10 @@ fn a_token_is_refused_that_is_asked_for_too_long_or_for_what_is_not_there() {
 }
 
 #[test]
-fn the_own_key_outlives_a_restart_and_is_for_its_owner_alone() {
+fn the_signing_key_survives_a_restart_and_is_private() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().expect("a folder");
-    let start = || Server::start_plain(quiet().data_dir(dir.path()));
+    let start = || Server::start_plain(without_controllers().data_dir(dir.path()));
     let server = start();
     assert_eq!(server.client().post(ACCOUNTS, &json!({"metadata": {"name": "a"}})).status, 201);
     let token = token(&server.client(), &json!({}));
@@ -97,7 +97,7 @@ fn the_own_key_outlives_a_restart_and_is_for_its_owner_alone() {
     assert_eq!(who(&server.client(), &token), NAME);
     let key = dir.path().join("pki/sa.key").metadata().expect("the key");
     assert_eq!(key.permissions().mode() & 0o777, 0o600);
-    let keys = server.client().ask("GET", "/openid/v1/jwks", "Accept: */*\r\n", None).body;
+    let keys = server.client().request("GET", "/openid/v1/jwks", "Accept: */*\r\n", None).body;
     assert_eq!((&keys["keys"][0]["alg"], &keys["keys"][0]["kty"]), (&json!("ES256"), &json!("EC")));
     server.stop();
 }

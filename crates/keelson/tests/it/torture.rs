@@ -6,7 +6,7 @@
 //! repeats a run's choices.
 
 use crate::connection::{Connection, Watch, plain};
-use crate::http::{PATIENCE, quiet, revision_of};
+use crate::http::{PATIENCE, revision_of, without_controllers};
 use crate::random::Random;
 use keelson::{Builder, Limits};
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ struct State {
     name: String,
     color: String,
     phase: String,
-    /// Of all that the server told; 0 where it told nothing.
+    /// Hash of the whole object; 0 if the response had no object.
     hash: u64,
 }
 
@@ -57,7 +57,7 @@ impl State {
     }
 }
 
-/// What a watcher was told.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 struct Event {
     word: &'static str,
@@ -66,52 +66,55 @@ struct Event {
 }
 
 impl Event {
-    /// A deletion tells the last state with the revision of the deletion, so its text is another one.
+    /// The object of a deletion has the revision of the deletion, so its hash is unknown.
     fn deleted(rev: u64, mut state: State) -> Event {
         state.hash = 0;
         Event { word: "DELETED", rev, state }
     }
 }
 
-/// What a watcher wants to see.
+/// The query parameters of a watch, and the objects that match them.
 #[derive(Clone, Debug)]
-struct Wish {
+struct WatchFilter {
     query: String,
     colors: Vec<&'static str>,
     phases: Vec<&'static str>,
     name: Option<String>,
 }
 
-impl Wish {
-    fn random(random: &mut Random) -> Wish {
+impl WatchFilter {
+    fn random(random: &mut Random) -> WatchFilter {
         let (mut labels, mut fields) = ("", String::new());
-        let mut wish = Wish {
+        let mut watch_filter = WatchFilter {
             query: String::new(),
             colors: COLORS.to_vec(),
             phases: PHASES.to_vec(),
             name: None,
         };
         match random.below(4) {
-            0 => (labels, wish.colors) = ("color%3Dred", vec!["red"]),
-            1 => (labels, wish.colors) = ("color%20in%20(red,blue)", vec!["red", "blue"]),
-            2 => (labels, wish.colors) = ("color!%3Dgreen", vec!["red", "blue"]),
+            0 => (labels, watch_filter.colors) = ("color%3Dred", vec!["red"]),
+            1 => (labels, watch_filter.colors) = ("color%20in%20(red,blue)", vec!["red", "blue"]),
+            2 => (labels, watch_filter.colors) = ("color!%3Dgreen", vec!["red", "blue"]),
             _ => {}
         }
         match random.below(4) {
-            0 => (fields, wish.phases) = ("status.phase%3DRunning".to_owned(), vec!["Running"]),
+            0 => {
+                (fields, watch_filter.phases) =
+                    ("status.phase%3DRunning".to_owned(), vec!["Running"])
+            }
             1 => {
                 fields = "status.phase!%3DFailed".to_owned();
-                wish.phases = vec!["Pending", "Running"];
+                watch_filter.phases = vec!["Pending", "Running"];
             }
             2 => {
                 let name = format!("w{}-{}", random.below(WRITERS), random.below(NAMES));
                 fields = format!("metadata.name%3D{name}");
-                wish.name = Some(name);
+                watch_filter.name = Some(name);
             }
             _ => {}
         }
-        wish.query = format!("&labelSelector={labels}&fieldSelector={fields}");
-        wish
+        watch_filter.query = format!("&labelSelector={labels}&fieldSelector={fields}");
+        watch_filter
     }
 
     fn fits(&self, state: &State) -> bool {
@@ -123,7 +126,7 @@ impl Wish {
 
 /// Where the server is, and how far the test has come.
 #[derive(Default)]
-struct Stage {
+struct SharedState {
     place: Mutex<(usize, Option<SocketAddr>)>,
     moved: Condvar,
     /// Writers that have done their part of this life.
@@ -136,7 +139,7 @@ struct Stage {
     expired: AtomicUsize,
 }
 
-impl Stage {
+impl SharedState {
     /// Waits for life `life` or a later one: which it is, and a connection.
     fn connect(&self, life: usize) -> (usize, Connection) {
         let deadline = Instant::now() + PATIENCE;
@@ -161,7 +164,7 @@ impl Stage {
 
 fn start(dir: &Path) -> Builder {
     let limits = Limits { bookmark_period: BOOKMARKS, ..Limits::default() };
-    let builder = quiet().plain_http().token("t", "admin");
+    let builder = without_controllers().plain_http().token("t", "admin");
     Builder { limits, history: HISTORY, ..builder.data_dir(dir) }
 }
 
@@ -183,11 +186,11 @@ enum After {
 }
 
 /// Writes in every life, and remembers.
-fn write(stage: &Stage, writer: usize, lives: usize, mut random: Random) -> Vec<Write> {
+fn write(shared: &SharedState, writer: usize, lives: usize, mut random: Random) -> Vec<Write> {
     let mut done = vec![];
     let (mut there, mut newest) = ([false; NAMES], [0; NAMES]);
     for life in 0..lives {
-        let (_, mut connection) = stage.connect(life);
+        let (_, mut connection) = shared.connect(life);
         for _ in 0..WRITES {
             let number = random.below(NAMES);
             let name = format!("w{writer}-{number}");
@@ -216,11 +219,11 @@ fn write(stage: &Stage, writer: usize, lives: usize, mut random: Random) -> Vec<
             // A patch that changes nothing is no change.
             let rev = revision_of(&answer);
             if std::mem::replace(&mut newest[number], rev) != rev {
-                stage.known.lock().expect("revisions").push(rev);
+                shared.known.lock().expect("revisions").push(rev);
                 done.push(Write { name, after: After::Is(rev, State::of(&answer)) });
             }
         }
-        stage.rested.fetch_add(1, Ordering::Release);
+        shared.rested.fetch_add(1, Ordering::Release);
     }
     done
 }
@@ -232,7 +235,7 @@ fn pod(name: &str, color: &str) -> Value {
 
 /// All that a watcher saw without a gap.
 struct Stream {
-    wish: Wish,
+    watch_filter: WatchFilter,
     /// The list that it began with, if any.
     list: Option<Vec<State>>,
     after: u64,
@@ -250,9 +253,9 @@ enum Ended {
 }
 
 /// Reads a watch until it ends, or the watcher has had enough.
-fn read(stage: &Stage, watch: &mut Watch, stream: &mut Stream, enough: usize) -> Ended {
+fn read(shared: &SharedState, watch: &mut Watch, stream: &mut Stream, enough: usize) -> Ended {
     for _ in 0..enough {
-        let end = stage.end.load(Ordering::Acquire);
+        let end = shared.end.load(Ordering::Acquire);
         if end != 0 && stream.through >= end {
             return Ended::AtTheEnd;
         }
@@ -281,16 +284,25 @@ fn read(stage: &Stage, watch: &mut Watch, stream: &mut Stream, enough: usize) ->
     Ended::Cut
 }
 
-/// A stream that begins with a list, as an informer's does, or at a revision that somebody knows.
-fn begin(stage: &Stage, wish: &Wish, random: &mut Random) -> io::Result<Stream> {
-    let known = stage.known.lock().expect("revisions").clone();
-    let mut stream =
-        Stream { wish: wish.clone(), list: None, after: 0, through: 0, events: vec![] };
+/// Starts a stream with a list, as an informer does, or at a known revision.
+fn begin(
+    shared: &SharedState,
+    watch_filter: &WatchFilter,
+    random: &mut Random,
+) -> io::Result<Stream> {
+    let known = shared.known.lock().expect("revisions").clone();
+    let mut stream = Stream {
+        watch_filter: watch_filter.clone(),
+        list: None,
+        after: 0,
+        through: 0,
+        events: vec![],
+    };
     if random.below(2) == 0 && !known.is_empty() {
         stream.after = known[random.below(known.len())];
     } else {
-        let path = format!("{PODS}?limit=0{}", wish.query);
-        let (code, list) = stage.connect(0).1.call("GET", &path, "", None)?;
+        let path = format!("{PODS}?limit=0{}", watch_filter.query);
+        let (code, list) = shared.connect(0).1.call("GET", &path, "", None)?;
         assert_eq!(code, 200, "{list}");
         stream.after = revision_of(&list);
         let items = list["items"].as_array().expect("items").iter();
@@ -302,23 +314,30 @@ fn begin(stage: &Stage, wish: &Wish, random: &mut Random) -> io::Result<Stream> 
 }
 
 /// Watches until the end, with cuts of its own and of the server's.
-fn observe(stage: &Stage, wish: &Wish, faithful: bool, mut random: Random) -> Vec<Stream> {
+fn observe(
+    shared: &SharedState,
+    watch_filter: &WatchFilter,
+    faithful: bool,
+    mut random: Random,
+) -> Vec<Stream> {
     let mut streams = vec![];
     let mut stream = None;
     loop {
         let mut current = match stream.take() {
             Some(stream) => stream,
-            None => match begin(stage, wish, &mut random) {
+            None => match begin(shared, watch_filter, &mut random) {
                 Ok(begun) => begun,
                 Err(_) => continue,
             },
         };
         let from = current.through;
-        let path =
-            format!("{PODS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}{}", wish.query);
+        let path = format!(
+            "{PODS}?watch=1&allowWatchBookmarks=true&resourceVersion={from}{}",
+            watch_filter.query
+        );
         let enough = if faithful { usize::MAX } else { 1 + random.below(60) };
-        let ended = match stage.connect(0).1.watch(&path) {
-            Ok(mut watch) => read(stage, &mut watch, &mut current, enough),
+        let ended = match shared.connect(0).1.watch(&path) {
+            Ok(mut watch) => read(shared, &mut watch, &mut current, enough),
             Err(error) if error.to_string().ends_with(": 410") => Ended::Expired,
             Err(_) => Ended::Cut,
         };
@@ -330,7 +349,7 @@ fn observe(stage: &Stage, wish: &Wish, faithful: bool, mut random: Random) -> Ve
             Ended::Cut => faithful || random.below(4) != 0,
             Ended::Expired => {
                 assert!(!faithful, "the faithful watcher fell behind");
-                stage.expired.fetch_add(1, Ordering::Relaxed);
+                shared.expired.fetch_add(1, Ordering::Relaxed);
                 false
             }
         };
@@ -349,7 +368,7 @@ struct Change {
     after: Option<State>,
 }
 
-/// The history, from what was told to a watcher of everything, held against what the writers know.
+/// Builds the history from a watch of all objects and compares it with the responses to the writers.
 fn history(told: &[Event], writers: &[Vec<Write>]) -> Vec<Change> {
     let mut left: BTreeMap<&str, std::collections::VecDeque<&Write>> = BTreeMap::new();
     for write in writers.iter().flatten() {
@@ -384,27 +403,27 @@ fn history(told: &[Event], writers: &[Vec<Write>]) -> Vec<Change> {
 
 /// Compares a stream with the history.
 fn check(stream: &Stream, changes: &[Change]) {
-    let Stream { wish, after, through, .. } = stream;
+    let Stream { watch_filter, after, through, .. } = stream;
     let mut there: BTreeMap<&str, &State> = BTreeMap::new();
     let past = changes.iter().take_while(|change| change.rev <= *after);
     for change in past {
         if let Some(before) = &change.before {
             there.remove(before.name.as_str());
         }
-        if let Some(state) = change.after.as_ref().filter(|state| wish.fits(state)) {
+        if let Some(state) = change.after.as_ref().filter(|state| watch_filter.fits(state)) {
             there.insert(&state.name, state);
         }
     }
     if let Some(list) = &stream.list {
         let want: Vec<State> =
             there.values().map(|state| State { hash: 0, ..(*state).clone() }).collect();
-        assert_eq!(*list, want, "the list at {after} for {}", wish.query);
+        assert_eq!(*list, want, "the list at {after} for {}", watch_filter.query);
     }
     let seen = changes.iter().filter(|change| change.rev > *after && change.rev <= *through);
     let want: Vec<Event> = seen
         .filter_map(|change| {
-            let before = change.before.as_ref().filter(|state| wish.fits(state));
-            let after = change.after.as_ref().filter(|state| wish.fits(state));
+            let before = change.before.as_ref().filter(|state| watch_filter.fits(state));
+            let after = change.after.as_ref().filter(|state| watch_filter.fits(state));
             let rev = change.rev;
             match (before, after) {
                 (None, None) => None,
@@ -416,16 +435,16 @@ fn check(stream: &Stream, changes: &[Change]) {
             }
         })
         .collect();
-    assert_eq!(stream.events, want, "after {after} through {through} for {}", wish.query);
+    assert_eq!(stream.events, want, "after {after} through {through} for {}", watch_filter.query);
 }
 
 /// Waits for what the writers do in this life, and until its beginning is forgotten.
-fn live(stage: &Stage, life: usize, began_at: u64) {
+fn live(shared: &SharedState, life: usize, began_at: u64) {
     let deadline = Instant::now() + PATIENCE + HISTORY * 4;
     let old = format!("{PODS}?resourceVersion={began_at}&resourceVersionMatch=Exact");
-    let (_, mut connection) = stage.connect(life);
+    let (_, mut connection) = shared.connect(life);
     loop {
-        let rested = stage.rested.load(Ordering::Acquire) >= WRITERS * (life + 1);
+        let rested = shared.rested.load(Ordering::Acquire) >= WRITERS * (life + 1);
         let (code, _) = connection.call("GET", &old, "", None).expect("an answer");
         if rested && code == 410 {
             return;
@@ -435,61 +454,61 @@ fn live(stage: &Stage, life: usize, began_at: u64) {
     }
 }
 
-fn latest(stage: &Stage) -> u64 {
-    let (code, list) = stage.connect(0).1.call("GET", PODS, "", None).expect("a list");
+fn latest(shared: &SharedState) -> u64 {
+    let (code, list) = shared.connect(0).1.call("GET", PODS, "", None).expect("a list");
     assert_eq!(code, 200, "{list}");
     revision_of(&list)
 }
 
 #[test]
-fn every_watch_is_what_the_history_says() {
+fn every_watch_matches_the_history() {
     let lives = std::env::var("KEELSON_TORTURE_LIVES").ok().and_then(|text| text.parse().ok());
     let lives = lives.unwrap_or(LIVES);
     let mut random = Random::seeded("KEELSON_TORTURE_SEED");
     let dir = tempfile::tempdir().expect("a folder");
     let runtime = Runtime::new().expect("a runtime");
-    let stage = Stage::default();
+    let shared = SharedState::default();
     std::thread::scope(|scope| {
-        let stage = &stage;
-        let everything = Wish {
+        let shared = &shared;
+        let everything = WatchFilter {
             query: String::new(),
             colors: COLORS.to_vec(),
             phases: PHASES.to_vec(),
             name: None,
         };
         let mut keelson = runtime.block_on(start(dir.path()).start()).expect("the server starts");
-        stage.move_to(0, Some(keelson.address()));
-        let began_at = latest(stage);
+        shared.move_to(0, Some(keelson.address()));
+        let began_at = latest(shared);
         let mut faithful = random.split();
         let faithful = scope.spawn(move || {
-            let mut streams = observe(stage, &everything, true, faithful.split());
+            let mut streams = observe(shared, &everything, true, faithful.split());
             streams.pop().expect("a stream")
         });
         let watchers: Vec<_> = (0..WATCHERS)
             .map(|_| {
-                let (wish, random) = (Wish::random(&mut random), random.split());
-                scope.spawn(move || observe(stage, &wish, false, random))
+                let (watch_filter, random) = (WatchFilter::random(&mut random), random.split());
+                scope.spawn(move || observe(shared, &watch_filter, false, random))
             })
             .collect();
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 let random = random.split();
-                scope.spawn(move || write(stage, writer, lives, random))
+                scope.spawn(move || write(shared, writer, lives, random))
             })
             .collect();
         let mut began_at = began_at;
         for life in 0..lives {
-            live(stage, life, began_at);
+            live(shared, life, began_at);
             if life + 1 < lives {
-                stage.move_to(life, None);
+                shared.move_to(life, None);
                 runtime.block_on(keelson.stop());
                 keelson = runtime.block_on(start(dir.path()).start()).expect("it starts again");
-                stage.move_to(life + 1, Some(keelson.address()));
-                began_at = latest(stage);
+                shared.move_to(life + 1, Some(keelson.address()));
+                began_at = latest(shared);
             }
         }
         let writers: Vec<_> = writers.into_iter().map(|w| w.join().expect("a log")).collect();
-        stage.end.store(latest(stage), Ordering::Release);
+        shared.end.store(latest(shared), Ordering::Release);
         let faithful = faithful.join().expect("a log");
         let changes = history(&faithful.events, &writers);
         let mut events = 0;
@@ -502,7 +521,7 @@ fn every_watch_is_what_the_history_says() {
             }
         }
         runtime.block_on(keelson.stop());
-        let expired = stage.expired.load(Ordering::Relaxed);
+        let expired = shared.expired.load(Ordering::Relaxed);
         println!(
             "{} changes, {streams} streams, {events} events, {expired} expired",
             changes.len()

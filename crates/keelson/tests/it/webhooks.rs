@@ -13,7 +13,7 @@ mod generated;
 mod runner;
 pub mod scripted;
 
-use crate::http::{Server, quiet};
+use crate::http::{Server, without_controllers};
 use api::Api;
 use keelson::{AdmissionChain, Builder};
 use runner::run;
@@ -33,8 +33,8 @@ fn api() -> (Api, bool) {
     }
 }
 
-/// Each line of a recording, made anew or compared.
-fn hold(file: &str, lines: &[String], is_recording: bool) {
+/// Writes a recording, or compares the lines with it.
+fn write_or_compare(file: &str, lines: &[String], is_recording: bool) {
     let path = recordings(file);
     if is_recording {
         return std::fs::write(path, lines.join("\n") + "\n").expect("a recording");
@@ -54,7 +54,7 @@ fn hold(file: &str, lines: &[String], is_recording: bool) {
 }
 
 #[test]
-fn webhooks_are_called_and_believed_as_by_kube_apiserver() {
+fn webhook_requests_and_results_match_kube_apiserver() {
     let (api, is_recording) = api();
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let stamp = stamp();
@@ -63,7 +63,7 @@ fn webhooks_are_called_and_believed_as_by_kube_apiserver() {
         let seen = run(&api, &hook, case, &format!("case-{stamp}-{index}"));
         lines.extend(seen.iter().map(|seen| format!("{}: {seen}", case.name)));
     }
-    hold("webhooks.txt", &lines, is_recording);
+    write_or_compare("webhooks.txt", &lines, is_recording);
     api.stop();
 }
 
@@ -74,7 +74,7 @@ const GENERATED: u64 = 1_000;
 /// shows all of one case. `KEELSON_WEBHOOKS_FIRST` makes other cases, from that number on, for which there is no
 /// recording until one is made with the same number.
 #[test]
-fn generated_webhooks_are_called_and_believed_as_by_kube_apiserver() {
+fn generated_webhook_requests_and_results_match_kube_apiserver() {
     let (api, is_recording) = api();
     let hook = Webhook::start("http/1.1", &["127.0.0.1"]);
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -94,7 +94,7 @@ fn generated_webhooks_are_called_and_believed_as_by_kube_apiserver() {
     api.stop();
     match only {
         Some(number) => panic!("case {number}: {:?}\n{lines:?}", generated::case(number)),
-        None => hold("webhook_cases.txt", &lines, is_recording),
+        None => write_or_compare("webhook_cases.txt", &lines, is_recording),
     }
 }
 
@@ -139,7 +139,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A server with one webhook for ConfigMaps and things, and what became of a ConfigMap.
 fn with_webhook(sort: &str, config: &Value) -> (Server, String, u16) {
-    webhook_in(quiet(), sort, config)
+    webhook_in(without_controllers(), sort, config)
 }
 
 fn webhook_in(builder: Builder, sort: &str, config: &Value) -> (Server, String, u16) {
@@ -160,7 +160,7 @@ fn webhook_in(builder: Builder, sort: &str, config: &Value) -> (Server, String, 
 }
 
 #[test]
-fn a_webhook_with_another_name_is_not_believed() {
+fn a_webhook_with_another_certificate_name_is_not_trusted() {
     let hook = Webhook::start("h2", &["other.example.com"]);
     let (server, message, status) = with_webhook("validating", &hook.config("allow"));
     let want = "tls: failed to verify certificate: x509: cannot validate certificate for 127.0.0.1 \
@@ -181,7 +181,7 @@ fn a_redirect_is_not_followed() {
 }
 
 #[test]
-fn a_service_is_called_by_its_name_and_checked_by_it() {
+fn a_webhook_service_is_verified_by_its_service_name() {
     let hook = Webhook::start("h2", &["hook.default.svc"]);
     let service = |name: &str| {
         json!({"caBundle": hook.bundle, "service": {"namespace": "default", "name": name,
@@ -201,7 +201,7 @@ fn a_service_is_called_by_its_name_and_checked_by_it() {
 }
 
 #[test]
-fn a_configuration_counts_from_its_answer_on_until_it_is_deleted() {
+fn a_webhook_configuration_applies_from_its_creation_to_its_deletion() {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let (server, _, status) = with_webhook("validating", &hook.config("deny"));
     assert_eq!(status, 400);
@@ -254,7 +254,7 @@ fn a_custom_resource_is_patched_and_pruned() {
 }
 
 #[test]
-fn a_webhook_is_shown_the_credentials_of_the_admission_configuration() {
+fn a_webhook_gets_the_credentials_of_the_admission_configuration() {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let folder = tempfile::tempdir().expect("a folder");
     let users = json!([{"name": hook.address.to_string(), "user": {"token": "secret"}}]);
@@ -268,7 +268,7 @@ fn a_webhook_is_shown_the_credentials_of_the_admission_configuration() {
     let path = folder.path().join("admission.yaml");
     std::fs::write(&path, config.to_string()).expect("a file");
     for (sort, want) in [("validating", "Bearer secret"), ("mutating", "")] {
-        let mut builder = quiet();
+        let mut builder = without_controllers();
         let config = AdmissionChain::read_config(&path).expect("a configuration");
         builder.admission = builder.admission.with_config(config);
         let (server, message, status) = webhook_in(builder, sort, &hook.config("allow"));
@@ -279,7 +279,7 @@ fn a_webhook_is_shown_the_credentials_of_the_admission_configuration() {
 }
 
 #[test]
-fn a_backend_decides_which_images_pods_may_have() {
+fn image_policy_webhook_decides_on_pod_images() {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let server = start_with_image_policy(&hook, false);
     let client = server.client();
@@ -342,5 +342,5 @@ fn start_with_image_policy(hook: &Webhook, default_allow: bool) -> Server {
     let admission = AdmissionChain::new(&on, &off).expect("plug-ins");
     let admission =
         admission.with_config(AdmissionChain::read_config(&path).expect("a configuration"));
-    Server::start_plain(Builder { admission, ..quiet() })
+    Server::start_plain(Builder { admission, ..without_controllers() })
 }

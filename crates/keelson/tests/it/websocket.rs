@@ -85,7 +85,7 @@ fn events_are_messages() {
 }
 
 #[test]
-fn protobuf_goes_as_binary_and_tokens_as_protocols() {
+fn protobuf_events_are_binary_and_the_token_is_a_subprotocol() {
     let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     create(&client, "a");
@@ -101,7 +101,7 @@ fn protobuf_goes_as_binary_and_tokens_as_protocols() {
 }
 
 #[test]
-fn what_is_no_handshake_is_refused() {
+fn an_invalid_handshake_is_rejected() {
     let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     let refused = |headers: &str, code: &str| {
@@ -118,9 +118,9 @@ fn what_is_no_handshake_is_refused() {
     server.stop();
 }
 
-/// A client has nothing to say but that it goes: room for a long message is never made.
+/// Clients only send close frames, so no buffer is allocated for a long message.
 #[test]
-fn a_frame_that_is_too_long_ends_the_socket_before_its_payload_comes() {
+fn an_oversized_frame_closes_the_socket_before_its_payload() {
     let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     let (head, mut reader) = ask(&client, &format!("{UPGRADE}{ORIGIN}{TOKEN}"));

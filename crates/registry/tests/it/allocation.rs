@@ -35,7 +35,7 @@ fn node_port(service: &Value) -> i64 {
 }
 
 #[tokio::test]
-async fn an_address_is_held_by_its_object_until_the_service_goes() {
+async fn an_ip_address_object_exists_until_its_service_is_deleted() {
     let harness = Harness::open().await;
     let (code, service) = create(&harness, "a", "", r#"{"ports":[{"port":80}]}"#).await;
     assert_eq!(code, 201, "{service:?}");
@@ -63,7 +63,7 @@ async fn an_address_is_held_by_its_object_until_the_service_goes() {
 /// `--service-node-port-range`: ports come from it, others are refused, and what another range left is kept as far
 /// as it fits.
 #[tokio::test]
-async fn ports_of_nodes_come_from_the_range_that_is_set() {
+async fn node_ports_come_from_the_configured_range() {
     let store = Embedded::in_memory();
     let open = |range: &str| {
         let range = range.parse().expect("a range");
@@ -107,7 +107,7 @@ async fn ports_of_nodes_come_from_the_range_that_is_set() {
 }
 
 #[tokio::test]
-async fn a_dry_run_and_a_refused_write_take_nothing() {
+async fn dry_runs_and_rejected_writes_allocate_nothing() {
     let harness = Harness::open().await;
     let spec =
         r#"{"type":"NodePort","clusterIP":"10.0.0.20","ports":[{"port":80,"nodePort":30080}]}"#;
@@ -131,7 +131,7 @@ async fn a_dry_run_and_a_refused_write_take_nothing() {
 }
 
 #[tokio::test]
-async fn a_port_of_nodes_stands_in_a_service_once() {
+async fn a_node_port_is_unique_in_a_service() {
     let harness = Harness::open().await;
     let ports = |node: &str| {
         format!(r#"[{{"name":"a","port":80,"nodePort":30080}},{{"name":"b","port":81{node}}}]"#)
@@ -170,7 +170,7 @@ async fn put(harness: &Harness, name: &str, spec: &str) -> (u16, Value) {
 
 /// What an update leaves open a port has by its name; the port of a dry run is behind the range.
 #[tokio::test]
-async fn a_port_keeps_its_port_of_nodes_by_its_name() {
+async fn a_port_keeps_its_node_port_by_name() {
     let harness = Harness::open().await;
     let spec = r#"{"type":"NodePort","ports":[{"name":"a","port":80,"nodePort":30501},
         {"name":"b","port":81,"nodePort":30502},{"name":"c","port":81,"protocol":"UDP","nodePort":30502}]}"#;
@@ -202,7 +202,7 @@ async fn a_port_keeps_its_port_of_nodes_by_its_name() {
 }
 
 #[tokio::test]
-async fn addresses_and_families_of_an_update_fit_each_other() {
+async fn cluster_ips_and_ip_families_of_an_update_must_match() {
     let harness = Harness::open().await;
     let free = r#"{"clusterIP":"None","ports":[{"port":80}]}"#;
     assert_eq!(create(&harness, "free", "", free).await.0, 201);
@@ -238,7 +238,7 @@ async fn addresses_and_families_of_an_update_fit_each_other() {
 
 /// Upstream allocates addresses before it returns warnings.
 #[tokio::test]
-async fn a_service_that_gets_no_address_is_not_warned_of() {
+async fn a_service_without_an_address_causes_no_warning() {
     let harness = Harness::open().await;
     let target = harness.registry.target("", "services", "default", "s");
     for (address, warned) in [("10.0.0.9", 1), ("::1", 0)] {
@@ -258,7 +258,7 @@ async fn a_service_that_gets_no_address_is_not_warned_of() {
 }
 
 #[tokio::test]
-async fn a_service_is_validated_when_it_has_its_ports() {
+async fn a_service_is_validated_after_its_ports_are_allocated() {
     let harness = Harness::open().await;
     let spec = r#"{"type":"NodePort","ports":[{"port":80,"nodePort":30080}]}"#;
     assert_eq!(create(&harness, "a", "", spec).await.0, 201);
@@ -273,7 +273,7 @@ async fn a_service_is_validated_when_it_has_its_ports() {
 }
 
 #[tokio::test]
-async fn many_services_at_once_share_nothing() {
+async fn concurrent_services_share_no_address_and_no_port() {
     let harness = Arc::new(Harness::open().await);
     let makers: Vec<_> = (0..60)
         .map(|n| {
@@ -295,7 +295,7 @@ async fn many_services_at_once_share_nothing() {
 }
 
 #[tokio::test]
-async fn a_service_that_changes_its_type_gives_back_what_it_no_longer_needs() {
+async fn a_changed_service_type_releases_its_allocations() {
     let harness = Harness::open().await;
     let spec =
         r#"{"type":"NodePort","clusterIP":"10.0.0.30","ports":[{"port":80,"nodePort":30090}]}"#;
@@ -324,7 +324,7 @@ async fn put_range(harness: &Harness, value: &'static str) {
 }
 
 #[tokio::test]
-async fn a_port_that_no_service_has_is_free_after_some_looks() {
+async fn a_leaked_node_port_is_released_after_several_repairs() {
     let harness = Harness::open().await;
     let spec =
         |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
@@ -346,7 +346,7 @@ async fn a_port_that_no_service_has_is_free_after_some_looks() {
 }
 
 #[tokio::test]
-async fn ports_that_cannot_be_read_are_not_given() {
+async fn unreadable_node_ports_are_not_allocated() {
     let harness = Harness::open().await;
     put_range(&harness, "what?").await;
     let spec = r#"{"type":"NodePort","ports":[{"port":80}]}"#;
@@ -355,12 +355,12 @@ async fn ports_that_cannot_be_read_are_not_given() {
 }
 
 #[tokio::test]
-async fn no_port_is_freed_while_a_service_cannot_be_read() {
+async fn no_port_is_released_while_a_service_is_unreadable() {
     let harness = Harness::open().await;
     let spec =
         |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
     assert_eq!(create(&harness, "a", "", &spec(30_001)).await.0, 201);
-    // Its port is taken, and nothing tells by whom.
+    // Its port is allocated, but the service that has it is unreadable.
     let key = "/registry/services/specs/default/a";
     let was = harness.registry.store.get(key.as_bytes()).await.expect("a read").expect("a service");
     harness.put_raw(key, "what?").await;
@@ -379,7 +379,7 @@ async fn no_port_is_freed_while_a_service_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn ports_of_another_range_are_not_written_over_until_all_that_services_have_is_noted() {
+async fn a_port_range_change_keeps_the_ports_of_services() {
     let harness = Harness::open().await;
     let spec =
         |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
@@ -396,10 +396,10 @@ async fn ports_of_another_range_are_not_written_over_until_all_that_services_hav
     assert_eq!(create(&harness, "b", "", &spec(30_002)).await.0, 201);
 }
 
-/// Polls so often that some cut meets every wait of a create.
+/// Number of polls that covers every await of a create.
 const POLLS_MAX: usize = 30;
 
-/// Drops a create after so many polls.
+/// Drops a create after `polls` polls.
 async fn cut_off(harness: &Harness, name: &str, spec: &str, polls: usize) {
     let mut create = pin!(create(harness, name, "", spec));
     let mut left = polls;
@@ -412,7 +412,7 @@ async fn cut_off(harness: &Harness, name: &str, spec: &str, polls: usize) {
 }
 
 #[tokio::test]
-async fn a_create_that_is_cut_off_leaves_no_port_to_two_services() {
+async fn a_cancelled_create_leaves_no_port_to_two_services() {
     let harness = Harness::open().await;
     for polls in 1..=POLLS_MAX {
         let port = 30_100 + polls;

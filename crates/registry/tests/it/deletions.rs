@@ -39,7 +39,7 @@ async fn a_namespace_takes_the_finalizer_of_its_first_deletion() {
 }
 
 #[tokio::test]
-async fn a_second_deletion_ends_no_earlier_than_now() {
+async fn a_second_deletion_sets_no_deletion_timestamp_in_the_past() {
     let seconds = Arc::new(AtomicI64::new(0));
     let clock = Box::new(SetClock(seconds.clone()));
     let session = Session::over(Harness::over(Embedded::in_memory(), clock).await).await;
@@ -85,7 +85,7 @@ async fn a_second_deletion_ends_no_earlier_than_now() {
 }
 
 #[tokio::test]
-async fn an_event_has_no_dependents_to_wait_for() {
+async fn an_event_is_deleted_without_waiting_for_dependents() {
     let session = Session::open().await;
     let body =
         r#"{"metadata":{"name":"e","finalizers":["orphan"]},"involvedObject":{"namespace":"n"}}"#;

@@ -128,12 +128,12 @@ impl Harness {
         media_type: &str,
         body: &[u8],
     ) -> Option<(u16, Value)> {
-        let asked = self.ask(method, path, media_type, body).await;
+        let asked = self.send_with_warnings(method, path, media_type, body).await;
         asked.map(|(code, answer, _)| (code, answer))
     }
 
-    /// The same, with the warnings.
-    pub async fn ask(
+    /// Like [`Harness::send`], and also returns the warnings.
+    pub async fn send_with_warnings(
         &self,
         method: &str,
         path: &str,

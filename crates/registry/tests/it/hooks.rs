@@ -29,9 +29,9 @@ impl Log {
 
 /// All hooks of ConfigMaps. The hook that `data.refuse` names refuses the object.
 #[derive(Clone)]
-struct Noting(Log);
+struct RecordingHooks(Log);
 
-impl Noting {
+impl RecordingHooks {
     fn asked(&self, what: &str, obj: &Object) -> Result<(), Failure> {
         self.0.note(what);
         match obj.str_at(&["data", "refuse"]) == what {
@@ -41,7 +41,7 @@ impl Noting {
     }
 }
 
-impl Guard for Noting {
+impl Guard for RecordingHooks {
     fn check<'a>(
         &'a self,
         _registry: &'a Registry,
@@ -52,7 +52,7 @@ impl Guard for Noting {
     }
 }
 
-impl Claims for Noting {
+impl Claims for RecordingHooks {
     fn claim<'a>(
         &'a self,
         _registry: &'a Registry,
@@ -82,7 +82,7 @@ impl Claims for Noting {
     }
 }
 
-impl Claim for Noting {
+impl Claim for RecordingHooks {
     fn begin(&mut self) {
         self.0.note("begin");
     }
@@ -92,7 +92,7 @@ impl Claim for Noting {
     }
 }
 
-impl Quotas for Noting {
+impl Quotas for RecordingHooks {
     fn may_apply(&self, _registry: &Registry, write: &Write<'_>) -> bool {
         write.target.gvr().resource == "configmaps"
     }
@@ -120,13 +120,13 @@ impl Quotas for Noting {
     }
 }
 
-impl Charge for Noting {
+impl Charge for RecordingHooks {
     fn refund<'a>(self: Box<Self>, _registry: &'a Registry) -> BoxFuture<'a, ()> {
         Box::pin(async move { self.0.note("refund") })
     }
 }
 
-impl Action for Noting {
+impl Action for RecordingHooks {
     fn act<'a>(
         &'a self,
         req: ActionRequest<'a>,
@@ -142,7 +142,7 @@ impl Action for Noting {
 
 async fn open() -> (Arc<Registry>, Log) {
     let log = Log::default();
-    let noting = Arc::new(Noting(log.clone()));
+    let noting = Arc::new(RecordingHooks(log.clone()));
     let action: Arc<dyn Action> = noting.clone();
     let kind = KindHooks {
         claims: Some(noting.clone()),
@@ -195,7 +195,7 @@ async fn add(registry: &Registry, data: Value, dry_run: bool) -> Result<(), Fail
 }
 
 #[tokio::test]
-async fn a_write_is_guarded_charged_and_given_what_it_lacks_before_it_is_stored() {
+async fn a_create_is_guarded_charged_and_allocated_before_it_is_stored() {
     let (registry, log) = open().await;
     let none: [&str; 0] = [];
     assert_eq!(log.take(), none);
@@ -225,7 +225,7 @@ async fn a_write_is_guarded_charged_and_given_what_it_lacks_before_it_is_stored(
 }
 
 #[tokio::test]
-async fn a_change_of_the_object_is_guarded_charged_and_given_what_it_lacks() {
+async fn an_update_is_guarded_charged_and_allocated() {
     let (registry, log) = open().await;
     add(&registry, value!({}), false).await.expect("it is stored");
     log.take();
@@ -242,7 +242,7 @@ async fn a_change_of_the_object_is_guarded_charged_and_given_what_it_lacks() {
 }
 
 #[tokio::test]
-async fn what_is_posted_to_a_subresource_reaches_the_action_of_its_row_alone() {
+async fn a_post_to_a_subresource_reaches_only_its_own_action() {
     let (registry, log) = open().await;
     add(&registry, value!({}), false).await.expect("it is stored");
     log.take();

@@ -6,7 +6,7 @@ use keelson_builtin::{Candidate, campaign, resign};
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_lease_has_one_holder_until_it_ends() {
+async fn a_lease_has_one_holder_until_it_expires() {
     let harness = Harness::open().await;
     let (registry, permit) = (&harness.registry, Permit::internal("test"));
     let lasts = Duration::from_secs(1);
@@ -20,7 +20,7 @@ async fn a_lease_has_one_holder_until_it_ends() {
         tokio::task::yield_now().await;
     }
     assert!(!campaign(registry, &permit, a).await.expect("an answer"));
-    // It is given up, but only by who has it.
+    // Only the holder can release it.
     resign(registry, &permit, a).await.expect("nothing to give up");
     assert!(!campaign(registry, &permit, c).await.expect("an answer"));
     resign(registry, &permit, b).await.expect("given up");

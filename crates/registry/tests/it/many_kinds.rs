@@ -10,7 +10,7 @@ use keelson_schema::{Field, Presence, Schema, Shape, Struct};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// Kinds beside which one more is first measured, and those beside which it is measured again.
+/// Number of other kinds in the first and in the second measurement.
 const FEW: usize = 50;
 const MANY: usize = 5_000;
 /// Fields of each kind, beside those that every object has.
@@ -18,19 +18,19 @@ const NAMES: [&str; 20] = [
     "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s",
     "t",
 ];
-/// How many times longer the work may take then; work in proportion to the kinds takes 100 times as long.
+/// Maximum factor between both; work linear in the number of kinds takes 100 times as long.
 const RATIO_MAX: u32 = 5;
-/// Measurements of which the least counts.
+/// Number of measurements, of which the minimum is used.
 const TRIES: usize = 9;
 
-/// What the thread has used of a processor.
+/// Returns the processor time of this thread.
 fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(now.tv_sec).expect("time is not negative");
     Duration::new(seconds, u32::try_from(now.tv_nsec).expect("less than a second"))
 }
 
-/// The least that some work takes.
+/// Returns the minimum of several measurements.
 fn least(mut work: impl FnMut(usize)) -> Duration {
     let once = |number| {
         let began = thread_time();
@@ -102,7 +102,7 @@ fn check((few, many): (Duration, Duration)) {
 }
 
 #[tokio::test]
-async fn to_serve_a_kind_costs_the_same_beside_thousands() {
+async fn adding_a_kind_costs_the_same_beside_thousands() {
     let measured = beside_few_and_many(|registry, number| {
         registry.serve(&definition(format!("more{number}.example.com"))).expect("served");
     });
@@ -110,7 +110,7 @@ async fn to_serve_a_kind_costs_the_same_beside_thousands() {
 }
 
 #[tokio::test]
-async fn to_withdraw_a_kind_costs_the_same_beside_thousands() {
+async fn removing_a_kind_costs_the_same_beside_thousands() {
     let measured = beside_few_and_many(|registry, number| {
         assert!(registry.withdraw(&format!("g{number}.example.com"), "widgets"));
     });
@@ -119,12 +119,12 @@ async fn to_withdraw_a_kind_costs_the_same_beside_thousands() {
 
 /// Creates in a round, half of them of a kind of the catalogue.
 const CREATES: usize = 200;
-/// Rounds of which the one in the middle counts.
+/// Number of rounds, of which the median is used.
 const ROUNDS: usize = 9;
 /// How many hundredths of its time a create may take beside many kinds.
 const HUNDREDTHS_MAX: u128 = 125;
 
-/// A server with so many kinds, and how many objects were made in it.
+/// A registry with many kinds, and the number of objects created in it.
 struct Creates {
     harness: Harness,
     made: usize,
@@ -182,7 +182,7 @@ async fn p99_in_hundredths(
     ratios[ROUNDS / 2]
 }
 
-/// That the bound holds is worth something only because one look at each kind breaks it.
+/// The bound is tight enough that a visit of every kind exceeds it.
 #[tokio::test]
 async fn the_p99_of_creates_is_the_same_beside_thousands_of_kinds() {
     let mut few = Creates::beside(FEW).await;
@@ -227,7 +227,7 @@ fn thousands_of_kinds_stay_below_250_mb() {
 }
 
 #[tokio::test]
-async fn an_informer_looks_only_at_the_kinds_that_changed() {
+async fn an_informer_visits_only_changed_kinds() {
     let harness = Harness::open().await;
     let mut informer = harness.registry.informer(InformerScope::All);
     let mut one_more = |number| {

@@ -29,7 +29,7 @@ const TEMPLATE: &str = r#""template":{"metadata":{"labels":{"a":"b"}},
     "spec":{"containers":[{"name":"c","image":"i"}]}}"#;
 
 #[tokio::test]
-async fn faults_of_volumes_stand_where_upstream_tells_them() {
+async fn volume_errors_have_the_field_paths_of_upstream() {
     let session = Session::open().await;
     for (members, want) in [
         (
@@ -148,7 +148,7 @@ async fn an_empty_struct_is_not_an_absent_one() {
 }
 
 #[tokio::test]
-async fn shares_that_are_none_count_as_nothing() {
+async fn invalid_percentages_count_as_zero() {
     let session = Session::open().await;
     const DAEMONS: &str = "POST /apis/apps/v1/namespaces/n/daemonsets?dryRun=All";
     let daemons = |update: &str| {
@@ -262,7 +262,7 @@ async fn hosts_of_slices_have_a_domain() {
 }
 
 #[tokio::test]
-async fn administrative_access_is_told_with_other_faults() {
+async fn admin_access_errors_are_reported_with_other_errors() {
     let session = Session::open().await;
     const CLAIMS: &str = "POST /apis/resource.k8s.io/v1/namespaces/n/resourceclaims?dryRun=All";
     const TEMPLATES: &str =

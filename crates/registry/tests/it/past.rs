@@ -1,4 +1,4 @@
-//! Lists at revisions that the cache has forgotten, and the store has not.
+//! Lists at revisions that the cache no longer has, but the store has.
 
 use crate::harness::Harness;
 use keelson_auth::Permit;
@@ -15,7 +15,7 @@ async fn list(harness: &Harness, options: ListOptions) -> Result<List, Failure> 
     harness.registry.list(&Permit::internal("test"), &target, &options).await
 }
 
-/// Names, with what is after the `=` of each in its data.
+/// Returns the objects as `name=value`.
 fn shown(list: &List) -> Vec<String> {
     let value = |json: &str| json.split(r#""v":""#).nth(1)?.split('"').next().map(str::to_owned);
     let shown = list.items.iter().map(|entry| {
@@ -39,8 +39,8 @@ async fn write(harness: &Harness, name: &str, value: &str) {
     }
 }
 
-/// Six objects, of which some are then changed, deleted and made. Answers with the revision before that, which
-/// the cache forgets.
+/// Writes six objects, then updates, deletes and creates some. Returns the revision before these
+/// changes, which the cache no longer has.
 async fn past() -> (Harness, Revision) {
     let harness = Harness::open().await;
     for (name, value) in [("a", "x"), ("b", "x"), ("c", "y"), ("d", "x"), ("e", "y"), ("f", "x")] {
@@ -62,7 +62,7 @@ fn exact(revision: Revision) -> ListOptions {
 }
 
 #[tokio::test]
-async fn a_list_at_a_revision_that_the_cache_has_forgotten_is_read_from_the_store() {
+async fn a_list_at_a_revision_before_the_cache_is_read_from_the_store() {
     let (harness, before) = past().await;
     let all = list(&harness, exact(before)).await.expect("a list");
     assert_eq!(shown(&all), ["a=x", "b=x", "c=y", "d=x", "e=y", "f=x"]);
@@ -78,7 +78,7 @@ async fn a_list_at_a_revision_that_the_cache_has_forgotten_is_read_from_the_stor
 }
 
 #[tokio::test]
-async fn pages_go_on_at_their_revision_when_the_cache_has_forgotten_it() {
+async fn pages_continue_at_a_revision_before_the_cache() {
     let (harness, before) = past().await;
     for (selector, limit, pages) in [
         ("", 2, vec![vec!["a=x", "b=x"], vec!["c=y", "d=x"], vec!["e=y", "f=x"]]),
@@ -102,7 +102,7 @@ async fn pages_go_on_at_their_revision_when_the_cache_has_forgotten_it() {
 }
 
 #[tokio::test]
-async fn what_the_store_has_forgotten_too_is_gone() {
+async fn a_list_at_a_compacted_revision_is_410() {
     let (harness, before) = past().await;
     let now = harness.registry.cache.revision();
     harness.registry.store.compact(now).await.expect("it compacts");
@@ -118,9 +118,9 @@ async fn what_the_store_has_forgotten_too_is_gone() {
     assert_eq!(token, ContinueToken { revision: None, start: "c\0".into() });
 }
 
-/// So that nobody waits for it, the cache takes back only so many changes; where a list is read does not show.
+/// The cache undoes only a limited number of changes for a list; beyond that the list is read from the store.
 #[tokio::test]
-async fn a_list_goes_on_however_much_is_written() {
+async fn a_paged_list_continues_despite_writes() {
     let harness = Harness::open().await;
     for name in ["a", "b", "c"] {
         write(&harness, name, "x").await;

@@ -1,5 +1,5 @@
-//! The work of a request grows with its body and no faster: every list and map of every built-in kind,
-//! long, through decoding, defaults, validation, admission, field owners and encoding.
+//! The time of a request is at most linear in its body: every list and map of every built-in kind with
+//! many items, through decoding, defaulting, validation, admission, managedFields and encoding.
 //!
 //! Only a list whose work is above [`ITEM_MICROSECONDS`] an item is measured a second time, at an eighth
 //! of the length: work in proportion to pairs of items then takes 64 times as long, work in proportion to
@@ -16,13 +16,13 @@ use std::time::Duration;
 
 /// Items of a long list.
 const ITEMS: usize = 3_000;
-/// How many times longer than a short list that is.
+/// Length of a long list divided by that of a short one.
 const LONGER: usize = 8;
-/// How many times more a long list may take.
+/// Maximum of the time of a long list divided by that of a short one.
 const RATIO_MAX: f64 = 20.0;
-/// What an item may always take.
+/// Time per item that is always accepted.
 const ITEM_MICROSECONDS: u32 = if cfg!(debug_assertions) { 25 } else { 3 };
-/// Measurements of which the least counts.
+/// Number of measurements, of which the minimum is used.
 const TRIES: usize = 4;
 /// Tests among which the lists are divided.
 const SHARES: usize = 2;
@@ -226,7 +226,7 @@ fn object(kind: &Kind, place: &Place, items: Items, count: usize) -> Value {
     value
 }
 
-/// An item on the way to a list, with the members that tell it apart.
+/// Returns an item on the path to a list, with its key fields.
 fn keyed(schema: &Schema, list: &ListShape, mut below: Value) -> Value {
     if let (ListKind::Map(keys), Shape::Struct(id)) = (&list.kind, &list.item) {
         let of: &Struct = schema.types.get(*id);
@@ -240,7 +240,7 @@ fn keyed(schema: &Schema, list: &ListShape, mut below: Value) -> Value {
     below
 }
 
-/// What the thread has used of a processor.
+/// Returns the processor time of this thread.
 fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(now.tv_sec).expect("time is not negative");
@@ -268,7 +268,7 @@ impl Work {
         Work { harness }
     }
 
-    /// What a request about a list of `count` items takes of the processor.
+    /// Returns the processor time of a request with a list of `count` items.
     async fn time(
         &self,
         kind: &Kind,
@@ -305,7 +305,7 @@ impl Work {
         taken
     }
 
-    /// What is wrong with the work of a request, if anything is.
+    /// Returns why the time of a request is too long, if it is.
     async fn fault(
         &self,
         kind: &Kind,
@@ -337,7 +337,7 @@ impl Work {
     }
 }
 
-/// Holds a share of all lists. A list that stands in several kinds is measured in one.
+/// Checks one part of all lists. A list of several kinds is measured in one of them.
 async fn hold(share: usize) {
     let work = Work::open().await;
     let mut kinds = work.harness.registry.kinds();
@@ -366,11 +366,11 @@ async fn hold(share: usize) {
 }
 
 #[tokio::test]
-async fn work_grows_with_lists_and_no_faster() {
+async fn validation_time_is_linear_in_list_length() {
     hold(0).await;
 }
 
 #[tokio::test]
-async fn work_grows_with_the_other_half_of_the_lists_and_no_faster() {
+async fn validation_time_is_linear_in_list_length_second_half() {
     hold(1).await;
 }

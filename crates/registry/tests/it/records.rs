@@ -89,7 +89,7 @@ fn config_map(name: &str, labels: impl IntoIterator<Item = String>) -> String {
 
 /// Through all verbs, with and without a dry run.
 #[tokio::test]
-async fn an_object_with_long_or_many_labels_never_poisons_its_kind() {
+async fn an_object_with_long_or_many_labels_does_not_break_its_kind() {
     let harness = Harness::open().await;
     let registry = &harness.registry;
     let long = format!("{}.example.com/x", "a".repeat(115));
@@ -122,7 +122,7 @@ async fn an_object_with_long_or_many_labels_never_poisons_its_kind() {
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_costs_only_itself_and_can_be_deleted() {
+async fn an_unreadable_object_affects_no_other_and_can_be_deleted() {
     let harness = Harness::open().await;
     harness.put_raw("/registry/configmaps/default/bad", "what?").await;
     let good = config_map("good", []);
@@ -144,7 +144,7 @@ async fn an_object_that_cannot_be_read_costs_only_itself_and_can_be_deleted() {
         let list = registry.list(&harness.permit, &all, &options).await;
         list.map(|list| list.items.iter().map(|e| e.name().to_owned()).collect::<Vec<_>>())
     };
-    // As upstream: the newest state is not told with something left out, what is cached is.
+    // As upstream: a list of the latest state fails, a list from the cache omits the object.
     assert_eq!(names(Freshness::Latest).await.expect_err("bad is in it").code, 500);
     assert_eq!(names(Freshness::Any).await.expect("a list"), ["good"]);
     let options = DeleteOptions { ignore_read_error: true, ..DeleteOptions::default() };
@@ -159,9 +159,9 @@ async fn an_object_that_cannot_be_read_costs_only_itself_and_can_be_deleted() {
     assert_eq!(none.expect_err("it is gone").code, 404);
 }
 
-/// What the decoder of bodies takes is stored in a form that the reader takes.
+/// Every body that the decoder accepts is stored in a form that can be decoded again.
 #[tokio::test]
-async fn the_deepest_body_that_is_taken_can_be_read_back() {
+async fn the_deepest_accepted_body_can_be_read_back() {
     let harness = Harness::open().await;
     let target = harness.registry.target("apps", "controllerrevisions", "default", "deep");
     let mut stored = 0;

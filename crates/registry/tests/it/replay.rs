@@ -17,7 +17,7 @@ const ALIKE_MIN: usize = 1098;
 
 const FOLDERS: &[&str] = &["kinds", "rest/kinds", "ext"];
 
-/// Kinds whose rules stand elsewhere.
+/// Kinds whose rules are in other crates.
 const SKIPPED: &[&str] = &["customresourcedefinitions", "apiservices"];
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ struct Score {
 
 #[tokio::test]
 #[allow(clippy::print_stdout)]
-async fn recorded_requests_are_answered_alike() {
+async fn recorded_requests_get_the_recorded_responses() {
     let Some(root) = reference_data("conformance/transcripts") else { return };
     let only = std::env::var("KEELSON_ONLY").unwrap_or_default();
     let mut files = vec![];
@@ -52,14 +52,14 @@ async fn recorded_requests_are_answered_alike() {
         println!("{kind}: {alike} of {all}");
     }
     println!("{} of {}", score.alike, score.all);
-    all_that_was_stored_comes_back_from_its_stored_form(&harness).await;
+    recorded_objects_round_trip_through_storage(&harness).await;
     let complete = only.is_empty() && score.all > 0;
     assert!(!complete || score.alike >= ALIKE_MIN, "{} of {}", score.alike, score.all);
 }
 
 /// Every version of every object that the replay has left in the store, brought into kube-apiserver's form
 /// and back, is the record that it was: servers that share an etcd show the same.
-async fn all_that_was_stored_comes_back_from_its_stored_form(harness: &Harness) {
+async fn recorded_objects_round_trip_through_storage(harness: &Harness) {
     let (form, store) = (EtcdCodec::new(&[], Features::default()), &harness.registry.store);
     let mut watch = store.watch(Bytes::new(), store.floor()).expect("the history is there");
     let mut through = store.floor();
@@ -154,7 +154,7 @@ fn judge(
     if !writes || !matches!(status, 200 | 201 | 422) || SKIPPED.contains(&resource) {
         return None;
     }
-    // Who may do what, and warnings about fields, are the business of others.
+    // Authorization and warnings about fields are not part of this test.
     if step.get("user").is_some() || request.path.contains("fieldValidation") {
         return None;
     }

@@ -48,7 +48,7 @@ impl Session {
 const PODS: &str = "POST /api/v1/namespaces/n/pods?dryRun=All";
 
 #[tokio::test]
-async fn a_pod_is_given_what_it_leaves_open() {
+async fn a_pod_is_defaulted() {
     let session = Session::open().await;
     let minimal = r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
     for (place, expected) in [
@@ -64,7 +64,7 @@ async fn a_pod_is_given_what_it_leaves_open() {
 }
 
 #[tokio::test]
-async fn the_class_of_service_follows_from_requests_and_limits() {
+async fn the_qos_class_follows_from_requests_and_limits() {
     let session = Session::open().await;
     for (resources, expected) in [
         (r#"{"limits":{"cpu":"1","memory":"1Gi"}}"#, "\"Guaranteed\""),
@@ -81,7 +81,7 @@ async fn the_class_of_service_follows_from_requests_and_limits() {
 }
 
 #[tokio::test]
-async fn faults_of_a_pod_are_told_in_order() {
+async fn errors_of_a_pod_are_in_order() {
     let session = Session::open().await;
     let body = r#"{"metadata":{"name":"p"},"spec":{"restartPolicy":"Sometimes",
         "volumes":[{"name":"v","secret":{}}],
@@ -133,7 +133,7 @@ async fn a_deployment_keeps_its_selector() {
 }
 
 #[tokio::test]
-async fn a_job_is_given_a_selector_of_its_own() {
+async fn a_job_gets_a_generated_selector() {
     let session = Session::open().await;
     let body = r#"{"metadata":{"name":"j"},"spec":{"template":{
         "spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}"#;
@@ -199,7 +199,7 @@ async fn schedules_of_cron_jobs_are_read() {
 }
 
 #[tokio::test]
-async fn services_have_types_with_fields_of_their_own() {
+async fn services_have_type_specific_fields() {
     let session = Session::open().await;
     let place = "POST /api/v1/namespaces/n/services?dryRun=All";
     for (spec, causes) in [
@@ -223,7 +223,7 @@ async fn services_have_types_with_fields_of_their_own() {
 }
 
 #[tokio::test]
-async fn what_is_sealed_does_not_change() {
+async fn immutable_config_maps_and_secrets_do_not_change() {
     const SEALED: &str = "Forbidden: field is immutable when `immutable` is set";
     let session = Session::open().await;
     for kind in ["configmaps", "secrets"] {
@@ -256,7 +256,7 @@ async fn secrets_of_a_type_hold_its_keys() {
 }
 
 #[tokio::test]
-async fn faults_of_metadata_are_told_by_each_who_looks() {
+async fn metadata_errors_are_reported_by_each_validator() {
     let session = Session::open().await;
     for (path, object, faults) in [
         ("/api/v1/namespaces/n/configmaps", "", 4),
@@ -310,7 +310,7 @@ async fn events_of_the_newer_group_are_strict() {
 }
 
 #[tokio::test]
-async fn a_list_that_must_be_there_and_is_empty_reads_back_as_null() {
+async fn an_empty_required_list_reads_back_as_null() {
     let session = Session::open().await;
     let body = r#"{"metadata":{"name":"r"},"rules":[]}"#;
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/n/roles";
@@ -319,7 +319,7 @@ async fn a_list_that_must_be_there_and_is_empty_reads_back_as_null() {
 }
 
 #[tokio::test]
-async fn what_is_stored_of_an_older_version_is_converted_once() {
+async fn a_stored_older_version_is_converted_once() {
     let session = Session::open().await;
     let path = "apis/autoscaling/v1/namespaces/n/horizontalpodautoscalers";
     let body = r#"{"metadata":{"name":"h"},"spec":{"maxReplicas":3,
@@ -335,7 +335,7 @@ async fn what_is_stored_of_an_older_version_is_converted_once() {
 }
 
 #[tokio::test]
-async fn a_node_gets_no_configuration_that_it_had_not() {
+async fn a_node_status_without_config_gets_none() {
     let session = Session::open().await;
     session.check("POST /api/v1/nodes", r#"{"metadata":{"name":"x"}}"#, 201, &[]).await;
     let body =
@@ -380,7 +380,7 @@ async fn an_image_that_is_no_reference_is_pulled_if_absent() {
 }
 
 #[tokio::test]
-async fn keys_of_labels_need_a_selector() {
+async fn match_label_keys_require_a_selector() {
     let session = Session::open().await;
     let causes = [
         "spec.topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
@@ -394,7 +394,7 @@ async fn keys_of_labels_need_a_selector() {
 }
 
 #[tokio::test]
-async fn a_port_takes_the_node_port_of_its_number() {
+async fn a_port_keeps_its_node_port_by_number() {
     let session = Session::open().await;
     let body = r#"{"metadata":{"name":"s"},"spec":{"type":"NodePort","ports":[
         {"name":"a","port":80,"nodePort":30041},{"name":"b","port":80}]}}"#;
@@ -423,7 +423,7 @@ async fn labels_of_a_slice_count_as_its_spec() {
         let (request, body) = patch(&format!(r#"{{"metadata":{{"labels":{labels}}}}}"#));
         session.check_at(&request, &body, &generation, "3").await;
     }
-    // An endpoint without conditions is one with empty ones: nothing changes, and nobody else owns it.
+    // Absent and empty conditions are equal: nothing changes, and no other manager owns them.
     let (request, body) = patch(r#"{"endpoints":[{"addresses":["10.1.2.3"]}]}"#);
     let other = format!("{request}?fieldManager=other");
     let (_, answer) = session.send(&other, &body).await;
@@ -431,7 +431,7 @@ async fn labels_of_a_slice_count_as_its_spec() {
 }
 
 #[tokio::test]
-async fn an_empty_list_of_owners_resets_them() {
+async fn empty_managed_fields_reset_them() {
     let session = Session::open().await;
     let body = r#"{"metadata":{"name":"m"},"data":{"a":"b"}}"#;
     session.check("POST /api/v1/namespaces/n/configmaps", body, 201, &[]).await;
@@ -441,7 +441,7 @@ async fn an_empty_list_of_owners_resets_them() {
 }
 
 #[tokio::test]
-async fn an_indexed_job_is_told_its_own_faults() {
+async fn an_indexed_job_has_errors_of_its_own() {
     let session = Session::open().await;
     let check = async |spec: &str, causes: &[&str]| {
         let body = format!(
@@ -458,7 +458,7 @@ async fn an_indexed_job_is_told_its_own_faults() {
 }
 
 #[tokio::test]
-async fn a_write_that_only_orders_labels_anew_changes_nothing() {
+async fn a_write_that_only_reorders_labels_is_a_no_op() {
     let session = Session::open().await;
     let maps = "/api/v1/namespaces/n/configmaps";
     let body = r#"{"metadata":{"name":"m","labels":{"a":"1","b":"2"}}}"#;
@@ -498,12 +498,12 @@ async fn a_csi_driver_is_checked_and_keeps_how_it_attaches() {
 }
 
 #[tokio::test]
-async fn the_status_of_a_definition_is_written_without_a_look_at_its_rules() {
+async fn a_status_update_of_a_definition_does_not_validate_its_rules() {
     let session = Session::open().await;
     let registry = &session.harness.registry;
     let kind =
         registry.kind("apiextensions.k8s.io", "customresourcedefinitions").expect("built in");
-    // A rule that no release takes any more: to check them again would be most of the work of the write.
+    // A rule that no release accepts: checking rules again would dominate the cost of the write.
     let broken = r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
         "metadata":{"name":"as.example.com","uid":"u"},"spec":{"group":"example.com","scope":"Cluster",
         "names":{"plural":"as","singular":"a","kind":"A","listKind":"AList"},
@@ -521,7 +521,7 @@ async fn the_status_of_a_definition_is_written_without_a_look_at_its_rules() {
 }
 
 #[tokio::test]
-async fn a_stateful_set_does_not_look_at_the_names_of_its_pods() {
+async fn a_stateful_set_does_not_validate_its_pod_names() {
     let session = Session::open().await;
     let body = |kind: &str| {
         format!(
@@ -603,12 +603,12 @@ async fn an_applied_configuration_may_leave_out_the_name_of_an_object_that_exist
 }
 
 #[tokio::test]
-async fn a_write_that_changes_only_the_order_of_owners_is_a_write() {
+async fn a_write_that_only_reorders_field_managers_is_stored() {
     let seconds = Arc::new(AtomicI64::new(0));
     let clock = Box::new(SetClock(seconds.clone()));
     let session = Session::over(Harness::over(Embedded::in_memory(), clock).await).await;
     let mut versions = vec![];
-    // What a patch of the finalizers in the spec changes is taken back, and owned all the same.
+    // A patch of spec.finalizers is reverted, but the manager owns the field nevertheless.
     for (now, manager, patch) in [
         (1, "a", r#"{"spec":{"finalizers":["a.com/b"]}}"#),
         (2, "a", r#"{"spec":{"finalizers":["a.com/b"]}}"#),
@@ -686,7 +686,7 @@ async fn an_init_container_may_have_a_resize_policy() {
 }
 
 #[tokio::test]
-async fn a_repeated_review_version_is_told_once() {
+async fn a_repeated_review_version_is_reported_once() {
     let session = Session::open().await;
     let body = r#"{"metadata":{"name":"w"},"webhooks":[{"name":"a.b.c","sideEffects":"None",
         "clientConfig":{"url":"https://a/"},"admissionReviewVersions":["ä","ä"]}]}"#;
@@ -701,7 +701,7 @@ async fn a_repeated_review_version_is_told_once() {
 }
 
 #[tokio::test]
-async fn an_ip_mode_without_an_ip_is_told_once() {
+async fn an_ip_mode_without_an_ip_is_reported_once() {
     let session = Session::open().await;
     let body = r#"{"metadata":{"name":"s"},"spec":{"type":"LoadBalancer","ports":[{"port":80}]}}"#;
     session.send("POST /api/v1/namespaces/n/services", body).await;

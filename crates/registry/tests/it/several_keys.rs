@@ -26,7 +26,7 @@ async fn send(harness: &Harness, method: &str, path: &str, body: &str) -> (u16, 
     harness.send(method, path, media, body.as_bytes()).await.expect("the harness knows the path")
 }
 
-/// Drops a write after so many polls, between which others run. Whether it was done by then.
+/// Drops a write after `polls` polls, between which other tasks run. Returns whether it was complete.
 async fn cut_off(write: impl Future, polls: usize) -> bool {
     let mut write = pin!(write);
     for _ in 0..polls {
@@ -58,7 +58,7 @@ async fn addresses(harness: &Harness) -> (BTreeSet<String>, BTreeSet<String>) {
 }
 
 #[tokio::test]
-async fn a_service_that_is_cut_off_leaks_no_address_and_no_port() {
+async fn a_cancelled_service_create_leaks_no_address_and_no_port() {
     let harness = Harness::open().await;
     let body = |n: usize, kind: &str| {
         let port = 30_000 + n;
@@ -117,7 +117,7 @@ fn config_map(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_create_that_is_cut_off_leaves_its_quota_right() {
+async fn a_cancelled_create_leaves_the_quota_usage_correct() {
     let harness = Harness::open().await;
     make_quota(&harness, 1_000).await;
     for polls in 1..=POLLS_MAX {
@@ -130,7 +130,7 @@ async fn a_create_that_is_cut_off_leaves_its_quota_right() {
 }
 
 #[tokio::test]
-async fn a_create_that_fails_gives_back_what_it_charged() {
+async fn a_failed_create_refunds_its_quota_charge() {
     let harness = Harness::open().await;
     make_quota(&harness, 5).await;
     assert_eq!(send(&harness, "POST", CONFIG_MAPS, &config_map("a")).await.0, 201);
@@ -141,7 +141,7 @@ async fn a_create_that_fails_gives_back_what_it_charged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn exactly_the_limit_of_a_quota_is_admitted_to_64_writers() {
+async fn sixty_four_writers_get_exactly_the_limit_of_a_quota() {
     const LIMIT: usize = 40;
     let harness = Arc::new(Harness::open().await);
     make_quota(&harness, LIMIT).await;
@@ -212,12 +212,12 @@ async fn gated() -> (Arc<Gate>, Arc<Harness>) {
 }
 
 #[tokio::test]
-async fn a_create_while_its_namespace_goes_leaves_no_orphan() {
+async fn a_create_during_namespace_deletion_leaves_no_orphan() {
     let (gate, harness) = gated().await;
     let namespace = r#"{"metadata":{"name":"going"}}"#;
     assert_eq!(send(&harness, "POST", "/api/v1/namespaces", namespace).await.0, 201);
     gate.close();
-    // It has been admitted, and is about to be stored, when the namespace is looked at last.
+    // The object is admitted and not yet stored when the namespace is read for the last time.
     let late = tokio::spawn({
         let harness = harness.clone();
         let path = "/api/v1/namespaces/going/configmaps";
@@ -231,7 +231,7 @@ async fn a_create_while_its_namespace_goes_leaves_no_orphan() {
 }
 
 #[tokio::test]
-async fn a_create_while_its_namespace_changes_is_admitted_again() {
+async fn a_create_during_a_namespace_change_is_admitted_again() {
     let (gate, harness) = gated().await;
     let namespace = r#"{"metadata":{"name":"changing"}}"#;
     assert_eq!(send(&harness, "POST", "/api/v1/namespaces", namespace).await.0, 201);
@@ -250,7 +250,7 @@ async fn a_create_while_its_namespace_changes_is_admitted_again() {
 }
 
 #[tokio::test]
-async fn a_count_waits_for_objects_that_are_charged_and_not_yet_stored() {
+async fn a_quota_recount_waits_for_charged_objects() {
     let (gate, harness) = gated().await;
     make_quota(&harness, 1).await;
     gate.close();
@@ -305,7 +305,7 @@ async fn a_leaked_address_is_freed_after_a_minute_and_an_event_says_so() {
     assert_eq!(send(&harness, "POST", path, leaked).await.0, 201);
     let wrong = leaked.replace("10.0.0.99", "10.0.0.98").replace("gone", "a");
     assert_eq!(send(&harness, "POST", path, &wrong).await.0, 201);
-    // One that somebody else manages is theirs to free.
+    // Addresses with another `managed-by` label are not released.
     let foreign = leaked.replace("10.0.0.99", "10.0.0.97").replace("ipallocator.k8s.io", "me");
     assert_eq!(send(&harness, "POST", path, &foreign).await.0, 201);
     harness.services.free_leaked_addresses(&harness.registry).await.expect("a look");
@@ -336,7 +336,7 @@ async fn a_leaked_address_is_freed_after_a_minute_and_an_event_says_so() {
 }
 
 #[tokio::test]
-async fn a_service_whose_address_is_not_held_gets_its_object_back() {
+async fn a_missing_ip_address_object_of_a_service_is_recreated() {
     let harness = Harness::open().await;
     let service = r#"{"metadata":{"name":"a"},"spec":{"ports":[{"port":80}]}}"#;
     assert_eq!(send(&harness, "POST", SERVICES, service).await.0, 201);

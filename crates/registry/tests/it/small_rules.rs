@@ -102,9 +102,9 @@ async fn rules_of_small_kinds() {
         .await;
 }
 
-/// What Go has as a struct without names of JSON is shown with all of its members.
+/// A Go struct without JSON names is printed with all of its fields.
 #[tokio::test]
-async fn messages_show_structs_of_go() {
+async fn messages_format_structs_as_go_does() {
     let session = Session::open().await;
     let set = |strategy: &str| {
         format!(
@@ -231,7 +231,7 @@ async fn a_schedule_names_a_zone_that_exists() {
 
 /// Names that are missing twice, places that are told twice, and the order of two faults.
 #[tokio::test]
-async fn faults_are_told_as_often_and_in_the_order_as_upstream() {
+async fn errors_have_the_count_and_order_of_upstream() {
     let session = Session::open().await;
     let pod = |spec: &str| format!(r#"{{"metadata":{{"name":"Bad"}},"spec":{{{spec}}}}}"#);
     let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
@@ -340,7 +340,7 @@ async fn rules_of_single_statuses() {
     let label = r#"{"metadata":{"labels":{"resource.kubernetes.io/admin-access":"true"}}}"#;
     session.send("PATCH /api/v1/namespaces/n", label).await;
     session.check(&format!("PUT {claims}/d/status"), body, 200, &[]).await;
-    // What a claim was given it keeps.
+    // An allocated claim keeps its admin access when the namespace loses the label.
     session.send("PATCH /api/v1/namespaces/n", &label.replace("\"true\"", "null")).await;
     session.check(&format!("PUT {claims}/d/status"), body, 200, &[]).await;
 }

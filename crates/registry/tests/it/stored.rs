@@ -117,7 +117,7 @@ fn populated(folder: &Path, gvk: &GroupVersionKind) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn each_kind_is_stored_where_and_as_kube_apiserver_does() {
+fn keys_and_encodings_of_every_kind_match_kube_apiserver() {
     let form = everything();
     for (key, gvk) in stored() {
         let given = json(&value!({"kind": (gvk.kind.clone()), "apiVersion": (gvk.api_version()),
@@ -148,7 +148,7 @@ const CONTRADICTORY: [&str; 12] = [
 ];
 
 #[test]
-fn what_kube_apiserver_stored_is_stored_again_byte_for_byte() {
+fn values_stored_by_kube_apiserver_round_trip_byte_for_byte() {
     let Some(folder) = reference_data("reference/roundtrip") else { return };
     let form = everything();
     let (mut alike, mut settled) = (0, vec![]);
@@ -171,7 +171,7 @@ fn what_kube_apiserver_stored_is_stored_again_byte_for_byte() {
 }
 
 #[test]
-fn other_versions_are_read_and_so_is_json() {
+fn other_stored_versions_and_json_are_readable() {
     let Some(folder) = reference_data("reference/roundtrip") else { return };
     let form = everything();
     let mut seen = 0;
@@ -194,7 +194,7 @@ fn other_versions_are_read_and_so_is_json() {
 }
 
 #[test]
-fn an_older_version_is_converted_and_given_what_its_writer_did_not_know() {
+fn an_older_stored_version_is_converted_and_defaulted() {
     let form = everything();
     let check = |key: &str, given: Value, places: &[(&[&str], Value)]| {
         let read = object(&form.decode(key.as_bytes(), json(&given)));
@@ -240,7 +240,7 @@ fn an_older_version_is_converted_and_given_what_its_writer_did_not_know() {
 }
 
 #[test]
-fn definitions_and_api_services_are_json() {
+fn definitions_and_api_services_are_stored_as_json() {
     let form = everything();
     let definition = value!({"kind": "CustomResourceDefinition",
         "apiVersion": "apiextensions.k8s.io/v1", "metadata": {"name": "as.g"},
@@ -277,7 +277,7 @@ fn definitions_and_api_services_are_json() {
 }
 
 #[test]
-fn what_cannot_be_read_says_why() {
+fn decode_errors_contain_the_reason() {
     let form = everything();
     let why = |key: &str, value: &[u8]| {
         let read = form.decode(key.as_bytes(), Bytes::copy_from_slice(value));
@@ -307,7 +307,7 @@ fn what_cannot_be_read_says_why() {
     ] {
         assert_eq!(why(custom, value).as_deref(), Some(expected), "{value:?}");
     }
-    // Nobody here reads these.
+    // These are not decoded.
     for key in ["/registry/ranges/servicenodeports", "/registry/masterleases/10.0.0.1"] {
         assert_eq!(form.decode(key.as_bytes(), Bytes::from_static(b"\xff")), &b"\xff"[..]);
     }
@@ -328,7 +328,7 @@ const CUSTOM: &str = concat!(
 );
 
 #[test]
-fn objects_of_custom_resources_are_sorted_json() {
+fn custom_resources_are_stored_as_sorted_json() {
     let form = everything();
     let key = b"/registry/example.com/as/default/a";
     let record = form.decode(key, Bytes::from_static(CUSTOM.as_bytes()));

@@ -1,4 +1,4 @@
-//! What stands where a kind takes any object is kept letter by letter, as kube-apiserver keeps it.
+//! The text of raw extensions is stored unchanged, as in kube-apiserver.
 
 use crate::harness::causes;
 use crate::rules::Session;
@@ -35,12 +35,12 @@ fn revision(name: &str, data: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_revision_is_compared_by_its_letters() {
+async fn data_of_a_controller_revision_is_compared_as_text() {
     let session = Session::open().await;
     let label = r#"{"metadata":{"labels":{"x":"y"}}}"#;
     let add = r#"[{"op":"add","path":"/metadata/labels","value":{"x":"z"}}]"#;
     let cases = [
-        // Data, how it is shown, what a strategic patch would write; it is refused where that differs.
+        // Data, its response, and the result of a strategic patch; a differing result is rejected.
         (
             r#"{"b": 1, "a":[1, 2.0,1e3]}"#,
             r#"{"b":1,"a":[1,2.0,1e3]}"#,
@@ -63,7 +63,7 @@ async fn a_revision_is_compared_by_its_letters() {
         let (put, patch) = (format!("PUT {}", path(&name)), format!("PATCH {}", path(&name)));
         for (request, media, body, expected) in [
             (&put, "", body.clone(), vec![]),
-            // By the long way, which goes through values.
+            // The slow path, which decodes values.
             (&put, "", body.replace(r#""revision""#, r#""no":1,"revision""#), vec![]),
             (&put, "", revision(&name, sorted), expect(sorted == data, sorted)),
             (&patch, "application/merge-patch+json", label.into(), expect(shown == data, shown)),
@@ -83,7 +83,7 @@ async fn a_revision_is_compared_by_its_letters() {
 }
 
 #[tokio::test]
-async fn other_letters_are_a_change_of_a_class() {
+async fn reformatted_parameters_of_a_device_class_are_changes() {
     let session = Session::open().await;
     let class = |parameters: &str| {
         format!(
@@ -110,7 +110,7 @@ async fn other_letters_are_a_change_of_a_class() {
     session.check(&format!("PUT {one}"), &text, 422, &causes).await;
 }
 
-/// Whether an object of a kind may hold such texts.
+/// Whether objects of a kind may contain raw extensions.
 fn holds_texts(types: &Types, shape: &Shape, seen: &mut HashSet<u32>) -> bool {
     match shape {
         Shape::RawExtension => true,
@@ -124,7 +124,7 @@ fn holds_texts(types: &Types, shape: &Shape, seen: &mut HashSet<u32>) -> bool {
 }
 
 #[tokio::test]
-async fn each_kind_that_holds_texts_says_so() {
+async fn each_kind_with_raw_text_declares_it() {
     let session = Session::open().await;
     let mut found = 0;
     for kind in session.harness.registry.kinds() {
@@ -140,7 +140,7 @@ async fn each_kind_that_holds_texts_says_so() {
 }
 
 #[test]
-fn a_text_that_is_kept_is_expanded_where_values_are_asked() {
+fn raw_text_is_parsed_when_its_value_is_read() {
     let value = Value::Raw(r#"{"a": [1.0]}"#.into());
     let mut text = vec![];
     json::write_value(&json::parse_raw(value), &mut text);

@@ -1,4 +1,4 @@
-//! Objects that cannot be read: nobody is told that they are not there.
+//! Unreadable objects are errors and not reported as absent.
 
 use crate::harness::Harness;
 use keelson_admission::Stored;
@@ -14,7 +14,7 @@ async fn with_unreadable(key: &'static str) -> Harness {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_without_an_object_that_cannot_be_read() {
+async fn a_watch_continues_without_an_unreadable_object() {
     let harness = with_unreadable("/registry/configmaps/one/a").await;
     let permit = Permit::internal("test");
     let now = WatchStart::After(harness.registry.cache.revision());
@@ -36,7 +36,7 @@ async fn a_watch_goes_on_without_an_object_that_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn a_limit_is_not_taken_for_absent() {
+async fn an_unreadable_object_is_an_error_and_not_absent() {
     let harness = with_unreadable("/registry/limitranges/one/a").await;
     let stored: &dyn Stored = &*harness.registry;
     let found = |namespace: &str| match stored.list("", "limitranges", namespace) {

@@ -1,14 +1,13 @@
-//! What a running watch takes from the history.
+//! Events that a running watch reads from the history.
 
 use crate::harness::Harness;
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::selector;
 use keelson_registry::options::{WatchOptions, WatchStart};
 
-/// Changes that do not match may be many between two that do: "nothing at hand" must not be said before
-/// all of them were looked at, for bookmarks promise what was looked at.
+/// A bookmark promises that all earlier changes were read, also long runs that do not match.
 #[tokio::test]
-async fn changes_that_do_not_match_end_no_look() {
+async fn changes_outside_the_selector_do_not_end_a_watch() {
     let harness = Harness::open().await;
     let maps = "/api/v1/namespaces/default/configmaps";
     let target = harness.place(maps).expect("a resource").target;

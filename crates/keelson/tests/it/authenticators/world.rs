@@ -3,7 +3,7 @@
 use crate::certificates::{Stream, authority, until};
 use crate::connection::{authorities, secure, tls_client};
 use crate::front_proxy;
-use crate::http::{Server, quiet};
+use crate::http::{Server, without_controllers};
 use crate::https_peer::HttpsPeer;
 use crate::oidc::issuer::{Issuer as OidcIssuer, Key as OidcKey, signed};
 use crate::oidc::{BY_SUBJECT, config};
@@ -36,7 +36,7 @@ pub enum Claim {
     Without(&'static str),
     /// Signed by this one of the server's keys.
     Key(&'static str),
-    /// Signed by a key that nobody knows, under the id of the right one.
+    /// Signed by an unknown key under the id of the right one.
     OtherKey,
     Unsigned,
     /// Signed with the public key as the secret.
@@ -98,7 +98,7 @@ impl World {
             place: RefCell::default(),
         };
         world.make_account();
-        // An issuer is asked for its keys after the start.
+        // The keys of an issuer are fetched after the start.
         world.until_token(&world.signed_oidc(&[]), "oidc:alice");
         world
     }
@@ -392,7 +392,7 @@ fn builder(dir: &Path) -> Builder {
             version: ReviewVersion::V1,
             cache_ttl: Duration::ZERO,
         }),
-        ..quiet()
+        ..without_controllers()
     };
     builder.tokens.insert("static", User { name: "alice".into(), ..User::default() });
     builder

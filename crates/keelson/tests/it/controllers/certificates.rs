@@ -1,6 +1,6 @@
 //! CertificateSigningRequests: approved, signed by the own authority, refused.
 
-use super::{MERGE, looping, make};
+use super::{MERGE, make, with_controllers};
 use crate::http::Client;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -47,8 +47,8 @@ fn certificate(client: &Client, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn an_approved_request_is_signed_with_what_it_asks_for() {
-    let server = looping();
+fn an_approved_request_is_signed_with_the_requested_usages() {
+    let server = with_controllers();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");
     let request = pem(&key, "jane", "devs", &["jane.example.com"]);
@@ -81,8 +81,8 @@ fn an_approved_request_is_signed_with_what_it_asks_for() {
 }
 
 #[test]
-fn a_request_that_its_signer_does_not_sign_fails_with_the_reason() {
-    let server = looping();
+fn a_request_that_the_signer_rejects_fails_with_a_reason() {
+    let server = with_controllers();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");
     let request = pem(&key, "jane", "devs", &[]);
@@ -107,8 +107,8 @@ fn a_request_that_its_signer_does_not_sign_fails_with_the_reason() {
 }
 
 #[test]
-fn the_requests_of_kubelets_are_approved_when_they_may_have_that() {
-    let server = looping();
+fn requests_of_authorized_kubelets_are_approved() {
+    let server = with_controllers();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");
     let request = pem(&key, "system:node:n1", "system:nodes", &[]);
@@ -137,7 +137,7 @@ fn the_requests_of_kubelets_are_approved_when_they_may_have_that() {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}]});
     make(&client, &format!("{roles}/clusterrolebindings"), &binding);
     let asked = csr("n2", &request, signer, &usages, None);
-    let made = client.ask("POST", REQUESTS, "Impersonate-User: eve\r\n", Some(&asked));
+    let made = client.request("POST", REQUESTS, "Impersonate-User: eve\r\n", Some(&asked));
     assert_eq!(made.status, 201, "{made:?}");
     super::settle(&client);
     let waiting = client.get(&format!("{REQUESTS}/n2")).body;
@@ -146,7 +146,7 @@ fn the_requests_of_kubelets_are_approved_when_they_may_have_that() {
 }
 
 #[test]
-fn extension_servers_are_told_whose_client_certificates_count() {
+fn client_ca_bundles_are_published_for_extension_servers() {
     let server = crate::http::Server::start(keelson::Keelson::builder().token("t", "admin"));
     let registry = server.keelson.registry().clone();
     let ca = server.block_on(async {
@@ -170,8 +170,8 @@ fn extension_servers_are_told_whose_client_certificates_count() {
 }
 
 #[test]
-fn approvers_own_conditions_of_a_request_and_signers_its_certificate() {
-    let server = looping();
+fn approval_and_signing_have_separate_field_managers() {
+    let server = with_controllers();
     let client = server.client();
     let key = KeyPair::generate().expect("a key");
     let request = pem(&key, "jane", "devs", &[]);
@@ -202,7 +202,7 @@ fn approvers_own_conditions_of_a_request_and_signers_its_certificate() {
 
 #[test]
 fn an_approval_may_change_metadata_too() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let request = pem(&KeyPair::generate().expect("a key"), "jane", "devs", &[]);
     make(

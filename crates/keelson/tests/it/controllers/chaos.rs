@@ -82,21 +82,21 @@ impl Caller<'_> {
     }
 
     /// Asks until there is an answer.
-    fn insist(&mut self, method: &str, path: &str) -> Response {
+    fn call_until_answered(&mut self, method: &str, path: &str) -> Response {
         poll(PATIENCE, || self.call(method, path, None)).expect("an answer in the end")
     }
 }
 
-/// What there must be in the end, as far as one writer knows: of each name its uid and its owners.
+/// The objects of one writer that must exist in the end: name, uid and owners.
 #[derive(Default)]
 struct Model {
-    objects: BTreeMap<String, Held>,
+    objects: BTreeMap<String, OwnedObject>,
     /// Every uid that an object had, by its name.
     seen: BTreeMap<String, BTreeSet<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Held {
+struct OwnedObject {
     uid: String,
     /// By name and uid.
     owners: Vec<(String, String)>,
@@ -121,7 +121,7 @@ impl Model {
 
     fn insert(&mut self, name: &str, uid: String, owners: Vec<(String, String)>) {
         self.seen.entry(name.to_owned()).or_default().insert(uid.clone());
-        self.objects.insert(name.to_owned(), Held { uid, owners });
+        self.objects.insert(name.to_owned(), OwnedObject { uid, owners });
     }
 }
 
@@ -134,7 +134,7 @@ fn owners_of(object: &Value) -> Vec<(String, String)> {
     owners.map(|owner| (text(&owner["name"]), text(&owner["uid"]))).collect()
 }
 
-/// Makes and deletes objects whose names only it knows.
+/// Creates and deletes objects under names that no other writer uses.
 struct Writer<'s> {
     caller: Caller<'s>,
     random: Random,
@@ -185,7 +185,7 @@ impl Writer<'_> {
             Some(made) => made,
             // It was made if there is one that was not there before.
             None => {
-                let got = self.caller.insist("GET", &path(name));
+                let got = self.caller.call_until_answered("GET", &path(name));
                 let uid = text(&got.body["metadata"]["uid"]);
                 let seen = self.model.seen.get(name);
                 if got.code == 404 || seen.is_some_and(|seen| seen.contains(&uid)) {
@@ -204,12 +204,12 @@ impl Writer<'_> {
     fn delete(&mut self, name: &str) {
         let policy = ["Background", "Foreground", "Orphan"][self.random.below(3)];
         if policy == "Orphan" {
-            // A dependent that lost its other owners before, but has not been looked at, would go.
+            // A dependent without other owners that is not processed yet would be deleted.
             self.await_owners(name);
         }
         self.model.objects.remove(name);
         let asked = format!("{}?propagationPolicy={policy}", path(name));
-        let deleted = self.caller.insist("DELETE", &asked);
+        let deleted = self.caller.call_until_answered("DELETE", &asked);
         assert!(matches!(deleted.code, 200 | 404), "{deleted:?}");
         if policy != "Orphan" {
             return;
@@ -241,12 +241,13 @@ impl Writer<'_> {
 }
 
 /// What there is, as the models have it.
-fn left(caller: &mut Caller<'_>) -> BTreeMap<String, Held> {
+fn list_remaining(caller: &mut Caller<'_>) -> BTreeMap<String, OwnedObject> {
     let mut left = BTreeMap::new();
     for collection in [MAPS, WIDGETS] {
-        let list = caller.insist("GET", collection).body;
+        let list = caller.call_until_answered("GET", collection).body;
         for object in list["items"].as_array().into_iter().flatten() {
-            let held = Held { uid: text(&object["metadata"]["uid"]), owners: owners_of(object) };
+            let held =
+                OwnedObject { uid: text(&object["metadata"]["uid"]), owners: owners_of(object) };
             left.insert(text(&object["metadata"]["name"]), held);
         }
     }
@@ -269,7 +270,7 @@ fn define_widgets(caller: &mut Caller<'_>) {
             "schema": {"openAPIV3Schema": schema}}]}});
     let made = caller.call("POST", DEFINITIONS, Some(&definition)).expect("an answer");
     assert_eq!(made.code, 201, "{made:?}");
-    caller.insist("GET", WIDGETS);
+    caller.call_until_answered("GET", WIDGETS);
 }
 
 /// Waits until all loops have taken in what was written before: an object without an owner is collected only after
@@ -285,7 +286,7 @@ fn settle(caller: &mut Caller<'_>) {
 }
 
 #[test]
-fn exactly_what_has_an_owner_or_needs_none_is_left_whenever_the_server_dies() {
+fn garbage_collection_is_exact_over_kills_of_the_server() {
     let lasts = std::env::var("KEELSON_CHAOS_SECONDS").ok().and_then(|text| text.parse().ok());
     let lasts = Duration::from_secs(lasts.unwrap_or(LASTS_SECONDS));
     let mut random = Random::seeded("KEELSON_CHAOS_SEED");
@@ -297,7 +298,7 @@ fn exactly_what_has_an_owner_or_needs_none_is_left_whenever_the_server_dies() {
     let mut caller = Caller { site: &site, api: None };
     define_widgets(&mut caller);
     let (end, mut kills) = (Instant::now() + lasts, 0);
-    let mut wanted: BTreeMap<String, Held> = BTreeMap::new();
+    let mut wanted: BTreeMap<String, OwnedObject> = BTreeMap::new();
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
             .map(|number| {
@@ -324,10 +325,10 @@ fn exactly_what_has_an_owner_or_needs_none_is_left_whenever_the_server_dies() {
         }
     });
     caller.api = None;
-    let is_right = poll(PATIENCE, || (left(&mut caller) == wanted).then_some(()));
-    assert!(is_right.is_some(), "wanted {wanted:#?}, left {:#?}", left(&mut caller));
+    let is_right = poll(PATIENCE, || (list_remaining(&mut caller) == wanted).then_some(()));
+    assert!(is_right.is_some(), "wanted {wanted:#?}, left {:#?}", list_remaining(&mut caller));
     settle(&mut caller);
-    assert_eq!(left(&mut caller), wanted);
+    assert_eq!(list_remaining(&mut caller), wanted);
     let (answers, objects) = (site.acknowledged.load(Ordering::Relaxed), wanted.len());
     println!("{kills} kills, {answers} answers, {objects} objects left");
     drop(server);

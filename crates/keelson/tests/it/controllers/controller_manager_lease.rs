@@ -1,6 +1,6 @@
 //! Loops leave their work to a kube-controller-manager while it renews its lease.
 
-use super::{MAPS, dependent, gone, looping, make, owned_by};
+use super::{MAPS, dependent, gone, make, owned_by, with_controllers};
 use crate::http::{Client, Server};
 use keelson::Keelson;
 use serde_json::{Value, json};
@@ -26,8 +26,8 @@ fn is_stopped(server: &Server, is_stopped: bool) {
 }
 
 #[test]
-fn loops_stop_while_a_kube_controller_manager_has_its_lease() {
-    let server = looping();
+fn controllers_stop_while_a_kube_controller_manager_holds_the_lease() {
+    let server = with_controllers();
     let client = server.client();
     gone(&client, &orphan(&client, "before"));
     make(&client, LEASES, &lease(3600));
@@ -47,8 +47,8 @@ fn loops_stop_while_a_kube_controller_manager_has_its_lease() {
 }
 
 #[test]
-fn a_lease_that_is_not_renewed_ends() {
-    let server = looping();
+fn controllers_resume_when_the_lease_is_not_renewed() {
+    let server = with_controllers();
     let client = server.client();
     make(&client, LEASES, &lease(1));
     is_stopped(&server, true);
@@ -58,7 +58,7 @@ fn a_lease_that_is_not_renewed_ends() {
 }
 
 #[test]
-fn loops_that_are_named_run_whoever_has_the_lease() {
+fn controllers_named_by_flag_run_regardless_of_the_lease() {
     let mut builder = Keelson::builder();
     builder.controllers = vec!["*".to_owned(), "-serviceaccount-controller".to_owned()];
     let server = Server::start_plain(builder);

@@ -1,6 +1,8 @@
 //! Garbage collection: every propagation policy, and every way in which an owner may be missing.
 
-use super::{MAPS, MERGE, delete, dependent, gone, looping, make, owned_by, settle, until};
+use super::{
+    MAPS, MERGE, delete, dependent, gone, make, owned_by, settle, until, with_controllers,
+};
 use crate::http::Client;
 use serde_json::{Value, json};
 
@@ -44,8 +46,8 @@ fn owned_by_widget(name: &str, uid: &str) -> Value {
 }
 
 #[test]
-fn dependents_go_after_their_owner_through_custom_resources_too() {
-    let server = looping();
+fn dependents_are_deleted_after_their_owner_also_custom_resources() {
+    let server = with_controllers();
     let client = server.client();
     serve_widgets(&client);
     let uid = owner(&client, "top");
@@ -62,7 +64,7 @@ fn dependents_go_after_their_owner_through_custom_resources_too() {
 
 #[test]
 fn an_owner_in_foreground_deletion_waits_for_dependents_that_block_it() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let uid = owner(&client, "owner");
     for (name, blocks) in [("blocks", true), ("follows", false)] {
@@ -85,8 +87,8 @@ fn an_owner_in_foreground_deletion_waits_for_dependents_that_block_it() {
 }
 
 #[test]
-fn a_dependent_that_blocks_no_longer_lets_its_owner_go() {
-    let server = looping();
+fn an_owner_is_deleted_when_its_dependent_no_longer_blocks() {
+    let server = with_controllers();
     let client = server.client();
     let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
     let owners = [owned_by("owner", &uid, true), owned_by("other", &other, true)];
@@ -98,8 +100,8 @@ fn a_dependent_that_blocks_no_longer_lets_its_owner_go() {
 }
 
 #[test]
-fn objects_that_wait_for_each_other_in_foreground_deletion_go() {
-    let server = looping();
+fn cycles_of_blocking_owners_in_foreground_deletion_are_deleted() {
+    let server = with_controllers();
     let client = server.client();
     let first = owner(&client, "first");
     let second = make(&client, MAPS, &dependent("second", &[owned_by("first", &first, true)]));
@@ -111,10 +113,10 @@ fn objects_that_wait_for_each_other_in_foreground_deletion_go() {
     server.stop();
 }
 
-/// Both wait already when they come to depend on each other, so that neither is looked at as a dependent first.
+/// Both already wait when they get owner references to each other, so neither is processed as a dependent first.
 #[test]
-fn objects_in_foreground_deletion_that_come_to_wait_for_each_other_go() {
-    let server = looping();
+fn cycles_that_form_during_foreground_deletion_are_deleted() {
+    let server = with_controllers();
     let client = server.client();
     let uids = ["first", "second"].map(|name| {
         let uid = owner(&client, name);
@@ -139,8 +141,8 @@ fn objects_in_foreground_deletion_that_come_to_wait_for_each_other_go() {
 }
 
 #[test]
-fn orphans_lose_the_reference_to_their_owner_and_stay() {
-    let server = looping();
+fn orphans_lose_their_owner_reference_and_stay() {
+    let server = with_controllers();
     let client = server.client();
     let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
     make(&client, MAPS, &dependent("one", &[owned_by("owner", &uid, true)]));
@@ -156,8 +158,8 @@ fn orphans_lose_the_reference_to_their_owner_and_stay() {
 }
 
 #[test]
-fn an_owner_that_is_not_there_keeps_nothing() {
-    let server = looping();
+fn dependents_of_an_absent_owner_are_deleted() {
+    let server = with_controllers();
     let client = server.client();
     let uid = owner(&client, "owner");
     let absent = "00000000-0000-0000-0000-000000000001";
@@ -183,7 +185,7 @@ fn an_owner_that_is_not_there_keeps_nothing() {
 
 #[test]
 fn dependents_of_a_kind_that_is_not_served_wait_until_it_is() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let absent = "00000000-0000-0000-0000-000000000001";
     make(&client, MAPS, &dependent("waits", &[owned_by_widget("w", absent)]));
@@ -195,8 +197,8 @@ fn dependents_of_a_kind_that_is_not_served_wait_until_it_is() {
 }
 
 #[test]
-fn owners_in_other_namespaces_are_reported_and_do_not_count() {
-    let server = looping();
+fn owners_in_other_namespaces_are_reported_and_ignored() {
+    let server = with_controllers();
     let client = server.client();
     let uid = owner(&client, "owner");
     make(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
@@ -223,8 +225,8 @@ fn owners_in_other_namespaces_are_reported_and_do_not_count() {
 }
 
 #[test]
-fn jobs_and_replication_controllers_orphan_unless_told_otherwise() {
-    let server = looping();
+fn jobs_and_replication_controllers_orphan_by_default() {
+    let server = with_controllers();
     let client = server.client();
     let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
     let job = json!({"metadata": {"name": "job"}, "spec": {"template": {"spec": pod}}});
@@ -240,8 +242,8 @@ fn jobs_and_replication_controllers_orphan_unless_told_otherwise() {
 }
 
 #[test]
-fn the_collector_may_do_what_its_role_allows_and_no_more() {
-    let server = looping();
+fn the_garbage_collector_is_limited_by_its_role() {
+    let server = with_controllers();
     let client = server.client();
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let binding = format!("{bindings}/system:controller:generic-garbage-collector");
@@ -260,7 +262,7 @@ fn the_collector_may_do_what_its_role_allows_and_no_more() {
 }
 
 #[test]
-fn what_happened_while_the_server_was_down_is_collected() {
+fn garbage_from_before_a_restart_is_collected() {
     let dir = tempfile::tempdir().expect("a folder");
     let builder = || keelson::Keelson::builder().data_dir(dir.path());
     let server = crate::http::Server::start_plain(builder().no_controllers());

@@ -15,7 +15,7 @@ fn own(list: &Value) -> Option<&Value> {
 }
 
 #[test]
-fn a_server_has_a_lease_by_which_others_find_it_and_collects_those_that_ended() {
+fn a_server_has_an_identity_lease_and_deletes_expired_ones() {
     let dir = tempfile::tempdir().expect("a folder");
     let start = || Server::start_plain(Keelson::builder().data_dir(dir.path()));
     let server = start();

@@ -1,7 +1,7 @@
 //! Which expressions of a ValidatingAdmissionPolicy do not fit its kinds, against a recording of a kube-apiserver
 //! 1.36 with a kube-controller-manager.
 
-use super::{MERGE, looping, make};
+use super::{MERGE, make, with_controllers};
 use serde_json::{Value, json};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
@@ -30,8 +30,8 @@ fn foos() -> Value {
 }
 
 #[test]
-fn the_status_of_a_policy_names_the_expressions_that_do_not_fit_its_kinds() {
-    let server = looping();
+fn policy_status_has_a_warning_for_each_mistyped_expression() {
+    let server = with_controllers();
     let client = server.client();
     make(&client, DEFINITIONS, &foos());
     let established = |answer: &Value| {
@@ -49,7 +49,7 @@ fn the_status_of_a_policy_names_the_expressions_that_do_not_fit_its_kinds() {
         let path = format!("{POLICIES}/{}", case["name"].as_str().expect("a name"));
         let checked =
             client.poll(&path, |answer| answer.body["status"]["observedGeneration"].is_i64());
-        // Two types of one name are told apart by our own word.
+        // Keelson has its own wording for two types of the same name.
         let text = checked.body["status"].to_string().replace("DeploymentParams", "Deployment");
         let found: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(found, case["status"], "{}: {:#}", case["name"], case["spec"]);
@@ -57,8 +57,8 @@ fn the_status_of_a_policy_names_the_expressions_that_do_not_fit_its_kinds() {
 }
 
 #[test]
-fn the_status_follows_the_spec_of_a_policy() {
-    let server = looping();
+fn policy_status_follows_the_spec() {
+    let server = with_controllers();
     let client = server.client();
     let policy = |expression: &str| {
         json!({

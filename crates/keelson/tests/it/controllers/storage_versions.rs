@@ -44,7 +44,7 @@ fn migrate(client: &Client, group: &str, resource: &str, until: &str) -> Vec<Str
 }
 
 #[test]
-fn a_migration_stores_custom_resources_in_the_storage_version_and_forgets_the_others() {
+fn a_migration_rewrites_custom_resources_and_updates_stored_versions() {
     let server = migrating();
     let client = server.client();
     make(&client, DEFINITIONS, &definition("v1"));
@@ -83,7 +83,7 @@ fn a_migration_stores_custom_resources_in_the_storage_version_and_forgets_the_ot
 }
 
 #[test]
-fn a_migration_waits_until_the_new_storage_version_of_its_definition_is_served() {
+fn a_migration_waits_until_the_new_storage_version_is_served() {
     let server = migrating();
     let client = server.client();
     make(&client, DEFINITIONS, &definition("v1"));

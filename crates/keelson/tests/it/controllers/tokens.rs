@@ -1,6 +1,6 @@
 //! Tokens: of service accounts in Secrets, and for new nodes.
 
-use super::{MERGE, gone, looping, make};
+use super::{MERGE, gone, make, with_controllers};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -12,8 +12,8 @@ const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_TYPE: &str = "kubernetes.io/service-account-token";
 
 #[test]
-fn a_secret_for_a_service_account_is_given_a_token_and_goes_with_it() {
-    let server = looping();
+fn a_token_secret_gets_a_token_and_is_deleted_with_its_account() {
+    let server = with_controllers();
     let client = server.client();
     let uid = make(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
     let secret = |name: &str, account: &str| {
@@ -42,8 +42,8 @@ fn a_secret_for_a_service_account_is_given_a_token_and_goes_with_it() {
 }
 
 #[test]
-fn bootstrap_tokens_sign_cluster_info_and_end() {
-    let server = looping();
+fn bootstrap_tokens_sign_cluster_info_and_expire() {
+    let server = with_controllers();
     let client = server.client();
     let token = |id: &str, expires: &str| {
         json!({"metadata": {"name": format!("bootstrap-token-{id}")},

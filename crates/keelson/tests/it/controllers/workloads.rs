@@ -1,7 +1,7 @@
 //! Loops beside workloads: endpoints of services, budgets of disruptions, jobs that have ended, protection of volumes
 //! and claims. What is compared with is what kube-controller-manager 1.36.2 writes for the same objects.
 
-use super::{MERGE, gone, looping, make, until};
+use super::{MERGE, gone, make, until, with_controllers};
 use crate::http::Client;
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn slices(client: &Client, service: &str) -> Vec<(Value, Value)> {
 
 #[test]
 fn endpoints_and_slices_of_a_service_follow_its_pods() {
-    let server = looping();
+    let server = with_controllers();
     let client = server.client();
     let node = json!({"metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z"}}});
     make(&client, "/api/v1/nodes", &node);
@@ -97,8 +97,8 @@ fn endpoints_and_slices_of_a_service_follow_its_pods() {
 }
 
 #[test]
-fn endpoints_that_somebody_writes_are_mirrored() {
-    let server = looping();
+fn endpoints_of_a_user_are_mirrored_to_slices() {
+    let server = with_controllers();
     let client = server.client();
     make(&client, SERVICES, &service("free", json!({"ports": [{"port": 80}]})));
     let endpoints = json!({"metadata": {"name": "free"}, "subsets": [{
@@ -115,8 +115,8 @@ fn endpoints_that_somebody_writes_are_mirrored() {
 }
 
 #[test]
-fn a_budget_counts_its_pods_and_lets_as_many_be_evicted_as_it_can_spare() {
-    let server = looping();
+fn a_disruption_budget_limits_evictions() {
+    let server = with_controllers();
     let client = server.client();
     pod(&client, "one", "10.1.0.1", true);
     pod(&client, "two", "10.1.0.2", true);
@@ -147,8 +147,8 @@ fn a_budget_counts_its_pods_and_lets_as_many_be_evicted_as_it_can_spare() {
 }
 
 #[test]
-fn a_budget_whose_pods_cannot_be_counted_says_why() {
-    let server = looping();
+fn a_disruption_budget_reports_uncountable_pods() {
+    let server = with_controllers();
     let client = server.client();
     let node = make(&client, "/api/v1/nodes", &json!({"metadata": {"name": "n"}}));
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": node,
@@ -168,8 +168,8 @@ fn a_budget_whose_pods_cannot_be_counted_says_why() {
 }
 
 #[test]
-fn a_job_that_has_ended_is_deleted_with_its_pods_after_its_time() {
-    let server = looping();
+fn a_finished_job_is_deleted_with_its_pods_after_its_ttl() {
+    let server = with_controllers();
     let client = server.client();
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
     let template = json!({"spec": {"restartPolicy": "Never",
@@ -193,8 +193,8 @@ fn a_job_that_has_ended_is_deleted_with_its_pods_after_its_time() {
 }
 
 #[test]
-fn claims_and_volumes_go_when_nobody_uses_them() {
-    let server = looping();
+fn protected_claims_and_volumes_are_deleted_when_unused() {
+    let server = with_controllers();
     let client = server.client();
     let spec =
         json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}}});
@@ -229,8 +229,8 @@ fn claims_and_volumes_go_when_nobody_uses_them() {
 }
 
 #[test]
-fn an_attribute_class_goes_when_no_claim_has_it() {
-    let server = looping();
+fn a_protected_attributes_class_is_deleted_when_unused() {
+    let server = with_controllers();
     let client = server.client();
     let classes = "/apis/storage.k8s.io/v1/volumeattributesclasses";
     let class = json!({"metadata": {"name": "c"}, "driverName": "d", "parameters": {"a": "b"}});

@@ -3,7 +3,7 @@
 use super::load::{self, MAPS, Reads};
 use crate::connection::{Connection, plain};
 use crate::etcd;
-use crate::http::{Server, quiet};
+use crate::http::{Server, without_controllers};
 use crate::random::Random;
 use keelson::{Builder, Clock, Etcd, Keelson, SystemClock, Timestamp};
 use serde_json::json;
@@ -34,11 +34,12 @@ impl Clock for MovedClock {
 }
 
 #[test]
-fn jumps_of_the_clock_change_timestamps_and_nothing_else() {
+fn clock_jumps_change_only_timestamps() {
     let mut random = Random::seeded("KEELSON_FAULTS_SEED");
     let clock = MovedClock::default();
     let history = Duration::from_secs(60);
-    let server = Server::start_plain(Builder { history, ..quiet().clock(clock.clone()) });
+    let server =
+        Server::start_plain(Builder { history, ..without_controllers().clock(clock.clone()) });
     let address = server.keelson.address();
     let connect = move || Ok(Connection::over(plain(address)?));
     let client = server.client();
@@ -68,7 +69,7 @@ fn jumps_of_the_clock_change_timestamps_and_nothing_else() {
 }
 
 #[test]
-fn a_lease_is_neither_taken_early_nor_kept_for_ever_when_clocks_jump() {
+fn leases_expire_on_time_despite_clock_jumps() {
     let Some((_runtime, process)) = etcd::etcd() else { return };
     let clocks = [(); 2].map(|()| MovedClock::default());
     let servers = clocks.each_ref().map(|clock| {

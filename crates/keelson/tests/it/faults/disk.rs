@@ -3,7 +3,7 @@
 use super::load::{self, Load, MAPS, Reads};
 use super::rounds;
 use crate::connection::{Connect, Connection, plain};
-use crate::http::{PATIENCE, quiet};
+use crate::http::{PATIENCE, without_controllers};
 use crate::random::Random;
 use keelson::{Builder, Keelson};
 use keelson_store::Embedded;
@@ -29,7 +29,8 @@ impl Server {
         let disk = RedbDisk::with_files(disk.clone()).expect("the disk opens");
         let store = Embedded::with_disk(Arc::new(disk)).expect("the store opens");
         let runtime = Runtime::new().expect("a runtime");
-        let builder = Builder { tls: false, ..quiet().token("t", "admin").store(store) };
+        let builder =
+            Builder { tls: false, ..without_controllers().token("t", "admin").store(store) };
         let keelson = runtime.block_on(builder.start()).expect("the server starts");
         Server { runtime, keelson }
     }
@@ -76,27 +77,27 @@ fn fail_and_mend(fault: Fault) {
         }
     });
     server.end();
-    // What the disk holds is what was told.
+    // The disk holds exactly the acknowledged writes.
     Server::start(&disk).end();
 }
 
 #[test]
-fn a_full_disk_refuses_writes_until_there_is_room() {
+fn a_full_disk_rejects_writes_until_it_has_space() {
     fail_and_mend(Fault::Writes);
 }
 
 #[test]
-fn a_disk_that_does_not_sync_loses_and_doubles_nothing() {
+fn failed_syncs_lose_and_repeat_no_write() {
     fail_and_mend(Fault::Syncs);
 }
 
 #[test]
-fn a_read_only_disk_refuses_writes_until_it_is_writable() {
+fn a_read_only_disk_rejects_writes_until_it_is_writable() {
     fail_and_mend(Fault::All);
 }
 
 #[test]
-fn unreadable_values_cost_nobody_what_was_written() {
+fn unreadable_values_lose_no_other_write() {
     let mut random = Random::seeded("KEELSON_FAULTS_SEED");
     let disk = PowerDisk::default();
     let server = Server::start(&disk);
@@ -115,7 +116,7 @@ fn unreadable_values_cost_nobody_what_was_written() {
 }
 
 #[test]
-fn a_power_cut_that_tears_the_tail_loses_nothing_acknowledged() {
+fn a_torn_tail_loses_no_acknowledged_write() {
     let mut random = Random::seeded("KEELSON_FAULTS_SEED");
     let mut rng = Rng(random.below(usize::MAX) as u64);
     let mut disk = PowerDisk::default();

@@ -20,12 +20,12 @@ pub type Id = u64;
 pub struct Call {
     pub began: u64,
     pub ended: u64,
-    pub ask: Ask,
+    pub operation: Operation,
     pub answer: Answer,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Ask {
+pub enum Operation {
     Read,
     Create(Id),
     /// Where a resourceVersion is given, only that version is to be replaced.
@@ -48,14 +48,14 @@ pub enum Answer {
     Conflict,
     /// Certainly not done, and no statement on what is there.
     Refused,
-    /// Nobody knows: it may have happened, or happen later.
+    /// The outcome is unknown: it may have happened, or happen later.
     Unknown,
 }
 
 /// The key between two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 struct State {
-    /// The resourceVersion is not known while only writes of unknown outcome could have told it.
+    /// The resourceVersion is unknown after a write without a response.
     object: Option<(Id, Option<u64>)>,
     /// The newest resourceVersion that anybody saw.
     newest: u64,
@@ -65,32 +65,34 @@ impl State {
     /// The key after this call, unless it cannot have been next.
     fn after(self, call: &Call) -> Option<State> {
         let is_there = self.object.is_some();
-        match (call.ask, call.answer) {
-            (Ask::Read, Answer::Saw(None)) => (!is_there).then_some(self),
-            (Ask::Read, Answer::Saw(Some((id, rev)))) => {
+        match (call.operation, call.answer) {
+            (Operation::Read, Answer::Saw(None)) => (!is_there).then_some(self),
+            (Operation::Read, Answer::Saw(Some((id, rev)))) => {
                 let (known_id, known_rev) = self.object?;
                 let is_same = known_id == id && known_rev.is_none_or(|known| known == rev);
                 let is_new = known_rev.is_none() && rev > self.newest;
                 (is_same && (known_rev.is_some() || is_new)).then(|| self.holding(id, Some(rev)))
             }
-            (Ask::Create(id), Answer::Wrote(rev)) => {
+            (Operation::Create(id), Answer::Wrote(rev)) => {
                 (!is_there && rev > self.newest).then(|| self.holding(id, Some(rev)))
             }
-            (Ask::Create(id), Answer::Unknown) => (!is_there).then(|| self.holding(id, None)),
-            (Ask::Create(_), Answer::Exists) => is_there.then_some(self),
-            (Ask::Update(id, expected), Answer::Wrote(rev)) => {
+            (Operation::Create(id), Answer::Unknown) => (!is_there).then(|| self.holding(id, None)),
+            (Operation::Create(_), Answer::Exists) => is_there.then_some(self),
+            (Operation::Update(id, expected), Answer::Wrote(rev)) => {
                 let may = is_there && self.is_at(expected) && rev > self.newest;
                 may.then(|| self.holding(id, Some(rev)))
             }
-            (Ask::Update(id, expected), Answer::Unknown) => {
+            (Operation::Update(id, expected), Answer::Unknown) => {
                 (is_there && self.is_at(expected)).then(|| self.holding(id, None))
             }
-            (Ask::Update(_, Some(expected)), Answer::Conflict) => {
+            (Operation::Update(_, Some(expected)), Answer::Conflict) => {
                 let (_, rev) = self.object?;
                 (rev != Some(expected)).then_some(self)
             }
-            (Ask::Update(..) | Ask::Delete, Answer::NotFound) => (!is_there).then_some(self),
-            (Ask::Delete, Answer::Deleted | Answer::Unknown) => {
+            (Operation::Update(..) | Operation::Delete, Answer::NotFound) => {
+                (!is_there).then_some(self)
+            }
+            (Operation::Delete, Answer::Deleted | Answer::Unknown) => {
                 is_there.then_some(State { object: None, ..self })
             }
             _ => None,
@@ -108,14 +110,14 @@ impl State {
 
 /// Which calls have been put in order.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Done(Vec<u64>);
+struct CompletedCalls(Vec<u64>);
 
-impl Done {
+impl CompletedCalls {
     fn has(&self, place: usize) -> bool {
         self.0[place / 64] >> (place % 64) & 1 == 1
     }
 
-    fn with(&self, place: usize) -> Done {
+    fn with(&self, place: usize) -> CompletedCalls {
         let mut done = self.clone();
         done.0[place / 64] |= 1 << (place % 64);
         done
@@ -127,13 +129,14 @@ pub fn check(calls: &[Call]) -> Result<(), String> {
     let mut calls = calls.to_vec();
     // A read that nobody answered says nothing, and a write may happen long after its answer.
     calls.retain(|call| {
-        (call.ask, call.answer) != (Ask::Read, Answer::Unknown) && call.answer != Answer::Refused
+        (call.operation, call.answer) != (Operation::Read, Answer::Unknown)
+            && call.answer != Answer::Refused
     });
     for call in calls.iter_mut().filter(|call| call.answer == Answer::Unknown) {
         call.ended = NEVER;
     }
     calls.sort_by_key(|call| call.began);
-    let start = (Done(vec![0; calls.len().div_ceil(64)]), State::default(), 0);
+    let start = (CompletedCalls(vec![0; calls.len().div_ceil(64)]), State::default(), 0);
     let (mut tried, mut open) = (HashSet::new(), vec![start]);
     let mut furthest = (0, State::default(), vec![]);
     let mut steps = 0;
@@ -155,7 +158,7 @@ pub fn check(calls: &[Call]) -> Result<(), String> {
         let mut is_first = true;
         next.retain(|place| {
             let call = &calls[*place];
-            let is_alike = (call.ask, call.answer) == (Ask::Delete, Answer::Unknown);
+            let is_alike = (call.operation, call.answer) == (Operation::Delete, Answer::Unknown);
             !is_alike || std::mem::replace(&mut is_first, false)
         });
         if next.iter().all(|place| calls[*place].ended == NEVER) {
@@ -185,16 +188,16 @@ pub fn check(calls: &[Call]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::Answer::{Conflict, Deleted, Exists, NotFound, Saw, Unknown, Wrote};
-    use super::Ask::{Create, Delete, Read, Update};
-    use super::{Answer, Ask, Call, check};
+    use super::Operation::{Create, Delete, Read, Update};
+    use super::{Answer, Call, Operation, check};
 
-    fn is_linear(calls: &[(u64, u64, Ask, Answer)]) -> bool {
-        let call = |&(began, ended, ask, answer)| Call { began, ended, ask, answer };
+    fn is_linear(calls: &[(u64, u64, Operation, Answer)]) -> bool {
+        let call = |&(began, ended, operation, answer)| Call { began, ended, operation, answer };
         check(&calls.iter().map(call).collect::<Vec<_>>()).is_ok()
     }
 
     #[test]
-    fn histories_that_can_have_happened() {
+    fn linearizable_histories_are_accepted() {
         let good: [&[_]; 9] = [
             &[],
             &[
@@ -216,7 +219,7 @@ mod tests {
                 (2, 9, Update(3, Some(5)), Conflict),
                 (3, 8, Read, Saw(Some((1, 5)))),
             ],
-            // What nobody knows may have happened, also later, or not.
+            // A call of unknown outcome may have happened, also later, or not.
             &[
                 (0, 1, Create(1), Unknown),
                 (2, 3, Read, Saw(None)),
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn histories_that_cannot_have_happened() {
+    fn other_histories_are_rejected() {
         let bad: [(&str, &[_]); 12] = [
             (
                 "a stale read",

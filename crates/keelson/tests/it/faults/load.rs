@@ -1,7 +1,7 @@
-//! Clients that write, read and watch whatever happens to the server, and what is asked of all that
-//! they were told.
+//! Clients that write, read and watch during faults, and the check of all their responses and
+//! events.
 
-use super::linear::{self, Answer, Ask, Call, Id, NEVER};
+use super::linear::{self, Answer, Call, Id, NEVER, Operation};
 use crate::connection::{Connect, Connection};
 use crate::http::{PATIENCE, revision_of};
 use crate::random::Random;
@@ -38,7 +38,7 @@ pub enum Reads {
     MayFail,
 }
 
-/// What a watch told of an object.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 struct Event {
     word: String,
@@ -63,7 +63,7 @@ fn map(key: &str, id: Id, expected: Option<u64>) -> Value {
         "data": {"id": id.to_string(), "pad": pad}})
 }
 
-/// Runs the clients while `script` lets things fail, then asks whether all that they were told can be.
+/// Runs the clients while `script` causes faults, then checks that all responses are linearizable.
 /// In the end the server has to work.
 pub fn run(random: &mut Random, reads: Reads, connect: Connect, script: impl FnOnce(&Load)) {
     let load = Load {
@@ -83,7 +83,7 @@ pub fn run(random: &mut Random, reads: Reads, connect: Connect, script: impl FnO
     let (mut calls, events) = std::thread::scope(|scope| {
         let load = &load;
         // However the script ends, the clients do.
-        let _over = Over(load);
+        let _stop = StopOnDrop(load);
         let watcher = scope.spawn(move || watch(load, after));
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| {
@@ -103,16 +103,16 @@ pub fn run(random: &mut Random, reads: Reads, connect: Connect, script: impl FnO
         panic!("refused, and not said why: {answer}");
     }
     for key in 0..KEYS {
-        let seen = load.call(key, Ask::Read);
+        let seen = load.call(key, Operation::Read);
         calls.push((key, seen));
     }
     check(&calls, after, &events);
     println!("{} calls, {} events", calls.len(), events.len());
 }
 
-struct Over<'a>(&'a Load);
+struct StopOnDrop<'a>(&'a Load);
 
-impl Drop for Over<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.is_over.store(true, Ordering::Release);
     }
@@ -161,39 +161,46 @@ impl Load {
     }
 
     /// Asks over a connection of its own.
-    fn call(&self, key: usize, ask: Ask) -> Call {
-        self.call_over(&mut self.connection(), key, ask).0
+    fn call(&self, key: usize, operation: Operation) -> Call {
+        self.call_over(&mut self.connection(), key, operation).0
     }
 
     /// The call, and whether the connection can be used further.
-    fn call_over(&self, connection: &mut Connection, key: usize, ask: Ask) -> (Call, bool) {
+    fn call_over(
+        &self,
+        connection: &mut Connection,
+        key: usize,
+        operation: Operation,
+    ) -> (Call, bool) {
         let name = name(key);
         let one = format!("{MAPS}/{name}");
-        let (method, path, body) = match ask {
-            Ask::Read => ("GET", one, None),
-            Ask::Create(id) => ("POST", MAPS.to_owned(), Some(map(&name, id, None))),
-            Ask::Update(id, expected) => ("PUT", one, Some(map(&name, id, expected))),
-            Ask::Delete => ("DELETE", one, None),
+        let (method, path, body) = match operation {
+            Operation::Read => ("GET", one, None),
+            Operation::Create(id) => ("POST", MAPS.to_owned(), Some(map(&name, id, None))),
+            Operation::Update(id, expected) => ("PUT", one, Some(map(&name, id, expected))),
+            Operation::Delete => ("DELETE", one, None),
         };
         let began = self.now();
         let told = connection.call(method, &path, JSON, body.as_ref());
         let ended = self.now();
         let answer = match &told {
-            Ok((code, answer)) => self.answer(ask, *code, answer),
+            Ok((code, answer)) => self.answer(operation, *code, answer),
             Err(_) => Answer::Unknown,
         };
-        (Call { began, ended, ask, answer }, told.is_ok())
+        (Call { began, ended, operation, answer }, told.is_ok())
     }
 
-    fn answer(&self, ask: Ask, code: u16, answer: &Value) -> Answer {
-        let is_write = ask != Ask::Read;
-        let told = match (ask, code) {
-            (Ask::Read, 200) => Answer::Saw(Some((id(answer), revision_of(answer)))),
-            (Ask::Read, 404) => Answer::Saw(None),
-            (Ask::Create(_), 201) | (Ask::Update(..), 200) => Answer::Wrote(revision_of(answer)),
-            (Ask::Delete, 200) => Answer::Deleted,
+    fn answer(&self, operation: Operation, code: u16, answer: &Value) -> Answer {
+        let is_write = operation != Operation::Read;
+        let told = match (operation, code) {
+            (Operation::Read, 200) => Answer::Saw(Some((id(answer), revision_of(answer)))),
+            (Operation::Read, 404) => Answer::Saw(None),
+            (Operation::Create(_), 201) | (Operation::Update(..), 200) => {
+                Answer::Wrote(revision_of(answer))
+            }
+            (Operation::Delete, 200) => Answer::Deleted,
             (_, 404) => Answer::NotFound,
-            (Ask::Create(_), 409) => Answer::Exists,
+            (Operation::Create(_), 409) => Answer::Exists,
             (_, 409) => Answer::Conflict,
             (_, 503) => Answer::Refused,
             _ => Answer::Unknown,
@@ -231,19 +238,21 @@ fn wait(counter: &AtomicUsize, count: usize, why: &str) {
 /// One client: asks, and remembers, until it is over.
 fn work(load: &Load, mut random: Random) -> Vec<(usize, Call)> {
     let mut calls = vec![];
-    // What this client knows of each object; often old, as others write too.
+    // The last state that this client has read; often stale, as others write too.
     let mut known = [None; KEYS];
     let mut connection = load.connection();
     while !load.is_over.load(Ordering::Acquire) {
         let key = random.below(KEYS);
-        let ask = match (known[key], random.below(8)) {
-            (_, 0..3) => Ask::Read,
-            (None, _) => Ask::Create(load.ids.fetch_add(1, Ordering::Relaxed)),
-            (Some(_), 3) => Ask::Delete,
-            (Some(_), 4) => Ask::Update(load.ids.fetch_add(1, Ordering::Relaxed), None),
-            (Some(rev), _) => Ask::Update(load.ids.fetch_add(1, Ordering::Relaxed), Some(rev)),
+        let operation = match (known[key], random.below(8)) {
+            (_, 0..3) => Operation::Read,
+            (None, _) => Operation::Create(load.ids.fetch_add(1, Ordering::Relaxed)),
+            (Some(_), 3) => Operation::Delete,
+            (Some(_), 4) => Operation::Update(load.ids.fetch_add(1, Ordering::Relaxed), None),
+            (Some(rev), _) => {
+                Operation::Update(load.ids.fetch_add(1, Ordering::Relaxed), Some(rev))
+            }
         };
-        let (call, is_open) = load.call_over(&mut connection, key, ask);
+        let (call, is_open) = load.call_over(&mut connection, key, operation);
         match call.answer {
             Answer::Saw(Some((_, rev))) | Answer::Wrote(rev) => known[key] = Some(rev),
             Answer::Saw(None) | Answer::Deleted | Answer::NotFound => known[key] = None,
@@ -285,7 +294,9 @@ fn watch(load: &Load, mut after: u64) -> Vec<Event> {
 /// Takes from the watch what became of a write that nobody answered; it may have happened at any later
 /// time, or not at all: then it goes.
 fn settle(call: &mut Call, written: &HashMap<u64, &Event>) -> bool {
-    let (Ask::Create(id) | Ask::Update(id, _), Answer::Unknown) = (call.ask, call.answer) else {
+    let (Operation::Create(id) | Operation::Update(id, _), Answer::Unknown) =
+        (call.operation, call.answer)
+    else {
         return true;
     };
     let Some(event) = written.values().find(|event| event.id == id) else { return false };
@@ -316,8 +327,8 @@ fn check(calls: &[(usize, Call)], after: u64, events: &[Event]) {
         let mut of_key: Vec<Call> =
             calls.iter().filter(|(of, _)| *of == key).map(|(_, call)| call.clone()).collect();
         for call in &of_key {
-            let (Ask::Create(id) | Ask::Update(id, _), Answer::Wrote(rev)) =
-                (call.ask, call.answer)
+            let (Operation::Create(id) | Operation::Update(id, _), Answer::Wrote(rev)) =
+                (call.operation, call.answer)
             else {
                 continue;
             };

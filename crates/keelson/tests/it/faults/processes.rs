@@ -13,7 +13,7 @@ const RESTARTS: usize = 2;
 const WRITES_BETWEEN: usize = 60;
 
 #[test]
-fn a_killed_server_comes_back_with_a_history_that_can_have_happened() {
+fn the_history_over_kills_of_the_server_is_linearizable() {
     let mut random = Random::seeded("KEELSON_FAULTS_SEED");
     let moments: Vec<usize> =
         (0..rounds(KILLS)).map(|_| 1 + random.below(2 * WRITES_BETWEEN)).collect();
@@ -33,7 +33,7 @@ fn a_killed_server_comes_back_with_a_history_that_can_have_happened() {
 }
 
 #[test]
-fn an_etcd_that_dies_leaves_a_history_that_can_have_happened() {
+fn the_history_over_kills_of_etcd_is_linearizable() {
     let Some((runtime, mut etcd)) = etcd::etcd() else { return };
     let mut random = Random::seeded("KEELSON_FAULTS_SEED");
     let server = etcd::serve(&etcd);

@@ -1,6 +1,6 @@
-//! kubectl and custom resources: the chart of an operator, and all that its objects are asked.
+//! kubectl and custom resources: the chart of an operator and commands on its objects.
 
-use super::Bench;
+use super::Kubectl;
 use keelson::Keelson;
 
 /// Two definitions, and objects of both.
@@ -11,14 +11,14 @@ const FIRST: &str = "ensure CRDs are installed first";
 
 /// Runs rows where the chart lies.
 fn check(rows: &[super::Row]) {
-    let Some(bench) = Bench::start(Keelson::builder().in_memory()) else { return };
+    let Some(bench) = Kubectl::start(Keelson::builder().in_memory()) else { return };
     std::fs::write(bench.dir.path().join("chart.yaml"), CHART).expect("a file");
     bench.run(rows);
     bench.server.stop();
 }
 
 #[test]
-fn a_chart_is_applied_in_one_go_and_once_more() {
+fn a_chart_is_applied_and_applied_again() {
     check(&[
         // The objects follow at once: nobody waits for the definitions.
         ("k apply -f chart.yaml", 1, FIRST),
@@ -42,7 +42,7 @@ fn a_chart_is_applied_in_one_go_and_once_more() {
 }
 
 #[test]
-fn custom_resources_are_explained_and_found_by_all_their_names() {
+fn custom_resources_are_explained_and_found_by_every_name() {
     check(&[
         ("k apply -f chart.yaml", 1, FIRST),
         ("k apply -f chart.yaml", 0, "one created"),

@@ -1,4 +1,4 @@
-//! An OpenID Connect issuer: a real HTTPS server that announces its keys, and signs what it is told to.
+//! An OpenID Connect issuer: an HTTPS server that publishes its keys and signs any claims.
 
 use crate::https_peer::HttpsPeer;
 use base64::Engine;

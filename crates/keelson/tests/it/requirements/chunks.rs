@@ -25,7 +25,7 @@ fn pages(client: &Client, path: &str, limit: usize) -> Vec<Value> {
 
 /// Proves: R-CHUNK-01, R-CHUNK-02, R-CHUNK-03, R-CHUNK-04, R-CHUNK-05.
 #[test]
-fn pages_follow_each_other_without_gap_or_overlap() {
+fn pages_have_no_gap_and_no_overlap() {
     let server = server();
     let client = server.client();
     let want: Vec<String> = (0..7).map(|at| format!("m-{at}")).collect();
@@ -51,7 +51,7 @@ fn pages_follow_each_other_without_gap_or_overlap() {
 
 /// Proves: R-CHUNK-03, R-CHUNK-06, R-CHUNK-08.
 #[test]
-fn later_pages_show_the_state_of_the_first() {
+fn later_pages_have_the_state_of_the_first() {
     let server = server();
     let client = server.client();
     for name in ["b", "d", "f", "h"] {
@@ -82,7 +82,7 @@ fn later_pages_show_the_state_of_the_first() {
 
 /// Proves: R-CHUNK-09, R-CHUNK-10, R-HTTP-12.
 #[test]
-fn an_expired_token_is_gone_and_the_list_can_be_read_anew() {
+fn an_expired_continue_token_is_410_and_offers_a_new_one() {
     let server = forgetful_server();
     let client = server.client();
     for name in ["a", "b", "c"] {
@@ -109,7 +109,7 @@ fn an_expired_token_is_gone_and_the_list_can_be_read_anew() {
 
 /// Proves: R-CHUNK-11, R-CHUNK-05.
 #[test]
-fn a_list_of_1253_pods_comes_in_pages_of_500() {
+fn a_list_of_1253_pods_has_pages_of_500() {
     const PODS: usize = 1253;
     let server = server();
     let path = "/api/v1/namespaces/default/pods";

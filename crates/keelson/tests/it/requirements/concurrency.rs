@@ -14,7 +14,7 @@ fn with_version(mut obj: Value, version: &Value) -> Value {
 
 /// Proves: R-CONC-01, R-CONC-02, R-CONC-03, R-CONC-06, R-HTTP-11, R-STAT-15.
 #[test]
-fn an_update_with_a_version_needs_the_stored_one() {
+fn an_update_with_an_old_resource_version_is_409() {
     let server = server();
     let client = server.client();
     let path = format!("{MAPS}/a");
@@ -42,7 +42,7 @@ fn an_update_with_a_version_needs_the_stored_one() {
 
 /// Proves: R-CONC-03.
 #[test]
-fn some_kinds_demand_a_version_for_an_update() {
+fn some_kinds_require_a_resource_version_for_an_update() {
     let server = server();
     let client = server.client();
     let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
@@ -59,7 +59,7 @@ fn some_kinds_demand_a_version_for_an_update() {
 
 /// What demands a version is as in kube-apiserver 1.36: kube-controller-manager updates EndpointSlices without one.
 #[test]
-fn kinds_demand_a_version_for_an_update_as_in_kube_apiserver() {
+fn the_kinds_that_require_a_resource_version_match_kube_apiserver() {
     let server = server();
     let client = server.client();
     let check = |path: &str, mut object: Value, code: u16| {
@@ -86,7 +86,7 @@ fn kinds_demand_a_version_for_an_update_as_in_kube_apiserver() {
 
 /// Upstream looks at the preconditions of a deletion before its transaction does, but for namespaces.
 #[test]
-fn a_deletion_names_the_precondition_that_fails() {
+fn a_delete_names_the_failed_precondition() {
     let server = server();
     let client = server.client();
     let wants_uid = json!({"preconditions": {"uid": "x"}});
@@ -114,7 +114,7 @@ fn a_deletion_names_the_precondition_that_fails() {
 
 /// Proves: R-CONC-04.
 #[test]
-fn of_two_writers_with_one_version_one_wins() {
+fn one_of_two_writers_with_the_same_version_wins() {
     let server = server();
     let client = server.client();
     let path = format!("{MAPS}/a");
@@ -145,7 +145,7 @@ fn of_two_writers_with_one_version_one_wins() {
 
 /// Proves: R-CONC-05, R-CONC-07, R-CONC-08, R-META-06.
 #[test]
-fn every_change_moves_the_version_on_and_nothing_else_does() {
+fn only_changes_increase_the_resource_version() {
     let server = server();
     let client = server.client();
     let pods = "/api/v1/namespaces/default/pods";
@@ -173,14 +173,14 @@ fn every_change_moves_the_version_on_and_nothing_else_does() {
     assert_eq!(client.post(&format!("{one}/binding"), &bound).status, 201);
     let now = client.get(&one).body;
     later("binding", &now);
-    // A write that changes nothing is none, and nobody who watches hears of it.
+    // A no-op write stores nothing and causes no event.
     let mut watch =
         client.open_watch(&format!("{pods}?watch=1&resourceVersion={}", revision_of(&now)));
     let same = client.call("PATCH", &one, merge, Some(&label)).body;
     assert_eq!(same, now);
     assert_eq!(put(&client, &one, &now), now);
     assert_eq!(client.post(pods, &pod("q")).status, 201);
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "q".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "q".to_owned())]);
     // A list of any kind is as new as the newest write of all kinds.
     later(
         "list",
@@ -194,7 +194,7 @@ fn every_change_moves_the_version_on_and_nothing_else_does() {
 
 /// Proves: R-CONC-09.
 #[test]
-fn a_deletion_may_expect_a_version_and_a_uid() {
+fn a_delete_may_have_preconditions_of_version_and_uid() {
     let server = server();
     let client = server.client();
     let path = format!("{MAPS}/a");

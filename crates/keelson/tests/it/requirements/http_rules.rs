@@ -1,6 +1,6 @@
 //! R-HTTP: which code stands for what.
 
-use super::odd_server::OddServer;
+use super::faulty_server::FaultyServer;
 use super::{MAPS, create, map, pod, refused, seconds, server};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn success_is_200_or_201_or_204_without_a_body() {
     let log = client.get(&format!("{PODS}/p/log"));
     assert_eq!((log.status, &log.body), (204, &json!("")));
     assert_eq!(log.header("content-type"), None);
-    let head = client.ask("HEAD", "/healthz", "", None);
+    let head = client.request("HEAD", "/healthz", "", None);
     assert_eq!((head.status, &head.body), (200, &json!("")));
     server.stop();
 }
@@ -34,7 +34,7 @@ fn success_is_200_or_201_or_204_without_a_body() {
 ///
 /// kube-apiserver answers OPTIONS with 405 where no origins are allowed.
 #[test]
-fn methods_that_a_resource_does_not_take_are_not_allowed() {
+fn an_unsupported_method_is_405() {
     let server = server();
     let client = server.client();
     create(&client, "a");
@@ -55,7 +55,7 @@ fn methods_that_a_resource_does_not_take_are_not_allowed() {
         refused(&answer, 405, "MethodNotAllowed", why);
         assert_eq!(answer.body["details"], json!({}), "{method} {path}");
     }
-    let head = client.ask("HEAD", &one, "", None);
+    let head = client.request("HEAD", &one, "", None);
     assert_eq!((head.status, &head.body), (405, &json!("")));
     assert_eq!(client.get(&one).status, 200);
     server.stop();
@@ -63,7 +63,7 @@ fn methods_that_a_resource_does_not_take_are_not_allowed() {
 
 /// Proves: R-HTTP-06, R-STAT-10.
 #[test]
-fn a_request_that_makes_no_sense_is_bad() {
+fn a_malformed_request_is_400() {
     let server = server();
     let client = server.client();
     let made = create(&client, "a");
@@ -90,15 +90,15 @@ fn a_request_that_makes_no_sense_is_bad() {
 
 /// Proves: R-HTTP-07, R-HTTP-08, R-STAT-11, R-STAT-12.
 #[test]
-fn who_is_not_known_is_unauthorized_and_who_may_not_is_forbidden() {
+fn unknown_users_get_401_and_unauthorized_ones_403() {
     let server = server();
     let client = server.client();
     let made = create(&client, "a");
     let one = format!("{MAPS}/a");
-    let wrong = client.ask("DELETE", &one, "Authorization: Bearer wrong\r\n", None);
+    let wrong = client.request("DELETE", &one, "Authorization: Bearer wrong\r\n", None);
     refused(&wrong, 401, "Unauthorized", "Unauthorized");
     // Credentials of a kind that the server does not read are none.
-    let basic = client.ask("DELETE", &one, "Authorization: Basic YTpi\r\n", None);
+    let basic = client.request("DELETE", &one, "Authorization: Basic YTpi\r\n", None);
     let why = "configmaps \"a\" is forbidden: User \"system:anonymous\" cannot delete resource \
                \"configmaps\" in API group \"\" in the namespace \"default\"";
     refused(&basic, 403, "Forbidden", why);
@@ -108,7 +108,7 @@ fn who_is_not_known_is_unauthorized_and_who_may_not_is_forbidden() {
         ("GET", MAPS, "list", json!({"kind": "configmaps"})),
         ("DELETE", &one, "delete", json!({"name": "a", "kind": "configmaps"})),
     ] {
-        let answer = client.ask(method, path, nobody, None);
+        let answer = client.request(method, path, nobody, None);
         let name = if verb == "list" { String::new() } else { " \"a\"".to_owned() };
         let why = format!(
             "configmaps{name} is forbidden: User \"nobody\" cannot {verb} resource \"configmaps\" \
@@ -123,7 +123,7 @@ fn who_is_not_known_is_unauthorized_and_who_may_not_is_forbidden() {
 
 /// Proves: R-HTTP-09, R-STAT-13.
 #[test]
-fn what_is_not_there_is_not_found_be_it_another_thing_than_was_asked_for() {
+fn absent_objects_and_their_parents_are_404() {
     let server = server();
     let client = server.client();
     let none = client.get(&format!("{MAPS}/none"));
@@ -145,7 +145,7 @@ fn what_is_not_there_is_not_found_be_it_another_thing_than_was_asked_for() {
 
 /// Proves: R-HTTP-13, R-STAT-16.
 #[test]
-fn an_object_with_faults_is_invalid_and_each_fault_is_told() {
+fn an_invalid_object_is_422_with_all_its_causes() {
     let server = server();
     let client = server.client();
     let mut obj = pod("Wrong");
@@ -178,7 +178,7 @@ fn an_object_with_faults_is_invalid_and_each_fault_is_told() {
 
 /// Proves: R-HTTP-14, R-STAT-08.
 #[test]
-fn too_many_evictions_are_told_when_to_come_again() {
+fn too_many_evictions_get_429_with_retry_after() {
     let server = server();
     let client = server.client();
     let mut obj = pod("p");
@@ -276,8 +276,8 @@ fn a_binding_and_an_eviction_name_their_pod_and_its_namespace() {
 ///
 /// kube-apiserver has reason ServerTimeout with 500, where older texts have 504.
 #[test]
-fn own_faults_are_internal_errors_and_a_lost_answer_says_so() {
-    let server = OddServer::start();
+fn server_faults_and_lost_store_responses_are_500() {
+    let server = FaultyServer::start();
     let (client, faults) = (server.client(), &server.faults);
     create(&client, "a");
 
@@ -325,7 +325,7 @@ fn own_faults_are_internal_errors_and_a_lost_answer_says_so() {
 
 /// Proves: R-HTTP-16.
 #[test]
-fn a_service_without_endpoints_is_unavailable() {
+fn a_service_without_endpoints_is_503() {
     let server = server();
     let client = server.client();
     let path = "/api/v1/namespaces/default/services";
@@ -343,7 +343,7 @@ fn a_service_without_endpoints_is_unavailable() {
 ///
 /// kube-apiserver has reason Timeout with 504, where older texts have 429.
 #[test]
-fn a_request_may_say_how_long_it_waits() {
+fn a_request_has_the_timeout_of_its_parameter() {
     let server = server();
     let client = server.client();
     create(&client, "a");
@@ -364,13 +364,13 @@ fn a_request_may_say_how_long_it_waits() {
 
 /// Proves: R-HTTP-18.
 #[test]
-fn a_form_that_there_is_not_is_not_acceptable() {
+fn an_unsupported_media_type_is_406() {
     let server = server();
     let client = server.client();
     create(&client, "a");
     for accept in ["text/html", "application/xml,image/png", "application/json;as=Chart;v=v1;g=x"] {
         let answer =
-            client.ask("GET", &format!("{MAPS}/a"), &format!("Accept: {accept}\r\n"), None);
+            client.request("GET", &format!("{MAPS}/a"), &format!("Accept: {accept}\r\n"), None);
         assert_eq!((answer.status, &answer.body["reason"]), (406, &json!("NotAcceptable")));
         assert_eq!(answer.body["code"], 406, "{answer:?}");
         let message = answer.body["message"].as_str().unwrap_or_default();
@@ -378,7 +378,7 @@ fn a_form_that_there_is_not_is_not_acceptable() {
     }
     for accept in ["text/html,*/*;q=0.1", "application/json"] {
         let answer =
-            client.ask("GET", &format!("{MAPS}/a"), &format!("Accept: {accept}\r\n"), None);
+            client.request("GET", &format!("{MAPS}/a"), &format!("Accept: {accept}\r\n"), None);
         assert_eq!(answer.status, 200, "{answer:?}");
     }
     server.stop();

@@ -1,6 +1,6 @@
 //! R-IDEM: names that are taken, and names that the server makes.
 
-use super::odd_server::OddServer;
+use super::faulty_server::FaultyServer;
 use super::{MAPS, create, map, names, refused, server};
 use crate::http::{Answer, Client};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// Proves: R-IDEM-01, R-IDEM-02, R-HTTP-11, R-STAT-14.
 #[test]
-fn a_name_that_is_taken_cannot_be_taken_again() {
+fn a_create_of_an_existing_name_is_409() {
     let server = server();
     let client = server.client();
     let made = create(&client, "a");
@@ -40,7 +40,7 @@ fn post(client: &Client, metadata: Value) -> Answer {
 
 /// Proves: R-IDEM-03, R-IDEM-04, R-IDEM-08.
 #[test]
-fn a_name_is_made_from_its_beginning_when_none_is_given() {
+fn generate_name_generates_a_name() {
     let server = server();
     let client = server.client();
     let mut made = BTreeSet::new();
@@ -71,7 +71,7 @@ fn a_name_is_made_from_its_beginning_when_none_is_given() {
 
 /// Proves: R-IDEM-05.
 #[test]
-fn the_beginning_of_a_name_must_be_fit_for_one_and_is_cut_to_make_room() {
+fn generate_name_is_validated_and_truncated() {
     let server = server();
     let client = server.client();
     for base in ["Upper-", "under_score-", "-dash"] {
@@ -91,8 +91,8 @@ fn the_beginning_of_a_name_must_be_fit_for_one_and_is_cut_to_make_room() {
 
 /// Proves: R-IDEM-06, R-IDEM-07, R-STAT-08.
 #[test]
-fn made_names_that_are_all_taken_are_a_conflict_to_try_again() {
-    let server = OddServer::start();
+fn colliding_generated_names_are_a_409_with_retry() {
+    let server = FaultyServer::start();
     let (client, faults) = (server.client(), &server.faults);
     faults.set(&faults.luck_repeats, true);
     let first = post(&client, json!({"generateName": "web-"}));
@@ -113,7 +113,7 @@ fn made_names_that_are_all_taken_are_a_conflict_to_try_again() {
 
 /// Proves: R-IDEM-08.
 #[test]
-fn what_is_not_kept_needs_no_name() {
+fn objects_that_are_not_stored_need_no_name() {
     let server = server();
     let client = server.client();
     let review = json!({

@@ -3,7 +3,7 @@
 use super::{
     JSON_PATCH, MAPS, MERGE_PATCH, create, map, patch, pod, put, refused, seconds, server,
 };
-use crate::minimal::kept;
+use crate::minimal::stored_resources;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn every_kind_of_object_has_the_same_metadata() {
     let definitions = client.get("/openapi/v2").body["definitions"].clone();
     let schemas = definitions.as_object().expect("definitions");
     let mut kinds = 0;
-    for kind in kept().map(|resource| &resource.kind) {
+    for kind in stored_resources().map(|resource| &resource.kind) {
         let gvk = json!({
             "group": kind.group.as_str(), "version": kind.version.as_str(),
             "kind": kind.kind.as_str()
@@ -55,7 +55,7 @@ fn every_kind_of_object_has_the_same_metadata() {
 
 /// Proves: R-META-02, R-META-03.
 #[test]
-fn namespaces_are_labels_of_dns_and_one_is_called_default() {
+fn namespaces_are_dns_labels_and_include_default() {
     let server = server();
     let client = server.client();
     let space = client.get("/api/v1/namespaces/default");
@@ -84,7 +84,7 @@ fn namespaces_are_labels_of_dns_and_one_is_called_default() {
 
 /// Proves: R-META-04, R-META-05.
 #[test]
-fn a_name_is_taken_once_in_a_namespace_and_a_uid_once_ever() {
+fn a_name_is_unique_in_its_namespace_and_a_uid_is_never_reused() {
     let server = server();
     let client = server.client();
     let mut uids = BTreeSet::new();
@@ -120,7 +120,7 @@ fn a_name_is_taken_once_in_a_namespace_and_a_uid_once_ever() {
 
 /// Proves: R-META-07.
 #[test]
-fn the_generation_counts_changes_of_what_is_wished_for() {
+fn the_generation_counts_changes_of_the_desired_state() {
     let server = server();
     let client = server.client();
     let path = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
@@ -145,7 +145,7 @@ fn the_generation_counts_changes_of_what_is_wished_for() {
 
 /// Proves: R-META-08.
 #[test]
-fn the_time_of_creation_is_the_servers_and_stays() {
+fn creation_timestamp_is_set_by_the_server_and_immutable() {
     let server = server();
     let client = server.client();
     let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -163,7 +163,7 @@ fn the_time_of_creation_is_the_servers_and_stays() {
 
 /// Proves: R-META-09.
 #[test]
-fn the_time_of_deletion_is_set_by_the_server_alone() {
+fn deletion_timestamp_is_set_only_by_the_server() {
     let server = server();
     let client = server.client();
     let time = json!("2001-02-03T04:05:06Z");
@@ -202,7 +202,7 @@ fn the_time_of_deletion_is_set_by_the_server_alone() {
 
 /// Proves: R-META-10, R-META-11.
 #[test]
-fn labels_and_annotations_are_text_and_come_back_as_they_were() {
+fn labels_and_annotations_are_strings_and_are_kept() {
     let server = server();
     let client = server.client();
     let document = r#"{"a": [1, 2.50, null], "b": "\u00e9 \\ \" / </script>", "b": {} }"#;

@@ -11,7 +11,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// Proves: R-PATCH-01, R-PATCH-03, R-PATCH-04.
 #[test]
-fn the_media_type_says_what_a_patch_means() {
+fn the_content_type_selects_the_patch_type() {
     let server = server();
     let client = server.client();
     let image = json!([{"name": "b", "image": "b:2"}]);
@@ -146,7 +146,7 @@ fn a_merge_patch_merges_maps_removes_by_null_and_replaces_lists() {
 
 /// Proves: R-PATCH-05.
 #[test]
-fn what_a_patch_makes_is_defaulted_validated_and_stored_as_a_new_version() {
+fn a_patched_object_is_defaulted_and_validated_and_gets_a_new_version() {
     let server = server();
     let client = server.client();
     let path = "/api/v1/namespaces/default/services";
@@ -178,7 +178,7 @@ fn what_a_patch_makes_is_defaulted_validated_and_stored_as_a_new_version() {
 
 /// Proves: R-PATCH-06.
 #[test]
-fn a_patch_of_another_media_type_is_refused() {
+fn a_patch_of_an_unsupported_media_type_is_415() {
     let server = server();
     let client = server.client();
     create(&client, "a");
@@ -195,7 +195,7 @@ fn a_patch_of_another_media_type_is_refused() {
 
 /// Proves: R-PATCH-07.
 #[test]
-fn an_applied_configuration_keeps_what_others_set() {
+fn server_side_apply_keeps_fields_of_other_managers() {
     let server = server();
     let client = server.client();
     let path = format!("{PODS}/p");

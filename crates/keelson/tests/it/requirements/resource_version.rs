@@ -1,19 +1,19 @@
 //! R-RV: what `resourceVersion` and `resourceVersionMatch` mean to GET, LIST and WATCH.
 
-use super::odd_server::OddServer;
+use super::faulty_server::FaultyServer;
 use super::{MAPS, create, forgetful_server, map, names, put, refused, server};
 use crate::http::{Client, Server, revision_of};
 use serde_json::{Value, json};
 
 /// A server whose ConfigMaps have this history: `a` made, `b` made, `a` changed, `c` made, `b` gone.
-struct Past {
+struct ServerWithHistory {
     server: Server,
     client: Client,
     /// The revisions of these five, in order.
     at: [u64; 5],
 }
 
-fn past() -> Past {
+fn server_with_history() -> ServerWithHistory {
     let server = server();
     let client = server.client();
     let made = [create(&client, "a"), create(&client, "b")];
@@ -23,7 +23,7 @@ fn past() -> Past {
     assert_eq!(gone.status, 200, "{gone:?}");
     let newest = revision_of(&list(&client, "").1);
     let at = [&made[0], &made[1], &changed, &last].map(revision_of);
-    Past { server, client, at: [at[0], at[1], at[2], at[3], newest] }
+    ServerWithHistory { server, client, at: [at[0], at[1], at[2], at[3], newest] }
 }
 
 /// The status and body of a list of the test's objects.
@@ -34,18 +34,18 @@ fn list(client: &Client, query: &str) -> (u16, Value) {
 
 /// How new a list must say that it is.
 #[derive(Clone, Copy)]
-enum Says {
+enum ListVersion {
     Exactly(u64),
     AtLeast(u64),
 }
-use Says::{AtLeast, Exactly};
+use ListVersion::{AtLeast, Exactly};
 
 /// A list with these parameters is of that revision, has those items, and says whether more follow.
-fn check(client: &Client, query: &str, says: Says, want: &[&str], more: bool) -> Value {
+fn check(client: &Client, query: &str, expected: ListVersion, want: &[&str], more: bool) -> Value {
     let (status, body) = list(client, query);
     assert_eq!(status, 200, "{query}: {body}");
     assert_eq!(body["kind"], "ConfigMapList", "{query}: {body}");
-    match says {
+    match expected {
         Exactly(at) => assert_eq!(revision_of(&body), at, "{query}: {body}"),
         AtLeast(at) => assert!(revision_of(&body) >= at, "{query}: {body}"),
     }
@@ -59,8 +59,8 @@ fn check(client: &Client, query: &str, says: Says, want: &[&str], more: bool) ->
 ///
 /// A limit counts for nothing at resourceVersion 0: kube-apiserver answers that from its cache, whole.
 #[test]
-fn a_list_without_a_match_is_as_new_as_its_version_and_limit_say() {
-    let Past { server, client, at } = past();
+fn a_list_without_resource_version_match_follows_version_and_limit() {
+    let ServerWithHistory { server, client, at } = server_with_history();
     check(&client, "", AtLeast(at[4]), &["a", "c"], false);
     check(&client, "resourceVersion=0", AtLeast(at[0]), &["a", "c"], false);
     check(&client, &format!("resourceVersion={}", at[1]), AtLeast(at[4]), &["a", "c"], false);
@@ -74,16 +74,16 @@ fn a_list_without_a_match_is_as_new_as_its_version_and_limit_say() {
 /// Proves: R-RV-16, R-RV-17, R-RV-18, R-RV-37.
 #[test]
 fn a_continued_list_stays_at_the_version_of_its_first_page() {
-    let Past { server, client, at } = past();
+    let ServerWithHistory { server, client, at } = server_with_history();
     let first = check(&client, "limit=1", AtLeast(at[4]), &["a"], true);
     let token = first["metadata"]["continue"].as_str().expect("a token").to_owned();
     create(&client, "b2");
     put(&client, &format!("{MAPS}/c"), &map("c", "changed"));
     create(&client, "d");
-    let says = Exactly(revision_of(&first));
+    let expected = Exactly(revision_of(&first));
     for further in ["", "&resourceVersion=0"] {
         let query = format!("limit=2&continue={token}{further}");
-        let rest = check(&client, &query, says, &["c"], false);
+        let rest = check(&client, &query, expected, &["c"], false);
         assert_eq!(rest["items"][0]["data"]["v"], "1", "{rest}");
     }
     let query = format!("{MAPS}?limit=1&continue={token}&resourceVersion={}", at[4]);
@@ -94,8 +94,8 @@ fn a_continued_list_stays_at_the_version_of_its_first_page() {
 
 /// Proves: R-RV-07, R-RV-09, R-RV-21, R-RV-24, R-RV-31, R-RV-35.
 #[test]
-fn an_exact_list_is_of_the_named_version_and_no_other() {
-    let Past { server, client, at } = past();
+fn an_exact_list_has_exactly_the_requested_version() {
+    let ServerWithHistory { server, client, at } = server_with_history();
     let exactly = |at: u64, further: &str| {
         format!("resourceVersion={at}&resourceVersionMatch=Exact{further}")
     };
@@ -115,8 +115,8 @@ fn an_exact_list_is_of_the_named_version_and_no_other() {
 
 /// Proves: R-RV-26, R-RV-27, R-RV-29, R-RV-30, R-RV-33, R-RV-34.
 #[test]
-fn a_list_not_older_than_a_version_is_at_least_as_new() {
-    let Past { server, client, at } = past();
+fn a_not_older_than_list_is_at_least_as_new() {
+    let ServerWithHistory { server, client, at } = server_with_history();
     let fresh = |at: u64, further: &str| {
         format!("resourceVersion={at}&resourceVersionMatch=NotOlderThan{further}")
     };
@@ -124,7 +124,7 @@ fn a_list_not_older_than_a_version_is_at_least_as_new() {
     check(&client, &fresh(0, "&limit=1"), AtLeast(at[0]), &["a", "c"], false);
     check(&client, &fresh(at[1], "&limit=1"), AtLeast(at[1]), &["a"], true);
     let newest = check(&client, &fresh(at[4], ""), AtLeast(at[4]), &["a", "c"], false);
-    // The items may be older than what was asked for: nothing happened to them since.
+    // Items may be older than the requested version if they have not changed since.
     assert_eq!(revision_of(&newest["items"][0]), at[2], "{newest}");
     // A list that another request's write made necessary is not answered with what was before it.
     for round in 0..20 {
@@ -138,7 +138,7 @@ fn a_list_not_older_than_a_version_is_at_least_as_new() {
 
 /// Proves: R-RV-08, R-RV-19, R-RV-20, R-RV-22, R-RV-23, R-RV-25, R-RV-28.
 #[test]
-fn a_match_that_the_version_does_not_allow_is_invalid() {
+fn a_resource_version_match_without_its_version_is_invalid() {
     let server = server();
     let client = server.client();
     let unset = "resourceVersionMatch is forbidden unless resourceVersion is provided";
@@ -180,8 +180,8 @@ fn a_match_that_the_version_does_not_allow_is_invalid() {
 
 /// Proves: R-RV-01, R-RV-02, R-RV-03, R-RV-04, R-RV-05, R-RV-06.
 #[test]
-fn a_get_is_the_newest_any_or_not_older_state() {
-    let Past { server, client, at } = past();
+fn a_get_is_latest_any_or_not_older_than() {
+    let ServerWithHistory { server, client, at } = server_with_history();
     let other = revision_of(&create(&client, "other"));
     for query in [String::new(), "?resourceVersion=0".to_owned()]
         .into_iter()
@@ -197,15 +197,15 @@ fn a_get_is_the_newest_any_or_not_older_state() {
     let since = format!("{MAPS}?watch=true&resourceVersion={}", revision_of(&listed));
     let mut watch = client.open_watch(&since);
     create(&client, "next");
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "next".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "next".to_owned())]);
     server.stop();
 }
 
 /// Proves: R-RV-32.
 #[test]
-fn what_was_written_before_a_read_is_seen_by_it() {
+fn a_read_sees_earlier_writes() {
     let server = server();
-    // Many at once, so that what readers look at has to be waited for.
+    // Many writes at once, so that the cache lags and reads have to wait.
     std::thread::scope(|scope| {
         for who in 0..8 {
             let (client, other) = (server.client(), server.client());
@@ -232,8 +232,8 @@ fn what_was_written_before_a_read_is_seen_by_it() {
 
 /// Proves: R-RV-04, R-RV-06, R-RV-10, R-RV-13, R-RV-32, R-RV-34, R-RV-39.
 #[test]
-fn a_read_waits_for_what_was_written_rather_than_leave_it_out() {
-    let server = OddServer::start();
+fn a_read_waits_for_earlier_writes() {
+    let server = FaultyServer::start();
     let client = server.client();
     let before = revision_of(&client.get(MAPS).body);
     server.faults.feed_stalls.send_replace(true);
@@ -253,7 +253,7 @@ fn a_read_waits_for_what_was_written_rather_than_leave_it_out() {
         let answer = client.get(&format!("{path}{join}timeout=50ms"));
         assert_eq!((answer.status, &answer.body["reason"]), (504, &json!("Timeout")), "{path}");
     }
-    // What is as new as was asked for need not wait for more.
+    // A read that is new enough does not wait.
     let old = client.get(&format!("{MAPS}?resourceVersion={before}&resourceVersionMatch=Exact"));
     assert_eq!((old.status, names(&old.body)), (200, vec![]));
     std::thread::scope(|scope| {
@@ -273,8 +273,8 @@ fn a_read_waits_for_what_was_written_rather_than_leave_it_out() {
 
 /// Proves: R-RV-06, R-RV-12, R-RV-34.
 #[test]
-fn a_read_of_a_version_that_does_not_come_times_out() {
-    let Past { server, client, at } = past();
+fn a_read_of_a_future_version_times_out() {
+    let ServerWithHistory { server, client, at } = server_with_history();
     let ahead = at[4] + 1_000_000;
     let paths = [
         format!("{MAPS}/a?resourceVersion={ahead}"),
@@ -304,7 +304,7 @@ fn a_read_of_a_version_that_does_not_come_times_out() {
 
 /// Proves: R-RV-36, R-RV-38, R-HTTP-12.
 #[test]
-fn an_exact_list_of_a_forgotten_version_is_gone_and_others_are_not() {
+fn an_exact_list_of_a_compacted_version_is_410() {
     let server = forgetful_server();
     let client = server.client();
     let old = revision_of(&create(&client, "a"));
@@ -326,9 +326,9 @@ fn an_exact_list_of_a_forgotten_version_is_gone_and_others_are_not() {
 
 /// Proves: R-RV-39, R-RV-40, R-RV-42, R-RV-43.
 #[test]
-fn a_watch_from_no_version_begins_with_what_is_there() {
+fn a_watch_without_a_version_begins_with_existing_objects() {
     for query in ["", "&resourceVersion=0"] {
-        let Past { server, client, at } = past();
+        let ServerWithHistory { server, client, at } = server_with_history();
         let mut watch = client.open_watch(&format!("{MAPS}?watch=true{query}"));
         assert_eq!(watch.status, 200);
         for (name, at) in [("a", at[2]), ("c", at[3])] {
@@ -341,15 +341,15 @@ fn a_watch_from_no_version_begins_with_what_is_there() {
         client.delete(&format!("{MAPS}/c"));
         create(&client, "c");
         let want = ["MODIFIED", "DELETED", "ADDED"].map(|word| (word.to_owned(), "c".to_owned()));
-        assert_eq!(watch.told(3), want);
+        assert_eq!(watch.next_types_and_names(3), want);
         server.stop();
     }
 }
 
 /// Proves: R-RV-41, R-RV-44.
 #[test]
-fn a_watch_from_a_version_has_only_what_came_after_it() {
-    let Past { server, client, at } = past();
+fn a_watch_from_a_version_has_only_later_changes() {
+    let ServerWithHistory { server, client, at } = server_with_history();
     let events =
         [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("ADDED", "c"), ("DELETED", "b")];
     for (skip, from) in at.iter().enumerate() {
@@ -358,7 +358,7 @@ fn a_watch_from_a_version_has_only_what_came_after_it() {
         let mut want: Vec<(&str, String)> =
             events[skip + 1..].iter().map(|(word, name)| (*word, (*name).to_owned())).collect();
         want.extend((0..=skip).map(|round| ("ADDED", format!("end-{round}"))));
-        let told = watch.told(want.len());
+        let told = watch.next_types_and_names(want.len());
         let told: Vec<_> = told.iter().map(|(word, name)| (word.as_str(), name.clone())).collect();
         assert_eq!(told, want);
     }

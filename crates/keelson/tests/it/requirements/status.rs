@@ -1,12 +1,12 @@
 //! R-STAT: the `Status` that tells of failure and of deletion.
 
 use super::{MAPS, create, map, refused, server};
-use crate::minimal::{collection, kept, minimal, name};
+use crate::minimal::{collection, minimal, name, stored_resources};
 use serde_json::{Value, json};
 
 /// Proves: R-STAT-01, R-STAT-03, R-STAT-04, R-STAT-05, R-STAT-06, R-STAT-07.
 #[test]
-fn every_refusal_is_a_status_in_json() {
+fn every_error_is_a_json_status() {
     let server = server();
     let client = server.client();
     create(&client, "a");
@@ -45,7 +45,7 @@ fn every_refusal_is_a_status_in_json() {
         (422, "Invalid", get, format!("{MAPS}?resourceVersionMatch=Exact"), "", None),
         (504, "Timeout", get, format!("{one}?resourceVersion=99999&timeout=10ms"), "", None),
     ] {
-        let answer = client.ask(method, &path, headers, body.as_ref());
+        let answer = client.request(method, &path, headers, body.as_ref());
         assert_eq!(answer.header("content-type"), Some("application/json"), "{answer:?}");
         let message = answer.body["message"].as_str().unwrap_or_default();
         assert_ne!(message, "", "{answer:?}");
@@ -69,7 +69,7 @@ fn every_refusal_is_a_status_in_json() {
 ///
 /// A deletion that has to wait, or is of many, shows the objects, as kube-apiserver does.
 #[test]
-fn a_deletion_is_told_by_a_status_of_success() {
+fn a_delete_returns_a_status_of_success() {
     let server = server();
     let client = server.client();
     let made = create(&client, "a");
@@ -103,12 +103,12 @@ fn a_deletion_is_told_by_a_status_of_success() {
 ///
 /// Some kinds answer with the object that is gone. The published document says which.
 #[test]
-fn a_deletion_is_answered_as_the_document_says() {
+fn a_delete_returns_the_documented_status() {
     let server = server();
     let client = server.client();
     let paths = client.get("/openapi/v2").body["paths"].clone();
     let mut objects = 0;
-    for resource in kept() {
+    for resource in stored_resources() {
         let all = collection(resource);
         let told = all.replace("/namespaces/default/", "/namespaces/{namespace}/") + "/{name}";
         let answer = &paths[&told]["delete"]["responses"]["200"]["schema"]["$ref"];
@@ -130,7 +130,7 @@ fn a_deletion_is_answered_as_the_document_says() {
 
 /// Proves: R-STAT-09.
 #[test]
-fn the_example_of_a_pod_that_is_not_there_is_exact() {
+fn the_documented_not_found_example_is_exact() {
     let server = server();
     let answer = server.client().get("/api/v1/namespaces/default/pods/grafana");
     assert_eq!((answer.status, answer.header("content-type")), (404, Some("application/json")));
@@ -147,7 +147,7 @@ fn the_example_of_a_pod_that_is_not_there_is_exact() {
 
 /// Proves: R-STAT-05.
 #[test]
-fn a_refusal_may_have_no_reason() {
+fn a_status_may_have_no_reason() {
     let server = server();
     let answer = server.client().get(&format!("{MAPS}?resourceVersion=abc"));
     assert_eq!((answer.status, &answer.body["reason"]), (500, &Value::Null), "{answer:?}");

@@ -51,7 +51,7 @@ fn members(list: &Value, names: &[&str]) -> Value {
 
 /// Proves: R-SMP-01, R-SMP-02, R-SMP-03, R-SMP-08, R-SMP-09.
 #[test]
-fn lists_with_a_key_merge_by_it_and_others_are_replaced() {
+fn keyed_lists_merge_and_other_lists_are_replaced() {
     let (server, client) = deployed();
     // A new container joins the others, in front as kube-apiserver has it.
     let spec = change(&client, json!({"containers": [{"name": "c", "image": "c:1"}]}));
@@ -187,7 +187,7 @@ fn directives_in_maps_replace_delete_or_keep_members() {
 
 /// Proves: R-SMP-10.
 #[test]
-fn the_published_schemas_tell_how_lists_merge() {
+fn published_schemas_contain_the_patch_strategies() {
     let server = server();
     let client = server.client();
     let v2 = client.get("/openapi/v2").body;
@@ -216,7 +216,7 @@ fn the_published_schemas_tell_how_lists_merge() {
 
 /// Proves: R-SMP-12.
 #[test]
-fn conditions_merge_by_their_type() {
+fn conditions_merge_by_type() {
     let server = server();
     let client = server.client();
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
@@ -241,7 +241,7 @@ fn conditions_merge_by_their_type() {
 
 /// Proves: R-SMP-13.
 #[test]
-fn two_who_patch_different_parts_do_not_undo_each_other() {
+fn concurrent_patches_of_different_fields_both_persist() {
     let (server, _) = deployed();
     std::thread::scope(|scope| {
         for who in 0..4 {

@@ -42,7 +42,7 @@ fn an_object_is_created_read_listed_replaced_and_deleted() {
 
 /// Proves: R-VERB-03.
 #[test]
-fn reading_an_object_does_not_expand_what_belongs_to_it() {
+fn a_get_does_not_include_dependent_objects() {
     let server = server();
     let client = server.client();
     let space = client.get("/api/v1/namespaces/default").body;
@@ -76,7 +76,7 @@ fn waits(answer: &Answer, grace: i64, now: i64) {
 
 /// Proves: R-VERB-05, R-VERB-06, R-VERB-07.
 #[test]
-fn a_deletion_waits_for_the_grace_period_of_the_request_the_object_or_the_kind() {
+fn a_deletion_uses_the_grace_period_of_the_request_the_object_or_the_kind() {
     let server = server();
     let client = server.client();
     let now = seconds(&running(&client, "kind", None)["metadata"]["creationTimestamp"]);
@@ -93,7 +93,7 @@ fn a_deletion_waits_for_the_grace_period_of_the_request_the_object_or_the_kind()
     let path = format!("{PODS}/body");
     waits(&client.call("DELETE", &path, "application/json", Some(&options)), 11, now);
     waits(&client.get(&path), 11, now);
-    // Asked again, less time counts and more does not.
+    // A second deletion may shorten the grace period, not extend it.
     waits(&client.delete(&format!("{path}?gracePeriodSeconds=20")), 11, now);
     waits(&client.delete(&format!("{path}?gracePeriodSeconds=3")), 3, now);
     let gone = client.delete(&format!("{PODS}/zero?gracePeriodSeconds=0"));
@@ -109,7 +109,7 @@ fn a_deletion_waits_for_the_grace_period_of_the_request_the_object_or_the_kind()
 
 /// Proves: R-VERB-08.
 #[test]
-fn a_collection_is_deleted_as_far_as_its_selectors_reach() {
+fn a_delete_of_a_collection_follows_its_selectors() {
     let server = server();
     let client = server.client();
     for (name, label) in [("a", "x"), ("b", "y"), ("c", "x")] {
@@ -130,7 +130,7 @@ fn a_collection_is_deleted_as_far_as_its_selectors_reach() {
 
 /// Proves: R-VERB-10.
 #[test]
-fn a_put_creates_only_what_its_kind_lets_a_put_create() {
+fn a_put_creates_only_kinds_that_allow_it() {
     let server = server();
     let client = server.client();
     let obj = |api: &str, kind: &str, members: Value| {
@@ -173,7 +173,7 @@ fn a_put_creates_only_what_its_kind_lets_a_put_create() {
 
 /// Proves: R-VERB-11.
 #[test]
-fn a_patch_changes_what_it_names_and_leaves_the_rest() {
+fn a_patch_changes_only_the_named_fields() {
     let server = server();
     let client = server.client();
     let mut obj = map("a", "1");
@@ -193,7 +193,7 @@ fn a_patch_changes_what_it_names_and_leaves_the_rest() {
 
 /// Proves: R-VERB-13.
 #[test]
-fn discovery_tells_reading_one_from_reading_all() {
+fn discovery_lists_get_and_list_separately() {
     let server = server();
     let client = server.client();
     let found = client.get("/api/v1").body;
@@ -207,10 +207,10 @@ fn discovery_tells_reading_one_from_reading_all() {
     assert_eq!(verbs("pods/status"), json!(["get", "patch", "update"]));
     assert_eq!(verbs("bindings"), json!(["create"]));
     assert_eq!(verbs("componentstatuses"), json!(["get", "list"]));
-    // Somebody who may nothing is told which of the two it was.
+    // The 403 of a user without rights names the verb, get or list.
     let whom = "Authorization: Bearer t\r\nImpersonate-User: nobody\r\n";
     for (path, verb) in [(MAPS.to_owned(), "list"), (format!("{MAPS}/a"), "get")] {
-        let answer = client.ask("GET", &path, whom, None);
+        let answer = client.request("GET", &path, whom, None);
         assert_eq!(answer.status, 403, "{answer:?}");
         let message = answer.body["message"].as_str().unwrap_or_default();
         assert!(message.contains(&format!("cannot {verb} resource \"configmaps\"")), "{message}");

@@ -31,7 +31,7 @@ fn check_life(watch: &mut Watch, [made, changed]: &[Value; 2]) -> Value {
 
 /// Proves: R-WATCH-02, R-WATCH-03, R-WATCH-04, R-VERB-12.
 #[test]
-fn a_watch_sends_each_change_as_an_object_of_its_own() {
+fn a_watch_sends_each_change_as_one_event() {
     let server = server();
     let client = server.client();
     let since = revision_of(&client.get(MAPS).body);
@@ -54,7 +54,7 @@ fn a_watch_sends_each_change_as_an_object_of_its_own() {
 
 /// Proves: R-WATCH-05, R-CHUNK-07.
 #[test]
-fn a_watch_from_a_list_misses_nothing_that_came_since() {
+fn a_watch_from_a_list_misses_no_change() {
     let server = server();
     let client = server.client();
     for name in ["a", "b", "c"] {
@@ -72,13 +72,16 @@ fn a_watch_from_a_list_misses_nothing_that_came_since() {
     let mut watch = client.open_watch(&path);
     create(&client, "d");
     let want = [("ADDED", "b2"), ("MODIFIED", "a"), ("DELETED", "c"), ("ADDED", "d")];
-    assert_eq!(watch.told(4), want.map(|(word, name)| (word.to_owned(), name.to_owned())));
+    assert_eq!(
+        watch.next_types_and_names(4),
+        want.map(|(word, name)| (word.to_owned(), name.to_owned()))
+    );
     server.stop();
 }
 
 /// Proves: R-WATCH-06.
 #[test]
-fn a_watch_that_broke_goes_on_from_the_last_version_it_saw() {
+fn a_broken_watch_resumes_from_its_last_resource_version() {
     let server = server();
     let client = server.client();
     let mut since = revision_of(&client.get(MAPS).body);
@@ -112,7 +115,7 @@ fn a_watch_that_broke_goes_on_from_the_last_version_it_saw() {
 
 /// Proves: R-WATCH-07.
 #[test]
-fn a_watch_is_of_a_namespace_or_of_all_or_of_the_cluster() {
+fn a_watch_covers_one_namespace_all_namespaces_or_cluster_objects() {
     let server = server();
     let client = server.client();
     let since = revision_of(&client.get(MAPS).body);
@@ -125,7 +128,7 @@ fn a_watch_is_of_a_namespace_or_of_all_or_of_the_cluster() {
     assert_eq!(there.status, 201, "{there:?}");
     create(&client, "here-2");
     let check = |watch: &mut Watch, want: &[&str]| {
-        let told = watch.told(want.len());
+        let told = watch.next_types_and_names(want.len());
         let told: Vec<_> = told.iter().map(|(word, name)| (word.as_str(), name.as_str())).collect();
         let want: Vec<_> = want.iter().map(|name| ("ADDED", *name)).collect();
         assert_eq!(told, want);
@@ -141,7 +144,7 @@ fn a_watch_is_of_a_namespace_or_of_all_or_of_the_cluster() {
 ///
 /// As kube-apiserver does, the stream begins with 200 and the 410 stands in its only event.
 #[test]
-fn a_watch_of_a_forgotten_version_is_gone_and_a_fresh_list_starts_it_anew() {
+fn a_watch_of_a_compacted_version_is_410_and_a_new_list_restarts_it() {
     assert_eq!(Keelson::builder().history, Duration::from_secs(300));
     let server = forgetful_server();
     let client = server.client();
@@ -166,7 +169,7 @@ fn a_watch_of_a_forgotten_version_is_gone_and_a_fresh_list_starts_it_anew() {
     let path = format!("{MAPS}?watch=true&resourceVersion={}", revision_of(&listed));
     let mut watch = client.open_watch(&path);
     create(&client, "c");
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "c".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "c".to_owned())]);
     server.stop();
 }
 
@@ -198,12 +201,12 @@ fn a_watch_of_a_future_version_waits_for_it_or_ends_with_its_timeout() {
     create(&client, "c");
     assert_eq!(short.next(), Err("the watch ended".to_owned()));
     create(&client, "d");
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "d".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "d".to_owned())]);
     server.stop();
 }
 
 /// A server whose watches say how far they are every few milliseconds.
-fn talkative_server() -> Server {
+fn server_with_frequent_bookmarks() -> Server {
     let mut builder = Keelson::builder().no_controllers();
     builder.limits.bookmark_period = Duration::from_millis(10);
     Server::start_plain(builder)
@@ -211,8 +214,8 @@ fn talkative_server() -> Server {
 
 /// Proves: R-WATCH-06.
 #[test]
-fn a_bookmark_is_a_version_from_which_a_watch_can_go_on() {
-    let server = talkative_server();
+fn a_watch_resumes_from_the_version_of_a_bookmark() {
+    let server = server_with_frequent_bookmarks();
     let client = server.client();
     let began = revision_of(&create(&client, "a"));
     let secrets = "/api/v1/namespaces/default/secrets";
@@ -239,16 +242,16 @@ fn a_bookmark_is_a_version_from_which_a_watch_can_go_on() {
     create(&client, "b");
     let mut resumed = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={last}"));
     let want = [("ADDED".to_owned(), "b".to_owned())];
-    assert_eq!(resumed.told(1), want);
+    assert_eq!(resumed.next_types_and_names(1), want);
     // Who did not ask for bookmarks got none in all that time.
-    assert_eq!(silent.told(1), want);
+    assert_eq!(silent.next_types_and_names(1), want);
     server.stop();
 }
 
 /// Proves: R-WATCH-05.
 #[test]
-fn initial_events_end_with_a_bookmark_that_says_so() {
-    let server = talkative_server();
+fn initial_events_end_with_an_annotated_bookmark() {
+    let server = server_with_frequent_bookmarks();
     let client = server.client();
     create(&client, "a");
     let newest = revision_of(&create(&client, "b"));
@@ -258,7 +261,10 @@ fn initial_events_end_with_a_bookmark_that_says_so() {
     );
     let mut watch = client.open_watch(&path);
     let want = [("ADDED", "a"), ("ADDED", "b")];
-    assert_eq!(watch.told(2), want.map(|(word, name)| (word.to_owned(), name.to_owned())));
+    assert_eq!(
+        watch.next_types_and_names(2),
+        want.map(|(word, name)| (word.to_owned(), name.to_owned()))
+    );
     let event = watch.next().expect("the end of the initial events");
     assert_eq!(event["type"], "BOOKMARK", "{event}");
     assert_eq!(event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
@@ -266,7 +272,7 @@ fn initial_events_end_with_a_bookmark_that_says_so() {
     assert!(from >= newest, "{event}");
     create(&client, "c");
     let mut next = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={from}"));
-    assert_eq!(next.told(1), [("ADDED".to_owned(), "c".to_owned())]);
+    assert_eq!(next.next_types_and_names(1), [("ADDED".to_owned(), "c".to_owned())]);
     // Later bookmarks are plain.
     let later = std::iter::from_fn(|| watch.next().ok()).find(|event| event["type"] == "BOOKMARK");
     assert_eq!(later.expect("a bookmark")["object"]["metadata"]["annotations"], Value::Null);
@@ -275,7 +281,7 @@ fn initial_events_end_with_a_bookmark_that_says_so() {
 
 /// Proves: R-WATCH-06.
 #[test]
-fn a_watch_ends_in_the_end_and_the_next_one_goes_on() {
+fn a_watch_times_out_and_the_next_one_resumes() {
     let mut builder = Keelson::builder().no_controllers();
     builder.limits.watch_life_min = Duration::from_millis(20);
     let server = Server::start_plain(builder);

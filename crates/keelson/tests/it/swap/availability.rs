@@ -158,7 +158,7 @@ pub fn autoscaling(scene: &Scene) {
     scene.say(facts(&web, &["/spec/replicas", "/status/replicas"]));
 }
 
-/// Makes an autoscaler of a deployment, which wants half of the CPU that pods request. Gives its path.
+/// Creates an autoscaler of a deployment with a target of 50 % CPU utilization. Returns its path.
 fn autoscaler(scene: &Scene, name: &str, least: u32, most: u32) -> String {
     let metric = json!({"type": "Resource", "resource": {"name": "cpu",
         "target": {"type": "Utilization", "averageUtilization": 50}}});

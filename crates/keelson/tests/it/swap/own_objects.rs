@@ -15,7 +15,7 @@ fn owned(name: &str, owner: &Value) -> Value {
     json!({"metadata": {"name": name, "ownerReferences": reference}})
 }
 
-/// Owners under all three policies, and owners that are not what they are said to be.
+/// Owners under all three propagation policies, and owner references with a wrong uid or kind.
 pub fn garbage(scene: &Scene) {
     for policy in ["Background", "Foreground", "Orphan"] {
         lifecycle::custom(scene, policy, &policy.to_lowercase());
@@ -25,7 +25,7 @@ pub fn garbage(scene: &Scene) {
         json!({"apiVersion": api_version, "kind": kind,
             "metadata": {"name": of["metadata"]["name"], "uid": of["metadata"]["uid"]}})
     };
-    // Of a kind that is not served nothing can be said.
+    // An owner of an unserved kind may exist, so its dependents stay.
     scene.make(MAPS, owned("unserved", &owner("nobody.testkit.keelson/v1", "Nobody", &there)));
     // The uid is another one's, the kind is another one.
     scene.make(MAPS, owned("wrong-kind", &owner("v1", "Secret", &there)));

@@ -103,8 +103,8 @@ impl Load {
     }
 }
 
-/// Waits until the server has said something so many times.
-fn said(server: &Process, words: &str, count: usize) {
+/// Waits until the server has logged `words` at least `count` times.
+fn wait_for_log(server: &Process, words: &str, count: usize) {
     let said = || (server.log().matches(words).count() >= count).then_some(());
     assert!(poll(PATIENCE, said).is_some(), "not {count} times {words:?}: {}", server.log());
 }
@@ -141,7 +141,7 @@ fn start_times(log: &str) -> Vec<Duration> {
 }
 
 #[test]
-fn a_manager_that_comes_and_goes_under_load_leaves_nothing_behind() {
+fn restarts_of_a_controller_manager_under_load_leave_no_garbage() {
     let Some(programs) = Programs::find() else { return };
     let restarts = std::env::var("KEELSON_SWAP_RESTARTS").ok().and_then(|text| text.parse().ok());
     let (server, files) = start_keelson();
@@ -159,13 +159,13 @@ fn a_manager_that_comes_and_goes_under_load_leaves_nothing_behind() {
             .collect();
         for restart in 1..=restarts.unwrap_or(RESTARTS) {
             let manager = start_manager(&programs, &files, &LEASE_FLAGS);
-            said(&server, "stopping controllers", restart);
+            wait_for_log(&server, "stopping controllers", restart);
             load.wait_rounds();
             // Of all that have been, for they share the file.
             logs = manager.log();
             manager.terminate();
             let ended = Instant::now();
-            said(&server, "starting controllers", restart + 1);
+            wait_for_log(&server, "starting controllers", restart + 1);
             let idle = ended.elapsed();
             assert!(idle < LEASE + NOTICE_TIME_MAX, "no loops for {idle:?} after the manager");
             load.wait_rounds();

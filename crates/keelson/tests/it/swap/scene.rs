@@ -106,7 +106,7 @@ impl<'c> Scene<'c> {
     }
 }
 
-/// Fields of an object that are said, in order, by their JSON pointers.
+/// Fields of an object that are recorded, in order, by their JSON pointers.
 pub fn facts(object: &Value, pointers: &[&str]) -> String {
     let fact = |pointer: &&str| {
         let name = pointer.rsplit('/').next().unwrap_or_default();

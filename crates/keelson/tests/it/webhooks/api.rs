@@ -1,7 +1,7 @@
 //! The API that cases are run against: a server of the test, or a kube-apiserver whose answers are to be
 //! recorded.
 
-use crate::http::{Client, PATIENCE, Server, quiet};
+use crate::http::{Client, PATIENCE, Server, without_controllers};
 use keelson_auth::{MASTERS, TokenFile, User};
 use serde_json::Value;
 use std::io::Write;
@@ -32,7 +32,7 @@ impl Api {
         let mut tokens = TokenFile::default();
         let user = User { name: "admin".into(), uid: "admin-uid".into(), ..User::default() };
         tokens.insert(TOKEN, user.with_group(MASTERS));
-        let mut builder = quiet().plain_http();
+        let mut builder = without_controllers().plain_http();
         builder.tokens = tokens;
         Api::Own(Box::new(Server::start(builder)))
     }
@@ -63,7 +63,7 @@ fn own(client: &Client, method: &str, path: &str, media: &str, body: Option<&Val
     let headers = format!(
         "Authorization: Bearer {TOKEN}\r\nContent-Type: {media}\r\nUser-Agent: tester/1\r\n"
     );
-    let answer = client.ask(method, path, &headers, body);
+    let answer = client.request(method, path, &headers, body);
     let warnings = answer.headers.iter().filter(|(name, _)| name == "warning");
     let warnings = warnings.map(|(_, value)| value.clone()).collect();
     Answer { status: answer.status, warnings, body: answer.body }

@@ -3,8 +3,8 @@
 
 use super::api::{Answer, Api};
 use super::scripted::{Webhook, hex};
-use super::{hold, stamp};
-use crate::http::{Client, PATIENCE, Server, quiet};
+use super::{stamp, write_or_compare};
+use crate::http::{Client, PATIENCE, Server, without_controllers};
 use keelson_testkit::sorted;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -207,14 +207,14 @@ fn seen(api: &Api, hook: &Webhook, (name, script): &(&str, String), group: &str)
 }
 
 #[test]
-fn conversion_webhooks_are_called_and_believed_as_by_kube_apiserver() {
+fn conversion_webhook_requests_and_results_match_kube_apiserver() {
     let (api, is_recording) = super::api();
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let (mut lines, stamp) = (vec![], stamp());
     for (index, script) in scripts().iter().enumerate() {
         lines.extend(seen(&api, &hook, script, &format!("c{stamp}x{index}.example.com")));
     }
-    hold("conversion.txt", &lines, is_recording);
+    write_or_compare("conversion.txt", &lines, is_recording);
     api.stop();
 }
 
@@ -223,7 +223,7 @@ const GROUP: &str = "shop.example.com";
 /// A server with `things` whose webhook does what a script says.
 fn serving(script: &str) -> (Server, Webhook) {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
-    let server = Server::start_plain(quiet());
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let made = client.post(DEFINITIONS, &definition(GROUP, "v1beta1", &hook.config(script)));
     assert_eq!(made.status, 201, "{}", made.body);
@@ -278,7 +278,7 @@ fn an_event_is_converted_once_for_all_watchers() {
     let url = format!("{}?watch=true", path(GROUP, "v1"));
     let mut watches: Vec<_> = (0..3).map(|_| client.open_watch(&url)).collect();
     for watch in &mut watches {
-        assert_eq!(watch.told(1), [("ADDED".to_owned(), "a".to_owned())]);
+        assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "a".to_owned())]);
     }
     assert_eq!(calls(&hook), [1]);
     beta(&client, "b");
@@ -294,7 +294,7 @@ fn an_event_is_converted_once_for_all_watchers() {
 }
 
 #[test]
-fn selectors_are_asked_of_converted_labels() {
+fn selectors_match_converted_labels() {
     let changes = json!({"metadata": {"labels": {"made": "here"}}});
     let (server, _hook) = serving(&format!("convert={}", hex(&changes.to_string())));
     let client = server.client();
@@ -308,12 +308,12 @@ fn selectors_are_asked_of_converted_labels() {
     assert_eq!(count("v1beta1", "labelSelector=made%3Dhere"), Some(0));
     let mut watch =
         client.open_watch(&format!("{}?watch=1&labelSelector=made%3Dhere", path(GROUP, "v1")));
-    assert_eq!(watch.told(1), [("ADDED".to_owned(), "a".to_owned())]);
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "a".to_owned())]);
     server.stop();
 }
 
 #[test]
-fn a_webhook_that_hangs_holds_up_only_those_who_need_it() {
+fn a_hanging_conversion_webhook_delays_only_requests_that_need_it() {
     let (server, hook) = serving("slow");
     let client = server.client();
     beta(&client, "a");
@@ -332,7 +332,7 @@ fn a_webhook_that_hangs_holds_up_only_those_who_need_it() {
 }
 
 #[test]
-fn a_list_and_a_watch_that_cannot_be_converted_are_asked_for_again_later() {
+fn failed_conversions_of_lists_and_watches_recover() {
     let (server, _hook) = serving("text.500");
     let client = server.client();
     beta(&client, "a");
@@ -347,12 +347,12 @@ fn a_list_and_a_watch_that_cannot_be_converted_are_asked_for_again_later() {
     server.stop();
 }
 
-/// Reads through a version until told to stop: objects are always of that version, whole.
+/// Reads in one version until the flag is set; objects are always complete and of that version.
 fn read_on(client: &Client, version: &str, stop: &AtomicBool) -> usize {
     let mut reads = 0;
     while !stop.load(Ordering::Relaxed) {
         let list = client.get(&path(GROUP, version));
-        // The definition is served anew now and then.
+        // Requests may fail while the definition is updated.
         if list.status != 200 {
             assert!([404, 429, 500].contains(&list.status), "{} {}", list.status, list.body);
             continue;
@@ -396,7 +396,7 @@ fn write_on(client: &Client, writer: usize, count: usize) -> Vec<String> {
 /// Changes of the storage version while there is load.
 const CHANGES_MAX: usize = 100;
 
-/// Watches a version until told to stop, as often as the watch ends: events are of that version, whole.
+/// Watches one version until the flag is set and reopens the watch when it ends; checks every event.
 fn watch_on(client: &Client, version: &str, stop: &AtomicBool) -> usize {
     let mut events = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -418,7 +418,7 @@ fn watch_on(client: &Client, version: &str, stop: &AtomicBool) -> usize {
 }
 
 #[test]
-fn the_storage_version_changes_under_load_and_nothing_is_lost_or_mixed() {
+fn a_storage_version_change_under_load_is_consistent() {
     let (server, hook) = serving("convert");
     let address = server.client().address;
     let stop = AtomicBool::new(false);

@@ -2,8 +2,8 @@
 //! and by a policy that refuse everything.
 
 use super::scripted::Webhook;
-use crate::http::{Answer, Client, Server, quiet};
-use crate::minimal::{collection, kept, minimal, name};
+use crate::http::{Answer, Client, Server, without_controllers};
+use crate::minimal::{collection, minimal, name, stored_resources};
 use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
 use serde_json::{Value, json};
 
@@ -15,42 +15,44 @@ const GROUP: &str = "admissionregistration.k8s.io";
 const WRITES: usize = 390;
 
 #[test]
-fn a_webhook_sees_every_write() {
+fn a_webhook_is_called_for_every_write() {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     for sort in ["validating", "mutating"] {
-        every_write_is_seen(sort, Judge::Webhook(&hook));
+        every_write_is_seen(sort, Reviewer::Webhook(&hook));
     }
 }
 
 #[test]
-fn a_policy_sees_every_write() {
-    every_write_is_seen("policy", Judge::Policy);
+fn a_policy_is_evaluated_for_every_write() {
+    every_write_is_seen("policy", Reviewer::Policy);
 }
 
-fn every_write_is_seen(sort: &str, judge: Judge<'_>) {
-    let server = Server::start_plain(quiet());
+fn every_write_is_seen(sort: &str, reviewer: Reviewer<'_>) {
+    let server = Server::start_plain(without_controllers());
     let client = server.client();
     let limits =
         |resource: &&Resource| matches!(resource.name.as_str(), "limitranges" | "resourcequotas");
     // Those that limit others come last.
-    for resource in kept().filter(|r| !limits(r)).chain(kept().filter(limits)) {
+    for resource in
+        stored_resources().filter(|r| !limits(r)).chain(stored_resources().filter(limits))
+    {
         let made = client.post(&collection(resource), &object(resource));
         assert!(matches!(made.status, 201 | 409), "{}: {made:?}", resource.name);
     }
-    match judge {
-        Judge::Webhook(hook) => refuse_all(&client, hook, sort),
-        Judge::Policy => refuse_all_by_policy(&client),
+    match reviewer {
+        Reviewer::Webhook(hook) => refuse_all(&client, hook, sort),
+        Reviewer::Policy => refuse_all_by_policy(&client),
     }
-    let mut writes = Writes { client: &client, judge, count: 0, faults: vec![] };
+    let mut writes = Writes { client: &client, reviewer, count: 0, faults: vec![] };
     let own = |resource: &&Resource| resource.kind.group == GROUP;
-    for resource in kept().filter(|resource| !own(resource)) {
+    for resource in stored_resources().filter(|resource| !own(resource)) {
         writes.resource(resource);
     }
     for resource in reviews() {
         writes.review(resource);
     }
     // The deletion of all of them ends the webhook.
-    for resource in kept().filter(own) {
+    for resource in stored_resources().filter(own) {
         writes.resource(resource);
     }
     let Writes { count, faults, .. } = writes;
@@ -62,19 +64,19 @@ fn every_write_is_seen(sort: &str, judge: Judge<'_>) {
 
 /// What refuses everything.
 #[derive(Clone, Copy)]
-enum Judge<'t> {
+enum Reviewer<'t> {
     Webhook(&'t Webhook),
     Policy,
 }
 
-impl Judge<'_> {
+impl Reviewer<'_> {
     /// Whether it is never asked about a resource, as in kube-apiserver: about itself, and policies not about
     /// reviews.
     fn is_exempt(self, resource: &Resource) -> bool {
         let is_own = resource.kind.group == GROUP;
         match self {
-            Judge::Webhook(_) => is_own,
-            Judge::Policy => {
+            Reviewer::Webhook(_) => is_own,
+            Reviewer::Policy => {
                 is_own && resource.name.contains("admissionpolic")
                     || resource.name.ends_with("reviews")
             }
@@ -86,7 +88,7 @@ impl Judge<'_> {
         let message = answer.body["message"].as_str().unwrap_or_default();
         let (group, name) = (resource.kind.group.as_str(), resource.name.as_str());
         match self {
-            Judge::Webhook(hook) => {
+            Reviewer::Webhook(hook) => {
                 let was_seen = hook.take().iter().any(|call| {
                     let request = &call.review["request"];
                     request["operation"] == operation
@@ -97,7 +99,7 @@ impl Judge<'_> {
                 let denied = "admission webhook \"all.example.com\" denied";
                 was_seen && answer.status == 400 && message.starts_with(denied)
             }
-            Judge::Policy => {
+            Reviewer::Policy => {
                 let seen = format!("saw {operation} {group}/{name}/{sub}.");
                 answer.status == 422 && message.ends_with(&seen)
             }
@@ -158,7 +160,7 @@ fn reviews() -> impl Iterator<Item = &'static Resource> {
 
 struct Writes<'t> {
     client: &'t Client,
-    judge: Judge<'t>,
+    reviewer: Reviewer<'t>,
     count: usize,
     faults: Vec<String>,
 }
@@ -263,12 +265,12 @@ impl Writes<'_> {
         body: Option<&Value>,
     ) {
         self.count += 1;
-        if let Judge::Webhook(hook) = self.judge {
+        if let Reviewer::Webhook(hook) = self.reviewer {
             hook.take();
         }
         let answer = self.client.call(method, path, media, body);
-        let is_refused = self.judge.has_refused(resource, sub, operation, &answer);
-        if is_refused == self.judge.is_exempt(resource) {
+        let is_refused = self.reviewer.has_refused(resource, sub, operation, &answer);
+        if is_refused == self.reviewer.is_exempt(resource) {
             let text = answer.body["message"].as_str().unwrap_or_default();
             self.faults
                 .push(format!("{operation} {method} {path} ({sub}): {} {text}", answer.status));

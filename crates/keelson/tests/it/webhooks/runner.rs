@@ -190,7 +190,7 @@ fn normal(value: Value, words: &[(&str, &str)]) -> Value {
                 };
                 (name, value)
             };
-            // Who owns fields of a Scale is told by its own rules, which are no matter of webhooks.
+            // managedFields of a Scale have their own rules, which webhooks do not change.
             let is_scale = map.get("kind") == Some(&json!("Scale"));
             let members: BTreeMap<String, Value> = map.into_iter().map(member).collect();
             let mut map = Map::from_iter(members);

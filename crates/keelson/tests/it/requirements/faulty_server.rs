@@ -41,20 +41,20 @@ impl Faults {
 }
 
 /// The server.
-pub struct OddServer {
+pub struct FaultyServer {
     pub faults: Arc<Faults>,
     runtime: Runtime,
     listening: Listening,
     shutdown: watch::Sender<bool>,
 }
 
-impl OddServer {
-    pub fn start() -> OddServer {
+impl FaultyServer {
+    pub fn start() -> FaultyServer {
         let runtime = Runtime::new().expect("a runtime");
         let faults: Arc<Faults> = Arc::default();
         let (shutdown, told) = watch::channel(false);
         let listening = runtime.block_on(listen(faults.clone(), told));
-        OddServer { faults, runtime, listening, shutdown }
+        FaultyServer { faults, runtime, listening, shutdown }
     }
 
     pub fn client(&self) -> Client {
@@ -69,7 +69,7 @@ impl OddServer {
 }
 
 async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listening {
-    let store = OddStore { inner: Embedded::in_memory(), faults: faults.clone() };
+    let store = FaultyStore { inner: Embedded::in_memory(), faults: faults.clone() };
     let options = RegistryOptions {
         service_ranges: vec!["10.0.0.0/24".to_owned()],
         node_ports: Default::default(),
@@ -83,7 +83,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         authorizer: Arc::default(),
         event_ttl: std::time::Duration::ZERO,
     };
-    let clock = Box::new(OddClock { faults });
+    let clock = Box::new(FaultyClock { faults });
     let opened = keelson_builtin::open(Arc::new(store), clock, options).await;
     let registry = opened.expect("a registry").registry;
     let mut tokens = TokenFile::default();
@@ -107,11 +107,11 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     keelson_server::serve(Arc::new(app), listener, None).expect("the server listens")
 }
 
-struct OddClock {
+struct FaultyClock {
     faults: Arc<Faults>,
 }
 
-impl Clock for OddClock {
+impl Clock for FaultyClock {
     fn now(&self) -> Timestamp {
         assert!(!self.faults.time_panics.load(Ordering::SeqCst), "this panic is part of a test");
         SystemClock.now()
@@ -123,12 +123,12 @@ impl Clock for OddClock {
     }
 }
 
-struct OddWatch {
+struct FaultyWatch {
     inner: Box<dyn Watch>,
     stalls: watch::Receiver<bool>,
 }
 
-impl Watch for OddWatch {
+impl Watch for FaultyWatch {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, WatchError>> {
         Box::pin(async move {
             let batch = self.inner.next().await?;
@@ -138,12 +138,12 @@ impl Watch for OddWatch {
     }
 }
 
-struct OddStore {
+struct FaultyStore {
     inner: Arc<Embedded>,
     faults: Arc<Faults>,
 }
 
-impl Store for OddStore {
+impl Store for FaultyStore {
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<KeyValue>, ReadError>> {
         self.inner.get(key)
     }
@@ -177,7 +177,7 @@ impl Store for OddStore {
 
     fn watch(&self, prefix: Bytes, after: Revision) -> Result<Box<dyn Watch>, WatchError> {
         let inner = self.inner.watch(prefix, after)?;
-        Ok(Box::new(OddWatch { inner, stalls: self.faults.feed_stalls.subscribe() }))
+        Ok(Box::new(FaultyWatch { inner, stalls: self.faults.feed_stalls.subscribe() }))
     }
 
     fn revision(&self) -> Revision {
