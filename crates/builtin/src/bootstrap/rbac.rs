@@ -29,7 +29,7 @@ const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
 
 /// Number of tasks that create roles and bindings. Each write in progress takes memory that the
 /// process keeps after the start.
-const TASKS: usize = 48;
+const TASKS: usize = 24;
 
 /// A role or binding of the table.
 #[derive(Debug)]
