@@ -1,6 +1,6 @@
 //! Admission with the control loops that it needs, and the flags that choose among its plug-ins.
 
-use crate::http::{Answer, Client, PATIENCE, Server, without_controllers};
+use crate::http::{Client, POLL_TIMEOUT, Response, Server, without_controllers};
 use keelson::{AdmissionChain, Builder, Keelson};
 use serde_json::{Value, json};
 use std::process::Command;
@@ -18,8 +18,8 @@ fn namespace(client: &Client, name: &str, labels: &Value) {
 }
 
 /// Asks until the answer is as wanted.
-fn until(ask: impl Fn() -> Answer, is: impl Fn(&Answer) -> bool) -> Answer {
-    let deadline = Instant::now() + PATIENCE;
+fn wait_for(ask: impl Fn() -> Response, is: impl Fn(&Response) -> bool) -> Response {
+    let deadline = Instant::now() + POLL_TIMEOUT;
     loop {
         let answer = ask();
         if is(&answer) || Instant::now() > deadline {
@@ -49,11 +49,11 @@ fn a_deleted_default_service_account_is_recreated() {
     const ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts/default";
     let server = Server::start_plain(Keelson::builder());
     let client = server.client();
-    let first = until(|| client.get(ACCOUNT), |answer| answer.status == 200);
+    let first = wait_for(|| client.get(ACCOUNT), |answer| answer.status == 200);
     let uid = first.body["metadata"]["uid"].clone();
     assert_eq!(client.delete(ACCOUNT).status, 200);
-    let other = |answer: &Answer| answer.status == 200 && answer.body["metadata"]["uid"] != uid;
-    let second = until(|| client.get(ACCOUNT), other);
+    let other = |answer: &Response| answer.status == 200 && answer.body["metadata"]["uid"] != uid;
+    let second = wait_for(|| client.get(ACCOUNT), other);
     assert!(other(&second), "{second:?}");
     server.stop();
 }
@@ -68,9 +68,9 @@ fn quota_usage_is_counted_charged_and_released() {
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}});
     assert_eq!(client.post("/api/v1/namespaces/a/resourcequotas", &quota).status, 201);
     let used = |wanted: &'static str| {
-        move |answer: &Answer| answer.body["status"]["used"]["pods"] == wanted
+        move |answer: &Response| answer.body["status"]["used"]["pods"] == wanted
     };
-    let counted = until(|| client.get(QUOTA), used("1"));
+    let counted = wait_for(|| client.get(QUOTA), used("1"));
     assert!(used("1")(&counted), "{counted:?}");
     let dry = client.post(&format!("{PODS}?dryRun=All"), &pod("p"));
     assert_eq!((dry.status, used("1")(&client.get(QUOTA))), (201, true));
@@ -89,7 +89,7 @@ fn quota_usage_is_counted_charged_and_released() {
     );
     let now = json!({"gracePeriodSeconds": 0});
     client.call("DELETE", &format!("{PODS}/p"), "application/json", Some(&now));
-    let freed = until(|| client.get(QUOTA), used("1"));
+    let freed = wait_for(|| client.get(QUOTA), used("1"));
     assert!(used("1")(&freed), "{freed:?}");
     assert_eq!(client.post(PODS, &pod("more")).status, 201);
     server.stop();
@@ -185,8 +185,8 @@ fn an_uncountable_quota_does_not_stop_other_quotas() {
     let quota = json!({"metadata": {"name": "small"}, "spec": {"hard": hard}});
     assert_eq!(client.post("/api/v1/namespaces/b/resourcequotas", &quota).status, 201);
     let small = || client.get("/api/v1/namespaces/b/resourcequotas/small");
-    let used = |answer: &Answer| answer.body["status"]["used"]["count/secrets"] == "0";
-    let counted = until(small, used);
+    let used = |answer: &Response| answer.body["status"]["used"]["count/secrets"] == "0";
+    let counted = wait_for(small, used);
     assert!(used(&counted), "{counted:?}");
     let huge = client.get("/api/v1/namespaces/a/resourcequotas/huge");
     assert_eq!(huge.body["status"], json!({}), "it was counted: it tests nothing");

@@ -1,6 +1,6 @@
 //! Who may do what: roles, bindings and what their writers must hold, over HTTP.
 
-use crate::http::{Answer, Client, Server, without_controllers};
+use crate::http::{Client, Response, Server, without_controllers};
 use keelson::{Authorization, Keelson};
 use keelson_meta::Features;
 use keelson_store::Embedded;
@@ -19,7 +19,7 @@ fn call_as(
     path: &str,
     kind: &str,
     body: Option<&Value>,
-) -> Answer {
+) -> Response {
     let headers = format!("Impersonate-User: {user}\r\nContent-Type: {kind}\r\n");
     client.request(method, path, &headers, body)
 }
@@ -82,7 +82,7 @@ fn writers_of_roles_and_bindings_cannot_escalate() {
     let (json, apply) = ("application/json", "application/apply-patch+yaml");
     let named = format!("{ROLES}/weak");
     let force = format!("{named}?fieldManager=m&force=true");
-    let refused = |answer: Answer| {
+    let refused = |answer: Response| {
         let message = answer.body["message"].as_str().unwrap_or_default().to_owned();
         assert_eq!(answer.status, 403, "{message}");
         assert!(message.contains("attempting to grant RBAC permissions not currently held:\n"));

@@ -1,8 +1,8 @@
 //! Webhooks that authenticate tokens and authorize requests, and the file of `--authorization-config`.
 
-use crate::certificates::until;
-use crate::http::{Client, PATIENCE, Server, without_controllers};
-use crate::https_peer::{Answer, HttpsPeer};
+use crate::certificates::wait_for;
+use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
+use crate::https_peer::{HttpsPeer, Reply};
 use keelson::{Authorization, Builder, TokenWebhookOptions};
 use keelson_auth::webhook::{
     AuthorizationConfiguration, FailurePolicy, ReviewVersion, WebhookOptions,
@@ -24,7 +24,7 @@ struct Hook {
 }
 
 impl Hook {
-    fn start(answer: impl Fn(&str, &Value) -> Answer + Send + Sync + 'static) -> Hook {
+    fn start(answer: impl Fn(&str, &Value) -> Reply + Send + Sync + 'static) -> Hook {
         let sent: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
         let kept = sent.clone();
         let peer = HttpsPeer::start(move |_, asked| {
@@ -71,7 +71,7 @@ fn get_as(client: &Client, user: &str, path: &str) -> (u16, String) {
 fn options(failure_policy: FailurePolicy, match_conditions: &[&str]) -> WebhookOptions {
     WebhookOptions {
         version: ReviewVersion::V1,
-        timeout: PATIENCE,
+        timeout: POLL_TIMEOUT,
         authorized_ttl: MINUTE,
         unauthorized_ttl: MINUTE,
         failure_policy,
@@ -245,16 +245,16 @@ fn authorizers_of_a_file_run_in_order_and_are_reloaded() {
     assert_eq!(sent[0].1["spec"]["group"], json!(["system:authenticated"]));
     assert_eq!(get_as(&client, "banned", MAPS).0, 403);
     write(&["RBAC"]);
-    until(403, || get_as(&client, "bob", MAPS).0);
+    wait_for(403, || get_as(&client, "bob", MAPS).0);
     // What cannot be used changes nothing.
     std::fs::write(&file, "authorizers: []").expect("a file");
     let look = Instant::now() + Duration::from_millis(200);
-    until(true, || {
+    wait_for(true, || {
         assert_eq!(get_as(&client, "bob", MAPS).0, 403);
         Instant::now() > look
     });
     write(&["second"]);
-    until(200, || get_as(&client, "bob", MAPS).0);
+    wait_for(200, || get_as(&client, "bob", MAPS).0);
     let rules = client.request(
         "POST",
         "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",

@@ -72,8 +72,8 @@ fn certificate(
     (signed.der().clone(), key)
 }
 
-/// The status line that a client with a certificate gets.
-fn ask(
+/// Returns the status line of a GET with a client certificate and a header.
+fn status_line(
     server: &Server,
     certificate: &CertificateDer<'static>,
     key: &PrivateKeyDer<'static>,
@@ -99,12 +99,12 @@ fn a_certificate_of_an_unknown_authority_gets_401_after_the_handshake() {
     let key = rcgen::KeyPair::generate().expect("a key");
     let authority = rcgen::Issuer::new(params, key);
     let (certificate, key) = certificate(&authority);
-    assert_eq!(ask(&server, &certificate, &key, ""), "HTTP/1.1 401 Unauthorized");
+    assert_eq!(status_line(&server, &certificate, &key, ""), "HTTP/1.1 401 Unauthorized");
     // A good token makes up for it, as upstream.
     let token = "Authorization: Bearer t\r\n";
-    assert_eq!(ask(&server, &certificate, &key, token), "HTTP/1.1 200 OK");
+    assert_eq!(status_line(&server, &certificate, &key, token), "HTTP/1.1 200 OK");
     let wrong = "Authorization: Bearer wrong\r\n";
-    assert_eq!(ask(&server, &certificate, &key, wrong), "HTTP/1.1 401 Unauthorized");
+    assert_eq!(status_line(&server, &certificate, &key, wrong), "HTTP/1.1 401 Unauthorized");
     server.stop();
 }
 

@@ -1,7 +1,7 @@
 //! Connections that break the rules of HTTP, that stall, or that go away: each gets the answer that Go's
 //! server gives, or its end; the server goes on, holds on to nothing, and stops at once when told to.
 
-use crate::http::{Client, PATIENCE, Server};
+use crate::http::{Client, POLL_TIMEOUT, Server};
 use keelson::{Builder, Keelson, Limits};
 use serde_json::json;
 use std::io::{Read, Write};
@@ -50,7 +50,7 @@ fn end(server: Server) {
 }
 
 fn until_alone(server: &Server) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     // One slot belongs to the listener, for the next connection.
     while server.keelson.connections() > 1 {
         assert!(Instant::now() < deadline, "{} connections stay", server.keelson.connections());
@@ -142,7 +142,7 @@ fn a_body_that_ends_too_early_stores_nothing() {
         format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{MAP}\r\n", MAP.len()),
     ] {
         let mut stream = TcpStream::connect(client.address).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        stream.set_read_timeout(Some(POLL_TIMEOUT)).expect("a deadline");
         let text = post("", "");
         let head = text.trim_end();
         stream.write_all(format!("{head}\r\n{framing}").as_bytes()).expect("the request goes out");
@@ -168,7 +168,7 @@ fn stalled_clients_are_disconnected() {
     // Headers that drip count from their first byte.
     let mut dripping = TcpStream::connect(client.address).expect("a connection");
     dripping.write_all(b"GET / HTTP/1.1\r\n").expect("the first line goes out");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     while dripping.write_all(b"A: b\r\n").is_ok() {
         assert!(Instant::now() < deadline, "the server still listens");
         std::thread::yield_now();

@@ -2,7 +2,7 @@
 //! authorities do not count.
 
 use crate::connection::{authorities, secure, tls_client};
-use crate::http::{PATIENCE, Server};
+use crate::http::{POLL_TIMEOUT, Server};
 use keelson::{Builder, Keelson};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use rustls::{ClientConnection, StreamOwned};
@@ -62,8 +62,8 @@ pub fn connect(
     secure(server.keelson.address(), &Arc::new(config)).expect("a connection")
 }
 
-/// The code of a request on an open connection.
-fn ask(stream: &mut Stream) -> u16 {
+/// Sends a GET over an open connection and returns the status code.
+fn get_status(stream: &mut Stream) -> u16 {
     let request = "GET /api/v1/namespaces/default HTTP/1.1\r\nHost: h\r\n\r\n";
     stream.write_all(request.as_bytes()).expect("the request goes out");
     let (mut text, mut byte) = (String::new(), [0]);
@@ -80,11 +80,11 @@ fn ask(stream: &mut Stream) -> u16 {
     text.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a code")
 }
 
-/// Asks until the answer is the wanted one.
-pub fn until<T: PartialEq + std::fmt::Debug>(wanted: T, mut ask: impl FnMut() -> T) {
-    let deadline = Instant::now() + PATIENCE;
+/// Calls a function until it returns the wanted value.
+pub fn wait_for<T: PartialEq + std::fmt::Debug>(wanted: T, mut get: impl FnMut() -> T) {
+    let deadline = Instant::now() + POLL_TIMEOUT;
     loop {
-        let got = ask();
+        let got = get();
         if got == wanted {
             return;
         }
@@ -109,8 +109,8 @@ fn an_expired_certificate_is_rejected_on_an_open_connection() {
     let server = start(data.path(), None);
     let short = client(&own_authority(data.path()), "short", Duration::from_secs(3));
     let mut stream = connect(&server, short);
-    assert_eq!(ask(&mut stream), 200);
-    until(401, || ask(&mut stream));
+    assert_eq!(get_status(&mut stream), 200);
+    wait_for(401, || get_status(&mut stream));
     server.stop();
 }
 
@@ -123,7 +123,7 @@ fn a_client_ca_file_replaces_the_own_authority_except_for_the_administrator() {
     let server = start(data.path(), Some(&file));
     let own = own_authority(data.path());
     let code = |authority: &Issuer<'_, KeyPair>, name: &str| {
-        ask(&mut connect(&server, client(authority, name, HOUR)))
+        get_status(&mut connect(&server, client(authority, name, HOUR)))
     };
     assert_eq!(code(&given, "somebody"), 200);
     assert_eq!(code(&own, "somebody"), 401);
@@ -140,13 +140,13 @@ fn a_changed_client_ca_file_applies_to_open_connections() {
     let server = start(data.path(), Some(&file));
     let mut old = connect(&server, client(&before, "a", HOUR));
     let mut new = connect(&server, client(&after, "b", HOUR));
-    assert_eq!((ask(&mut old), ask(&mut new)), (200, 401));
+    assert_eq!((get_status(&mut old), get_status(&mut new)), (200, 401));
     // What cannot be read changes nothing.
     std::fs::write(&file, "no certificate").expect("a file");
-    assert_eq!(ask(&mut old), 200);
+    assert_eq!(get_status(&mut old), 200);
     std::fs::write(&file, second).expect("a file");
-    until(401, || ask(&mut old));
-    until(200, || ask(&mut new));
+    wait_for(401, || get_status(&mut old));
+    wait_for(200, || get_status(&mut new));
     server.stop();
 }
 
@@ -164,7 +164,7 @@ fn serving_certificates_are_reloaded_when_their_files_change() {
     let before = shown();
     // As if it had been lost: another one is made and shown.
     std::fs::remove_file(data.path().join("pki/serving.crt")).expect("it was there");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     while shown() == before {
         assert!(Instant::now() < deadline, "the old certificate is still shown");
     }

@@ -1,7 +1,7 @@
 //! Other people's clients: the official one for Python, and kube-rs. Both take the objects of
 //! `clients/twenty.yaml` through all verbs.
 
-use crate::http::{PATIENCE, Server};
+use crate::http::{POLL_TIMEOUT, Server};
 use futures_util::{StreamExt, TryStreamExt};
 use keelson::Keelson;
 use kube::api::{
@@ -88,7 +88,7 @@ fn kube_rs_works() {
         assert_eq!(objects.len(), 22);
         for object in &objects {
             let all = all_verbs(&client, object);
-            tokio::time::timeout(PATIENCE, all).await.expect("the server answers in time");
+            tokio::time::timeout(POLL_TIMEOUT, all).await.expect("the server answers in time");
         }
     });
     server.stop();

@@ -19,7 +19,7 @@ fn component_pages_are_text_unless_an_object_is_accepted() {
     let server = server(true);
     let client = server.client();
     let get = |path: &str, accept: &str| {
-        let answer = client.plain("GET", path, &format!("Accept: {accept}\r\n"), &[]);
+        let answer = client.raw_response("GET", path, &format!("Accept: {accept}\r\n"), &[]);
         (answer.status, String::from_utf8(answer.body).expect("text"))
     };
     for accept in ["*/*", "text/plain", "application/json, text/plain;q=0.1"] {

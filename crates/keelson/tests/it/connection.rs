@@ -1,6 +1,6 @@
 //! A connection that stays, with TLS or without: for tests that ask often, and whose server may die.
 
-use crate::http::PATIENCE;
+use crate::http::POLL_TIMEOUT;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls::client::WantsClientCert;
@@ -69,7 +69,7 @@ pub fn request_as_admin(kubeconfig: &Path, address: SocketAddr, path: &str) -> i
 pub fn plain(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(POLL_TIMEOUT))?;
     Ok(stream)
 }
 

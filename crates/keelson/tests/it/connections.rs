@@ -5,7 +5,7 @@ use crate::frames::{
     CONTINUATION, DATA, END_HEADERS, Frames, GOAWAY, HEADERS, RESET, SETTINGS, WINDOW_UPDATE,
     frame, head,
 };
-use crate::http::{Client, PATIENCE, Server};
+use crate::http::{Client, POLL_TIMEOUT, Server};
 use keelson::{Builder, Keelson, Limits};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,8 +22,8 @@ fn start(limits: Limits) -> Server {
 }
 
 /// Polls until something holds.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + POLL_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::yield_now();
@@ -36,11 +36,11 @@ fn an_administrator_can_connect_among_many_anonymous_connections() {
     let address = server.keelson.address();
     let mut admin = Frames::open(address, WINDOW);
     admin.get(1, "/version", true).expect("a request");
-    admin.until(DATA).expect("an answer");
+    admin.read_until(DATA).expect("an answer");
     let crowd: Vec<TcpStream> = (0..200).map(|_| silent(address)).collect();
     // It is let in at once, and the oldest of the others are closed for it.
     assert_eq!(server.client().get(MAPS).status, 200);
-    until("the crowd makes place", || server.keelson.connections() <= 32);
+    wait_until("the crowd makes place", || server.keelson.connections() <= 32);
     assert!(admin.is_alive(), "who has authenticated stays");
     drop(crowd);
     server.stop();
@@ -86,16 +86,16 @@ fn a_process_with_few_file_descriptors_serves_its_administrator() {
     let crowd: Vec<TcpStream> = (0..300).filter_map(|_| TcpStream::connect(address).ok()).collect();
     let kubeconfig = dir.path().join("admin.kubeconfig");
     let began = Instant::now();
-    let ask =
+    let get_namespaces =
         || crate::connection::request_as_admin(&kubeconfig, address, "/api/v1/namespaces").ok();
     // Later connections may replace those that have not finished their handshake.
-    let mut asked = ask();
-    while asked.is_none() && began.elapsed() < Limits::default().handshake_timeout / 2 {
-        asked = ask();
+    let mut response = get_namespaces();
+    while response.is_none() && began.elapsed() < Limits::default().handshake_timeout / 2 {
+        response = get_namespaces();
     }
     let _ = server.kill();
     let _ = server.wait();
-    assert_eq!(asked.as_deref(), Some("HTTP/1.1 200 OK"));
+    assert_eq!(response.as_deref(), Some("HTTP/1.1 200 OK"));
     // Handshakes that do not come are given up after a while: that is not to be waited for.
     assert!(began.elapsed() < Limits::default().handshake_timeout / 2);
     drop(crowd);
@@ -107,13 +107,13 @@ fn an_anonymous_http2_connection_has_one_request() {
     for (path, token) in [("/version", false), ("/api/v1/pods", false)] {
         let mut frames = Frames::open(server.keelson.address(), WINDOW);
         frames.get(1, path, token).expect("a request");
-        frames.until(GOAWAY).expect("a farewell");
+        frames.read_until(GOAWAY).expect("a farewell");
         assert!(frames.ends(), "{path}");
     }
     let mut known = Frames::open(server.keelson.address(), WINDOW);
     for stream in [1, 3, 5] {
         known.get(stream, "/version", true).expect("a request");
-        known.until(DATA).expect("an answer");
+        known.read_until(DATA).expect("an answer");
     }
     assert!(known.is_alive());
     server.stop();
@@ -126,10 +126,10 @@ fn a_share_of_http2_requests_ends_its_connection() {
         let mut frames = Frames::open(server.keelson.address(), WINDOW);
         frames.get(1, "/version", true).expect("a request");
         if ends {
-            frames.until(GOAWAY).expect("a farewell");
+            frames.read_until(GOAWAY).expect("a farewell");
             assert!(frames.ends());
         } else {
-            frames.until(DATA).expect("an answer");
+            frames.read_until(DATA).expect("an answer");
             assert!(frames.is_alive());
         }
         server.stop();
@@ -142,10 +142,10 @@ fn an_idle_connection_is_closed() {
     let server = start(limits);
     let mut frames = Frames::open(server.keelson.address(), WINDOW);
     frames.get(1, "/version", true).expect("a request");
-    frames.until(GOAWAY).expect("a farewell");
+    frames.read_until(GOAWAY).expect("a farewell");
     assert!(frames.ends());
     let mut old = client_of(&server);
-    ask(&mut old);
+    get_healthz(&mut old);
     assert_eq!(old.read(&mut [0]).expect("the end"), 0);
     server.stop();
 }
@@ -157,11 +157,11 @@ fn an_old_connection_is_closed() {
     let mut frames = Frames::open(server.keelson.address(), WINDOW);
     let watch = format!("{MAPS}?watch=1");
     frames.get(1, &watch, true).expect("a request");
-    frames.until(GOAWAY).expect("a farewell");
-    // What was begun goes on.
+    frames.read_until(GOAWAY).expect("a farewell");
+    // The watch, which was open before, continues.
     let made = server.client().post(MAPS, &json!({"metadata": {"name": "a"}}));
     assert_eq!(made.status, 201);
-    let event = frames.until(DATA).expect("an event");
+    let event = frames.read_until(DATA).expect("an event");
     assert!(event.payload.starts_with(b"{\"type\":\"ADDED\""), "{event:?}");
     server.stop();
 }
@@ -171,11 +171,11 @@ fn an_old_connection_is_closed() {
 fn missing_headers_close_a_reused_connection() {
     let server = start(Limits { header_timeout: SOON, ..Limits::default() });
     let mut client = client_of(&server);
-    ask(&mut client);
+    get_healthz(&mut client);
     client.get_mut().write_all(b"GET /version HT").expect("a part of a head");
     let began = Instant::now();
     let _ = client.read_to_end(&mut vec![]);
-    assert!(began.elapsed() < PATIENCE / 2, "the server waits");
+    assert!(began.elapsed() < POLL_TIMEOUT / 2, "the server waits");
     server.stop();
 }
 
@@ -183,8 +183,8 @@ fn client_of(server: &Server) -> BufReader<TcpStream> {
     server.client().write(b"")
 }
 
-/// Asks once over a connection that stays.
-fn ask(client: &mut BufReader<TcpStream>) {
+/// Sends a GET over a connection and reads the response; the connection stays open.
+fn get_healthz(client: &mut BufReader<TcpStream>) {
     let request = b"GET /healthz HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n\r\n";
     client.get_mut().write_all(request).expect("a request");
     let mut line = String::new();
@@ -205,12 +205,12 @@ fn a_stalled_stream_is_reset_and_others_continue() {
     frames.send(WINDOW_UPDATE, 0, 1, &1_000_u32.to_be_bytes()).expect("a window");
     for (stream, path) in [(3, "/openapi/v2"), (5, "/version")] {
         frames.get(stream, path, true).expect("a request");
-        let reset = frames.until(RESET).expect("a reset");
+        let reset = frames.read_until(RESET).expect("a reset");
         assert_eq!(reset.stream, stream, "{path}");
     }
     // A watch without events waits for the server, not for its client.
     server.client().post(MAPS, &json!({"metadata": {"name": "a"}}));
-    let event = frames.until(DATA).expect("an event");
+    let event = frames.read_until(DATA).expect("an event");
     assert_eq!(event.stream, 1);
     server.stop();
 }
@@ -219,7 +219,7 @@ fn a_stalled_stream_is_reset_and_others_continue() {
 fn hold_one(server: &Server) -> Frames {
     let mut frames = Frames::open(server.keelson.address(), 0);
     frames.get(1, "/version", false).expect("a request");
-    frames.until(HEADERS).expect("the answer begins");
+    frames.read_until(HEADERS).expect("the answer begins");
     frames
 }
 
@@ -239,7 +239,7 @@ fn requests_over_the_in_flight_maximum_get_429_except_for_masters() {
     // Changes are counted apart.
     assert_eq!(client.send_as(&format!("POST {MAPS}"), "", b"{}").status, 403);
     drop(held);
-    until("the place is free", || anonymous(&client).status == 200);
+    wait_until("the place is free", || anonymous(&client).status == 200);
     server.stop();
 }
 
@@ -253,7 +253,7 @@ fn total_body_memory_is_bounded() {
          Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
     );
     let long = json!({"metadata": {"name": "a"}, "data": {"a": "x".repeat(300_000)}});
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     let slow = loop {
         assert!(Instant::now() < deadline, "nothing is refused");
         // The second body may be admitted first; then the first one is rejected.
@@ -265,7 +265,7 @@ fn total_body_memory_is_bounded() {
     let short = json!({"metadata": {"name": "b"}});
     assert_eq!(client.post(MAPS, &short).status, 201);
     drop(slow);
-    until("there is room again", || client.post(MAPS, &long).status != 429);
+    wait_until("there is room again", || client.post(MAPS, &long).status != 429);
     server.stop();
 }
 
@@ -278,7 +278,7 @@ fn total_memory_of_anonymous_request_heads_is_bounded() {
     let mut second = server.client().write(begin.as_bytes());
     let mut third = server.client().write(begin.as_bytes());
     // One of the two at least is too much, and asks nothing any more.
-    until("one is closed", || server.keelson.connections() < 3);
+    wait_until("one is closed", || server.keelson.connections() < 3);
     assert_eq!(server.client().get("/version").status, 200);
     drop(first);
     let _ = (second.get_mut().write_all(b"\r\n\r\n"), third.get_mut().write_all(b"\r\n\r\n"));
@@ -289,7 +289,7 @@ fn total_memory_of_anonymous_request_heads_is_bounded() {
 fn settings_contain_the_maximum_of_concurrent_streams() {
     let server = start(Limits::default());
     let mut frames = Frames::open(server.keelson.address(), WINDOW);
-    let settings = frames.until(SETTINGS).expect("settings").payload;
+    let settings = frames.read_until(SETTINGS).expect("settings").payload;
     let streams = settings.chunks(6).find(|setting| setting[..2] == [0, 3]);
     assert_eq!(streams, Some(&[0, 3, 0, 0, 0, 100][..]));
     server.stop();
@@ -304,7 +304,7 @@ fn is_ended_by(server: &Server, mut next: impl FnMut(u32) -> Vec<u8>, turns: u32
         }
     }
     // What was sent last may not have been read yet.
-    frames.send(6, 0, 0, &[9; 8]).is_err() || frames.until(GOAWAY).is_ok() || frames.ends()
+    frames.send(6, 0, 0, &[9; 8]).is_err() || frames.read_until(GOAWAY).is_ok() || frames.ends()
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod storage_versions;
 mod tokens;
 mod workloads;
 
-use crate::http::{Client, PATIENCE, Server};
+use crate::http::{Client, POLL_TIMEOUT, Server};
 use keelson::{AdmissionChain, Builder, Keelson};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -63,8 +63,8 @@ pub fn settle(client: &Client) {
 }
 
 /// Polls until a condition holds.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + POLL_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::yield_now();

@@ -280,7 +280,7 @@ fn a_definition_is_served_when_its_conflicting_name_is_released() {
     let gadgets = format!("{DEFINITIONS}/gadgets.example.com");
     let patch = json!({"spec": {"names": {"shortNames": null}}}).to_string();
     let headers = "Content-Type: application/merge-patch+json\r\n";
-    assert_eq!(client.plain("PATCH", &gadgets, headers, patch.as_bytes()).status, 200);
+    assert_eq!(client.raw_response("PATCH", &gadgets, headers, patch.as_bytes()).status, 200);
     client.poll(&path, |answer| reason_of(&answer.body, "NamesAccepted") == "NoConflicts");
     client.poll("/apis/example.com/v1/namespaces/default/doodads", |answer| answer.status == 200);
 }
@@ -346,7 +346,7 @@ fn custom_resources_in_protobuf_have_only_metadata() {
         [(protobuf, 406, protobuf), (&metadata, 200, protobuf), (&both, 200, "application/json")]
     {
         let headers = format!("Accept: {accept}\r\n");
-        let answer = client.plain("GET", &format!("{GADGETS}/a"), &headers, b"");
+        let answer = client.raw_response("GET", &format!("{GADGETS}/a"), &headers, b"");
         assert_eq!((answer.status, &*answer.media_type), (status, answered), "{accept}");
     }
 }

@@ -7,7 +7,7 @@ use keelson_testkit::prerequisites::reference_data;
 use serde_json::{Map, Value, json};
 
 fn get(client: &Client, path: &str, accept: &str) -> Value {
-    let answer = client.plain("GET", path, &format!("Accept: {accept}\r\n"), &[]);
+    let answer = client.raw_response("GET", path, &format!("Accept: {accept}\r\n"), &[]);
     assert_eq!(answer.status, 200, "{path}");
     serde_json::from_slice(&answer.body).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

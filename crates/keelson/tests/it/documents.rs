@@ -13,7 +13,7 @@ fn documents_have_the_accepted_media_type() {
     let server = server();
     let client = server.client();
     let check = |path: &str, headers: &str, status: u16, media_type: &str, beginning: &[u8]| {
-        let answer = client.plain("GET", path, &format!("{headers}\r\n"), &[]);
+        let answer = client.raw_response("GET", path, &format!("{headers}\r\n"), &[]);
         assert_eq!((answer.status, &*answer.media_type), (status, media_type), "{path} {headers}");
         assert!(answer.body.starts_with(beginning), "{path} {headers}");
         assert_eq!(beginning.is_empty(), answer.body.is_empty(), "{path} {headers}");

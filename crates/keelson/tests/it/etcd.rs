@@ -1,7 +1,7 @@
 //! Servers whose data lives in a real etcd: two on one cluster, restarts of etcd under load, TLS, and
 //! what is said when etcd cannot be used.
 
-use crate::http::{Answer, Client, PATIENCE, Server, revision_of};
+use crate::http::{Client, POLL_TIMEOUT, Response, Server, revision_of};
 use keelson::{Etcd, Keelson, Pki};
 use keelson_store::{Op, Store, Txn};
 use keelson_store_etcd::testing::{EtcdProcess, ServerFiles};
@@ -194,7 +194,7 @@ fn all_servers_are_endpoints_of_the_service_kubernetes_until_they_stop() {
         Server::start_plain(builder)
     };
     let is = |client: &Client, want: &[&str]| {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + POLL_TIMEOUT;
         while servers_of(client) != [want, want] {
             assert!(Instant::now() < deadline, "{want:?}: {:?}", servers_of(client));
             std::thread::yield_now();
@@ -238,7 +238,7 @@ fn holder(client: &Client) -> Option<String> {
     lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
 }
 
-fn namespace(client: &Client, name: &str) -> Answer {
+fn namespace(client: &Client, name: &str) -> Response {
     let made = client.post("/api/v1/namespaces", &json!({"metadata": {"name": name}}));
     assert_eq!(made.status, 201, "{made:?}");
     client.poll(&format!("/api/v1/namespaces/{name}/serviceaccounts/default"), |answer| {
@@ -327,7 +327,7 @@ fn restarts_of_etcd_under_load_lose_and_repeat_no_write() {
             })
             .collect();
         for round in 1..=RESTARTS {
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + POLL_TIMEOUT;
             while done.load(Ordering::Relaxed) < round * WRITES_BETWEEN {
                 assert!(Instant::now() < deadline, "no writes in round {round}");
                 std::thread::yield_now();
@@ -439,7 +439,7 @@ fn etcd_connections_require_client_certificates() {
     let runtime = Runtime::new().expect("a runtime");
     let start =
         |etcd: &Etcd| runtime.block_on(Keelson::builder().etcd(etcd.clone()).plain_http().start());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     let keelson = loop {
         match start(&etcd) {
             Ok(keelson) => break keelson,
@@ -450,7 +450,7 @@ fn etcd_connections_require_client_certificates() {
     let nameless = Etcd { identity_files: None, ..etcd.clone() };
     // This one is not waited for: another try would end the same way.
     let ca_file = Some(foreign.path().join("ca.pem"));
-    let distrusting = Etcd { ca_file, start_timeout: PATIENCE * 10, ..etcd };
+    let distrusting = Etcd { ca_file, start_timeout: POLL_TIMEOUT * 10, ..etcd };
     // What etcd says to a client without a certificate may get lost with the connection.
     for (etcd, why) in
         [(nameless, "no etcd server answers"), (distrusting, "invalid peer certificate")]

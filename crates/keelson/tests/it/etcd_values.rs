@@ -1,7 +1,7 @@
 //! What stands in etcd is what kube-apiserver keeps there: it can be read with the schema, and what
 //! kube-apiserver has left is served.
 
-use crate::controllers::until;
+use crate::controllers::wait_until;
 use crate::etcd::{etcd, serve};
 use crate::http::Server;
 use bytes::Bytes;
@@ -141,7 +141,7 @@ fn custom_resources_are_stored_as_by_kube_apiserver() {
     let client = server.client();
     let (path, old) =
         ("/apis/example.com/v1/namespaces/default/as", "/registry/example.com/as/old/a");
-    until("the definition is served", || client.get(path).status == 200);
+    wait_until("the definition is served", || client.get(path).status == 200);
     let obj = json!({"kind": "A", "apiVersion": "example.com/v2", "metadata": {"name": "a",
         "labels": {"x": "y"}}, "spec": {"z": "<"}});
     let created = client.post(&path.replace("v1", "v2"), &obj);

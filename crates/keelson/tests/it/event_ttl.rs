@@ -1,6 +1,6 @@
 //! Events expire some time after their last write, from memory and from disk.
 
-use crate::http::{Client, PATIENCE, Server, revision_of};
+use crate::http::{Client, POLL_TIMEOUT, Server, revision_of};
 use keelson::{Builder, Keelson};
 use keelson_meta::time::Timestamp;
 use keelson_registry::{Clock, SystemClock};
@@ -50,10 +50,10 @@ fn names(client: &Client, path: &str) -> Vec<String> {
 }
 
 /// Waits until these events are left.
-fn until(client: &Client, left: &[&str]) {
+fn wait_for(client: &Client, left: &[&str]) {
     let began = Instant::now();
     while names(client, EVENTS) != left {
-        assert!(began.elapsed() < PATIENCE, "{:?} are left", names(client, EVENTS));
+        assert!(began.elapsed() < POLL_TIMEOUT, "{:?} are left", names(client, EVENTS));
         std::thread::yield_now();
     }
     assert_eq!(names(client, NEWER), left);
@@ -81,7 +81,7 @@ fn events_expire_after_their_last_write_across_a_restart() {
     // Writes nothing, and so renews nothing, as upstream.
     patch(&client, "c", &json!({"message": "m"}));
     clock.0.store(100, Ordering::SeqCst);
-    until(&client, &["b", "d"]);
+    wait_for(&client, &["b", "d"]);
     let since = format!("{EVENTS}?watch=true&resourceVersion={}", revision_of(&first));
     let events = client.watch(&since, 6).expect("events");
     let seen: Vec<_> = events
@@ -106,7 +106,7 @@ fn events_expire_after_their_last_write_across_a_restart() {
     create(&client, "e");
     assert_eq!(names(&client, EVENTS), ["b", "d", "e"]);
     clock.0.store(160, Ordering::SeqCst);
-    until(&client, &["e"]);
+    wait_for(&client, &["e"]);
     server.stop();
 }
 
@@ -121,7 +121,7 @@ fn events_stored_without_a_lease_get_one() {
     let client = server.client();
     assert_eq!(names(&client, EVENTS), ["a"]);
     clock.0.store(100, Ordering::SeqCst);
-    until(&client, &[]);
+    wait_for(&client, &[]);
     // No other kind expires.
     assert_eq!(client.get("/api/v1/namespaces/default").status, 200);
     server.stop();
@@ -136,7 +136,7 @@ fn events_in_etcd_expire_by_leases_of_etcd() {
     let client = server.client();
     let first = create(&client, "a");
     assert_eq!(names(&client, EVENTS), ["a"]);
-    until(&client, &[]);
+    wait_for(&client, &[]);
     let since = format!("{EVENTS}?watch=true&resourceVersion={}", revision_of(&first));
     let deleted = client.watch(&since, 1).expect("an event");
     assert_eq!(deleted[0]["type"], "DELETED");

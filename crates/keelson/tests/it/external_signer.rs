@@ -1,8 +1,8 @@
 //! An external signer of service account tokens (`--service-account-signing-endpoint`), with a real one of the test.
 //! Messages are those of kube-apiserver 1.36 with the same signer.
 
-use crate::controllers::until;
-use crate::http::{Client, PATIENCE, Server, without_controllers};
+use crate::controllers::wait_until;
+use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use bytes::Bytes;
@@ -295,7 +295,7 @@ fn keys_of_an_external_signer_are_refreshed_at_its_interval() {
     let answer = client.request("GET", "/openid/v1/jwks", "Accept: */*\r\n", None);
     assert_eq!(answer.header("cache-control"), Some("public, max-age=0"));
     signer.behave(|is| is.published = vec![("k1", false), ("k5", false)]);
-    until("the keys are fetched again", || published(&client) == ["k1", "k5"]);
+    wait_until("the keys are fetched again", || published(&client) == ["k1", "k5"]);
     server.stop();
 }
 
@@ -394,7 +394,7 @@ fn a_server_waits_for_its_external_signer_and_survives_its_restart() {
     let client = server.client();
     account(&client);
     assert_eq!(review(&client, &token(&client)), NAME);
-    first.shutdown_timeout(PATIENCE);
+    first.shutdown_timeout(POLL_TIMEOUT);
     std::fs::remove_file(&socket).expect("the socket");
     let second = Runtime::new().expect("a runtime");
     Signer::listen(&second, &socket, &state);

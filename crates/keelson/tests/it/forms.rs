@@ -1,6 +1,6 @@
 //! The forms that objects travel in: metadata alone in protobuf, and CBOR where it is switched on.
 
-use crate::http::{Client, Plain, Server};
+use crate::http::{Client, RawResponse, Server};
 use keelson::Keelson;
 use keelson_meta::{Feature, GroupVersionKind, Object, Value, value};
 use keelson_schema::catalogue::Catalogue;
@@ -41,23 +41,23 @@ fn to_cbor(value: Value) -> Vec<u8> {
     out
 }
 
-fn from_cbor(answer: &Plain) -> Value {
+fn from_cbor(answer: &RawResponse) -> Value {
     assert_eq!(answer.media_type, "application/cbor", "{answer:?}");
     assert!(answer.body.starts_with(&cbor::PREFIX), "{answer:?}");
     cbor::parse(&answer.body).expect("CBOR")
 }
 
-fn get(client: &Client, path: &str, accept: &str) -> Plain {
-    client.plain("GET", path, &format!("Accept: {accept}\r\n"), &[])
+fn get(client: &Client, path: &str, accept: &str) -> RawResponse {
+    client.raw_response("GET", path, &format!("Accept: {accept}\r\n"), &[])
 }
 
-fn send(client: &Client, method: &str, path: &str, body: &[u8], media_type: &str) -> Plain {
+fn send(client: &Client, method: &str, path: &str, body: &[u8], media_type: &str) -> RawResponse {
     let headers = format!("Content-Type: {media_type}\r\nAccept: application/cbor\r\n");
-    client.plain(method, path, &headers, body)
+    client.raw_response(method, path, &headers, body)
 }
 
 /// The message of a refusal in JSON.
-fn refusal(answer: &Plain) -> (u16, String) {
+fn refusal(answer: &RawResponse) -> (u16, String) {
     let body = json::parse(&answer.body).map(|parsed| parsed.value).unwrap_or_default();
     let message = body.get("message").and_then(Value::as_str).unwrap_or_default();
     (answer.status, message.to_owned())
@@ -179,7 +179,7 @@ fn delete_options_can_be_protobuf() {
         let mut body = vec![];
         proto::encode(&schema, &obj, &mut body).expect("it fits");
         let headers = format!("Content-Type: {PROTOBUF}\r\n");
-        client.plain("DELETE", &format!("{MAPS}/a"), &headers, &body).status
+        client.raw_response("DELETE", &format!("{MAPS}/a"), &headers, &body).status
     };
     assert_eq!((delete("another"), delete(&uid)), (409, 200));
     server.stop();
@@ -206,13 +206,13 @@ fn custom_resources_are_not_served_as_protobuf() {
     define_widgets(&client);
     let widget = br#"{"apiVersion": "test.dev/v1", "kind": "Widget", "metadata": {"name": "a"}}"#;
     let check = |method: &str, path: &str, body: &[u8], code: u16| {
-        let only = client.plain(method, path, &format!("Accept: {PROTOBUF}\r\n"), body);
+        let only = client.raw_response(method, path, &format!("Accept: {PROTOBUF}\r\n"), body);
         let status = from_protobuf(&schema("", "v1", "Status"), &only.body);
         let why = "only the following media types are accepted: application/json, application/yaml, \
                    application/vnd.kubernetes.protobuf";
         assert_eq!((only.status, status.str_at(&["message"])), (406, why), "{method} {path}");
         let accept = format!("Accept: {PROTOBUF},application/json\r\n");
-        let either = client.plain(method, path, &accept, body);
+        let either = client.raw_response(method, path, &accept, body);
         let form = either.media_type.as_str();
         assert_eq!((either.status, form), (code, "application/json"), "{method} {path}");
     };
@@ -231,7 +231,7 @@ fn custom_resources_are_not_served_as_protobuf() {
     // The envelope of an object without any field.
     let empty = b"k8s\0\x0a\x15\x0a\x0btest.dev/v1\x12\x06Widget\x12\0";
     let headers = format!("Content-Type: {PROTOBUF}\r\n");
-    assert_eq!(client.plain("POST", WIDGETS, &headers, empty).status, 415);
+    assert_eq!(client.raw_response("POST", WIDGETS, &headers, empty).status, 415);
     server.stop();
 }
 
@@ -241,7 +241,7 @@ fn the_response_to_a_delete_has_the_accepted_media_type() {
     let client = server.client();
     assert_eq!(client.post(MAPS, &serde_json::json!({"metadata": {"name": "a"}})).status, 201);
     let accept = format!("Accept: {PROTOBUF},application/json\r\n");
-    let gone = client.plain("DELETE", &format!("{MAPS}/a"), &accept, b"");
+    let gone = client.raw_response("DELETE", &format!("{MAPS}/a"), &accept, b"");
     assert_eq!((gone.status, gone.media_type.as_str()), (200, PROTOBUF));
     let status = from_protobuf(&schema("", "v1", "Status"), &gone.body);
     let said = (status.str_at(&["status"]), status.str_at(&["details", "name"]));
@@ -257,14 +257,14 @@ fn cbor_is_rejected_unless_enabled() {
     let want = format!("406: Not Acceptable\n\nAvailable representations: {known}");
     assert_eq!(refusal(&get(&client, MAPS, "application/cbor")), (406, want));
     let headers = "Content-Type: application/cbor\r\n";
-    let answer = client.plain("POST", MAPS, headers, &to_cbor(config_map("a")));
+    let answer = client.raw_response("POST", MAPS, headers, &to_cbor(config_map("a")));
     let want = format!(
         "the body of the request was in an unknown format - accepted media types include: {known}"
     );
     assert_eq!(refusal(&answer), (415, want));
     let headers = "Content-Type: application/apply-patch+cbor\r\n";
     let path = format!("{MAPS}/a?fieldManager=m");
-    let answer = client.plain("PATCH", &path, headers, &to_cbor(config_map("a")));
+    let answer = client.raw_response("PATCH", &path, headers, &to_cbor(config_map("a")));
     assert_eq!(refusal(&answer), (415, "415: Unsupported Media Type".to_owned()));
     server.stop();
 }
@@ -343,7 +343,9 @@ fn bodies_are_accepted_up_to_a_nesting_depth() {
     let server = server(false);
     let client = server.client();
     let post = |path: &str, body: String| {
-        client.plain("POST", path, "Content-Type: application/json\r\n", body.as_bytes()).status
+        client
+            .raw_response("POST", path, "Content-Type: application/json\r\n", body.as_bytes())
+            .status
     };
     let revision = |levels: usize| {
         let (open, close) = ("[".repeat(levels), "]".repeat(levels));
@@ -372,7 +374,7 @@ fn bodies_are_accepted_up_to_a_nesting_depth() {
 }
 
 /// The items or rows of a list, in whatever form it came.
-fn items(answer: &Plain, list: &str) -> Vec<Value> {
+fn items(answer: &RawResponse, list: &str) -> Vec<Value> {
     let value = match answer.media_type.as_str() {
         "application/cbor" => from_cbor(answer),
         PROTOBUF => {

@@ -1,6 +1,6 @@
 //! The smallest HTTP/2 client: frames written out by the test, and read as they come.
 
-use crate::http::PATIENCE;
+use crate::http::POLL_TIMEOUT;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -36,7 +36,7 @@ impl Frames {
     /// Connects, and lets each stream have so many bytes.
     pub fn open(address: SocketAddr, window: u32) -> Frames {
         let mut frames = Frames(TcpStream::connect(address).expect("a connection"));
-        frames.0.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        frames.0.set_read_timeout(Some(POLL_TIMEOUT)).expect("a deadline");
         frames.0.write_all(PREFACE).expect("the preface goes out");
         let setting = [&[0, WINDOW][..], &window.to_be_bytes()].concat();
         frames.send(SETTINGS, 0, 0, &setting).expect("settings go out");
@@ -68,7 +68,7 @@ impl Frames {
     }
 
     /// Skips to the next frame of a kind; an error when the connection ends before.
-    pub fn until(&mut self, kind: u8) -> io::Result<Frame> {
+    pub fn read_until(&mut self, kind: u8) -> io::Result<Frame> {
         loop {
             let frame = self.next()?;
             if frame.kind == SETTINGS && frame.flags == 0 {
@@ -82,7 +82,7 @@ impl Frames {
 
     /// Whether the connection is there, and its server answers.
     pub fn is_alive(&mut self) -> bool {
-        self.send(PING, 0, 0, &[7; 8]).is_ok() && self.until(PING).is_ok()
+        self.send(PING, 0, 0, &[7; 8]).is_ok() && self.read_until(PING).is_ok()
     }
 
     /// Reads to the end of the connection.

@@ -1,6 +1,6 @@
 //! Users whom an authenticating proxy names in headers.
 
-use crate::certificates::{HOUR, Stream, authority, client, connect, until};
+use crate::certificates::{HOUR, Stream, authority, client, connect, wait_for};
 use crate::http::Server;
 use keelson::{Builder, FrontProxyOptions, Keelson};
 use keelson_auth::FrontProxy;
@@ -33,12 +33,12 @@ fn builder(data: &Path, proxies: &Path, allowed_names: &[&str]) -> Builder {
     }
 }
 
-/// Asks with these headers; the code and the body.
-fn ask(stream: &mut Stream, method: &str, path: &str, headers: &str) -> (u16, Value) {
+/// Sends a request, with `{}` as the body of a POST. Returns the status code and the body.
+fn send_empty(stream: &mut Stream, method: &str, path: &str, headers: &str) -> (u16, Value) {
     send(stream, method, path, headers, if method == "POST" { "{}" } else { "" })
 }
 
-/// Sends a body with these headers; the code and the body of the answer.
+/// Sends a request with headers and a body. Returns the status code and the body.
 pub fn send(
     stream: &mut Stream,
     method: &str,
@@ -70,7 +70,7 @@ pub fn send(
 /// Who asks with these headers, or the code of the refusal.
 pub fn who(stream: &mut Stream, headers: &str) -> String {
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    let (code, body) = ask(stream, "POST", path, headers);
+    let (code, body) = send_empty(stream, "POST", path, headers);
     let user = &body["status"]["userInfo"];
     match user["username"].as_str() {
         Some(name) => format!("{name} {}", user["groups"]),
@@ -146,14 +146,14 @@ fn a_changed_proxy_ca_file_applies_at_once_and_is_published() {
     std::fs::write(&file, "no certificate").expect("a file");
     assert_eq!(who(&mut old, user), named);
     std::fs::write(&file, &second).expect("a file");
-    until("401".to_owned(), || who(&mut old, user));
-    until(named.to_owned(), || who(&mut new, user));
+    wait_for("401".to_owned(), || who(&mut old, user));
+    wait_for(named.to_owned(), || who(&mut new, user));
     let own = crate::certificates::own_authority(data.path());
     let mut admin = connect(&server, client(&own, "admin", HOUR));
     let mut data = Value::Null;
     let tidy = |pem: &str| pem.replace("\r\n", "\n");
-    until(true, || {
-        data = ask(&mut admin, "GET", MAP, "").1["data"].take();
+    wait_for(true, || {
+        data = send_empty(&mut admin, "GET", MAP, "").1["data"].take();
         // Servers that share a store may trust different authorities: none is taken away.
         let bundle = data["requestheader-client-ca-file"].as_str().unwrap_or_default();
         [&first, &second].iter().all(|pem| bundle.contains(tidy(pem).trim()))

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// How long a test waits for anything.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const POLL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns a builder without controllers. No loop creates service accounts, so the plug-in for
 /// them is off.
@@ -66,7 +66,7 @@ pub struct Client {
 
 /// An answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     /// Names in lower case, in the order in which they came.
     pub headers: Vec<(String, String)>,
@@ -74,7 +74,7 @@ pub struct Answer {
     pub body: Value,
 }
 
-impl Answer {
+impl Response {
     /// The first header of a name (in lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
         value_of(&self.headers, name)
@@ -117,7 +117,7 @@ impl Watch {
 
 /// A response with its body as bytes.
 #[derive(Debug)]
-pub struct Plain {
+pub struct RawResponse {
     pub status: u16,
     pub media_type: String,
     pub body: Vec<u8>,
@@ -125,34 +125,34 @@ pub struct Plain {
 
 impl Client {
     /// Gets a path.
-    pub fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> Response {
         self.call("GET", path, "application/json", None)
     }
 
     /// Posts an object.
-    pub fn post(&self, path: &str, body: &Value) -> Answer {
+    pub fn post(&self, path: &str, body: &Value) -> Response {
         self.call("POST", path, "application/json", Some(body))
     }
 
     /// Deletes a path.
-    pub fn delete(&self, path: &str) -> Answer {
+    pub fn delete(&self, path: &str) -> Response {
         self.call("DELETE", path, "application/json", None)
     }
 
     /// Sends a request whose body is of some type.
-    pub fn call(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> Answer {
+    pub fn call(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> Response {
         self.request(method, path, &format!("Content-Type: {kind}\r\n"), body)
     }
 
     /// Gets a path as a table.
-    pub fn table(&self, path: &str) -> Answer {
+    pub fn table(&self, path: &str) -> Response {
         let accept = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n";
         self.request("GET", path, accept, None)
     }
 
     /// Gets a path until a condition holds.
-    pub fn poll(&self, path: &str, holds: impl Fn(&Answer) -> bool) -> Answer {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn poll(&self, path: &str, holds: impl Fn(&Response) -> bool) -> Response {
+        let deadline = Instant::now() + POLL_TIMEOUT;
         loop {
             let answer = self.get(path);
             if holds(&answer) {
@@ -188,24 +188,30 @@ impl Client {
     }
 
     /// Sends a request with further header lines; `Authorization` replaces the default token.
-    pub fn request(&self, method: &str, path: &str, headers: &str, sent: Option<&Value>) -> Answer {
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        sent: Option<&Value>,
+    ) -> Response {
         answer(self.send(method, path, headers, sent))
     }
 
     /// Sends a request line without its version, further headers, and any body.
-    pub fn send_bytes(&self, line: &str, headers: &str, body: &[u8]) -> Answer {
+    pub fn send_bytes(&self, line: &str, headers: &str, body: &[u8]) -> Response {
         self.send_as(line, &format!("Authorization: Bearer t\r\n{headers}"), body)
     }
 
     /// The same without credentials.
-    pub fn send_as(&self, line: &str, headers: &str, body: &[u8]) -> Answer {
+    pub fn send_as(&self, line: &str, headers: &str, body: &[u8]) -> Response {
         let mut bytes = self.request_head(line, headers, body.len()).into_bytes();
         bytes.extend_from_slice(body);
         self.raw(&bytes).unwrap_or_else(|| panic!("no answer to {line}"))
     }
 
     /// Sends bytes as they are. `None`: the server closed the connection without an answer.
-    pub fn raw(&self, bytes: &[u8]) -> Option<Answer> {
+    pub fn raw(&self, bytes: &[u8]) -> Option<Response> {
         let mut reader = self.write(bytes);
         let began = reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
         began.then(|| answer(reader))
@@ -214,18 +220,24 @@ impl Client {
     /// Sends bytes. Write errors are ignored: the server may respond before it has read all.
     pub fn write(&self, bytes: &[u8]) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.address).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        stream.set_read_timeout(Some(POLL_TIMEOUT)).expect("a deadline");
         let _ = stream.write_all(bytes);
         BufReader::new(stream)
     }
 
     /// Sends a request and returns its response, both in any media type.
-    pub fn plain(&self, method: &str, path: &str, headers: &str, sent: &[u8]) -> Plain {
+    pub fn raw_response(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        sent: &[u8],
+    ) -> RawResponse {
         let mut reader = self.send_plain(method, path, headers, sent);
         let head = head(&mut reader);
         let mut taken = vec![];
         body(reader, &head.headers).read_to_end(&mut taken).expect("a body");
-        Plain { status: head.status, media_type: head.media_type(), body: taken }
+        RawResponse { status: head.status, media_type: head.media_type(), body: taken }
     }
 
     /// Starts a watch in any media type; returns that type and the body.
@@ -273,13 +285,13 @@ impl Client {
     }
 }
 
-fn answer(mut reader: BufReader<TcpStream>) -> Answer {
+fn answer(mut reader: BufReader<TcpStream>) -> Response {
     let Head { status, headers } = head(&mut reader);
     let mut bytes = vec![];
     body(reader, &headers).read_to_end(&mut bytes).expect("a body");
     let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
     let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
-    Answer { status, headers, body }
+    Response { status, headers, body }
 }
 
 /// What comes before a body.

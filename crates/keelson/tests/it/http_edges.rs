@@ -1,7 +1,7 @@
 //! Rules of HTTP at its edges: connections that are used again after a refusal, Host headers, times that
 //! do not fit, verbs below `/watch/`. Statuses and bytes are those of a kube-apiserver 1.36.2.
 
-use crate::http::{PATIENCE, Server};
+use crate::http::{POLL_TIMEOUT, Server};
 use keelson::{Builder, Keelson, Limits};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,7 +29,7 @@ struct Head {
 impl Wire {
     fn open(server: &Server) -> Wire {
         let stream = TcpStream::connect(server.keelson.address()).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        stream.set_read_timeout(Some(POLL_TIMEOUT)).expect("a deadline");
         Wire(BufReader::new(stream))
     }
 
@@ -157,7 +157,7 @@ fn an_error_waits_for_an_unread_body_for_a_bounded_time() {
     wire.send(b"POST /nope HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx");
     assert_eq!(wire.answer(), Some(Head { status: 403, closes: true }));
     assert_eq!(wire.answer(), None);
-    assert!(began.elapsed() < PATIENCE / 2);
+    assert!(began.elapsed() < POLL_TIMEOUT / 2);
     server.stop();
 }
 

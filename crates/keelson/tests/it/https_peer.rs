@@ -26,7 +26,7 @@ pub struct PeerRequest {
 }
 
 /// Status and JSON body of a response; with `None` the peer never responds.
-pub type Answer = Option<(u16, Value)>;
+pub type Reply = Option<(u16, Value)>;
 
 /// An HTTPS server.
 pub struct HttpsPeer {
@@ -38,9 +38,7 @@ pub struct HttpsPeer {
 
 impl HttpsPeer {
     /// Starts a server; the function gets its URL and the request.
-    pub fn start(
-        answer: impl Fn(&str, PeerRequest) -> Answer + Send + Sync + 'static,
-    ) -> HttpsPeer {
+    pub fn start(answer: impl Fn(&str, PeerRequest) -> Reply + Send + Sync + 'static) -> HttpsPeer {
         let runtime = Runtime::new().expect("a runtime");
         let (config, bundle) = certificate("http/1.1", &["127.0.0.1"]);
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
@@ -75,7 +73,7 @@ impl HttpsPeer {
 
 async fn respond(
     request: Request<Incoming>,
-    answer: impl FnOnce(PeerRequest) -> Answer,
+    answer: impl FnOnce(PeerRequest) -> Reply,
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let path = request.uri().path().to_owned();
     let authorization = request.headers().get("authorization");

@@ -3,7 +3,7 @@
 
 mod custom;
 
-use crate::http::{Client, PATIENCE, Server, without_controllers};
+use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
 use keelson::Keelson;
 use keelson_testkit::prerequisites::prerequisite;
 use std::io::{BufRead, BufReader};
@@ -103,7 +103,7 @@ struct Running {
 
 impl Running {
     fn line(&mut self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("kubectl says more")
+        self.lines.recv_timeout(POLL_TIMEOUT).expect("kubectl says more")
     }
 }
 
@@ -449,7 +449,7 @@ fn watches_show_changes() {
     let events = format!("{path} get cm --watch-only --output-watch-events");
     let mut events = bench.spawn(&events);
     // Nothing tells when the watch is on, so changes go on until it has seen one.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     let mut round = 0;
     while events.lines.try_recv().is_err() {
         assert!(Instant::now() < deadline, "the watch sees nothing");

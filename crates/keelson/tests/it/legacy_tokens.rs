@@ -1,7 +1,7 @@
 //! Tokens that stand in Secrets: their use is tracked, and those that nobody uses end. And key files that
 //! change while the server runs.
 
-use crate::certificates::until;
+use crate::certificates::wait_for;
 use crate::controllers::{MERGE, make};
 use crate::http::{Client, Server, without_controllers};
 use base64::Engine;
@@ -147,7 +147,7 @@ fn changed_key_files_are_reloaded() {
     assert_eq!(review(&client, &old), NAME);
     // A new key signs, and the old one still verifies.
     write(&signing, P256);
-    until(vec!["ES256".to_owned(), "RS256".to_owned()], algorithms);
+    wait_for(vec!["ES256".to_owned(), "RS256".to_owned()], algorithms);
     let new = token();
     assert_eq!((review(&client, &old), review(&client, &new)), (NAME.into(), NAME.into()));
     // What cannot be read changes nothing.
@@ -155,7 +155,7 @@ fn changed_key_files_are_reloaded() {
     assert_eq!(review(&client, &old), NAME);
     // Without the old key its tokens end, also those that were seen before.
     write(&more, P256);
-    until(vec!["ES256".to_owned()], algorithms);
+    wait_for(vec!["ES256".to_owned()], algorithms);
     assert_eq!(review(&client, &new), NAME);
     assert!(review(&client, &old).contains("error in cryptographic primitive"));
     server.stop();

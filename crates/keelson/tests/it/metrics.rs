@@ -6,7 +6,7 @@
 //! (`system_client`), and the plug-ins that are no step of their own here. To record it anew, send the
 //! requests, an APPLY as a PATCH with the media type of apply, and take the same lines of its `/metrics`.
 
-use crate::http::{Client, PATIENCE, Server};
+use crate::http::{Client, POLL_TIMEOUT, Server};
 use crate::https_peer::HttpsPeer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -31,7 +31,7 @@ fn send(client: &Client, line: &str) {
 }
 
 fn text(client: &Client) -> String {
-    let plain = client.plain("GET", "/metrics", "", b"");
+    let plain = client.raw_response("GET", "/metrics", "", b"");
     assert_eq!(plain.status, 200);
     assert_eq!(plain.media_type, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
     String::from_utf8(plain.body).expect("metrics are text")
@@ -73,7 +73,7 @@ fn metrics_are_those_of_kube_apiserver() {
     REQUESTS.lines().filter(|line| *line != "WAIT").for_each(|line| send(&client, line));
     let want: BTreeSet<String> = RECORDED.lines().map(str::to_owned).collect();
     // A request is counted when its last byte was sent, which its client may see before.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     loop {
         let got = lines(&text(&client));
         let missing: Vec<_> = want.difference(&got).collect();
@@ -129,7 +129,7 @@ fn requests_in_progress_and_objects_are_counted() {
     assert!(count(events) >= Some(1.0));
     assert_eq!(count(objects), Some(before + 1.0));
     drop(watch);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     while count(running) != Some(0.0) {
         assert!(Instant::now() < deadline, "the watch still counts");
         std::thread::yield_now();
@@ -173,7 +173,7 @@ fn slo_latency_excludes_webhooks() {
             ),
         )
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     loop {
         let text = text(&client);
         let of = |resource: &str| {

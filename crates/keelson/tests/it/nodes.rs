@@ -1,9 +1,9 @@
 //! What nodes may do: read what their pods refer to, and change what is theirs.
 
-use crate::http::{Answer, Client, Server, without_controllers};
+use crate::http::{Client, Response, Server, without_controllers};
 use serde_json::{Value, json};
 
-fn call(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Answer {
+fn call(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Response {
     let kind = match method {
         "PATCH" => "application/merge-patch+json",
         _ => "application/json",

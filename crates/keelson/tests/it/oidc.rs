@@ -2,7 +2,7 @@
 
 pub mod issuer;
 
-use crate::certificates::until;
+use crate::certificates::wait_for;
 use crate::http::{Client, Server, without_controllers};
 use issuer::{Issuer, Key, signed};
 use keelson::{Builder, JwtOptions};
@@ -77,7 +77,7 @@ fn check_with(issuer: &Issuer, more: &str, probe: &str, check: impl FnOnce(&Clie
     std::fs::write(&file, config(issuer, more)).expect("a file");
     let server = start(&file);
     let client = server.client();
-    until(false, || review(&client, probe).contains("not initialized"));
+    wait_for(false, || review(&client, probe).contains("not initialized"));
     check(&client);
     server.stop();
 }
@@ -285,7 +285,7 @@ fn a_changed_file_is_reloaded_and_an_invalid_one_ignored() {
     let client = server.client();
     assert_eq!(review(&client, &token("a")), "invalid bearer token");
     write(&config(&issuer, BY_SUBJECT));
-    until(ALICE.to_owned(), || review(&client, &token("a")));
+    wait_for(ALICE.to_owned(), || review(&client, &token("a")));
     write("kind: Nonsense");
     let moved = "  claimMappings: {username: {claim: sub, prefix: \"new:\"}}\n";
     for number in 0..50 {
@@ -297,7 +297,7 @@ fn a_changed_file_is_reloaded_and_an_invalid_one_ignored() {
         &format!("    discoveryURL: {}/elsewhere\n    audiences:", issuer.url()),
     );
     write(&elsewhere);
-    until(ALICE.replace("oidc:", "new:"), || review(&client, &token("a")));
+    wait_for(ALICE.replace("oidc:", "new:"), || review(&client, &token("a")));
     server.stop();
 }
 

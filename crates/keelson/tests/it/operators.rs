@@ -2,7 +2,7 @@
 //! for Python (`clients/greeter.py`). Both serve the definition of `clients/greeter.yaml`.
 
 use crate::clients::{folder, kube_client, run_python};
-use crate::http::{PATIENCE, Server};
+use crate::http::{POLL_TIMEOUT, Server};
 use futures_util::{StreamExt, TryStreamExt};
 use keelson::Keelson;
 use kube::api::{
@@ -32,12 +32,12 @@ fn an_operator_with_kube_rs_works() {
         let definitions = established(&client).await;
         let api = greetings(&client);
         let operator = tokio::spawn(operate(api.clone()));
-        timeout(PATIENCE, use_greetings(&api)).await.expect("the operator works in time");
-        let released = timeout(PATIENCE, operator).await.expect("all are released");
+        timeout(POLL_TIMEOUT, use_greetings(&api)).await.expect("the operator works in time");
+        let released = timeout(POLL_TIMEOUT, operator).await.expect("all are released");
         assert_eq!(released.expect("the operator does not panic"), GREETINGS);
         let name = "greetings.operators.example.com";
         definitions.delete(name, &DeleteParams::default()).await.expect("a deletion");
-        until("the resource is gone", async || {
+        wait_until("the resource is gone", async || {
             let listed = api.list(&ListParams::default()).await;
             matches!(listed, Err(kube::Error::Api(status)) if status.code == 404)
         })
@@ -81,7 +81,7 @@ async fn established(client: &Client) -> Api<DynamicObject> {
         conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
     };
     loop {
-        let event = timeout(PATIENCE, events.try_next()).await.expect("an event in time");
+        let event = timeout(POLL_TIMEOUT, events.try_next()).await.expect("an event in time");
         if let WatchEvent::Modified(object) = event.expect("an event").expect("a further event")
             && is_established(&object.data["status"]["conditions"])
         {
@@ -154,18 +154,18 @@ async fn use_greetings(api: &Api<Greeting>) {
     }
     for name in &names {
         let expected = format!("Hello, {name}");
-        until("an object has its status", async || message(api, name).await == expected).await;
+        wait_until("an object has its status", async || message(api, name).await == expected).await;
     }
     let patch = json!({"spec": {"words": "Good day"}});
     let changed = api.patch("g0", &PatchParams::default(), &Patch::Merge(&patch)).await;
     assert_eq!(changed.expect("a change").metadata.generation, Some(2));
-    until("the change is seen", async || message(api, "g0").await == "Good day, g0").await;
+    wait_until("the change is seen", async || message(api, "g0").await == "Good day, g0").await;
     for name in &names {
         let deleted = api.delete(name, &DeleteParams::default()).await.expect("a deletion");
         let held = deleted.left().expect("the finalizer holds it");
         assert!(held.metadata.deletion_timestamp.is_some());
     }
-    until("all are gone", async || {
+    wait_until("all are gone", async || {
         api.list(&ListParams::default()).await.expect("a list").items.is_empty()
     })
     .await;
@@ -177,8 +177,8 @@ async fn message(api: &Api<Greeting>, name: &str) -> String {
 }
 
 /// Polls until a condition holds.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+async fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + POLL_TIMEOUT;
     while !holds().await {
         assert!(Instant::now() < deadline, "{what}");
         tokio::task::yield_now().await;

@@ -2,7 +2,7 @@
 //! that kube-apiserver 1.36.2 gave to the same requests with the same configuration.
 
 use crate::admission::check_refused;
-use crate::http::{Answer, Client, Server, without_controllers};
+use crate::http::{Client, Response, Server, without_controllers};
 use keelson::{AdmissionChain, Builder};
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ fn start(on: &[&str]) -> Server {
     Server::start_plain(Builder { admission, ..without_controllers() })
 }
 
-fn namespace(client: &Client, name: &str, annotations: &Value) -> Answer {
+fn namespace(client: &Client, name: &str, annotations: &Value) -> Response {
     let body = json!({"metadata": {"name": name, "annotations": annotations}});
     client.post("/api/v1/namespaces", &body)
 }
@@ -76,12 +76,12 @@ fn pod(name: &str, spec: &Value) -> Value {
     json!({"metadata": {"name": name}, "spec": whole})
 }
 
-fn post_pod(client: &Client, namespace: &str, spec: &Value) -> Answer {
+fn post_pod(client: &Client, namespace: &str, spec: &Value) -> Response {
     let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
     client.post(&path, &pod("p", spec))
 }
 
-fn check(answer: &Answer, status: u16, message: &str) {
+fn check(answer: &Response, status: u16, message: &str) {
     let got = (answer.status, answer.body["message"].as_str().unwrap_or_default());
     assert_eq!(got, (status, message), "{}", answer.body);
 }
@@ -100,7 +100,7 @@ fn pods_get_and_must_match_the_node_selector_of_their_namespace() {
         assert_eq!(namespace(&client, name, &annotations).status, 201);
     }
     let made = |namespace: &str, spec: Value| post_pod(&client, namespace, &spec);
-    let selected = |answer: Answer| answer.body["spec"]["nodeSelector"].clone();
+    let selected = |answer: Response| answer.body["spec"]["nodeSelector"].clone();
     assert_eq!(selected(made("plain", json!({}))), json!({"disk": "ssd"}));
     let merged = made("own", json!({"nodeSelector": {"x": "y"}}));
     assert_eq!(selected(merged), json!({"env": "prod", "x": "y", "zone": "b"}));
@@ -123,7 +123,7 @@ fn pods_get_and_must_match_the_tolerations_of_their_namespace() {
     namespace(&client, "plain", &json!({}));
     namespace(&client, "bad", &json!({(defaults.as_str()): "x"}));
     namespace(&client, "free", &json!({(defaults.as_str()): "", (allowed.as_str()): ""}));
-    let keys = |answer: &Answer| -> Vec<String> {
+    let keys = |answer: &Response| -> Vec<String> {
         let all = answer.body["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
         all.iter().map(|one| one["key"].as_str().unwrap_or_default().to_owned()).collect()
     };

@@ -1,7 +1,7 @@
 //! Admission policies in CEL on a whole server. The answers are those of a kube-apiserver 1.36; thousands of
 //! generated ones are compared by `crates/testkit/compare/policies.py`.
 
-use crate::http::{Answer, Client, Server, without_controllers};
+use crate::http::{Client, Response, Server, without_controllers};
 use serde_json::{Value, json};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -45,7 +45,7 @@ fn map(name: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }
 
-fn message(answer: &Answer) -> &str {
+fn message(answer: &Response) -> &str {
     answer.body["message"].as_str().unwrap_or_default()
 }
 

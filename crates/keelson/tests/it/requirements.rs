@@ -14,7 +14,7 @@ mod strategic;
 mod verbs;
 mod watches;
 
-use crate::http::{Answer, Client, Server, without_controllers};
+use crate::http::{Client, Response, Server, without_controllers};
 use keelson_meta::time::Timestamp;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -88,7 +88,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 /// An answer must be a `Status` with this code, reason and message, and say the code twice.
-fn refused(answer: &Answer, code: u16, reason: &str, message: &str) {
+fn refused(answer: &Response, code: u16, reason: &str, message: &str) {
     assert_eq!(answer.status, code, "{answer:?}");
     is_failure(&answer.body, code, reason, message);
 }

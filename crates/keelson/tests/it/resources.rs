@@ -1,6 +1,6 @@
 //! Every built-in resource that is on by default, through its whole life.
 
-use crate::http::{Answer, Client, Server};
+use crate::http::{Client, Response, Server};
 use crate::minimal::{collection, minimal, name, stored_resources};
 use keelson::Keelson;
 use keelson_schema::catalogue::Resource;
@@ -117,7 +117,7 @@ fn end(client: &Client, one: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn expect(step: &str, answer: Answer, status: u16) -> Result<Value, String> {
+fn expect(step: &str, answer: Response, status: u16) -> Result<Value, String> {
     if answer.status == status {
         Ok(answer.body)
     } else {

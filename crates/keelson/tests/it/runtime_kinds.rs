@@ -77,13 +77,13 @@ fn widget(name: &str, spec: Value) -> Value {
 }
 
 fn read(client: &Client, path: &str, accept: &str) -> (u16, Value) {
-    let answer = client.plain("GET", path, &format!("Accept: {accept}\r\n"), &[]);
+    let answer = client.raw_response("GET", path, &format!("Accept: {accept}\r\n"), &[]);
     (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
 }
 
 fn patched(client: &Client, path: &str, form: &str, patch: &Value) -> (u16, Value) {
     let headers = format!("Content-Type: application/{form}\r\n");
-    let answer = client.plain("PATCH", path, &headers, patch.to_string().as_bytes());
+    let answer = client.raw_response("PATCH", path, &headers, patch.to_string().as_bytes());
     (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
 }
 
@@ -130,7 +130,10 @@ fn a_resource_added_at_run_time_has_every_verb_and_media_type() {
     let (_, partial) =
         read(&client, WIDGETS, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
     assert_eq!(partial["items"][0]["metadata"]["name"], "a");
-    assert_eq!(client.plain("GET", WIDGETS, "Accept: application/yaml\r\n", &[]).status, 200);
+    assert_eq!(
+        client.raw_response("GET", WIDGETS, "Accept: application/yaml\r\n", &[]).status,
+        200
+    );
 
     let deleted = client.delete(&one);
     assert_eq!((deleted.status, client.get(&one).status), (200, 404));
@@ -145,7 +148,7 @@ fn a_resource_added_at_run_time_supports_every_encoding() {
     serve(&server, &widgets(vec![version("v1", 2)]));
     let post = |form: &str, body: &[u8]| {
         let headers = format!("Content-Type: {form}\r\nAccept: {form}\r\n");
-        let made = client.plain("POST", WIDGETS, &headers, body);
+        let made = client.raw_response("POST", WIDGETS, &headers, body);
         assert_eq!((made.status, made.media_type.as_str()), (201, form), "{made:?}");
     };
     post("application/json", widget("a", json!({"field0": "x"})).to_string().as_bytes());
@@ -160,7 +163,7 @@ fn a_resource_added_at_run_time_supports_every_encoding() {
     for name in ["a", "b", "c"] {
         let read = |accept: &str| {
             let path = format!("{WIDGETS}/{name}");
-            let answer = client.plain("GET", &path, &format!("Accept: {accept}\r\n"), &[]);
+            let answer = client.raw_response("GET", &path, &format!("Accept: {accept}\r\n"), &[]);
             (answer.status, answer.media_type, answer.body)
         };
         let (code, media_type, body) = read("application/cbor");
@@ -245,7 +248,7 @@ fn the_etag_of_the_openapi_index_changes_with_served_resources() {
     let tag = || client.get("/openapi/v3").header("etag").expect("a tag").to_owned();
     let code = |tag: &str| {
         let known = format!("If-None-Match: {tag}\r\n");
-        client.plain("GET", "/openapi/v3", &known, &[]).status
+        client.raw_response("GET", "/openapi/v3", &known, &[]).status
     };
     let before = tag();
     assert_eq!((&tag(), code(&before)), (&before, 304));
@@ -268,7 +271,7 @@ fn incremental_discovery_indexes_equal_rebuilt_ones() {
             let found = client.request("GET", path, &accept, None);
             let tag = found.header("etag").expect("a tag").to_owned();
             let known = format!("{accept}If-None-Match: {tag}\r\n");
-            assert_eq!(client.plain("GET", path, &known, &[]).status, 304, "{path}");
+            assert_eq!(client.raw_response("GET", path, &known, &[]).status, 304, "{path}");
             (path, tag, found.body)
         })
     };

@@ -1,7 +1,7 @@
 //! What nobody asks anything of may die all the same: then health fails, says which part it was, and the
 //! owner of the server is told.
 
-use crate::http::{PATIENCE, Server};
+use crate::http::{POLL_TIMEOUT, Server};
 use bytes::Bytes;
 use keelson::Keelson;
 use keelson_store::embedded::disk::{Disk, Head, MemDisk, Record, RecordId, Sink, StoredRecord};
@@ -132,7 +132,7 @@ fn check(server: &Server, panics: &AtomicBool, component: &str, why: &str) {
     panics.store(true, Ordering::SeqCst);
     client.post(MAPS, &json!({"metadata": {"name": "a"}}));
     let broken = server.block_on(async {
-        tokio::time::timeout(PATIENCE, server.keelson.fatal_error()).await.expect("it is told")
+        tokio::time::timeout(POLL_TIMEOUT, server.keelson.fatal_error()).await.expect("it is told")
     });
     assert_eq!(broken, format!("{component} failed: {why}"));
     for path in ["/livez", "/readyz"] {

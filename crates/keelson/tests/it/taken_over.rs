@@ -12,7 +12,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LAST: &str = "Connection: close\r\n";
 
 /// Status, whether the answer came in chunks, whether it is the last one, and the body.
-type Answer = (u16, bool, bool, String);
+type Response = (u16, bool, bool, String);
 
 fn get(path: &str, rest: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n{rest}\r\n")
@@ -23,7 +23,7 @@ fn watch() -> String {
 }
 
 /// Sends all at once, and reads until the server closes.
-fn answers(mut stream: impl Read + Write, requests: &[String]) -> Vec<Answer> {
+fn answers(mut stream: impl Read + Write, requests: &[String]) -> Vec<Response> {
     stream.write_all(requests.concat().as_bytes()).expect("a write");
     stream.flush().expect("a flush");
     let mut reader = BufReader::new(stream);
@@ -38,7 +38,7 @@ fn answers(mut stream: impl Read + Write, requests: &[String]) -> Vec<Answer> {
     answers
 }
 
-fn answer(reader: &mut impl BufRead) -> Option<Answer> {
+fn answer(reader: &mut impl BufRead) -> Option<Response> {
     let mut line = || {
         let mut line = String::new();
         reader.read_line(&mut line).ok()?;
@@ -98,7 +98,7 @@ fn check(stream: impl Read + Write, requests: &[String], want: &[&str]) {
     let made: Value = serde_json::from_str(&answers[0].3).expect("a map");
     assert_eq!(made["data"], json!({"k": "v"}));
     let event = json!({"type": "ADDED", "object": made});
-    let shown = |(status, is_chunked, is_last, body): &Answer| {
+    let shown = |(status, is_chunked, is_last, body): &Response| {
         let what = match serde_json::from_str::<Value>(body) {
             Ok(body) if body == event => "event",
             Ok(body) if body["major"] == "1" => "version",

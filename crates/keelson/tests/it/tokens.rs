@@ -1,12 +1,12 @@
 //! Service account tokens over HTTP: issued, used, reviewed, and ended.
 
-use crate::http::{Answer, Client, Server, without_controllers};
+use crate::http::{Client, Response, Server, without_controllers};
 use serde_json::{Value, json};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-fn request(client: &Client, spec: &Value) -> Answer {
+fn request(client: &Client, spec: &Value) -> Response {
     client.post(&format!("{ACCOUNTS}/a/token"), &json!({"spec": spec}))
 }
 

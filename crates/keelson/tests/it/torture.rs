@@ -6,7 +6,7 @@
 //! repeats a run's choices.
 
 use crate::connection::{Connection, Watch, plain};
-use crate::http::{PATIENCE, revision_of, without_controllers};
+use crate::http::{POLL_TIMEOUT, revision_of, without_controllers};
 use crate::random::Random;
 use keelson::{Builder, Limits};
 use serde_json::{Value, json};
@@ -142,12 +142,12 @@ struct SharedState {
 impl SharedState {
     /// Waits for life `life` or a later one: which it is, and a connection.
     fn connect(&self, life: usize) -> (usize, Connection) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + POLL_TIMEOUT;
         loop {
             let guard = self.place.lock().expect("a place");
             let ready =
                 |(now, address): &mut (usize, Option<SocketAddr>)| *now < life || address.is_none();
-            let waited = self.moved.wait_timeout_while(guard, PATIENCE, ready);
+            let waited = self.moved.wait_timeout_while(guard, POLL_TIMEOUT, ready);
             let (now, address) = *waited.expect("a place").0;
             if let Some(stream) = address.and_then(|address| plain(address).ok()) {
                 return (now, Connection::over(stream));
@@ -440,7 +440,7 @@ fn check(stream: &Stream, changes: &[Change]) {
 
 /// Waits for what the writers do in this life, and until its beginning is forgotten.
 fn live(shared: &SharedState, life: usize, began_at: u64) {
-    let deadline = Instant::now() + PATIENCE + HISTORY * 4;
+    let deadline = Instant::now() + POLL_TIMEOUT + HISTORY * 4;
     let old = format!("{PODS}?resourceVersion={began_at}&resourceVersionMatch=Exact");
     let (_, mut connection) = shared.connect(life);
     loop {

@@ -15,8 +15,8 @@ const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocke
 const ORIGIN: &str = "Origin: http://localhost\r\n";
 const TOKEN: &str = "Authorization: Bearer t\r\n";
 
-/// Asks for a watch; the head of the answer, in lower case but for values.
-fn ask(client: &Client, headers: &str) -> (Vec<String>, BufReader<TcpStream>) {
+/// Requests a watch over WebSocket. Returns the lines of the response's head, and the rest.
+fn upgrade(client: &Client, headers: &str) -> (Vec<String>, BufReader<TcpStream>) {
     let request = format!("GET {WATCH} HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
     let mut reader = client.write(request.as_bytes());
     let mut head = vec![];
@@ -67,7 +67,7 @@ fn events_are_messages() {
     let client = server.client();
     create(&client, "a");
     create(&client, "b");
-    let (head, mut reader) = ask(&client, &format!("{UPGRADE}{ORIGIN}{TOKEN}"));
+    let (head, mut reader) = upgrade(&client, &format!("{UPGRADE}{ORIGIN}{TOKEN}"));
     assert_eq!(head[0], "HTTP/1.1 101 Switching Protocols");
     let accept = head.iter().find_map(|line| line.strip_prefix("sec-websocket-accept: "));
     assert_eq!(accept, Some(ACCEPT), "{KEY}: {head:?}");
@@ -91,7 +91,7 @@ fn protobuf_events_are_binary_and_the_token_is_a_subprotocol() {
     create(&client, "a");
     let accept = "Accept: application/vnd.kubernetes.protobuf;stream=watch\r\n";
     let token = "Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.dA, x\r\n";
-    let (head, mut reader) = ask(&client, &format!("{UPGRADE}{ORIGIN}{accept}{token}"));
+    let (head, mut reader) = upgrade(&client, &format!("{UPGRADE}{ORIGIN}{accept}{token}"));
     assert_eq!(head[0], "HTTP/1.1 101 Switching Protocols", "{head:?}");
     assert!(head.iter().any(|line| line == "sec-websocket-protocol: x"), "{head:?}");
     let (kind, body) = frame(&mut reader);
@@ -105,7 +105,7 @@ fn an_invalid_handshake_is_rejected() {
     let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     let refused = |headers: &str, code: &str| {
-        let (head, _) = ask(&client, headers);
+        let (head, _) = upgrade(&client, headers);
         assert!(head[0].starts_with(&format!("HTTP/1.1 {code} ")), "{headers}: {head:?}");
     };
     refused(&format!("{UPGRADE}{TOKEN}"), "403");
@@ -123,7 +123,7 @@ fn an_invalid_handshake_is_rejected() {
 fn an_oversized_frame_closes_the_socket_before_its_payload() {
     let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
-    let (head, mut reader) = ask(&client, &format!("{UPGRADE}{ORIGIN}{TOKEN}"));
+    let (head, mut reader) = upgrade(&client, &format!("{UPGRADE}{ORIGIN}{TOKEN}"));
     assert_eq!(head[0], "HTTP/1.1 101 Switching Protocols");
     // Binary, masked, of a MiB, of which only the mask comes.
     let mut frame = vec![0x82, 0xff];

@@ -1,6 +1,6 @@
 //! A server with every authenticator, and everybody who issues credentials for it.
 
-use crate::certificates::{Stream, authority, until};
+use crate::certificates::{Stream, authority, wait_for};
 use crate::connection::{authorities, secure, tls_client};
 use crate::front_proxy;
 use crate::http::{Server, without_controllers};
@@ -171,7 +171,7 @@ impl World {
     }
 
     pub fn until_certificate(&self, authority: &str, want: &str) {
-        until(want.to_owned(), || self.certificate_user(authority, "client", 3600));
+        wait_for(want.to_owned(), || self.certificate_user(authority, "client", 3600));
     }
 
     fn proxied_user(&self, authority: &str, purpose: &str, lasts_seconds: i64) -> String {
@@ -185,7 +185,7 @@ impl World {
     }
 
     pub fn until_proxied(&self, authority: &str, want: &str) {
-        until(want.to_owned(), || self.proxied_user(authority, "client", 3600));
+        wait_for(want.to_owned(), || self.proxied_user(authority, "client", 3600));
     }
 
     pub fn trust_users(&self, names: &[&str]) {
@@ -217,7 +217,7 @@ impl World {
     }
 
     pub fn until_token(&self, token: &str, want: &str) {
-        until(want.to_owned(), || self.token_user(token));
+        wait_for(want.to_owned(), || self.token_user(token));
     }
 
     /// Whose token it is for an audience; empty is nobody's.

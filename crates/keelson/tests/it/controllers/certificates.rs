@@ -162,7 +162,7 @@ fn client_ca_bundles_are_published_for_extension_servers() {
                 progress.changed().await.expect("the cache is there");
             }
         };
-        tokio::time::timeout(crate::http::PATIENCE, known).await.expect("it is made")
+        tokio::time::timeout(crate::http::POLL_TIMEOUT, known).await.expect("it is made")
     });
     let ca = ca.str_at(&["data", "client-ca-file"]).to_owned();
     assert!(ca.starts_with("-----BEGIN CERTIFICATE-----"), "{ca}");

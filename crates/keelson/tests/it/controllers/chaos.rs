@@ -21,7 +21,7 @@ const LASTS_SECONDS: u64 = 6;
 const LIVES: Duration = Duration::from_secs(2);
 /// Names that a writer uses again and again.
 const NAMES: usize = 12;
-const PATIENCE: Duration = Duration::from_secs(60);
+const POLL_TIMEOUT: Duration = Duration::from_secs(60);
 const WIDGETS: &str = "/apis/test.dev/v1/namespaces/default/widgets";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const ABSENT: &str = "00000000-0000-0000-0000-000000000001";
@@ -57,7 +57,7 @@ impl Site {
 
     fn connect(&self) -> Api {
         let there = || self.api.lock().expect("nobody panics with it").clone();
-        poll(PATIENCE, there).expect("the server comes back").with_new_connection()
+        poll(POLL_TIMEOUT, there).expect("the server comes back").with_new_connection()
     }
 }
 
@@ -83,7 +83,7 @@ impl Caller<'_> {
 
     /// Asks until there is an answer.
     fn call_until_answered(&mut self, method: &str, path: &str) -> Response {
-        poll(PATIENCE, || self.call(method, path, None)).expect("an answer in the end")
+        poll(POLL_TIMEOUT, || self.call(method, path, None)).expect("an answer in the end")
     }
 }
 
@@ -143,8 +143,8 @@ struct Writer<'s> {
 }
 
 impl Writer<'_> {
-    fn run(mut self, until: Instant) -> Model {
-        while Instant::now() < until {
+    fn run(mut self, deadline: Instant) -> Model {
+        while Instant::now() < deadline {
             let name = format!("w{}-{}", self.number, self.random.below(NAMES));
             // What may have been collected meanwhile is out of the model, and its name will be free.
             self.model.collect();
@@ -215,7 +215,7 @@ impl Writer<'_> {
             return;
         }
         // Its dependents are free once it is gone, and not before.
-        let gone = poll(PATIENCE, || {
+        let gone = poll(POLL_TIMEOUT, || {
             (self.caller.call("GET", &path(name), None)?.code == 404).then_some(())
         });
         assert!(gone.is_some(), "{name} is not let go");
@@ -231,7 +231,7 @@ impl Writer<'_> {
             if !held.owners.iter().any(|(name, _)| name == owner) {
                 continue;
             }
-            let right = poll(PATIENCE, || {
+            let right = poll(POLL_TIMEOUT, || {
                 let got = self.caller.call("GET", &path(name), None)?;
                 (owners_of(&got.body) == held.owners).then_some(())
             });
@@ -281,7 +281,7 @@ fn settle(caller: &mut Caller<'_>) {
     let made = caller.call("POST", MAPS, Some(&object)).expect("an answer");
     assert_eq!(made.code, 201, "{made:?}");
     let path = format!("{MAPS}/settle");
-    let gone = poll(PATIENCE, || (caller.call("GET", &path, None)?.code == 404).then_some(()));
+    let gone = poll(POLL_TIMEOUT, || (caller.call("GET", &path, None)?.code == 404).then_some(()));
     assert!(gone.is_some(), "nothing is collected");
 }
 
@@ -325,7 +325,7 @@ fn garbage_collection_is_exact_over_kills_of_the_server() {
         }
     });
     caller.api = None;
-    let is_right = poll(PATIENCE, || (list_remaining(&mut caller) == wanted).then_some(()));
+    let is_right = poll(POLL_TIMEOUT, || (list_remaining(&mut caller) == wanted).then_some(()));
     assert!(is_right.is_some(), "wanted {wanted:#?}, left {:#?}", list_remaining(&mut caller));
     settle(&mut caller);
     assert_eq!(list_remaining(&mut caller), wanted);

@@ -20,7 +20,7 @@ fn orphan(client: &Client, name: &str) -> String {
 }
 
 fn is_stopped(server: &Server, is_stopped: bool) {
-    super::until("the loops notice the lease", || {
+    super::wait_until("the loops notice the lease", || {
         server.keelson.defers_controllers() == is_stopped
     });
 }

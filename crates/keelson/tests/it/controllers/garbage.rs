@@ -1,7 +1,7 @@
 //! Garbage collection: every propagation policy, and every way in which an owner may be missing.
 
 use super::{
-    MAPS, MERGE, delete, dependent, gone, make, owned_by, settle, until, with_controllers,
+    MAPS, MERGE, delete, dependent, gone, make, owned_by, settle, wait_until, with_controllers,
 };
 use crate::http::Client;
 use serde_json::{Value, json};
@@ -172,7 +172,7 @@ fn dependents_of_an_absent_owner_are_deleted() {
     for name in ["absent", "wrong-uid", "wrong-name"] {
         gone(&client, &path(name));
     }
-    until("the absent owner is taken off", || owners_of(&client, "kept") == ["owner"]);
+    wait_until("the absent owner is taken off", || owners_of(&client, "kept") == ["owner"]);
     // An owner of the same name is another object.
     make(&client, MAPS, &dependent("held", &[owned_by("owner", &uid, false)]));
     settle(&client);

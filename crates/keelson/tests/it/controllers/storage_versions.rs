@@ -30,12 +30,12 @@ fn definition(stored: &str) -> Value {
 }
 
 /// Migrates a resource, and waits for a condition to hold: all conditions then.
-fn migrate(client: &Client, group: &str, resource: &str, until: &str) -> Vec<String> {
+fn migrate(client: &Client, group: &str, resource: &str, condition: &str) -> Vec<String> {
     let spec = json!({"resource": {"group": group, "resource": resource}});
     make(client, MIGRATIONS, &json!({"metadata": {"name": resource}, "spec": spec}));
     let all = |body: &Value| body["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let done = client.poll(&format!("{MIGRATIONS}/{resource}"), |got| {
-        all(&got.body).iter().any(|one| one["type"] == until && one["status"] == "True")
+        all(&got.body).iter().any(|one| one["type"] == condition && one["status"] == "True")
     });
     let text = |one: &Value| {
         ["type", "status", "reason"].map(|name| one[name].as_str().unwrap_or_default()).join(" ")
@@ -60,7 +60,7 @@ fn a_migration_rewrites_custom_resources_and_updates_stored_versions() {
     let path = format!("{DEFINITIONS}/widgets.example.com");
     let changed = client.call("PATCH", &path, super::MERGE, Some(&patch));
     assert_eq!(changed.body["status"]["storedVersions"], json!(["v1", "v2"]), "{changed:?}");
-    super::until("objects are stored in v2", || stored_form() != first_form);
+    super::wait_until("objects are stored in v2", || stored_form() != first_form);
     make(&client, WIDGETS, &widget("new"));
     let versions = || {
         ["old", "new"].map(|name| {

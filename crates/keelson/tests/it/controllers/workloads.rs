@@ -1,7 +1,7 @@
 //! Loops beside workloads: endpoints of services, budgets of disruptions, jobs that have ended, protection of volumes
 //! and claims. What is compared with is what kube-controller-manager 1.36.2 writes for the same objects.
 
-use super::{MERGE, gone, make, until, with_controllers};
+use super::{MERGE, gone, make, wait_until, with_controllers};
 use crate::http::Client;
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ fn endpoints_and_slices_of_a_service_follow_its_pods() {
     let target = &subset["addresses"][0]["targetRef"];
     assert_eq!((&target["kind"], &target["name"]), (&"Pod".into(), &"ready".into()));
 
-    until("the slice is there", || slices(&client, "s").len() == 1);
+    wait_until("the slice is there", || slices(&client, "s").len() == 1);
     let (endpoints, ports) = slices(&client, "s").remove(0);
     assert_eq!(ports, json!([{"name": "http", "port": 8080, "protocol": "TCP"}]));
     let facts = |at: usize| {
@@ -86,13 +86,13 @@ fn endpoints_and_slices_of_a_service_follow_its_pods() {
         let subset = &got.body["subsets"][0];
         is_second(&subset["addresses"]) && subset["addresses"][0]["ip"] == "10.1.0.2"
     });
-    until("the slice follows", || {
+    wait_until("the slice follows", || {
         let (endpoints, _) = slices(&client, "s").remove(0);
         is_second(&endpoints) && endpoints[0]["conditions"]["ready"] == true
     });
     assert_eq!(client.delete(&format!("{SERVICES}/s")).status, 200);
     gone(&client, &path);
-    until("slices go with their service", || slices(&client, "s").is_empty());
+    wait_until("slices go with their service", || slices(&client, "s").is_empty());
     server.stop();
 }
 
@@ -104,13 +104,13 @@ fn endpoints_of_a_user_are_mirrored_to_slices() {
     let endpoints = json!({"metadata": {"name": "free"}, "subsets": [{
         "addresses": [{"ip": "1.2.3.4"}], "ports": [{"port": 80}]}]});
     make(&client, ENDPOINTS, &endpoints);
-    until("there is a slice", || slices(&client, "free").len() == 1);
+    wait_until("there is a slice", || slices(&client, "free").len() == 1);
     let (endpoints, ports) = slices(&client, "free").remove(0);
     assert_eq!(endpoints, json!([{"addresses": ["1.2.3.4"], "conditions": {"ready": true}}]));
     assert_eq!(ports, json!([{"name": "", "port": 80, "protocol": "TCP"}]));
     let skip = json!({"metadata": {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}}});
     patch(&client, &format!("{ENDPOINTS}/free"), &skip);
-    until("the slice is gone", || slices(&client, "free").is_empty());
+    wait_until("the slice is gone", || slices(&client, "free").is_empty());
     server.stop();
 }
 

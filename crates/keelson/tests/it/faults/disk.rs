@@ -3,7 +3,7 @@
 use super::load::{self, Load, MAPS, Reads};
 use super::rounds;
 use crate::connection::{Connect, Connection, plain};
-use crate::http::{PATIENCE, without_controllers};
+use crate::http::{POLL_TIMEOUT, without_controllers};
 use crate::random::Random;
 use keelson::{Builder, Keelson};
 use keelson_store::Embedded;
@@ -43,7 +43,7 @@ impl Server {
     /// Ends it where it stands, with all its connections.
     fn end(self) {
         drop(self.keelson);
-        self.runtime.shutdown_timeout(PATIENCE);
+        self.runtime.shutdown_timeout(POLL_TIMEOUT);
     }
 }
 

@@ -1,52 +1,52 @@
-//! Decides whether what the clients of one key saw can have happened one step after the other, each
-//! step at some moment between its question and its answer (linearizability).
+//! A linearizability checker: can the calls on one key have taken effect one after the other, each
+//! at some moment between its request and its response?
 //!
-//! Every write carries a value of its own and every version has its own resourceVersion, so a search
-//! (that of Wing and Gong, with a memory of what it has tried) seldom has to choose.
+//! It uses the search of Wing and Gong and remembers the states that it has tried. Each write has
+//! its own value and each version its own resourceVersion, so there are few choices.
 
 use std::collections::HashSet;
 
-/// Steps tried before the search gives up; far more than a history of a test needs.
+/// Maximum number of steps of the search; far more than the history of a test needs.
 const STEPS_MAX: usize = 5_000_000;
 
-/// When a call ends that nobody answered.
+/// End of a call without a response.
 pub const NEVER: u64 = u64::MAX;
 
-/// What a write writes; no two writes share one.
+/// The value of a write; each write has a different one.
 pub type Id = u64;
 
-/// A question and its answer. Times are of one monotonic clock.
+/// A request and its outcome. Times are of one monotonic clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     pub began: u64,
     pub ended: u64,
     pub operation: Operation,
-    pub answer: Answer,
+    pub outcome: Outcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Operation {
     Read,
     Create(Id),
-    /// Where a resourceVersion is given, only that version is to be replaced.
+    /// With a resourceVersion as precondition, if any.
     Update(Id, Option<u64>),
     Delete,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Answer {
-    /// A read: what stands there, and its resourceVersion.
+pub enum Outcome {
+    /// A read: the value and its resourceVersion, or absent.
     Saw(Option<(Id, u64)>),
     /// Written, with this resourceVersion.
     Wrote(u64),
     Deleted,
     /// Not done: there is no object.
     NotFound,
-    /// Not done: there is one already.
+    /// Not done: the object exists.
     Exists,
-    /// Not done: it is at another version.
+    /// Not done: the object has another resourceVersion.
     Conflict,
-    /// Certainly not done, and no statement on what is there.
+    /// Rejected without effect; nothing is known about the object.
     Refused,
     /// The outcome is unknown: it may have happened, or happen later.
     Unknown,
@@ -57,7 +57,7 @@ pub enum Answer {
 struct State {
     /// The resourceVersion is unknown after a write without a response.
     object: Option<(Id, Option<u64>)>,
-    /// The newest resourceVersion that anybody saw.
+    /// The newest resourceVersion that a client saw.
     newest: u64,
 }
 
@@ -65,34 +65,36 @@ impl State {
     /// The key after this call, unless it cannot have been next.
     fn after(self, call: &Call) -> Option<State> {
         let is_there = self.object.is_some();
-        match (call.operation, call.answer) {
-            (Operation::Read, Answer::Saw(None)) => (!is_there).then_some(self),
-            (Operation::Read, Answer::Saw(Some((id, rev)))) => {
+        match (call.operation, call.outcome) {
+            (Operation::Read, Outcome::Saw(None)) => (!is_there).then_some(self),
+            (Operation::Read, Outcome::Saw(Some((id, rev)))) => {
                 let (known_id, known_rev) = self.object?;
                 let is_same = known_id == id && known_rev.is_none_or(|known| known == rev);
                 let is_new = known_rev.is_none() && rev > self.newest;
                 (is_same && (known_rev.is_some() || is_new)).then(|| self.holding(id, Some(rev)))
             }
-            (Operation::Create(id), Answer::Wrote(rev)) => {
+            (Operation::Create(id), Outcome::Wrote(rev)) => {
                 (!is_there && rev > self.newest).then(|| self.holding(id, Some(rev)))
             }
-            (Operation::Create(id), Answer::Unknown) => (!is_there).then(|| self.holding(id, None)),
-            (Operation::Create(_), Answer::Exists) => is_there.then_some(self),
-            (Operation::Update(id, expected), Answer::Wrote(rev)) => {
+            (Operation::Create(id), Outcome::Unknown) => {
+                (!is_there).then(|| self.holding(id, None))
+            }
+            (Operation::Create(_), Outcome::Exists) => is_there.then_some(self),
+            (Operation::Update(id, expected), Outcome::Wrote(rev)) => {
                 let may = is_there && self.is_at(expected) && rev > self.newest;
                 may.then(|| self.holding(id, Some(rev)))
             }
-            (Operation::Update(id, expected), Answer::Unknown) => {
+            (Operation::Update(id, expected), Outcome::Unknown) => {
                 (is_there && self.is_at(expected)).then(|| self.holding(id, None))
             }
-            (Operation::Update(_, Some(expected)), Answer::Conflict) => {
+            (Operation::Update(_, Some(expected)), Outcome::Conflict) => {
                 let (_, rev) = self.object?;
                 (rev != Some(expected)).then_some(self)
             }
-            (Operation::Update(..) | Operation::Delete, Answer::NotFound) => {
+            (Operation::Update(..) | Operation::Delete, Outcome::NotFound) => {
                 (!is_there).then_some(self)
             }
-            (Operation::Delete, Answer::Deleted | Answer::Unknown) => {
+            (Operation::Delete, Outcome::Deleted | Outcome::Unknown) => {
                 is_there.then_some(State { object: None, ..self })
             }
             _ => None,
@@ -108,7 +110,7 @@ impl State {
     }
 }
 
-/// Which calls have been put in order.
+/// The calls that the search has ordered, as bits.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct CompletedCalls(Vec<u64>);
 
@@ -124,15 +126,16 @@ impl CompletedCalls {
     }
 }
 
-/// Says in which way the calls on one key, which begins absent, cannot have happened.
+/// Checks that the calls on one key, which is absent at first, are linearizable. An error says how
+/// far an order was found.
 pub fn check(calls: &[Call]) -> Result<(), String> {
     let mut calls = calls.to_vec();
-    // A read that nobody answered says nothing, and a write may happen long after its answer.
+    // A read without a response has no information; a write without one may happen at any later time.
     calls.retain(|call| {
-        (call.operation, call.answer) != (Operation::Read, Answer::Unknown)
-            && call.answer != Answer::Refused
+        (call.operation, call.outcome) != (Operation::Read, Outcome::Unknown)
+            && call.outcome != Outcome::Refused
     });
-    for call in calls.iter_mut().filter(|call| call.answer == Answer::Unknown) {
+    for call in calls.iter_mut().filter(|call| call.outcome == Outcome::Unknown) {
         call.ended = NEVER;
     }
     calls.sort_by_key(|call| call.began);
@@ -141,24 +144,23 @@ pub fn check(calls: &[Call]) -> Result<(), String> {
     let mut furthest = (0, State::default(), vec![]);
     let mut steps = 0;
     while let Some((done, state, count)) = open.pop() {
-        // Behind the first call that is not in order only those count that began before any of
-        // the calls not in order has ended.
-        let waiting = (0..calls.len()).filter(|place| !done.has(*place));
-        let mut until = NEVER;
+        // Only a call that began before the first end of an unordered call can come next.
+        let unordered = (0..calls.len()).filter(|place| !done.has(*place));
+        let mut first_end = NEVER;
         let mut next = vec![];
-        for place in waiting {
-            if calls[place].began > until {
+        for place in unordered {
+            if calls[place].began > first_end {
                 break;
             }
-            until = until.min(calls[place].ended);
+            first_end = first_end.min(calls[place].ended);
             next.push(place);
         }
-        next.retain(|place| calls[*place].began <= until);
+        next.retain(|place| calls[*place].began <= first_end);
         // Deletes of unknown outcome never end, so one that has begun can do what any other could.
         let mut is_first = true;
         next.retain(|place| {
             let call = &calls[*place];
-            let is_alike = (call.operation, call.answer) == (Operation::Delete, Answer::Unknown);
+            let is_alike = (call.operation, call.outcome) == (Operation::Delete, Outcome::Unknown);
             !is_alike || std::mem::replace(&mut is_first, false)
         });
         if next.iter().all(|place| calls[*place].ended == NEVER) {
@@ -187,12 +189,12 @@ pub fn check(calls: &[Call]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Answer::{Conflict, Deleted, Exists, NotFound, Saw, Unknown, Wrote};
     use super::Operation::{Create, Delete, Read, Update};
-    use super::{Answer, Call, Operation, check};
+    use super::Outcome::{Conflict, Deleted, Exists, NotFound, Saw, Unknown, Wrote};
+    use super::{Call, Operation, Outcome, check};
 
-    fn is_linear(calls: &[(u64, u64, Operation, Answer)]) -> bool {
-        let call = |&(began, ended, operation, answer)| Call { began, ended, operation, answer };
+    fn is_linear(calls: &[(u64, u64, Operation, Outcome)]) -> bool {
+        let call = |&(began, ended, operation, outcome)| Call { began, ended, operation, outcome };
         check(&calls.iter().map(call).collect::<Vec<_>>()).is_ok()
     }
 

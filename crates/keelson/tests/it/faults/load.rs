@@ -1,9 +1,9 @@
 //! Clients that write, read and watch during faults, and the check of all their responses and
 //! events.
 
-use super::linear::{self, Answer, Call, Id, NEVER, Operation};
+use super::linear::{self, Call, Id, NEVER, Operation, Outcome};
 use crate::connection::{Connect, Connection};
-use crate::http::{PATIENCE, revision_of};
+use crate::http::{POLL_TIMEOUT, revision_of};
 use crate::random::Random;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -141,7 +141,7 @@ impl Load {
 
     /// A connection to the server, as soon as there is one.
     pub fn connection(&self) -> Connection {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + POLL_TIMEOUT;
         loop {
             let connect = self.connect.lock().expect("a place").clone();
             if let Some(connection) = connect.and_then(|connect| connect().ok()) {
@@ -181,36 +181,36 @@ impl Load {
             Operation::Delete => ("DELETE", one, None),
         };
         let began = self.now();
-        let told = connection.call(method, &path, JSON, body.as_ref());
+        let result = connection.call(method, &path, JSON, body.as_ref());
         let ended = self.now();
-        let answer = match &told {
-            Ok((code, answer)) => self.answer(operation, *code, answer),
-            Err(_) => Answer::Unknown,
+        let outcome = match &result {
+            Ok((code, answer)) => self.outcome(operation, *code, answer),
+            Err(_) => Outcome::Unknown,
         };
-        (Call { began, ended, operation, answer }, told.is_ok())
+        (Call { began, ended, operation, outcome }, result.is_ok())
     }
 
-    fn answer(&self, operation: Operation, code: u16, answer: &Value) -> Answer {
+    fn outcome(&self, operation: Operation, code: u16, answer: &Value) -> Outcome {
         let is_write = operation != Operation::Read;
-        let told = match (operation, code) {
-            (Operation::Read, 200) => Answer::Saw(Some((id(answer), revision_of(answer)))),
-            (Operation::Read, 404) => Answer::Saw(None),
+        let result = match (operation, code) {
+            (Operation::Read, 200) => Outcome::Saw(Some((id(answer), revision_of(answer)))),
+            (Operation::Read, 404) => Outcome::Saw(None),
             (Operation::Create(_), 201) | (Operation::Update(..), 200) => {
-                Answer::Wrote(revision_of(answer))
+                Outcome::Wrote(revision_of(answer))
             }
-            (Operation::Delete, 200) => Answer::Deleted,
-            (_, 404) => Answer::NotFound,
-            (Operation::Create(_), 409) => Answer::Exists,
-            (_, 409) => Answer::Conflict,
-            (_, 503) => Answer::Refused,
-            _ => Answer::Unknown,
+            (Operation::Delete, 200) => Outcome::Deleted,
+            (_, 404) => Outcome::NotFound,
+            (Operation::Create(_), 409) => Outcome::Exists,
+            (_, 409) => Outcome::Conflict,
+            (_, 503) => Outcome::Refused,
+            _ => Outcome::Unknown,
         };
         self.answered.fetch_add(1, Ordering::Release);
-        match told {
-            Answer::Wrote(_) | Answer::Deleted => {
+        match result {
+            Outcome::Wrote(_) | Outcome::Deleted => {
                 self.acknowledged.fetch_add(1, Ordering::Release);
             }
-            Answer::Unknown | Answer::Refused => {
+            Outcome::Unknown | Outcome::Refused => {
                 let is_clear = answer["kind"] == "Status"
                     && answer["code"] == code
                     && matches!(code, 500 | 503 | 504)
@@ -222,13 +222,13 @@ impl Load {
             }
             _ => {}
         }
-        told
+        result
     }
 }
 
 fn wait(counter: &AtomicUsize, count: usize, why: &str) {
     let end = counter.load(Ordering::Acquire) + count;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     while counter.load(Ordering::Acquire) < end {
         assert!(Instant::now() < deadline, "{why}");
         std::thread::yield_now();
@@ -253,11 +253,11 @@ fn work(load: &Load, mut random: Random) -> Vec<(usize, Call)> {
             }
         };
         let (call, is_open) = load.call_over(&mut connection, key, operation);
-        match call.answer {
-            Answer::Saw(Some((_, rev))) | Answer::Wrote(rev) => known[key] = Some(rev),
-            Answer::Saw(None) | Answer::Deleted | Answer::NotFound => known[key] = None,
-            Answer::Exists => known[key] = Some(1),
-            Answer::Conflict | Answer::Unknown | Answer::Refused => {}
+        match call.outcome {
+            Outcome::Saw(Some((_, rev))) | Outcome::Wrote(rev) => known[key] = Some(rev),
+            Outcome::Saw(None) | Outcome::Deleted | Outcome::NotFound => known[key] = None,
+            Outcome::Exists => known[key] = Some(1),
+            Outcome::Conflict | Outcome::Unknown | Outcome::Refused => {}
         }
         calls.push((key, call));
         if !is_open {
@@ -291,16 +291,16 @@ fn watch(load: &Load, mut after: u64) -> Vec<Event> {
     events
 }
 
-/// Takes from the watch what became of a write that nobody answered; it may have happened at any later
+/// Takes from the watch what became of a write without a response; it may have happened at any later
 /// time, or not at all: then it goes.
 fn settle(call: &mut Call, written: &HashMap<u64, &Event>) -> bool {
-    let (Operation::Create(id) | Operation::Update(id, _), Answer::Unknown) =
-        (call.operation, call.answer)
+    let (Operation::Create(id) | Operation::Update(id, _), Outcome::Unknown) =
+        (call.operation, call.outcome)
     else {
         return true;
     };
     let Some(event) = written.values().find(|event| event.id == id) else { return false };
-    (call.answer, call.ended) = (Answer::Wrote(event.rev), NEVER);
+    (call.outcome, call.ended) = (Outcome::Wrote(event.rev), NEVER);
     true
 }
 
@@ -327,16 +327,16 @@ fn check(calls: &[(usize, Call)], after: u64, events: &[Event]) {
         let mut of_key: Vec<Call> =
             calls.iter().filter(|(of, _)| *of == key).map(|(_, call)| call.clone()).collect();
         for call in &of_key {
-            let (Operation::Create(id) | Operation::Update(id, _), Answer::Wrote(rev)) =
-                (call.operation, call.answer)
+            let (Operation::Create(id) | Operation::Update(id, _), Outcome::Wrote(rev)) =
+                (call.operation, call.outcome)
             else {
                 continue;
             };
-            let told = written.get(&rev).filter(|event| event.name == name && event.id == id);
-            assert!(told.is_some(), "acknowledged, and never watched: {name} {call:?}");
+            let result = written.get(&rev).filter(|event| event.name == name && event.id == id);
+            assert!(result.is_some(), "acknowledged, and never watched: {name} {call:?}");
         }
-        let seen = of_key.last().map(|call| call.answer);
-        assert_eq!(seen, Some(Answer::Saw(left.get(name.as_str()).copied())), "{name}");
+        let seen = of_key.last().map(|call| call.outcome);
+        assert_eq!(seen, Some(Outcome::Saw(left.get(name.as_str()).copied())), "{name}");
         of_key.retain_mut(|call| settle(call, &written));
         if let Err(why) = linear::check(&of_key) {
             panic!("{name} cannot have been so: {why}");

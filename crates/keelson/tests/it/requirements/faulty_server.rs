@@ -1,6 +1,6 @@
 //! A server whose store, clock and luck can be made to fail, for answers that are rare elsewhere.
 
-use crate::http::{Client, PATIENCE};
+use crate::http::{Client, POLL_TIMEOUT};
 use bytes::Bytes;
 use keelson_auth::{Authenticator, MASTERS, TokenFile, User};
 use keelson_meta::time::Timestamp;
@@ -63,7 +63,7 @@ impl FaultyServer {
 
     pub fn stop(self) {
         let _ = self.shutdown.send(true);
-        let ended = async { tokio::time::timeout(PATIENCE, self.listening.stopped()).await };
+        let ended = async { tokio::time::timeout(POLL_TIMEOUT, self.listening.stopped()).await };
         self.runtime.block_on(ended).expect("the server ends");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::faulty_server::FaultyServer;
 use super::{MAPS, create, map, names, refused, server};
-use crate::http::{Answer, Client};
+use crate::http::{Client, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn a_create_of_an_existing_name_is_409() {
 }
 
 /// Posts a ConfigMap with these names in its metadata.
-fn post(client: &Client, metadata: Value) -> Answer {
+fn post(client: &Client, metadata: Value) -> Response {
     let mut obj = map("", "1");
     obj["metadata"] = metadata;
     client.post(MAPS, &obj)

@@ -190,10 +190,13 @@ fn deletion_timestamp_is_set_only_by_the_server() {
     assert_eq!(client.post(PODS, &kept).status, 201);
     let one = format!("{PODS}/p");
     let marked = client.delete(&one).body;
-    let until = marked["metadata"]["deletionTimestamp"].clone();
-    assert!(seconds(&until) > 0);
+    let deletion_time = marked["metadata"]["deletionTimestamp"].clone();
+    assert!(seconds(&deletion_time) > 0);
     let back = json!([{"op": "remove", "path": "/metadata/deletionTimestamp"}]);
-    assert_eq!(patch(&client, &one, JSON_PATCH, &back)["metadata"]["deletionTimestamp"], until);
+    assert_eq!(
+        patch(&client, &one, JSON_PATCH, &back)["metadata"]["deletionTimestamp"],
+        deletion_time
+    );
     let freed = json!({"metadata": {"finalizers": null}});
     patch(&client, &one, MERGE_PATCH, &freed);
     refused(&client.get(&one), 404, "NotFound", "pods \"p\" not found");

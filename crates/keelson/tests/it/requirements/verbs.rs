@@ -1,7 +1,7 @@
 //! R-VERB: what each verb does, by its method and path.
 
 use super::{MAPS, create, map, names, pod, put, refused, seconds, server};
-use crate::http::{Answer, Client, revision_of};
+use crate::http::{Client, Response, revision_of};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -66,12 +66,12 @@ fn running(client: &Client, name: &str, grace: Option<i64>) -> Value {
 }
 
 /// The object still stands, marked to go in so many seconds after `now`.
-fn waits(answer: &Answer, grace: i64, now: i64) {
+fn waits(answer: &Response, grace: i64, now: i64) {
     assert_eq!(answer.status, 200, "{answer:?}");
     let metadata = &answer.body["metadata"];
     assert_eq!(metadata["deletionGracePeriodSeconds"], grace, "{answer:?}");
-    let until = seconds(&metadata["deletionTimestamp"]);
-    assert!((now + grace..now + grace + 5).contains(&until), "{answer:?}");
+    let deletion_time = seconds(&metadata["deletionTimestamp"]);
+    assert!((now + grace..now + grace + 5).contains(&deletion_time), "{answer:?}");
 }
 
 /// Proves: R-VERB-05, R-VERB-06, R-VERB-07.

@@ -37,7 +37,7 @@ pub fn budget(scene: &Scene, replace: impl Fn(&str)) {
             && status["disruptedPods"].is_null()
             && status["disruptionsAllowed"] == allowed
     };
-    let found = scene.until(path, |budget| is_healthy(budget, 0));
+    let found = scene.wait_until(path, |budget| is_healthy(budget, 0));
     scene.say(format!("{} {}", facts(&found, &counts), conditions(&found)));
     let pods = scene.get("v1/pods").body;
     let pod = name(&pods["items"][0]).to_owned();
@@ -51,13 +51,13 @@ pub fn budget(scene: &Scene, replace: impl Fn(&str)) {
     let refused = evict();
     scene.say(format!("{} {} {}", refused.code, refused.body["message"], refused.body["details"]));
     scene.change(path, json!({"spec": {"minAvailable": 2}}));
-    let found = scene.until(path, |budget| is_healthy(budget, 1));
+    let found = scene.wait_until(path, |budget| is_healthy(budget, 1));
     scene.say(format!("{} {}", facts(&found, &counts), conditions(&found)));
     let evicted = evict();
     scene.say(format!("{} {}", evicted.code, evicted.body["status"]));
     scene.gone(&format!("v1/pods/{pod}"));
     replace(&pod);
-    let found = scene.until(path, |budget| is_healthy(budget, 1));
+    let found = scene.wait_until(path, |budget| is_healthy(budget, 1));
     scene.say(format!("{} {}", facts(&found, &counts), found["status"]["disruptedPods"]));
 }
 
@@ -95,7 +95,7 @@ pub fn services(scene: &Scene, scale: impl Fn(usize)) {
     }
     scale(1);
     slices_of(scene, "web", 1);
-    let found = scene.until("v1/endpoints/web", |found| {
+    let found = scene.wait_until("v1/endpoints/web", |found| {
         found["subsets"][0]["addresses"].as_array().is_some_and(|all| all.len() == 1)
     });
     scene.say(format!("{} {}", found["subsets"][0]["ports"], found["metadata"]["labels"]));
@@ -110,12 +110,13 @@ pub fn services(scene: &Scene, scale: impl Fn(usize)) {
 /// Waits until the one slice of a service has so many endpoints that are ready, and says what it is.
 fn slices_of(scene: &Scene, service: &str, count: usize) {
     let selector = format!("labelSelector=kubernetes.io/service-name%3D{service}");
-    let list = scene.until(&format!("discovery.k8s.io/v1/endpointslices?{selector}"), |list| {
-        let endpoints = list["items"][0]["endpoints"].as_array();
-        endpoints.is_some_and(|all| {
-            all.len() == count && all.iter().all(|one| one["conditions"]["ready"] == true)
-        })
-    });
+    let list =
+        scene.wait_until(&format!("discovery.k8s.io/v1/endpointslices?{selector}"), |list| {
+            let endpoints = list["items"][0]["endpoints"].as_array();
+            endpoints.is_some_and(|all| {
+                all.len() == count && all.iter().all(|one| one["conditions"]["ready"] == true)
+            })
+        });
     let slice = &list["items"][0];
     let mut labels = slice["metadata"]["labels"].clone();
     let label = "endpointslice.kubernetes.io/managed-by";
@@ -133,16 +134,17 @@ pub fn autoscaling(scene: &Scene) {
     scene.make("apps/v1/deployments", deployment("web", 2, pods));
     let autoscaler = autoscaler(scene, "web", 3, 5);
     // Fewer than the least are raised to it, whatever the metrics.
-    let web = scene.until("apps/v1/deployments/web", |web| web["status"]["availableReplicas"] == 3);
+    let web =
+        scene.wait_until("apps/v1/deployments/web", |web| web["status"]["availableReplicas"] == 3);
     scene.say(facts(&web, &["/spec/replicas", "/status/replicas"]));
-    let found = scene.until(&autoscaler, |found| {
+    let found = scene.wait_until(&autoscaler, |found| {
         has(found, "ScalingActive", "False") && found["status"]["currentReplicas"] == 3
     });
     scene.say(format!("{} {}", facts(&found, &["/status/desiredReplicas"]), conditions(&found)));
     scene.change(&autoscaler, json!({"spec": {"minReplicas": 1}}));
     // 50m each are wanted: so many pods as the load has times that, within the limits.
     for (load, replicas) in [(200, 4), (1000, 5), (100, 2), (10, 1)] {
-        let found = scene.until(&autoscaler, |found| {
+        let found = scene.wait_until(&autoscaler, |found| {
             measure(scene, load);
             found["status"]["currentReplicas"] == replicas
                 && found["status"]["desiredReplicas"] == replicas
@@ -154,7 +156,8 @@ pub fn autoscaling(scene: &Scene) {
         let metrics = &found["status"]["currentMetrics"];
         scene.say(format!("{load}m: {replicas} {metrics} {}", conditions(&found)));
     }
-    let web = scene.until("apps/v1/deployments/web", |web| web["status"]["availableReplicas"] == 1);
+    let web =
+        scene.wait_until("apps/v1/deployments/web", |web| web["status"]["availableReplicas"] == 1);
     scene.say(facts(&web, &["/spec/replicas", "/status/replicas"]));
 }
 
@@ -206,11 +209,12 @@ pub fn node_loss(scene: &Scene) {
         tolerated("node.kubernetes.io/not-ready", "NoExecute", Some(1)),
     ]);
     scene.make("apps/v1/deployments", deployment("web", 1, pods));
-    let running = scene.until("v1/pods", |pods| pods["items"][0]["status"]["phase"] == "Running");
+    let running =
+        scene.wait_until("v1/pods", |pods| pods["items"][0]["status"]["phase"] == "Running");
     let first = format!("v1/pods/{}", name(&running["items"][0]));
     let kubelet = scene.cluster.lost.lock().expect("no scene failed with it").take();
     kubelet.expect("a node to lose").power_off();
-    let node = scene.until(&format!("/api/v1/nodes/{LOST_NODE}"), |node| {
+    let node = scene.wait_until(&format!("/api/v1/nodes/{LOST_NODE}"), |node| {
         has(node, "Ready", "Unknown")
             && node["spec"]["taints"].as_array().is_some_and(|taints| taints.len() == 3)
     });
@@ -219,9 +223,9 @@ pub fn node_loss(scene: &Scene) {
     let mut taints: Vec<String> = taints.map(|taint| facts(taint, &["/key", "/effect"])).collect();
     taints.sort();
     scene.say(taints.join(", "));
-    let evicted = scene.until(&first, |pod| pod["metadata"]["deletionTimestamp"].is_string());
+    let evicted = scene.wait_until(&first, |pod| pod["metadata"]["deletionTimestamp"].is_string());
     scene.say(format!("{} {}", evicted["status"]["phase"], conditions(&evicted)));
-    let pods = scene.until("v1/pods", |pods| {
+    let pods = scene.wait_until("v1/pods", |pods| {
         pods["items"].as_array().is_some_and(|all| {
             all.len() == 2 && all.iter().any(|pod| has(pod, "PodScheduled", "False"))
         })

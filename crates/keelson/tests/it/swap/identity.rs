@@ -1,7 +1,7 @@
 //! Scenes of identities: certificates by signing requests, tokens of service accounts.
 
 use super::cluster::items;
-use super::scene::{PATIENCE, Scene, conditions, facts, has, name};
+use super::scene::{POLL_TIMEOUT, Scene, conditions, facts, has, name};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_testkit::api::Api;
@@ -35,7 +35,7 @@ fn signing_request(pem: &str, signer: &str, usages: &[&str]) -> Value {
 /// Waits for the certificate of a request.
 fn certificate(api: &Api, made: &Value) -> Vec<u8> {
     let path = format!("{REQUESTS}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
-    let found = poll(PATIENCE, || {
+    let found = poll(POLL_TIMEOUT, || {
         let got = api.get(&path).ok()?;
         got.body["status"]["certificate"].as_str().map(str::to_owned)
     });
@@ -68,8 +68,9 @@ pub fn bootstrap(admin: &Api, node: &str) -> Api {
     let usages = ["digital signature", "client auth"];
     let asked = signing_request(&pem, KUBELET_CLIENT, &usages);
     // The token and the roles are known when the server has seen them.
-    let made =
-        poll(PATIENCE, || bootstrapper.post(REQUESTS, &asked).ok().filter(|got| got.code == 201));
+    let made = poll(POLL_TIMEOUT, || {
+        bootstrapper.post(REQUESTS, &asked).ok().filter(|got| got.code == 201)
+    });
     let made = made.unwrap_or_else(|| panic!("{:?}", bootstrapper.post(REQUESTS, &asked)));
     let chain = certificate(&bootstrapper, &made.body);
     admin.with_certificate(&chain, key.as_bytes()).expect("a certificate of a node")
@@ -89,7 +90,7 @@ pub fn certificates(scene: &Scene) {
         let made = decided(scene, asked, verdict, reason);
         if verdict == "Denied" {
             let path = format!("{REQUESTS}/{}", name(&made));
-            let denied = scene.until(&path, |got| has(got, "Denied", "True"));
+            let denied = scene.wait_until(&path, |got| has(got, "Denied", "True"));
             scene.say(format!("{} {}", conditions(&denied), denied["status"]["certificate"]));
             continue;
         }
@@ -133,7 +134,7 @@ pub fn tokens(scene: &Scene) {
     let spec = json!({"serviceAccountName": "robot", "terminationGracePeriodSeconds": 1,
         "nodeName": "node-a", "containers": [{"name": "main", "image": "robot:1"}]});
     let pod = scene.make("v1/pods", json!({"metadata": {"name": "robot"}, "spec": spec}));
-    let running = scene.until("v1/pods/robot", |pod| pod["status"]["phase"] == "Running");
+    let running = scene.wait_until("v1/pods/robot", |pod| pod["status"]["phase"] == "Running");
     let volumes = &running["spec"]["volumes"][0]["projected"]["sources"];
     scene.say(format!("projected: {volumes}"));
     let bound =
@@ -151,7 +152,7 @@ pub fn tokens(scene: &Scene) {
     let binding = json!({"metadata": {"name": "robot"}, "roleRef": role, "subjects": subject});
     scene.make("rbac.authorization.k8s.io/v1/rolebindings", binding);
     let codes = |wanted: u16| {
-        let met = poll(PATIENCE, || robot.get(&pods).ok().filter(|got| got.code == wanted));
+        let met = poll(POLL_TIMEOUT, || robot.get(&pods).ok().filter(|got| got.code == wanted));
         assert!(met.is_some(), "{:?}", robot.get(&pods));
         scene.say(format!("lists pods: {wanted}"));
     };
@@ -162,7 +163,7 @@ pub fn tokens(scene: &Scene) {
         json!({"metadata": {"name": "old", "annotations": annotations},
         "type": "kubernetes.io/service-account-token"}),
     );
-    let old = scene.until("v1/secrets/old", |secret| secret["data"]["token"].is_string());
+    let old = scene.wait_until("v1/secrets/old", |secret| secret["data"]["token"].is_string());
     let keys = old["data"].as_object().map(|data| data.keys().cloned().collect::<Vec<_>>());
     let text = old["data"]["token"].as_str().and_then(|text| STANDARD.decode(text).ok());
     let text = String::from_utf8(text.unwrap_or_default()).expect("a token");

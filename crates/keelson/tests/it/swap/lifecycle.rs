@@ -38,14 +38,14 @@ pub fn ended(scene: &Scene) {
     );
     let finalizers = json!(["testkit.keelson/wait"]);
     scene.make(MAPS, json!({"metadata": {"name": "held", "finalizers": finalizers}}));
-    scene.until("v1/pods", |pods| {
+    scene.wait_until("v1/pods", |pods| {
         pods["items"].as_array().is_some_and(|all| {
             all.len() == 2 && all.iter().all(|pod| pod["status"]["phase"] == "Running")
         })
     });
     let path = "/api/v1/namespaces/namespace";
     scene.delete(path, "Background");
-    let left = scene.until(path, |namespace| {
+    let left = scene.wait_until(path, |namespace| {
         let all = namespace["status"]["conditions"].as_array().into_iter().flatten();
         let mut waiting = all.filter(|one| one["type"] == "NamespaceFinalizersRemaining");
         waiting.any(|one| one["status"] == "True")
@@ -85,7 +85,7 @@ pub fn garbage(scene: &Scene) {
         let app = policy.to_lowercase();
         scene.make("apps/v1/deployments", deployment(&app));
         let set = format!("apps/v1/deployments/{app}");
-        scene.until(&set, |web| web["status"]["availableReplicas"] == 2);
+        scene.wait_until(&set, |web| web["status"]["availableReplicas"] == 2);
         scene.delete(&set, policy);
         scene.gone(&set);
         let selector = format!("labelSelector=app%3D{app}");
@@ -118,7 +118,8 @@ pub fn custom(scene: &Scene, policy: &str, suffix: &str) {
     scene.gone(&path);
     let paths = [format!("{MAPS}/{}", name(&middle)), format!("{WIDGETS}/{}", name(&last))];
     if policy == "Orphan" {
-        let middle = scene.until(&paths[0], |one| one["metadata"]["ownerReferences"].is_null());
+        let middle =
+            scene.wait_until(&paths[0], |one| one["metadata"]["ownerReferences"].is_null());
         let last = scene.get(&paths[1]).body;
         let count = last["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
         scene.say(format!("{policy}: {} stays, owners of the last: {count}", name(&middle)));

@@ -59,7 +59,7 @@ pub fn garbage(scene: &Scene) {
         .extend(more.as_array().cloned().into_iter().flatten());
     scene.make(MAPS, both);
     scene.delete(&format!("{MAPS}/there"), "Background");
-    let both = scene.until(&format!("{MAPS}/both"), |both| {
+    let both = scene.wait_until(&format!("{MAPS}/both"), |both| {
         both["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len) == 1
     });
     scene.say(format!("{} {}", both["metadata"]["ownerReferences"][0]["name"], managers(&both)));
@@ -69,12 +69,12 @@ pub fn garbage(scene: &Scene) {
 /// A request that its signer refuses.
 pub fn refused_certificate(scene: &Scene) {
     let path = identity::approved(scene, &["server auth"]);
-    let failed = scene.until(&path, |got| has(got, "Failed", "True"));
+    let failed = scene.wait_until(&path, |got| has(got, "Failed", "True"));
     let all = failed["status"]["conditions"].as_array().into_iter().flatten();
     let messages: Vec<&Value> = all.map(|one| &one["message"]).collect();
     scene.say(format!("{} {messages:?} {}", conditions(&failed), managers(&failed)));
     let path = identity::approved(scene, &["client auth"]);
-    let signed = scene.until(&path, |got| got["status"]["certificate"].is_string());
+    let signed = scene.wait_until(&path, |got| got["status"]["certificate"].is_string());
     scene.say(managers(&signed));
 }
 
@@ -82,22 +82,22 @@ pub fn refused_certificate(scene: &Scene) {
 pub fn accounts(scene: &Scene) {
     let (account, authority) = ("v1/serviceaccounts/default", "v1/configmaps/kube-root-ca.crt");
     for path in [account, authority] {
-        let before = scene.until(path, Value::is_object);
+        let before = scene.wait_until(path, Value::is_object);
         scene.delete(path, "Background");
         let uid = &before["metadata"]["uid"];
-        let after = scene.until(path, |after| &after["metadata"]["uid"] != uid);
+        let after = scene.wait_until(path, |after| &after["metadata"]["uid"] != uid);
         scene.say(format!("{} {}", after["metadata"]["annotations"], managers(&after)));
     }
     let before = scene.get(authority).body;
     scene.change(authority, json!({"data": {"ca.crt": "none", "more": "none"}}));
-    let after = scene.until(authority, |after| after["data"] == before["data"]);
+    let after = scene.wait_until(authority, |after| after["data"] == before["data"]);
     scene.say(managers(&after));
     scene.make("v1/serviceaccounts", json!({"metadata": {"name": "robot"}}));
     let annotations = json!({"kubernetes.io/service-account.name": "robot"});
     let secret = json!({"metadata": {"name": "robot", "annotations": annotations},
         "type": "kubernetes.io/service-account-token"});
     scene.make("v1/secrets", secret);
-    let filled = scene.until("v1/secrets/robot", |secret| secret["data"]["token"].is_string());
+    let filled = scene.wait_until("v1/secrets/robot", |secret| secret["data"]["token"].is_string());
     let keys: Vec<_> =
         filled["data"].as_object().into_iter().flatten().map(|(key, _)| key).collect();
     let account = scene.get("v1/serviceaccounts/robot").body;
@@ -123,13 +123,13 @@ pub fn bootstrap_tokens(scene: &Scene) {
     let path = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
     let signature = "jws-kubeconfig-ghijkl";
     // The other token is that of the node.
-    let signed = scene.until(path, |map| {
+    let signed = scene.wait_until(path, |map| {
         [signature, "jws-kubeconfig-abcdef"].iter().all(|key| map["data"][key].is_string())
     });
     scene.say(format!("{} {}", signed["data"], managers(&signed)));
     scene.gone(&format!("{secrets}/bootstrap-token-mnopqr"));
     scene.delete(&format!("{secrets}/bootstrap-token-ghijkl"), "Background");
-    let left = scene.until(path, |map| map["data"][signature].is_null());
+    let left = scene.wait_until(path, |map| map["data"][signature].is_null());
     scene.say(left["data"].to_string());
 }
 
@@ -146,10 +146,10 @@ pub fn roles(scene: &Scene) {
     }
     let path = format!("{roles}/swap-whole");
     let count = |role: &Value| role["rules"].as_array().map_or(0, Vec::len);
-    let role = scene.until(&path, |role| count(role) == 2);
+    let role = scene.wait_until(&path, |role| count(role) == 2);
     scene.say(format!("{} {}", role["rules"], managers(&role)));
     scene.delete(&format!("{roles}/swap-part-a"), "Background");
-    scene.say(scene.until(&path, |role| count(role) == 1)["rules"].to_string());
+    scene.say(scene.wait_until(&path, |role| count(role) == 1)["rules"].to_string());
 }
 
 /// What is said of the types in a policy.
@@ -164,7 +164,7 @@ pub fn policies(scene: &Scene) {
             "validations": [{"expression": expression}]});
         let name = format!("swap-{name}");
         scene.make(policies, json!({"metadata": {"name": name}, "spec": spec}));
-        let policy = scene.until(&format!("{policies}/{name}"), |policy| {
+        let policy = scene.wait_until(&format!("{policies}/{name}"), |policy| {
             policy["status"]["observedGeneration"] == policy["metadata"]["generation"]
         });
         scene.say(format!("{} {}", policy["status"], managers(&policy)));
@@ -185,7 +185,7 @@ pub fn volumes(scene: &Scene) {
         "parameters": {"a": "b"}});
     scene.make(classes, class);
     let path = format!("{classes}/swap");
-    let made = scene.until(&path, |class| class["metadata"]["finalizers"].is_array());
+    let made = scene.wait_until(&path, |class| class["metadata"]["finalizers"].is_array());
     scene.say(format!("{} {}", made["metadata"]["finalizers"], managers(&made)));
     let claim = json!({"metadata": {"name": "claim"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "none",
@@ -204,19 +204,19 @@ pub fn addresses(scene: &Scene) {
     let range = json!({"metadata": {"name": "swap"}, "spec": {"cidrs": ["10.99.0.0/24"]}});
     scene.make(ranges, range);
     let path = format!("{ranges}/swap");
-    let ready = scene.until(&path, |range| has(range, "Ready", "True"));
+    let ready = scene.wait_until(&path, |range| has(range, "Ready", "True"));
     let finalizers = &ready["metadata"]["finalizers"];
     scene.say(format!("{finalizers} {} {}", conditions(&ready), managers(&ready)));
     let service = json!({"metadata": {"name": "far"}, "spec": {"clusterIP": "10.99.0.9",
         "ports": [{"port": 80}]}});
     let services = scene.path("v1/services");
-    let made = keelson_testkit::poll(super::scene::PATIENCE, || {
+    let made = keelson_testkit::poll(super::scene::POLL_TIMEOUT, || {
         // The server allocates from the range once it has seen that it is ready.
         scene.api.post(&services, &service).ok().filter(|got| got.code == 201)
     });
     assert!(made.is_some(), "{:?}", scene.api.post(&services, &service));
     scene.delete(&path, "Background");
-    let held = scene.until(&path, |range| has(range, "Ready", "False"));
+    let held = scene.wait_until(&path, |range| has(range, "Ready", "False"));
     let all = held["status"]["conditions"].as_array().into_iter().flatten();
     let messages: Vec<&Value> = all.map(|one| &one["message"]).collect();
     scene.say(format!("{} {messages:?}", conditions(&held)));

@@ -78,12 +78,12 @@ pub fn claims(scene: &Scene) {
 /// What is used up of a quota, by pods and other objects that come and go.
 pub fn quota(scene: &Scene) {
     // Made while the quota is counted for the first time, it may be counted twice for a while.
-    scene.until("v1/configmaps/kube-root-ca.crt", Value::is_object);
+    scene.wait_until("v1/configmaps/kube-root-ca.crt", Value::is_object);
     let hard = json!({"pods": "2", "requests.cpu": "300m", "configmaps": "3", "services": "1",
         "count/widgets.testkit.keelson": "1", "requests.storage": "5Gi"});
     scene.make("v1/resourcequotas", json!({"metadata": {"name": "most"}, "spec": {"hard": hard}}));
     let path = "v1/resourcequotas/most";
-    let quota = scene.until(path, |quota| quota["status"]["hard"] == hard);
+    let quota = scene.wait_until(path, |quota| quota["status"]["hard"] == hard);
     scene.say(facts(&quota, &[USED]));
     let requests = json!({"requests": {"cpu": "100m"}});
     let containers = json!([{"name": "main", "image": "web:1", "resources": requests}]);
@@ -94,7 +94,7 @@ pub fn quota(scene: &Scene) {
         "metadata": {"name": "widget"}});
     scene.make("testkit.keelson/v1/widgets", widget);
     let used = |pods: &str, widgets: &str| {
-        let quota = scene.until(path, |quota| {
+        let quota = scene.wait_until(path, |quota| {
             quota["status"]["used"]["pods"] == pods
                 && quota["status"]["used"]["count/widgets.testkit.keelson"] == widgets
         });
@@ -113,7 +113,7 @@ pub fn quota(scene: &Scene) {
     scene.delete("testkit.keelson/v1/widgets/widget", "Background");
     used("1", "0");
     scene.change(path, json!({"spec": {"hard": {"configmaps": null, "secrets": "5"}}}));
-    let quota = scene.until(path, |quota| quota["status"]["used"]["secrets"].is_string());
+    let quota = scene.wait_until(path, |quota| quota["status"]["used"]["secrets"].is_string());
     scene.say(format!("{} {}", facts(&quota, &["/status/hard", USED]), managers(&quota)));
 }
 

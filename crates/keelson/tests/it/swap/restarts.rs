@@ -24,7 +24,7 @@ const LEASE: Duration = Duration::from_secs(3);
 /// How long a change of who runs the loops may be noticed later than it happens, and a dependent be collected after
 /// that, on a machine that does much else.
 const NOTICE_TIME_MAX: Duration = Duration::from_secs(8);
-const PATIENCE: Duration = Duration::from_secs(90);
+const POLL_TIMEOUT: Duration = Duration::from_secs(90);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LEASE_FLAGS: [&str; 3] = [
     "--leader-elect-lease-duration=3s",
@@ -90,15 +90,16 @@ impl Load {
         paths.push(path);
         paths.extend(has_namespace.then_some(namespace));
         for path in paths {
-            let gone = poll(PATIENCE, || (api.get(&path).ok()?.code == 404).then_some(()));
+            let gone = poll(POLL_TIMEOUT, || (api.get(&path).ok()?.code == 404).then_some(()));
             assert!(gone.is_some(), "{path} stays: {:?}", api.get(&path));
         }
         began.elapsed()
     }
 
     fn wait_rounds(&self) {
-        let until = self.rounds.load(Ordering::Relaxed) + ROUNDS_BETWEEN;
-        let done = poll(PATIENCE, || (self.rounds.load(Ordering::Relaxed) >= until).then_some(()));
+        let target = self.rounds.load(Ordering::Relaxed) + ROUNDS_BETWEEN;
+        let done =
+            poll(POLL_TIMEOUT, || (self.rounds.load(Ordering::Relaxed) >= target).then_some(()));
         assert!(done.is_some(), "the writers do not go on");
     }
 }
@@ -106,7 +107,7 @@ impl Load {
 /// Waits until the server has logged `words` at least `count` times.
 fn wait_for_log(server: &Process, words: &str, count: usize) {
     let said = || (server.log().matches(words).count() >= count).then_some(());
-    assert!(poll(PATIENCE, said).is_some(), "not {count} times {words:?}: {}", server.log());
+    assert!(poll(POLL_TIMEOUT, said).is_some(), "not {count} times {words:?}: {}", server.log());
 }
 
 /// Each DELETED event of dependents, by name, in the order of a watch from the beginning.
@@ -182,7 +183,7 @@ fn restarts_of_a_controller_manager_under_load_leave_no_garbage() {
     );
     assert!(longest < LEASE.max(start) + NOTICE_TIME_MAX, "loops were idle for {longest:?}");
     // What has an owner left is there, without the one that is gone.
-    let kept = poll(PATIENCE, || {
+    let kept = poll(POLL_TIMEOUT, || {
         let list = admin.get(MAPS).ok()?.body;
         let owners =
             |one: &Value| one["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);

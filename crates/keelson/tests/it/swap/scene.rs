@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 /// How long a scene waits for anything: a CronJob is due each minute.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const POLL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// One scene of the walk.
 pub struct Scene<'c> {
@@ -24,8 +24,10 @@ impl<'c> Scene<'c> {
         let api = cluster.admin.with_new_connection();
         let scene = Scene { cluster, api, name, lines: RefCell::default() };
         scene.make("/api/v1/namespaces", json!({"metadata": {"name": name}}));
-        scene
-            .until(&format!("/api/v1/namespaces/{name}/serviceaccounts/default"), Value::is_object);
+        scene.wait_until(
+            &format!("/api/v1/namespaces/{name}/serviceaccounts/default"),
+            Value::is_object,
+        );
         scene
     }
 
@@ -83,9 +85,9 @@ impl<'c> Scene<'c> {
     }
 
     /// Waits until an object is there and is as wanted.
-    pub fn until(&self, resource: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    pub fn wait_until(&self, resource: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
-        let found = poll(PATIENCE, || {
+        let found = poll(POLL_TIMEOUT, || {
             let got = self.get(resource);
             last = got.body;
             (got.code == 200 && holds(&last)).then_some(())
@@ -96,13 +98,13 @@ impl<'c> Scene<'c> {
 
     /// Waits until an object is gone.
     pub fn gone(&self, resource: &str) {
-        let gone = poll(PATIENCE, || (self.get(resource).code == 404).then_some(()));
+        let gone = poll(POLL_TIMEOUT, || (self.get(resource).code == 404).then_some(()));
         assert!(gone.is_some(), "{}: {resource} stays {:?}", self.name, self.get(resource));
     }
 
     /// Waits until a list has so many items.
     pub fn until_count(&self, resource: &str, count: usize) -> Value {
-        self.until(resource, |list| items(list).count() == count)
+        self.wait_until(resource, |list| items(list).count() == count)
     }
 }
 
@@ -166,7 +168,7 @@ pub fn run_pod(scene: &Scene, name: &str, app: &str, more: Value) {
 
 /// Waits until all pods of a scene are ready.
 pub fn all_ready(scene: &Scene) {
-    scene.until("v1/pods", |pods| items(pods).all(|pod| has(pod, "Ready", "True")));
+    scene.wait_until("v1/pods", |pods| items(pods).all(|pod| has(pod, "Ready", "True")));
 }
 
 /// Who has written an object, and how.

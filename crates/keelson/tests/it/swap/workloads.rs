@@ -22,7 +22,7 @@ pub fn rollout(scene: &Scene) {
     rolled_out(scene, 1);
     let stuck = template("web", "web:3", json!({UNREADY: ""}));
     scene.change(DEPLOYMENT, json!({"spec": {"progressDeadlineSeconds": 2, "template": stuck}}));
-    let web = scene.until(DEPLOYMENT, |web| has(web, "Progressing", "False"));
+    let web = scene.wait_until(DEPLOYMENT, |web| has(web, "Progressing", "False"));
     scene.say(conditions(&web));
     let (replicas, unavailable) = ("/status/replicas", "/status/unavailableReplicas");
     scene.say(facts(&web, &[replicas, unavailable, "/status/availableReplicas"]));
@@ -30,7 +30,7 @@ pub fn rollout(scene: &Scene) {
 
 /// Waits until the newest template is everywhere, and says how.
 fn rolled_out(scene: &Scene, replicas: usize) {
-    let web = scene.until(DEPLOYMENT, |web| {
+    let web = scene.wait_until(DEPLOYMENT, |web| {
         let status = &web["status"];
         let counts = ["replicas", "updatedReplicas", "availableReplicas"];
         status["observedGeneration"] == web["metadata"]["generation"]
@@ -42,7 +42,7 @@ fn rolled_out(scene: &Scene, replicas: usize) {
     });
     scene.say(format!("{} {}", facts(&web, &[REVISION]), conditions(&web)));
     // Counts of replica sets follow those of the deployment.
-    let sets = scene.until(REPLICA_SETS, |sets| {
+    let sets = scene.wait_until(REPLICA_SETS, |sets| {
         let of = |set: &Value| set["status"]["replicas"] == set["spec"]["replicas"];
         sets["items"].as_array().is_some_and(|sets| sets.iter().all(of))
     });
@@ -78,18 +78,18 @@ pub fn stateful_set(scene: &Scene) {
             && status["updatedReplicas"] == count
             && status["currentRevision"] == status["updateRevision"]
     };
-    scene.until(set, |db| is_ready(db, 3));
+    scene.wait_until(set, |db| is_ready(db, 3));
     let bound = |list: &Value| {
         list["items"]
             .as_array()
             .is_some_and(|all| all.iter().all(|one| one["status"]["phase"] == "Bound"))
     };
-    let claims = scene.until("v1/persistentvolumeclaims", bound);
+    let claims = scene.wait_until("v1/persistentvolumeclaims", bound);
     scene.say(each(&claims, |claim| format!("{} {}", name(claim), claim["status"])));
     let pods = scene.get("v1/pods").body;
     scene.say(each(&pods, |pod| format!("{} {}", name(pod), conditions(pod))));
     scene.change(set, json!({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}));
-    let db = scene.until(set, |db| is_ready(db, 3));
+    let db = scene.wait_until(set, |db| is_ready(db, 3));
     let revision = &db["status"]["updateRevision"];
     let label = "controller-revision-hash";
     let pods = scene.get("v1/pods").body;
@@ -97,14 +97,14 @@ pub fn stateful_set(scene: &Scene) {
         format!("{} {}", name(pod), &pod["metadata"]["labels"][label] == revision)
     }));
     scene.change(set, json!({"spec": {"replicas": 1}}));
-    let db = scene.until(set, |db| is_ready(db, 1));
+    let db = scene.wait_until(set, |db| is_ready(db, 1));
     scene.say(facts(&db, &["/status/replicas", "/status/readyReplicas", "/status/collisionCount"]));
     scene.until_count("v1/pods", 1);
     scene.say(each(&scene.get("v1/persistentvolumeclaims").body, |claim| name(claim).to_owned()));
     scene.delete(set, "Background");
     scene.until_count("v1/persistentvolumeclaims", 0);
     scene.until_count("v1/pods", 0);
-    let volumes = scene.until("/api/v1/persistentvolumes", |list| {
+    let volumes = scene.wait_until("/api/v1/persistentvolumes", |list| {
         list["items"]
             .as_array()
             .is_some_and(|all| all.iter().all(|one| one["status"]["phase"] == "Released"))
@@ -138,8 +138,8 @@ pub fn jobs(scene: &Scene) {
     for row in rows {
         let path = format!("{jobs}/{}", name(&row));
         scene.make(jobs, row);
-        let ended =
-            scene.until(&path, |job| has(job, "Complete", "True") || has(job, "Failed", "True"));
+        let ended = scene
+            .wait_until(&path, |job| has(job, "Complete", "True") || has(job, "Failed", "True"));
         let counts = [
             "/status/succeeded",
             "/status/failed",
@@ -160,10 +160,10 @@ pub fn jobs(scene: &Scene) {
     scene.gone("batch/v1/jobs/brief");
     scene.until_count("v1/pods?labelSelector=job-name%3Dbrief", 0);
     scene.make(jobs, job("paused", "0", json!({"suspend": true})));
-    let paused = scene.until("batch/v1/jobs/paused", |job| has(job, "Suspended", "True"));
+    let paused = scene.wait_until("batch/v1/jobs/paused", |job| has(job, "Suspended", "True"));
     scene.say(conditions(&paused));
     scene.change("batch/v1/jobs/paused", json!({"spec": {"suspend": false}}));
-    let ended = scene.until("batch/v1/jobs/paused", |job| has(job, "Complete", "True"));
+    let ended = scene.wait_until("batch/v1/jobs/paused", |job| has(job, "Complete", "True"));
     scene.say(conditions(&ended));
 }
 
@@ -173,7 +173,7 @@ pub fn cron_job(scene: &Scene) {
     let spec = json!({"schedule": "* * * * *", "concurrencyPolicy": "Forbid",
         "successfulJobsHistoryLimit": 1, "jobTemplate": {"spec": template["spec"]}});
     let made = scene.make("batch/v1/cronjobs", json!({"metadata": {"name": "tick"}, "spec": spec}));
-    let jobs = scene.until("batch/v1/jobs", |jobs| {
+    let jobs = scene.wait_until("batch/v1/jobs", |jobs| {
         jobs["items"]
             .as_array()
             .is_some_and(|all| all.iter().any(|job| has(job, "Complete", "True")))
@@ -182,7 +182,7 @@ pub fn cron_job(scene: &Scene) {
         |job: &Value| job["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"];
     scene.say(each(&jobs, |job| format!("owned={} {}", owner(job), conditions(job))));
     let path = "batch/v1/cronjobs/tick";
-    let tick = scene.until(path, |tick| tick["status"]["lastSuccessfulTime"].is_string());
+    let tick = scene.wait_until(path, |tick| tick["status"]["lastSuccessfulTime"].is_string());
     let scheduled = tick["status"]["lastScheduleTime"].as_str().unwrap_or_default();
     scene.say(format!("on the minute: {}", scheduled.ends_with(":00Z")));
     scene.delete(path, "Background");
@@ -204,7 +204,7 @@ pub fn daemon_set(scene: &Scene) {
                 .iter()
                 .all(|count| status[count] == 2)
     };
-    let agent = scene.until(path, is_rolled_out);
+    let agent = scene.wait_until(path, is_rolled_out);
     let counts = [
         "/status/desiredNumberScheduled",
         "/status/currentNumberScheduled",
@@ -213,7 +213,7 @@ pub fn daemon_set(scene: &Scene) {
     ];
     scene.say(facts(&agent, &counts));
     scene.change(path, json!({"spec": {"template": template("agent", "agent:2", json!({}))}}));
-    scene.say(facts(&scene.until(path, is_rolled_out), &counts));
+    scene.say(facts(&scene.wait_until(path, is_rolled_out), &counts));
     let pods = scene.until_count("v1/pods", 2);
     let pointers = ["/spec/nodeName", "/spec/containers/0/image", "/status/phase"];
     scene.say(each(&pods, |pod| facts(pod, &pointers)));

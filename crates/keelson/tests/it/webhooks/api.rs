@@ -1,7 +1,7 @@
 //! The API that cases are run against: a server of the test, or a kube-apiserver whose answers are to be
 //! recorded.
 
-use crate::http::{Client, PATIENCE, Server, without_controllers};
+use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
 use keelson_auth::{MASTERS, TokenFile, User};
 use serde_json::Value;
 use std::io::Write;
@@ -11,7 +11,7 @@ const TOKEN: &str = "admintoken";
 
 /// An answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     /// The Warning headers.
     pub warnings: Vec<String>,
@@ -38,7 +38,7 @@ impl Api {
     }
 
     /// Sends a request.
-    pub fn call(&self, method: &str, path: &str, media: &str, body: Option<&Value>) -> Answer {
+    pub fn call(&self, method: &str, path: &str, media: &str, body: Option<&Value>) -> Response {
         match self {
             Api::Own(server) => own(&server.client(), method, path, media, body),
             Api::Recorded(url) => curl(url, method, path, media, body),
@@ -46,7 +46,7 @@ impl Api {
     }
 
     /// Posts JSON until it is taken.
-    pub fn make(&self, path: &str, body: &Value) -> Answer {
+    pub fn make(&self, path: &str, body: &Value) -> Response {
         let answer = self.call("POST", path, "application/json", Some(body));
         assert_eq!(answer.status, 201, "{path} {body} {answer:?}");
         answer
@@ -59,18 +59,18 @@ impl Api {
     }
 }
 
-fn own(client: &Client, method: &str, path: &str, media: &str, body: Option<&Value>) -> Answer {
+fn own(client: &Client, method: &str, path: &str, media: &str, body: Option<&Value>) -> Response {
     let headers = format!(
         "Authorization: Bearer {TOKEN}\r\nContent-Type: {media}\r\nUser-Agent: tester/1\r\n"
     );
     let answer = client.request(method, path, &headers, body);
     let warnings = answer.headers.iter().filter(|(name, _)| name == "warning");
     let warnings = warnings.map(|(_, value)| value.clone()).collect();
-    Answer { status: answer.status, warnings, body: answer.body }
+    Response { status: answer.status, warnings, body: answer.body }
 }
 
-fn curl(url: &str, method: &str, path: &str, media: &str, body: Option<&Value>) -> Answer {
-    let patience = PATIENCE.as_secs().to_string();
+fn curl(url: &str, method: &str, path: &str, media: &str, body: Option<&Value>) -> Response {
+    let patience = POLL_TIMEOUT.as_secs().to_string();
     let mut curl = Command::new("curl");
     curl.args(["-sk", "--http1.1", "-D", "-", "-A", "tester/1", "-m", &patience, "-X", method])
         .args(["-H", &format!("Authorization: Bearer {TOKEN}")])
@@ -93,5 +93,5 @@ fn curl(url: &str, method: &str, path: &str, media: &str, body: Option<&Value>) 
     };
     let warnings = head.lines().filter_map(header).collect();
     let plain = || Value::String(body.to_owned());
-    Answer { status, warnings, body: serde_json::from_str(body).unwrap_or_else(|_| plain()) }
+    Response { status, warnings, body: serde_json::from_str(body).unwrap_or_else(|_| plain()) }
 }

@@ -1,10 +1,10 @@
 //! Conversion webhooks: kube-apiserver's answers to the same requests past the same scripts, and what only
 //! this server promises: batches, shared conversions, reads while the storage version changes.
 
-use super::api::{Answer, Api};
+use super::api::{Api, Response};
 use super::scripted::{Webhook, hex};
 use super::{stamp, write_or_compare};
-use crate::http::{Client, PATIENCE, Server, without_controllers};
+use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
 use keelson_testkit::sorted;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -167,7 +167,7 @@ fn seen(api: &Api, hook: &Webhook, (name, script): &(&str, String), group: &str)
     let address = hook.address.to_string();
     let (beta, v1) = (path(group, "v1beta1"), path(group, "v1"));
     api.make(DEFINITIONS, &definition(group, "v1beta1", &hook.config(script)));
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + POLL_TIMEOUT;
     while api.call("GET", &beta, JSON, None).status != 200 {
         assert!(Instant::now() < end, "{beta} is not served");
         std::thread::yield_now();
@@ -196,7 +196,7 @@ fn seen(api: &Api, hook: &Webhook, (name, script): &(&str, String), group: &str)
     ];
     let mut lines = vec![];
     for (method, path, media, body) in requests {
-        let Answer { status, body, .. } = api.call(method, &path, media, body.as_ref());
+        let Response { status, body, .. } = api.call(method, &path, media, body.as_ref());
         let path = plain(&json!(path), group, &address);
         let body = plain(&body, group, &address);
         lines.push(format!("{name}: {method} {path} {status} {body}"));
@@ -319,7 +319,7 @@ fn a_hanging_conversion_webhook_delays_only_requests_that_need_it() {
     beta(&client, "a");
     let address = client.address;
     std::thread::spawn(move || Client { address }.get(&format!("{}/a", path(GROUP, "v1"))));
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + POLL_TIMEOUT;
     while hook.take().is_empty() {
         assert!(Instant::now() < end, "the webhook is not called");
         std::thread::yield_now();

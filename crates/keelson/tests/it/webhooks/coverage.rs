@@ -2,7 +2,7 @@
 //! and by a policy that refuse everything.
 
 use super::scripted::Webhook;
-use crate::http::{Answer, Client, Server, without_controllers};
+use crate::http::{Client, Response, Server, without_controllers};
 use crate::minimal::{collection, minimal, name, stored_resources};
 use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
 use serde_json::{Value, json};
@@ -84,7 +84,13 @@ impl Reviewer<'_> {
     }
 
     /// Whether it has seen what was just answered, and refused it.
-    fn has_refused(self, resource: &Resource, sub: &str, operation: &str, answer: &Answer) -> bool {
+    fn has_refused(
+        self,
+        resource: &Resource,
+        sub: &str,
+        operation: &str,
+        answer: &Response,
+    ) -> bool {
         let message = answer.body["message"].as_str().unwrap_or_default();
         let (group, name) = (resource.kind.group.as_str(), resource.name.as_str());
         match self {

@@ -1,8 +1,8 @@
 //! Runs a case: configurations and requests, and what became of both.
 
-use super::api::{Answer, Api};
+use super::api::{Api, Response};
 use super::scripted::{Call, Webhook};
-use crate::http::PATIENCE;
+use crate::http::POLL_TIMEOUT;
 use keelson_testkit::transcript::normal::replace_uuids;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -118,7 +118,7 @@ fn configure(
     api.make(&format!("{CONFIGURATIONS}/{sort}webhookconfigurations"), &body);
     let path = format!("/api/v1/namespaces/{namespace}/secrets?dryRun=All");
     let probe = json!({"metadata": {"name": "probe", "labels": label}});
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     let is_live = || {
         let answer = api.call("POST", &path, "application/json", Some(&probe));
         let message = answer.body["message"].as_str().unwrap_or_default();
@@ -134,7 +134,7 @@ fn placed(value: &Value, namespace: &str) -> Value {
     serde_json::from_str(&value.to_string().replace("$NS", namespace)).expect("JSON")
 }
 
-fn record(answer: &Answer, hook: &Webhook, namespace: &str) -> Value {
+fn record(answer: &Response, hook: &Webhook, namespace: &str) -> Value {
     let mut calls = hook.take();
     // Validating webhooks are called side by side.
     calls.sort_by_key(|call| match call.path.strip_prefix("/m") {
