@@ -1,11 +1,11 @@
-//! What access reviews say. Answers are those of kube-apiserver 1.36.
+//! Access reviews. Expected responses are those of kube-apiserver 1.36.
 
 use crate::http::{Client, Server, without_controllers};
 use serde_json::{Value, json};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// The error of a review whose resource attributes have this selector: that of the evaluation, or of the refusal.
+/// Returns the error of a review with a selector in its resource attributes: the evaluation error or the message.
 fn error_of(client: &Client, name: &str, selector: &Value) -> String {
     let attributes = json!({"verb": "list", "resource": "pods", name: selector});
     let review = json!({"spec": {"user": "u", "resourceAttributes": attributes}});

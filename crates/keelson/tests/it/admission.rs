@@ -1,4 +1,4 @@
-//! Admission with the control loops that it needs, and the flags that choose among its plug-ins.
+//! Admission with the controllers that it needs, and the flags that enable and disable plug-ins.
 
 use crate::http::{Client, POLL_TIMEOUT, Response, Server, without_controllers};
 use keelson::{AdmissionChain, Builder, Keelson};
@@ -17,7 +17,7 @@ fn namespace(client: &Client, name: &str, labels: &Value) {
     assert_eq!(client.post("/api/v1/namespaces", &body).status, 201);
 }
 
-/// Asks until the answer is as wanted.
+/// Sends a request until its response satisfies a condition.
 fn wait_for(ask: impl Fn() -> Response, is: impl Fn(&Response) -> bool) -> Response {
     let deadline = Instant::now() + POLL_TIMEOUT;
     loop {
@@ -175,7 +175,7 @@ fn an_uncountable_quota_does_not_stop_other_quotas() {
     let client = server.client();
     namespace(&client, "a", &json!({}));
     namespace(&client, "b", &json!({}));
-    // With its counts it would be larger than an object may be.
+    // With its counts it would exceed the maximum size of an object.
     let names = (0..16_000).map(|n| (format!("count/n{n:05}.example.com"), json!("1")));
     let hard: serde_json::Map<_, _> = names.collect();
     let quota = json!({"metadata": {"name": "huge"}, "spec": {"hard": hard}});

@@ -1,4 +1,4 @@
-//! APIServices: those that the server keeps, those of other servers, and their rules.
+//! APIServices: those of the server itself, those of other servers, and their validation.
 
 use crate::http::{Client, Server};
 use keelson::Keelson;

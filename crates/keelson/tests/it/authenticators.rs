@@ -1,12 +1,12 @@
-//! Every authenticator against everything that can be wrong with a credential, as one table. A cell that has no
-//! meaning says why.
+//! A table of all authenticators and all faults of credentials. A combination that does not
+//! exist has a reason.
 
 mod world;
 
 use serde_json::json;
 use world::{Claim, World};
 
-/// What is tried of each authenticator. `Right` is tried first: a world where it fails proves nothing.
+/// The cases of each authenticator. `Right` is first: if it fails, the others prove nothing.
 const COLUMNS: [&str; 11] = [
     "right",
     "expired",
@@ -21,10 +21,10 @@ const COLUMNS: [&str; 11] = [
     "not there",
 ];
 
-/// What a cell does.
+/// The test of a cell.
 enum Cell {
     Test(fn(&World)),
-    /// There is no such thing, and why.
+    /// The combination does not exist, for this reason.
     No(&'static str),
 }
 use Cell::{No, Test};
@@ -47,7 +47,7 @@ const CLIENT_CERTIFICATE: Row = Row {
         Test(|w| w.certificate("users", "client", 3600, USER)),
         Test(|w| w.certificate("users", "client", -10, REFUSED)),
         Test(|w| w.certificate("strangers", "client", 3600, REFUSED)),
-        // The purpose of a certificate is whom it is for.
+        // The audience of a certificate is its extended key usage.
         Test(|w| w.certificate("users", "server", 3600, REFUSED)),
         Test(|w| w.certificate("users' namesake", "client", 3600, REFUSED)),
         No(TLS),
@@ -63,7 +63,7 @@ const CLIENT_CERTIFICATE: Row = Row {
             w.until_certificate("users", REFUSED);
             w.certificate("users' successor", "client", 3600, USER);
         }),
-        // It is nobody then, who may not ask for his name.
+        // The request is then anonymous, and may not create a SelfSubjectReview.
         Test(|w| w.no_credentials("403")),
     ],
 };
@@ -120,7 +120,7 @@ const BOOTSTRAP_TOKEN: Row = Row {
             let over = json!({"expiration": "2020-01-01T00:00:00Z"});
             w.bootstrap(over, "kube-system", REFUSED);
         }),
-        // Whoever may write Secrets of another namespace issues no tokens.
+        // Secrets of other namespaces are not bootstrap tokens.
         Test(|w| w.bootstrap(json!({}), "default", REFUSED)),
         Test(|w| {
             let only_signs = json!({"usage-bootstrap-authentication": "false"});
@@ -211,7 +211,7 @@ const LEGACY_TOKEN: Row = Row {
             w.put_legacy_secret(&w.signed_legacy_token(&[]));
             w.until_token(&w.signed_legacy_token(&[]), REFUSED);
         }),
-        // It counts only as long as it is the one in the Secret.
+        // A token is valid only while it is the one in the Secret.
         Test(|w| {
             w.put_legacy_secret("other");
             w.token(&w.signed_legacy_token(&[Claim::Key("new")]), REFUSED);
@@ -264,7 +264,7 @@ const WEBHOOK: Row = Row {
         }),
         No(ASKED),
         No(AT_THE_START),
-        // An error is no yes.
+        // An error does not authenticate.
         Test(|w| w.token("hook-broken", REFUSED)),
     ],
 };

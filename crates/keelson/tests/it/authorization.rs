@@ -1,4 +1,4 @@
-//! Who may do what: roles, bindings and what their writers must hold, over HTTP.
+//! RBAC over HTTP: roles, bindings, and the rights that writing them requires.
 
 use crate::http::{Client, Response, Server, without_controllers};
 use keelson::{Authorization, Keelson};
@@ -11,7 +11,7 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A request by somebody else than the administrator.
+/// Sends a request as another user than the administrator.
 fn call_as(
     client: &Client,
     user: &str,
@@ -44,7 +44,7 @@ fn binding(name: &str, role: &str, user: &str) -> Value {
     })
 }
 
-/// Gives a user a role of its own.
+/// Creates a role and binds a user to it.
 fn grant(client: &Client, user: &str, role: &Value) {
     assert_eq!(client.post(ROLES, role).status, 201);
     let name = role["metadata"]["name"].as_str().expect("a name");
@@ -107,7 +107,7 @@ fn writers_of_roles_and_bindings_cannot_escalate() {
     refused(write("PUT", &named, json, &binding("b", "strong", "bob")));
     refused(write("PATCH", &named, apply, &binding("b", "strong", "bob")));
     assert_eq!(write("POST", BINDINGS, json, &binding("b", "weak", "bob")).status, 201);
-    // What changes nothing grants nothing, also where an empty list takes the place of none.
+    // An update without changes needs no rights, also if an empty list replaces an absent one.
     let mut nobody = binding("nobody", "strong", "eve");
     nobody.as_object_mut().expect("an object").remove("subjects");
     assert_eq!(client.post(BINDINGS, &nobody).status, 201);

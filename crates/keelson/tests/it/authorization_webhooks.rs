@@ -34,7 +34,7 @@ impl Hook {
         Hook { peer, sent, dir: tempfile::tempdir().expect("a folder") }
     }
 
-    /// One that answers SubjectAccessReviews with the status that a function gives.
+    /// A webhook that responds to SubjectAccessReviews with the status that a function returns.
     fn access(status: impl Fn(&str, &Value) -> Value + Send + Sync + 'static) -> Hook {
         Hook::start(move |path, review| {
             let mut answer = review.clone();
@@ -43,7 +43,7 @@ impl Hook {
         })
     }
 
-    /// A kubeconfig that leads to a path of it.
+    /// Returns a kubeconfig for a path of the webhook.
     fn kubeconfig(&self, path: &str) -> PathBuf {
         let ca = self.dir.path().join("ca.pem");
         std::fs::write(&ca, &self.peer.authority).expect("a file");
@@ -122,7 +122,7 @@ fn a_webhook_gets_all_attributes_and_its_answers_are_cached() {
         }
     });
     assert_eq!(sent[0].1, want);
-    // Equal attributes are answered from the cache, others are not.
+    // Responses are cached by attributes.
     assert_eq!(get_as(&client, "yes", &path).0, 200);
     assert_eq!(hook.take().len(), 0);
     assert_eq!(get_as(&client, "yes", MAPS).0, 200);
@@ -131,7 +131,7 @@ fn a_webhook_gets_all_attributes_and_its_answers_are_cached() {
     assert_eq!(client.request("GET", MAPS, extra, None).status, 200);
     let sent = hook.take();
     assert_eq!(sent[0].1["spec"]["extra"], json!({"k": ["v"]}));
-    // A no ends it, no opinion does not.
+    // A denial ends the chain, no opinion does not.
     let (code, message) = get_as(&client, "no", MAPS);
     assert_eq!((code, message.ends_with("in the namespace \"default\": banned")), (403, true));
     assert_eq!(get_as(&client, "who", MAPS).0, 200);
@@ -181,12 +181,12 @@ fn match_conditions_select_the_requests_of_a_webhook() {
     assert_eq!(get_as(&client, "bob", "/version").0, 200);
     assert_eq!(hook.take().len(), 0);
     assert_eq!(get_as(&client, "bob", "/api/v1/namespaces/kube-system/configmaps").0, 403);
-    // A condition that cannot be evaluated is a failure.
+    // A condition that cannot be evaluated is an error.
     assert_eq!(get_as(&client, "bob", "/api/v1/configmaps").0, 500);
     server.stop();
 }
 
-/// A file of authorizers; webhooks are those of these paths.
+/// Writes an authorization configuration with webhooks at these paths.
 fn config(hook: &Hook, authorizers: &[&str]) -> String {
     let mut text = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n\
                     authorizers:\n"
@@ -241,12 +241,12 @@ fn authorizers_of_a_file_run_in_order_and_are_reloaded() {
     let sent = hook.take();
     let versions: Vec<&Value> = sent.iter().map(|(_, review)| &review["apiVersion"]).collect();
     assert_eq!(versions, ["authorization.k8s.io/v1beta1"; 3]);
-    // v1beta1 has another word for groups.
+    // v1beta1 has another field name for groups.
     assert_eq!(sent[0].1["spec"]["group"], json!(["system:authenticated"]));
     assert_eq!(get_as(&client, "banned", MAPS).0, 403);
     write(&["RBAC"]);
     wait_for(403, || get_as(&client, "bob", MAPS).0);
-    // What cannot be used changes nothing.
+    // An invalid configuration is ignored.
     std::fs::write(&file, "authorizers: []").expect("a file");
     let look = Instant::now() + Duration::from_millis(200);
     wait_for(true, || {
@@ -287,7 +287,7 @@ fn authorization_configuration_errors_match_kube_apiserver() {
     );
 }
 
-/// What a review says of a token: the name, groups and audiences, or the error.
+/// Formats the result of a TokenReview: name, groups and audiences, or the error.
 fn review(client: &Client, token: &str, audiences: &[&str]) -> String {
     let review = json!({"spec": {"token": token, "audiences": audiences}});
     let answer = client.post("/apis/authentication.k8s.io/v1/tokenreviews", &review);
@@ -357,7 +357,7 @@ fn webhook_tokens_are_accepted_until_they_are_revoked() {
     assert_eq!(client.request("GET", MAPS, "Authorization: Bearer known\r\n", None).status, 401);
     check("known", &[], "invalid bearer token");
     server.stop();
-    // Tokens of others are not shown to it, and a yes is remembered for as long as the flag says.
+    // It does not receive tokens of other issuers, and its responses are cached for the configured time.
     *revoked.lock().expect("a lock") = false;
     hook.take();
     let server = with_token_webhook(&hook, MINUTE);

@@ -1,4 +1,4 @@
-//! The commands for those who run a server: backup (also while it serves), restore, check.
+//! The commands `backup` (also of a running server), `restore` and `check`.
 
 use crate::connection::Connection;
 use crate::http::{Server as InProcess, revision_of, without_controllers};
@@ -19,14 +19,14 @@ const WRITERS: usize = 4;
 const NAMES: usize = 5;
 const BACKUPS: usize = 3;
 
-/// Runs the binary in a folder.
+/// Runs the program in a directory.
 fn run(dir: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keelson"));
     command.current_dir(dir).args(words).stdin(Stdio::null());
     command.output().expect("the binary runs")
 }
 
-/// What a command that must succeed prints.
+/// Returns the output of a command that must succeed.
 fn done(dir: &Path, words: &[&str]) -> String {
     let answer = run(dir, words);
     let said = String::from_utf8_lossy(&answer.stderr);
@@ -34,7 +34,7 @@ fn done(dir: &Path, words: &[&str]) -> String {
     String::from_utf8(answer.stdout).expect("text")
 }
 
-/// What a command that must fail says.
+/// Returns the error output of a command that must fail.
 fn refused(dir: &Path, words: &[&str]) -> String {
     let answer = run(dir, words);
     assert_eq!(answer.status.code(), Some(1), "{words:?}: {answer:?}");
@@ -53,7 +53,7 @@ fn list(connection: &mut Connection) -> (BTreeMap<String, Value>, u64) {
     (items.map(|obj| (name(obj), obj.clone())).collect(), revision_of(&list))
 }
 
-/// Writes until it is over: for each write the name, and the object as it was answered.
+/// Writes until the flag is set. Returns the name and the returned object of each write.
 fn write(
     mut connection: Connection,
     writer: usize,
@@ -120,7 +120,7 @@ fn a_backup_during_writes_is_consistent_at_one_revision() {
     }
 }
 
-/// Restores a backup and asks a server on it for what was there at its revision, and for nothing else.
+/// Restores a backup and checks that a server on it has exactly the objects of its revision.
 fn check_restored(dir: &Path, n: usize, at: u64, written: &[(String, Value)]) {
     let (file, data) = (format!("{n}.backup"), format!("restored-{n}"));
     let mode = fs::metadata(dir.join(&file)).expect("a file").permissions().mode();
@@ -138,14 +138,14 @@ fn check_restored(dir: &Path, n: usize, at: u64, written: &[(String, Value)]) {
         }
     }
     for obj in expected.values_mut() {
-        // As items of a list are shown.
+        // Items of a list have no kind and apiVersion.
         let map = obj.as_object_mut().expect("a map");
         map.remove("kind");
         map.remove("apiVersion");
     }
     assert!(!expected.is_empty());
     assert_eq!(there, expected, "{file}");
-    // The next revisions are larger, and those who watch from before have to list.
+    // The next revisions are larger, and watches from earlier revisions must list again.
     assert!(revision >= at, "{revision} is below {at}");
     let made = server.connect().call("POST", MAPS, JSON, Some(&map("new", "")));
     assert!(revision_of(&made.expect("an answer").1) > at);
@@ -172,7 +172,7 @@ fn offline_backup_and_check_leave_the_directory_unchanged() {
         "keelson: --data-dir: data directory data/store is in use by another process\n"
     );
     done(dir.path(), &["backup", "--data-dir", "data", "hot"]);
-    // As after a crash.
+    // As left by a crash.
     drop(server);
     let store = dir.path().join("data/store");
     let look = || {
@@ -191,7 +191,7 @@ fn offline_backup_and_check_leave_the_directory_unchanged() {
     let told = done(dir.path(), &["check", "--data-dir", "data"]);
     let row: Vec<_> =
         told.lines().find(|line| line.starts_with("configmaps")).into_iter().collect();
-    // One is the server's own.
+    // One is created by the server itself.
     assert_eq!(row[0].split_whitespace().nth(1), Some("21"), "{told}");
     assert!(told.ends_with(" 0 damages\n"), "{told}");
     let told = done(dir.path(), &["check", "--data-dir", "data", "-o", "json"]);
@@ -207,7 +207,7 @@ fn offline_backup_and_check_leave_the_directory_unchanged() {
     assert!(hot == cold, "the running server and the folder say different things");
     let piped = run(dir.path(), &["backup", "--data-dir", "data", "-"]);
     assert_eq!(piped.stdout, cold);
-    // The stale socket is replaced, and taken away at the end.
+    // The stale socket is replaced, and removed at the end.
     let builder = Builder { tls: false, ..without_controllers().token("t", "admin") };
     let server = InProcess::start(builder.data_dir(dir.path().join("data")));
     done(dir.path(), &["backup", "--data-dir", "data", "again"]);
@@ -222,7 +222,7 @@ fn offline_backup_and_check_leave_the_directory_unchanged() {
 fn a_check_finds_damage_anywhere() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&dir.path().join("data"));
-    // Only a write that is the last before a crash can be damaged unnoticed: it counts as torn.
+    // Only damage to the last write before a crash is undetected: it counts as torn.
     for (name, value) in [("found-by-name", "found-by-value"), ("a", "b"), ("c", "d")] {
         let made = server.connect().call("POST", MAPS, JSON, Some(&map(name, value)));
         assert_eq!(made.expect("an answer").0, 201);
@@ -290,7 +290,7 @@ fn a_failed_restore_leaves_no_files() {
     assert_eq!(said, expected);
     done(dir.path(), &["restore", "--data-dir", "empty", "whole"]);
     done(dir.path(), &["check", "--data-dir", "empty"]);
-    // A file has its name only when it is whole, and another one does not get lost.
+    // A file gets its name only when it is complete, and an existing file is not replaced.
     let said = refused(dir.path(), &["backup", "--data-dir", "nothing", "whole"]);
     assert!(said.starts_with("keelson: --data-dir: there is no data in nothing/store"), "{said}");
     assert_eq!(fs::read(dir.path().join("whole")).expect("a file"), whole);
@@ -355,7 +355,7 @@ fn repair_removes_unreadable_records_and_saves_their_bytes() {
     });
     let saved: Value = serde_json::from_str(&saved.expect("it is saved")).expect("an object");
     assert_eq!((&saved["key"], &saved["value"]), (&json!(key), &json!("d2hhdD8=")));
-    // The rest is as it was, and revisions go on growing.
+    // The other objects are unchanged, and revisions continue to grow.
     let server = Server::start(&dir.path().join("data"));
     let list = server.connect().call("GET", MAPS, "", None).expect("an answer").1;
     let names: Vec<_> = list["items"].as_array().expect("items").iter().collect();

@@ -1,5 +1,5 @@
-//! Bad requests of well-behaved connections: each gets the status, the reason and the words of
-//! kube-apiserver 1.36, and leaves nothing behind.
+//! Invalid requests on valid connections: each gets the status, the reason and the message of
+//! kube-apiserver 1.36, and changes nothing.
 
 use crate::http::{Client, Server};
 use keelson::Keelson;
@@ -8,11 +8,11 @@ use serde_json::Value;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
-/// What a body that is no map of fields is read into, in the words of Go.
+/// The Go type into which a body that is not an object would be decoded.
 const TYPE_META: &str = "type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
                          Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
-/// A server on which nothing moves by itself, and what it held before a test.
+/// A server without controllers, and its objects before a test.
 struct UnchangedServer {
     server: Server,
     before: Value,
@@ -25,7 +25,7 @@ impl UnchangedServer {
         UnchangedServer { server, before }
     }
 
-    /// Sends a request and compares the answer's code, reason and message.
+    /// Sends a request and compares code, reason and message of the response.
     #[track_caller]
     fn check(&self, line: &str, media: &str, body: &[u8], want: (u16, &str, &str)) {
         let answer = self.server.client().send_bytes(line, &headers(media), body);
@@ -36,13 +36,13 @@ impl UnchangedServer {
         assert_eq!(answer.body["code"], want.0, "{line} {shown}");
     }
 
-    /// A create that is refused.
+    /// Checks that a create is rejected.
     #[track_caller]
     fn create(&self, media: &str, body: impl AsRef<[u8]>, want: (u16, &str, &str)) {
         self.check(&format!("POST {MAPS}"), media, body.as_ref(), want);
     }
 
-    /// The server holds what it held, and no revision was spent.
+    /// Checks that objects and revision are unchanged.
     fn end(self) {
         assert_eq!(everything(&self.server.client()), self.before);
         self.server.stop();
@@ -53,7 +53,7 @@ fn headers(media: &str) -> String {
     if media.is_empty() { String::new() } else { format!("Content-Type: {media}\r\n") }
 }
 
-/// All objects that a test could make, and the latest revision.
+/// Returns all objects of the kinds under test, and the latest revision.
 fn everything(client: &Client) -> Value {
     let lists = ["/api/v1/configmaps", "/api/v1/namespaces", "/api/v1/pods"];
     lists.iter().map(|path| client.get(path).body).collect()
@@ -137,14 +137,14 @@ fn expanding_bodies_are_rejected_before_expansion() {
     unchanged.end();
 }
 
-/// The stack is the runtime's own, and a debug build needs most of it.
+/// A debug build needs most of the stack, whose size the runtime sets.
 #[test]
 fn the_deepest_accepted_body_passes_every_verb_and_media_type() {
     let server = Server::start_plain(Keelson::builder().no_controllers());
     let client = server.client();
     let all = "/apis/apps/v1/namespaces/default/controllerrevisions";
     let one = format!("{all}/a");
-    // With the object itself that makes the most levels.
+    // With the object itself this is the maximum depth.
     let levels = keelson_schema::json::DEPTH_MAX - 1;
     let data = format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
     let body = format!(

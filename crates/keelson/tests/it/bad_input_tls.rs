@@ -25,7 +25,7 @@ fn start() -> Server {
     Server::start(builder)
 }
 
-/// What the server says to some bytes before it closes the connection.
+/// Returns what the server sends in response to bytes before it closes the connection.
 fn reply(server: &Server, bytes: &[u8]) -> Vec<u8> {
     let mut answer = vec![];
     let _ = server.client().write(bytes).read_to_end(&mut answer);
@@ -58,7 +58,7 @@ fn invalid_and_old_tls_hellos_get_no_response() {
     server.stop();
 }
 
-/// A client's certificate and key that `authority` signed.
+/// Returns a client certificate signed by `authority`, and its key.
 fn certificate(
     authority: &rcgen::Issuer<'_, rcgen::KeyPair>,
 ) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
@@ -100,7 +100,7 @@ fn a_certificate_of_an_unknown_authority_gets_401_after_the_handshake() {
     let authority = rcgen::Issuer::new(params, key);
     let (certificate, key) = certificate(&authority);
     assert_eq!(status_line(&server, &certificate, &key, ""), "HTTP/1.1 401 Unauthorized");
-    // A good token makes up for it, as upstream.
+    // A valid token is accepted nevertheless, as upstream.
     let token = "Authorization: Bearer t\r\n";
     assert_eq!(status_line(&server, &certificate, &key, token), "HTTP/1.1 200 OK");
     let wrong = "Authorization: Bearer wrong\r\n";
@@ -108,9 +108,9 @@ fn a_certificate_of_an_unknown_authority_gets_401_after_the_handshake() {
     server.stop();
 }
 
-/// A connection over TLS for one of both HTTPs, on which `said` was sent. In this version of TLS the client has
-/// the last word of the server when it begins.
-fn connected(server: &Server, protocol: &str, said: &[u8]) -> impl Read + use<> {
+/// Opens a TLS connection for an ALPN protocol and sends `bytes`. In this version of TLS the client has received
+/// the server's last handshake message when it sends them.
+fn connected(server: &Server, protocol: &str, bytes: &[u8]) -> impl Read + use<> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS12])
@@ -122,14 +122,14 @@ fn connected(server: &Server, protocol: &str, said: &[u8]) -> impl Read + use<> 
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock).expect("a handshake");
     }
-    stream.write_all(said).expect("it goes out");
+    stream.write_all(bytes).expect("it goes out");
     stream
 }
 
 /// Reads to the end; an end without `close_notify` is an error.
-fn check_end(mut stream: impl Read, protocol: &str, said: &[u8]) {
+fn check_end(mut stream: impl Read, protocol: &str, bytes: &[u8]) {
     let end = stream.read_to_end(&mut vec![]);
-    assert!(end.is_ok(), "{protocol} {}: {end:?}", said.escape_ascii());
+    assert!(end.is_ok(), "{protocol} {}: {end:?}", bytes.escape_ascii());
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn an_idle_client_gets_close_notify() {
     let http2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let begins: [(&str, &[u8]); 5] =
         [("http/1.1", b""), ("http/1.1", b"G"), ("http/1.1", b"GET /"), ("h2", b""), ("h2", http2)];
-    let streams = begins.map(|(protocol, said)| connected(&server, protocol, said));
-    for (stream, (protocol, said)) in streams.into_iter().zip(begins) {
-        check_end(stream, protocol, said);
+    let streams = begins.map(|(protocol, bytes)| connected(&server, protocol, bytes));
+    for (stream, (protocol, bytes)) in streams.into_iter().zip(begins) {
+        check_end(stream, protocol, bytes);
     }
     server.stop();
 }

@@ -1,5 +1,5 @@
-//! Connections that break the rules of HTTP, that stall, or that go away: each gets the answer that Go's
-//! server gives, or its end; the server goes on, holds on to nothing, and stops at once when told to.
+//! Connections that violate HTTP, stall or are closed early: each gets the response of Go's server or is
+//! closed; the server continues, keeps no resources, and stops at once on request.
 
 use crate::http::{Client, POLL_TIMEOUT, Server};
 use keelson::{Builder, Keelson, Limits};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MAP: &str = r#"{"metadata":{"name":"a"}}"#;
-/// How HTTP/2 begins.
+/// The client connection preface (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const EMPTY_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
@@ -19,7 +19,7 @@ fn start(limits: Limits) -> Server {
     Server::start_plain(builder)
 }
 
-/// Everything that takes long is over soon.
+/// Short timeouts.
 fn short_timeouts() -> Limits {
     let soon = Duration::from_millis(100);
     Limits {
@@ -31,7 +31,7 @@ fn short_timeouts() -> Limits {
     }
 }
 
-/// A request whose framing is written out by the test.
+/// Returns the bytes of a request with the given headers and body.
 fn post(framing: &str, rest: &str) -> String {
     format!(
         "POST {MAPS} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n\
@@ -39,7 +39,7 @@ fn post(framing: &str, rest: &str) -> String {
     )
 }
 
-/// Nothing was stored, nobody is connected any more, and the server can be stopped.
+/// Checks that nothing was stored and that all connections are closed, and stops the server.
 fn end(server: Server) {
     let list = server.client().get(MAPS).body;
     assert_eq!(list["items"], json!([]), "{list}");
@@ -51,14 +51,14 @@ fn end(server: Server) {
 
 fn until_alone(server: &Server) {
     let deadline = Instant::now() + POLL_TIMEOUT;
-    // One slot belongs to the listener, for the next connection.
+    // The listener holds one slot for the next connection.
     while server.keelson.connections() > 1 {
         assert!(Instant::now() < deadline, "{} connections stay", server.keelson.connections());
         std::thread::yield_now();
     }
 }
 
-/// The status of the answer to some bytes; 0 when the connection just ends.
+/// Returns the status of the response to bytes; 0 if the connection is closed without one.
 fn status(client: &Client, bytes: &[u8]) -> u16 {
     client.raw(bytes).map_or(0, |answer| answer.status)
 }
@@ -111,8 +111,7 @@ fn bodies_of_ambiguous_length_are_rejected() {
     end(server);
 }
 
-/// Chunks count, as in Go: who believes the length sees another request than the server does, so there
-/// must not be two.
+/// A proxy may use the other of the two framings and see another request (request smuggling).
 #[test]
 fn a_request_with_length_and_chunks_is_never_two_requests() {
     let server = start(short_timeouts());
@@ -158,14 +157,14 @@ fn a_body_that_ends_too_early_stores_nothing() {
 fn stalled_clients_are_disconnected() {
     let server = start(short_timeouts());
     let client = server.client();
-    // Nothing at all; a part of the headers; the beginning of HTTP/2.
+    // No bytes; a part of the headers; the start of an HTTP/2 preface.
     for bytes in [&b""[..], b"GET / HTTP/1.1\r\nHost: h\r\n", b"PRI * HT", PREFACE] {
         let mut text = vec![];
         let _ = client.write(bytes).read_to_end(&mut text);
         let text = String::from_utf8_lossy(&text).into_owned();
         assert!(!text.starts_with("HTTP/1.1 2"), "{text}");
     }
-    // Headers that drip count from their first byte.
+    // The timeout of slow headers starts with their first byte.
     let mut dripping = TcpStream::connect(client.address).expect("a connection");
     dripping.write_all(b"GET / HTTP/1.1\r\n").expect("the first line goes out");
     let deadline = Instant::now() + POLL_TIMEOUT;
@@ -173,7 +172,7 @@ fn stalled_clients_are_disconnected() {
         assert!(Instant::now() < deadline, "the server still listens");
         std::thread::yield_now();
     }
-    // A body that does not come.
+    // A body that is never sent.
     let late = client.raw(post("Content-Length: 100\r\n", "").as_bytes()).expect("an answer");
     let words = "Timeout: request did not complete within the allotted timeout";
     assert_eq!((late.status, &late.body["message"]), (504, &json!(words)), "{late:?}");
@@ -252,7 +251,7 @@ fn frames_of_garbage_end_only_their_connection() {
     end(server);
 }
 
-/// CVE-2023-44487 and its kin: streams that are opened and reset at once.
+/// CVE-2023-44487 (rapid reset) and similar attacks: streams that are opened and reset at once.
 #[test]
 fn a_flood_of_resets_ends_its_connection() {
     let server = start(Limits { http2_resets_max: 20, ..short_timeouts() });

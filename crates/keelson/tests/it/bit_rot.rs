@@ -1,4 +1,4 @@
-//! A bit that flips on the disk: it is never served, and costs nothing but its object.
+//! Bit rot: a record with a flipped bit is never served, and other objects are unaffected.
 
 use crate::http::{Client, Server};
 use keelson::Keelson;
@@ -24,7 +24,7 @@ fn create(client: &Client, n: usize) {
     assert_eq!(answer.status, 201, "{answer:?}");
 }
 
-/// Changes bits in the records file wherever these bytes stand.
+/// Flips bits of each occurrence of some bytes in the records file.
 fn flip(dir: &Path, bytes: &[u8], bit: u8) {
     let path = dir.join("store/records.redb");
     let mut records = fs::read(&path).expect("records");
@@ -59,7 +59,7 @@ fn a_flipped_bit_of_a_value_makes_only_this_object_unreadable() {
             assert_eq!(answer.body["data"]["text"], Value::from(text(n)), "{answer:?}");
         }
     }
-    // Other kinds are listed, this one can be written.
+    // Other kinds can be listed, and this one can be written.
     assert_eq!(client.get("/api/v1/namespaces").status, 200);
     create(&client, MAP_COUNT);
     assert_eq!(client.get("/readyz").status, 200);

@@ -1,5 +1,5 @@
-//! Client and serving certificates while the server runs: they expire, their files change, and some
-//! authorities do not count.
+//! Client and serving certificates of a running server: expiry, changes of their files, and
+//! untrusted authorities.
 
 use crate::connection::{authorities, secure, tls_client};
 use crate::http::{POLL_TIMEOUT, Server};
@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 
 pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-/// An authority, in PEM, that is not the server's.
+/// Returns another CA certificate in PEM.
 pub fn authority(name: &str) -> (String, Issuer<'static, KeyPair>) {
     let mut params = CertificateParams::new(vec![]).expect("parameters");
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -27,14 +27,14 @@ pub fn authority(name: &str) -> (String, Issuer<'static, KeyPair>) {
     (pem, Issuer::new(params, key))
 }
 
-/// The authority of a server with this data folder.
+/// Returns the CA of a server with this data directory.
 pub fn own_authority(data: &Path) -> Issuer<'static, KeyPair> {
     let read = |name: &str| std::fs::read_to_string(data.join("pki").join(name)).expect("a file");
     let key = KeyPair::from_pem(&read("ca.key")).expect("a key");
     Issuer::from_ca_cert_pem(&read("ca.crt"), key).expect("an authority")
 }
 
-/// A certificate of `system:masters` that lasts so long.
+/// Returns a client certificate of `system:masters` with a lifetime.
 pub fn client(
     authority: &Issuer<'_, KeyPair>,
     name: &str,
@@ -141,7 +141,7 @@ fn a_changed_client_ca_file_applies_to_open_connections() {
     let mut old = connect(&server, client(&before, "a", HOUR));
     let mut new = connect(&server, client(&after, "b", HOUR));
     assert_eq!((get_status(&mut old), get_status(&mut new)), (200, 401));
-    // What cannot be read changes nothing.
+    // An unreadable file is ignored.
     std::fs::write(&file, "no certificate").expect("a file");
     assert_eq!(get_status(&mut old), 200);
     std::fs::write(&file, second).expect("a file");
@@ -162,7 +162,7 @@ fn serving_certificates_are_reloaded_when_their_files_change() {
         stream.conn.peer_certificates().expect("a certificate")[0].clone().into_owned()
     };
     let before = shown();
-    // As if it had been lost: another one is made and shown.
+    // As if it had been lost: a new one is created and served.
     std::fs::remove_file(data.path().join("pki/serving.crt")).expect("it was there");
     let deadline = Instant::now() + POLL_TIMEOUT;
     while shown() == before {

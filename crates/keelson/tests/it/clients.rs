@@ -1,4 +1,4 @@
-//! Other people's clients: the official one for Python, and kube-rs. Both take the objects of
+//! Other clients: the official one for Python, and kube-rs. Both send the objects of
 //! `clients/twenty.yaml` through all verbs.
 
 use crate::http::{POLL_TIMEOUT, Server};
@@ -21,7 +21,7 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
 }
 
-/// A Python that has the client: the one that `cargo xtask ci` sets up, or the machine's.
+/// Returns a Python with the client: that of `cargo xtask ci`, or that of the system.
 fn python() -> PathBuf {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients/bin/python");
     let found = [ours, PathBuf::from("python3")].into_iter().find(|python| {
@@ -36,7 +36,7 @@ fn the_python_client_works() {
     assert_eq!(run_python("twenty.py"), "22 kinds");
 }
 
-/// What a program of `clients` prints that is run against a server of its own.
+/// Runs a program of `clients` with a new server. Returns its output.
 pub fn run_python(program: &str) -> String {
     let server = Server::start(Keelson::builder());
     let dir = tempfile::tempdir().expect("a folder");
@@ -66,7 +66,7 @@ fn objects() -> Vec<DynamicObject> {
         .collect()
 }
 
-/// The administrator's client of kube-rs.
+/// Returns a kube-rs client of the administrator.
 pub async fn kube_client(server: &Server) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(server.keelson.kubeconfig().text());
     let kubeconfig = kubeconfig.expect("a kubeconfig that kube-rs reads");

@@ -1,5 +1,5 @@
-//! The recorded transcripts, replayed against a server of our own. A scenario that was once exact may
-//! not fall back: `files/exact.txt` lists them and only grows.
+//! Replays the recorded transcripts. A scenario that was once exact must stay
+//! exact: `files/exact.txt` lists them and only grows.
 
 use keelson::{Builder, Keelson};
 use keelson_testkit::prerequisites::reference_data;
@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::Command;
 use tokio::runtime::Runtime;
 
-/// Folders of transcripts that need no control loop.
+/// Folders of transcripts that need no controllers.
 const FOLDERS: [&str; 6] =
     ["rest/simple", "rest/kinds", "kinds", "ext", "sys/discovery", "sys/headers"];
-/// What control loops do: all of it is exact.
+/// Folders of transcripts of controllers, all of which are exact.
 const CONTROLLERS: &str = "sys/controllers";
-/// Scenarios that are replayed side by side: those of loops mostly wait.
+/// Number of scenarios that are replayed concurrently. Those of controllers mostly wait.
 const JOBS: &str = "8";
 const CONTROLLER_JOBS: &str = "24";
 

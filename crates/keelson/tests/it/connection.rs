@@ -1,4 +1,4 @@
-//! A connection that stays, with TLS or without: for tests that ask often, and whose server may die.
+//! A persistent connection, with or without TLS, for tests with many requests or with servers that are killed.
 
 use crate::http::POLL_TIMEOUT;
 use base64::Engine;
@@ -13,11 +13,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What bytes go through.
+/// A TCP or TLS stream.
 pub trait Wire: Read + Write + Send {}
 impl<T: Read + Write + Send> Wire for T {}
 
-/// The authorities that a kubeconfig trusts.
+/// Returns the CA certificates of a kubeconfig.
 pub fn authorities(kubeconfig: &str) -> RootCertStore {
     let word = "certificate-authority-data: ";
     let text = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(word));
@@ -29,7 +29,7 @@ pub fn authorities(kubeconfig: &str) -> RootCertStore {
     roots
 }
 
-/// A TLS client that trusts these.
+/// Returns a TLS configuration that trusts CA certificates.
 pub fn tls_client(roots: RootCertStore) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     ClientConfig::builder_with_provider(provider)
@@ -48,7 +48,7 @@ pub fn secure(
     Ok(StreamOwned::new(session, plain(address)?))
 }
 
-/// The status line of what an administrator's certificate gets.
+/// Sends a GET with the administrator's certificate. Returns the status line.
 pub fn request_as_admin(kubeconfig: &Path, address: SocketAddr, path: &str) -> io::Result<String> {
     let text = std::fs::read_to_string(kubeconfig)?;
     let field = |word: &str| {
@@ -73,21 +73,21 @@ pub fn plain(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// How to get a connection, whenever one is needed.
+/// A function that opens a connection.
 pub type Connect = Arc<dyn Fn() -> io::Result<Connection> + Send + Sync>;
 
-/// Speaks HTTP/1.1, one request after the other.
+/// An HTTP/1.1 connection for sequential requests.
 pub struct Connection {
     reader: BufReader<Box<dyn Wire>>,
 }
 
 impl Connection {
-    /// Over a stream.
+    /// Returns a connection over a stream.
     pub fn over(stream: impl Wire + 'static) -> Connection {
         Connection { reader: BufReader::new(Box::new(stream)) }
     }
 
-    /// Asks and waits for all of the answer. An error: the server is gone.
+    /// Sends a request and reads the whole response. Returns an error if the server has closed the connection.
     pub fn call(
         &mut self,
         method: &str,
@@ -103,13 +103,13 @@ impl Connection {
         Ok((status, serde_json::from_slice(&text)?))
     }
 
-    /// Gets a path of which only the status is of interest, and the connection of no further use.
+    /// Gets a path and returns the status. The connection cannot be used further.
     pub fn status(mut self, path: &str) -> io::Result<u16> {
         self.send("GET", path, "", None)?;
         Ok(self.head()?.0)
     }
 
-    /// Begins a watch; an error also when it is refused.
+    /// Starts a watch. Returns an error if it is rejected.
     pub fn watch(mut self, path: &str) -> io::Result<Watch> {
         self.send("GET", path, "", None)?;
         match self.head()? {
@@ -166,14 +166,14 @@ fn line(reader: &mut impl BufRead) -> io::Result<String> {
     Ok(line)
 }
 
-/// The events of a watch, as they come.
+/// The events of a watch.
 pub struct Watch {
     reader: BufReader<Box<dyn Wire>>,
     ready: Vec<u8>,
 }
 
 impl Watch {
-    /// The next event. An error: the watch has ended.
+    /// Returns the next event, or an error if the watch has ended.
     pub fn next(&mut self) -> io::Result<Value> {
         loop {
             if let Some(end) = self.ready.iter().position(|byte| *byte == b'\n') {

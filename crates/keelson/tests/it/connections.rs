@@ -1,4 +1,4 @@
-//! Which connections are taken, which have to go, and what one may take up.
+//! Connection limits: which connections are accepted, which are closed, and how much memory they may use.
 
 use crate::admission::check_refused;
 use crate::frames::{
@@ -21,7 +21,7 @@ fn start(limits: Limits) -> Server {
     Server::start_plain(Builder { limits, ..Keelson::builder().no_controllers() })
 }
 
-/// Polls until something holds.
+/// Polls until a condition holds.
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + POLL_TIMEOUT;
     while !holds() {
@@ -38,7 +38,7 @@ fn an_administrator_can_connect_among_many_anonymous_connections() {
     admin.get(1, "/version", true).expect("a request");
     admin.read_until(DATA).expect("an answer");
     let crowd: Vec<TcpStream> = (0..200).map(|_| silent(address)).collect();
-    // It is let in at once, and the oldest of the others are closed for it.
+    // It is accepted at once, and the oldest others are closed for it.
     assert_eq!(server.client().get(MAPS).status, 200);
     wait_until("the crowd makes place", || server.keelson.connections() <= 32);
     assert!(admin.is_alive(), "who has authenticated stays");
@@ -46,7 +46,7 @@ fn an_administrator_can_connect_among_many_anonymous_connections() {
     server.stop();
 }
 
-/// A connection that is accepted and waits for a place is served, though others end meanwhile.
+/// A connection that waits for a slot is served while others close.
 #[test]
 fn a_queued_connection_is_not_reset() {
     let server = start(Limits { connections_max: 16, ..Limits::default() });
@@ -59,15 +59,15 @@ fn a_queued_connection_is_not_reset() {
     server.stop();
 }
 
-/// A connection that begins HTTP/2 and then says nothing.
+/// A connection that sends an HTTP/2 preface and then nothing.
 fn silent(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("a connection");
-    // It may have had to go already.
+    // The server may have closed it already.
     let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
     stream
 }
 
-/// The files of the process are what limits the connections, and some of them are for other things.
+/// File descriptors limit the connections, and some of them are reserved.
 #[test]
 fn a_process_with_few_file_descriptors_serves_its_administrator() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -82,7 +82,7 @@ fn a_process_with_few_file_descriptors_serves_its_administrator() {
     out.read_line(&mut line).expect("a line");
     let port = line.split("https://").nth(1).and_then(|rest| rest.split(' ').next());
     let address = port.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{line}"));
-    // Half-open ones first, which count like any other.
+    // Half-open connections first, which count like all others.
     let crowd: Vec<TcpStream> = (0..300).filter_map(|_| TcpStream::connect(address).ok()).collect();
     let kubeconfig = dir.path().join("admin.kubeconfig");
     let began = Instant::now();
@@ -96,7 +96,7 @@ fn a_process_with_few_file_descriptors_serves_its_administrator() {
     let _ = server.kill();
     let _ = server.wait();
     assert_eq!(response.as_deref(), Some("HTTP/1.1 200 OK"));
-    // Handshakes that do not come are given up after a while: that is not to be waited for.
+    // It must be served before the handshakes of the others time out.
     assert!(began.elapsed() < Limits::default().handshake_timeout / 2);
     drop(crowd);
 }
@@ -166,7 +166,7 @@ fn an_old_connection_is_closed() {
     server.stop();
 }
 
-/// Later requests of a connection have as long for their headers as the first.
+/// The header timeout also applies to later requests of a connection.
 #[test]
 fn missing_headers_close_a_reused_connection() {
     let server = start(Limits { header_timeout: SOON, ..Limits::default() });
@@ -201,21 +201,21 @@ fn a_stalled_stream_is_reset_and_others_continue() {
     let mut frames = Frames::open(server.keelson.address(), 0);
     let watch = format!("{MAPS}?watch=1");
     frames.get(1, &watch, true).expect("a watch");
-    // Only the watch may send.
+    // Only the watch has a window.
     frames.send(WINDOW_UPDATE, 0, 1, &1_000_u32.to_be_bytes()).expect("a window");
     for (stream, path) in [(3, "/openapi/v2"), (5, "/version")] {
         frames.get(stream, path, true).expect("a request");
         let reset = frames.read_until(RESET).expect("a reset");
         assert_eq!(reset.stream, stream, "{path}");
     }
-    // A watch without events waits for the server, not for its client.
+    // A watch without events is not stalled.
     server.client().post(MAPS, &json!({"metadata": {"name": "a"}}));
     let event = frames.read_until(DATA).expect("an event");
     assert_eq!(event.stream, 1);
     server.stop();
 }
 
-/// A request counts until its answer was taken: this one never is.
+/// A request is in flight until its response was read, which never happens here.
 fn hold_one(server: &Server) -> Frames {
     let mut frames = Frames::open(server.keelson.address(), 0);
     frames.get(1, "/version", false).expect("a request");
@@ -236,7 +236,7 @@ fn requests_over_the_in_flight_maximum_get_429_except_for_masters() {
     assert_eq!(refused.header("content-type"), Some("text/plain; charset=utf-8"));
     assert_eq!(refused.header("x-content-type-options"), Some("nosniff"));
     assert_eq!(client.get("/version").status, 200);
-    // Changes are counted apart.
+    // Mutating requests are counted separately.
     assert_eq!(client.send_as(&format!("POST {MAPS}"), "", b"{}").status, 403);
     drop(held);
     wait_until("the place is free", || anonymous(&client).status == 200);
@@ -269,7 +269,7 @@ fn total_body_memory_is_bounded() {
     server.stop();
 }
 
-/// Request heads that never end are bounded, too.
+/// Incomplete request heads are limited, too.
 #[test]
 fn total_memory_of_anonymous_request_heads_is_bounded() {
     let server = start(Limits { unauthenticated_bytes_max: 100_000, ..Limits::default() });
@@ -277,7 +277,7 @@ fn total_memory_of_anonymous_request_heads_is_bounded() {
     let first = server.client().write(begin.as_bytes());
     let mut second = server.client().write(begin.as_bytes());
     let mut third = server.client().write(begin.as_bytes());
-    // One of the two at least is too much, and asks nothing any more.
+    // At least one of the two exceeds the limit and is closed.
     wait_until("one is closed", || server.keelson.connections() < 3);
     assert_eq!(server.client().get("/version").status, 200);
     drop(first);
@@ -295,7 +295,7 @@ fn settings_contain_the_maximum_of_concurrent_streams() {
     server.stop();
 }
 
-/// Sends the same frames over and over; true when the server ended the connection for it.
+/// Sends the same frames repeatedly. Returns whether the server closed the connection.
 fn is_ended_by(server: &Server, mut next: impl FnMut(u32) -> Vec<u8>, turns: u32) -> bool {
     let mut frames = Frames::open(server.keelson.address(), WINDOW);
     for turn in 0..turns {
@@ -303,7 +303,7 @@ fn is_ended_by(server: &Server, mut next: impl FnMut(u32) -> Vec<u8>, turns: u32
             return true;
         }
     }
-    // What was sent last may not have been read yet.
+    // The last frames may not have been read yet.
     frames.send(6, 0, 0, &[9; 8]).is_err() || frames.read_until(GOAWAY).is_ok() || frames.ends()
 }
 
@@ -318,7 +318,7 @@ fn floods_of_frames_close_their_connection() {
         [frame(HEADERS, END_HEADERS | 1, stream(turn), &get), reset].concat()
     };
     assert!(is_ended_by(&server, rapid_reset, 100_000), "rapid reset");
-    // MadeYouReset: the server resets for faults of the client's.
+    // MadeYouReset (CVE-2025-8671): errors of the client that make the server reset streams.
     let made_you_reset = |turn| {
         let nothing = frame(WINDOW_UPDATE, 0, stream(turn), &0_u32.to_be_bytes());
         [frame(HEADERS, END_HEADERS | 1, stream(turn), &get), nothing].concat()

@@ -1,4 +1,4 @@
-//! The control loops of a server of its own, without a kube-controller-manager.
+//! The server's own controllers, without kube-controller-manager.
 
 mod certificates;
 mod chaos;
@@ -18,48 +18,48 @@ use std::time::Instant;
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub const MERGE: &str = "application/merge-patch+json";
 
-/// A server with all loops; pods need no service account.
+/// A server with all controllers; Pods need no service account.
 pub fn with_controllers() -> Server {
     let off = ["ServiceAccount".to_owned()];
     let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
     Server::start_plain(Builder { admission, ..Keelson::builder() })
 }
 
-/// Makes an object; its uid.
-pub fn make(client: &Client, path: &str, object: &Value) -> String {
+/// Creates an object. Returns its uid.
+pub fn create(client: &Client, path: &str, object: &Value) -> String {
     let made = client.post(path, object);
     assert_eq!(made.status, 201, "{made:?}");
     made.body["metadata"]["uid"].as_str().expect("a uid").to_owned()
 }
 
-/// A reference to a ConfigMap.
+/// Returns an owner reference to a ConfigMap.
 pub fn owned_by(name: &str, uid: &str, blocks: bool) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid,
         "blockOwnerDeletion": blocks})
 }
 
-/// A ConfigMap, or whatever has no more than metadata, with owners.
+/// Returns an object with owners, without further fields.
 pub fn dependent(name: &str, owners: &[Value]) -> Value {
     json!({"metadata": {"name": name, "ownerReferences": owners}})
 }
 
-/// Deletes an object as a policy says.
+/// Deletes an object with a propagation policy.
 pub fn delete(client: &Client, path: &str, policy: &str) {
     let deleted = client.delete(&format!("{path}?propagationPolicy={policy}"));
     assert_eq!(deleted.status, 200, "{deleted:?}");
 }
 
-/// Waits until an object is gone.
-pub fn gone(client: &Client, path: &str) {
+/// Waits until an object does not exist.
+pub fn wait_deleted(client: &Client, path: &str) {
     client.poll(path, |answer| answer.status == 404);
 }
 
-/// Waits until all loops have taken in what was written before: an object without an owner is collected only
-/// after what came before it was looked at.
+/// Waits until the garbage collector has processed all earlier writes: it collects an object with an absent owner
+/// only after them.
 pub fn settle(client: &Client) {
     let owner = owned_by("nobody", "00000000-0000-0000-0000-000000000000", false);
-    make(client, MAPS, &dependent("settle", &[owner]));
-    gone(client, &format!("{MAPS}/settle"));
+    create(client, MAPS, &dependent("settle", &[owner]));
+    wait_deleted(client, &format!("{MAPS}/settle"));
 }
 
 /// Polls until a condition holds.

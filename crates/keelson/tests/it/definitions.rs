@@ -1,5 +1,5 @@
-//! CustomResourceDefinitions: from their creation to objects that are validated, patched, printed and
-//! deleted with them.
+//! CustomResourceDefinitions: their creation, and validation, patches, printing and deletion of their
+//! objects.
 
 use crate::http::{Client, Server, without_controllers};
 use keelson_testkit::api::Response;
@@ -47,7 +47,7 @@ fn gadget(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": name}, "spec": spec})
 }
 
-/// A server with the definition, whose resource is served.
+/// A server that serves the resource of the definition.
 fn serving() -> Server {
     let server = Server::start_plain(without_controllers());
     let client = server.client();
@@ -174,7 +174,7 @@ fn deleting_a_large_definition_does_not_delay_others() {
     assert_eq!(client.delete(&format!("{DEFINITIONS}/gadgets.example.com")).status, 200);
     let names = json!({"plural": "doodads", "kind": "Doodad"});
     made_definition(&client, "other.example.com", &names);
-    // The first has to go, but the other one does not wait for that.
+    // The first is still being deleted; the other one does not wait for that.
     let is_established = |definition: &Value| {
         let name = &definition["metadata"]["name"];
         name == "doodads.other.example.com"
@@ -243,7 +243,7 @@ fn names_are_accepted_once_and_released() {
     client.poll("/apis/example.com/v1/namespaces/default/doodads", |answer| answer.status == 200);
 }
 
-/// Kinds share their names with list kinds, and resources with their singular and short forms.
+/// List kinds count as names of kinds, and singular and short names as names of resources.
 #[test]
 fn names_of_definitions_are_unique_in_a_group() {
     let server = serving();
@@ -285,7 +285,7 @@ fn a_definition_is_served_when_its_conflicting_name_is_released() {
     client.poll("/apis/example.com/v1/namespaces/default/doodads", |answer| answer.status == 200);
 }
 
-/// Makes a definition with these names; its path.
+/// Creates a definition with these names. Returns its path.
 fn made_definition(client: &Client, group: &str, names: &Value) -> String {
     let name = format!("{}.{group}", names["plural"].as_str().expect("a plural"));
     let mut made = definition(&schema());
@@ -296,7 +296,7 @@ fn made_definition(client: &Client, group: &str, names: &Value) -> String {
     format!("{DEFINITIONS}/{name}")
 }
 
-/// The reason of a condition; empty without such a condition.
+/// Returns the reason of a condition; empty if it is absent.
 fn reason_of(definition: &Value, condition: &str) -> String {
     let all = definition["status"]["conditions"].as_array().into_iter().flatten();
     let mut reasons = all.filter(|found| found["type"] == condition).map(|found| &found["reason"]);
@@ -416,7 +416,7 @@ fn unrecognized_formats_cause_one_warning() {
     check(json!({"x-kubernetes-int-or-string": true, "format": "date-time"}), None);
 }
 
-/// As kube-apiserver 1.36 answers: what cannot be read as a type is a fault of the patch, and then the name is
+/// As in kube-apiserver 1.36: a value that cannot be decoded is an error of the patch; then the name is
 /// checked before the type.
 #[test]
 fn patch_type_errors_have_the_order_of_kube_apiserver() {
@@ -469,7 +469,7 @@ fn patch_type_errors_have_the_order_of_kube_apiserver() {
     check(json!([set("/apiVersion", json!("v9")), gone("/metadata")]), 400, unnamed);
 }
 
-/// As kube-apiserver 1.36 answers: other writes drop such nulls.
+/// As in kube-apiserver 1.36: other writes drop such nulls.
 #[test]
 fn applied_nulls_and_fractions_are_schema_errors() {
     let server = serving();
@@ -506,7 +506,7 @@ fn applied_nulls_and_fractions_are_schema_errors() {
     assert!(found.contains(&range), "{found:?}");
 }
 
-/// As kube-apiserver 1.36 answers: a refused patch is shown with the escapes that it came with.
+/// As in kube-apiserver 1.36: the message shows a rejected patch with its original escapes.
 #[test]
 fn patch_errors_show_the_patch_as_sent() {
     let server = serving();
@@ -522,7 +522,7 @@ fn patch_errors_show_the_patch_as_sent() {
     assert!(message.contains(r#"\"unknown\":\"\\u00e4\""#), "{message}");
 }
 
-/// As kube-apiserver 1.36 answers.
+/// As in kube-apiserver 1.36.
 #[test]
 fn an_apply_that_creates_may_have_a_deletion_timestamp() {
     let mut two = definition(&schema());
@@ -569,11 +569,11 @@ fn an_apply_that_creates_may_have_a_deletion_timestamp() {
     let refused = apply("v1", "old", time.into());
     let words =
         format!("metadata.deletionTimestamp: Invalid value: \"{time}\": field is immutable");
-    // Upstream tells it twice, too.
+    // Upstream reports it twice, too.
     assert_eq!((refused.status, causes(&refused.body)), (422, vec![words.clone(), words]));
 }
 
-/// As kube-apiserver 1.36 answers: an object of another kind is not pruned.
+/// As in kube-apiserver 1.36: an object of another kind is not pruned.
 #[test]
 fn unknown_fields_of_another_kind_are_not_reported() {
     let server = serving();

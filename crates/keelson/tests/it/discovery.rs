@@ -1,5 +1,5 @@
-//! Discovery against that of a kube-apiserver 1.36, as served by default and with every version on: the
-//! aggregated documents whole, the legacy ones by what the aggregated ones say.
+//! Discovery compared with that of a kube-apiserver 1.36, with default versions and with all versions. The
+//! aggregated documents are compared whole, the legacy ones are derived from them.
 
 use crate::http::{Client, Server};
 use keelson::Keelson;
@@ -12,7 +12,7 @@ fn get(client: &Client, path: &str, accept: &str) -> Value {
     serde_json::from_slice(&answer.body).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Adds the places in which two documents differ.
+/// Adds the paths at which two documents differ.
 fn differences(at: &str, got: &Value, want: &Value, out: &mut Vec<String>) {
     match (got, want) {
         (Value::Object(got), Value::Object(want)) => {
@@ -40,7 +40,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-/// The entry of a legacy list for a resource or subresource of an aggregated document.
+/// Returns the legacy entry of a resource or subresource of an aggregated document.
 fn legacy_entry(name: String, namespaced: bool, from: &Value) -> Value {
     let mut entry = Map::new();
     entry.insert("name".to_owned(), name.into());
@@ -61,7 +61,7 @@ fn legacy_entry(name: String, namespaced: bool, from: &Value) -> Value {
     Value::Object(entry)
 }
 
-/// What the legacy list of a version says, by its aggregated document.
+/// Returns the legacy list of a version, derived from its aggregated document.
 fn legacy_resources(group_version: &str, version: &Value) -> Value {
     let mut resources = vec![];
     for resource in version["resources"].as_array().into_iter().flatten() {
@@ -76,7 +76,7 @@ fn legacy_resources(group_version: &str, version: &Value) -> Value {
     json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources})
 }
 
-/// What the legacy document of a group says, by its aggregated one.
+/// Returns the legacy document of a group, derived from its aggregated one.
 fn legacy_group(group: &Value) -> Value {
     let name = text(&group["metadata"], "name");
     let versions = group["versions"].as_array().into_iter().flatten().map(|version| {
@@ -87,8 +87,8 @@ fn legacy_group(group: &Value) -> Value {
     json!({"name": name, "preferredVersion": versions[0], "versions": versions})
 }
 
-/// A document without what only the legacy form has: a hash of where objects are stored, and the kind and
-/// version of the document itself.
+/// Removes what only the legacy form has: storage version hashes, and the kind and version of the
+/// document.
 fn plain(mut document: Value) -> Value {
     for resource in document["resources"].as_array_mut().into_iter().flatten() {
         resource.as_object_mut().map(|entry| entry.remove("storageVersionHash"));

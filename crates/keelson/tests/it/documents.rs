@@ -1,4 +1,4 @@
-//! Paths that are no resources: the forms of discovery and OpenAPI, health checks, the index.
+//! Non-resource paths: discovery, OpenAPI, health checks, the index.
 
 use crate::http::Server;
 use keelson::Keelson;

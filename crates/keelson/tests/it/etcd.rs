@@ -1,5 +1,5 @@
-//! Servers whose data lives in a real etcd: two on one cluster, restarts of etcd under load, TLS, and
-//! what is said when etcd cannot be used.
+//! Servers on a real etcd: two on one cluster, restarts of etcd under load, TLS, and messages if
+//! etcd cannot be used.
 
 use crate::http::{Client, POLL_TIMEOUT, Response, Server, revision_of};
 use keelson::{Etcd, Keelson, Pki};
@@ -22,14 +22,14 @@ const RESTARTS: usize = 3;
 /// Acknowledged writes between two restarts.
 const WRITES_BETWEEN: usize = 60;
 
-/// An etcd and the threads that wait for it.
+/// A running etcd.
 pub fn etcd() -> Option<(Runtime, EtcdProcess)> {
     let runtime = Runtime::new().expect("a runtime");
     let etcd = prerequisites::etcd(runtime.block_on(EtcdProcess::start()))?;
     Some((runtime, etcd))
 }
 
-/// A server whose namespaces have no ConfigMap of its own.
+/// A server without controllers, so namespaces have no ConfigMap of their own.
 pub fn serve(etcd: &EtcdProcess) -> Server {
     let mut builder = Keelson::builder().etcd(Etcd::new(vec![etcd.url()]));
     builder.controllers.push("-root-ca-certificate-publisher-controller".to_owned());
@@ -130,13 +130,13 @@ fn servers_allocate_no_port_and_no_address_twice() {
     let ports: BTreeSet<String> = set(|spec| &spec["ports"][0]["nodePort"]);
     let addresses: BTreeSet<String> = set(|spec| &spec["clusterIP"]);
     assert_eq!((given.len(), ports.len(), addresses.len()), (30, 30, 30), "{given:?}");
-    // What one has given is freed through the other, and is free for both.
+    // What one server has allocated can be released through the other, and is then free for both.
     for (maker, killer) in [(0, 1), (1, 0)] {
         let made = servers[maker].client().post(SERVICES, &service("moves", Some(30_200)));
         assert_eq!(made.status, 201, "{made:?}");
         assert_eq!(servers[killer].client().delete(&format!("{SERVICES}/moves")).status, 200);
     }
-    // What kube-apiserver would read of it, and what one beside us would have taken.
+    // The records as kube-apiserver reads them, and an allocation by a kube-apiserver on the same etcd.
     let raw = runtime.block_on(EtcdStore::open(EtcdOptions::new(vec![process.url()])));
     let raw = raw.expect("etcd answers");
     let key = "/registry/ranges/servicenodeports";
@@ -166,7 +166,7 @@ const KUBERNETES: &str = "/api/v1/namespaces/default/endpoints/kubernetes";
 const KUBERNETES_SLICE: &str =
     "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
 
-/// The addresses of the service `kubernetes`, as its Endpoints and its slice have them.
+/// Returns the addresses of the Service `kubernetes` in its Endpoints and its EndpointSlice.
 fn servers_of(client: &Client) -> [Vec<String>; 2] {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let endpoints = client.get(KUBERNETES).body;
@@ -182,7 +182,7 @@ fn all_servers_are_endpoints_of_the_service_kubernetes_until_they_stop() {
     let Some((runtime, process)) = etcd() else { return };
     let raw = runtime.block_on(EtcdStore::open(EtcdOptions::new(vec![process.url()])));
     let raw = raw.expect("etcd answers");
-    // As kube-apiserver announces itself.
+    // As a kube-apiserver would register itself.
     let announced = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09Endpoints\x12\x18\x0a\x06\x0a\0\x12\0\x1a\0\
                       \x12\x0e\x0a\x0c\x0a\x0810.1.1.9\x1a\0\x1a\0\"\0";
     let key = "/registry/masterleases/10.1.1.9";
@@ -232,7 +232,7 @@ fn endpoints_of_the_service_kubernetes_follow_the_address_of_the_server() {
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
-/// Who has the lease of the control loops.
+/// Returns the holder of the controllers' lease.
 fn holder(client: &Client) -> Option<String> {
     let lease = client.get(&format!("{LEASES}/keelson-controllers")).body;
     lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
@@ -401,7 +401,7 @@ fn with_etcd_the_data_directory_holds_only_certificates() {
     server.stop();
 }
 
-/// Writes an authority, a server's pair and a client's pair into a folder.
+/// Writes a CA, a server certificate and a client certificate with their keys into a directory.
 fn certificates(dir: &Path) -> Pki {
     let pki = Pki::make(&["127.0.0.1".to_owned()]).expect("certificates");
     let files = [
@@ -448,10 +448,10 @@ fn etcd_connections_require_client_certificates() {
     };
     runtime.block_on(keelson.stop());
     let nameless = Etcd { identity_files: None, ..etcd.clone() };
-    // This one is not waited for: another try would end the same way.
+    // This error is final: a retry would fail in the same way.
     let ca_file = Some(foreign.path().join("ca.pem"));
     let distrusting = Etcd { ca_file, start_timeout: POLL_TIMEOUT * 10, ..etcd };
-    // What etcd says to a client without a certificate may get lost with the connection.
+    // The TLS alert to a client without a certificate may be lost with the connection.
     for (etcd, why) in
         [(nameless, "no etcd server answers"), (distrusting, "invalid peer certificate")]
     {

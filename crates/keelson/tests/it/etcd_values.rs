@@ -1,5 +1,5 @@
-//! What stands in etcd is what kube-apiserver keeps there: it can be read with the schema, and what
-//! kube-apiserver has left is served.
+//! Values in etcd are those of kube-apiserver: they can be decoded with the schema, and values that
+//! kube-apiserver has written are served.
 
 use crate::controllers::wait_until;
 use crate::etcd::{etcd, serve};
@@ -21,7 +21,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-/// etcd itself, without a server before it.
+/// A client of etcd itself.
 struct Raw<'r> {
     runtime: &'r Runtime,
     store: Arc<EtcdStore>,
@@ -47,7 +47,7 @@ impl<'r> Raw<'r> {
     }
 }
 
-/// The object in an envelope, as JSON, and what the envelope says that it is.
+/// Decodes an envelope. Returns the object as JSON, and its apiVersion and kind.
 fn unwrapped(value: &[u8]) -> (String, Value) {
     let envelope = proto::decode_envelope(value).expect("an envelope");
     let version = GroupVersion::parse(&envelope.api_version).expect("a version");
@@ -117,7 +117,7 @@ fn stored_values_have_the_encoding_of_kube_apiserver() {
     server.stop();
 }
 
-/// A definition of `as.example.com` in the versions v1, which is stored, and v2.
+/// Returns a definition of `as.example.com` with the versions v1 (storage) and v2.
 fn definition(schema: &Value) -> Value {
     let version = |name: &str| {
         json!({"name": name, "served": true, "storage": name == "v1",
@@ -152,7 +152,7 @@ fn custom_resources_are_stored_as_by_kube_apiserver() {
     assert!(text.starts_with(first), "{text}");
     assert!(text.ends_with("},\"spec\":{\"b\":3,\"z\":\"\\u003c\"}}\n"), "{text}");
     assert!(!text.contains("resourceVersion"), "{text}");
-    // What others write comes through the watch.
+    // Writes of other processes arrive through the watch.
     let mut watch = client.open_watch(&format!("{path}?watch=1&labelSelector=of%3Dkube"));
     let foreign = |name: &str| {
         text.replace(r#""x":"y""#, r#""of":"kube""#)
@@ -161,7 +161,7 @@ fn custom_resources_are_stored_as_by_kube_apiserver() {
     };
     raw.put("/registry/example.com/as/default/kube", foreign("kube"));
     assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "kube".to_owned())]);
-    // So stored earlier releases of Keelson.
+    // The format of earlier releases of Keelson.
     let form = keelson_builtin::EtcdCodec::new(&[], Features::default());
     let in_old = text.replace(r#""namespace":"default""#, r#""namespace":"old""#);
     raw.put(old, form.decode(old.as_bytes(), in_old.into()));
@@ -197,7 +197,7 @@ fn custom_resources_are_stored_as_by_kube_apiserver() {
     server.stop();
 }
 
-/// A populated object as kube-apiserver stores it, and the same as it answers it.
+/// Returns a populated object as kube-apiserver stores it, and as it returns it.
 fn populated(stem: &str) -> Option<(Bytes, Value)> {
     let path = reference_data(&format!("reference/roundtrip/{stem}.pb"))?;
     let body = std::fs::read(path).expect("a populated object");
@@ -292,7 +292,7 @@ fn foreign_keys_and_unreadable_values_affect_no_other_object() {
     let secret = json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "open"}});
     assert_eq!(client.post(SECRETS, &secret).status, 201);
     assert_eq!(client.get(&format!("{SECRETS}/open")).status, 200);
-    // The namespace beside is not touched, and everything goes on behind what comes later.
+    // Other namespaces are unaffected, and later writes work.
     assert_eq!(client.get(PODS).status, 200);
     assert_eq!(client.get("/api/v1/pods").status, 500);
     let mut watch = client.open_watch("/api/v1/namespaces/default/configmaps?watch=1");

@@ -49,7 +49,7 @@ fn names(client: &Client, path: &str) -> Vec<String> {
     items.map(|event| event["metadata"]["name"].as_str().expect("a name").to_owned()).collect()
 }
 
-/// Waits until these events are left.
+/// Waits until only these events exist.
 fn wait_for(client: &Client, left: &[&str]) {
     let began = Instant::now();
     while names(client, EVENTS) != left {
@@ -78,7 +78,7 @@ fn events_expire_after_their_last_write_across_a_restart() {
     clock.0.store(60, Ordering::SeqCst);
     create(&client, "d");
     patch(&client, "b", &json!({"message": "renewed"}));
-    // Writes nothing, and so renews nothing, as upstream.
+    // A no-op update does not renew the lease, as upstream.
     patch(&client, "c", &json!({"message": "m"}));
     clock.0.store(100, Ordering::SeqCst);
     wait_for(&client, &["b", "d"]);
@@ -96,7 +96,7 @@ fn events_expire_after_their_last_write_across_a_restart() {
     let mut deleted = seen[4..].to_vec();
     deleted.sort_unstable();
     assert_eq!(deleted, [("DELETED", "a"), ("DELETED", "c")]);
-    // A deletion has a resourceVersion of its own.
+    // A deletion has its own resourceVersion.
     assert!(revision_of(&events[4]["object"]) > revision_of(&events[3]["object"]));
     server.stop();
 

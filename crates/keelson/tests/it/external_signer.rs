@@ -1,4 +1,4 @@
-//! An external signer of service account tokens (`--service-account-signing-endpoint`), with a real one of the test.
+//! `--service-account-signing-endpoint`: an external signer of service account tokens, which runs in the test.
 //! Messages are those of kube-apiserver 1.36 with the same signer.
 
 use crate::controllers::wait_until;
@@ -26,13 +26,13 @@ use tokio::runtime::Runtime;
 const NAME: &str = "system:serviceaccount:default:a";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
-/// How a signer behaves.
+/// The behaviour of the signer.
 #[derive(Clone)]
 struct Behaviour {
-    /// Published keys: id, and whether they are only for tokens that were signed before.
+    /// Published keys: id, and whether they only verify earlier tokens (excluded from OIDC discovery).
     published: Vec<(&'static str, bool)>,
     signing: &'static str,
-    /// In the place of the right header.
+    /// Replaces the token header.
     header: Option<Value>,
     no_signature: bool,
     /// The call that fails.
@@ -62,7 +62,7 @@ struct State {
     fetches: usize,
 }
 
-/// A running signer; it ends when it is dropped.
+/// A running signer; dropping it stops it.
 struct Signer {
     state: Arc<Mutex<State>>,
     socket: PathBuf,
@@ -110,7 +110,7 @@ impl State {
         self.keys.entry(id).or_insert_with(made).clone()
     }
 
-    /// The answer to a call, or the text of its failure.
+    /// Returns the response to a call, or the message of its error.
     fn answer(&mut self, call: &str, body: &[u8]) -> Result<Vec<u8>, String> {
         let behaviour = self.behaviour.clone();
         if behaviour.failing == Some(call) {
@@ -193,7 +193,7 @@ impl Signer {
 
 type Reply = Response<http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>>;
 
-/// One call over gRPC.
+/// A gRPC call.
 async fn respond(
     state: Arc<Mutex<State>>,
     request: Request<Incoming>,
@@ -233,7 +233,7 @@ fn token(client: &Client) -> String {
     answer.body["status"]["token"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
 }
 
-/// The user of a token, or why it is refused.
+/// Returns the user of a token, or the error.
 fn review(client: &Client, token: &str) -> String {
     let path = "/apis/authentication.k8s.io/v1/tokenreviews";
     let status = client.post(path, &json!({"spec": {"token": token}})).body["status"].clone();
@@ -259,7 +259,7 @@ fn an_external_signer_signs_tokens_and_provides_the_keys() {
     let first = token(&client);
     assert_eq!(review(&client, &first), NAME);
     assert_eq!(published(&client), ["k1"]);
-    // A token may be as old as the signer says.
+    // The signer sets the maximum lifetime of tokens.
     let asked = json!({"spec": {"expirationSeconds": 100_000}});
     let answer = client.post(&format!("{ACCOUNTS}/a/token"), &asked);
     assert_eq!(answer.body["spec"]["expirationSeconds"], 7200);
@@ -267,21 +267,21 @@ fn an_external_signer_signs_tokens_and_provides_the_keys() {
         answer.header("warning"),
         Some("299 - \"requested expiration of 100000 seconds shortened to 7200 seconds\"")
     );
-    // A key that is new is fetched when a token names it, and an old one stays off the list.
+    // A new key is fetched when a token has its id; excluded keys stay excluded from the list.
     signer.behave(|is| (is.signing, is.published) = ("k2", vec![("k1", true), ("k2", false)]));
     let second = token(&client);
     assert_eq!((review(&client, &second), review(&client, &first)), (NAME.into(), NAME.into()));
     assert_eq!(published(&client), ["k2"]);
-    // One that nobody published counts for nothing, and costs a fetch each time.
+    // An unpublished key is rejected, after one fetch each time.
     signer.behave(|is| is.signing = "k3");
     let third = token(&client);
     let fetches = signer.fetches();
     assert_eq!(review(&client, &third), NOT_FOUND);
     assert_eq!(signer.fetches(), fetches + 1);
-    // What only a removed key signed has ended.
+    // Tokens of a removed key are rejected.
     assert_eq!(review(&client, &second), NOT_FOUND);
     assert_eq!(review(&client, &first), NAME);
-    // While no key can be fetched, those before count.
+    // While keys cannot be fetched, the previous ones are used.
     signer.behave(|is| is.failing = Some("FetchKeys"));
     assert_eq!((review(&client, &first), review(&client, &third)), (NAME.into(), NOT_FOUND.into()));
     server.stop();

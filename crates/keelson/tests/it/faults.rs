@@ -1,9 +1,9 @@
-//! The whole server while something below it fails. Clients read and write a few objects all the time
-//! and a watcher follows them, across restarts too; in the end every fault must have left the same
-//! three things: nothing lost that was acknowledged, no event doubled or out of order, and for each
-//! object a history that can have happened one step after the other.
+//! Faults below the server. Clients read and write a few objects, and a watch follows them across
+//! restarts. After each fault three properties must hold: no
+//! acknowledged write is lost, no event is duplicated or out of order, and the history of each
+//! object is linearizable.
 //!
-//! `KEELSON_FAULTS=100` lets things fail that often in each test; `KEELSON_FAULTS_SEED=N` repeats a run's
+//! `KEELSON_FAULTS` sets the number of faults in each test; `KEELSON_FAULTS_SEED` repeats a run's
 //! choices.
 
 mod clock;
@@ -12,7 +12,7 @@ mod linear;
 mod load;
 mod processes;
 
-/// How often something fails in a test.
+/// Number of faults in each test.
 fn rounds(usual: usize) -> usize {
     let given = std::env::var("KEELSON_FAULTS").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(usual)

@@ -1,4 +1,4 @@
-//! The objects of flow control that every server has, and the condition of FlowSchemas.
+//! The default objects of flow control, and the condition of FlowSchemas.
 
 use crate::http::Server;
 use keelson::Keelson;

@@ -1,4 +1,4 @@
-//! The forms that objects travel in: metadata alone in protobuf, and CBOR where it is switched on.
+//! Media types of objects: partial metadata in protobuf, and CBOR if it is enabled.
 
 use crate::http::{Client, RawResponse, Server};
 use keelson::Keelson;
@@ -27,7 +27,7 @@ fn schema(group: &str, version: &str, kind: &str) -> Schema {
     Catalogue::shared().schema(&gvk).unwrap_or_else(|| panic!("no schema of {kind}"))
 }
 
-/// The object of a protobuf body; its kind must be the one of the schema.
+/// Decodes a protobuf body, whose kind must be that of the schema.
 fn from_protobuf(schema: &Schema, body: &[u8]) -> Object {
     let envelope = proto::decode_envelope(body).expect("an envelope");
     let given = (envelope.api_version.as_ref(), envelope.kind.as_ref());
@@ -56,7 +56,7 @@ fn send(client: &Client, method: &str, path: &str, body: &[u8], media_type: &str
     client.raw_response(method, path, &headers, body)
 }
 
-/// The message of a refusal in JSON.
+/// Returns status code and message of an error in JSON.
 fn refusal(answer: &RawResponse) -> (u16, String) {
     let body = json::parse(&answer.body).map(|parsed| parsed.value).unwrap_or_default();
     let message = body.get("message").and_then(Value::as_str).unwrap_or_default();
@@ -75,14 +75,14 @@ fn config_map(name: &str) -> Value {
     })
 }
 
-/// The next event of a protobuf watch: its word, and the object's body.
+/// Reads the next event of a protobuf watch: its type, and the object's envelope.
 fn frame(stream: &mut dyn BufRead) -> (String, Vec<u8>) {
     let mut length = [0; 4];
     stream.read_exact(&mut length).expect("the length of a frame");
     let mut message = vec![0; u32::from_be_bytes(length) as usize];
     stream.read_exact(&mut message).expect("a frame");
     let event = Catalogue::shared().schema(&GroupVersionKind::new("", "v1", "WatchEvent"));
-    // Two fields: the word, and an object that has its bytes as its first field.
+    // Two fields: the type, and a RawExtension with the object's bytes as its first field.
     let event = event.expect("a schema");
     assert_eq!(event.root().fields.len(), 2);
     let word_end = 2 + usize::from(message[1]);
@@ -91,7 +91,7 @@ fn frame(stream: &mut dyn BufRead) -> (String, Vec<u8>) {
     (word, message[word_end + body.expect("an envelope")..].to_vec())
 }
 
-/// The next event of a CBOR watch.
+/// Reads the next event of a CBOR watch.
 fn item(stream: &mut dyn BufRead) -> Value {
     let mut taken = vec![];
     loop {
@@ -134,7 +134,7 @@ fn partial_metadata_is_served_as_protobuf() {
         list.array_at(&["items"]).iter().map(|item| text(item, &["metadata", "name"])).collect();
     assert_eq!(names, ["a"]);
 
-    // An older version of the same, and a shape that protobuf does not have.
+    // An older version of PartialObjectMetadata, and a Table, which protobuf does not support.
     let old = get(&client, &path, &PARTIAL.replace("v=v1", "v=v1beta1"));
     from_protobuf(&schema("meta.k8s.io", "v1beta1", "PartialObjectMetadata"), &old.body);
     let table = PARTIAL.replace("PartialObjectMetadata", "Table");
@@ -144,7 +144,7 @@ fn partial_metadata_is_served_as_protobuf() {
     server.stop();
 }
 
-/// Both groups have the same objects, and events of them are encoded once for all watchers of a form.
+/// Both event groups share their objects; their watch events are encoded once per media type.
 #[test]
 fn watchers_of_each_event_group_get_their_own_type() {
     let server = server(false);
@@ -198,7 +198,7 @@ fn define_widgets(client: &Client) {
     client.poll(WIDGETS, |answer| answer.status == 200);
 }
 
-/// Stock clients prefer protobuf and name JSON as well.
+/// Stock clients accept protobuf and JSON, in this order.
 #[test]
 fn custom_resources_are_not_served_as_protobuf() {
     let server = server(false);
@@ -228,7 +228,7 @@ fn custom_resources_are_not_served_as_protobuf() {
     let accept = format!("{PROTOBUF},application/json");
     let missing = get(&client, &one, &accept);
     assert_eq!((missing.status, missing.media_type.as_str()), (404, PROTOBUF));
-    // The envelope of an object without any field.
+    // The envelope of an object without fields.
     let empty = b"k8s\0\x0a\x15\x0a\x0btest.dev/v1\x12\x06Widget\x12\0";
     let headers = format!("Content-Type: {PROTOBUF}\r\n");
     assert_eq!(client.raw_response("POST", WIDGETS, &headers, empty).status, 415);
@@ -241,11 +241,11 @@ fn the_response_to_a_delete_has_the_accepted_media_type() {
     let client = server.client();
     assert_eq!(client.post(MAPS, &serde_json::json!({"metadata": {"name": "a"}})).status, 201);
     let accept = format!("Accept: {PROTOBUF},application/json\r\n");
-    let gone = client.raw_response("DELETE", &format!("{MAPS}/a"), &accept, b"");
-    assert_eq!((gone.status, gone.media_type.as_str()), (200, PROTOBUF));
-    let status = from_protobuf(&schema("", "v1", "Status"), &gone.body);
-    let said = (status.str_at(&["status"]), status.str_at(&["details", "name"]));
-    assert_eq!(said, ("Success", "a"));
+    let deleted = client.raw_response("DELETE", &format!("{MAPS}/a"), &accept, b"");
+    assert_eq!((deleted.status, deleted.media_type.as_str()), (200, PROTOBUF));
+    let status = from_protobuf(&schema("", "v1", "Status"), &deleted.body);
+    let result = (status.str_at(&["status"]), status.str_at(&["details", "name"]));
+    assert_eq!(result, ("Success", "a"));
     server.stop();
 }
 
@@ -319,7 +319,7 @@ fn bytes_are_byte_strings_in_cbor() {
     let body = serde_json::json!({"metadata": {"name": "s"}, "data": {"k": "AAH/"}});
     assert_eq!(client.post(path, &body).status, 201);
     let answer = get(&client, &format!("{path}/s"), "application/cbor");
-    // Tag 22: bytes that stand for base64.
+    // Tag 22: bytes that are base64 in JSON.
     let bytes = [0xd6, 0x43, 0, 1, 0xff];
     assert!(answer.body.windows(bytes.len()).any(|found| found == bytes), "{answer:?}");
     assert_eq!(text(&from_cbor(&answer), &["data", "k"]), "AAH/");
@@ -373,7 +373,7 @@ fn bodies_are_accepted_up_to_a_nesting_depth() {
     server.stop();
 }
 
-/// The items or rows of a list, in whatever form it came.
+/// Returns the items or rows of a list of any media type.
 fn items(answer: &RawResponse, list: &str) -> Vec<Value> {
     let value = match answer.media_type.as_str() {
         "application/cbor" => from_cbor(answer),
@@ -387,8 +387,8 @@ fn items(answer: &RawResponse, list: &str) -> Vec<Value> {
     items.unwrap_or_else(|| panic!("no items in {value:?}")).to_vec()
 }
 
-/// Lists that are long are written while they are sent, short ones are made whole: both say the same.
-/// Rows of tables without the last cell, the age, which moves on between two requests.
+/// Long lists are encoded while they are sent, short ones before: both must be equal.
+/// Table rows without the last cell, the age, which changes between two requests.
 fn ageless(mut items: Vec<Value>) -> Vec<Value> {
     for row in items.iter_mut().filter_map(Value::as_object_mut) {
         if let Some(cells) = row.get_mut("cells").and_then(Value::as_array_mut) {
@@ -432,7 +432,7 @@ fn a_long_list_equals_its_pages_in_every_media_type() {
             |query: &str| ageless(items(&get(&client, &format!("{path}{query}"), form), list));
         let whole = got("");
         assert_eq!(whole.len(), 160, "{path} {form}");
-        // What entries keep from the first time is used.
+        // The second time, the encoding cached in the entries is used.
         assert_eq!(got(""), whole, "{path} {form}");
         let token = client.get(&format!("{path}?limit=80")).body["metadata"]["continue"].clone();
         let token = token.as_str().expect("a token");

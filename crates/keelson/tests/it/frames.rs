@@ -1,4 +1,4 @@
-//! The smallest HTTP/2 client: frames written out by the test, and read as they come.
+//! A minimal HTTP/2 client that writes and reads single frames.
 
 use crate::http::POLL_TIMEOUT;
 use std::io::{self, Read, Write};
@@ -17,13 +17,13 @@ pub const END_HEADERS: u8 = 4;
 
 /// `SETTINGS_INITIAL_WINDOW_SIZE`.
 const WINDOW: u8 = 4;
-/// How HTTP/2 begins.
+/// The client connection preface (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A connection.
 pub struct Frames(TcpStream);
 
-/// A frame that came.
+/// A received frame.
 #[derive(Debug)]
 pub struct Frame {
     pub kind: u8,
@@ -33,7 +33,7 @@ pub struct Frame {
 }
 
 impl Frames {
-    /// Connects, and lets each stream have so many bytes.
+    /// Connects, with an initial window size of each stream.
     pub fn open(address: SocketAddr, window: u32) -> Frames {
         let mut frames = Frames(TcpStream::connect(address).expect("a connection"));
         frames.0.set_read_timeout(Some(POLL_TIMEOUT)).expect("a deadline");
@@ -47,17 +47,17 @@ impl Frames {
         self.0.write_all(&frame(kind, flags, stream, payload))
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all(bytes)
     }
 
-    /// Asks for a path, with the administrator's token or without.
+    /// Sends a GET, with or without the administrator's token.
     pub fn get(&mut self, stream: u32, path: &str, token: bool) -> io::Result<()> {
         self.send(HEADERS, END_STREAM | END_HEADERS, stream, &head(b"\x82", path, token))
     }
 
-    /// The next frame.
+    /// Reads the next frame.
     pub fn next(&mut self) -> io::Result<Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head)?;
@@ -67,7 +67,7 @@ impl Frames {
         Ok(Frame { kind, flags, stream: u32::from_be_bytes(stream), payload })
     }
 
-    /// Skips to the next frame of a kind; an error when the connection ends before.
+    /// Reads until a frame of a type; an error if the connection ends first.
     pub fn read_until(&mut self, kind: u8) -> io::Result<Frame> {
         loop {
             let frame = self.next()?;
@@ -80,12 +80,12 @@ impl Frames {
         }
     }
 
-    /// Whether the connection is there, and its server answers.
+    /// Returns whether the connection is open and the server answers a PING.
     pub fn is_alive(&mut self) -> bool {
         self.send(PING, 0, 0, &[7; 8]).is_ok() && self.read_until(PING).is_ok()
     }
 
-    /// Reads to the end of the connection.
+    /// Returns whether the server closes the connection before the read timeout.
     pub fn ends(&mut self) -> bool {
         loop {
             match self.next() {
@@ -97,13 +97,13 @@ impl Frames {
     }
 }
 
-/// A frame as it is on the wire.
+/// Encodes a frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The headers of a request, whose method is given as it is in HPACK: `\x82` is GET, `\x83` POST.
+/// Encodes the header block of a request. `method` is its HPACK index: `\x82` is GET, `\x83` POST.
 pub fn head(method: &[u8], path: &str, token: bool) -> Vec<u8> {
     // :scheme http from the static table, :path and :authority as literals.
     let mut head = [method, b"\x86\x04"].concat();

@@ -1,4 +1,4 @@
-//! Users whom an authenticating proxy names in headers.
+//! Users in headers of an authenticating proxy.
 
 use crate::certificates::{HOUR, Stream, authority, client, connect, wait_for};
 use crate::http::Server;
@@ -67,7 +67,7 @@ pub fn send(
     (code, serde_json::from_slice(&body).unwrap_or_default())
 }
 
-/// Who asks with these headers, or the code of the refusal.
+/// Returns the user that the server sees with these headers, or the status code of the error.
 pub fn who(stream: &mut Stream, headers: &str) -> String {
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let (code, body) = send_empty(stream, "POST", path, headers);
@@ -91,10 +91,10 @@ fn only_a_proxy_with_an_allowed_certificate_names_users() {
     };
     let user = "X-Remote-User: u\r\nX-Remote-Group: g\r\n";
     check(&proxies, "front", user, "u [\"g\",\"system:authenticated\"]");
-    // A proxy that names nobody is nobody itself.
+    // Without a user header the request is not authenticated.
     check(&proxies, "front", "X-Remote-Group: system:masters\r\n", "401");
     check(&proxies, "other", user, "401");
-    // Headers of everybody else are dropped.
+    // Headers of other clients are ignored.
     let own = crate::certificates::own_authority(data.path());
     check(&own, "alice", user, "alice [\"system:masters\",\"system:authenticated\"]");
     let (_, stranger) = authority("proxies");
@@ -142,7 +142,7 @@ fn a_changed_proxy_ca_file_applies_at_once_and_is_published() {
     let user = "X-Remote-User: u\r\n";
     let named = "u [\"system:authenticated\"]";
     assert_eq!((who(&mut old, user), who(&mut new, user)), (named.to_owned(), "401".to_owned()));
-    // What cannot be read changes nothing.
+    // An unreadable file is ignored.
     std::fs::write(&file, "no certificate").expect("a file");
     assert_eq!(who(&mut old, user), named);
     std::fs::write(&file, &second).expect("a file");
@@ -154,7 +154,7 @@ fn a_changed_proxy_ca_file_applies_at_once_and_is_published() {
     let tidy = |pem: &str| pem.replace("\r\n", "\n");
     wait_for(true, || {
         data = send_empty(&mut admin, "GET", MAP, "").1["data"].take();
-        // Servers that share a store may trust different authorities: none is taken away.
+        // Servers that share a store may trust different authorities, so none is removed.
         let bundle = data["requestheader-client-ca-file"].as_str().unwrap_or_default();
         [&first, &second].iter().all(|pem| bundle.contains(tidy(pem).trim()))
     });

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// How long a test waits for anything.
+/// Timeout of each wait in a test.
 pub const POLL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns a builder without controllers. No loop creates service accounts, so the plug-in for
@@ -43,12 +43,12 @@ impl Server {
         Server::start(builder.plain_http().token("t", "admin"))
     }
 
-    /// A client of this server.
+    /// Returns a client of this server.
     pub fn client(&self) -> Client {
         Client { address: self.keelson.address() }
     }
 
-    /// Runs other work on the threads of the server.
+    /// Runs a future on the server's runtime.
     pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
@@ -59,23 +59,23 @@ impl Server {
     }
 }
 
-/// Speaks HTTP/1.1 with a server, as an administrator.
+/// An HTTP/1.1 client of the administrator.
 pub struct Client {
     pub address: SocketAddr,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
-    /// Names in lower case, in the order in which they came.
+    /// Header names in lower case, in the received order.
     pub headers: Vec<(String, String)>,
     /// The body as JSON; other text is a JSON string.
     pub body: Value,
 }
 
 impl Response {
-    /// The first header of a name (in lower case).
+    /// Returns the first header with a name (in lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
         value_of(&self.headers, name)
     }
@@ -89,7 +89,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The first header of a name (in lower case).
+    /// Returns the first header with a name (in lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
         value_of(&self.headers, name)
     }
@@ -139,12 +139,12 @@ impl Client {
         self.call("DELETE", path, "application/json", None)
     }
 
-    /// Sends a request whose body is of some type.
+    /// Sends a request with a body of a media type.
     pub fn call(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> Response {
         self.request(method, path, &format!("Content-Type: {kind}\r\n"), body)
     }
 
-    /// Gets a path as a table.
+    /// Gets a path as a Table.
     pub fn table(&self, path: &str) -> Response {
         let accept = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n";
         self.request("GET", path, accept, None)
@@ -198,19 +198,19 @@ impl Client {
         answer(self.send(method, path, headers, sent))
     }
 
-    /// Sends a request line without its version, further headers, and any body.
+    /// Sends a request line (without the HTTP version), further headers and a body.
     pub fn send_bytes(&self, line: &str, headers: &str, body: &[u8]) -> Response {
         self.send_as(line, &format!("Authorization: Bearer t\r\n{headers}"), body)
     }
 
-    /// The same without credentials.
+    /// Sends the same without credentials.
     pub fn send_as(&self, line: &str, headers: &str, body: &[u8]) -> Response {
         let mut bytes = self.request_head(line, headers, body.len()).into_bytes();
         bytes.extend_from_slice(body);
         self.raw(&bytes).unwrap_or_else(|| panic!("no answer to {line}"))
     }
 
-    /// Sends bytes as they are. `None`: the server closed the connection without an answer.
+    /// Sends raw bytes. Returns `None` if the server closes the connection without a response.
     pub fn raw(&self, bytes: &[u8]) -> Option<Response> {
         let mut reader = self.write(bytes);
         let began = reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
@@ -240,7 +240,7 @@ impl Client {
         RawResponse { status: head.status, media_type: head.media_type(), body: taken }
     }
 
-    /// Starts a watch in any media type; returns that type and the body.
+    /// Starts a watch. Returns the media type and the body.
     pub fn stream(&self, path: &str, headers: &str) -> (String, Box<dyn BufRead>) {
         let mut reader = self.send_plain("GET", path, headers, &[]);
         let head = head(&mut reader);
@@ -275,7 +275,7 @@ impl Client {
         self.write(format!("{head}{body}").as_bytes())
     }
 
-    /// The head of a request.
+    /// Returns the head of a request.
     fn request_head(&self, line: &str, headers: &str, length: usize) -> String {
         let host = self.address;
         format!(
@@ -294,7 +294,7 @@ fn answer(mut reader: BufReader<TcpStream>) -> Response {
     Response { status, headers, body }
 }
 
-/// What comes before a body.
+/// The status line and the headers of a response.
 struct Head {
     status: u16,
     headers: Vec<(String, String)>,
@@ -336,7 +336,7 @@ fn body(reader: BufReader<TcpStream>, headers: &[(String, String)]) -> Box<dyn B
     }
 }
 
-/// Reads a body of chunks.
+/// Reads a chunked body.
 struct Chunks {
     reader: BufReader<TcpStream>,
     left: usize,

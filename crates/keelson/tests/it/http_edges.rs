@@ -1,5 +1,5 @@
-//! Rules of HTTP at its edges: connections that are used again after a refusal, Host headers, times that
-//! do not fit, verbs below `/watch/`. Statuses and bytes are those of a kube-apiserver 1.36.2.
+//! Edge cases of HTTP: connections that are reused after an error, Host headers, timeouts that
+//! overflow, verbs below `/watch/`. Expected bytes are those of a kube-apiserver 1.36.2.
 
 use crate::http::{POLL_TIMEOUT, Server};
 use keelson::{Builder, Keelson, Limits};
@@ -16,10 +16,10 @@ fn start() -> Server {
     Server::start_plain(Keelson::builder().no_controllers())
 }
 
-/// One connection that stays open as long as the server lets it.
+/// A connection that stays open until the server closes it.
 struct Wire(BufReader<TcpStream>);
 
-/// The status line, and whether the server says that it closes.
+/// The status line, and whether the response has `Connection: close`.
 #[derive(Debug, PartialEq)]
 struct Head {
     status: u16,
@@ -34,11 +34,11 @@ impl Wire {
     }
 
     fn send(&mut self, bytes: &[u8]) {
-        // A server that closes early must still be heard.
+        // The response of a server that closes early must still be read.
         let _ = self.0.get_mut().write_all(bytes);
     }
 
-    /// The next answer, whose body is read and thrown away; `None` when the connection ended.
+    /// Reads the next response and discards its body; `None` if the connection is closed.
     fn answer(&mut self) -> Option<Head> {
         let mut line = String::new();
         if !matches!(self.0.read_line(&mut line), Ok(1..)) {
@@ -63,7 +63,7 @@ impl Wire {
     }
 }
 
-/// The refusals that are given before anything of the body was read.
+/// Errors that are returned before the body was read.
 fn early_refusals() -> Vec<(&'static str, String, String, u16)> {
     let all = |path: &str| path.to_owned();
     let with_token = format!("{TOKEN}{JSON}");
@@ -90,7 +90,7 @@ fn a_connection_is_reused_after_an_error_with_an_unread_body() {
             let body = "x".repeat(bytes);
             wire.send(format!("{head}Content-Length: {bytes}\r\n\r\n{body}").as_bytes());
             let want = Head { status, closes: false };
-            // No bytes are no body, which is another fault.
+            // An empty body is another error.
             if bytes > 0 || status != 415 {
                 assert_eq!(wire.answer(), Some(want), "{method} {path} with {bytes}");
             } else {
@@ -113,7 +113,7 @@ fn a_connection_is_reused_after_an_error_with_an_unread_body() {
 fn a_response_before_a_long_unread_body_arrives_with_connection_close() {
     let server = start();
     for (method, path, headers, status) in early_refusals() {
-        // The last piece that is read before 413 may be long: the rest must be longer still.
+        // The last piece that is read before the 413 may be long, so the rest must be longer.
         for bytes in [256 << 10, 8 << 20] {
             let mut wire = Wire::open(&server);
             let head = format!("{method} {path} HTTP/1.1\r\nHost: h\r\n{headers}");
@@ -133,7 +133,7 @@ fn a_response_before_a_long_unread_body_arrives_with_connection_close() {
     server.stop();
 }
 
-/// A client that waits for leave to send its body sends none after a refusal.
+/// A client that waits for 100 Continue sends no body after an error.
 #[test]
 fn an_error_before_an_expected_body_has_connection_close() {
     let server = start();
@@ -146,7 +146,7 @@ fn an_error_before_an_expected_body_has_connection_close() {
     server.stop();
 }
 
-/// The rest of a body that does not come is not waited for.
+/// The server does not wait for the rest of a body.
 #[test]
 fn an_error_waits_for_an_unread_body_for_a_bounded_time() {
     let unread_body_timeout = Duration::from_millis(50);
@@ -196,7 +196,7 @@ fn a_request_has_one_host_header() {
     server.stop();
 }
 
-/// Go multiplies seconds into nanoseconds of 64 bits and takes what comes of it: what is negative then ends
+/// Go converts seconds to nanoseconds in 64 bits and ignores the overflow. A negative result ends
 /// the watch at once.
 #[test]
 fn a_watch_with_an_overflowing_timeout_ends_at_once() {

@@ -1,4 +1,4 @@
-//! Constrained impersonation over HTTP: each mode needs its own rights, for the request and for the user.
+//! Constrained impersonation over HTTP: each mode requires its own permissions, for the request and for the user.
 
 use crate::http::{Client, Server, without_controllers};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// Gives alice these rights, and no others.
+/// Replaces alice's permissions.
 fn grant(client: &Client, rules: &[(&str, &str, &[&str])]) {
     let rule = |(group, resource, verbs): &(&str, &str, &[&str])| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
     let rules: Vec<Value> = rules.iter().map(rule).collect();
@@ -16,7 +16,7 @@ fn grant(client: &Client, rules: &[(&str, &str, &[&str])]) {
     assert!(matches!(status, 200 | 201), "{status}");
 }
 
-/// As whom alice is served with these headers: name and groups, or the message of a refusal.
+/// Sends alice's request with these headers. Checks name and groups of the impersonated user, or the error message.
 fn check(client: &Client, headers: &[&str], want: &str) {
     let headers: String =
         headers.iter().map(|header| format!("Impersonate-{header}\r\n")).collect();
@@ -30,7 +30,7 @@ fn check(client: &Client, headers: &[&str], want: &str) {
     assert!(got.starts_with(want), "{headers}: {got}");
 }
 
-/// A server where alice has the rights that [`grant`] gives.
+/// A server on which [`grant`] sets alice's permissions.
 fn start() -> Server {
     let mut builder = without_controllers();
     builder.tokens.insert("a", keelson_auth::User { name: "alice".into(), ..Default::default() });
@@ -67,7 +67,7 @@ fn impersonation_requires_rights_to_each_part_of_the_user() {
             "impersonate-on:serviceaccount:create",
         ],
     );
-    // The right to the request alone is no right to anybody.
+    // The permission for the request alone does not allow any user.
     grant(&client, &[all_on]);
     let refused = |resource: &str, name: &str, mode: &str| {
         format!(
@@ -112,7 +112,7 @@ fn the_last_successful_impersonation_mode_is_tried_first() {
     check(&client, &[bob, "Uid: u"], on);
     let all = "\"bob\" [\"system:masters\",\"system:authenticated\"]";
     check(&client, &[bob, "Group: system:masters"], all);
-    // It refuses first, too. The uid comes before the groups.
+    // Its check is first, too. The uid is checked before the groups.
     let uid =
         "uids.authentication.k8s.io \"u\" is forbidden: User \"alice\" cannot impersonate resource";
     check(&client, &[bob, "Group: g", "Uid: u"], uid);
@@ -121,7 +121,7 @@ fn the_last_successful_impersonation_mode_is_tried_first() {
         &[account],
         "serviceaccounts \"x\" is forbidden: User \"alice\" cannot impersonate ",
     );
-    // What is no name of a node or of a service account is that of a user.
+    // Other names than those of nodes and service accounts are user names.
     for odd in
         ["system:node:", "system:node:N", "system:serviceaccount:ns", "system:serviceaccount:n_s:x"]
     {

@@ -1,8 +1,8 @@
-//! `kill -9` of the whole server under load. Writers remember what was acknowledged, a watcher what it
-//! saw; the server dies at a random moment and starts again on the same folder. Then all of that is
-//! there, once, in order, and nothing that nobody wrote.
+//! `kill -9` of the server under load. Writers record acknowledged writes, a watch records events; the
+//! server is killed at a random moment and restarted with the same directory. Then all of these writes
+//! must exist, once, in order, and no others.
 //!
-//! `KEELSON_KILLS=200` kills that often (20 without it); `KEELSON_KILL_SEED=N` repeats a run's choices.
+//! `KEELSON_KILLS` sets the number of kills (default 20); `KEELSON_KILL_SEED` repeats a run's choices.
 
 use crate::connection::{Connect, Connection, authorities, secure, tls_client};
 use crate::http::revision_of;
@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const KILLS: usize = 20;
 const WRITERS: usize = 6;
-/// Objects of each writer: few, so that each is made, changed and deleted many times.
+/// Objects of each writer; few, so that each is created, updated and deleted many times.
 const NAMES: usize = 5;
-/// The most acknowledgements before the server dies.
+/// Maximum number of acknowledged writes before the server is killed.
 const ACKNOWLEDGED_MAX: usize = 250;
 
-/// The real server. Dropped, it is gone as with `kill -9`.
+/// A server process. Dropping it kills it with SIGKILL.
 pub struct Server {
     child: Child,
     address: SocketAddr,
@@ -33,12 +33,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it on a folder, without control loops.
+    /// Starts a server with a data directory, without controllers.
     pub fn start(dir: &Path) -> Server {
         Server::start_with(dir, "-*")
     }
 
-    /// Starts it on a folder, with control loops as `--controllers` says.
+    /// Starts a server with a data directory and a value of `--controllers`.
     pub fn start_with(dir: &Path, controllers: &str) -> Server {
         std::fs::create_dir_all(dir).expect("a folder");
         let tokens = dir.join("tokens.csv");
@@ -64,18 +64,18 @@ impl Server {
         Server { child, address, tls: Arc::new(tls) }
     }
 
-    /// A connection to it.
+    /// Connects to the server.
     pub fn connect(&self) -> Connection {
         self.connect_later()().expect("a connection")
     }
 
-    /// How to connect to it, for those who outlive it.
+    /// Returns a function that connects, for clients that outlive the server.
     pub fn connect_later(&self) -> Connect {
         let (address, tls) = (self.address, self.tls.clone());
         Arc::new(move || Ok(Connection::over(secure(address, &tls)?)))
     }
 
-    /// All objects by name, and the revision of the list.
+    /// Returns all objects by name, and the revision of the list.
     fn list(&self) -> (BTreeMap<String, ObjectState>, u64) {
         let (code, list) = self.connect().call("GET", MAPS, "", None).expect("a list");
         assert_eq!(code, 200, "{list}");
@@ -85,7 +85,7 @@ impl Server {
         (by_name.collect(), revision_of(&list))
     }
 
-    /// The events after a revision, up to that of the object `last`.
+    /// Returns the events after a revision, up to that of the object `last`.
     fn events(&self, after: u64, last: &str) -> Vec<Event> {
         let path = format!("{MAPS}?watch=1&resourceVersion={after}");
         let mut watch = self.connect().watch(&path).expect("the history is there");
@@ -147,7 +147,7 @@ struct Write {
     rev: Option<u64>,
 }
 
-/// Writes until the server is gone. The last write may or may not have been done.
+/// Writes until the server is killed. The last write may or may not have been executed.
 fn write(
     mut connection: Connection,
     mut random: Random,
@@ -159,7 +159,7 @@ fn write(
     loop {
         let name = names[random.below(names.len())].clone();
         let path = format!("{MAPS}/{name}");
-        // Never what is there already: such a write would change nothing, and have no event.
+        // Never the current value, because a no-op write has no event.
         let (number, filler) = (random.below(usize::MAX), "x".repeat(random.below(2_000)));
         let text = format!("{}-{number}-{filler}", done.len());
         let obj = json!({"metadata": {"name": name}, "data": {"value": text}});
@@ -183,22 +183,22 @@ fn write(
     }
 }
 
-/// What is known of a server's life when it has ended.
-struct Life {
-    /// For each writer what was acknowledged, and what was under way.
+/// What clients know of one run of the server after it was killed.
+struct RunLog {
+    /// For each writer its acknowledged writes, and the write that was in flight.
     writers: Vec<(Vec<Write>, Write)>,
-    /// What a watcher was sent.
+    /// The events of a watch.
     watched: Vec<Event>,
 }
 
-/// Lets writers and a watcher loose, and kills the server once it has acknowledged `count` writes.
-fn live(
+/// Starts writers and a watch, and kills the server once it has acknowledged `count` writes.
+fn run_until_killed(
     server: Server,
     base: &BTreeMap<String, ObjectState>,
     after: u64,
     count: usize,
     random: &mut Random,
-) -> Life {
+) -> RunLog {
     let acknowledged = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let path = format!("{MAPS}?watch=1&resourceVersion={after}");
@@ -225,24 +225,24 @@ fn live(
         }
         drop(server);
         let writers = writers.into_iter().map(|writer| writer.join().expect("a log")).collect();
-        Life { writers, watched: watcher.join().expect("a log") }
+        RunLog { writers, watched: watcher.join().expect("a log") }
     })
 }
 
-/// Compares what a life's writers know of an object with what its watch tells.
-fn check_object(name: &str, life: &Life, events: &[Event]) {
+/// Compares the writes of an object with its watch events.
+fn check_object(name: &str, log: &RunLog, events: &[Event]) {
     let of_name = |write: &&Write| write.name == name;
-    let all = life.writers.iter();
+    let all = log.writers.iter();
     let acknowledged: Vec<&Write> =
         all.clone().flat_map(|(done, _)| done).filter(of_name).collect();
     let under_way = all.map(|(_, last)| last).find(of_name);
-    let told: Vec<&Event> = events.iter().filter(|event| event.name == name).collect();
+    let watched: Vec<&Event> = events.iter().filter(|event| event.name == name).collect();
     let known: Vec<&Write> = acknowledged.iter().copied().chain(under_way).collect();
     assert!(
-        told.len() == acknowledged.len() || told.len() == known.len(),
-        "{name}: {known:?} became {told:?}"
+        watched.len() == acknowledged.len() || watched.len() == known.len(),
+        "{name}: {known:?} became {watched:?}"
     );
-    for (write, event) in known.iter().zip(told) {
+    for (write, event) in known.iter().zip(watched) {
         assert_eq!(write.word, event.word, "{name}: {write:?} became {event:?}");
         assert!(write.rev.is_none_or(|rev| rev == event.seen.rev), "{write:?} became {event:?}");
         let is_same = write.word == "DELETED" || write.value == event.seen.value;
@@ -250,7 +250,7 @@ fn check_object(name: &str, life: &Life, events: &[Event]) {
     }
 }
 
-/// The objects that are left when the events have happened to `base`.
+/// Applies events to the objects of `base`.
 fn replay(
     mut base: BTreeMap<String, ObjectState>,
     events: &[Event],
@@ -273,10 +273,11 @@ fn acknowledged_writes_survive_a_kill_and_watches_resume() {
     let (mut writes, mut watched) = (0, 0);
     for round in 0..kills.unwrap_or(KILLS) {
         let (base, after) = server.list();
-        let life = live(server, &base, after, 1 + random.below(ACKNOWLEDGED_MAX), &mut random);
+        let log =
+            run_until_killed(server, &base, after, 1 + random.below(ACKNOWLEDGED_MAX), &mut random);
         server = Server::start(dir.path());
         let (now, _) = server.list();
-        // Tells the watches below where this round ends.
+        // Marks the end of this round for the watches below.
         let last = format!("round-{round}");
         let marker = json!({"metadata": {"name": last}});
         let made = server.connect().call("POST", MAPS, "application/json", Some(&marker));
@@ -288,13 +289,13 @@ fn acknowledged_writes_survive_a_kill_and_watches_resume() {
             assert!(event.seen.rev > before, "{event:?} after {before}");
             before = event.seen.rev;
         }
-        let seen = life.watched.len();
-        assert_eq!(life.watched, events[..seen], "what was watched was taken back");
-        let resumed = life.watched.last().map_or(after, |event| event.seen.rev);
+        let seen = log.watched.len();
+        assert_eq!(log.watched, events[..seen], "what was watched was taken back");
+        let resumed = log.watched.last().map_or(after, |event| event.seen.rev);
         assert_eq!(server.events(resumed, &last), events[seen..], "the watch did not resume");
         events.pop();
         for writer in 0..WRITERS {
-            (0..NAMES).for_each(|n| check_object(&format!("w{writer}-{n}"), &life, &events));
+            (0..NAMES).for_each(|n| check_object(&format!("w{writer}-{n}"), &log, &events));
         }
         assert_eq!(replay(base, &events), now, "the list is not what happened");
         writes += events.len();

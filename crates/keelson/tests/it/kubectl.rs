@@ -1,5 +1,5 @@
-//! The real kubectl against the server: tables of commands, the exit code of each, and a part of
-//! what it says. Lines run in a shell, in which `k` is kubectl with the server's kubeconfig.
+//! Runs the real kubectl: tables of commands, the exit code of each, and a part of
+//! its output. Commands run in a shell, in which `k` is kubectl with the server's kubeconfig.
 
 mod custom;
 
@@ -11,24 +11,24 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// A command, its exit code, and what it says among other things, on either stream.
+/// A command, its exit code, and a part of its output or error output.
 type Row = (&'static str, i32, &'static str);
 
 /// Ten kinds.
 const SHOP: &str = include_str!("files/shop.yaml");
-/// The start of every line of shell.
+/// The start of each shell command.
 const PRELUDE: &str = r#"cd "$HOME"
 k() { kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache "$@"; }
 "#;
 
-/// A server and a folder in which kubectl is at home.
+/// A server, and a home directory for kubectl.
 struct Kubectl {
     server: Server,
     dir: TempDir,
 }
 
 impl Kubectl {
-    /// Starts a server; none: there is no kubectl, and there need be none.
+    /// Starts a server; `None` if kubectl is missing and may be.
     fn start(builder: keelson::Builder) -> Option<Kubectl> {
         let found = Command::new("kubectl").args(["version", "--client"]).output();
         let found = found.ok().filter(|output| output.status.success());
@@ -48,7 +48,7 @@ impl Kubectl {
         command
     }
 
-    /// Runs all rows in order, then tells of every row that went otherwise.
+    /// Runs all rows in order, then reports all failed rows.
     fn run(&self, rows: &[Row]) {
         let mut faults = vec![];
         for (line, code, says) in rows {
@@ -63,7 +63,7 @@ impl Kubectl {
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 
-    /// Starts a command that goes on until it is killed.
+    /// Starts a command that runs until it is killed.
     fn spawn(&self, line: &str) -> Running {
         let mut command = self.shell(&format!("exec {line}"));
         let mut child = command.stdout(Stdio::piped()).spawn().expect("a shell");
@@ -80,19 +80,19 @@ impl Kubectl {
     }
 }
 
-/// Runs tables against a server of their own.
+/// Runs rows with a new server.
 fn check(rows: &[Row]) {
     check_with(Keelson::builder().in_memory(), rows);
 }
 
 fn check_with(builder: keelson::Builder, rows: &[Row]) {
-    if let Some(bench) = Kubectl::start(builder) {
-        bench.run(rows);
-        bench.server.stop();
+    if let Some(kubectl) = Kubectl::start(builder) {
+        kubectl.run(rows);
+        kubectl.server.stop();
     }
 }
 
-/// Lines of output that wait to be read.
+/// Unread lines of output.
 const LINES_MAX: usize = 64;
 
 /// A kubectl that runs until it is dropped.
@@ -433,39 +433,39 @@ fn events_are_listed() {
 #[test]
 fn watches_show_changes() {
     let builder = Keelson::builder().in_memory().no_controllers();
-    let Some(bench) = Kubectl::start(builder) else { return };
-    bench.run(&[("k create cm first", 0, "created")]);
+    let Some(kubectl) = Kubectl::start(builder) else { return };
+    kubectl.run(&[("k create cm first", 0, "created")]);
     let path = "kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache";
-    let mut table = bench.spawn(&format!("{path} get cm --watch"));
-    let mut names = bench.spawn(&format!("{path} get cm -o name --watch"));
+    let mut table = kubectl.spawn(&format!("{path} get cm --watch"));
+    let mut names = kubectl.spawn(&format!("{path} get cm -o name --watch"));
     assert!(table.line().starts_with("NAME"));
     assert!(table.line().starts_with("first"));
     assert_eq!(names.line(), "configmap/first");
-    bench.run(&[("k create cm second", 0, "created"), ("k label cm first a=b", 0, "labeled")]);
+    kubectl.run(&[("k create cm second", 0, "created"), ("k label cm first a=b", 0, "labeled")]);
     assert!(table.line().starts_with("second"));
     assert!(table.line().starts_with("first"));
     assert_eq!(names.line(), "configmap/second");
     assert_eq!(names.line(), "configmap/first");
     let events = format!("{path} get cm --watch-only --output-watch-events");
-    let mut events = bench.spawn(&events);
-    // Nothing tells when the watch is on, so changes go on until it has seen one.
+    let mut events = kubectl.spawn(&events);
+    // The start of the watch cannot be observed, so changes continue until it prints one.
     let deadline = Instant::now() + POLL_TIMEOUT;
     let mut round = 0;
     while events.lines.try_recv().is_err() {
         assert!(Instant::now() < deadline, "the watch sees nothing");
         let label = format!("k label --overwrite cm first round={round} > label.txt");
-        assert!(bench.shell(&label).status().expect("a shell").success());
+        assert!(kubectl.shell(&label).status().expect("a shell").success());
         round += 1;
     }
     assert!(events.line().contains("MODIFIED"));
-    bench.server.stop();
+    kubectl.server.stop();
 }
 
 #[test]
 fn the_proxy_carries_plain_requests() {
-    let Some(bench) = Kubectl::start(Keelson::builder().in_memory()) else { return };
+    let Some(kubectl) = Kubectl::start(Keelson::builder().in_memory()) else { return };
     let path = "kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache";
-    let mut proxy = bench.spawn(&format!("{path} proxy --port=0"));
+    let mut proxy = kubectl.spawn(&format!("{path} proxy --port=0"));
     let line = proxy.line();
     let address = line.rsplit(' ').next().and_then(|word| word.parse().ok());
     let client = Client { address: address.unwrap_or_else(|| panic!("no address: {line}")) };
@@ -473,5 +473,5 @@ fn the_proxy_carries_plain_requests() {
     assert_eq!((answer.status, &answer.body["metadata"]["name"]), (200, &"default".into()));
     assert_eq!(client.get("/healthz").body, "ok");
     drop(proxy);
-    bench.server.stop();
+    kubectl.server.stop();
 }

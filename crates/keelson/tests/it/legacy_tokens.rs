@@ -1,8 +1,8 @@
-//! Tokens that stand in Secrets: their use is tracked, and those that nobody uses end. And key files that
+//! Tokens in Secrets: their use is tracked, and unused ones become invalid. And key files that
 //! change while the server runs.
 
 use crate::certificates::wait_for;
-use crate::controllers::{MERGE, make};
+use crate::controllers::{MERGE, create};
 use crate::http::{Client, Server, without_controllers};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,10 +17,10 @@ const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const TRACKING: &str = "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const DAY_SECONDS: i64 = 86_400;
-/// The first of January 2030.
+/// 1 January 2030.
 const BEGIN_SECONDS: i64 = 1_893_456_000;
 
-/// A clock so many days after the beginning, which stands.
+/// Returns a stopped clock, a number of days after the start.
 struct DayClock(i64);
 
 impl Clock for DayClock {
@@ -44,18 +44,18 @@ fn label<'a>(secret: &'a Value, name: &str) -> Option<&'a str> {
     secret["metadata"]["labels"][format!("kubernetes.io/legacy-token-{name}")].as_str()
 }
 
-/// The name of the user of a token, or why it is refused.
+/// Returns the user name of a token, or the error.
 fn review(client: &Client, token: &str) -> String {
     let status = &client.post(REVIEWS, &json!({"spec": {"token": token}})).body["status"];
     let text = status["user"]["username"].as_str().or(status["error"].as_str());
     text.unwrap_or_default().to_owned()
 }
 
-/// Makes a Secret for a service account; its token.
+/// Creates a Secret for a service account. Returns its token.
 fn token(client: &Client, name: &str) -> String {
     let secret = json!({"type": "kubernetes.io/service-account-token", "metadata": {"name": name,
         "annotations": {"kubernetes.io/service-account.name": "robot"}}});
-    make(client, SECRETS, &secret);
+    create(client, SECRETS, &secret);
     let path = format!("{SECRETS}/{name}");
     let filled = client.poll(&path, |got| got.body["data"]["token"].is_string()).body;
     let token = STANDARD.decode(filled["data"]["token"].as_str().expect("text")).expect("base64");
@@ -69,7 +69,7 @@ fn legacy_tokens_are_tracked_and_removed_when_unused() {
     let client = server.client();
     let tracking = client.poll(TRACKING, |got| got.status == 200).body;
     assert_eq!(tracking["data"]["since"], "2030-01-01");
-    make(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
+    create(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
     let (auto, manual) = (token(&client, "auto"), token(&client, "manual"));
     let refers = json!({"secrets": [{"name": "auto"}]});
     let referred = client.call("PATCH", &format!("{ACCOUNTS}/robot"), MERGE, Some(&refers));
@@ -77,7 +77,7 @@ fn legacy_tokens_are_tracked_and_removed_when_unused() {
     for token in [&auto, &manual] {
         assert_eq!(review(&client, token), "system:serviceaccount:default:robot");
     }
-    // Who uses the one that was made for its account is warned, and nobody else.
+    // Only requests with an auto-generated token get a warning.
     let warning = "299 - \"Use tokens from the TokenRequest API or manually created secret-based tokens \
                    instead of auto-generated secret-based tokens.\"";
     for (token, want, path) in [
@@ -96,7 +96,7 @@ fn legacy_tokens_are_tracked_and_removed_when_unused() {
         client.poll(&path(name), |got| used(&got.body));
     }
     server.stop();
-    // A year later: the one that was made for its account does not count any more.
+    // A year later the auto-generated token is invalid.
     let server = start(&store, 400);
     let client = server.client();
     let ended = client.poll(&path("auto"), |got| label(&got.body, "invalid-since").is_some()).body;
@@ -132,7 +132,7 @@ fn changed_key_files_are_reloaded() {
         ..without_controllers()
     });
     let client = server.client();
-    make(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
+    create(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
     let token = || {
         let asked = client.post(&format!("{ACCOUNTS}/robot/token"), &json!({"spec": {}}));
         asked.body["status"]["token"].as_str().expect("a token").to_owned()
@@ -150,10 +150,10 @@ fn changed_key_files_are_reloaded() {
     wait_for(vec!["ES256".to_owned(), "RS256".to_owned()], algorithms);
     let new = token();
     assert_eq!((review(&client, &old), review(&client, &new)), (NAME.into(), NAME.into()));
-    // What cannot be read changes nothing.
+    // An unreadable file is ignored.
     write(&more, "no key");
     assert_eq!(review(&client, &old), NAME);
-    // Without the old key its tokens end, also those that were seen before.
+    // Without the old key its tokens are rejected, also those that are cached.
     write(&more, P256);
     wait_for(vec!["ES256".to_owned()], algorithms);
     assert_eq!(review(&client, &new), NAME);

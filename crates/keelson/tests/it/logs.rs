@@ -1,4 +1,4 @@
-//! What stands in the log of requests, and what must not, however much is logged (CVE-2019-11250, CVE-2020-8564
+//! What the log of requests has, and what it must not have at any level (CVE-2019-11250, CVE-2020-8564
 //! to 8566).
 
 use crate::connection::{authorities, secure, tls_client};
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tempfile::TempDir;
 
-/// Stands in everything that is secret here.
+/// Part of all secrets of this test.
 const PLANTED: &str = "planted";
 /// The same in base64, as the data of Secrets is written.
 const PLANTED_BASE64: &str = "cGxhbnRlZ";
 
-/// A server whose log is read; its administrator's token is `planted-token`.
+/// A server whose log is checked; its administrator's token is `planted-token`.
 struct Logged {
     child: Child,
     address: SocketAddr,
@@ -55,17 +55,17 @@ impl Logged {
         Logged { child, address, tls, log, _dir: dir }
     }
 
-    /// The answer to a request that closes its connection.
+    /// Returns the response to a request that closes its connection.
     fn request(&self, request: &str) -> String {
         let mut stream = secure(self.address, &self.tls).expect("a connection");
         stream.write_all(request.as_bytes()).expect("the request goes out");
         let mut answer = vec![];
-        // Without close_notify an end is an error; what came before it counts.
+        // An end without close_notify is an error; the bytes before it are valid.
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// Ends the server; its log.
+    /// Stops the server. Returns its log.
     fn end(mut self) -> String {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
@@ -73,7 +73,7 @@ impl Logged {
     }
 }
 
-/// The lines of a request, which closes its connection.
+/// Returns the lines of a request that closes its connection.
 fn request(line: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!(
@@ -82,7 +82,7 @@ fn request(line: &str, headers: &str, body: &str) -> String {
     )
 }
 
-/// Requests with secrets in every place where clients put them.
+/// Returns requests with secrets in all parts in which clients send them.
 fn requests() -> Vec<String> {
     let secrets = "/api/v1/namespaces/default/secrets";
     let admin = "Authorization: Bearer planted-token\r\n";
@@ -119,7 +119,7 @@ fn no_secret_reaches_the_log_at_the_highest_verbosity() {
     }
 }
 
-/// A policy that notes each ConfigMap, and its binding.
+/// Creates a policy that adds an audit annotation for each ConfigMap, and its binding.
 const NOTING: [(&str, &str); 2] = [
     (
         "validatingadmissionpolicies",
@@ -147,7 +147,7 @@ fn finished_requests_are_logged_with_audit_id_and_annotations() {
     let maps = "POST /api/v1/namespaces/default/configmaps?fieldManager=m";
     let answer = server.request(&request(maps, &headers, r#"{"metadata":{"name":"one"}}"#));
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
-    // The client's own name of the request.
+    // The client's request ID.
     assert!(answer.contains("\r\naudit-id: my request\r\n"), "{answer}");
     let refused = server.request(&request("GET /api/v1/pods", "Audit-ID:\r\n", ""));
     assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");

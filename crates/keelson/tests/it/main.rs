@@ -1,7 +1,7 @@
-//! A whole server under test: real kubectl, every built-in resource, restarts, kills, watches under
+//! Tests of the whole server: real kubectl, all built-in resources, restarts, kills, watches under
 //! load, and bad input.
 
-// Tests print what they skip and count to standard output.
+// Tests print counts and skipped parts to standard output.
 #![allow(clippy::print_stdout)]
 
 mod access_reviews;

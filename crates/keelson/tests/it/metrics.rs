@@ -1,10 +1,10 @@
-//! `/metrics`, beside what a kube-apiserver 1.36.2 served after the same requests.
+//! `/metrics`, compared with that of a kube-apiserver 1.36.2 after the same requests.
 //!
-//! `files/metrics_requests.txt` has the requests, one a line. `files/metrics.txt` has what was in `/metrics` of a
-//! fresh kube-apiserver afterwards, of the metrics that are served here: types, upper bounds of buckets,
-//! counters with their values, histograms by the labels of their counts. Left out is what it asked itself
-//! (`system_client`), and the plug-ins that are no step of their own here. To record it anew, send the
-//! requests, an APPLY as a PATCH with the media type of apply, and take the same lines of its `/metrics`.
+//! `files/metrics_requests.txt` has the requests, one per line. `files/metrics.txt` has the `/metrics` of a
+//! new kube-apiserver after them, for the metrics that Keelson serves: types, upper bounds of buckets,
+//! counters with their values, histograms with the labels of their counts. Omitted are its own requests
+//! (`system_client`), and plug-ins that Keelson does not run as separate steps. To record it, send the
+//! requests (an APPLY as a PATCH with the media type of apply), and take the same lines of its `/metrics`.
 
 use crate::http::{Client, POLL_TIMEOUT, Server};
 use crate::https_peer::HttpsPeer;
@@ -37,7 +37,7 @@ fn text(client: &Client) -> String {
     String::from_utf8(plain.body).expect("metrics are text")
 }
 
-/// The lines of `/metrics` in the form of the recording, of the families that it has series of.
+/// Returns lines of `/metrics` in the form of the recording, for the families in the recording.
 fn lines(text: &str) -> BTreeSet<String> {
     let recorded: BTreeSet<&str> =
         RECORDED.lines().filter_map(|line| line.split_once('{')).map(|(name, _)| name).collect();
@@ -72,7 +72,7 @@ fn metrics_are_those_of_kube_apiserver() {
     let client = server.client();
     REQUESTS.lines().filter(|line| *line != "WAIT").for_each(|line| send(&client, line));
     let want: BTreeSet<String> = RECORDED.lines().map(str::to_owned).collect();
-    // A request is counted when its last byte was sent, which its client may see before.
+    // A request is counted after its last byte was sent, which its client may receive before.
     let deadline = Instant::now() + POLL_TIMEOUT;
     loop {
         let got = lines(&text(&client));
@@ -86,7 +86,7 @@ fn metrics_are_those_of_kube_apiserver() {
     }
 }
 
-/// The value of a series.
+/// Returns the value of a series.
 fn value(text: &str, series: &str) -> Option<f64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(series))?;
     rest.trim().parse().ok()

@@ -1,11 +1,11 @@
-//! The smallest object of every built-in resource that validation lets through.
+//! Minimal valid objects of all built-in resources.
 
 use base64::Engine;
 use keelson_schema::catalogue::{Catalogue, Resource};
 use serde_json::{Value, json};
 
-/// What a resource demands beside metadata; `POD` stands for the spec of a pod, `RULES` for the
-/// resources that a policy is about. A resource that is not here demands nothing.
+/// Required fields of resources, without metadata. `POD` is replaced by a Pod spec, `RULES` by the
+/// resource rules of a policy. Resources that are not listed require nothing.
 const MEMBERS: &[(&str, &str)] = &[
     ("/events", r#"{"involvedObject": {"kind": "Pod", "name": "a", "namespace": "default"}}"#),
     ("/limitranges", r#"{"spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}}"#),
@@ -157,19 +157,19 @@ const SHORT: &[(&str, &str)] = &[
     ("CLAIM", r#"{"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}"#),
 ];
 
-/// The names of objects whose kind rules what they are called.
+/// Names of objects whose kind restricts names.
 const NAMES: &[(&str, &str)] = &[
     ("apiservices", "v1.example.org"),
     ("customresourcedefinitions", "things.example.org"),
     ("ipaddresses", "10.9.0.1"),
 ];
 
-/// What an object of the resource is called.
+/// Returns a name for an object of the resource.
 pub fn name(resource: &str) -> &'static str {
     NAMES.iter().find(|(of, _)| *of == resource).map_or("sample", |(_, name)| name)
 }
 
-/// The built-in resources that are on by default and keep objects.
+/// Returns the built-in resources that are enabled by default and stored.
 pub fn stored_resources() -> impl Iterator<Item = &'static Resource> {
     let versions = Catalogue::shared().groups.iter().flat_map(|group| &group.versions);
     let resources = versions.filter(|version| version.default_on).flat_map(|v| &v.resources);
@@ -178,14 +178,14 @@ pub fn stored_resources() -> impl Iterator<Item = &'static Resource> {
     })
 }
 
-/// The path of a resource's objects, those in the namespace `default` where it has namespaces.
+/// Returns the collection path of a resource, in the namespace `default` if it is namespaced.
 pub fn collection(resource: &Resource) -> String {
     let root = if resource.kind.group.is_empty() { "/api" } else { "/apis" };
     let scope = if resource.namespaced { "/namespaces/default" } else { "" };
     format!("{root}/{}{scope}/{}", resource.kind.api_version(), resource.name)
 }
 
-/// The smallest object of a resource.
+/// Returns a minimal object of a resource.
 pub fn minimal(resource: &Resource) -> Value {
     let key = format!("{}/{}", resource.kind.group, resource.name);
     let text = MEMBERS.iter().find(|(of, _)| *of == key).map_or("{}", |(_, text)| text);
@@ -203,7 +203,7 @@ pub fn minimal(resource: &Resource) -> Value {
     obj
 }
 
-/// A request for a certificate, as PEM in base64.
+/// Returns a certificate signing request, as PEM in base64.
 fn signing_request() -> String {
     let key = rcgen::KeyPair::generate().expect("a key");
     let params = rcgen::CertificateParams::new(vec![]).expect("parameters");

@@ -1,10 +1,10 @@
-//! The end of a namespace.
+//! Deletion of namespaces.
 
 use crate::http::{Server, revision_of};
 use keelson::Keelson;
 use serde_json::json;
 
-/// As long as a pod is there, so is the policy that shields it (CVE-2024-7598).
+/// NetworkPolicies exist as long as Pods do (CVE-2024-7598).
 #[test]
 fn pods_are_deleted_before_objects_that_protect_them() {
     let server = Server::start_plain(Keelson::builder());
@@ -15,7 +15,7 @@ fn pods_are_deleted_before_objects_that_protect_them() {
         "metadata": {"name": "p", "finalizers": ["example.com/wait"]},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let pods = "/api/v1/namespaces/ns/pods";
-    // Its service account is made by a loop.
+    // A controller creates its service account.
     client.poll("/api/v1/namespaces/ns/serviceaccounts/default", |answer| answer.status == 200);
     assert_eq!(client.post(pods, &pod).status, 201);
     let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -38,7 +38,7 @@ fn pods_are_deleted_before_objects_that_protect_them() {
     client.poll("/api/v1/namespaces/ns", |answer| answer.status == 404);
 }
 
-/// Objects that a namespace has before it is deleted, beside those of the loops.
+/// Objects of a namespace before its deletion, in addition to those of controllers.
 const OBJECTS: usize = 600;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What nodes may do: read what their pods refer to, and change what is theirs.
+//! The node authorizer and NodeRestriction: nodes read objects of their Pods and change their own objects.
 
 use crate::http::{Client, Response, Server, without_controllers};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn call(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Resp
     client.request(method, path, &headers, body)
 }
 
-/// A request by the node `n`: its status, and how its message ends.
+/// Checks the status and the end of the message of a request by the node `n`.
 fn check(client: &Client, method: &str, path: &str, body: &Value, status: u16, end: &str) {
     let answer = call(client, method, path, Some(body).filter(|body| !body.is_null()));
     let message = answer.body["message"].as_str().unwrap_or_default();
@@ -68,8 +68,8 @@ fn a_node_reads_only_objects_that_its_pods_refer_to() {
     check(&client, "GET", &own.replace("%3Dn", "%3Dm"), &Value::Null, 403, end);
     check(&client, "GET", &own.replace("%3Dn", "!%3Dn"), &Value::Null, 403, end);
     check(&client, "GET", &format!("{pods}/theirs"), &Value::Null, 403, UNRELATED);
-    let gone = format!("{pods}/mine?gracePeriodSeconds=0");
-    assert_eq!(client.delete(&gone).status, 200);
+    let mine = format!("{pods}/mine?gracePeriodSeconds=0");
+    assert_eq!(client.delete(&mine).status, 200);
     check(&client, "GET", &secret("mine"), &Value::Null, 403, UNRELATED);
     server.stop();
 }

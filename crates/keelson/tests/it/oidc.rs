@@ -1,4 +1,4 @@
-//! Tokens of other issuers: `--oidc-*` and `--authentication-config`.
+//! OpenID Connect tokens: `--oidc-*` and `--authentication-config`.
 
 pub mod issuer;
 
@@ -18,7 +18,7 @@ fn now() -> i64 {
     i64::try_from(since.expect("a time").as_secs()).expect("a time")
 }
 
-/// The configuration of one issuer; `more` are further lines of it.
+/// Returns the configuration of an issuer; `more` are further lines.
 pub fn config(issuer: &Issuer, more: &str) -> String {
     let authority = issuer.peer.authority.replace('\n', "\n      ");
     format!(
@@ -44,7 +44,7 @@ fn start(file: &Path) -> Server {
     Server::start_plain(builder)
 }
 
-/// What a review says of a token: the user, or the error.
+/// Returns the user of a TokenReview, or the error.
 fn review(client: &Client, token: &str) -> String {
     let answer = client.post(REVIEWS, &json!({"spec": {"token": token}}));
     let status = &answer.body["status"];
@@ -108,7 +108,7 @@ fn tokens_of_every_asymmetric_algorithm_are_verified() {
         }
         let sign = |claims: &Value| rsa.token("RS256", "r", claims);
         check(&sign(&with(&right, "aud", json!(["x", "us"]))), ALICE);
-        // What is wrong with each of these is the only thing that is.
+        // Each of these has exactly one fault.
         check(
             &sign(&with(&right, "exp", json!(now() - 1))),
             "oidc: token is expired (Token Expiry: ",
@@ -134,12 +134,12 @@ fn tokens_of_every_asymmetric_algorithm_are_verified() {
         check(&none("none"), unsupported);
         check(&none("None"), unsupported);
         check(&none(""), unsupported);
-        // The public key is no secret.
+        // HMAC with the public key as the secret.
         let secret = include_bytes!("../../../auth/src/service_account/testdata/rsa.pub.pem");
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret);
         let hmac = |message: &[u8]| ring::hmac::sign(&key, message).as_ref().to_vec();
         check(&signed(&json!({"alg": "HS256", "kid": "r"}), &right, hmac), unsupported);
-        // An algorithm that is not that of the key.
+        // An algorithm that does not match the key.
         check(&signed(&json!({"alg": "ES256", "kid": "r"}), &right, hmac), UNSIGNED);
     });
 }
@@ -160,7 +160,7 @@ fn extensions_and_claims_of_wrong_types_are_refused() {
             let got = review(client, token);
             assert!(got.contains(want), "{got}, not {want}");
         };
-        // No extension is known.
+        // Critical extensions are not supported.
         let extended = |name: &str, value: Value| {
             let mut header = json!({"alg": "ES256", "kid": "k"});
             header[name] = value;
@@ -196,7 +196,7 @@ fn rotated_issuer_keys_are_fetched_and_old_ones_rejected() {
         assert_eq!(review(client, &sign(&new, "new", "a")), UNSIGNED);
         issuer.rotate(vec![new.jwk("new")]);
         assert_eq!(review(client, &sign(&new, "new", "a")), ALICE);
-        // Not one that was verified before and is remembered.
+        // Not a cached token.
         assert_eq!(review(client, &sign(&old, "old", "b")), UNSIGNED);
     });
 }

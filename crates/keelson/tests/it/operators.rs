@@ -1,5 +1,5 @@
-//! Operators on a custom resource of their own, through its life: with kube-rs, and with the official client
-//! for Python (`clients/greeter.py`). Both serve the definition of `clients/greeter.yaml`.
+//! Operators of a custom resource, with kube-rs and with the official client
+//! for Python (`clients/greeter.py`). Both use the definition in `clients/greeter.yaml`.
 
 use crate::clients::{folder, kube_client, run_python};
 use crate::http::{POLL_TIMEOUT, Server};
@@ -90,7 +90,7 @@ async fn established(client: &Client) -> Api<DynamicObject> {
     }
 }
 
-/// Holds each object with a finalizer, writes its status and lets it go, until all are gone.
+/// Runs the operator: adds a finalizer, writes the status and removes the finalizer, until all objects are deleted.
 async fn operate(api: Api<Greeting>) -> usize {
     let watched = api.watch(&WatchParams::default(), "0").await.expect("a watch");
     let mut events = watched.boxed();
@@ -134,7 +134,7 @@ async fn reconcile(api: &Api<Greeting>, object: Greeting) {
     done.unwrap_or_else(|error| panic!("{name}: {error}"));
 }
 
-/// What users do: they make objects, wait for their status, change one, and delete all.
+/// Acts as a user: creates objects, waits for their status, changes one, and deletes all.
 async fn use_greetings(api: &Api<Greeting>) {
     let resource_of = |name: &str, whom: &str| -> Greeting {
         let spec = json!({"whom": whom});

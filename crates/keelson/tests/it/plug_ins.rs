@@ -1,5 +1,5 @@
-//! Admission plug-ins that are off by default, and their configuration file. Statuses and messages are those
-//! that kube-apiserver 1.36.2 gave to the same requests with the same configuration.
+//! Admission plug-ins that are off by default, and their configuration file. Status codes and messages are those
+//! of kube-apiserver 1.36.2 for the same requests and configuration.
 
 use crate::admission::check_refused;
 use crate::http::{Client, Response, Server, without_controllers};
@@ -57,7 +57,7 @@ fn start(on: &[&str]) -> Server {
     std::fs::write(&path, CONFIG).expect("written");
     std::fs::write(folder.path().join("tolerations.yaml"), TOLERATIONS).expect("written");
     let on: Vec<String> = on.iter().map(|name| (*name).to_owned()).collect();
-    // Nothing makes service accounts while no control loop runs.
+    // Without controllers no service accounts are created.
     let chain = AdmissionChain::new(&on, &["ServiceAccount".to_owned()]).expect("plug-ins");
     let admission = chain.with_config(AdmissionChain::read_config(&path).expect("a configuration"));
     Server::start_plain(Builder { admission, ..without_controllers() })
@@ -242,7 +242,7 @@ fn limited_resources_require_a_quota() {
         |name: &str, spec: &Value| client.post("/api/v1/namespaces/lim/pods", &pod(name, spec));
     let why = forbidden("pods", "a", "requests.nvidia.com/gpu");
     check(&post("a", &gpu("1")), 403, &why);
-    // The error is bare upstream too.
+    // Upstream also returns this error without a reason.
     let uncovered =
         "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]";
     let refused = post("b", &urgent);

@@ -1,4 +1,4 @@
-//! Admission policies in CEL on a whole server. The answers are those of a kube-apiserver 1.36; thousands of
+//! Admission policies in CEL, over HTTP. The expected responses are those of a kube-apiserver 1.36; thousands of
 //! generated ones are compared by `crates/testkit/compare/policies.py`.
 
 use crate::http::{Client, Response, Server, without_controllers};
@@ -16,7 +16,7 @@ fn mutating(client: &Client, name: &str, spec: Value) {
     policy(client, "Mutating", name, spec, json!({}));
 }
 
-/// Makes a policy for config maps, unless `spec` says for what, and its binding.
+/// Creates a policy with its binding. It selects ConfigMaps unless `spec` has matchConstraints.
 fn policy(client: &Client, kind: &str, name: &str, mut spec: Value, mut bound: Value) {
     if spec.get("matchConstraints").is_none() {
         spec["matchConstraints"] = rules(&["CREATE", "UPDATE"], &["configmaps"]);
@@ -149,7 +149,7 @@ fn mutating_policies_run_in_order_with_reinvocation() {
     let client = server.client();
     let apply = |text: &str| json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}});
     let patch = |text: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": text}});
-    // Looks again after `b` has added to what it counts.
+    // Is evaluated again after `b` has changed what it counts.
     let counts =
         "Object{data: {'count': string(object.data.size() - ('count' in object.data ? 1 : 0))}}";
     mutating(&client, "a", json!({"reinvocationPolicy": "IfNeeded", "mutations": [apply(counts)]}));
@@ -233,7 +233,7 @@ fn a_policy_gets_objects_in_the_version_of_its_rule() {
     server.stop();
 }
 
-/// Policies and reviews are exempt: one that refuses everything can be removed.
+/// Policies and reviews are exempt, so a policy that rejects everything can be deleted.
 #[test]
 fn a_policy_on_all_resources_can_be_deleted() {
     let server = Server::start_plain(without_controllers());
@@ -258,7 +258,7 @@ fn a_policy_on_all_resources_can_be_deleted() {
             let name = resource["name"].as_str().expect("a name");
             let is_review = group.contains("/auth");
             let is_exempt = name.contains("admissionpolic") || is_review;
-            // A resource is created by itself; subresources need their object.
+            // A create needs no object; subresources need one.
             if !creates || is_exempt || name.contains('/') {
                 continue;
             }
@@ -358,7 +358,7 @@ fn expressions_are_checked_when_they_are_written() {
     server.stop();
 }
 
-/// Go leaves them out when it converts the object for the expressions.
+/// Upstream omits them when it converts the object for CEL.
 #[test]
 fn a_policy_does_not_see_empty_maps_that_the_client_sent() {
     let server = Server::start_plain(without_controllers());

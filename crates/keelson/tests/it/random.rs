@@ -1,10 +1,10 @@
-//! Numbers that look random and come again from the same seed.
+//! Random numbers that a seed reproduces.
 
 /// SplitMix64.
 pub struct Random(u64);
 
 impl Random {
-    /// Begins where the variable says, or somewhere; says where, so that a failure can be repeated.
+    /// Starts with the seed of an environment variable, or a random one. Prints it, to repeat a failure.
     pub fn seeded(variable: &str) -> Random {
         let given = std::env::var(variable).ok().and_then(|text| text.parse().ok());
         let seed = given.unwrap_or_else(|| {
@@ -15,7 +15,7 @@ impl Random {
         Random(seed)
     }
 
-    /// Another sequence, for another thread.
+    /// Returns an independent generator, for another thread.
     pub fn split(&mut self) -> Random {
         Random(self.next())
     }
@@ -28,7 +28,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }

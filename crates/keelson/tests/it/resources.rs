@@ -1,4 +1,4 @@
-//! Every built-in resource that is on by default, through its whole life.
+//! Creation to deletion of all built-in resources that are enabled by default.
 
 use crate::http::{Client, Response, Server};
 use crate::minimal::{collection, minimal, name, stored_resources};
@@ -6,14 +6,14 @@ use keelson::Keelson;
 use keelson_schema::catalogue::Resource;
 use serde_json::{Value, json};
 
-/// Built-in resources that are on by default, create and list: a change of it is to be noticed.
+/// Number of built-in resources with create and list that are enabled by default, so that a change is noticed.
 const RESOURCES: usize = 60;
 
 /// Proves: R-WATCH-01.
 #[test]
 fn every_resource_passes_all_verbs() {
     let mut builder = Keelson::builder().in_memory();
-    // What others write would stand between what a client writes and reads.
+    // Writes of controllers would interfere with those of the test.
     let loops = ["namespace-controller", "serviceaccount-controller"];
     builder.controllers = loops.map(str::to_owned).to_vec();
     let server = Server::start_plain(builder);
@@ -32,7 +32,7 @@ fn every_resource_passes_all_verbs() {
     server.stop();
 }
 
-/// One object of the resource from its creation to its end.
+/// Tests one object of the resource from creation to deletion.
 fn life(client: &Client, resource: &Resource) -> Result<(), String> {
     let all = collection(resource);
     let one = format!("{all}/{}", name(&resource.name));
@@ -44,7 +44,7 @@ fn life(client: &Client, resource: &Resource) -> Result<(), String> {
     let made = expect("create", client.post(&all, &obj), 201)?;
     let read = expect("get", client.get(&one), 200)?;
     if resource.name == "customresourcedefinitions" {
-        // The server goes on with their status at once.
+        // The server writes their status at once.
         same("what was created", &made["spec"], &read["spec"])?;
     } else {
         same("what was created", &made, &read)?;
@@ -68,14 +68,14 @@ fn life(client: &Client, resource: &Resource) -> Result<(), String> {
         return Err(format!("no columns: {table}"));
     }
     let cells = table["rows"][0]["cells"].as_array().map_or(0, Vec::len);
-    // Kubernetes gives an address an age without a column for it.
+    // IPAddress rows have an age cell without a column, as upstream.
     let silent = usize::from(resource.name == "ipaddresses");
     same("cells", &json!(length("columnDefinitions") + silent), &json!(cells))?;
 
     end(client, &one)
 }
 
-/// Sets a label with each kind of patch.
+/// Sets a label with each patch type.
 fn patches(client: &Client, one: &str, obj: &Value) -> Result<(), String> {
     let label = |name: &str| json!({"metadata": {"labels": {name: "yes"}}});
     let members = json!([{"op": "add", "path": "/metadata/labels", "value": {"json": "yes"}}]);
@@ -99,7 +99,7 @@ fn patches(client: &Client, one: &str, obj: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Deletes the object, letting go of it where a controller elsewhere would.
+/// Deletes the object, and removes finalizers that a controller would remove.
 fn end(client: &Client, one: &str) -> Result<(), String> {
     expect("delete", client.delete(one), 200)?;
     let read = client.get(one);
@@ -108,7 +108,7 @@ fn end(client: &Client, one: &str) -> Result<(), String> {
         same("deleted", &json!(true), &json!(deleted))?;
         let free = json!({"metadata": {"finalizers": null}});
         let freed = client.call("PATCH", one, "application/merge-patch+json", Some(&free));
-        // The server itself lets go of definitions.
+        // The server itself removes the finalizer of definitions.
         if freed.status != 404 || !one.contains("/customresourcedefinitions/") {
             expect("free", freed, 200)?;
         }
@@ -129,7 +129,7 @@ fn same(what: &str, expected: &Value, got: &Value) -> Result<(), String> {
     if expected == got { Ok(()) } else { Err(format!("{what}: {got} instead of {expected}")) }
 }
 
-/// Inside the server they are text until somebody looks.
+/// The server keeps them as text until they are read.
 #[test]
 fn a_json_patch_can_test_managed_fields() {
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";

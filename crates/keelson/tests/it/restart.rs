@@ -1,4 +1,4 @@
-//! Data outlives the server: objects, history and the order of revisions.
+//! Restarts keep objects, history and the order of revisions.
 
 use crate::http::{Client, Server, revision_of};
 use keelson::Keelson;

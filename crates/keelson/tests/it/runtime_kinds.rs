@@ -1,5 +1,5 @@
-//! Resources that are served, changed and withdrawn while the server runs, through the producer's side of
-//! the API table alone.
+//! Resources that are added, changed and removed while the server runs, with only the producer interface of
+//! the API table.
 
 use crate::http::{Client, Server, without_controllers};
 use keelson::producer::{DefinedVersion, Definition};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
-/// A schema with `spec` of so many texts, and `status.ready`.
+/// Returns a schema with a number of strings in `spec`, and `status.ready`.
 fn schema(version: &str, fields: usize) -> Schema {
     let mut root = None;
     let types = Catalogue::shared().types_with_object_meta(|meta, first| {
@@ -173,7 +173,7 @@ fn a_resource_added_at_run_time_supports_every_encoding() {
         let (code, media_type, body) = read("application/yaml");
         assert_eq!((code, media_type.as_str()), (200, "application/yaml"));
         assert!(String::from_utf8_lossy(&body).contains("field0: x"));
-        // A custom resource has no message of its own; its metadata has.
+        // Protobuf has no message for a custom resource, but for its metadata.
         assert_eq!(read(protobuf).0, 406);
         assert_eq!(read(&format!("{protobuf},application/json")).1, "application/json");
         let (code, media_type, _) = read(&partial);
@@ -183,7 +183,7 @@ fn a_resource_added_at_run_time_supports_every_encoding() {
     server.stop();
 }
 
-/// Bytes that this process has resident.
+/// Returns the resident memory of this process, in bytes.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("a proc file system");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");

@@ -1,5 +1,5 @@
-//! What nobody asks anything of may die all the same: then health fails, says which part it was, and the
-//! owner of the server is told.
+//! If a background task dies, health checks fail and name it, and the embedding program gets the
+//! error.
 
 use crate::http::{POLL_TIMEOUT, Server};
 use bytes::Bytes;
@@ -122,8 +122,8 @@ impl Store for PanicStore {
     }
 }
 
-/// Lets `panics` come true by a write, and expects that health names the component and that the owner
-/// is told the same.
+/// Triggers a panic by a write. Expects that health checks name the component and that the embedding program
+/// gets the same error.
 fn check(server: &Server, panics: &AtomicBool, component: &str, why: &str) {
     let client = server.client();
     for path in ["/livez", "/readyz"] {
@@ -161,7 +161,7 @@ fn a_cache_feed_that_panics_fails_health_and_says_why() {
     let store = PanicStore { inner: Embedded::in_memory(), panics: panics.clone() };
     let server = Server::start_plain(Keelson::builder().no_controllers().store(Arc::new(store)));
     check(&server, &panics, "cache-feed", "it panicked: a watch went back, for a test");
-    // No read waits for what cannot come.
+    // Reads do not wait forever.
     assert_eq!(server.client().get("/api/v1/namespaces/default").status, 503);
     server.stop();
 }

@@ -1,13 +1,13 @@
-//! The swap: stock kube-controller-manager and kube-scheduler 1.36 against Keelson in the place of kube-apiserver,
-//! with fake kubelets. They walk through what a cluster does all day; what comes of it is compared, line by line,
-//! with what came of the same walk against kube-apiserver (`files/swap.txt`), and so are the errors in the logs of
-//! both programs.
+//! Runs the stock kube-controller-manager and kube-scheduler 1.36 with Keelson instead of kube-apiserver, and
+//! fake kubelets. Scenarios cover the usual work of a cluster. Their recorded lines, and the errors in the logs of
+//! both programs, are compared with those of the same scenarios with kube-apiserver (`files/swap.txt`,
+//! `files/swap_errors.txt`).
 //!
-//! A second walk has no kube-controller-manager: what Keelson's own loops come to is compared with what the stock one
-//! came to with kube-apiserver (`files/own_loops.txt`).
+//! A second test runs without kube-controller-manager: the results of Keelson's controllers are compared with those
+//! of the stock ones with kube-apiserver (`files/own_loops.txt`).
 //!
-//! `KEELSON_SWAP_RECORD=1` walks against kube-apiserver and etcd, and writes these files and `files/swap_errors.txt`
-//! (to which errors are only added: which of them a run meets is partly chance).
+//! `KEELSON_SWAP_RECORD=1` runs the scenarios with kube-apiserver and etcd and writes these files. To
+//! `files/swap_errors.txt` errors are only added, because they differ from run to run.
 
 mod availability;
 mod cluster;
@@ -24,7 +24,7 @@ use scene::Scene;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// A part of the walk, which has a namespace of its own.
+/// The name of a scenario, which is also that of its namespace, and its function.
 type Row = (&'static str, fn(&Scene));
 
 const SCENES: &[Row] = &[
@@ -43,7 +43,7 @@ const SCENES: &[Row] = &[
     ("token", identity::tokens),
 ];
 
-/// What Keelson's own loops do. Whoever else made the pods does not matter to them.
+/// Scenarios of Keelson's controllers. The test creates the Pods.
 const OWN_LOOPS: &[Row] = &[
     ("namespace", own_pods::namespace),
     ("garbage", own_objects::garbage),
@@ -62,16 +62,16 @@ const OWN_LOOPS: &[Row] = &[
     ("volumes", own_objects::volumes),
     ("addresses", own_objects::addresses),
 ];
-/// Without a loop of OpenShift, which some builds of kube-controller-manager have, and with two that it does not run
-/// unless it is told to.
+/// Flags of kube-controller-manager: without a controller of OpenShift that some builds have, and with two that are off
+/// by default.
 const THE_SAME_LOOPS: &str = "--controllers=*,-service-ca-certificate-publisher-controller,\
     bootstrap-signer-controller,token-cleaner-controller";
 
-/// What a walk came to.
+/// The result of all scenarios.
 struct Outcome {
-    /// What the scenes found, each line with the name of its scene.
+    /// Recorded lines, each with the name of its scenario.
     lines: Vec<String>,
-    /// Errors in the logs of the two programs.
+    /// Errors in the logs of both programs.
     errors: BTreeSet<String>,
 }
 
@@ -98,7 +98,7 @@ fn file(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "it", "files", name].iter().collect()
 }
 
-/// Whether kube-apiserver is to be recorded.
+/// Returns whether the scenarios are to be recorded with kube-apiserver.
 fn is_recording() -> bool {
     std::env::var_os("KEELSON_SWAP_RECORD").is_some()
 }
@@ -108,7 +108,7 @@ fn record(name: &str, lines: impl IntoIterator<Item = String>) {
     std::fs::write(file(name), text).expect("a recording can be written");
 }
 
-/// Compares what scenes found with what was recorded.
+/// Compares the lines of a run with the recorded ones.
 fn compare(lines: &[String], recorded: &str) {
     let (got, want) = (lines.join("\n"), recorded.trim_end());
     if got != want {

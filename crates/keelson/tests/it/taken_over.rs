@@ -1,5 +1,5 @@
-//! A watch over HTTP/1.1 takes its connection over, and gives it back: what the client sent before and
-//! behind it is answered in order, and nothing of a body is read as a request.
+//! A watch over HTTP/1.1 takes over its connection and returns it: pipelined requests before and
+//! after it are answered in order, and no part of a body is parsed as a request.
 
 use crate::connection::{authorities, plain, secure, tls_client};
 use crate::http::Server;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LAST: &str = "Connection: close\r\n";
 
-/// Status, whether the answer came in chunks, whether it is the last one, and the body.
+/// Status, whether the response is chunked, whether it has `Connection: close`, and the body.
 type Response = (u16, bool, bool, String);
 
 fn get(path: &str, rest: &str) -> String {
@@ -22,7 +22,7 @@ fn watch() -> String {
     format!("{MAPS}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Da")
 }
 
-/// Sends all at once, and reads until the server closes.
+/// Sends all requests at once, and reads until the server closes the connection.
 fn answers(mut stream: impl Read + Write, requests: &[String]) -> Vec<Response> {
     stream.write_all(requests.concat().as_bytes()).expect("a write");
     stream.flush().expect("a flush");
@@ -90,7 +90,7 @@ fn create() -> String {
     )
 }
 
-/// Asks after a map was made, and compares what is answered.
+/// Sends requests on a server with a ConfigMap, and compares the responses.
 fn check(stream: impl Read + Write, requests: &[String], want: &[&str]) {
     let mut all = vec![create()];
     all.extend_from_slice(requests);

@@ -1,4 +1,4 @@
-//! Service account tokens over HTTP: issued, used, reviewed, and ended.
+//! Service account tokens over HTTP: request, use, review and invalidation.
 
 use crate::http::{Client, Response, Server, without_controllers};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn token(client: &Client, spec: &Value) -> String {
     answer.body["status"]["token"].as_str().expect("a token").to_owned()
 }
 
-/// The name of the user of a token, or the status of its refusal.
+/// Returns the user name of a token, or the status code of the error.
 fn who(client: &Client, token: &str) -> String {
     let headers = format!("Authorization: Bearer {token}\r\nContent-Type: application/json\r\n");
     let answer = client.request("POST", WHO, &headers, Some(&json!({})));

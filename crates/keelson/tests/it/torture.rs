@@ -1,8 +1,8 @@
-//! Many watchers, with selectors of all kinds and from revisions of all ages, while writers write, the
-//! history is compacted and the server restarts. Each stream must be exactly what the history says:
-//! nothing lost, doubled or out of order, and changes that enter or leave a selector told as such.
+//! Many watches, with different selectors and start revisions, while clients write, the
+//! history is compacted and the server restarts. Each watch must match the history exactly:
+//! no event lost, duplicated or out of order, and ADDED and DELETED for objects that start or stop matching.
 //!
-//! `KEELSON_TORTURE_LIVES=20` starts the server that often (3 without it); `KEELSON_TORTURE_SEED=N`
+//! `KEELSON_TORTURE_LIVES` sets the number of starts of the server (default 3); `KEELSON_TORTURE_SEED`
 //! repeats a run's choices.
 
 use crate::connection::{Connection, Watch, plain};
@@ -26,14 +26,14 @@ const WRITERS: usize = 20;
 const WATCHERS: usize = 200;
 /// Objects of each writer.
 const NAMES: usize = 3;
-/// Writes of each writer in one life of the server.
+/// Writes of each writer in one run of the server.
 const WRITES: usize = 15;
 const HISTORY: Duration = Duration::from_secs(2);
 const BOOKMARKS: Duration = Duration::from_millis(20);
 const COLORS: [&str; 3] = ["red", "green", "blue"];
 const PHASES: [&str; 3] = ["Pending", "Running", "Failed"];
 
-/// What of an object decides whether a watcher sees it, and tells two states apart.
+/// The state of an object: the fields of selectors, and a hash.
 #[derive(Clone, Debug, PartialEq)]
 struct State {
     name: String,
@@ -124,23 +124,23 @@ impl WatchFilter {
     }
 }
 
-/// Where the server is, and how far the test has come.
+/// The address of the server, and the progress of the test.
 #[derive(Default)]
 struct SharedState {
     place: Mutex<(usize, Option<SocketAddr>)>,
     moved: Condvar,
-    /// Writers that have done their part of this life.
+    /// Number of writers that are done with this run of the server.
     rested: AtomicUsize,
-    /// The last revision that watchers wait for; 0 while it is not known.
+    /// The last revision, for which watchers wait; 0 while it is unknown.
     end: AtomicU64,
-    /// Revisions that were acknowledged.
+    /// Acknowledged revisions.
     known: Mutex<Vec<u64>>,
-    /// Watches that were told that they ask for too old a revision.
+    /// Number of watches that were rejected because their revision was compacted.
     expired: AtomicUsize,
 }
 
 impl SharedState {
-    /// Waits for life `life` or a later one: which it is, and a connection.
+    /// Waits for run `life` of the server or a later one. Returns its number, and a connection.
     fn connect(&self, life: usize) -> (usize, Connection) {
         let deadline = Instant::now() + POLL_TIMEOUT;
         loop {
@@ -168,7 +168,7 @@ fn start(dir: &Path) -> Builder {
     Builder { limits, history: HISTORY, ..builder.data_dir(dir) }
 }
 
-/// What became of a writer's object.
+/// The result of a write.
 #[derive(Debug)]
 struct Write {
     name: String,
@@ -177,15 +177,15 @@ struct Write {
 
 #[derive(Debug)]
 enum After {
-    /// It is so, from a revision on.
+    /// The object at a revision.
     Is(u64, State),
-    /// It is marked as going; a deletion does so first, and is not told the revision.
+    /// The object has a deletionTimestamp; the response has no revision.
     Going,
-    /// It is gone.
+    /// The object is deleted.
     Gone,
 }
 
-/// Writes in every life, and remembers.
+/// Writes in each run of the server, and records the results.
 fn write(shared: &SharedState, writer: usize, lives: usize, mut random: Random) -> Vec<Write> {
     let mut done = vec![];
     let (mut there, mut newest) = ([false; NAMES], [0; NAMES]);
@@ -216,7 +216,7 @@ fn write(shared: &SharedState, writer: usize, lives: usize, mut random: Random) 
                 done.push(Write { name, after: After::Gone });
                 continue;
             }
-            // A patch that changes nothing is no change.
+            // A no-op patch is not a change.
             let rev = revision_of(&answer);
             if std::mem::replace(&mut newest[number], rev) != rev {
                 shared.known.lock().expect("revisions").push(rev);
@@ -233,10 +233,10 @@ fn pod(name: &str, color: &str) -> Value {
         "spec": {"containers": [{"name": "c", "image": "i"}]}})
 }
 
-/// All that a watcher saw without a gap.
+/// The events of a watch without a gap.
 struct Stream {
     watch_filter: WatchFilter,
-    /// The list that it began with, if any.
+    /// The list at its start, if any.
     list: Option<Vec<State>>,
     after: u64,
     through: u64,
@@ -244,15 +244,15 @@ struct Stream {
 }
 
 enum Ended {
-    /// It saw all that there is.
+    /// The watch has seen all events.
     AtTheEnd,
-    /// It can go on from where it is.
+    /// The watch can resume.
     Cut,
-    /// Its revision is forgotten.
+    /// Its revision was compacted.
     Expired,
 }
 
-/// Reads a watch until it ends, or the watcher has had enough.
+/// Reads a watch until it ends or a limit is reached.
 fn read(shared: &SharedState, watch: &mut Watch, stream: &mut Stream, enough: usize) -> Ended {
     for _ in 0..enough {
         let end = shared.end.load(Ordering::Acquire);
@@ -306,14 +306,14 @@ fn begin(
         assert_eq!(code, 200, "{list}");
         stream.after = revision_of(&list);
         let items = list["items"].as_array().expect("items").iter();
-        // Items of a list do not say their kind, so their text is another one.
+        // Items of a list have no kind, so their text differs.
         stream.list = Some(items.map(|obj| State { hash: 0, ..State::of(obj) }).collect());
     }
     stream.through = stream.after;
     Ok(stream)
 }
 
-/// Watches until the end, with cuts of its own and of the server's.
+/// Watches until the end, with interruptions by the client and by the server.
 fn observe(
     shared: &SharedState,
     watch_filter: &WatchFilter,
@@ -361,7 +361,7 @@ fn observe(
     }
 }
 
-/// One change of the history: the states before and after.
+/// A change of the history: the states before and after it.
 struct Change {
     rev: u64,
     before: Option<State>,
@@ -438,8 +438,8 @@ fn check(stream: &Stream, changes: &[Change]) {
     assert_eq!(stream.events, want, "after {after} through {through} for {}", watch_filter.query);
 }
 
-/// Waits for what the writers do in this life, and until its beginning is forgotten.
-fn live(shared: &SharedState, life: usize, began_at: u64) {
+/// Waits for the writers of this run, and for the compaction of its start.
+fn wait_for_writers_and_compaction(shared: &SharedState, life: usize, began_at: u64) {
     let deadline = Instant::now() + POLL_TIMEOUT + HISTORY * 4;
     let old = format!("{PODS}?resourceVersion={began_at}&resourceVersionMatch=Exact");
     let (_, mut connection) = shared.connect(life);
@@ -498,7 +498,7 @@ fn every_watch_matches_the_history() {
             .collect();
         let mut began_at = began_at;
         for life in 0..lives {
-            live(shared, life, began_at);
+            wait_for_writers_and_compaction(shared, life, began_at);
             if life + 1 < lives {
                 shared.move_to(life, None);
                 runtime.block_on(keelson.stop());

@@ -1,6 +1,6 @@
-//! Admission webhooks over the whole server: scripted webhooks, and kube-apiserver's answers to the same.
+//! Admission webhooks over HTTP: scripted webhooks, compared with kube-apiserver's responses.
 //!
-//! The answers in `files/webhooks.txt` and `files/webhook_cases.txt` were recorded from a kube-apiserver
+//! The responses in `files/webhooks.txt` and `files/webhook_cases.txt` were recorded from a kube-apiserver
 //! 1.36 (`--disable-admission-plugins=ServiceAccount`, and the token `admintoken` of an administrator
 //! `admin` with the uid `admin-uid` in `system:masters`) by these tests themselves, with its URL in
 //! `KEELSON_WEBHOOKS_RECORD`.
@@ -25,7 +25,7 @@ fn recordings(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/files").join(name)
 }
 
-/// The API under test, and whether its answers are to be recorded.
+/// Returns the API under test, and whether its responses are recorded.
 fn api() -> (Api, bool) {
     match std::env::var("KEELSON_WEBHOOKS_RECORD") {
         Ok(url) => (Api::Recorded(url), true),
@@ -67,11 +67,11 @@ fn webhook_requests_and_results_match_kube_apiserver() {
     api.stop();
 }
 
-/// How many cases are made at random.
+/// Number of generated cases.
 const GENERATED: u64 = 1_000;
 
-/// A recording of each would take megabytes: of what the webhooks saw there is only a checksum. `KEELSON_WEBHOOKS_CASE`
-/// shows all of one case. `KEELSON_WEBHOOKS_FIRST` makes other cases, from that number on, for which there is no
+/// Requests to the webhooks are recorded as a checksum; all of them would be megabytes. `KEELSON_WEBHOOKS_CASE`
+/// prints all of one case. `KEELSON_WEBHOOKS_FIRST` generates other cases, from that number on, for which there is no
 /// recording until one is made with the same number.
 #[test]
 fn generated_webhook_requests_and_results_match_kube_apiserver() {
@@ -98,8 +98,8 @@ fn generated_webhook_requests_and_results_match_kube_apiserver() {
     }
 }
 
-/// Where several validating webhooks refuse, kube-apiserver answers the refusal that comes first, and we
-/// the first in order: only what the webhooks saw is compared. The same with the order of warnings.
+/// If several validating webhooks reject, kube-apiserver returns the first response that arrives, Keelson the
+/// first in order, so only the received requests are compared. The same holds for the order of warnings.
 fn without_race(mut seen: Value) -> Value {
     let warns = scripted::hex("warnings");
     let validating = |warn: bool| {
@@ -118,7 +118,7 @@ fn without_race(mut seen: Value) -> Value {
     seen
 }
 
-/// The verdict on a request, and a checksum of all that was seen (FNV-1a).
+/// Returns the result of a request, and a checksum of all that was recorded (FNV-1a).
 fn digest(number: u64, seen: &Value) -> String {
     let mut sum: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in seen.to_string().bytes() {
@@ -129,7 +129,7 @@ fn digest(number: u64, seen: &Value) -> String {
     format!("{number} {} calls={calls} {sum:016x} {message}", seen["status"])
 }
 
-/// What tells the names of this run from those of others.
+/// A suffix that makes names unique to this run.
 fn stamp() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |time| time.as_secs())
@@ -137,7 +137,7 @@ fn stamp() -> u64 {
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A server with one webhook for ConfigMaps and things, and what became of a ConfigMap.
+/// Starts a server with one webhook for ConfigMaps and things. Returns the result of creating a ConfigMap.
 fn with_webhook(sort: &str, config: &Value) -> (Server, String, u16) {
     webhook_in(without_controllers(), sort, config)
 }

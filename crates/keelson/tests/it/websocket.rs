@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 const WATCH: &str = "/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=0";
-/// Key and answer of RFC 6455, section 1.3.
+/// Key and accept value of RFC 6455, section 1.3.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -30,7 +30,7 @@ fn upgrade(client: &Client, headers: &str) -> (Vec<String>, BufReader<TcpStream>
     }
 }
 
-/// The kind of the next frame, and what it carries.
+/// Reads the next frame. Returns its opcode and payload.
 fn frame(reader: &mut impl Read) -> (u8, Vec<u8>) {
     let mut start = [0; 2];
     reader.read_exact(&mut start).expect("a frame");
@@ -78,7 +78,7 @@ fn events_are_messages() {
     assert_eq!(event(&mut reader), named("ADDED", "c"));
     assert_eq!(client.delete("/api/v1/namespaces/default/configmaps/a").status, 200);
     assert_eq!(event(&mut reader), named("DELETED", "a"));
-    // A masked close of no payload: the server answers in kind.
+    // A masked close frame without payload: the server responds with a close frame.
     reader.get_mut().write_all(&[0x88, 0x80, 0, 0, 0, 0]).expect("the close goes out");
     assert_eq!(frame(&mut reader).0, 8);
     server.stop();
@@ -125,7 +125,7 @@ fn an_oversized_frame_closes_the_socket_before_its_payload() {
     let client = server.client();
     let (head, mut reader) = upgrade(&client, &format!("{UPGRADE}{ORIGIN}{TOKEN}"));
     assert_eq!(head[0], "HTTP/1.1 101 Switching Protocols");
-    // Binary, masked, of a MiB, of which only the mask comes.
+    // A masked binary frame of 1 MiB, of which only the header and the mask are sent.
     let mut frame = vec![0x82, 0xff];
     frame.extend_from_slice(&(1_u64 << 20).to_be_bytes());
     frame.extend_from_slice(&[0; 4]);

@@ -60,8 +60,8 @@ async fn an_ip_address_object_exists_until_its_service_is_deleted() {
     assert_eq!(create(&harness, "b", "", &spec).await.0, 201);
 }
 
-/// `--service-node-port-range`: ports come from it, others are refused, and what another range left is kept as far
-/// as it fits.
+/// `--service-node-port-range`: ports are allocated from it, others are rejected, and allocations of a previous range
+/// are kept if they fit.
 #[tokio::test]
 async fn node_ports_come_from_the_configured_range() {
     let store = Embedded::in_memory();
@@ -141,7 +141,7 @@ async fn a_node_port_is_unique_in_a_service() {
     let (code, refused) = create(&harness, "a", "", &spec).await;
     let why = "spec.ports[1].nodePort: Invalid value: 30080: provided port is already allocated";
     assert_eq!((code, harness::causes(&refused)), (422, vec![why.to_owned()]));
-    // A headless service is given no ports, the rules refuse it.
+    // A headless service gets no node ports; validation rejects them.
     let spec = format!(r#"{{"type":"NodePort","clusterIP":"None","ports":{twice}}}"#);
     let (code, refused) = create(&harness, "a", "", &spec).await;
     let why = [
@@ -168,7 +168,7 @@ async fn put(harness: &Harness, name: &str, spec: &str) -> (u16, Value) {
     harness.send("PUT", &path, "application/json", body.as_bytes()).await.expect("an answer")
 }
 
-/// What an update leaves open a port has by its name; the port of a dry run is behind the range.
+/// An update keeps omitted node ports by port name; a dry run returns a port outside the range.
 #[tokio::test]
 async fn a_port_keeps_its_node_port_by_name() {
     let harness = Harness::open().await;
@@ -266,7 +266,7 @@ async fn a_service_is_validated_after_its_ports_are_allocated() {
     let (code, refused) = create(&harness, "b", "", &wrong).await;
     let why = "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated";
     assert_eq!((code, harness::causes(&refused)), (422, vec![why.to_owned()]));
-    // What an invalid service asks for stays free.
+    // Addresses and ports requested by an invalid service stay free.
     let (code, refused) = create(&harness, "b", "", &wrong.replace("30080", "30081")).await;
     assert_eq!((code, harness::causes(&refused).len()), (422, 2), "{refused:?}");
     assert_eq!(create(&harness, "b", "", &spec.replace("30080", "30081")).await.0, 201);
@@ -329,7 +329,7 @@ async fn a_leaked_node_port_is_released_after_several_repairs() {
     let spec =
         |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
     assert_eq!(create(&harness, "a", "", &spec(30_002)).await.0, 201);
-    // As another server may have left it: 30001 is taken by nobody, and 30002 is not noted.
+    // As another server may have left it: 30001 has no owner, and 30002 is not recorded as allocated.
     let range =
         r#"{"kind":"RangeAllocation","apiVersion":"v1","range":"30000-32767","data":"Ag=="}"#;
     put_range(&harness, range).await;
@@ -360,7 +360,7 @@ async fn no_port_is_released_while_a_service_is_unreadable() {
     let spec =
         |port: u16| format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
     assert_eq!(create(&harness, "a", "", &spec(30_001)).await.0, 201);
-    // Its port is allocated, but the service that has it is unreadable.
+    // Its port is allocated to a service that is unreadable.
     let key = "/registry/services/specs/default/a";
     let was = harness.registry.store.get(key.as_bytes()).await.expect("a read").expect("a service");
     harness.put_raw(key, "what?").await;
@@ -418,7 +418,7 @@ async fn a_cancelled_create_leaves_no_port_to_two_services() {
         let port = 30_100 + polls;
         let spec = format!(r#"{{"type":"NodePort","ports":[{{"port":80,"nodePort":{port}}}]}}"#);
         cut_off(&harness, &format!("cut{polls}"), &spec, polls).await;
-        // Whether the port is free again depends on where the cut was.
+        // Whether the port is free depends on where the create was cancelled.
         create(&harness, &format!("next{polls}"), "", &spec).await;
     }
     let mut ports = HashSet::new();

@@ -23,7 +23,7 @@ async fn permit(verb: &str, namespace: &str, name: &str) -> Permit {
     Authorizer::default().authorize(user, attributes).await.expect("a permit")
 }
 
-/// Whether a future panics, which is how a verb refuses a permit for something else.
+/// Returns whether a future panics. A verb panics if the permit is for something else.
 async fn panics<F: Future + Send + 'static>(work: F) -> bool
 where
     F::Output: Send,

@@ -1,4 +1,4 @@
-//! A registry over a store in memory, and requests to it as a client would word them.
+//! A registry with a store in memory, and requests in the form of HTTP.
 
 use bytes::Bytes;
 use keelson_auth::{Attributes, Authorizer, MASTERS, Permit};
@@ -94,7 +94,7 @@ impl Harness {
         self.registry.cache.wait_latest().await.expect("the cache follows the store");
     }
 
-    /// The place of `/api/v1/namespaces/a/pods/b/status`, if a built-in kind keeps objects there.
+    /// Parses a path such as `/api/v1/namespaces/a/pods/b/status`; `None` if no built-in kind is stored there.
     pub fn place(&self, path: &str) -> Option<Place> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, version, rest) = match parts.as_slice() {
@@ -120,7 +120,7 @@ impl Harness {
         Some(Place { target, sub: rest.get(1).copied().unwrap_or_default().to_owned() })
     }
 
-    /// Returns code and body of the answer; `None` for requests that need a server.
+    /// Sends a request. Returns the status code and the body; `None` for requests that need an HTTP server.
     pub async fn send(
         &self,
         method: &str,
@@ -190,7 +190,7 @@ impl Harness {
         Some((code, answer, warnings))
     }
 
-    /// The permit of a client with all rights. Quotas do not apply to internal permits.
+    /// A permit of an administrator, because quotas do not apply to internal permits.
     pub async fn permit_to_create(&self, target: &Target) -> Permit {
         let attributes = Attributes {
             verb: "create".into(),

@@ -258,7 +258,7 @@ async fn a_post_to_a_subresource_reaches_only_its_own_action() {
     let acted = act(right.clone(), "stamp").await.expect("no panic").expect("it acts");
     assert_eq!(acted.object.expect("the object").name(), "a");
     assert_eq!(log.take(), ["a is stamped"]);
-    // The same through the resource that is an alias.
+    // The same through an alias of the resource.
     let other = permit("create", ("stamps", ""), "").await;
     act(other, "stamp").await.expect("no panic").expect("it acts");
     assert_eq!(log.take(), ["a is stamped"]);

@@ -15,7 +15,7 @@ async fn a_lease_has_one_holder_until_it_expires() {
     assert!(campaign(registry, &permit, a).await.expect("an answer"));
     assert!(!campaign(registry, &permit, b).await.expect("an answer"));
     assert!(campaign(registry, &permit, a).await.expect("an answer"));
-    // It is no longer renewed.
+    // The lease is no longer renewed.
     while !campaign(registry, &permit, b).await.expect("an answer") {
         tokio::task::yield_now().await;
     }

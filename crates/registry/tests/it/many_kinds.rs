@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Number of other kinds in the first and in the second measurement.
 const FEW: usize = 50;
 const MANY: usize = 5_000;
-/// Fields of each kind, beside those that every object has.
+/// Number of fields of each kind, without those of all objects.
 const NAMES: [&str; 20] = [
     "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s",
     "t",
@@ -88,7 +88,7 @@ fn serve(registry: &Registry, numbers: std::ops::Range<usize>) {
     }
 }
 
-/// What the work takes beside few kinds and beside many.
+/// Returns the time of some work with few and with many other kinds.
 async fn beside_few_and_many(work: impl Fn(&Registry, usize)) -> (Duration, Duration) {
     let harness = Harness::open().await;
     serve(&harness.registry, 0..FEW);
@@ -121,7 +121,7 @@ async fn removing_a_kind_costs_the_same_beside_thousands() {
 const CREATES: usize = 200;
 /// Number of rounds, of which the median is used.
 const ROUNDS: usize = 9;
-/// How many hundredths of its time a create may take beside many kinds.
+/// Maximum time of a create with many kinds, in percent of that with few.
 const HUNDREDTHS_MAX: u128 = 125;
 
 /// A registry with many kinds, and the number of objects created in it.
@@ -137,7 +137,7 @@ impl Creates {
         Creates { harness, made: 0 }
     }
 
-    /// Makes one object. What the thread has used for it, with `more` that is done beside.
+    /// Creates one object. Returns the processor time, including that of `more`.
     async fn one(&mut self, more: impl Fn(&Registry)) -> Duration {
         self.made += 1;
         let (path, kind) = if self.made.is_multiple_of(2) {
@@ -158,8 +158,8 @@ impl Creates {
     }
 }
 
-/// The 99th percentile of creates beside many kinds in hundredths of that beside few. Both are measured in turns, round
-/// by round: what else the machine does meets both.
+/// Returns the 99th percentile of creates with many kinds in percent of that with few. Rounds of both alternate, so
+/// that other load affects both.
 async fn p99_in_hundredths(
     few: &mut Creates,
     many: &mut Creates,
@@ -197,9 +197,9 @@ async fn the_p99_of_creates_is_the_same_beside_thousands_of_kinds() {
     assert!(hundredths > HUNDREDTHS_MAX, "a look at each kind is not seen: {hundredths} of 100");
 }
 
-/// Bytes that a process with so many kinds may have resident.
+/// Maximum resident memory of a process with many kinds, in bytes.
 const RESIDENT_BYTES_MAX: usize = 250 << 20;
-/// Set in the process that is measured: other tests of this one would be measured with it.
+/// Set in the measured process, a separate one, so that other tests are not measured.
 const MEASURED: &str = "KEELSON_MEASURED";
 
 #[test]
@@ -249,7 +249,7 @@ async fn an_informer_visits_only_changed_kinds() {
     of(1..2);
     let few = of(2..2 + TRIES).expect("some tries");
     serve(&harness.registry, FEW..MANY);
-    // So many changes at once are not all known one by one.
+    // So many changes exceed the number that is tracked one by one.
     of(100..101);
     check((few, of(101..101 + TRIES).expect("some tries")));
 }

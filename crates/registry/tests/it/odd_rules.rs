@@ -1,8 +1,8 @@
-//! Rules at the edges of kinds, as tables: a request, its code and the causes of a refusal.
+//! Tables of rarely used rules: a request, the status code and the causes.
 
 use crate::rules::Session;
 
-/// A request, the code of its answer, and the causes of a refusal; of a longer one, only how it begins.
+/// A request, the status code, and the causes, of which long ones are given by their start.
 type Row = (&'static str, &'static str, u16, &'static [&'static str]);
 
 async fn check(session: &Session, rows: &[Row]) {
@@ -17,7 +17,7 @@ async fn check(session: &Session, rows: &[Row]) {
     }
 }
 
-/// A pod template, or a pod, whose spec has these members beside its containers.
+/// A Pod, or a Pod template, whose spec has these fields and one container.
 fn pod(members: &str) -> String {
     format!(
         r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","image":"i"}}],{members}}}}}"#

@@ -1,13 +1,13 @@
-//! Rules of pods: their annotations, and the subresources that write a part of them.
+//! Rules of Pods: annotations, and subresources that write a part of the Pod.
 
 use crate::harness;
 use crate::rules::Session;
 
-/// A write to a part of a pod that stands at `/api/v1/namespaces/n/pods/p`: the faults of a JSON patch.
-async fn check_part(pod: &str, part: &str, cases: &[(&str, &[&str])]) {
+/// Patches a subresource of the Pod `/api/v1/namespaces/n/pods/p` with JSON patches and checks the causes.
+async fn check_subresource(pod: &str, subresource: &str, cases: &[(&str, &[&str])]) {
     let session = Session::open().await;
     session.check("POST /api/v1/namespaces/n/pods", pod, 201, &[]).await;
-    let path = format!("/api/v1/namespaces/n/pods/p/{part}?dryRun=All");
+    let path = format!("/api/v1/namespaces/n/pods/p/{subresource}?dryRun=All");
     for (patch, causes) in cases {
         let media = "application/json-patch+json";
         let answer = session.harness.send("PATCH", &path, media, patch.as_bytes()).await;
@@ -65,11 +65,11 @@ async fn a_resize_changes_cpu_and_memory_of_the_same_containers() {
                equal to cpu limit of 2"],
         ),
     ];
-    check_part(pod, "resize", cases).await;
+    check_subresource(pod, "resize", cases).await;
     let windows = pod.replace(r#""spec":{"#, r#""spec":{"os":{"name":"windows"},"#);
     let patch = r#"[{"op":"add","path":"/spec/containers/0/resources/requests/cpu","value":"1"}]"#;
     let refused: &[&str] = &["[]: Forbidden: windows pods cannot be resized"];
-    check_part(&windows, "resize", &[(patch, refused)]).await;
+    check_subresource(&windows, "resize", &[(patch, refused)]).await;
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn ephemeral_containers_are_added_and_stay() {
     let patches: Vec<_> = cases.iter().map(|(container, _)| add(container)).collect();
     let cases: Vec<_> =
         patches.iter().zip(&cases).map(|(patch, (_, causes))| (&**patch, &causes[..])).collect();
-    check_part(pod, "ephemeralcontainers", &cases).await;
+    check_subresource(pod, "ephemeralcontainers", &cases).await;
 
     let session = Session::open().await;
     session.check("POST /api/v1/namespaces/n/pods", pod, 201, &[]).await;

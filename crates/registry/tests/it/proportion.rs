@@ -1,4 +1,4 @@
-//! The time of a request is at most linear in its body: every list and map of every built-in kind with
+//! The time of a request is at most linear in its body. Tested for every list and map of every built-in kind with
 //! many items, through decoding, defaulting, validation, admission, managedFields and encoding.
 //!
 //! Only a list whose work is above [`ITEM_MICROSECONDS`] an item is measured a second time, at an eighth
@@ -57,18 +57,18 @@ impl Place {
     }
 }
 
-/// What the items of a list are.
+/// The items of a list.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Items {
     /// Zero values: `{}`.
     Zero,
-    /// All members set, all items equal.
+    /// All fields set, all items equal.
     Equal,
-    /// All members set, to other values in each item.
+    /// All fields set, to different values in each item.
     Distinct,
 }
 
-/// All lists and maps of a kind. A template of pods is walked only where it is not another kind's.
+/// Returns all lists and maps of a kind. Pod templates are omitted, because Pods have the same lists.
 fn places(schema: &Schema) -> Vec<Place> {
     let mut found = vec![];
     walk(schema, schema.root, &mut vec![], &mut vec![], &mut found);
@@ -90,7 +90,7 @@ fn walk(
         return;
     }
     above.push(id);
-    // All lists of a struct at once: their items may be looked up in each other.
+    // All lists of a struct at once, because items of one may be looked up in another.
     if of.fields.iter().filter(|field| is_long(&field.shape)).count() > 1 {
         let of = of.name.to_string();
         found.push(Place { steps: steps.clone(), shape: Shape::Struct(id), of });
@@ -125,7 +125,7 @@ fn walk_shape(
         _ => None,
     });
     let of = above.last().map_or("", |id| &schema.types.get(*id).name);
-    // A list in a list is another one than that around it.
+    // A nested list is measured separately from the list around it.
     let of = format!("{of} {} {}", field.unwrap_or_default(), steps.len() - last_field(steps));
     found.push(Place { steps: steps.clone(), shape: shape.clone(), of });
     steps.push(step);
@@ -137,7 +137,7 @@ fn last_field(steps: &[Step]) -> usize {
     steps.iter().rposition(|step| matches!(step, Step::Field(_))).unwrap_or(0)
 }
 
-/// A value of a shape; lists and structs below an item are left out.
+/// Returns a value of a type; lists and structs inside an item are omitted.
 fn item(schema: &Schema, shape: &Shape, items: Items, at: usize, depth: usize) -> Value {
     let at = if items == Items::Distinct { at } else { 0 };
     if let Shape::Struct(id) = shape {
@@ -178,7 +178,7 @@ fn is_scalar(shape: &Shape) -> bool {
     )
 }
 
-/// A list or map of `count` items, or a struct whose lists and maps have as many together.
+/// Returns a list or map of `count` items, or a struct whose lists and maps have `count` items together.
 fn long(schema: &Schema, shape: &Shape, items: Items, count: usize) -> Value {
     match shape {
         Shape::List(list) => {
@@ -201,7 +201,7 @@ fn long(schema: &Schema, shape: &Shape, items: Items, count: usize) -> Value {
     }
 }
 
-/// A list or map of `count` items at a place, and what leads to it.
+/// Returns an object with a list or map of `count` items at a path.
 fn object(kind: &Kind, place: &Place, items: Items, count: usize) -> Value {
     let schema = &kind.storage;
     let list = long(schema, &place.shape, items, count);
@@ -247,7 +247,7 @@ fn thread_time() -> Duration {
     Duration::new(seconds, u32::try_from(now.tv_nsec).expect("less than a second"))
 }
 
-/// Requests about a list. Those that change something find the same list stored already.
+/// Requests with a list. For updates and patches the same list is stored before.
 const CREATE: (&str, &str) = ("POST", "");
 const CHANGES: [(&str, &str); 3] = [
     ("PUT", ""),
@@ -350,7 +350,7 @@ async fn hold(share: usize) {
     let all = all.filter(|(_, place)| seen.insert(place.of.clone())).enumerate();
     for (at, (kind, place)) in all.skip(share).step_by(SHARES) {
         let creates = [Items::Zero, Items::Equal, Items::Distinct].map(|items| (CREATE, items));
-        // The ways of changing an object know types of lists and not lists: each list has one of them.
+        // Patch types treat all lists of a type alike, so each list is measured with one of them.
         let change = (CHANGES[at / SHARES % CHANGES.len()], Items::Distinct);
         let is_struct = matches!(place.shape, Shape::Struct(_));
         for (request, items) in creates.into_iter().chain([change]) {

@@ -1,5 +1,5 @@
-//! What a kube-apiserver 1.36 answered to generated writes of every kind, replayed in the process: `files/*.transcript`.
-//! `cargo xtask record` and `cargo xtask replay` ask running servers the same.
+//! Compares responses to generated writes of every kind with those of a kube-apiserver 1.36 in `files/*.transcript`.
+//! `cargo xtask record` and `cargo xtask replay` send the same requests to running servers.
 
 use crate::harness::Harness;
 use keelson_meta::status::quote;
@@ -8,7 +8,7 @@ use keelson_testkit::api::Response;
 use keelson_testkit::transcript::{Request, Responder, Transcript, replay};
 use tokio::runtime::Runtime;
 
-/// A registry without its server.
+/// A registry without an HTTP server.
 struct InProcess {
     runtime: Runtime,
     harness: Harness,
@@ -32,7 +32,7 @@ impl Responder for InProcess {
     }
 }
 
-/// Checks that all responses are the recorded ones, and their number.
+/// Checks that all responses equal the recorded ones, and their number.
 fn check(text: &str, responses: usize) {
     let transcript = Transcript::parse(text).expect("a transcript");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -10,13 +10,13 @@ use keelson_registry::{Answer, Deleted};
 use keelson_schema::decode::{self, Format};
 use keelson_store::{KeyValue, Revision};
 
-/// Lengths and numbers up to which everything is tried.
+/// Maximum length and number up to which all values are tested.
 const MAX: usize = 400;
 
-/// Numbers of labels at which the length of a number changes, and their neighbours.
+/// Numbers of labels at which the length of an encoded number changes, and their neighbours.
 const EDGES: [usize; 12] = [0, 1, 2, 63, 64, 127, 128, 129, 255, 256, 257, MAX];
 
-/// An object with these labels, all of whose selectable fields are the letter `v` so many times.
+/// An object with labels, whose selectable fields have the letter `v` repeated.
 fn object(kind: &Kind, labels: &[(String, String)], field_bytes: usize) -> Object {
     let mut obj = Object::new();
     obj.set_gvk(&kind.storage.gvk);
@@ -78,7 +78,7 @@ async fn labels_and_fields_of_every_length_can_be_read_back_for_every_kind() {
     }
 }
 
-/// A ConfigMap whose labels have values of one letter.
+/// A ConfigMap whose label values have one letter.
 fn config_map(name: &str, labels: impl IntoIterator<Item = String>) -> String {
     let labels: Vec<String> = labels.into_iter().map(|key| format!("{key:?}:\"v\"")).collect();
     format!(
@@ -87,7 +87,7 @@ fn config_map(name: &str, labels: impl IntoIterator<Item = String>) -> String {
     )
 }
 
-/// Through all verbs, with and without a dry run.
+/// Tests all verbs, with and without dry run.
 #[tokio::test]
 async fn an_object_with_long_or_many_labels_does_not_break_its_kind() {
     let harness = Harness::open().await;
@@ -152,7 +152,7 @@ async fn an_unreadable_object_affects_no_other_and_can_be_deleted() {
     let deleted = registry.delete(&harness.permit, &one("bad"), &options, &mut vec![]).await;
     assert!(matches!(deleted, Ok(Deleted::Unreadable)), "{deleted:?}");
     assert_eq!(names(Freshness::Latest).await.expect("a list"), ["good"]);
-    // An object that can be read is deleted as without the option.
+    // The option has no effect on a readable object.
     let deleted = registry.delete(&harness.permit, &one("good"), &options, &mut vec![]).await;
     assert!(matches!(deleted, Ok(Deleted::Gone(_))), "{deleted:?}");
     let none = registry.delete(&harness.permit, &one("bad"), &options, &mut vec![]).await;

@@ -1,4 +1,4 @@
-//! Replays recorded requests of the reference, and counts which are answered alike.
+//! Replays requests recorded from the reference, and counts the equal responses.
 
 use crate::compare;
 use crate::harness::{self, Harness};
@@ -12,7 +12,7 @@ use keelson_testkit::transcript::normal::without_values;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Answers that were alike when this was last raised; it never goes down.
+/// Minimum number of equal responses; only increased.
 const ALIKE_MIN: usize = 1098;
 
 const FOLDERS: &[&str] = &["kinds", "rest/kinds", "ext"];
@@ -57,8 +57,8 @@ async fn recorded_requests_get_the_recorded_responses() {
     assert!(!complete || score.alike >= ALIKE_MIN, "{} of {}", score.alike, score.all);
 }
 
-/// Every version of every object that the replay has left in the store, brought into kube-apiserver's form
-/// and back, is the record that it was: servers that share an etcd show the same.
+/// Each stored record of the replay is converted to kube-apiserver's format
+/// and back, and must be unchanged, so that servers that share an etcd return the same.
 async fn recorded_objects_round_trip_through_storage(harness: &Harness) {
     let (form, store) = (EtcdCodec::new(&[], Features::default()), &harness.registry.store);
     let mut watch = store.watch(Bytes::new(), store.floor()).expect("the history is there");
@@ -135,13 +135,13 @@ async fn replay(harness: &Harness, file: &Path, index: usize, score: &mut Score)
     }
 }
 
-/// What this server answered, with its namespace called as in the recordings.
+/// A response of this server, with its namespace replaced by that of the recordings.
 struct Answer {
     code: u16,
     body: Value,
 }
 
-/// The differences of an answer that counts.
+/// Returns the differences of a response; `None` if it is not compared.
 fn judge(
     step: &Value,
     want: &Value,
@@ -220,7 +220,7 @@ fn compare_causes(want: &[String], got: &[String], lines: &mut Vec<String>) {
     }
 }
 
-/// Whether a picked path is one that strategies answer for.
+/// Returns whether a field is set by this crate and not by admission or services.
 fn is_ours(parts: &[&str], resource: &str) -> bool {
     !matches!(
         (resource, parts),
@@ -262,7 +262,7 @@ fn drop_at(value: &mut Value, parts: &[&str]) {
     }
 }
 
-/// The namespace of this run as the recordings call it.
+/// Replaces the namespace of this run by that of the recordings.
 fn renamed(value: &Value, namespace: &str) -> Value {
     match value {
         Value::String(text) => text.replace(namespace, "NS").into(),
@@ -316,7 +316,7 @@ impl Request {
     }
 }
 
-/// Puts values of earlier answers in the place of `{{id.path}}`.
+/// Replaces `{{id.path}}` by values of earlier responses.
 fn fill(text: &str, known: &HashMap<String, Value>) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -339,7 +339,7 @@ fn fill(text: &str, known: &HashMap<String, Value>) -> String {
     out
 }
 
-/// `"{n}5"` in a recorded body stands for the number 5.
+/// `"{n}5"` in a recorded body is the number 5.
 fn plain_numbers(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Rules of single kinds, each as a request and its answer: the code and the causes.
+//! Rules of single kinds: a request, its status code and its causes.
 
 use crate::harness::{self, Harness, SetClock};
 use keelson_meta::Value;
@@ -30,14 +30,14 @@ impl Session {
         self.harness.send(method, path, media, body.as_bytes()).await.expect("the path is known")
     }
 
-    /// The answer is `code` and the causes are these.
+    /// Checks the status code and the causes.
     pub async fn check(&self, request: &str, body: &str, code: u16, causes: &[&str]) {
         let (got, answer) = self.send(request, body).await;
         assert_eq!(harness::causes(&answer), causes, "{request} {body}");
         assert_eq!(got, code, "{request} {body}");
     }
 
-    /// The answer holds this text at this place.
+    /// Checks a string at a path of the response.
     pub async fn check_at(&self, request: &str, body: &str, place: &[&str], expected: &str) {
         let (_, answer) = self.send(request, body).await;
         let found = answer.at(place).map(keelson_meta::status::show).unwrap_or_default();
@@ -657,7 +657,7 @@ async fn counts_and_shares_of_rolling_updates_are_read_as_go_reads_them() {
         format!(r#"spec.strategy.rollingUpdate.maxSurge: Invalid value: "10": {not_percent}"#);
     let request = format!("POST {path}/deployments");
     session.check(&request, &body("deployments", update), 422, &[&fault]).await;
-    // Messages show the names of Go's fields.
+    // Messages have the names of Go's fields.
     let request = format!("POST {path}/daemonsets");
     let update = r#"{"type":"x","rollingUpdate":{"maxSurge":1}}"#;
     let fault = "spec.updateStrategy: Unsupported value: \

@@ -53,7 +53,7 @@ async fn volumes_name_secrets_and_servers_in_full() {
     session.check(PODS, body, 422, &causes).await;
 }
 
-/// Single rules of small kinds.
+/// Rules of small kinds.
 #[tokio::test]
 async fn rules_of_small_kinds() {
     let session = Session::open().await;
@@ -229,7 +229,7 @@ async fn a_schedule_names_a_zone_that_exists() {
     }
 }
 
-/// Names that are missing twice, places that are told twice, and the order of two faults.
+/// Duplicate errors, and the order of two errors.
 #[tokio::test]
 async fn errors_have_the_count_and_order_of_upstream() {
     let session = Session::open().await;
@@ -275,7 +275,7 @@ async fn errors_have_the_count_and_order_of_upstream() {
     session.check(classes, body, 422, &causes).await;
 }
 
-/// What may be written to a status.
+/// Fields that can be written through the status subresource.
 #[tokio::test]
 async fn rules_of_single_statuses() {
     let session = Session::open().await;
@@ -345,7 +345,7 @@ async fn rules_of_single_statuses() {
     session.check(&format!("PUT {claims}/d/status"), body, 200, &[]).await;
 }
 
-/// A struct that holds nothing has the zero values that Go writes of it, and their owner.
+/// An empty struct is written with Go's zero values, which its manager owns.
 #[tokio::test]
 async fn an_empty_struct_has_owners_of_its_zero_values() {
     let session = Session::open().await;
@@ -358,7 +358,7 @@ async fn an_empty_struct_has_owners_of_its_zero_values() {
     assert_eq!(ordinals.as_deref(), Some(r#"{".":{},"f:start":{}}"#));
 }
 
-/// An error carries the warnings about the request.
+/// An error response has the warnings about the request.
 #[tokio::test]
 async fn a_conflict_comes_with_its_warnings() {
     let session = Session::open().await;

@@ -95,14 +95,14 @@ fn object(record: &[u8]) -> Value {
     json::parse(text).expect("JSON").value
 }
 
-/// What is stored of an object in JSON.
+/// Returns the stored JSON of an object.
 fn json(value: &Value) -> Bytes {
     let mut text = vec![];
     json::write_value(value, &mut text);
     text.into()
 }
 
-/// A populated object without its resourceVersion, as it is stored.
+/// Returns a populated object as stored, without its resourceVersion.
 fn populated(folder: &Path, gvk: &GroupVersionKind) -> Option<Vec<u8>> {
     let group = if gvk.group.is_empty() { "core" } else { &gvk.group };
     let name = format!("{group}.{}.{}.pb", gvk.version, gvk.kind);
@@ -129,7 +129,7 @@ fn keys_and_encodings_of_every_kind_match_kube_apiserver() {
     }
 }
 
-/// Kinds whose populated objects contradict themselves, which is settled when they are read: pods name
+/// Kinds whose populated objects have contradictions that decoding resolves: Pods name
 /// two service accounts or have limits without requests, a node two first ranges, a namespace lacks the
 /// label of its name, a secret has text beside its data.
 const CONTRADICTORY: [&str; 12] = [
@@ -313,7 +313,7 @@ fn decode_errors_contain_the_reason() {
     }
 }
 
-/// What kube-apiserver 1.36 stores of an object of a custom resource.
+/// What kube-apiserver 1.36 stores for a custom resource.
 const CUSTOM: &str = concat!(
     r#"{"apiVersion":"example.com/v1","kind":"A","metadata":{"#,
     r#""annotations":{"q":"\u003c\u0026\u003e\u2028é"},"creationTimestamp":"2026-11-23T00:28:09Z","#,

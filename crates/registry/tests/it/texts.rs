@@ -21,7 +21,7 @@ impl Session {
         self.harness.send(method, path, media, body.as_bytes()).await.expect("the path is known")
     }
 
-    /// The JSON that a GET of a revision answers.
+    /// Returns the JSON of a GET at a revision.
     async fn shown(&self, name: &str) -> String {
         let target = self.harness.registry.target("apps", "controllerrevisions", "n", name);
         let got = self.harness.registry.get(&self.harness.permit, &target, Freshness::Latest).await;

@@ -1,4 +1,4 @@
-//! A server with every authenticator, and everybody who issues credentials for it.
+//! A server with all authenticators, and the issuers of their credentials.
 
 use crate::certificates::{Stream, authority, wait_for};
 use crate::connection::{authorities, secure, tls_client};
@@ -27,19 +27,19 @@ use time::OffsetDateTime;
 const CORE: &str = "/api/v1/namespaces";
 pub const BOOTSTRAP_TOKEN: &str = "abcdef.0123456789abcdef";
 
-/// What is other than right about a token.
+/// How a token differs from a valid one.
 #[derive(Debug)]
 pub enum Claim {
     Text(&'static str, &'static str),
     /// Seconds from now.
     Number(&'static str, i64),
     Without(&'static str),
-    /// Signed by this one of the server's keys.
+    /// Signed by one of the server's keys, by name.
     Key(&'static str),
-    /// Signed by an unknown key under the id of the right one.
+    /// Signed by an unknown key with the id of the right one.
     OtherKey,
     Unsigned,
-    /// Signed with the public key as the secret.
+    /// Signed by HMAC with the public key as the secret.
     Hmac,
 }
 
@@ -48,14 +48,14 @@ pub struct World {
     dir: TempDir,
     authorities: HashMap<&'static str, (String, Issuer<'static, KeyPair>)>,
     account_keys: HashMap<&'static str, KeyPair>,
-    /// Tokens that were signed already: a second signature would be another one.
+    /// Signed tokens; signatures are randomized, so a token is signed once.
     signed: RefCell<HashMap<String, String>>,
     issuer: OidcIssuer,
-    /// The last one signs.
+    /// Signing keys; the last one is used.
     issuer_keys: RefCell<Vec<OidcKey>>,
     is_revoked: Arc<AtomicBool>,
     _webhook: HttpsPeer,
-    /// What is tested now.
+    /// The current case.
     place: RefCell<String>,
 }
 
@@ -141,7 +141,7 @@ impl World {
         secure(self.server.keelson.address(), &config).expect("a connection")
     }
 
-    /// An administrator's request; the code and the body.
+    /// Sends a request as the administrator. Returns the status code and the body.
     fn admin(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let headers = "Authorization: Bearer t\r\n";
         front_proxy::send(&mut self.anonymous(), method, path, headers, &body.to_string())
@@ -153,7 +153,7 @@ impl World {
         made
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object if it exists.
     pub fn delete(&self, path: &str) {
         let (code, body) = self.admin("DELETE", path, &json!({}));
         assert!(matches!(code, 200 | 404), "{body}");
@@ -220,7 +220,7 @@ impl World {
         wait_for(want.to_owned(), || self.token_user(token));
     }
 
-    /// Whose token it is for an audience; empty is nobody's.
+    /// Returns the user of a token for an audience; empty if it is not valid.
     pub fn review(&self, token: &str, audience: &str, want: &str) {
         let review = json!({"spec": {"token": token, "audiences": [audience]}});
         let answer = self.make("/apis/authentication.k8s.io/v1/tokenreviews", &review);
@@ -228,7 +228,7 @@ impl World {
         self.expect(name.unwrap_or_default(), want);
     }
 
-    /// Makes the Secret of a bootstrap token, with these changes, and uses the token.
+    /// Creates the Secret of a bootstrap token with changes, and uses the token.
     pub fn bootstrap(&self, changes: Value, namespace: &str, want: &str) {
         for namespace in ["kube-system", "default"] {
             self.delete(&format!("{CORE}/{namespace}/secrets/bootstrap-token-abcdef"));
@@ -246,7 +246,7 @@ impl World {
 
     // Service accounts.
 
-    /// Makes the service account and the pod to which tokens are bound, where they are not there.
+    /// Creates the service account and the Pod to which tokens are bound, unless they exist.
     pub fn make_account(&self) {
         let account = json!({"metadata": {"name": "robot"}});
         self.admin("POST", &format!("{CORE}/default/serviceaccounts"), &account);
@@ -398,7 +398,7 @@ fn builder(dir: &Path) -> Builder {
     builder
 }
 
-/// Knows two tokens; one of them it takes back, the other is for somebody else.
+/// A token webhook. It accepts two tokens: one until it is revoked, one for another audience.
 fn webhook(is_revoked: Arc<AtomicBool>) -> HttpsPeer {
     HttpsPeer::start(move |_, asked| {
         let mut review = asked.body;
@@ -425,7 +425,7 @@ fn kubeconfig(url: &str) -> String {
     )
 }
 
-/// A token with the right claims but for those that are given.
+/// Returns a token with valid claims, except for the given ones.
 fn token(
     claims: &[Claim],
     right: Value,
@@ -460,7 +460,7 @@ fn has(claims: &[Claim], wanted: &Claim) -> bool {
     claims.iter().any(|claim| std::mem::discriminant(claim) == sort)
 }
 
-/// The name in `NAME GROUPS`, or the code of a refusal.
+/// Returns the user name in `NAME GROUPS`, or the status code of a rejection.
 fn name_of(who: &str) -> String {
     who.split(' ').next().unwrap_or_default().to_owned()
 }

@@ -1,6 +1,6 @@
-//! CertificateSigningRequests: approved, signed by the own authority, refused.
+//! CertificateSigningRequests: approved, signed by the server's CA, rejected.
 
-use super::{MERGE, make, with_controllers};
+use super::{MERGE, create, with_controllers};
 use crate::http::Client;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// A request for a certificate, in PEM.
+/// Returns a certificate signing request in PEM.
 fn pem(key: &KeyPair, common_name: &str, organization: &str, names: &[&str]) -> String {
     let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let mut params = CertificateParams::new(names).expect("names");
@@ -37,7 +37,7 @@ fn approve(client: &Client, name: &str) {
     assert_eq!(approved.status, 200, "{approved:?}");
 }
 
-/// The certificate of a request, in DER, once it is there.
+/// Waits for the certificate of a CertificateSigningRequest. Returns it in DER.
 fn certificate(client: &Client, name: &str) -> Vec<u8> {
     let signed = client
         .poll(&format!("{REQUESTS}/{name}"), |got| got.body["status"]["certificate"].is_string());
@@ -54,7 +54,7 @@ fn an_approved_request_is_signed_with_the_requested_usages() {
     let request = pem(&key, "jane", "devs", &["jane.example.com"]);
     let usages = ["client auth", "digital signature"];
     let asked = csr("jane", &request, "kube-apiserver-client", &usages, Some(3600));
-    make(&client, REQUESTS, &asked);
+    create(&client, REQUESTS, &asked);
     super::settle(&client);
     let waiting = client.get(&format!("{REQUESTS}/jane")).body;
     assert_eq!(waiting["status"].get("certificate"), None, "nobody approved it");
@@ -87,7 +87,7 @@ fn a_request_that_the_signer_rejects_fails_with_a_reason() {
     let key = KeyPair::generate().expect("a key");
     let request = pem(&key, "jane", "devs", &[]);
     let check = |name: &str, signer: &str, usages: &[&str], why: &str| {
-        make(&client, REQUESTS, &csr(name, &request, signer, usages, None));
+        create(&client, REQUESTS, &csr(name, &request, signer, usages, None));
         approve(&client, name);
         let failed = client.poll(&format!("{REQUESTS}/{name}"), |got| {
             got.body["status"]["conditions"].as_array().is_some_and(|all| all.len() == 2)
@@ -114,8 +114,8 @@ fn requests_of_authorized_kubelets_are_approved() {
     let request = pem(&key, "system:node:n1", "system:nodes", &[]);
     let usages = ["client auth", "digital signature"];
     let signer = "kube-apiserver-client-kubelet";
-    // Who asks is an administrator, and may.
-    make(&client, REQUESTS, &csr("n1", &request, signer, &usages, None));
+    // The requester is an administrator, so it is approved.
+    create(&client, REQUESTS, &csr("n1", &request, signer, &usages, None));
     certificate(&client, "n1");
     let condition = &client.get(&format!("{REQUESTS}/n1")).body["status"]["conditions"][0];
     let message = "Auto approving kubelet client certificate after SubjectAccessReview.";
@@ -123,11 +123,11 @@ fn requests_of_authorized_kubelets_are_approved() {
         (&condition["reason"], &condition["message"]),
         (&"AutoApproved".into(), &message.into())
     );
-    // Somebody else, who may ask, but not have that.
+    // A user who may create requests, but not use this signer.
     let roles = "/apis/rbac.authorization.k8s.io/v1";
     let rules = json!([{"verbs": ["create"], "apiGroups": ["certificates.k8s.io"],
         "resources": ["certificatesigningrequests"]}]);
-    make(
+    create(
         &client,
         &format!("{roles}/clusterroles"),
         &json!({"metadata": {"name": "r"}, "rules": rules}),
@@ -135,7 +135,7 @@ fn requests_of_authorized_kubelets_are_approved() {
     let binding = json!({"metadata": {"name": "r"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}]});
-    make(&client, &format!("{roles}/clusterrolebindings"), &binding);
+    create(&client, &format!("{roles}/clusterrolebindings"), &binding);
     let asked = csr("n2", &request, signer, &usages, None);
     let made = client.request("POST", REQUESTS, "Impersonate-User: eve\r\n", Some(&asked));
     assert_eq!(made.status, 201, "{made:?}");
@@ -178,7 +178,7 @@ fn approval_and_signing_have_separate_field_managers() {
     let owners = |name: &str, usage: &str| {
         let mut asked = csr(name, &request, "kube-apiserver-client", &[usage], None);
         asked["metadata"]["labels"] = json!({"a": "b"});
-        make(&client, REQUESTS, &asked);
+        create(&client, REQUESTS, &asked);
         approve(&client, name);
         let decided = client.poll(&format!("{REQUESTS}/{name}"), |got| {
             let status = &got.body["status"];
@@ -195,7 +195,7 @@ fn approval_and_signing_have_separate_field_managers() {
     let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let both = ["approval f:conditions", "status f:certificate"];
     assert_eq!(owners("signed", "client auth"), set(&both));
-    // The condition that says so has no owner.
+    // The condition has no field manager.
     assert_eq!(owners("refused", "server auth"), set(&["approval f:conditions"]));
     server.stop();
 }
@@ -205,7 +205,7 @@ fn an_approval_may_change_metadata_too() {
     let server = with_controllers();
     let client = server.client();
     let request = pem(&KeyPair::generate().expect("a key"), "jane", "devs", &[]);
-    make(
+    create(
         &client,
         REQUESTS,
         &csr("jane", &request, "kube-apiserver-client", &["client auth"], None),

@@ -1,7 +1,7 @@
-//! Owners and dependents, built in and custom, that come, go and come again by many writers at once, while the
-//! server is killed and started again: at the end exactly the right objects are there, with the right owners.
+//! Owners and dependents, built-in and custom, are created and deleted by concurrent writers while the
+//! server is killed and restarted. At the end exactly the expected objects exist, with the expected owners.
 //!
-//! `KEELSON_CHAOS_SECONDS=60` goes on for so long (6 without it); `KEELSON_CHAOS_SEED=N` repeats a run's choices.
+//! `KEELSON_CHAOS_SECONDS` sets the duration (default 6); `KEELSON_CHAOS_SEED` repeats a run's choices.
 
 use super::MAPS;
 use crate::kill::Server;
@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 
 const WRITERS: usize = 16;
 const LASTS_SECONDS: u64 = 6;
-/// From one start of the server to its next end.
+/// Time between a start of the server and the next kill.
 const LIVES: Duration = Duration::from_secs(2);
-/// Names that a writer uses again and again.
+/// Names that a writer reuses.
 const NAMES: usize = 12;
 const POLL_TIMEOUT: Duration = Duration::from_secs(60);
 const WIDGETS: &str = "/apis/test.dev/v1/namespaces/default/widgets";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const ABSENT: &str = "00000000-0000-0000-0000-000000000001";
 
-/// Whether an object of this name is a custom one.
+/// Returns whether the object with this name is a custom resource.
 fn is_widget(name: &str) -> bool {
     name.ends_with(['1', '3', '5', '7', '9'])
 }
@@ -43,7 +43,7 @@ fn kind(name: &str) -> (&'static str, &'static str) {
     if is_widget(name) { ("test.dev/v1", "Widget") } else { ("v1", "ConfigMap") }
 }
 
-/// Where the server is at present; nowhere while it is dead.
+/// The current address of the server; `None` while it is not running.
 #[derive(Default)]
 struct Site {
     api: Mutex<Option<Arc<Api>>>,
@@ -61,18 +61,18 @@ impl Site {
     }
 }
 
-/// Asks the server, wherever it is.
+/// A client that reconnects after a restart of the server.
 struct Caller<'s> {
     site: &'s Site,
     api: Option<Api>,
 }
 
 impl Caller<'_> {
-    /// `None`: the server died, and the request was done or not.
+    /// Returns `None` if the server was killed; the request may have been executed.
     fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Option<Response> {
         let api = self.api.take().unwrap_or_else(|| self.site.connect());
         let answer = api.call(method, path, "application/json", body).ok()?;
-        // Definitions are read again after the start: until then, this is no path.
+        // After a start the path is unknown until the definitions were read.
         if answer.code == 404 && answer.body.is_null() {
             return None;
         }
@@ -81,7 +81,7 @@ impl Caller<'_> {
         Some(answer)
     }
 
-    /// Asks until there is an answer.
+    /// Repeats a request until there is a response.
     fn call_until_answered(&mut self, method: &str, path: &str) -> Response {
         poll(POLL_TIMEOUT, || self.call(method, path, None)).expect("an answer in the end")
     }
@@ -91,7 +91,7 @@ impl Caller<'_> {
 #[derive(Default)]
 struct Model {
     objects: BTreeMap<String, OwnedObject>,
-    /// Every uid that an object had, by its name.
+    /// All uids that objects with a name had.
     seen: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -103,7 +103,7 @@ struct OwnedObject {
 }
 
 impl Model {
-    /// Leaves out what has owners of which none is left; what loses its owners one by one.
+    /// Removes objects whose owners are all deleted, and repeats this for their dependents.
     fn collect(&mut self) {
         loop {
             let uids: Vec<String> = self.objects.values().map(|held| held.uid.clone()).collect();
@@ -146,7 +146,7 @@ impl Writer<'_> {
     fn run(mut self, deadline: Instant) -> Model {
         while Instant::now() < deadline {
             let name = format!("w{}-{}", self.number, self.random.below(NAMES));
-            // What may have been collected meanwhile is out of the model, and its name will be free.
+            // Objects that may have been collected meanwhile are not in the model, and their names become free.
             self.model.collect();
             let is_there = self.model.objects.contains_key(&name);
             match (self.random.below(3) > 0, is_there) {
@@ -183,7 +183,7 @@ impl Writer<'_> {
             "metadata": {"name": name, "ownerReferences": references}});
         let made = match self.caller.call("POST", collection(name), Some(&object)) {
             Some(made) => made,
-            // It was made if there is one that was not there before.
+            // It was created if an object with a new uid exists.
             None => {
                 let got = self.caller.call_until_answered("GET", &path(name));
                 let uid = text(&got.body["metadata"]["uid"]);
@@ -214,18 +214,18 @@ impl Writer<'_> {
         if policy != "Orphan" {
             return;
         }
-        // Its dependents are free once it is gone, and not before.
-        let gone = poll(POLL_TIMEOUT, || {
+        // Its dependents lose the reference once it is deleted.
+        let deleted = poll(POLL_TIMEOUT, || {
             (self.caller.call("GET", &path(name), None)?.code == 404).then_some(())
         });
-        assert!(gone.is_some(), "{name} is not let go");
+        assert!(deleted.is_some(), "{name} is not let go");
         let uids: Vec<String> = self.model.objects.values().map(|held| held.uid.clone()).collect();
         for held in self.model.objects.values_mut() {
             held.owners.retain(|(_, uid)| uids.contains(uid));
         }
     }
 
-    /// Waits until the dependents of an object have the owners that they are to have.
+    /// Waits until the dependents of an object have the expected owners.
     fn await_owners(&mut self, owner: &str) {
         for (name, held) in &self.model.objects {
             if !held.owners.iter().any(|(name, _)| name == owner) {
@@ -240,7 +240,7 @@ impl Writer<'_> {
     }
 }
 
-/// What there is, as the models have it.
+/// Returns the existing objects in the form of the model.
 fn list_remaining(caller: &mut Caller<'_>) -> BTreeMap<String, OwnedObject> {
     let mut left = BTreeMap::new();
     for collection in [MAPS, WIDGETS] {
@@ -281,8 +281,9 @@ fn settle(caller: &mut Caller<'_>) {
     let made = caller.call("POST", MAPS, Some(&object)).expect("an answer");
     assert_eq!(made.code, 201, "{made:?}");
     let path = format!("{MAPS}/settle");
-    let gone = poll(POLL_TIMEOUT, || (caller.call("GET", &path, None)?.code == 404).then_some(()));
-    assert!(gone.is_some(), "nothing is collected");
+    let deleted =
+        poll(POLL_TIMEOUT, || (caller.call("GET", &path, None)?.code == 404).then_some(()));
+    assert!(deleted.is_some(), "nothing is collected");
 }
 
 #[test]

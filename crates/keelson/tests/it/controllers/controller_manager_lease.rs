@@ -1,6 +1,6 @@
-//! Loops leave their work to a kube-controller-manager while it renews its lease.
+//! The server's controllers are stopped while a kube-controller-manager renews its lease.
 
-use super::{MAPS, dependent, gone, make, owned_by, with_controllers};
+use super::{MAPS, create, dependent, owned_by, wait_deleted, with_controllers};
 use crate::http::{Client, Server};
 use keelson::Keelson;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn lease(seconds: u64) -> Value {
 }
 
 fn orphan(client: &Client, name: &str) -> String {
-    make(client, MAPS, &dependent(name, &[owned_by("nobody", ABSENT, false)]));
+    create(client, MAPS, &dependent(name, &[owned_by("nobody", ABSENT, false)]));
     format!("{MAPS}/{name}")
 }
 
@@ -29,19 +29,19 @@ fn is_stopped(server: &Server, is_stopped: bool) {
 fn controllers_stop_while_a_kube_controller_manager_holds_the_lease() {
     let server = with_controllers();
     let client = server.client();
-    gone(&client, &orphan(&client, "before"));
-    make(&client, LEASES, &lease(3600));
+    wait_deleted(&client, &orphan(&client, "before"));
+    create(&client, LEASES, &lease(3600));
     is_stopped(&server, true);
     let path = orphan(&client, "meanwhile");
-    make(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
+    create(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
     assert_eq!(client.get(&path).status, 200);
     assert_eq!(client.get("/api/v1/namespaces/other/serviceaccounts/default").status, 404);
-    // It gives its lease up: what was left is done.
+    // It releases its lease, and the remaining work is done.
     let freed = json!({"spec": {"holderIdentity": ""}});
     let path_of_lease = format!("{LEASES}/kube-controller-manager");
     let patched = client.call("PATCH", &path_of_lease, super::MERGE, Some(&freed));
     assert_eq!(patched.status, 200, "{patched:?}");
-    gone(&client, &path);
+    wait_deleted(&client, &path);
     client.poll("/api/v1/namespaces/other/serviceaccounts/default", |got| got.status == 200);
     server.stop();
 }
@@ -50,9 +50,9 @@ fn controllers_stop_while_a_kube_controller_manager_holds_the_lease() {
 fn controllers_resume_when_the_lease_is_not_renewed() {
     let server = with_controllers();
     let client = server.client();
-    make(&client, LEASES, &lease(1));
+    create(&client, LEASES, &lease(1));
     is_stopped(&server, true);
-    gone(&client, &orphan(&client, "left"));
+    wait_deleted(&client, &orphan(&client, "left"));
     is_stopped(&server, false);
     server.stop();
 }
@@ -63,9 +63,9 @@ fn controllers_named_by_flag_run_regardless_of_the_lease() {
     builder.controllers = vec!["*".to_owned(), "-serviceaccount-controller".to_owned()];
     let server = Server::start_plain(builder);
     let client = server.client();
-    make(&client, LEASES, &lease(3600));
-    gone(&client, &orphan(&client, "left"));
-    make(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
+    create(&client, LEASES, &lease(3600));
+    wait_deleted(&client, &orphan(&client, "left"));
+    create(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
     client.poll("/api/v1/namespaces/other/configmaps/kube-root-ca.crt", |got| got.status == 200);
     let accounts = client.get("/api/v1/namespaces/other/serviceaccounts");
     assert_eq!(accounts.body["items"], json!([]));

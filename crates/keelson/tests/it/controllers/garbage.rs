@@ -1,7 +1,8 @@
-//! Garbage collection: every propagation policy, and every way in which an owner may be missing.
+//! Garbage collection: all propagation policies, and all ways in which an owner may be absent.
 
 use super::{
-    MAPS, MERGE, delete, dependent, gone, make, owned_by, settle, wait_until, with_controllers,
+    MAPS, MERGE, create, delete, dependent, owned_by, settle, wait_deleted, wait_until,
+    with_controllers,
 };
 use crate::http::Client;
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ fn path(name: &str) -> String {
 }
 
 fn owner(client: &Client, name: &str) -> String {
-    make(client, MAPS, &dependent(name, &[]))
+    create(client, MAPS, &dependent(name, &[]))
 }
 
 fn owners_of(client: &Client, name: &str) -> Vec<Value> {
@@ -30,7 +31,7 @@ fn serve_widgets(client: &Client) {
             "names": {"plural": "widgets", "kind": "Widget"},
             "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
-    make(client, DEFINITIONS, &definition);
+    create(client, DEFINITIONS, &definition);
     client.poll(WIDGETS, |answer| answer.status == 200);
 }
 
@@ -51,14 +52,14 @@ fn dependents_are_deleted_after_their_owner_also_custom_resources() {
     let client = server.client();
     serve_widgets(&client);
     let uid = owner(&client, "top");
-    let uid = make(&client, WIDGETS, &widget("middle", &[owned_by("top", &uid, false)]));
-    make(&client, MAPS, &dependent("bottom", &[owned_by_widget("middle", &uid)]));
+    let uid = create(&client, WIDGETS, &widget("middle", &[owned_by("top", &uid, false)]));
+    create(&client, MAPS, &dependent("bottom", &[owned_by_widget("middle", &uid)]));
     settle(&client);
     assert_eq!(client.get(&path("bottom")).status, 200, "as long as its owner is there");
     delete(&client, &path("top"), "Background");
     assert_eq!(client.get(&path("top")).status, 404, "in the background the owner goes first");
-    gone(&client, &format!("{WIDGETS}/middle"));
-    gone(&client, &path("bottom"));
+    wait_deleted(&client, &format!("{WIDGETS}/middle"));
+    wait_deleted(&client, &path("bottom"));
     server.stop();
 }
 
@@ -70,7 +71,7 @@ fn an_owner_in_foreground_deletion_waits_for_dependents_that_block_it() {
     for (name, blocks) in [("blocks", true), ("follows", false)] {
         let mut object = dependent(name, &[owned_by("owner", &uid, blocks)]);
         object["metadata"]["finalizers"] = json!(["example.com/hold"]);
-        make(&client, MAPS, &object);
+        create(&client, MAPS, &object);
     }
     delete(&client, &path("owner"), "Foreground");
     for name in ["blocks", "follows"] {
@@ -81,7 +82,7 @@ fn an_owner_in_foreground_deletion_waits_for_dependents_that_block_it() {
     assert_eq!(waiting["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     let release = json!({"metadata": {"finalizers": null}});
     assert_eq!(client.call("PATCH", &path("blocks"), MERGE, Some(&release)).status, 200);
-    gone(&client, &path("owner"));
+    wait_deleted(&client, &path("owner"));
     assert_eq!(client.get(&path("follows")).status, 200, "it is not waited for");
     server.stop();
 }
@@ -92,9 +93,9 @@ fn an_owner_is_deleted_when_its_dependent_no_longer_blocks() {
     let client = server.client();
     let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
     let owners = [owned_by("owner", &uid, true), owned_by("other", &other, true)];
-    make(&client, MAPS, &dependent("shared", &owners));
+    create(&client, MAPS, &dependent("shared", &owners));
     delete(&client, &path("owner"), "Foreground");
-    gone(&client, &path("owner"));
+    wait_deleted(&client, &path("owner"));
     assert_eq!(owners_of(&client, "shared"), ["other"], "its other owner keeps it");
     server.stop();
 }
@@ -104,16 +105,16 @@ fn cycles_of_blocking_owners_in_foreground_deletion_are_deleted() {
     let server = with_controllers();
     let client = server.client();
     let first = owner(&client, "first");
-    let second = make(&client, MAPS, &dependent("second", &[owned_by("first", &first, true)]));
+    let second = create(&client, MAPS, &dependent("second", &[owned_by("first", &first, true)]));
     let patch = json!({"metadata": {"ownerReferences": [owned_by("second", &second, true)]}});
     assert_eq!(client.call("PATCH", &path("first"), MERGE, Some(&patch)).status, 200);
     delete(&client, &path("first"), "Foreground");
-    gone(&client, &path("first"));
-    gone(&client, &path("second"));
+    wait_deleted(&client, &path("first"));
+    wait_deleted(&client, &path("second"));
     server.stop();
 }
 
-/// Both already wait when they get owner references to each other, so neither is processed as a dependent first.
+/// Both wait for their dependents when they get references to each other, so neither is processed as a dependent first.
 #[test]
 fn cycles_that_form_during_foreground_deletion_are_deleted() {
     let server = with_controllers();
@@ -122,7 +123,7 @@ fn cycles_that_form_during_foreground_deletion_are_deleted() {
         let uid = owner(&client, name);
         let mut holder = dependent(&format!("holder-of-{name}"), &[owned_by(name, &uid, true)]);
         holder["metadata"]["finalizers"] = json!(["example.com/held"]);
-        make(&client, MAPS, &holder);
+        create(&client, MAPS, &holder);
         delete(&client, &path(name), "Foreground");
         uid
     });
@@ -135,8 +136,8 @@ fn cycles_that_form_during_foreground_deletion_are_deleted() {
         let holder = path(&format!("holder-of-{name}"));
         assert_eq!(client.call("PATCH", &holder, MERGE, Some(&patch)).status, 200);
     }
-    gone(&client, &path("first"));
-    gone(&client, &path("second"));
+    wait_deleted(&client, &path("first"));
+    wait_deleted(&client, &path("second"));
     server.stop();
 }
 
@@ -145,11 +146,11 @@ fn orphans_lose_their_owner_reference_and_stay() {
     let server = with_controllers();
     let client = server.client();
     let (uid, other) = (owner(&client, "owner"), owner(&client, "other"));
-    make(&client, MAPS, &dependent("one", &[owned_by("owner", &uid, true)]));
+    create(&client, MAPS, &dependent("one", &[owned_by("owner", &uid, true)]));
     let owners = [owned_by("other", &other, false), owned_by("owner", &uid, false)];
-    make(&client, MAPS, &dependent("two", &owners));
+    create(&client, MAPS, &dependent("two", &owners));
     delete(&client, &path("owner"), "Orphan");
-    gone(&client, &path("owner"));
+    wait_deleted(&client, &path("owner"));
     assert_eq!(owners_of(&client, "one"), [""; 0]);
     assert_eq!(owners_of(&client, "two"), ["other"]);
     settle(&client);
@@ -163,23 +164,23 @@ fn dependents_of_an_absent_owner_are_deleted() {
     let client = server.client();
     let uid = owner(&client, "owner");
     let absent = "00000000-0000-0000-0000-000000000001";
-    // A uid that nobody has, one of another object, and a name that nobody has.
-    make(&client, MAPS, &dependent("absent", &[owned_by("nobody", absent, true)]));
-    make(&client, MAPS, &dependent("wrong-uid", &[owned_by("owner", absent, true)]));
-    make(&client, MAPS, &dependent("wrong-name", &[owned_by("nobody", &uid, true)]));
+    // An unknown uid, the uid of another object, and an unknown name.
+    create(&client, MAPS, &dependent("absent", &[owned_by("nobody", absent, true)]));
+    create(&client, MAPS, &dependent("wrong-uid", &[owned_by("owner", absent, true)]));
+    create(&client, MAPS, &dependent("wrong-name", &[owned_by("nobody", &uid, true)]));
     let owners = [owned_by("owner", &uid, true), owned_by("nobody", absent, true)];
-    make(&client, MAPS, &dependent("kept", &owners));
+    create(&client, MAPS, &dependent("kept", &owners));
     for name in ["absent", "wrong-uid", "wrong-name"] {
-        gone(&client, &path(name));
+        wait_deleted(&client, &path(name));
     }
     wait_until("the absent owner is taken off", || owners_of(&client, "kept") == ["owner"]);
-    // An owner of the same name is another object.
-    make(&client, MAPS, &dependent("held", &[owned_by("owner", &uid, false)]));
+    // A new object with the name of the owner has another uid.
+    create(&client, MAPS, &dependent("held", &[owned_by("owner", &uid, false)]));
     settle(&client);
     delete(&client, &path("owner"), "Background");
     owner(&client, "owner");
-    gone(&client, &path("held"));
-    gone(&client, &path("kept"));
+    wait_deleted(&client, &path("held"));
+    wait_deleted(&client, &path("kept"));
     server.stop();
 }
 
@@ -188,11 +189,11 @@ fn dependents_of_a_kind_that_is_not_served_wait_until_it_is() {
     let server = with_controllers();
     let client = server.client();
     let absent = "00000000-0000-0000-0000-000000000001";
-    make(&client, MAPS, &dependent("waits", &[owned_by_widget("w", absent)]));
+    create(&client, MAPS, &dependent("waits", &[owned_by_widget("w", absent)]));
     settle(&client);
     assert_eq!(client.get(&path("waits")).status, 200);
     serve_widgets(&client);
-    gone(&client, &path("waits"));
+    wait_deleted(&client, &path("waits"));
     server.stop();
 }
 
@@ -201,11 +202,11 @@ fn owners_in_other_namespaces_are_reported_and_ignored() {
     let server = with_controllers();
     let client = server.client();
     let uid = owner(&client, "owner");
-    make(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
+    create(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
     let other = "/api/v1/namespaces/other/configmaps";
-    make(&client, other, &dependent("dep", &[owned_by("owner", &uid, false)]));
-    make(&client, ROLES, &dependent("cluster-dep", &[owned_by("owner", &uid, false)]));
-    gone(&client, &format!("{other}/dep"));
+    create(&client, other, &dependent("dep", &[owned_by("owner", &uid, false)]));
+    create(&client, ROLES, &dependent("cluster-dep", &[owned_by("owner", &uid, false)]));
+    wait_deleted(&client, &format!("{other}/dep"));
     for (namespace, of, name) in [("other", "other", "dep"), ("default", "", "cluster-dep")] {
         let events = format!(
             "/api/v1/namespaces/{namespace}/events?fieldSelector=reason=OwnerRefInvalidNamespace"
@@ -231,12 +232,12 @@ fn jobs_and_replication_controllers_orphan_by_default() {
     let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
     let job = json!({"metadata": {"name": "job"}, "spec": {"template": {"spec": pod}}});
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
-    let uid = make(&client, jobs, &job);
+    let uid = create(&client, jobs, &job);
     let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": uid});
-    make(&client, MAPS, &dependent("dep", &[owner]));
+    create(&client, MAPS, &dependent("dep", &[owner]));
     let deleted = client.delete(&format!("{jobs}/job")).body;
     assert_eq!(deleted["metadata"]["finalizers"], json!(["orphan"]));
-    gone(&client, &format!("{jobs}/job"));
+    wait_deleted(&client, &format!("{jobs}/job"));
     assert_eq!(owners_of(&client, "dep"), [""; 0]);
     server.stop();
 }
@@ -250,14 +251,14 @@ fn the_garbage_collector_is_limited_by_its_role() {
     let mut given = client.get(&binding).body;
     assert_eq!(client.delete(&binding).status, 200);
     let absent = "00000000-0000-0000-0000-000000000001";
-    make(&client, MAPS, &dependent("dep", &[owned_by("nobody", absent, false)]));
-    // Another loop does its work meanwhile.
-    make(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
+    create(&client, MAPS, &dependent("dep", &[owned_by("nobody", absent, false)]));
+    // Other controllers continue.
+    create(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "other"}}));
     client.poll("/api/v1/namespaces/other/configmaps/kube-root-ca.crt", |got| got.status == 200);
     assert_eq!(client.get(&path("dep")).status, 200);
     given["metadata"] = json!({"name": given["metadata"]["name"]});
-    make(&client, bindings, &given);
-    gone(&client, &path("dep"));
+    create(&client, bindings, &given);
+    wait_deleted(&client, &path("dep"));
     server.stop();
 }
 
@@ -268,16 +269,16 @@ fn garbage_from_before_a_restart_is_collected() {
     let server = crate::http::Server::start_plain(builder().no_controllers());
     let client = server.client();
     let uid = owner(&client, "owner");
-    make(&client, MAPS, &dependent("dep", &[owned_by("owner", &uid, false)]));
+    create(&client, MAPS, &dependent("dep", &[owned_by("owner", &uid, false)]));
     let uid = owner(&client, "waiting");
-    make(&client, MAPS, &dependent("blocks", &[owned_by("waiting", &uid, true)]));
+    create(&client, MAPS, &dependent("blocks", &[owned_by("waiting", &uid, true)]));
     delete(&client, &path("owner"), "Background");
     delete(&client, &path("waiting"), "Foreground");
     server.stop();
     let server = crate::http::Server::start_plain(builder());
     let client = server.client();
     for name in ["dep", "blocks", "waiting"] {
-        gone(&client, &path(name));
+        wait_deleted(&client, &path(name));
     }
     server.stop();
 }

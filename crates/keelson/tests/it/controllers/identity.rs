@@ -1,13 +1,13 @@
 //! Identity leases of API servers.
 
-use super::make;
+use super::create;
 use crate::http::Server;
 use keelson::Keelson;
 use serde_json::{Value, json};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
-/// The lease of the one server there is, when it has one.
+/// Returns the identity lease of the only server, if it exists.
 fn own(list: &Value) -> Option<&Value> {
     let mut items = list["items"].as_array().into_iter().flatten();
     items
@@ -35,7 +35,11 @@ fn a_server_has_an_identity_lease_and_deletes_expired_ones() {
 
     let old = |name: &str, identity: &str, spec: Value| {
         let labels = json!({"apiserver.kubernetes.io/identity": identity});
-        make(&client, LEASES, &json!({"metadata": {"name": name, "labels": labels}, "spec": spec}));
+        create(
+            &client,
+            LEASES,
+            &json!({"metadata": {"name": name, "labels": labels}, "spec": spec}),
+        );
     };
     let long_ago = json!({"holderIdentity": "x", "leaseDurationSeconds": 10,
         "renewTime": "2026-01-01T00:00:00.000000Z"});
@@ -46,7 +50,7 @@ fn a_server_has_an_identity_lease_and_deletes_expired_ones() {
 
     let server = start();
     let client = server.client();
-    // That of the server before it is deleted, not taken over.
+    // The lease of the previous server is deleted, not reused.
     let is_new =
         |list: &Value| own(list).is_some_and(|new| new["metadata"]["uid"] != metadata["uid"]);
     let collected = |list: &Value| list["items"].as_array().is_some_and(|all| all.len() == 2);

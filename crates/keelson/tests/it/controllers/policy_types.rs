@@ -1,13 +1,13 @@
-//! Which expressions of a ValidatingAdmissionPolicy do not fit its kinds, against a recording of a kube-apiserver
-//! 1.36 with a kube-controller-manager.
+//! The type check of ValidatingAdmissionPolicies, compared with a recording of kube-apiserver
+//! and kube-controller-manager 1.36.
 
-use super::{MERGE, make, with_controllers};
+use super::{MERGE, create, with_controllers};
 use serde_json::{Value, json};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A policy a line: name, spec, and the status that it got. The names of types had random digits at their ends.
+/// One policy per line: name, spec and resulting status. The names of types had random digits at their ends.
 const RECORDED: &str = include_str!("../files/policy_types.txt");
 
 fn foos() -> Value {
@@ -33,7 +33,7 @@ fn foos() -> Value {
 fn policy_status_has_a_warning_for_each_mistyped_expression() {
     let server = with_controllers();
     let client = server.client();
-    make(&client, DEFINITIONS, &foos());
+    create(&client, DEFINITIONS, &foos());
     let established = |answer: &Value| {
         let conditions = answer["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
@@ -43,7 +43,11 @@ fn policy_status_has_a_warning_for_each_mistyped_expression() {
     let recorded: Vec<Value> = recorded.collect();
     assert!(recorded.len() >= 60, "{}", recorded.len());
     for case in &recorded {
-        make(&client, POLICIES, &json!({"metadata": {"name": case["name"]}, "spec": case["spec"]}));
+        create(
+            &client,
+            POLICIES,
+            &json!({"metadata": {"name": case["name"]}, "spec": case["spec"]}),
+        );
     }
     for case in &recorded {
         let path = format!("{POLICIES}/{}", case["name"].as_str().expect("a name"));
@@ -71,7 +75,7 @@ fn policy_status_follows_the_spec() {
             }
         })
     };
-    make(&client, POLICIES, &policy("object.spec.nope == 1"));
+    create(&client, POLICIES, &policy("object.spec.nope == 1"));
     let path = format!("{POLICIES}/a");
     let checked = client.poll(&path, |answer| answer.body["status"]["observedGeneration"] == 1);
     let warnings = &checked.body["status"]["typeChecking"]["expressionWarnings"];

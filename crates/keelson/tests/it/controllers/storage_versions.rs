@@ -1,6 +1,6 @@
-//! StorageVersionMigrations: objects are stored again in the storage version of their definition.
+//! StorageVersionMigrations: objects are rewritten in the storage version of their definition.
 
-use super::{MAPS, make};
+use super::{MAPS, create};
 use crate::http::{Client, Server};
 use keelson::{Builder, Keelson};
 use keelson_meta::Features;
@@ -16,7 +16,7 @@ fn migrating() -> Server {
     Server::start_plain(Builder { features, runtime_config: vec![served], ..Keelson::builder() })
 }
 
-/// A definition of two versions, of which one is stored.
+/// Returns a definition with two versions and the storage version.
 fn definition(stored: &str) -> Value {
     let version = |name: &str| {
         json!({"name": name, "served": true, "storage": name == stored,
@@ -29,10 +29,10 @@ fn definition(stored: &str) -> Value {
             "versions": [version("v1"), version("v2")]}})
 }
 
-/// Migrates a resource, and waits for a condition to hold: all conditions then.
+/// Migrates a resource and waits for a condition. Returns all conditions.
 fn migrate(client: &Client, group: &str, resource: &str, condition: &str) -> Vec<String> {
     let spec = json!({"resource": {"group": group, "resource": resource}});
-    make(client, MIGRATIONS, &json!({"metadata": {"name": resource}, "spec": spec}));
+    create(client, MIGRATIONS, &json!({"metadata": {"name": resource}, "spec": spec}));
     let all = |body: &Value| body["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let done = client.poll(&format!("{MIGRATIONS}/{resource}"), |got| {
         all(&got.body).iter().any(|one| one["type"] == condition && one["status"] == "True")
@@ -47,10 +47,10 @@ fn migrate(client: &Client, group: &str, resource: &str, condition: &str) -> Vec
 fn a_migration_rewrites_custom_resources_and_updates_stored_versions() {
     let server = migrating();
     let client = server.client();
-    make(&client, DEFINITIONS, &definition("v1"));
+    create(&client, DEFINITIONS, &definition("v1"));
     client.poll(WIDGETS, |answer| answer.status == 200);
     let widget = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}});
-    make(&client, WIDGETS, &widget("old"));
+    create(&client, WIDGETS, &widget("old"));
     let stored_form = || {
         let served = client.get("/apis/example.com/v1").body["resources"].clone();
         served[0]["storageVersionHash"].as_str().unwrap_or_default().to_owned()
@@ -61,7 +61,7 @@ fn a_migration_rewrites_custom_resources_and_updates_stored_versions() {
     let changed = client.call("PATCH", &path, super::MERGE, Some(&patch));
     assert_eq!(changed.body["status"]["storedVersions"], json!(["v1", "v2"]), "{changed:?}");
     super::wait_until("objects are stored in v2", || stored_form() != first_form);
-    make(&client, WIDGETS, &widget("new"));
+    create(&client, WIDGETS, &widget("new"));
     let versions = || {
         ["old", "new"].map(|name| {
             let got = client.get(&format!("{WIDGETS}/{name}")).body;
@@ -86,13 +86,13 @@ fn a_migration_rewrites_custom_resources_and_updates_stored_versions() {
 fn a_migration_waits_until_the_new_storage_version_is_served() {
     let server = migrating();
     let client = server.client();
-    make(&client, DEFINITIONS, &definition("v1"));
+    create(&client, DEFINITIONS, &definition("v1"));
     client.poll(WIDGETS, |answer| answer.status == 200);
     let path = format!("{DEFINITIONS}/widgets.example.com");
     for (stored, name) in [("v2", "one"), ("v1", "two"), ("v2", "three"), ("v1", "four")] {
         let widget =
             json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}});
-        make(&client, WIDGETS, &widget);
+        create(&client, WIDGETS, &widget);
         let patch = json!({"spec": definition(stored)["spec"]});
         assert_eq!(client.call("PATCH", &path, super::MERGE, Some(&patch)).status, 200);
         let before = client.get(&format!("{WIDGETS}/{name}")).body;
@@ -110,7 +110,7 @@ fn a_migration_waits_until_the_new_storage_version_is_served() {
 fn a_migration_leaves_objects_of_the_storage_version_as_they_are() {
     let server = migrating();
     let client = server.client();
-    make(&client, MAPS, &json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
+    create(&client, MAPS, &json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
     let before = client.get(&format!("{MAPS}/a")).body;
     migrate(&client, "", "configmaps", "Succeeded");
     assert_eq!(client.get(&format!("{MAPS}/a")).body, before);
@@ -125,7 +125,7 @@ fn a_migration_waits_for_a_resource_that_is_not_served() {
     let client = server.client();
     let running = migrate(&client, "example.com", "widgets", "Running");
     assert_eq!(running, ["Running True MigrationRunning"]);
-    make(&client, DEFINITIONS, &definition("v1"));
+    create(&client, DEFINITIONS, &definition("v1"));
     client.poll(&format!("{MIGRATIONS}/widgets"), |got| {
         got.body["status"]["conditions"][1]["type"] == "Succeeded"
     });

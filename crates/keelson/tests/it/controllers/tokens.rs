@@ -1,6 +1,6 @@
-//! Tokens: of service accounts in Secrets, and for new nodes.
+//! Controllers of tokens: service account tokens in Secrets, and bootstrap tokens.
 
-use super::{MERGE, gone, make, with_controllers};
+use super::{MERGE, create, wait_deleted, with_controllers};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -15,12 +15,12 @@ const ACCOUNT_TYPE: &str = "kubernetes.io/service-account-token";
 fn a_token_secret_gets_a_token_and_is_deleted_with_its_account() {
     let server = with_controllers();
     let client = server.client();
-    let uid = make(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
+    let uid = create(&client, ACCOUNTS, &json!({"metadata": {"name": "robot"}}));
     let secret = |name: &str, account: &str| {
         json!({"metadata": {"name": name, "annotations": {ACCOUNT_ANNOTATION: account}},
             "type": ACCOUNT_TYPE})
     };
-    make(&client, SECRETS, &secret("token", "robot"));
+    create(&client, SECRETS, &secret("token", "robot"));
     let path = format!("{SECRETS}/token");
     let filled = client.poll(&path, |got| got.body["data"]["token"].is_string()).body;
     let annotations = &filled["metadata"]["annotations"];
@@ -35,9 +35,9 @@ fn a_token_secret_gets_a_token_and_is_deleted_with_its_account() {
     let user = &review["status"]["user"]["username"];
     assert_eq!(user, "system:serviceaccount:default:robot", "{review}");
     assert_eq!(client.delete(&format!("{ACCOUNTS}/robot")).status, 200);
-    gone(&client, &path);
-    make(&client, SECRETS, &secret("nobodys", "nobody"));
-    gone(&client, &format!("{SECRETS}/nobodys"));
+    wait_deleted(&client, &path);
+    create(&client, SECRETS, &secret("nobodys", "nobody"));
+    wait_deleted(&client, &format!("{SECRETS}/nobodys"));
     server.stop();
 }
 
@@ -51,17 +51,17 @@ fn bootstrap_tokens_sign_cluster_info_and_expire() {
             "token-secret": "0123456789abcdef", "usage-bootstrap-signing": "true",
             "expiration": expires}})
     };
-    make(&client, SYSTEM_SECRETS, &token("abcdef", "9999-01-01T00:00:00Z"));
-    make(&client, SYSTEM_SECRETS, &token("000000", "2020-01-01T00:00:00Z"));
+    create(&client, SYSTEM_SECRETS, &token("abcdef", "9999-01-01T00:00:00Z"));
+    create(&client, SYSTEM_SECRETS, &token("000000", "2020-01-01T00:00:00Z"));
     let maps = "/api/v1/namespaces/kube-public/configmaps";
     let info = json!({"metadata": {"name": "cluster-info"}, "data": {"kubeconfig": "k"}});
-    make(&client, maps, &info);
+    create(&client, maps, &info);
     let path = format!("{maps}/cluster-info");
     let signature = "jws-kubeconfig-abcdef";
     let signed = client.poll(&path, |got| got.body["data"][signature].is_string()).body;
     assert_eq!(signed["data"].as_object().expect("a map").len(), 2, "{signed}");
-    gone(&client, &format!("{SYSTEM_SECRETS}/bootstrap-token-000000"));
-    // Another text has another signature; without the token there is none.
+    wait_deleted(&client, &format!("{SYSTEM_SECRETS}/bootstrap-token-000000"));
+    // The signature follows the text, and is removed with the token.
     let before = signed["data"][signature].clone();
     let patch = json!({"data": {"kubeconfig": "other"}});
     assert_eq!(client.call("PATCH", &path, MERGE, Some(&patch)).status, 200);

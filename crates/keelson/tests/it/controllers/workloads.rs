@@ -1,7 +1,7 @@
-//! Loops beside workloads: endpoints of services, budgets of disruptions, jobs that have ended, protection of volumes
-//! and claims. What is compared with is what kube-controller-manager 1.36.2 writes for the same objects.
+//! Controllers of endpoints, disruption budgets, finished Jobs, and protection of volumes and claims.
+//! Expected objects are those that kube-controller-manager 1.36.2 writes.
 
-use super::{MERGE, gone, make, wait_until, with_controllers};
+use super::{MERGE, create, wait_deleted, wait_until, with_controllers};
 use crate::http::Client;
 use serde_json::{Value, json};
 
@@ -17,11 +17,15 @@ fn patch(client: &Client, path: &str, patch: &Value) {
     assert_eq!(patched.status, 200, "{patched:?}");
 }
 
-/// A pod of app `a` on the node `n`.
+/// Returns a Pod of app `a` on the node `n`.
 fn pod(client: &Client, name: &str, ip: &str, ready: bool) {
     let spec = json!({"nodeName": "n", "containers": [
         {"name": "c", "image": "i", "ports": [{"name": "web", "containerPort": 8080}]}]});
-    make(client, PODS, &json!({"metadata": {"name": name, "labels": {"app": "a"}}, "spec": spec}));
+    create(
+        client,
+        PODS,
+        &json!({"metadata": {"name": name, "labels": {"app": "a"}}, "spec": spec}),
+    );
     let ready = if ready { "True" } else { "False" };
     let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
         "conditions": [{"type": "Ready", "status": ready,
@@ -33,7 +37,7 @@ fn service(name: &str, spec: Value) -> Value {
     json!({"metadata": {"name": name, "labels": {"l": name}}, "spec": spec})
 }
 
-/// The slices of a service: of each its endpoints and ports.
+/// Returns endpoints and ports of the EndpointSlices of a Service.
 fn slices(client: &Client, service: &str) -> Vec<(Value, Value)> {
     let path = format!("{SLICES}?labelSelector=kubernetes.io/service-name={service}");
     let list = client.get(&path).body;
@@ -46,11 +50,11 @@ fn endpoints_and_slices_of_a_service_follow_its_pods() {
     let server = with_controllers();
     let client = server.client();
     let node = json!({"metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z"}}});
-    make(&client, "/api/v1/nodes", &node);
+    create(&client, "/api/v1/nodes", &node);
     pod(&client, "ready", "10.1.0.1", true);
     pod(&client, "waiting", "10.1.0.2", false);
     let ports = json!([{"name": "http", "port": 80, "targetPort": "web"}]);
-    make(&client, SERVICES, &service("s", json!({"selector": {"app": "a"}, "ports": ports})));
+    create(&client, SERVICES, &service("s", json!({"selector": {"app": "a"}, "ports": ports})));
     let path = format!("{ENDPOINTS}/s");
     let endpoints = client.poll(&path, |got| got.body["subsets"].is_array()).body;
     let metadata = &endpoints["metadata"];
@@ -77,7 +81,7 @@ fn endpoints_and_slices_of_a_service_follow_its_pods() {
     assert_eq!(facts(0), json!(["10.1.0.1", conditions(true), "n", "z"]));
     assert_eq!(facts(1), json!(["10.1.0.2", conditions(false), "n", "z"]));
 
-    // It becomes ready; the other one goes.
+    // One Pod becomes ready, the other one is deleted.
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     patch(&client, &format!("{PODS}/waiting/status"), &ready);
     assert_eq!(client.delete(&format!("{PODS}/ready?gracePeriodSeconds=0")).status, 200);
@@ -91,7 +95,7 @@ fn endpoints_and_slices_of_a_service_follow_its_pods() {
         is_second(&endpoints) && endpoints[0]["conditions"]["ready"] == true
     });
     assert_eq!(client.delete(&format!("{SERVICES}/s")).status, 200);
-    gone(&client, &path);
+    wait_deleted(&client, &path);
     wait_until("slices go with their service", || slices(&client, "s").is_empty());
     server.stop();
 }
@@ -100,10 +104,10 @@ fn endpoints_and_slices_of_a_service_follow_its_pods() {
 fn endpoints_of_a_user_are_mirrored_to_slices() {
     let server = with_controllers();
     let client = server.client();
-    make(&client, SERVICES, &service("free", json!({"ports": [{"port": 80}]})));
+    create(&client, SERVICES, &service("free", json!({"ports": [{"port": 80}]})));
     let endpoints = json!({"metadata": {"name": "free"}, "subsets": [{
         "addresses": [{"ip": "1.2.3.4"}], "ports": [{"port": 80}]}]});
-    make(&client, ENDPOINTS, &endpoints);
+    create(&client, ENDPOINTS, &endpoints);
     wait_until("there is a slice", || slices(&client, "free").len() == 1);
     let (endpoints, ports) = slices(&client, "free").remove(0);
     assert_eq!(endpoints, json!([{"addresses": ["1.2.3.4"], "conditions": {"ready": true}}]));
@@ -122,7 +126,7 @@ fn a_disruption_budget_limits_evictions() {
     pod(&client, "two", "10.1.0.2", true);
     let budget = json!({"metadata": {"name": "b"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}});
-    make(&client, BUDGETS, &budget);
+    create(&client, BUDGETS, &budget);
     let path = format!("{BUDGETS}/b");
     let status = client.poll(&path, |got| got.body["status"]["disruptionsAllowed"] == 1).body;
     let counts = ["currentHealthy", "desiredHealthy", "expectedPods", "observedGeneration"];
@@ -150,15 +154,15 @@ fn a_disruption_budget_limits_evictions() {
 fn a_disruption_budget_reports_uncountable_pods() {
     let server = with_controllers();
     let client = server.client();
-    let node = make(&client, "/api/v1/nodes", &json!({"metadata": {"name": "n"}}));
+    let node = create(&client, "/api/v1/nodes", &json!({"metadata": {"name": "n"}}));
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": node,
         "controller": true});
     let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}]});
     let metadata = json!({"name": "p", "labels": {"app": "a"}, "ownerReferences": [owner]});
-    make(&client, PODS, &json!({"metadata": metadata, "spec": spec}));
+    create(&client, PODS, &json!({"metadata": metadata, "spec": spec}));
     let budget = json!({"metadata": {"name": "b"},
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "a"}}}});
-    make(&client, BUDGETS, &budget);
+    create(&client, BUDGETS, &budget);
     let path = format!("{BUDGETS}/b");
     let got = client.poll(&path, |got| got.body["status"]["conditions"].is_array()).body;
     let condition = &got["status"]["conditions"][0];
@@ -176,7 +180,7 @@ fn a_finished_job_is_deleted_with_its_pods_after_its_ttl() {
         "containers": [{"name": "c", "image": "i"}]}});
     for (name, seconds) in [("short", 1), ("long", 3600)] {
         let spec = json!({"ttlSecondsAfterFinished": seconds, "template": template});
-        make(&client, jobs, &json!({"metadata": {"name": name}, "spec": spec}));
+        create(&client, jobs, &json!({"metadata": {"name": name}, "spec": spec}));
         let ended = "2026-01-01T00:00:00Z";
         let late = "9999-01-01T00:00:00Z";
         let at = if name == "short" { ended } else { late };
@@ -186,7 +190,7 @@ fn a_finished_job_is_deleted_with_its_pods_after_its_ttl() {
             "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]}});
         patch(&client, &format!("{jobs}/{name}/status"), &status);
     }
-    gone(&client, &format!("{jobs}/short"));
+    wait_deleted(&client, &format!("{jobs}/short"));
     super::settle(&client);
     assert_eq!(client.get(&format!("{jobs}/long")).status, 200);
     server.stop();
@@ -199,32 +203,32 @@ fn protected_claims_and_volumes_are_deleted_when_unused() {
     let spec =
         json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}}});
     for name in ["used", "free"] {
-        make(&client, CLAIMS, &json!({"metadata": {"name": name}, "spec": spec}));
+        create(&client, CLAIMS, &json!({"metadata": {"name": name}, "spec": spec}));
     }
     let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}],
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "used"}}]});
-    make(&client, PODS, &json!({"metadata": {"name": "p"}, "spec": spec}));
+    create(&client, PODS, &json!({"metadata": {"name": "p"}, "spec": spec}));
     for name in ["used", "free"] {
         assert_eq!(client.delete(&format!("{CLAIMS}/{name}")).status, 200);
     }
-    gone(&client, &format!("{CLAIMS}/free"));
+    wait_deleted(&client, &format!("{CLAIMS}/free"));
     super::settle(&client);
     let used = client.get(&format!("{CLAIMS}/used")).body;
     assert_eq!(used["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
     assert_eq!(client.delete(&format!("{PODS}/p?gracePeriodSeconds=0")).status, 200);
-    gone(&client, &format!("{CLAIMS}/used"));
+    wait_deleted(&client, &format!("{CLAIMS}/used"));
 
     let volumes = "/api/v1/persistentvolumes";
     let spec = json!({"capacity": {"storage": "1"}, "accessModes": ["ReadWriteOnce"],
         "hostPath": {"path": "/x"}});
-    make(&client, volumes, &json!({"metadata": {"name": "pv"}, "spec": spec}));
+    create(&client, volumes, &json!({"metadata": {"name": "pv"}, "spec": spec}));
     let path = format!("{volumes}/pv");
     patch(&client, &format!("{path}/status"), &json!({"status": {"phase": "Bound"}}));
     assert_eq!(client.delete(&path).status, 200);
     super::settle(&client);
     assert_eq!(client.get(&path).status, 200);
     patch(&client, &format!("{path}/status"), &json!({"status": {"phase": "Released"}}));
-    gone(&client, &path);
+    wait_deleted(&client, &path);
     server.stop();
 }
 
@@ -234,16 +238,16 @@ fn a_protected_attributes_class_is_deleted_when_unused() {
     let client = server.client();
     let classes = "/apis/storage.k8s.io/v1/volumeattributesclasses";
     let class = json!({"metadata": {"name": "c"}, "driverName": "d", "parameters": {"a": "b"}});
-    make(&client, classes, &class);
+    create(&client, classes, &class);
     let path = format!("{classes}/c");
     client.poll(&path, |got| got.body["metadata"]["finalizers"].is_array());
     let spec = json!({"accessModes": ["ReadWriteOnce"], "volumeAttributesClassName": "c",
         "resources": {"requests": {"storage": "1"}}});
-    make(&client, CLAIMS, &json!({"metadata": {"name": "u"}, "spec": spec}));
+    create(&client, CLAIMS, &json!({"metadata": {"name": "u"}, "spec": spec}));
     assert_eq!(client.delete(&path).status, 200);
     super::settle(&client);
     assert_eq!(client.get(&path).status, 200);
     assert_eq!(client.delete(&format!("{CLAIMS}/u")).status, 200);
-    gone(&client, &path);
+    wait_deleted(&client, &path);
     server.stop();
 }

@@ -16,7 +16,7 @@ const WRITES_BETWEEN: usize = 60;
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const LEASE: &str = "keelson-controllers";
 
-/// The machine's clock, moved.
+/// The system clock with an offset.
 #[derive(Clone, Default)]
 struct MovedClock {
     seconds: Arc<AtomicI64>,
@@ -57,7 +57,7 @@ fn clock_jumps_change_only_timestamps() {
             let created = made.body["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
             let latest = clock.now().to_string();
             assert!(*earliest <= *created && *created <= *latest, "{created} is not {earliest}");
-            // Neither watches nor the history are timed by that clock.
+            // Watches and the history do not use that clock.
             let since = format!("{MAPS}?watch=1&resourceVersion={first}&timeoutSeconds=600");
             let event = client.open_watch(&since).next().expect("an event");
             assert_eq!(event["type"], "ADDED", "{event}");
@@ -93,7 +93,7 @@ fn leases_expire_on_time_despite_clock_jumps() {
             assert_eq!(lease["object"]["spec"]["holderIdentity"], *holder, "{lease}");
         }
     }
-    // Of one that is gone, and whose clock was ahead by centuries.
+    // Of a server that stopped, and whose clock was ahead by centuries.
     let lasts = Duration::from_secs(3);
     let gone = json!({"spec": {"holderIdentity": "gone", "leaseDurationSeconds": lasts.as_secs(),
         "renewTime": "2400-01-01T00:00:00.000000Z"}});

@@ -1,4 +1,4 @@
-//! Disks that are full, read-only or broken for a while, and power cuts that tear what was not synced.
+//! Disks that are full, read-only or broken for some time, and power cuts that tear unsynced writes.
 
 use super::load::{self, Load, MAPS, Reads};
 use super::rounds;
@@ -18,7 +18,7 @@ const FAULTS: usize = 3;
 const WRITES_BETWEEN: usize = 60;
 const REFUSALS: usize = 40;
 
-/// A server over a disk of the test.
+/// A server with a simulated disk.
 struct Server {
     runtime: Runtime,
     keelson: Keelson,
@@ -40,15 +40,15 @@ impl Server {
         Arc::new(move || Ok(Connection::over(plain(address)?)))
     }
 
-    /// Ends it where it stands, with all its connections.
+    /// Stops the server at once, with all its connections.
     fn end(self) {
         drop(self.keelson);
         self.runtime.shutdown_timeout(POLL_TIMEOUT);
     }
 }
 
-/// Reads, new watches and health while the disk fails.
-fn look_around(load: &Load, is_well: bool) {
+/// Checks lists, a new watch and /readyz while the disk fails or works.
+fn check_reads_and_watches(load: &Load, is_well: bool) {
     let mut connection = load.connection();
     let (code, list) = connection.call("GET", MAPS, "", None).expect("a list");
     assert_eq!(code, 200, "{list}");
@@ -70,10 +70,10 @@ fn fail_and_mend(fault: Fault) {
             load.wait_acknowledged(WRITES_BETWEEN);
             disk.fail(Some(fault));
             load.wait_refused(REFUSALS);
-            look_around(load, false);
+            check_reads_and_watches(load, false);
             disk.fail(None);
             load.wait_acknowledged(WRITES_BETWEEN);
-            look_around(load, true);
+            check_reads_and_watches(load, true);
         }
     });
     server.end();
@@ -105,11 +105,11 @@ fn unreadable_values_lose_no_other_write() {
         for _ in 0..rounds(FAULTS) {
             load.wait_acknowledged(WRITES_BETWEEN);
             disk.fail(Some(Fault::Reads));
-            // Much is in memory, so some writes may succeed.
+            // Pages are cached in memory, so some writes may succeed.
             load.wait_answered(REFUSALS);
             disk.fail(None);
             load.wait_acknowledged(WRITES_BETWEEN);
-            look_around(load, true);
+            check_reads_and_watches(load, true);
         }
     });
     server.end();
@@ -128,7 +128,7 @@ fn a_torn_tail_loses_no_acknowledged_write() {
             load.move_to(None);
             let started = {
                 let old = std::mem::replace(&mut server, Server::start(&PowerDisk::default()));
-                // No client may read from the old one when the new one takes writes.
+                // No client may read from the old server once the new one accepts writes.
                 old.end();
                 Server::start(&disk)
             };

@@ -52,7 +52,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// The key between two steps.
+/// The state of the key between two calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 struct State {
     /// The resourceVersion is unknown after a write without a response.
@@ -62,7 +62,7 @@ struct State {
 }
 
 impl State {
-    /// The key after this call, unless it cannot have been next.
+    /// Returns the state after a call, or `None` if the call cannot be next.
     fn after(self, call: &Call) -> Option<State> {
         let is_there = self.object.is_some();
         match (call.operation, call.outcome) {
@@ -156,7 +156,7 @@ pub fn check(calls: &[Call]) -> Result<(), String> {
             next.push(place);
         }
         next.retain(|place| calls[*place].began <= first_end);
-        // Deletes of unknown outcome never end, so one that has begun can do what any other could.
+        // Deletes of unknown outcome never end, so they are equivalent once they have begun.
         let mut is_first = true;
         next.retain(|place| {
             let call = &calls[*place];
@@ -207,13 +207,13 @@ mod tests {
                 (2, 3, Create(1), Wrote(5)),
                 (4, 5, Read, Saw(Some((1, 5)))),
             ],
-            // A read beside a write may see either.
+            // A read concurrent with a write may return either state.
             &[
                 (0, 9, Create(1), Wrote(5)),
                 (1, 2, Read, Saw(None)),
                 (3, 4, Read, Saw(Some((1, 5)))),
             ],
-            // Of two creates one wins.
+            // One of two creates succeeds.
             &[(0, 9, Create(1), Exists), (0, 9, Create(2), Wrote(5))],
             &[
                 (0, 1, Create(1), Wrote(5)),
@@ -221,7 +221,7 @@ mod tests {
                 (2, 9, Update(3, Some(5)), Conflict),
                 (3, 8, Read, Saw(Some((1, 5)))),
             ],
-            // A call of unknown outcome may have happened, also later, or not.
+            // A call of unknown outcome may have happened, may happen later, or not at all.
             &[
                 (0, 1, Create(1), Unknown),
                 (2, 3, Read, Saw(None)),

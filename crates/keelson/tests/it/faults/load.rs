@@ -13,11 +13,11 @@ use std::time::Instant;
 
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const CLIENTS: usize = 6;
-/// Few, so that clients meet at each.
+/// Few objects, so that clients conflict.
 const KEYS: usize = 4;
 const JSON: &str = "application/json";
 
-/// Clients at work.
+/// The running clients.
 pub struct Load {
     reads: Reads,
     connect: Mutex<Option<Connect>>,
@@ -27,11 +27,11 @@ pub struct Load {
     refused: AtomicUsize,
     answered: AtomicUsize,
     is_over: AtomicBool,
-    /// The first refusal that does not say why.
+    /// The first rejection without a message.
     unclear: Mutex<Option<String>>,
 }
 
-/// What is expected of reads while something fails.
+/// Expected result of reads during a fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reads {
     GoOn,
@@ -57,14 +57,14 @@ fn id(obj: &Value) -> Id {
 
 fn map(key: &str, id: Id, expected: Option<u64>) -> Value {
     let rev = expected.map(|rev| rev.to_string());
-    // Of a size that lets the data file grow.
+    // Large enough that the data file grows.
     let pad = "x".repeat(2_000);
     json!({"metadata": {"name": key, "resourceVersion": rev},
         "data": {"id": id.to_string(), "pad": pad}})
 }
 
 /// Runs the clients while `script` causes faults, then checks that all responses are linearizable.
-/// In the end the server has to work.
+/// At the end the server must work.
 pub fn run(random: &mut Random, reads: Reads, connect: Connect, script: impl FnOnce(&Load)) {
     let load = Load {
         reads,
@@ -82,7 +82,7 @@ pub fn run(random: &mut Random, reads: Reads, connect: Connect, script: impl FnO
     let after = revision_of(&list);
     let (mut calls, events) = std::thread::scope(|scope| {
         let load = &load;
-        // However the script ends, the clients do.
+        // The clients stop even if the script panics.
         let _stop = StopOnDrop(load);
         let watcher = scope.spawn(move || watch(load, after));
         let clients: Vec<_> = (0..CLIENTS)
@@ -124,22 +124,22 @@ impl Load {
         wait(&self.acknowledged, count, "no write is acknowledged");
     }
 
-    /// Waits until this many further writes are refused.
+    /// Waits until this many further writes are rejected.
     pub fn wait_refused(&self, count: usize) {
         wait(&self.refused, count, "no write is refused");
     }
 
-    /// Waits until this many further writes are answered, whichever way.
+    /// Waits until this many further writes have a response.
     pub fn wait_answered(&self, count: usize) {
         wait(&self.answered, count, "no write is answered");
     }
 
-    /// Nothing to connect to, until there is.
+    /// Returns a connection once the server runs.
     pub fn move_to(&self, connect: Option<Connect>) {
         *self.connect.lock().expect("a place") = connect;
     }
 
-    /// A connection to the server, as soon as there is one.
+    /// Waits for the server and connects.
     pub fn connection(&self) -> Connection {
         let deadline = Instant::now() + POLL_TIMEOUT;
         loop {
@@ -160,12 +160,12 @@ impl Load {
         self.began.elapsed().as_nanos() as u64
     }
 
-    /// Asks over a connection of its own.
+    /// Sends a request over a new connection.
     fn call(&self, key: usize, operation: Operation) -> Call {
         self.call_over(&mut self.connection(), key, operation).0
     }
 
-    /// The call, and whether the connection can be used further.
+    /// Sends an operation. Returns the call, and whether the connection can be used further.
     fn call_over(
         &self,
         connection: &mut Connection,
@@ -235,7 +235,7 @@ fn wait(counter: &AtomicUsize, count: usize, why: &str) {
     }
 }
 
-/// One client: asks, and remembers, until it is over.
+/// Runs a client, which records its calls, until the end.
 fn work(load: &Load, mut random: Random) -> Vec<(usize, Call)> {
     let mut calls = vec![];
     // The last state that this client has read; often stale, as others write too.
@@ -267,12 +267,12 @@ fn work(load: &Load, mut random: Random) -> Vec<(usize, Call)> {
     calls
 }
 
-/// Follows the objects, on a new watch after each that ended, until the last one is there.
+/// Watches the objects, with a new watch whenever one ends, until the event of the last write.
 fn watch(load: &Load, mut after: u64) -> Vec<Event> {
     let mut events: Vec<Event> = vec![];
     while events.last().is_none_or(|event| event.name != "fault-last") {
         let path = format!("{MAPS}?watch=1&resourceVersion={after}");
-        // A server that ends may have taken the connection already.
+        // A stopping server may have accepted the connection already.
         let Ok(mut watch) = load.connection().watch(&path) else { continue };
         while let Ok(event) = watch.next() {
             let word = event["type"].as_str().unwrap_or_default().to_owned();
@@ -292,7 +292,7 @@ fn watch(load: &Load, mut after: u64) -> Vec<Event> {
 }
 
 /// Takes from the watch what became of a write without a response; it may have happened at any later
-/// time, or not at all: then it goes.
+/// time, or not at all. Then the call is removed.
 fn settle(call: &mut Call, written: &HashMap<u64, &Event>) -> bool {
     let (Operation::Create(id) | Operation::Update(id, _), Outcome::Unknown) =
         (call.operation, call.outcome)

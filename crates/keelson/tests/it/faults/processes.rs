@@ -1,4 +1,4 @@
-//! Processes that die: the server itself, and the etcd below it.
+//! Killed processes: the server itself, and etcd below it.
 
 use super::load::{self, Reads};
 use super::rounds;

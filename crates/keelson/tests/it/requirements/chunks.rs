@@ -4,12 +4,12 @@ use super::{MAPS, create, forgetful_server, map, names, put, refused, server};
 use crate::http::{Client, revision_of};
 use serde_json::{Value, json};
 
-/// The token of the next page, or empty.
+/// Returns the continue token of a list, or an empty string.
 fn token(list: &Value) -> &str {
     list["metadata"]["continue"].as_str().unwrap_or_default()
 }
 
-/// All pages of a list.
+/// Reads all pages of a list.
 fn pages(client: &Client, path: &str, limit: usize) -> Vec<Value> {
     let mut pages: Vec<Value> = vec![];
     loop {
@@ -70,7 +70,7 @@ fn later_pages_have_the_state_of_the_first() {
     let third = client.get(&format!("{MAPS}?limit=2&continue={}", token(&second))).body;
     assert_eq!(names(&third), ["h"]);
     assert_eq!([&second, &third].map(revision_of), [revision_of(&first); 2]);
-    // The same token again gives the same page; no token is the state now.
+    // The same token returns the same page again; no token returns the current state.
     let again = client.get(&format!("{MAPS}?limit=2&continue={}", token(&first))).body;
     assert_eq!(again, second);
     let anew = client.get(&format!("{MAPS}?limit=3")).body;

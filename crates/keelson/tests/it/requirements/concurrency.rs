@@ -1,4 +1,4 @@
-//! R-CONC: `metadata.resourceVersion` as what an update expects, and as the server's clock.
+//! R-CONC: `metadata.resourceVersion` as the precondition of an update, and as the server's logical clock.
 
 use super::{MAPS, create, map, pod, put, refused, server};
 use crate::http::revision_of;
@@ -33,7 +33,7 @@ fn an_update_with_an_old_resource_version_is_409() {
     // Without a version the last write wins.
     let third = put(&client, &path, &map("a", "3"));
     assert_eq!((&third["data"]["v"], &client.get(&path).body), (&json!("3"), &third));
-    // A version that is no text is not one that the server gave out.
+    // A resourceVersion that is not a string was not returned by the server.
     let number = with_version(map("a", "4"), &json!(revision_of(&third)));
     let answer = client.call("PUT", &path, "application/json", Some(&number));
     assert_eq!((answer.status, &answer.body["reason"]), (400, &json!("BadRequest")), "{answer:?}");
@@ -57,7 +57,7 @@ fn some_kinds_require_a_resource_version_for_an_update() {
     server.stop();
 }
 
-/// What demands a version is as in kube-apiserver 1.36: kube-controller-manager updates EndpointSlices without one.
+/// The same kinds require a resourceVersion as in kube-apiserver 1.36: EndpointSlices do not, for example.
 #[test]
 fn the_kinds_that_require_a_resource_version_match_kube_apiserver() {
     let server = server();
@@ -84,7 +84,7 @@ fn the_kinds_that_require_a_resource_version_match_kube_apiserver() {
     server.stop();
 }
 
-/// Upstream looks at the preconditions of a deletion before its transaction does, but for namespaces.
+/// Upstream checks the preconditions of a deletion before its transaction, except for namespaces.
 #[test]
 fn a_delete_names_the_failed_precondition() {
     let server = server();
@@ -181,7 +181,7 @@ fn only_changes_increase_the_resource_version() {
     assert_eq!(put(&client, &one, &now), now);
     assert_eq!(client.post(pods, &pod("q")).status, 201);
     assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "q".to_owned())]);
-    // A list of any kind is as new as the newest write of all kinds.
+    // The resourceVersion of a list is that of the newest write to any kind.
     later(
         "list",
         &json!({"metadata": {"resourceVersion": (revision_of(&create(&client, "z"))).to_string()}}),

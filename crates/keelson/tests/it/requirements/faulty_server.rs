@@ -1,4 +1,4 @@
-//! A server whose store, clock and luck can be made to fail, for answers that are rare elsewhere.
+//! A server whose store, clock and random numbers can be made to fail, for rare responses.
 
 use crate::http::{Client, POLL_TIMEOUT};
 use bytes::Bytes;
@@ -17,20 +17,20 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// What is to go wrong from now on.
+/// The fault that is injected.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Writes fail, and nothing happens.
+    /// Writes fail without effect.
     pub writes_stop: AtomicBool,
-    /// What is stored cannot be read where a write needs it.
+    /// Reads from the store by a write fail.
     pub values_unreadable: AtomicBool,
-    /// Nobody learns whether a write happened.
+    /// The outcome of a write is unknown.
     pub writes_get_lost: AtomicBool,
-    /// All randomness is the same.
-    pub luck_repeats: AtomicBool,
-    /// Asking for the time is an own fault.
+    /// All random numbers are equal.
+    pub random_repeats: AtomicBool,
+    /// Reading the clock panics.
     pub time_panics: AtomicBool,
-    /// What was written does not reach those who read.
+    /// Writes do not reach the cache.
     pub feed_stalls: watch::Sender<bool>,
 }
 
@@ -52,8 +52,8 @@ impl FaultyServer {
     pub fn start() -> FaultyServer {
         let runtime = Runtime::new().expect("a runtime");
         let faults: Arc<Faults> = Arc::default();
-        let (shutdown, told) = watch::channel(false);
-        let listening = runtime.block_on(listen(faults.clone(), told));
+        let (shutdown, stopped) = watch::channel(false);
+        let listening = runtime.block_on(listen(faults.clone(), stopped));
         FaultyServer { faults, runtime, listening, shutdown }
     }
 
@@ -118,7 +118,7 @@ impl Clock for FaultyClock {
     }
 
     fn random(&self) -> [u8; 16] {
-        let repeats = self.faults.luck_repeats.load(Ordering::SeqCst);
+        let repeats = self.faults.random_repeats.load(Ordering::SeqCst);
         if repeats { [7; 16] } else { SystemClock.random() }
     }
 }

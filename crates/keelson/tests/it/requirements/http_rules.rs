@@ -1,4 +1,4 @@
-//! R-HTTP: which code stands for what.
+//! R-HTTP: status codes.
 
 use super::faulty_server::FaultyServer;
 use super::{MAPS, create, map, pod, refused, seconds, server};
@@ -20,7 +20,7 @@ fn success_is_200_or_201_or_204_without_a_body() {
     let changed = client.call("PUT", &one, "application/json", Some(&map("a", "2")));
     assert_eq!((changed.status, &changed.body["data"]["v"]), (200, &json!("2")));
     assert_eq!(client.delete(&one).status, 200);
-    // The log of a pod that is on no node is there, and empty.
+    // The log of an unscheduled Pod exists and is empty.
     assert_eq!(client.post(PODS, &pod("p")).status, 201);
     let log = client.get(&format!("{PODS}/p/log"));
     assert_eq!((log.status, &log.body), (204, &json!("")));
@@ -97,7 +97,7 @@ fn unknown_users_get_401_and_unauthorized_ones_403() {
     let one = format!("{MAPS}/a");
     let wrong = client.request("DELETE", &one, "Authorization: Bearer wrong\r\n", None);
     refused(&wrong, 401, "Unauthorized", "Unauthorized");
-    // Credentials of a kind that the server does not read are none.
+    // Credentials with an unknown scheme are ignored.
     let basic = client.request("DELETE", &one, "Authorization: Basic YTpi\r\n", None);
     let why = "configmaps \"a\" is forbidden: User \"system:anonymous\" cannot delete resource \
                \"configmaps\" in API group \"\" in the namespace \"default\"";

@@ -1,4 +1,4 @@
-//! R-IDEM: names that are taken, and names that the server makes.
+//! R-IDEM: existing names and generated names.
 
 use super::faulty_server::FaultyServer;
 use super::{MAPS, create, map, names, refused, server};
@@ -16,7 +16,7 @@ fn a_create_of_an_existing_name_is_409() {
     refused(&answer, 409, "AlreadyExists", "configmaps \"a\" already exists");
     assert_eq!(answer.body["details"], json!({"name": "a", "kind": "configmaps"}));
     assert_eq!(client.get(&format!("{MAPS}/a")).body, made);
-    // Of many who try at once, one wins.
+    // One of several concurrent creates succeeds.
     let codes: Vec<u16> = std::thread::scope(|scope| {
         let tries = (0..8).map(|who| {
             let client = server.client();
@@ -31,7 +31,7 @@ fn a_create_of_an_existing_name_is_409() {
     server.stop();
 }
 
-/// Posts a ConfigMap with these names in its metadata.
+/// Creates a ConfigMap with this metadata.
 fn post(client: &Client, metadata: Value) -> Response {
     let mut obj = map("", "1");
     obj["metadata"] = metadata;
@@ -94,7 +94,7 @@ fn generate_name_is_validated_and_truncated() {
 fn colliding_generated_names_are_a_409_with_retry() {
     let server = FaultyServer::start();
     let (client, faults) = (server.client(), &server.faults);
-    faults.set(&faults.luck_repeats, true);
+    faults.set(&faults.random_repeats, true);
     let first = post(&client, json!({"generateName": "web-"}));
     assert_eq!(first.status, 201, "{first:?}");
     let name = first.body["metadata"]["name"].as_str().unwrap_or_default();
@@ -106,7 +106,7 @@ fn colliding_generated_names_are_a_409_with_retry() {
     refused(&second, 409, "AlreadyExists", &why);
     assert_eq!(second.body["details"]["retryAfterSeconds"], 1, "{second:?}");
     assert_eq!(second.header("retry-after"), Some("1"));
-    faults.set(&faults.luck_repeats, false);
+    faults.set(&faults.random_repeats, false);
     assert_eq!(post(&client, json!({"generateName": "web-"})).status, 201);
     server.stop();
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// Whether text has the form of an RFC 4122 identifier.
+/// Returns whether a string has the form of a UUID (RFC 4122).
 fn is_uid(value: &Value) -> bool {
     let text = value.as_str().unwrap_or_default();
     let lengths: Vec<usize> = text.split('-').map(str::len).collect();
@@ -67,7 +67,7 @@ fn namespaces_are_dns_labels_and_include_default() {
         let cause = &answer.body["details"]["causes"][0];
         let shown = (&cause["field"], &cause["reason"]);
         assert_eq!(shown, (&json!("metadata.name"), &json!("FieldValueInvalid")), "{answer:?}");
-        // Nothing can be in a namespace of that name.
+        // No object can be in a namespace of that name.
         let answer = client.post(&format!("/api/v1/namespaces/{name}/configmaps"), &map("m", "1"));
         refused(&answer, 404, "NotFound", &format!("namespaces \"{name}\" not found"));
     }
@@ -111,7 +111,7 @@ fn a_name_is_unique_in_its_namespace_and_a_uid_is_never_reused() {
         assert_eq!(client.delete(&format!("{MAPS}/a")).status, 200);
         uid(&create(&client, "a"));
     }
-    // An update that means an object of another uid is not about this one.
+    // An update with the uid of another object is rejected.
     own["metadata"]["uid"] = made["metadata"]["uid"].clone();
     let answer = client.call("PUT", &format!("{MAPS}/a"), "application/json", Some(&own));
     assert_eq!((answer.status, &answer.body["reason"]), (409, &json!("Conflict")), "{answer:?}");
@@ -184,7 +184,7 @@ fn deletion_timestamp_is_set_only_by_the_server() {
         assert_ne!(times.count(), 0, "{answer:?}");
         assert_eq!(client.get(&one).body, made.body);
     }
-    // Set by a deletion, it cannot be taken back, and the object goes in the end.
+    // Once a deletion has set it, it cannot be removed, and the object is deleted in the end.
     let mut kept = pod("p");
     kept["metadata"]["finalizers"] = json!(["example.org/wait"]);
     assert_eq!(client.post(PODS, &kept).status, 201);

@@ -1,4 +1,4 @@
-//! R-PATCH: the kinds of patch, each by its media type.
+//! R-PATCH: the patch types, by media type.
 
 use super::{
     APPLY_PATCH, JSON_PATCH, MAPS, MERGE_PATCH, STRATEGIC_PATCH, create, map, patch, pod, refused,
@@ -48,7 +48,7 @@ fn the_content_type_selects_the_patch_type() {
         assert_eq!(images(&done), want, "{media_type}");
         assert_eq!(done["metadata"]["generation"], 2);
     }
-    // What is a document to these is no list of operations, and the other way round.
+    // A merge patch is an object and a JSON patch is a list of operations; each rejects the other.
     let one = format!("{path}/merge");
     let answer = client.call("PATCH", &one, JSON_PATCH, Some(&containers));
     assert_eq!((answer.status, &answer.body["reason"]), (400, &json!("BadRequest")), "{answer:?}");

@@ -1,15 +1,15 @@
-//! R-RV: what `resourceVersion` and `resourceVersionMatch` mean to GET, LIST and WATCH.
+//! R-RV: `resourceVersion` and `resourceVersionMatch` of GET, LIST and WATCH.
 
 use super::faulty_server::FaultyServer;
 use super::{MAPS, create, forgetful_server, map, names, put, refused, server};
 use crate::http::{Client, Server, revision_of};
 use serde_json::{Value, json};
 
-/// A server whose ConfigMaps have this history: `a` made, `b` made, `a` changed, `c` made, `b` gone.
+/// A server with this history of ConfigMaps: create `a`, create `b`, update `a`, create `c`, delete `b`.
 struct ServerWithHistory {
     server: Server,
     client: Client,
-    /// The revisions of these five, in order.
+    /// The revisions of these five writes, in order.
     at: [u64; 5],
 }
 
@@ -26,13 +26,13 @@ fn server_with_history() -> ServerWithHistory {
     ServerWithHistory { server, client, at: [at[0], at[1], at[2], at[3], newest] }
 }
 
-/// The status and body of a list of the test's objects.
+/// Returns the status and the body of a list of the test's objects.
 fn list(client: &Client, query: &str) -> (u16, Value) {
     let answer = client.get(&format!("{MAPS}?{query}"));
     (answer.status, answer.body)
 }
 
-/// How new a list must say that it is.
+/// The expected resourceVersion of a list.
 #[derive(Clone, Copy)]
 enum ListVersion {
     Exactly(u64),
@@ -40,7 +40,7 @@ enum ListVersion {
 }
 use ListVersion::{AtLeast, Exactly};
 
-/// A list with these parameters is of that revision, has those items, and says whether more follow.
+/// Checks the resourceVersion, the items and the presence of a continue token of a list.
 fn check(client: &Client, query: &str, expected: ListVersion, want: &[&str], more: bool) -> Value {
     let (status, body) = list(client, query);
     assert_eq!(status, 200, "{query}: {body}");
@@ -57,7 +57,7 @@ fn check(client: &Client, query: &str, expected: ListVersion, want: &[&str], mor
 
 /// Proves: R-RV-10, R-RV-11, R-RV-12, R-RV-13, R-RV-14, R-RV-15.
 ///
-/// A limit counts for nothing at resourceVersion 0: kube-apiserver answers that from its cache, whole.
+/// At resourceVersion 0 the limit is ignored: kube-apiserver returns the whole list from its cache.
 #[test]
 fn a_list_without_resource_version_match_follows_version_and_limit() {
     let ServerWithHistory { server, client, at } = server_with_history();
@@ -102,7 +102,7 @@ fn an_exact_list_has_exactly_the_requested_version() {
     let first = check(&client, &exactly(at[0], ""), Exactly(at[0]), &["a"], false);
     assert_eq!(first["items"][0]["data"]["v"], "1", "{first}");
     check(&client, &exactly(at[1], ""), Exactly(at[1]), &["a", "b"], false);
-    // What was deleted since is there again, what came later is not.
+    // Objects deleted later are listed, objects created later are not.
     let before = check(&client, &exactly(at[3], ""), Exactly(at[3]), &["a", "b", "c"], false);
     assert_eq!(before["items"][0]["data"]["v"], "2", "{before}");
     assert_eq!(revision_of(&before["items"][1]), at[1], "{before}");
@@ -126,7 +126,7 @@ fn a_not_older_than_list_is_at_least_as_new() {
     let newest = check(&client, &fresh(at[4], ""), AtLeast(at[4]), &["a", "c"], false);
     // Items may be older than the requested version if they have not changed since.
     assert_eq!(revision_of(&newest["items"][0]), at[2], "{newest}");
-    // A list that another request's write made necessary is not answered with what was before it.
+    // A list that needs another request's write does not return the state before it.
     for round in 0..20 {
         let made = create(&client, &format!("later-{round:02}"));
         let (status, body) = list(&client, &fresh(revision_of(&made), ""));
@@ -190,7 +190,7 @@ fn a_get_is_latest_any_or_not_older_than() {
         let answer = client.get(&format!("{MAPS}/a{query}"));
         assert_eq!(answer.status, 200, "{query}: {answer:?}");
         assert_eq!(answer.body["data"]["v"], "2", "{query}");
-        // The version of an object is that of its own last change, that of a list is the list's.
+        // The resourceVersion of an object is that of its last change, not that of the list.
         assert_eq!(revision_of(&answer.body), at[2], "{query}");
     }
     let listed = check(&client, "", AtLeast(other), &["a", "c", "other"], false);
@@ -205,7 +205,7 @@ fn a_get_is_latest_any_or_not_older_than() {
 #[test]
 fn a_read_sees_earlier_writes() {
     let server = server();
-    // Many writes at once, so that the cache lags and reads have to wait.
+    // Concurrent writes, so that the cache lags and reads wait.
     std::thread::scope(|scope| {
         for who in 0..8 {
             let (client, other) = (server.client(), server.client());
@@ -253,7 +253,7 @@ fn a_read_waits_for_earlier_writes() {
         let answer = client.get(&format!("{path}{join}timeout=50ms"));
         assert_eq!((answer.status, &answer.body["reason"]), (504, &json!("Timeout")), "{path}");
     }
-    // A read that is new enough does not wait.
+    // A read of a revision that the cache has does not wait.
     let old = client.get(&format!("{MAPS}?resourceVersion={before}&resourceVersionMatch=Exact"));
     assert_eq!((old.status, names(&old.body)), (200, vec![]));
     std::thread::scope(|scope| {
@@ -362,7 +362,7 @@ fn a_watch_from_a_version_has_only_later_changes() {
         let told: Vec<_> = told.iter().map(|(word, name)| (word.as_str(), name.clone())).collect();
         assert_eq!(told, want);
     }
-    // Begun ahead of the server, it leaves out what comes up to there.
+    // A watch from a future revision omits the events up to it.
     let ahead = revision_of(&create(&client, "e")) + 2;
     let mut watch = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={ahead}"));
     for name in ["f", "g", "h"] {

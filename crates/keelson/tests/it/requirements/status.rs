@@ -1,4 +1,4 @@
-//! R-STAT: the `Status` that tells of failure and of deletion.
+//! R-STAT: the `Status` of failures and deletions.
 
 use super::{MAPS, create, map, refused, server};
 use crate::minimal::{collection, minimal, name, stored_resources};
@@ -52,7 +52,7 @@ fn every_error_is_a_json_status() {
         refused(&answer, code, reason, message);
         assert_eq!(answer.body["metadata"], json!({}), "{answer:?}");
         let details = &answer.body["details"];
-        // What a reason tells of beside its message is its own matter.
+        // The details of each reason are tested elsewhere.
         let tells = |name: &str| details.get(name).is_some();
         let want = match reason {
             "NotFound" if path.ends_with("/none") => (false, false, false),
@@ -67,7 +67,7 @@ fn every_error_is_a_json_status() {
 
 /// Proves: R-STAT-02, R-STAT-03.
 ///
-/// A deletion that has to wait, or is of many, shows the objects, as kube-apiserver does.
+/// A deletion that waits for finalizers, or of a collection, returns the objects, as in kube-apiserver.
 #[test]
 fn a_delete_returns_a_status_of_success() {
     let server = server();
@@ -101,7 +101,7 @@ fn a_delete_returns_a_status_of_success() {
 
 /// Proves: R-STAT-02.
 ///
-/// Some kinds answer with the object that is gone. The published document says which.
+/// Some kinds return the deleted object. The OpenAPI document states which.
 #[test]
 fn a_delete_returns_the_documented_status() {
     let server = server();
@@ -118,7 +118,7 @@ fn a_delete_returns_the_documented_status() {
         let one = format!("{all}/{}", name(&resource.name));
         let gone = client.delete(&one);
         assert_eq!(gone.status, 200, "{one}: {gone:?}");
-        // Objects that have to wait are shown by all kinds.
+        // All kinds return an object that waits for finalizers.
         if gone.body["metadata"]["deletionTimestamp"].is_null() {
             assert_eq!(gone.body["kind"].as_str(), answer, "{one}");
             objects += usize::from(answer != Some("Status"));

@@ -1,4 +1,4 @@
-//! R-SMP: the strategic merge patch, over HTTP. The algorithm's single cases stand in
+//! R-SMP: strategic merge patches over HTTP. The cases of the algorithm are in
 //! `apply/src/strategic_tests.rs`.
 
 use super::{MAPS, MERGE_PATCH, STRATEGIC_PATCH, map, patch, server};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/d";
 
-/// A server with a Deployment whose pods have two containers and a node selector.
+/// A server with a Deployment whose Pods have two containers and a node selector.
 fn deployed() -> (Server, Client) {
     let server = server();
     let client = server.client();
@@ -31,7 +31,7 @@ fn deployed() -> (Server, Client) {
     (server, client)
 }
 
-/// Patches the pod's spec in the Deployment and returns it as it was stored and reads back.
+/// Patches the Pod spec of the Deployment, checks that a GET returns the same object, and returns the Pod spec.
 fn change(client: &Client, spec: Value) -> Value {
     let body = json!({"spec": {"template": {"spec": spec}}});
     let done = patch(client, DEPLOYMENT, STRATEGIC_PATCH, &body);
@@ -40,7 +40,7 @@ fn change(client: &Client, spec: Value) -> Value {
     done["spec"]["template"]["spec"].clone()
 }
 
-/// The members of a list's items that are named.
+/// Returns the items of a list with only the named fields.
 fn members(list: &Value, names: &[&str]) -> Value {
     let one = |item: &Value| {
         let shown = names.iter().filter(|name| !item[**name].is_null());
@@ -53,13 +53,13 @@ fn members(list: &Value, names: &[&str]) -> Value {
 #[test]
 fn keyed_lists_merge_and_other_lists_are_replaced() {
     let (server, client) = deployed();
-    // A new container joins the others, in front as kube-apiserver has it.
+    // A new container is added in front of the others, as in kube-apiserver.
     let spec = change(&client, json!({"containers": [{"name": "c", "image": "c:1"}]}));
     let want = json!([
         {"name": "c", "image": "c:1"}, {"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}
     ]);
     assert_eq!(members(&spec["containers"], &["name", "image"]), want);
-    // One that is there is changed in its place; its own lists by the same rules.
+    // An existing container is changed in its place, and its lists are merged in the same way.
     let spec = change(
         &client,
         json!({"containers": [
@@ -136,7 +136,7 @@ fn directives_in_lists_replace_the_list_or_delete_items() {
     );
     let want = json!([{"name": "n", "image": "n:1"}, {"name": "a", "image": "a:9"}]);
     assert_eq!(members(&spec["containers"], &["name", "image", "args", "env"]), want);
-    // Within a list that is replaced there is nothing that a directive could be about.
+    // Directives inside a replaced list have no effect.
     let spec = change(
         &client,
         json!({"containers": [
@@ -159,7 +159,7 @@ fn directives_in_maps_replace_delete_or_keep_members() {
     assert_eq!(spec["nodeSelector"], json!({"n": "4"}));
     let spec = change(&client, json!({"nodeSelector": {"$patch": "delete"}}));
     assert_eq!(spec["nodeSelector"], Value::Null);
-    // A map that is replaced loses what was nested in it too.
+    // A replaced map loses its nested fields too.
     let context = json!({"runAsUser": 1, "seLinuxOptions": {"level": "a"}});
     change(&client, json!({"securityContext": context}));
     let spec = change(&client, json!({"securityContext": {"$patch": "replace", "runAsUser": 2}}));

@@ -1,4 +1,4 @@
-//! R-VERB: what each verb does, by its method and path.
+//! R-VERB: the verbs, by method and path.
 
 use super::{MAPS, create, map, names, pod, put, refused, seconds, server};
 use crate::http::{Client, Response, revision_of};
@@ -21,7 +21,7 @@ fn an_object_is_created_read_listed_replaced_and_deleted() {
     assert_eq!((&listed["kind"], &listed["apiVersion"]), (&json!("ConfigMapList"), &json!("v1")));
     assert_eq!(names(&listed), ["a", "b"]);
 
-    // The whole object is replaced: what the new one leaves out is gone.
+    // The whole object is replaced: omitted fields are removed.
     let mut new = map("a", "2");
     new["metadata"]["labels"] = json!({"l": "1"});
     put(&client, &one, &new);
@@ -53,7 +53,7 @@ fn a_get_does_not_include_dependent_objects() {
     server.stop();
 }
 
-/// A pod on a node, whose kubelet would have to end it.
+/// A Pod on a node, which is only deleted when its kubelet confirms it.
 fn running(client: &Client, name: &str, grace: Option<i64>) -> Value {
     let mut obj = pod(name);
     obj["spec"]["nodeName"] = json!("n");
@@ -65,7 +65,7 @@ fn running(client: &Client, name: &str, grace: Option<i64>) -> Value {
     made.body
 }
 
-/// The object still stands, marked to go in so many seconds after `now`.
+/// Checks that a response has an object with a deletionTimestamp `grace` seconds after `now`.
 fn waits(answer: &Response, grace: i64, now: i64) {
     assert_eq!(answer.status, 200, "{answer:?}");
     let metadata = &answer.body["metadata"];
@@ -99,7 +99,7 @@ fn a_deletion_uses_the_grace_period_of_the_request_the_object_or_the_kind() {
     let gone = client.delete(&format!("{PODS}/zero?gracePeriodSeconds=0"));
     assert_eq!(gone.status, 200, "{gone:?}");
     refused(&client.get(&format!("{PODS}/zero")), 404, "NotFound", "pods \"zero\" not found");
-    // Other kinds go at once, and a grace period is nothing to them.
+    // Objects of other kinds are deleted at once; the grace period is ignored.
     create(&client, "m");
     let gone = client.delete(&format!("{MAPS}/m?gracePeriodSeconds=100"));
     assert_eq!((gone.status, &gone.body["status"]), (200, &json!("Success")), "{gone:?}");
@@ -207,7 +207,7 @@ fn discovery_lists_get_and_list_separately() {
     assert_eq!(verbs("pods/status"), json!(["get", "patch", "update"]));
     assert_eq!(verbs("bindings"), json!(["create"]));
     assert_eq!(verbs("componentstatuses"), json!(["get", "list"]));
-    // The 403 of a user without rights names the verb, get or list.
+    // The message of a 403 names the verb, get or list.
     let whom = "Authorization: Bearer t\r\nImpersonate-User: nobody\r\n";
     for (path, verb) in [(MAPS.to_owned(), "list"), (format!("{MAPS}/a"), "get")] {
         let answer = client.request("GET", &path, whom, None);

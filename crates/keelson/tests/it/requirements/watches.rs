@@ -1,4 +1,4 @@
-//! R-WATCH: what a watch shows, how it is sent, from where it can go on, and when it cannot.
+//! R-WATCH: the events of watches, their encoding, and where a watch can resume.
 
 use super::{MAPS, create, forgetful_server, is_failure, map, names, put, server};
 use crate::http::{Client, Server, Watch, revision_of};
@@ -6,22 +6,22 @@ use keelson::Keelson;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Changes, creates and deletes one object, and returns it at each step.
+/// Creates, updates and deletes one object, and returns its state after each step.
 fn life(client: &Client, name: &str) -> [Value; 2] {
     let made = create(client, name);
     let changed = put(client, &format!("{MAPS}/{name}"), &map(name, "2"));
-    let gone = client.delete(&format!("{MAPS}/{name}"));
-    assert_eq!(gone.status, 200, "{gone:?}");
+    let deleted = client.delete(&format!("{MAPS}/{name}"));
+    assert_eq!(deleted.status, 200, "{deleted:?}");
     [made, changed]
 }
 
-/// The next events must be the whole life of one object.
+/// Checks that the next events are those of one object from creation to deletion.
 fn check_life(watch: &mut Watch, [made, changed]: &[Value; 2]) -> Value {
     assert_eq!(watch.next(), Ok(json!({"type": "ADDED", "object": made})));
     assert_eq!(watch.next(), Ok(json!({"type": "MODIFIED", "object": changed})));
     let last = watch.next().expect("the deletion");
     assert_eq!(last["type"], "DELETED", "{last}");
-    // The last state, with the version of the deletion.
+    // The last state, with the resourceVersion of the deletion.
     assert!(revision_of(&last["object"]) > revision_of(changed), "{last}");
     let mut before = last["object"].clone();
     before["metadata"]["resourceVersion"] = changed["metadata"]["resourceVersion"].clone();
@@ -46,7 +46,7 @@ fn a_watch_sends_each_change_as_one_event() {
         assert_eq!(watch.header("content-length"), None);
         let seen = life(&client, &name);
         let last = check_life(&mut watch, &seen);
-        // Looked at afterwards it is the same history.
+        // A watch started later has the same events.
         assert_eq!(check_life(&mut client.open_watch(&only), &seen), last);
     }
     server.stop();
@@ -67,7 +67,7 @@ fn a_watch_from_a_list_misses_no_change() {
     let last = client.get(&format!("{MAPS}?limit=2&continue={token}")).body;
     assert_eq!((names(&first), names(&last)), (vec!["a", "b"], vec!["c"]));
     client.delete(&format!("{MAPS}/c"));
-    // Newer versions are there already when the watch begins.
+    // Newer versions exist when the watch starts.
     let path = format!("{MAPS}?watch=true&resourceVersion={}", revision_of(&last));
     let mut watch = client.open_watch(&path);
     create(&client, "d");
@@ -92,7 +92,7 @@ fn a_broken_watch_resumes_from_its_last_resource_version() {
         for part in 0..3 {
             create(&client, &format!("m-{round:02}-{part}"));
         }
-        // Dropped with events under way: two are read, or only one, the rest is not.
+        // The watch is dropped after one or two events; the rest is not read.
         for _ in 0..=round % 2 {
             let event = watch.next().expect("an event");
             since = revision_of(&event["object"]);
@@ -108,7 +108,7 @@ fn a_broken_watch_resumes_from_its_last_resource_version() {
     }
     let want: Vec<String> = (0..60).map(|at| format!("\"m-{:02}-{}\"", at / 3, at % 3)).collect();
     assert_eq!(seen, want);
-    // A fresh list has all of it too.
+    // A new list has all objects too.
     assert_eq!(names(&client.get(MAPS).body).len(), 60);
     server.stop();
 }
@@ -128,10 +128,11 @@ fn a_watch_covers_one_namespace_all_namespaces_or_cluster_objects() {
     assert_eq!(there.status, 201, "{there:?}");
     create(&client, "here-2");
     let check = |watch: &mut Watch, want: &[&str]| {
-        let told = watch.next_types_and_names(want.len());
-        let told: Vec<_> = told.iter().map(|(word, name)| (word.as_str(), name.as_str())).collect();
+        let events = watch.next_types_and_names(want.len());
+        let events: Vec<_> =
+            events.iter().map(|(word, name)| (word.as_str(), name.as_str())).collect();
         let want: Vec<_> = want.iter().map(|name| ("ADDED", *name)).collect();
-        assert_eq!(told, want);
+        assert_eq!(events, want);
     };
     check(&mut cluster, &["other"]);
     check(&mut from(MAPS), &["here", "here-2"]);
@@ -142,7 +143,7 @@ fn a_watch_covers_one_namespace_all_namespaces_or_cluster_objects() {
 
 /// Proves: R-WATCH-08, R-WATCH-09, R-HTTP-12.
 ///
-/// As kube-apiserver does, the stream begins with 200 and the 410 stands in its only event.
+/// As in kube-apiserver, the response has status 200, and its only event is the error with code 410.
 #[test]
 fn a_watch_of_a_compacted_version_is_410_and_a_new_list_restarts_it() {
     assert_eq!(Keelson::builder().history, Duration::from_secs(300));
@@ -205,7 +206,7 @@ fn a_watch_of_a_future_version_waits_for_it_or_ends_with_its_timeout() {
     server.stop();
 }
 
-/// A server whose watches say how far they are every few milliseconds.
+/// A server that sends bookmarks every few milliseconds.
 fn server_with_frequent_bookmarks() -> Server {
     let mut builder = Keelson::builder().no_controllers();
     builder.limits.bookmark_period = Duration::from_millis(10);
@@ -224,7 +225,7 @@ fn a_watch_resumes_from_the_version_of_a_bookmark() {
     let mut watch = client.open_watch(&format!("{path}&allowWatchBookmarks=true"));
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
     let elsewhere = revision_of(&client.post(secrets, &secret).body);
-    // Nothing happens to what is watched, and yet the watch comes to know of the later version.
+    // No watched object changes, but a bookmark has the later resourceVersion.
     let mut last = began;
     while last < elsewhere {
         let event = watch.next().expect("a bookmark");
@@ -243,7 +244,7 @@ fn a_watch_resumes_from_the_version_of_a_bookmark() {
     let mut resumed = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={last}"));
     let want = [("ADDED".to_owned(), "b".to_owned())];
     assert_eq!(resumed.next_types_and_names(1), want);
-    // Who did not ask for bookmarks got none in all that time.
+    // A watch without allowWatchBookmarks gets none.
     assert_eq!(silent.next_types_and_names(1), want);
     server.stop();
 }
@@ -273,7 +274,7 @@ fn initial_events_end_with_an_annotated_bookmark() {
     create(&client, "c");
     let mut next = client.open_watch(&format!("{MAPS}?watch=true&resourceVersion={from}"));
     assert_eq!(next.next_types_and_names(1), [("ADDED".to_owned(), "c".to_owned())]);
-    // Later bookmarks are plain.
+    // Later bookmarks have no annotation.
     let later = std::iter::from_fn(|| watch.next().ok()).find(|event| event["type"] == "BOOKMARK");
     assert_eq!(later.expect("a bookmark")["object"]["metadata"]["annotations"], Value::Null);
     server.stop();
@@ -290,7 +291,7 @@ fn a_watch_times_out_and_the_next_one_resumes() {
     for round in 0..5 {
         create(&client, &format!("b-{round}"));
         let path = |since: u64| format!("{MAPS}?watch=true&resourceVersion={since}");
-        // On a busy machine a life may be over before anything was sent.
+        // On a busy machine the object may be deleted before the first event is sent.
         let (event, mut watch) = std::iter::repeat_with(|| client.open_watch(&path(since)))
             .find_map(|mut watch| watch.next().ok().map(|event| (event, watch)))
             .expect("watches do not end");

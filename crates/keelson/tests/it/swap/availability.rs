@@ -1,4 +1,4 @@
-//! Scenes of what keeps services up: disruption budgets, endpoints, the loss of a node.
+//! Scenarios of availability: disruption budgets, endpoints, autoscaling, the loss of a node.
 
 use super::cluster::{LOST_KEY, LOST_NODE, items};
 use super::scene::{Scene, conditions, each, facts, has, name, template};
@@ -10,18 +10,17 @@ fn deployment(name: &str, replicas: u32, template: Value) -> Value {
         "selector": {"matchLabels": {"app": name}}}})
 }
 
-/// A budget over the pods of a deployment.
+/// A PodDisruptionBudget for the Pods of a Deployment.
 pub fn disruption(scene: &Scene) {
-    scene.make("apps/v1/deployments", deployment("web", 3, template("web", "web:1", json!({}))));
+    scene.create("apps/v1/deployments", deployment("web", 3, template("web", "web:1", json!({}))));
     budget(scene, |_| ());
 }
 
-/// Evictions that a budget of three pods refuses, and one that it allows. `replace` sees to a pod in the place of the
-/// evicted one.
+/// Evictions that a PodDisruptionBudget rejects and allows. `replace` replaces an evicted Pod.
 pub fn budget(scene: &Scene, replace: impl Fn(&str)) {
     let budget = json!({"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}});
     let budgets = "policy/v1/poddisruptionbudgets";
-    scene.make(budgets, json!({"metadata": {"name": "web"}, "spec": budget}));
+    scene.create(budgets, json!({"metadata": {"name": "web"}, "spec": budget}));
     let path = "policy/v1/poddisruptionbudgets/web";
     let counts = [
         "/status/currentHealthy",
@@ -38,7 +37,7 @@ pub fn budget(scene: &Scene, replace: impl Fn(&str)) {
             && status["disruptionsAllowed"] == allowed
     };
     let found = scene.wait_until(path, |budget| is_healthy(budget, 0));
-    scene.say(format!("{} {}", facts(&found, &counts), conditions(&found)));
+    scene.record(format!("{} {}", facts(&found, &counts), conditions(&found)));
     let pods = scene.get("v1/pods").body;
     let pod = name(&pods["items"][0]).to_owned();
     let evict = || {
@@ -49,31 +48,34 @@ pub fn budget(scene: &Scene, replace: impl Fn(&str)) {
             .expect("an answer")
     };
     let refused = evict();
-    scene.say(format!("{} {} {}", refused.code, refused.body["message"], refused.body["details"]));
-    scene.change(path, json!({"spec": {"minAvailable": 2}}));
+    scene.record(format!(
+        "{} {} {}",
+        refused.code, refused.body["message"], refused.body["details"]
+    ));
+    scene.patch(path, json!({"spec": {"minAvailable": 2}}));
     let found = scene.wait_until(path, |budget| is_healthy(budget, 1));
-    scene.say(format!("{} {}", facts(&found, &counts), conditions(&found)));
+    scene.record(format!("{} {}", facts(&found, &counts), conditions(&found)));
     let evicted = evict();
-    scene.say(format!("{} {}", evicted.code, evicted.body["status"]));
-    scene.gone(&format!("v1/pods/{pod}"));
+    scene.record(format!("{} {}", evicted.code, evicted.body["status"]));
+    scene.wait_deleted(&format!("v1/pods/{pod}"));
     replace(&pod);
     let found = scene.wait_until(path, |budget| is_healthy(budget, 1));
-    scene.say(format!("{} {}", facts(&found, &counts), found["status"]["disruptedPods"]));
+    scene.record(format!("{} {}", facts(&found, &counts), found["status"]["disruptedPods"]));
 }
 
-/// Services of a deployment.
+/// Services of a Deployment.
 pub fn endpoints(scene: &Scene) {
     services(scene, |count| {
         if count == 2 {
             let pods = template("web", "web:1", json!({}));
-            scene.make("apps/v1/deployments", deployment("web", 2, pods));
+            scene.create("apps/v1/deployments", deployment("web", 2, pods));
         } else {
-            scene.change("apps/v1/deployments/web", json!({"spec": {"replicas": count}}));
+            scene.patch("apps/v1/deployments/web", json!({"spec": {"replicas": count}}));
         }
     });
 }
 
-/// Endpoints and endpoint slices of services, with selectors and without. `scale` sees to so many pods.
+/// Endpoints and EndpointSlices of Services with and without selectors. `scale` changes the number of Pods.
 pub fn services(scene: &Scene, scale: impl Fn(usize)) {
     let service = |name: &str, more: Value| {
         let mut spec = json!({"ports": [{"name": "http", "port": 80, "targetPort": 8080}]});
@@ -82,14 +84,14 @@ pub fn services(scene: &Scene, scale: impl Fn(usize)) {
         }
         json!({"metadata": {"name": name}, "spec": spec})
     };
-    scene.make("v1/services", service("web", json!({"selector": {"app": "web"}})));
+    scene.create("v1/services", service("web", json!({"selector": {"app": "web"}})));
     let headless = json!({"selector": {"app": "web"}, "clusterIP": "None"});
-    scene.make("v1/services", service("headless", headless));
-    scene.make("v1/services", service("outside", json!({})));
+    scene.create("v1/services", service("headless", headless));
+    scene.create("v1/services", service("outside", json!({})));
     scale(2);
     let subsets =
         json!([{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"name": "http", "port": 80}]}]);
-    scene.make("v1/endpoints", json!({"metadata": {"name": "outside"}, "subsets": subsets}));
+    scene.create("v1/endpoints", json!({"metadata": {"name": "outside"}, "subsets": subsets}));
     for (service, count) in [("web", 2), ("headless", 2), ("outside", 1)] {
         slices_of(scene, service, count);
     }
@@ -98,16 +100,16 @@ pub fn services(scene: &Scene, scale: impl Fn(usize)) {
     let found = scene.wait_until("v1/endpoints/web", |found| {
         found["subsets"][0]["addresses"].as_array().is_some_and(|all| all.len() == 1)
     });
-    scene.say(format!("{} {}", found["subsets"][0]["ports"], found["metadata"]["labels"]));
+    scene.record(format!("{} {}", found["subsets"][0]["ports"], found["metadata"]["labels"]));
     scene.delete("v1/services/web", "Background");
-    scene.until_count(
+    scene.wait_for_count(
         "discovery.k8s.io/v1/endpointslices?labelSelector=kubernetes.io/service-name%3Dweb",
         0,
     );
-    scene.gone("v1/endpoints/web");
+    scene.wait_deleted("v1/endpoints/web");
 }
 
-/// Waits until the one slice of a service has so many endpoints that are ready, and says what it is.
+/// Waits until the only EndpointSlice of a Service has a number of ready endpoints, and records it.
 fn slices_of(scene: &Scene, service: &str, count: usize) {
     let selector = format!("labelSelector=kubernetes.io/service-name%3D{service}");
     let list =
@@ -124,25 +126,25 @@ fn slices_of(scene: &Scene, service: &str, count: usize) {
     let kind = &slice["endpoints"][0]["targetRef"]["kind"];
     let facts = facts(slice, &["/addressType", "/ports"]);
     let conditions = &slice["endpoints"][0]["conditions"];
-    scene.say(format!("{service}: {count} {facts} {manager} {kind} {conditions}"));
+    scene.record(format!("{service}: {count} {facts} {manager} {kind} {conditions}"));
 }
 
-/// Autoscalers of a deployment whose pods have no metrics, and of one whose load grows and falls.
+/// HorizontalPodAutoscalers of a Deployment without metrics, and with a load that grows and falls.
 pub fn autoscaling(scene: &Scene) {
     let mut pods = template("web", "web:1", json!({}));
     pods["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
-    scene.make("apps/v1/deployments", deployment("web", 2, pods));
+    scene.create("apps/v1/deployments", deployment("web", 2, pods));
     let autoscaler = autoscaler(scene, "web", 3, 5);
-    // Fewer than the least are raised to it, whatever the metrics.
+    // minReplicas applies without metrics too.
     let web =
         scene.wait_until("apps/v1/deployments/web", |web| web["status"]["availableReplicas"] == 3);
-    scene.say(facts(&web, &["/spec/replicas", "/status/replicas"]));
+    scene.record(facts(&web, &["/spec/replicas", "/status/replicas"]));
     let found = scene.wait_until(&autoscaler, |found| {
         has(found, "ScalingActive", "False") && found["status"]["currentReplicas"] == 3
     });
-    scene.say(format!("{} {}", facts(&found, &["/status/desiredReplicas"]), conditions(&found)));
-    scene.change(&autoscaler, json!({"spec": {"minReplicas": 1}}));
-    // 50m each are wanted: so many pods as the load has times that, within the limits.
+    scene.record(format!("{} {}", facts(&found, &["/status/desiredReplicas"]), conditions(&found)));
+    scene.patch(&autoscaler, json!({"spec": {"minReplicas": 1}}));
+    // The target is 50m per Pod, so the number of Pods is load / 50m, within the limits.
     for (load, replicas) in [(200, 4), (1000, 5), (100, 2), (10, 1)] {
         let found = scene.wait_until(&autoscaler, |found| {
             measure(scene, load);
@@ -152,39 +154,39 @@ pub fn autoscaling(scene: &Scene) {
                     == format!("{}m", load / replicas)
                 && has(found, "ScalingActive", "True")
         });
-        scene.until_count("v1/pods", usize::try_from(replicas).expect("a few"));
+        scene.wait_for_count("v1/pods", usize::try_from(replicas).expect("a few"));
         let metrics = &found["status"]["currentMetrics"];
-        scene.say(format!("{load}m: {replicas} {metrics} {}", conditions(&found)));
+        scene.record(format!("{load}m: {replicas} {metrics} {}", conditions(&found)));
     }
     let web =
         scene.wait_until("apps/v1/deployments/web", |web| web["status"]["availableReplicas"] == 1);
-    scene.say(facts(&web, &["/spec/replicas", "/status/replicas"]));
+    scene.record(facts(&web, &["/spec/replicas", "/status/replicas"]));
 }
 
 /// Creates an autoscaler of a deployment with a target of 50 % CPU utilization. Returns its path.
-fn autoscaler(scene: &Scene, name: &str, least: u32, most: u32) -> String {
+fn autoscaler(scene: &Scene, name: &str, min: u32, max: u32) -> String {
     let metric = json!({"type": "Resource", "resource": {"name": "cpu",
         "target": {"type": "Utilization", "averageUtilization": 50}}});
     let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
-    // Up and down at once, by any number.
+    // Scales up and down at once, by any number.
     let policies = json!([{"type": "Pods", "value": 100, "periodSeconds": 1}]);
     let rules = json!({"stabilizationWindowSeconds": 0, "policies": policies});
-    let spec = json!({"minReplicas": least, "maxReplicas": most, "scaleTargetRef": scaled,
+    let spec = json!({"minReplicas": min, "maxReplicas": max, "scaleTargetRef": scaled,
         "metrics": [metric], "behavior": {"scaleUp": rules, "scaleDown": rules}});
     let autoscalers = "autoscaling/v2/horizontalpodautoscalers";
-    scene.make(autoscalers, json!({"metadata": {"name": name}, "spec": spec}));
+    scene.create(autoscalers, json!({"metadata": {"name": name}, "spec": spec}));
     format!("{autoscalers}/{name}")
 }
 
-/// Writes the metrics of all pods, as metrics-server would serve them: they share a load, in millicores.
+/// Writes the metrics of all Pods as metrics-server would serve them. `load`, in millicores, is divided among them.
 fn measure(scene: &Scene, load: u64) {
     let pods = scene.get("v1/pods").body;
-    let is_there = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
-    let pods: Vec<&Value> = items(&pods).filter(is_there).collect();
+    let is_live = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
+    let pods: Vec<&Value> = items(&pods).filter(is_live).collect();
     let share = load / u64::try_from(pods.len().max(1)).expect("a few");
     for pod in pods {
         let metadata = json!({"name": name(pod), "labels": pod["metadata"]["labels"]});
-        // Measured without a window, samples count from the moment when the pod is ready.
+        // With a window of 0 s, samples count from the moment when the Pod is ready.
         let metrics = json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics",
             "metadata": metadata, "timestamp": now(), "window": "0s",
             "containers": [{"name": "main", "usage": {"cpu": format!("{share}m")}}]});
@@ -198,7 +200,7 @@ fn measure(scene: &Scene, load: u64) {
     }
 }
 
-/// A node whose kubelet falls silent.
+/// A node whose kubelet stops.
 pub fn node_loss(scene: &Scene) {
     let mut pods = template("web", "web:1", json!({}));
     let tolerated = |key: &str, effect: &str, seconds: Option<u32>| json!({"key": key, "operator": "Exists", "effect": effect, "tolerationSeconds": seconds});
@@ -208,7 +210,7 @@ pub fn node_loss(scene: &Scene) {
         tolerated("node.kubernetes.io/unreachable", "NoExecute", Some(1)),
         tolerated("node.kubernetes.io/not-ready", "NoExecute", Some(1)),
     ]);
-    scene.make("apps/v1/deployments", deployment("web", 1, pods));
+    scene.create("apps/v1/deployments", deployment("web", 1, pods));
     let running =
         scene.wait_until("v1/pods", |pods| pods["items"][0]["status"]["phase"] == "Running");
     let first = format!("v1/pods/{}", name(&running["items"][0]));
@@ -218,22 +220,22 @@ pub fn node_loss(scene: &Scene) {
         has(node, "Ready", "Unknown")
             && node["spec"]["taints"].as_array().is_some_and(|taints| taints.len() == 3)
     });
-    scene.say(conditions(&node));
+    scene.record(conditions(&node));
     let taints = node["spec"]["taints"].as_array().into_iter().flatten();
     let mut taints: Vec<String> = taints.map(|taint| facts(taint, &["/key", "/effect"])).collect();
     taints.sort();
-    scene.say(taints.join(", "));
+    scene.record(taints.join(", "));
     let evicted = scene.wait_until(&first, |pod| pod["metadata"]["deletionTimestamp"].is_string());
-    scene.say(format!("{} {}", evicted["status"]["phase"], conditions(&evicted)));
+    scene.record(format!("{} {}", evicted["status"]["phase"], conditions(&evicted)));
     let pods = scene.wait_until("v1/pods", |pods| {
         pods["items"].as_array().is_some_and(|all| {
             all.len() == 2 && all.iter().any(|pod| has(pod, "PodScheduled", "False"))
         })
     });
     let deleted = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_string();
-    scene.say(each(&pods, |pod| format!("deleted={} {}", deleted(pod), conditions(pod))));
+    scene.record(each(&pods, |pod| format!("deleted={} {}", deleted(pod), conditions(pod))));
     let options = json!({"gracePeriodSeconds": 0});
     let forced = scene.api.delete(&scene.path(&first), Some(&options)).expect("an answer");
-    scene.say(format!("forced: {}", forced.code));
-    scene.gone(&first);
+    scene.record(format!("forced: {}", forced.code));
+    scene.wait_deleted(&first);
 }

@@ -1,4 +1,4 @@
-//! A cluster of processes: a server, kube-controller-manager and kube-scheduler with identities of their own, and
+//! A cluster of processes: a server, kube-controller-manager and kube-scheduler with their own users, and
 //! fake kubelets.
 
 use super::identity;
@@ -18,16 +18,16 @@ use std::sync::Mutex;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long a program may take to start, on a machine that does much else.
+/// Timeout for the start of a program on a busy machine.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
 const KEELSON: &str = env!("CARGO_BIN_EXE_keelson");
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-/// The node that is lost. Only what tolerates this taint comes onto it.
+/// The node that stops. Only Pods that tolerate its taint run on it.
 pub const LOST_NODE: &str = "node-lost";
-/// The key of its label and of its taint.
+/// The key of the label and the taint of this node.
 pub const LOST_KEY: &str = "testkit.keelson/lost";
 
-/// Programs of Kubernetes.
+/// Paths of Kubernetes programs.
 pub struct Programs {
     manager: PathBuf,
     scheduler: PathBuf,
@@ -38,13 +38,13 @@ fn program(name: &str) -> Option<PathBuf> {
 }
 
 impl Programs {
-    /// Those that are needed against any server.
+    /// Returns the programs needed with any server, or `None` if one is missing.
     pub fn find() -> Option<Programs> {
         let manager = program("kube-controller-manager")?;
         Some(Programs { manager, scheduler: program("kube-scheduler")? })
     }
 
-    /// Starts them, kube-controller-manager with further flags.
+    /// Starts the programs. `more` are further flags of kube-controller-manager.
     fn start(&self, files: &Files, more: &[&str]) -> Vec<(&'static str, Process)> {
         let manager = start_manager(self, files, more);
         let scheduler = start_scheduler(&self.scheduler, files);
@@ -52,19 +52,19 @@ impl Programs {
     }
 }
 
-/// Processes end with it, those that were started last first.
+/// A running cluster. Dropping it stops the processes in reverse order of their start.
 pub struct Cluster {
     pub admin: Api,
     pub kubelets: Vec<Kubelet>,
-    /// The node that is lost, until it is.
+    /// The kubelet of `LOST_NODE` until a scenario stops it.
     pub lost: Mutex<Option<Kubelet>>,
-    /// Those that run, by name.
+    /// The running programs, by name.
     programs: Vec<(&'static str, Process)>,
     servers: Vec<Process>,
     files: Files,
 }
 
-/// Where everything is.
+/// Files of the cluster, and the URL of the server.
 pub struct Files {
     dir: TempDir,
     url: String,
@@ -92,7 +92,7 @@ impl Files {
         path
     }
 
-    /// A user of the server, with a certificate of its own.
+    /// Returns a client with a new client certificate for a user.
     pub fn api(&self, user: &str, groups: &[&str]) -> Api {
         Api::from_kubeconfig(&self.kubeconfig(user, groups)).expect("a kubeconfig")
     }
@@ -103,26 +103,26 @@ fn start(command: Command, log: PathBuf) -> Process {
 }
 
 impl Cluster {
-    /// A cluster around Keelson.
+    /// Starts a cluster with Keelson as the server.
     pub fn of_keelson(programs: &Programs) -> Cluster {
         let (server, files) = start_keelson();
         Cluster::around(vec![server], files, |files| programs.start(files, &[]))
     }
 
-    /// A cluster around Keelson without other programs.
+    /// Starts Keelson without kube-controller-manager and kube-scheduler.
     pub fn of_keelson_alone() -> Cluster {
         let (server, files) = start_keelson();
         Cluster::around(vec![server], files, |_| vec![])
     }
 
-    /// A cluster around kube-apiserver and etcd, with further flags of kube-controller-manager.
+    /// Starts a cluster with kube-apiserver and etcd. `more` are further flags of kube-controller-manager.
     pub fn of_reference(programs: &Programs, more: &[&str]) -> Option<Cluster> {
         let (etcd, api_server) = (program("etcd")?, program("kube-apiserver")?);
         let dir = tempfile::tempdir().expect("a folder");
         let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
         std::fs::create_dir(dir.path().join("pki")).expect("a folder");
         Pki::load_or_make(&dir.path().join("pki"), &names).expect("an authority");
-        // Held together, so that they differ.
+        // All are open at the same time, so that the ports differ.
         let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
         let [port, client, peer] =
             listeners.map(|listener| listener.local_addr().expect("an address").port());
@@ -158,7 +158,7 @@ impl Cluster {
         Some(Cluster::around(servers, files, |files| programs.start(files, more)))
     }
 
-    /// Starts the other programs around a server, then the nodes.
+    /// Starts the other programs of a cluster, then the nodes.
     fn around(
         servers: Vec<Process>,
         files: Files,
@@ -195,7 +195,7 @@ impl Cluster {
         Cluster { admin, kubelets, lost, programs, servers, files }
     }
 
-    /// What the programs logged as errors.
+    /// Returns the errors in the logs of the programs.
     pub fn errors(&self) -> BTreeSet<String> {
         let named = |(name, process): &(&str, Process)| -> Vec<String> {
             let errors = klog::errors(&process.log());
@@ -204,7 +204,7 @@ impl Cluster {
         self.programs.iter().flat_map(named).collect()
     }
 
-    /// Whether Keelson has left its loops to kube-controller-manager.
+    /// Returns whether Keelson stopped its controllers because kube-controller-manager holds the lease.
     pub fn has_stepped_aside(&self) -> bool {
         self.servers[0]
             .log()
@@ -226,7 +226,7 @@ fn kubelet(api: &Api, options: NodeOptions) -> Kubelet {
     Kubelet::start(api, options).expect("the node is registered")
 }
 
-/// Starts Keelson in a folder of its own.
+/// Starts Keelson with a new data directory.
 pub fn start_keelson() -> (Process, Files) {
     let dir = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(KEELSON);
@@ -244,14 +244,14 @@ pub fn start_keelson() -> (Process, Files) {
     (server, Files { dir, url })
 }
 
-/// Starts kube-controller-manager with an identity of its own, and with further flags.
+/// Starts kube-controller-manager with its own user and further flags.
 pub fn start_manager(programs: &Programs, files: &Files, more: &[&str]) -> Process {
     let kubeconfig = files.kubeconfig("system:kube-controller-manager", &[]);
     let mut command = Command::new(&programs.manager);
     command.args(more);
     command.arg("--kubeconfig").arg(kubeconfig);
     command.args(["--use-service-account-credentials=true", "--leader-elect=true"]);
-    // The times of a cluster in which things may be noticed soon.
+    // Short intervals, so that changes are noticed soon.
     command.args(["--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400"]);
     command.args(["--node-monitor-period=1s", "--node-monitor-grace-period=8s"]);
     command.args(["--pvclaimbinder-sync-period=1s", "--horizontal-pod-autoscaler-sync-period=1s"]);
@@ -277,13 +277,13 @@ fn start_scheduler(program: &Path, files: &Files) -> Process {
     start(command, files.path("scheduler.log"))
 }
 
-/// Defines a custom resource before kube-controller-manager asks what there is.
+/// Creates a CustomResourceDefinition before kube-controller-manager reads discovery.
 fn define(admin: &Api, group: &str, version: &str, names: Value) {
     let plural = names["plural"].as_str().expect("a name").to_owned();
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let versions = json!([{"name": version, "served": true, "storage": true,
         "schema": {"openAPIV3Schema": schema}}]);
-    // Groups below k8s.io need an approval, which may also be none.
+    // Groups below k8s.io need an approval annotation, which may state that they are unapproved.
     let annotations = json!({"api-approved.kubernetes.io": "unapproved, for a test"});
     let metadata = json!({"name": format!("{plural}.{group}"), "annotations": annotations});
     let spec = json!({"group": group, "scope": "Namespaced", "versions": versions, "names": names});
@@ -298,7 +298,7 @@ fn define(admin: &Api, group: &str, version: &str, names: Value) {
     assert!(served.is_some(), "{plural}.{group} is not served");
 }
 
-/// A custom resource for owners and dependents, and one in the place of the resource metrics API.
+/// Creates a custom resource for owners and dependents, and one that replaces the resource metrics API.
 fn define_resources(admin: &Api) {
     let widgets = json!({"plural": "widgets", "singular": "widget", "kind": "Widget"});
     define(admin, "testkit.keelson", "v1", widgets);
@@ -306,7 +306,7 @@ fn define_resources(admin: &Api) {
     define(admin, "metrics.k8s.io", "v1beta1", metrics);
 }
 
-/// The items of a list.
+/// Returns the items of a list.
 pub fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list["items"].as_array().into_iter().flatten()
 }

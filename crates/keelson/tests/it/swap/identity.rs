@@ -1,4 +1,4 @@
-//! Scenes of identities: certificates by signing requests, tokens of service accounts.
+//! Scenarios of identities: CertificateSigningRequests, tokens of service accounts.
 
 use super::cluster::items;
 use super::scene::{POLL_TIMEOUT, Scene, conditions, facts, has, name};
@@ -16,7 +16,7 @@ const TOKEN: (&str, &str) = ("abcdef", "0123456789abcdef");
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
-/// A signing request in PEM, and the key in PEM.
+/// Returns a certificate signing request and its key, both in PEM.
 fn request(user: &str, group: &str) -> (String, String) {
     let key = KeyPair::generate().expect("a key");
     let mut params = CertificateParams::default();
@@ -32,7 +32,7 @@ fn signing_request(pem: &str, signer: &str, usages: &[&str]) -> Value {
         "request": STANDARD.encode(pem), "signerName": signer, "usages": usages}})
 }
 
-/// Waits for the certificate of a request.
+/// Waits for the certificate of a CertificateSigningRequest.
 fn certificate(api: &Api, made: &Value) -> Vec<u8> {
     let path = format!("{REQUESTS}/{}", made["metadata"]["name"].as_str().unwrap_or_default());
     let found = poll(POLL_TIMEOUT, || {
@@ -67,7 +67,7 @@ pub fn bootstrap(admin: &Api, node: &str) -> Api {
     let (pem, key) = request(&format!("system:node:{node}"), "system:nodes");
     let usages = ["digital signature", "client auth"];
     let asked = signing_request(&pem, KUBELET_CLIENT, &usages);
-    // The token and the roles are known when the server has seen them.
+    // The server uses the token and the roles once its caches have them.
     let made = poll(POLL_TIMEOUT, || {
         bootstrapper.post(REQUESTS, &asked).ok().filter(|got| got.code == 201)
     });
@@ -76,13 +76,13 @@ pub fn bootstrap(admin: &Api, node: &str) -> Api {
     admin.with_certificate(&chain, key.as_bytes()).expect("a certificate of a node")
 }
 
-/// What came of the request of the node, and of requests that somebody must approve.
+/// CertificateSigningRequests of a node, and those that need an approval.
 pub fn certificates(scene: &Scene) {
     let list = scene.get(REQUESTS).body;
     let is_of_node = |request: &&Value| request["spec"]["signerName"] == KUBELET_CLIENT;
     for of_node in items(&list).filter(is_of_node) {
         let pointers = ["/spec/username", "/spec/groups", "/spec/signerName"];
-        scene.say(format!("{} {}", facts(of_node, &pointers), conditions(of_node)));
+        scene.record(format!("{} {}", facts(of_node, &pointers), conditions(of_node)));
     }
     for (verdict, reason) in [("Approved", "Fine"), ("Denied", "NotFine")] {
         let (pem, key) = request("jane", "devs");
@@ -91,18 +91,18 @@ pub fn certificates(scene: &Scene) {
         if verdict == "Denied" {
             let path = format!("{REQUESTS}/{}", name(&made));
             let denied = scene.wait_until(&path, |got| has(got, "Denied", "True"));
-            scene.say(format!("{} {}", conditions(&denied), denied["status"]["certificate"]));
+            scene.record(format!("{} {}", conditions(&denied), denied["status"]["certificate"]));
             continue;
         }
         let chain = certificate(&scene.api, &made);
         let jane = scene.api.with_certificate(&chain, key.as_bytes()).expect("a certificate");
-        scene.say(who(&jane));
+        scene.record(who(&jane));
     }
 }
 
-/// Makes a signing request, and decides about it.
+/// Creates a CertificateSigningRequest, and approves or denies it.
 fn decided(scene: &Scene, asked: Value, verdict: &str, reason: &str) -> Value {
-    let mut made = scene.make(REQUESTS, asked);
+    let mut made = scene.create(REQUESTS, asked);
     made["status"] = json!({"conditions": [
         {"type": verdict, "status": "True", "reason": reason, "message": "so it is"}]});
     let path = format!("{REQUESTS}/{}/approval", name(&made));
@@ -111,14 +111,14 @@ fn decided(scene: &Scene, asked: Value, verdict: &str, reason: &str) -> Value {
     made
 }
 
-/// Makes a signing request for a client, and approves it. Gives its path.
+/// Creates and approves a CertificateSigningRequest for a client. Returns its path.
 pub fn approved(scene: &Scene, usages: &[&str]) -> String {
     let (pem, _) = request("jane", "devs");
     let made = decided(scene, signing_request(&pem, CLIENT, usages), "Approved", "Fine");
     format!("{REQUESTS}/{}", name(&made))
 }
 
-/// Who a client is to the server.
+/// Formats the user that the server sees for a client.
 fn who(api: &Api) -> String {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -128,37 +128,37 @@ fn who(api: &Api) -> String {
     format!("{} {} {} {extra:?}", answer.code, user["username"], user["groups"])
 }
 
-/// A client within a pod: what its token may do, and until when.
+/// Service account tokens of a Pod: user, permissions and expiry.
 pub fn tokens(scene: &Scene) {
-    scene.make("v1/serviceaccounts", json!({"metadata": {"name": "robot"}}));
+    scene.create("v1/serviceaccounts", json!({"metadata": {"name": "robot"}}));
     let spec = json!({"serviceAccountName": "robot", "terminationGracePeriodSeconds": 1,
         "nodeName": "node-a", "containers": [{"name": "main", "image": "robot:1"}]});
-    let pod = scene.make("v1/pods", json!({"metadata": {"name": "robot"}, "spec": spec}));
+    let pod = scene.create("v1/pods", json!({"metadata": {"name": "robot"}, "spec": spec}));
     let running = scene.wait_until("v1/pods/robot", |pod| pod["status"]["phase"] == "Running");
     let volumes = &running["spec"]["volumes"][0]["projected"]["sources"];
-    scene.say(format!("projected: {volumes}"));
+    scene.record(format!("projected: {volumes}"));
     let bound =
         json!({"apiVersion": "v1", "kind": "Pod", "name": "robot", "uid": pod["metadata"]["uid"]});
     let asked = json!({"spec": {"boundObjectRef": bound, "expirationSeconds": 3607}});
-    let given = scene.make("v1/serviceaccounts/robot/token", asked);
+    let given = scene.create("v1/serviceaccounts/robot/token", asked);
     let token = given["status"]["token"].as_str().expect("a token");
     let robot = scene.api.with_token(Some(token)).expect("a client");
-    scene.say(who(&robot));
+    scene.record(who(&robot));
     let pods = scene.path("v1/pods");
     let refused = robot.get(&pods).expect("an answer");
-    scene.say(format!("{} {}", refused.code, refused.body["message"]));
+    scene.record(format!("{} {}", refused.code, refused.body["message"]));
     let role = json!({"apiGroup": RBAC, "kind": "ClusterRole", "name": "view"});
     let subject = json!([{"kind": "ServiceAccount", "name": "robot", "namespace": "token"}]);
     let binding = json!({"metadata": {"name": "robot"}, "roleRef": role, "subjects": subject});
-    scene.make("rbac.authorization.k8s.io/v1/rolebindings", binding);
+    scene.create("rbac.authorization.k8s.io/v1/rolebindings", binding);
     let codes = |wanted: u16| {
         let met = poll(POLL_TIMEOUT, || robot.get(&pods).ok().filter(|got| got.code == wanted));
         assert!(met.is_some(), "{:?}", robot.get(&pods));
-        scene.say(format!("lists pods: {wanted}"));
+        scene.record(format!("lists pods: {wanted}"));
     };
     codes(200);
     let annotations = json!({"kubernetes.io/service-account.name": "robot"});
-    scene.make(
+    scene.create(
         "v1/secrets",
         json!({"metadata": {"name": "old", "annotations": annotations},
         "type": "kubernetes.io/service-account-token"}),
@@ -167,8 +167,9 @@ pub fn tokens(scene: &Scene) {
     let keys = old["data"].as_object().map(|data| data.keys().cloned().collect::<Vec<_>>());
     let text = old["data"]["token"].as_str().and_then(|text| STANDARD.decode(text).ok());
     let text = String::from_utf8(text.unwrap_or_default()).expect("a token");
-    scene.say(format!("{keys:?} {}", who(&scene.api.with_token(Some(&text)).expect("a client"))));
+    scene
+        .record(format!("{keys:?} {}", who(&scene.api.with_token(Some(&text)).expect("a client"))));
     scene.delete("v1/pods/robot", "Background");
-    scene.gone("v1/pods/robot");
+    scene.wait_deleted("v1/pods/robot");
     codes(401);
 }

@@ -1,5 +1,5 @@
-//! Scenes of what Keelson's own loops do about pods that somebody else made: ends of namespaces, endpoints, budgets,
-//! claims that are in use, quotas, jobs that have ended.
+//! Scenarios of Keelson's controllers with Pods created by the test: deletion of namespaces, endpoints, disruption
+//! budgets, claims in use, quotas, finished Jobs.
 
 use super::scene::{Scene, all_ready, facts, managers, name, run_pod};
 use super::{availability, lifecycle};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const USED: &str = "/status/used";
 
-/// A namespace that is deleted while pods run in it.
+/// A namespace that is deleted while Pods run in it.
 pub fn namespace(scene: &Scene) {
     for name in ["web-0", "web-1"] {
         run_pod(scene, name, "web", json!({}));
@@ -15,7 +15,7 @@ pub fn namespace(scene: &Scene) {
     lifecycle::ended(scene);
 }
 
-/// Services of pods.
+/// Services of Pods.
 pub fn endpoints(scene: &Scene) {
     availability::services(scene, |count| {
         if count == 2 {
@@ -32,7 +32,7 @@ pub fn endpoints(scene: &Scene) {
         let slice = &slices["items"][0];
         let metadata = &slice["metadata"];
         let owner = &metadata["ownerReferences"][0];
-        scene.say(format!(
+        scene.record(format!(
             "{service}: {} {} {} {} {}",
             metadata["generateName"],
             owner["kind"],
@@ -43,7 +43,7 @@ pub fn endpoints(scene: &Scene) {
     }
 }
 
-/// A budget over pods.
+/// A PodDisruptionBudget.
 pub fn disruption(scene: &Scene) {
     for name in ["web-0", "web-1", "web-2"] {
         run_pod(scene, name, "web", json!({}));
@@ -51,40 +51,41 @@ pub fn disruption(scene: &Scene) {
     availability::budget(scene, |pod| run_pod(scene, pod, "web", json!({})));
 }
 
-/// A claim that is deleted while a pod uses it.
+/// A PersistentVolumeClaim that is deleted while a Pod uses it.
 pub fn claims(scene: &Scene) {
     let spec = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "none",
         "resources": {"requests": {"storage": "1Gi"}}});
     let claims = "v1/persistentvolumeclaims";
     for name in ["used", "idle"] {
-        scene.make(claims, json!({"metadata": {"name": name}, "spec": spec}));
+        scene.create(claims, json!({"metadata": {"name": name}, "spec": spec}));
     }
     let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": "used"}});
     run_pod(scene, "web-0", "web", json!({"volumes": [volume]}));
     all_ready(scene);
     let (used, idle) = (format!("{claims}/used"), format!("{claims}/idle"));
     let made = scene.get(&used).body;
-    scene.say(format!("{} {}", made["metadata"]["finalizers"], managers(&made)));
+    scene.record(format!("{} {}", made["metadata"]["finalizers"], managers(&made)));
     scene.delete(&used, "Background");
     scene.delete(&idle, "Background");
-    scene.gone(&idle);
+    scene.wait_deleted(&idle);
     let held = scene.get(&used).body;
     let is_deleted = held["metadata"]["deletionTimestamp"].is_string();
-    scene.say(format!("deleted={is_deleted} {}", held["metadata"]["finalizers"]));
+    scene.record(format!("deleted={is_deleted} {}", held["metadata"]["finalizers"]));
     scene.delete("v1/pods/web-0", "Background");
-    scene.gone(&used);
+    scene.wait_deleted(&used);
 }
 
-/// What is used up of a quota, by pods and other objects that come and go.
+/// The usage of a quota while Pods and other objects are created and deleted.
 pub fn quota(scene: &Scene) {
-    // Made while the quota is counted for the first time, it may be counted twice for a while.
+    // An object created during the first count of the quota may be counted twice for some time.
     scene.wait_until("v1/configmaps/kube-root-ca.crt", Value::is_object);
     let hard = json!({"pods": "2", "requests.cpu": "300m", "configmaps": "3", "services": "1",
         "count/widgets.testkit.keelson": "1", "requests.storage": "5Gi"});
-    scene.make("v1/resourcequotas", json!({"metadata": {"name": "most"}, "spec": {"hard": hard}}));
+    scene
+        .create("v1/resourcequotas", json!({"metadata": {"name": "most"}, "spec": {"hard": hard}}));
     let path = "v1/resourcequotas/most";
     let quota = scene.wait_until(path, |quota| quota["status"]["hard"] == hard);
-    scene.say(facts(&quota, &[USED]));
+    scene.record(facts(&quota, &[USED]));
     let requests = json!({"requests": {"cpu": "100m"}});
     let containers = json!([{"name": "main", "image": "web:1", "resources": requests}]);
     for name in ["web-0", "web-1"] {
@@ -92,13 +93,13 @@ pub fn quota(scene: &Scene) {
     }
     let widget = json!({"apiVersion": "testkit.keelson/v1", "kind": "Widget",
         "metadata": {"name": "widget"}});
-    scene.make("testkit.keelson/v1/widgets", widget);
+    scene.create("testkit.keelson/v1/widgets", widget);
     let used = |pods: &str, widgets: &str| {
         let quota = scene.wait_until(path, |quota| {
             quota["status"]["used"]["pods"] == pods
                 && quota["status"]["used"]["count/widgets.testkit.keelson"] == widgets
         });
-        scene.say(facts(&quota, &[USED]));
+        scene.record(facts(&quota, &[USED]));
     };
     used("2", "1");
     let refused = scene
@@ -108,16 +109,16 @@ pub fn quota(scene: &Scene) {
             &json!({"metadata": {"name": "web-2"}, "spec": {"containers": containers}}),
         )
         .expect("an answer");
-    scene.say(format!("{} {}", refused.code, refused.body["message"]));
+    scene.record(format!("{} {}", refused.code, refused.body["message"]));
     scene.delete("v1/pods/web-1", "Background");
     scene.delete("testkit.keelson/v1/widgets/widget", "Background");
     used("1", "0");
-    scene.change(path, json!({"spec": {"hard": {"configmaps": null, "secrets": "5"}}}));
+    scene.patch(path, json!({"spec": {"hard": {"configmaps": null, "secrets": "5"}}}));
     let quota = scene.wait_until(path, |quota| quota["status"]["used"]["secrets"].is_string());
-    scene.say(format!("{} {}", facts(&quota, &["/status/hard", USED]), managers(&quota)));
+    scene.record(format!("{} {}", facts(&quota, &["/status/hard", USED]), managers(&quota)));
 }
 
-/// Jobs that somebody else has ended, and that are to go some time after.
+/// Jobs that the test has finished and that have a ttlSecondsAfterFinished.
 pub fn finished(scene: &Scene) {
     let jobs = "batch/v1/jobs";
     let template = json!({"metadata": {"labels": {"app": "job"}}, "spec": {"restartPolicy": "Never",
@@ -125,16 +126,16 @@ pub fn finished(scene: &Scene) {
     for (name, seconds) in [("brief", json!(1)), ("long", json!(3600)), ("ever", Value::Null)] {
         let spec = json!({"managedBy": "testkit.keelson/jobs", "template": template,
             "ttlSecondsAfterFinished": seconds});
-        let job = scene.make(jobs, json!({"metadata": {"name": name}, "spec": spec}));
+        let job = scene.create(jobs, json!({"metadata": {"name": name}, "spec": spec}));
         let at = &job["metadata"]["creationTimestamp"];
         let condition =
             |name: &str| json!({"type": name, "status": "True", "lastTransitionTime": at});
         let status = json!({"startTime": at, "completionTime": at, "succeeded": 1,
             "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]});
-        scene.change(&format!("{jobs}/{name}/status"), json!({"status": status}));
+        scene.patch(&format!("{jobs}/{name}/status"), json!({"status": status}));
     }
-    scene.gone(&format!("{jobs}/brief"));
+    scene.wait_deleted(&format!("{jobs}/brief"));
     let left = scene.get(jobs).body;
     let left = left["items"].as_array().into_iter().flatten().map(name);
-    scene.say(format!("left: {:?}", left.collect::<Vec<_>>()));
+    scene.record(format!("left: {:?}", left.collect::<Vec<_>>()));
 }

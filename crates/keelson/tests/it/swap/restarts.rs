@@ -1,7 +1,7 @@
-//! A kube-controller-manager that comes and goes while owners, dependents and namespaces come and go: whoever runs
-//! the loops at the moment, everything is collected, and nothing that has an owner left.
+//! A kube-controller-manager is started and stopped while owners, dependents and namespaces are created and deleted.
+//! Whichever process runs the controllers, all garbage is collected, and no object that still has an owner.
 //!
-//! `KEELSON_SWAP_RESTARTS=10` starts and stops it that often (2 without it).
+//! `KEELSON_SWAP_RESTARTS` is the number of starts (default 2).
 
 use super::cluster::{Programs, items, start_keelson, start_manager};
 use super::scene::name;
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 const RESTARTS: usize = 2;
 const WRITERS: usize = 4;
-/// Rounds of all writers between two changes of who runs the loops.
+/// Rounds of all writers between two starts or stops of kube-controller-manager.
 const ROUNDS_BETWEEN: usize = 20;
-/// Every so many rounds, a writer makes and deletes a namespace.
+/// A writer creates and deletes a namespace once in this number of rounds.
 const ROUNDS_A_NAMESPACE: usize = 4;
-/// How long the lease of the manager lasts in this test.
+/// Lease duration of kube-controller-manager.
 const LEASE: Duration = Duration::from_secs(3);
-/// How long a change of who runs the loops may be noticed later than it happens, and a dependent be collected after
-/// that, on a machine that does much else.
+/// Tolerance on a busy machine: for noticing a change of the leader, and for collecting a dependent
+/// after that.
 const NOTICE_TIME_MAX: Duration = Duration::from_secs(8);
 const POLL_TIMEOUT: Duration = Duration::from_secs(90);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -44,7 +44,7 @@ fn make(api: &Api, path: &str, name: &str, owners: &[&Value]) -> Value {
     made.body
 }
 
-/// What the writers share.
+/// State that the writers share.
 struct Load {
     anchor: Value,
     rounds: AtomicUsize,
@@ -52,7 +52,7 @@ struct Load {
 }
 
 impl Load {
-    /// Makes and deletes until the end. Answers with the longest time in which nothing was collected for it.
+    /// Creates and deletes objects until the end. Returns the longest time without a collection.
     fn write(&self, api: &Api, writer: usize) -> Duration {
         let mut longest = Duration::ZERO;
         for round in 0.. {
@@ -65,7 +65,7 @@ impl Load {
         longest
     }
 
-    /// An owner with dependents that go with it, and one that has another owner.
+    /// Deletes an owner with dependents, one of which has another owner.
     fn round(&self, api: &Api, id: &str, round: usize) -> Duration {
         let owner = make(api, MAPS, &format!("{id}-owner"), &[]);
         let dependents: Vec<String> =
@@ -110,7 +110,7 @@ fn wait_for_log(server: &Process, words: &str, count: usize) {
     assert!(poll(POLL_TIMEOUT, said).is_some(), "not {count} times {words:?}: {}", server.log());
 }
 
-/// Each DELETED event of dependents, by name, in the order of a watch from the beginning.
+/// Returns the names in the DELETED events of dependents, in the order of a watch from the first revision.
 fn deleted(api: &Api, revision: &str, count: usize) -> Vec<String> {
     let path = format!("{MAPS}?watch=1&timeoutSeconds=60&resourceVersion={revision}");
     let mut watch = api.watch(&path).expect("the history is there");
@@ -124,7 +124,7 @@ fn deleted(api: &Api, revision: &str, count: usize) -> Vec<String> {
     names
 }
 
-/// How long each manager took from its lease until its garbage collector ran, by its log: until then nobody collects.
+/// Returns the time of each manager from its lease to the start of its garbage collector, from its log.
 fn start_times(log: &str) -> Vec<Duration> {
     // `I1123 04:36:00.903954 12226 file.go:1] "words"`
     let time = |line: &str| {
@@ -162,7 +162,7 @@ fn restarts_of_a_controller_manager_under_load_leave_no_garbage() {
             let manager = start_manager(&programs, &files, &LEASE_FLAGS);
             wait_for_log(&server, "stopping controllers", restart);
             load.wait_rounds();
-            // Of all that have been, for they share the file.
+            // The processes share the log file.
             logs = manager.log();
             manager.terminate();
             let ended = Instant::now();
@@ -182,7 +182,7 @@ fn restarts_of_a_controller_manager_under_load_leave_no_garbage() {
          the longest start of a manager: {start:?}"
     );
     assert!(longest < LEASE.max(start) + NOTICE_TIME_MAX, "loops were idle for {longest:?}");
-    // What has an owner left is there, without the one that is gone.
+    // An object with a remaining owner exists, without the reference to the deleted owner.
     let kept = poll(POLL_TIMEOUT, || {
         let list = admin.get(MAPS).ok()?.body;
         let owners =

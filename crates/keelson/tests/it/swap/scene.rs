@@ -1,4 +1,4 @@
-//! What scenes have in common: a namespace, an administrator, waiting, and saying what was found.
+//! A scenario: its namespace, the requests of an administrator, polling, and the recorded lines.
 
 use super::cluster::{Cluster, items};
 use keelson_testkit::api::{Api, Response};
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// How long a scene waits for anything: a CronJob is due each minute.
+/// Timeout of each wait. A CronJob runs once a minute.
 pub const POLL_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// One scene of the walk.
+/// A scenario.
 pub struct Scene<'c> {
     pub cluster: &'c Cluster,
     pub api: Api,
@@ -19,11 +19,11 @@ pub struct Scene<'c> {
 }
 
 impl<'c> Scene<'c> {
-    /// Begins a scene, in a namespace that has its name.
+    /// Starts a scenario in a namespace with its name.
     pub fn new(cluster: &'c Cluster, name: &'static str) -> Scene<'c> {
         let api = cluster.admin.with_new_connection();
         let scene = Scene { cluster, api, name, lines: RefCell::default() };
-        scene.make("/api/v1/namespaces", json!({"metadata": {"name": name}}));
+        scene.create("/api/v1/namespaces", json!({"metadata": {"name": name}}));
         scene.wait_until(
             &format!("/api/v1/namespaces/{name}/serviceaccounts/default"),
             Value::is_object,
@@ -31,17 +31,17 @@ impl<'c> Scene<'c> {
         scene
     }
 
-    /// What was found.
+    /// Returns the recorded lines.
     pub fn into_lines(self) -> Vec<String> {
         self.lines.into_inner()
     }
 
-    /// Says something that must be the same whichever server it is.
-    pub fn say(&self, what: impl std::fmt::Display) {
+    /// Records a line, which must be the same for every server.
+    pub fn record(&self, what: impl std::fmt::Display) {
         self.lines.borrow_mut().push(format!("{}: {what}", self.name));
     }
 
-    /// The path of a resource of the scene's namespace, as `apps/v1/deployments/web` or `v1/pods`.
+    /// Returns the path of a resource in the scenario's namespace, such as `apps/v1/deployments/web` or `v1/pods`.
     pub fn path(&self, resource: &str) -> String {
         let parts: Vec<&str> = resource.splitn(3, '/').collect();
         let namespace = self.name;
@@ -58,33 +58,33 @@ impl<'c> Scene<'c> {
         if resource.starts_with('/') { resource.to_owned() } else { self.path(resource) }
     }
 
-    /// Makes an object.
-    pub fn make(&self, resource: &str, object: Value) -> Value {
+    /// Creates an object.
+    pub fn create(&self, resource: &str, object: Value) -> Value {
         let made = self.api.post(&self.full(resource), &object).expect("an answer");
         assert_eq!(made.code, 201, "{}: {resource}: {}", self.name, made.body);
         made.body
     }
 
-    /// Changes an object by a merge patch.
-    pub fn change(&self, resource: &str, patch: Value) -> Value {
+    /// Sends a merge patch.
+    pub fn patch(&self, resource: &str, patch: Value) -> Value {
         let done = self.api.patch(&self.full(resource), &patch).expect("an answer");
         assert_eq!(done.code, 200, "{}: {resource}: {}", self.name, done.body);
         done.body
     }
 
-    /// Deletes an object under a propagation policy.
+    /// Deletes an object with a propagation policy.
     pub fn delete(&self, resource: &str, policy: &str) {
         let options = json!({"propagationPolicy": policy});
         let done = self.api.delete(&self.full(resource), Some(&options)).expect("an answer");
         assert!(done.is_ok(), "{}: {resource}: {done:?}", self.name);
     }
 
-    /// Gets anything.
+    /// Gets a resource.
     pub fn get(&self, resource: &str) -> Response {
         self.api.get(&self.full(resource)).expect("an answer")
     }
 
-    /// Waits until an object is there and is as wanted.
+    /// Waits until an object exists and satisfies a condition. Returns it.
     pub fn wait_until(&self, resource: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         let found = poll(POLL_TIMEOUT, || {
@@ -96,19 +96,19 @@ impl<'c> Scene<'c> {
         last
     }
 
-    /// Waits until an object is gone.
-    pub fn gone(&self, resource: &str) {
+    /// Waits until an object does not exist.
+    pub fn wait_deleted(&self, resource: &str) {
         let gone = poll(POLL_TIMEOUT, || (self.get(resource).code == 404).then_some(()));
         assert!(gone.is_some(), "{}: {resource} stays {:?}", self.name, self.get(resource));
     }
 
-    /// Waits until a list has so many items.
-    pub fn until_count(&self, resource: &str, count: usize) -> Value {
+    /// Waits until a list has a number of items. Returns the list.
+    pub fn wait_for_count(&self, resource: &str, count: usize) -> Value {
         self.wait_until(resource, |list| items(list).count() == count)
     }
 }
 
-/// Fields of an object that are recorded, in order, by their JSON pointers.
+/// Formats fields of an object, given by JSON pointers, as `name=value`.
 pub fn facts(object: &Value, pointers: &[&str]) -> String {
     let fact = |pointer: &&str| {
         let name = pointer.rsplit('/').next().unwrap_or_default();
@@ -117,7 +117,7 @@ pub fn facts(object: &Value, pointers: &[&str]) -> String {
     pointers.iter().map(fact).collect::<Vec<_>>().join(" ")
 }
 
-/// The conditions of an object, by type.
+/// Formats the conditions of an object, sorted by type.
 pub fn conditions(object: &Value) -> String {
     let all = object["status"]["conditions"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -130,32 +130,32 @@ pub fn conditions(object: &Value) -> String {
     all.join(" ")
 }
 
-/// Whether a condition of an object has a status.
+/// Returns whether a condition of an object has a status.
 pub fn has(object: &Value, name: &str, status: &str) -> bool {
     let all = object["status"]["conditions"].as_array().into_iter().flatten();
     all.into_iter().any(|one| one["type"] == name && one["status"] == status)
 }
 
-/// What is said of each item of a list, sorted.
-pub fn each(list: &Value, say: impl Fn(&Value) -> String) -> String {
-    let mut all: Vec<String> = items(list).map(say).collect();
+/// Formats each item of a list, sorted.
+pub fn each(list: &Value, format: impl Fn(&Value) -> String) -> String {
+    let mut all: Vec<String> = items(list).map(format).collect();
     all.sort();
     format!("[{}]", all.join(", "))
 }
 
-/// The name of an object.
+/// Returns the name of an object.
 pub fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// A template of pods with this label and image, and these annotations.
+/// Returns a Pod template with a label `app`, an image and annotations.
 pub fn template(app: &str, image: &str, annotations: Value) -> Value {
     json!({"metadata": {"labels": {"app": app}, "annotations": annotations},
         "spec": {"terminationGracePeriodSeconds": 1,
             "containers": [{"name": "main", "image": image}]}})
 }
 
-/// Makes a pod that some node runs without a scheduler.
+/// Creates a Pod that is already bound to a node.
 pub fn run_pod(scene: &Scene, name: &str, app: &str, more: Value) {
     let mut pod = template(app, "web:1", json!({}));
     pod["metadata"]["name"] = json!(name);
@@ -163,15 +163,15 @@ pub fn run_pod(scene: &Scene, name: &str, app: &str, more: Value) {
     for (key, value) in more.as_object().into_iter().flatten() {
         pod["spec"][key] = value.clone();
     }
-    scene.make("v1/pods", pod);
+    scene.create("v1/pods", pod);
 }
 
-/// Waits until all pods of a scene are ready.
+/// Waits until all Pods of a scenario are ready.
 pub fn all_ready(scene: &Scene) {
     scene.wait_until("v1/pods", |pods| items(pods).all(|pod| has(pod, "Ready", "True")));
 }
 
-/// Who has written an object, and how.
+/// Formats the field managers of an object with their operations, sorted.
 pub fn managers(object: &Value) -> String {
     let all = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();

@@ -1,4 +1,4 @@
-//! Scenes of workloads: rollouts, stateful sets with claims, jobs, cron jobs, daemon sets.
+//! Scenarios of workloads: Deployments, StatefulSets with claims, Jobs, CronJobs, DaemonSets.
 
 use super::scene::{Scene, conditions, each, facts, has, name, template};
 use keelson_testkit::pods::{EXIT_CODES, UNREADY};
@@ -8,27 +8,27 @@ const REVISION: &str = "/metadata/annotations/deployment.kubernetes.io~1revision
 const DEPLOYMENT: &str = "apps/v1/deployments/web";
 const REPLICA_SETS: &str = "apps/v1/replicasets";
 
-/// A deployment that is rolled out, rolled back, stuck and scaled.
+/// A Deployment that is rolled out, rolled back, stuck and scaled.
 pub fn rollout(scene: &Scene) {
     let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
         "template": template("web", "web:1", json!({}))});
-    scene.make("apps/v1/deployments", json!({"metadata": {"name": "web"}, "spec": spec}));
+    scene.create("apps/v1/deployments", json!({"metadata": {"name": "web"}, "spec": spec}));
     rolled_out(scene, 3);
-    scene.change(DEPLOYMENT, json!({"spec": {"template": template("web", "web:2", json!({}))}}));
+    scene.patch(DEPLOYMENT, json!({"spec": {"template": template("web", "web:2", json!({}))}}));
     rolled_out(scene, 3);
-    scene.change(DEPLOYMENT, json!({"spec": {"template": template("web", "web:1", json!({}))}}));
+    scene.patch(DEPLOYMENT, json!({"spec": {"template": template("web", "web:1", json!({}))}}));
     rolled_out(scene, 3);
-    scene.change(DEPLOYMENT, json!({"spec": {"replicas": 1}}));
+    scene.patch(DEPLOYMENT, json!({"spec": {"replicas": 1}}));
     rolled_out(scene, 1);
     let stuck = template("web", "web:3", json!({UNREADY: ""}));
-    scene.change(DEPLOYMENT, json!({"spec": {"progressDeadlineSeconds": 2, "template": stuck}}));
+    scene.patch(DEPLOYMENT, json!({"spec": {"progressDeadlineSeconds": 2, "template": stuck}}));
     let web = scene.wait_until(DEPLOYMENT, |web| has(web, "Progressing", "False"));
-    scene.say(conditions(&web));
+    scene.record(conditions(&web));
     let (replicas, unavailable) = ("/status/replicas", "/status/unavailableReplicas");
-    scene.say(facts(&web, &[replicas, unavailable, "/status/availableReplicas"]));
+    scene.record(facts(&web, &[replicas, unavailable, "/status/availableReplicas"]));
 }
 
-/// Waits until the newest template is everywhere, and says how.
+/// Waits until the rollout is complete, and records it.
 fn rolled_out(scene: &Scene, replicas: usize) {
     let web = scene.wait_until(DEPLOYMENT, |web| {
         let status = &web["status"];
@@ -40,26 +40,26 @@ fn rolled_out(scene: &Scene, replicas: usize) {
                 .as_array()
                 .is_some_and(|all| all.iter().any(|one| one["reason"] == "NewReplicaSetAvailable"))
     });
-    scene.say(format!("{} {}", facts(&web, &[REVISION]), conditions(&web)));
-    // Counts of replica sets follow those of the deployment.
+    scene.record(format!("{} {}", facts(&web, &[REVISION]), conditions(&web)));
+    // The counts of ReplicaSets follow those of the Deployment.
     let sets = scene.wait_until(REPLICA_SETS, |sets| {
         let of = |set: &Value| set["status"]["replicas"] == set["spec"]["replicas"];
         sets["items"].as_array().is_some_and(|sets| sets.iter().all(of))
     });
     let history = "/metadata/annotations/deployment.kubernetes.io~1revision-history";
-    scene.say(each(&sets, |set| facts(set, &[REVISION, history, "/spec/replicas"])));
-    let pods = scene.until_count("v1/pods", replicas);
-    scene.say(each(&pods, |pod| format!("{} {}", pod["status"]["phase"], conditions(pod))));
+    scene.record(each(&sets, |set| facts(set, &[REVISION, history, "/spec/replicas"])));
+    let pods = scene.wait_for_count("v1/pods", replicas);
+    scene.record(each(&pods, |pod| format!("{} {}", pod["status"]["phase"], conditions(pod))));
 }
 
-/// A stateful set whose pods have claims, which go with it.
+/// A StatefulSet with claims, which are deleted with it.
 pub fn stateful_set(scene: &Scene) {
     for number in 0..3 {
         let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
             "storageClassName": "swap", "hostPath": {"path": "/tmp"},
             "persistentVolumeReclaimPolicy": "Retain"});
         let metadata = json!({"name": format!("swap-{number}")});
-        scene.make("/api/v1/persistentvolumes", json!({"metadata": metadata, "spec": spec}));
+        scene.create("/api/v1/persistentvolumes", json!({"metadata": metadata, "spec": spec}));
     }
     let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "storageClassName": "swap", "resources": {"requests": {"storage": "1Gi"}}}});
@@ -68,7 +68,7 @@ pub fn stateful_set(scene: &Scene) {
     let spec = json!({"replicas": 3, "serviceName": "db", "template": pods,
         "selector": {"matchLabels": {"app": "db"}}, "volumeClaimTemplates": [claim],
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"}});
-    scene.make("apps/v1/statefulsets", json!({"metadata": {"name": "db"}, "spec": spec}));
+    scene.create("apps/v1/statefulsets", json!({"metadata": {"name": "db"}, "spec": spec}));
     let set = "apps/v1/statefulsets/db";
     let is_ready = |db: &Value, count: u64| {
         let status = &db["status"];
@@ -85,31 +85,35 @@ pub fn stateful_set(scene: &Scene) {
             .is_some_and(|all| all.iter().all(|one| one["status"]["phase"] == "Bound"))
     };
     let claims = scene.wait_until("v1/persistentvolumeclaims", bound);
-    scene.say(each(&claims, |claim| format!("{} {}", name(claim), claim["status"])));
+    scene.record(each(&claims, |claim| format!("{} {}", name(claim), claim["status"])));
     let pods = scene.get("v1/pods").body;
-    scene.say(each(&pods, |pod| format!("{} {}", name(pod), conditions(pod))));
-    scene.change(set, json!({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}));
+    scene.record(each(&pods, |pod| format!("{} {}", name(pod), conditions(pod))));
+    scene.patch(set, json!({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}));
     let db = scene.wait_until(set, |db| is_ready(db, 3));
     let revision = &db["status"]["updateRevision"];
     let label = "controller-revision-hash";
     let pods = scene.get("v1/pods").body;
-    scene.say(each(&pods, |pod| {
+    scene.record(each(&pods, |pod| {
         format!("{} {}", name(pod), &pod["metadata"]["labels"][label] == revision)
     }));
-    scene.change(set, json!({"spec": {"replicas": 1}}));
+    scene.patch(set, json!({"spec": {"replicas": 1}}));
     let db = scene.wait_until(set, |db| is_ready(db, 1));
-    scene.say(facts(&db, &["/status/replicas", "/status/readyReplicas", "/status/collisionCount"]));
-    scene.until_count("v1/pods", 1);
-    scene.say(each(&scene.get("v1/persistentvolumeclaims").body, |claim| name(claim).to_owned()));
+    scene.record(facts(
+        &db,
+        &["/status/replicas", "/status/readyReplicas", "/status/collisionCount"],
+    ));
+    scene.wait_for_count("v1/pods", 1);
+    scene
+        .record(each(&scene.get("v1/persistentvolumeclaims").body, |claim| name(claim).to_owned()));
     scene.delete(set, "Background");
-    scene.until_count("v1/persistentvolumeclaims", 0);
-    scene.until_count("v1/pods", 0);
+    scene.wait_for_count("v1/persistentvolumeclaims", 0);
+    scene.wait_for_count("v1/pods", 0);
     let volumes = scene.wait_until("/api/v1/persistentvolumes", |list| {
         list["items"]
             .as_array()
             .is_some_and(|all| all.iter().all(|one| one["status"]["phase"] == "Released"))
     });
-    scene.say(each(&volumes, |volume| facts(volume, &["/metadata/name", "/status/phase"])));
+    scene.record(each(&volumes, |volume| facts(volume, &["/metadata/name", "/status/phase"])));
 }
 
 fn job(name: &str, codes: &str, mut spec: Value) -> Value {
@@ -119,7 +123,7 @@ fn job(name: &str, codes: &str, mut spec: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
-/// Jobs that succeed, fail, have indexes, and go by themselves.
+/// Jobs that succeed, fail, are indexed, and are deleted after their TTL.
 pub fn jobs(scene: &Scene) {
     let jobs = "batch/v1/jobs";
     let rule = json!({"rules": [{"action": "FailJob",
@@ -137,7 +141,7 @@ pub fn jobs(scene: &Scene) {
     ];
     for row in rows {
         let path = format!("{jobs}/{}", name(&row));
-        scene.make(jobs, row);
+        scene.create(jobs, row);
         let ended = scene
             .wait_until(&path, |job| has(job, "Complete", "True") || has(job, "Failed", "True"));
         let counts = [
@@ -149,30 +153,31 @@ pub fn jobs(scene: &Scene) {
             "/status/failedIndexes",
             "/status/uncountedTerminatedPods",
         ];
-        scene.say(format!("{} {} {}", name(&ended), facts(&ended, &counts), conditions(&ended)));
+        scene.record(format!("{} {} {}", name(&ended), facts(&ended, &counts), conditions(&ended)));
         let label = format!("v1/pods?labelSelector=job-name%3D{}", name(&ended));
         let pods = scene.get(&label).body;
-        scene.say(each(&pods, |pod| {
+        scene.record(each(&pods, |pod| {
             format!("{} {}", pod["status"]["phase"], pod["metadata"]["finalizers"])
         }));
     }
-    scene.make(jobs, job("brief", "0", json!({"ttlSecondsAfterFinished": 1})));
-    scene.gone("batch/v1/jobs/brief");
-    scene.until_count("v1/pods?labelSelector=job-name%3Dbrief", 0);
-    scene.make(jobs, job("paused", "0", json!({"suspend": true})));
+    scene.create(jobs, job("brief", "0", json!({"ttlSecondsAfterFinished": 1})));
+    scene.wait_deleted("batch/v1/jobs/brief");
+    scene.wait_for_count("v1/pods?labelSelector=job-name%3Dbrief", 0);
+    scene.create(jobs, job("paused", "0", json!({"suspend": true})));
     let paused = scene.wait_until("batch/v1/jobs/paused", |job| has(job, "Suspended", "True"));
-    scene.say(conditions(&paused));
-    scene.change("batch/v1/jobs/paused", json!({"spec": {"suspend": false}}));
+    scene.record(conditions(&paused));
+    scene.patch("batch/v1/jobs/paused", json!({"spec": {"suspend": false}}));
     let ended = scene.wait_until("batch/v1/jobs/paused", |job| has(job, "Complete", "True"));
-    scene.say(conditions(&ended));
+    scene.record(conditions(&ended));
 }
 
-/// A cron job that is due each minute.
+/// A CronJob that runs once a minute.
 pub fn cron_job(scene: &Scene) {
     let template = job("tick", "0", json!({}));
     let spec = json!({"schedule": "* * * * *", "concurrencyPolicy": "Forbid",
         "successfulJobsHistoryLimit": 1, "jobTemplate": {"spec": template["spec"]}});
-    let made = scene.make("batch/v1/cronjobs", json!({"metadata": {"name": "tick"}, "spec": spec}));
+    let made =
+        scene.create("batch/v1/cronjobs", json!({"metadata": {"name": "tick"}, "spec": spec}));
     let jobs = scene.wait_until("batch/v1/jobs", |jobs| {
         jobs["items"]
             .as_array()
@@ -180,22 +185,22 @@ pub fn cron_job(scene: &Scene) {
     });
     let owner =
         |job: &Value| job["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"];
-    scene.say(each(&jobs, |job| format!("owned={} {}", owner(job), conditions(job))));
+    scene.record(each(&jobs, |job| format!("owned={} {}", owner(job), conditions(job))));
     let path = "batch/v1/cronjobs/tick";
     let tick = scene.wait_until(path, |tick| tick["status"]["lastSuccessfulTime"].is_string());
     let scheduled = tick["status"]["lastScheduleTime"].as_str().unwrap_or_default();
-    scene.say(format!("on the minute: {}", scheduled.ends_with(":00Z")));
+    scene.record(format!("on the minute: {}", scheduled.ends_with(":00Z")));
     scene.delete(path, "Background");
-    scene.until_count("batch/v1/jobs", 0);
-    scene.until_count("v1/pods", 0);
+    scene.wait_for_count("batch/v1/jobs", 0);
+    scene.wait_for_count("v1/pods", 0);
 }
 
-/// A daemon set: on each node that its pods tolerate.
+/// A DaemonSet, whose Pods run on each node whose taints they tolerate.
 pub fn daemon_set(scene: &Scene) {
     let update = json!({"rollingUpdate": {"maxUnavailable": 2}});
     let spec = json!({"selector": {"matchLabels": {"app": "agent"}}, "updateStrategy": update,
         "template": template("agent", "agent:1", json!({}))});
-    scene.make("apps/v1/daemonsets", json!({"metadata": {"name": "agent"}, "spec": spec}));
+    scene.create("apps/v1/daemonsets", json!({"metadata": {"name": "agent"}, "spec": spec}));
     let path = "apps/v1/daemonsets/agent";
     let is_rolled_out = |set: &Value| {
         let status = &set["status"];
@@ -211,12 +216,12 @@ pub fn daemon_set(scene: &Scene) {
         "/status/numberMisscheduled",
         "/status/numberReady",
     ];
-    scene.say(facts(&agent, &counts));
-    scene.change(path, json!({"spec": {"template": template("agent", "agent:2", json!({}))}}));
-    scene.say(facts(&scene.wait_until(path, is_rolled_out), &counts));
-    let pods = scene.until_count("v1/pods", 2);
+    scene.record(facts(&agent, &counts));
+    scene.patch(path, json!({"spec": {"template": template("agent", "agent:2", json!({}))}}));
+    scene.record(facts(&scene.wait_until(path, is_rolled_out), &counts));
+    let pods = scene.wait_for_count("v1/pods", 2);
     let pointers = ["/spec/nodeName", "/spec/containers/0/image", "/status/phase"];
-    scene.say(each(&pods, |pod| facts(pod, &pointers)));
+    scene.record(each(&pods, |pod| facts(pod, &pointers)));
     let revisions = scene.get("apps/v1/controllerrevisions").body;
-    scene.say(each(&revisions, |revision| facts(revision, &["/revision"])));
+    scene.record(each(&revisions, |revision| facts(revision, &["/revision"])));
 }

@@ -1,4 +1,4 @@
-//! The API that cases are run against: a server of the test, or a kube-apiserver whose answers are to be
+//! The API that cases run against: a server of the test, or a kube-apiserver whose responses are
 //! recorded.
 
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 const TOKEN: &str = "admintoken";
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Response {
     pub status: u16,
@@ -18,16 +18,16 @@ pub struct Response {
     pub body: Value,
 }
 
-/// What cases are run against.
+/// The server that cases run against.
 pub enum Api {
-    /// A server of our own.
+    /// A Keelson in this process.
     Own(Box<Server>),
-    /// A kube-apiserver at this URL, of the user that the cases are recorded for.
+    /// The URL of a running kube-apiserver.
     Recorded(String),
 }
 
 impl Api {
-    /// A server of our own, whose administrator is that of the recordings.
+    /// Starts a Keelson whose administrator has the user name of the recordings.
     pub fn start() -> Api {
         let mut tokens = TokenFile::default();
         let user = User { name: "admin".into(), uid: "admin-uid".into(), ..User::default() };
@@ -45,8 +45,8 @@ impl Api {
         }
     }
 
-    /// Posts JSON until it is taken.
-    pub fn make(&self, path: &str, body: &Value) -> Response {
+    /// Creates an object.
+    pub fn create(&self, path: &str, body: &Value) -> Response {
         let answer = self.call("POST", path, "application/json", Some(body));
         assert_eq!(answer.status, 201, "{path} {body} {answer:?}");
         answer

@@ -1,4 +1,4 @@
-//! The cases that are written down: one a fact.
+//! The cases written by hand, one for each fact.
 
 use super::runner::{Case, Request};
 use super::scripted::hex;
@@ -9,7 +9,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/$NS/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/$NS/deployments";
 const MERGE: &str = "application/merge-patch+json";
 
-/// All of them.
+/// All cases.
 pub fn all() -> Vec<Case> {
     let mut cases = answers();
     cases.extend(patches());
@@ -45,7 +45,7 @@ fn mutating(name: &str, webhooks: Vec<Value>) -> Case {
     Case { name: name.to_owned(), mutating: webhooks, requests, ..Case::default() }
 }
 
-/// What a webhook may answer, and what it may not.
+/// Valid and invalid responses of webhooks.
 fn answers() -> Vec<Case> {
     let mut scripts: Vec<(&str, String)> =
         ["allow", "deny", "yaml", "large", "close", "204", "202"]
@@ -108,7 +108,7 @@ fn answers() -> Vec<Case> {
     cases
 }
 
-/// What becomes of failures, and versions of reviews.
+/// Failure policies, and versions of reviews.
 fn failures_and_versions() -> Vec<Case> {
     let mut cases = vec![validating("slow", vec![json!({"script": "slow", "timeoutSeconds": 1})])];
     let ignored = |script: &str| json!({"script": script, "failurePolicy": "Ignore"});
@@ -201,7 +201,7 @@ fn patches() -> Vec<Case> {
     cases
 }
 
-/// Several webhooks, and second rounds.
+/// Several webhooks, and reinvocation.
 fn sequences() -> Vec<Case> {
     let again = |script: String| json!({"script": script, "reinvocationPolicy": "IfNeeded"});
     let once = |script: String| json!({"script": script});
@@ -238,7 +238,7 @@ fn sequences() -> Vec<Case> {
     ]
 }
 
-/// Selectors, conditions, scopes, and policies of matching.
+/// Selectors, match conditions, scopes and match policies.
 fn matching() -> Vec<Case> {
     let deny = |members: Value| {
         let mut webhook = members;
@@ -292,13 +292,13 @@ fn matching() -> Vec<Case> {
     cases
 }
 
-/// A rule for creations.
+/// A rule for CREATE.
 fn rule(groups: &str, versions: &str, resources: &str, scope: &str) -> Value {
     json!([{"operations": ["CREATE"], "apiGroups": [groups], "apiVersions": [versions],
         "resources": [resources], "scope": scope}])
 }
 
-/// Rules for other versions and groups than the requested.
+/// Rules for other versions and groups than that of the request.
 fn equivalents() -> Vec<Case> {
     let mut cases = vec![];
     for policy in ["Exact", "Equivalent"] {
@@ -322,7 +322,7 @@ fn equivalents() -> Vec<Case> {
     cases
 }
 
-/// What a webhook sees of each verb.
+/// The review of each verb.
 fn operations() -> Vec<Case> {
     let path = format!("{CONFIG_MAPS}/a");
     let patched = |media, body: Value| Request { media, ..Request::new("PATCH", &path, body) };

@@ -1,5 +1,5 @@
-//! Conversion webhooks: kube-apiserver's answers to the same requests past the same scripts, and what only
-//! this server promises: batches, shared conversions, reads while the storage version changes.
+//! Conversion webhooks: the recorded responses of kube-apiserver to the same requests and scripts, and what only
+//! Keelson promises: batches, shared conversions, reads while the storage version changes.
 
 use super::api::{Api, Response};
 use super::scripted::{Webhook, hex};
@@ -58,7 +58,7 @@ fn thing(group: &str, version: &str, name: &str, spec: Value) -> Value {
 
 const STATUS: &str = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"s"}"#;
 
-/// What webhooks do beside converting.
+/// Returns scripts of conversion webhooks with their names: a correct one, and faulty ones.
 fn scripts() -> Vec<(&'static str, String)> {
     let changes = |changes: Value| format!("convert={}", hex(&sorted(changes).to_string()));
     let response = |given: Value| changes(json!({"response": given}));
@@ -128,12 +128,12 @@ fn scripts() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What differs from run to run: names of groups, ports, uids, times and revisions.
+/// Replaces values that differ from run to run: names of groups, ports, uids, times and revisions.
 fn plain(value: &Value, group: &str, address: &str) -> Value {
     let map = |(name, value): (&String, &Value)| {
         let differs = ["uid", "resourceVersion", "creationTimestamp", "time"];
         let value = match value {
-            // Owners of one second stand in an order that nobody set.
+            // The order of managers with the same second is undefined.
             Value::Array(owners) if name == "managedFields" => {
                 let mut owners: Vec<Value> =
                     owners.iter().map(|owner| plain(owner, group, address)).collect();
@@ -162,11 +162,11 @@ fn plain(value: &Value, group: &str, address: &str) -> Value {
     }
 }
 
-/// The requests past one script, as lines.
+/// Sends the requests with one script. Returns lines.
 fn seen(api: &Api, hook: &Webhook, (name, script): &(&str, String), group: &str) -> Vec<String> {
     let address = hook.address.to_string();
     let (beta, v1) = (path(group, "v1beta1"), path(group, "v1"));
-    api.make(DEFINITIONS, &definition(group, "v1beta1", &hook.config(script)));
+    api.create(DEFINITIONS, &definition(group, "v1beta1", &hook.config(script)));
     let end = Instant::now() + POLL_TIMEOUT;
     while api.call("GET", &beta, JSON, None).status != 200 {
         assert!(Instant::now() < end, "{beta} is not served");
@@ -174,7 +174,7 @@ fn seen(api: &Api, hook: &Webhook, (name, script): &(&str, String), group: &str)
     }
     let mut a = thing(group, "v1beta1", "a", json!({"hostPort": "h:1", "size": 2}));
     a["metadata"]["labels"] = json!({"l": "1"});
-    api.make(&beta, &a);
+    api.create(&beta, &a);
     let new = |name: &str| thing(group, "v1", name, json!({"host": "g", "port": "2"}));
     let named = |name: &str| format!("{v1}/{name}");
     let as_a = named("a");
@@ -220,7 +220,7 @@ fn conversion_webhook_requests_and_results_match_kube_apiserver() {
 
 const GROUP: &str = "shop.example.com";
 
-/// A server with `things` whose webhook does what a script says.
+/// A server with `things` and a scripted conversion webhook.
 fn serving(script: &str) -> (Server, Webhook) {
     let hook = Webhook::start("h2", &["127.0.0.1"]);
     let server = Server::start_plain(without_controllers());
@@ -326,7 +326,7 @@ fn a_hanging_conversion_webhook_delays_only_requests_that_need_it() {
     }
     let stored = client.get(&format!("{}/a", path(GROUP, "v1beta1")));
     assert_eq!((stored.status, &stored.body["spec"]["hostPort"]), (200, &json!("a:80")));
-    // Else the server would wait for the request that is under way.
+    // Otherwise the server would wait for the request in flight.
     drop(hook);
     server.stop();
 }
@@ -365,7 +365,7 @@ fn read_on(client: &Client, version: &str, stop: &AtomicBool) -> usize {
     reads
 }
 
-/// An object is of a version, and has all and only what that has.
+/// Checks that an object has a version, and exactly its fields.
 fn assert_whole(item: &Value, version: &str) {
     let name = item["metadata"]["name"].as_str().expect("a name");
     let spec = match version {
@@ -376,7 +376,7 @@ fn assert_whole(item: &Value, version: &str) {
     assert_eq!(given, (Some(format!("{GROUP}/{version}").as_str()), &spec));
 }
 
-/// Makes objects in both versions in turn; the names of those that were acknowledged.
+/// Creates objects in both versions in turn. Returns the names of those with status 201.
 fn write_on(client: &Client, writer: usize, count: usize) -> Vec<String> {
     let mut made = vec![];
     for number in 0..count {
@@ -432,7 +432,7 @@ fn a_storage_version_change_under_load_is_consistent() {
             [0, 1].map(|writer| scope.spawn(move || write_on(&Client { address }, writer, 100)));
         let client = Client { address };
         let url = format!("{DEFINITIONS}/things.{GROUP}");
-        // Until the last write, and in both directions whatever happens.
+        // While the writers run, and at least seven times.
         let is_loaded = || !writers.iter().all(|writer| writer.is_finished());
         let mut changes = 0;
         while changes < 7 || is_loaded() && changes < CHANGES_MAX {

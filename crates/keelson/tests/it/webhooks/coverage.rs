@@ -1,5 +1,5 @@
-//! No way around admission: each write verb of each resource and subresource of the API table is seen by a webhook
-//! and by a policy that refuse everything.
+//! Admission cannot be bypassed: each write verb of each resource and subresource is seen by a webhook and by a
+//! policy that reject everything.
 
 use super::scripted::Webhook;
 use crate::http::{Client, Response, Server, without_controllers};
@@ -11,7 +11,7 @@ const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// Write verbs of resources and subresources: a change of it is to be noticed.
+/// Number of write verbs of all resources and subresources, so that a change is noticed.
 const WRITES: usize = 390;
 
 #[test]
@@ -32,7 +32,7 @@ fn every_write_is_seen(sort: &str, reviewer: Reviewer<'_>) {
     let client = server.client();
     let limits =
         |resource: &&Resource| matches!(resource.name.as_str(), "limitranges" | "resourcequotas");
-    // Those that limit others come last.
+    // Resources that restrict others come last.
     for resource in
         stored_resources().filter(|r| !limits(r)).chain(stored_resources().filter(limits))
     {
@@ -51,7 +51,7 @@ fn every_write_is_seen(sort: &str, reviewer: Reviewer<'_>) {
     for resource in reviews() {
         writes.review(resource);
     }
-    // The deletion of all of them ends the webhook.
+    // Deleting the collection deletes the webhook too.
     for resource in stored_resources().filter(own) {
         writes.resource(resource);
     }
@@ -62,7 +62,7 @@ fn every_write_is_seen(sort: &str, reviewer: Reviewer<'_>) {
     server.stop();
 }
 
-/// What refuses everything.
+/// The rejecting webhook or policy.
 #[derive(Clone, Copy)]
 enum Reviewer<'t> {
     Webhook(&'t Webhook),
@@ -70,8 +70,8 @@ enum Reviewer<'t> {
 }
 
 impl Reviewer<'_> {
-    /// Whether it is never asked about a resource, as in kube-apiserver: about itself, and policies not about
-    /// reviews.
+    /// Returns whether a resource is exempt, as in kube-apiserver: webhook configurations and policies, and reviews
+    /// from policies.
     fn is_exempt(self, resource: &Resource) -> bool {
         let is_own = resource.kind.group == GROUP;
         match self {
@@ -83,7 +83,7 @@ impl Reviewer<'_> {
         }
     }
 
-    /// Whether it has seen what was just answered, and refused it.
+    /// Returns whether it has seen and rejected the last request.
     fn has_refused(
         self,
         resource: &Resource,
@@ -113,7 +113,7 @@ impl Reviewer<'_> {
     }
 }
 
-/// Makes a policy that refuses what it sees, and says what that is.
+/// Creates a policy that rejects all requests with a message that names the request.
 fn refuse_all_by_policy(client: &Client) {
     let seen = "'saw ' + request.operation + ' ' + request.requestResource.group + '/' + \
                 request.requestResource.resource + '/' + \
@@ -132,7 +132,7 @@ fn refuse_all_by_policy(client: &Client) {
     }
 }
 
-/// Makes a webhook that refuses what it sees.
+/// Creates a webhook that rejects all requests.
 fn refuse_all(client: &Client, hook: &Webhook, sort: &str) {
     let webhook = json!({
         "name": "all.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
@@ -146,7 +146,7 @@ fn refuse_all(client: &Client, hook: &Webhook, sort: &str) {
     assert_eq!(made.status, 201, "{made:?}");
 }
 
-/// The smallest object of a resource that passes the limits that are there.
+/// Returns a minimal object of a resource; Pods have the limits that a quota requires.
 fn object(resource: &Resource) -> Value {
     let mut object = minimal(resource);
     if resource.name == "pods" {
@@ -155,7 +155,7 @@ fn object(resource: &Resource) -> Value {
     object
 }
 
-/// Resources that keep no objects.
+/// Resources that are not stored.
 fn reviews() -> impl Iterator<Item = &'static Resource> {
     let versions = Catalogue::shared().groups.iter().flat_map(|group| &group.versions);
     let resources = versions.filter(|version| version.default_on).flat_map(|v| &v.resources);
@@ -194,13 +194,13 @@ impl Writes<'_> {
             self.seen(resource, "", "DELETE", "DELETE", &one, JSON, None);
         }
         if resource.has_verb("deletecollection") {
-            // Priority classes of the system are refused before.
+            // System priority classes are rejected before admission.
             let only = format!("{all}?fieldSelector=metadata.name%3D{}", name(&resource.name));
             self.seen(resource, "", "DELETE", "DELETE", &only, JSON, None);
         }
     }
 
-    /// Updates and patches of an object or a part of it.
+    /// Sends updates and patches of an object or a subresource.
     fn changes(&mut self, resource: &Resource, sub: &str, path: &str, verbs: &[keelson_meta::Str]) {
         if verbs.iter().any(|verb| verb == "update") {
             let part = self.client.get(path);
@@ -258,7 +258,7 @@ impl Writes<'_> {
         self.seen(resource, "", "CREATE", "POST", &collection(resource), JSON, Some(&body));
     }
 
-    /// Sends a request, which must be seen and refused, unless it is exempt.
+    /// Sends a request and checks that it is seen and rejected, unless it is exempt.
     #[allow(clippy::too_many_arguments)] // A row of a table.
     fn seen(
         &mut self,

@@ -1,19 +1,19 @@
-//! Cases made at random, the same in every run: webhooks with all their fields, and a request that may
-//! be for some of them.
+//! Generated cases, equal in every run: webhooks with all their fields, and a request that some of
+//! them may match.
 
 use super::runner::{Case, Request};
 use super::scripted::hex;
 use keelson_testkit::sorted;
 use serde_json::{Value, json};
 
-/// A row of numbers that its seed decides (xorshift64*).
-struct Dice(u64);
+/// A random number generator (xorshift64*) with a seed.
+struct Rng(u64);
 
-impl Dice {
-    fn new(seed: u64) -> Dice {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        dice.below(2);
-        dice
+impl Rng {
+    fn new(seed: u64) -> Rng {
+        let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        rng.below(2);
+        rng
     }
 
     fn below(&mut self, count: usize) -> usize {
@@ -32,7 +32,7 @@ impl Dice {
         list[self.below(list.len())].clone()
     }
 
-    /// A part of a list that is not empty.
+    /// Returns a random non-empty part of a list.
     fn some(&mut self, list: &[&str]) -> Vec<String> {
         let mut some: Vec<String> =
             list.iter().filter(|_| self.one_in(2)).map(|&word| word.to_owned()).collect();
@@ -43,22 +43,22 @@ impl Dice {
     }
 }
 
-/// The case of a number.
+/// Returns the case with a number.
 pub fn case(number: u64) -> Case {
-    let mut dice = Dice::new(number);
-    let (subject, before, request) = subject(&mut dice);
-    let count = 1 + dice.below(3);
+    let mut rng = Rng::new(number);
+    let (subject, before, request) = subject(&mut rng);
+    let count = 1 + rng.below(3);
     let mut case =
         Case { name: number.to_string(), before, requests: vec![request], ..Case::default() };
     for index in 0..count {
-        let mutates = dice.one_in(2);
-        let webhook = webhook(&mut dice, &subject, index, mutates);
+        let mutates = rng.one_in(2);
+        let webhook = webhook(&mut rng, &subject, index, mutates);
         if mutates { case.mutating.push(webhook) } else { case.validating.push(webhook) }
     }
     case
 }
 
-/// What a request is about.
+/// The object of a request.
 struct Subject {
     group: &'static str,
     other_group: &'static str,
@@ -68,8 +68,8 @@ struct Subject {
     is_namespaced: bool,
 }
 
-/// A resource, what must be there, and a request to it.
-fn subject(dice: &mut Dice) -> (Subject, Vec<Request>, Request) {
+/// A resource, the objects that must exist, and a request.
+fn subject(rng: &mut Rng) -> (Subject, Vec<Request>, Request) {
     let mut subject = Subject {
         group: "",
         other_group: "apps",
@@ -78,13 +78,13 @@ fn subject(dice: &mut Dice) -> (Subject, Vec<Request>, Request) {
         subresource: "",
         is_namespaced: true,
     };
-    let labels = json!({"app": dice.of(&["a", "b"]), "case": "$NS"});
+    let labels = json!({"app": rng.of(&["a", "b"]), "case": "$NS"});
     let metadata = json!({"name": "a", "labels": labels});
     let base = "/api/v1/namespaces/$NS";
-    match dice.below(6) {
+    match rng.below(6) {
         0 | 1 => {
             let body = json!({"metadata": metadata, "data": {"k": "v"}});
-            let (before, request) = verb(dice, &format!("{base}/configmaps"), &body);
+            let (before, request) = verb(rng, &format!("{base}/configmaps"), &body);
             (subject, before, request)
         }
         2 => {
@@ -94,7 +94,7 @@ fn subject(dice: &mut Dice) -> (Subject, Vec<Request>, Request) {
             let body = json!({"metadata": labels});
             let create = Request::new("POST", "/api/v1/namespaces", body);
             let path = "/api/v1/namespaces/$NS-x";
-            if dice.one_in(2) {
+            if rng.one_in(2) {
                 return (subject, vec![], create);
             }
             (subject, vec![create], patched(path, &json!({"metadata": {"labels": {"app": "b"}}})))
@@ -102,12 +102,12 @@ fn subject(dice: &mut Dice) -> (Subject, Vec<Request>, Request) {
         3 => {
             subject.group = "autoscaling";
             subject.resource = "horizontalpodautoscalers";
-            subject.version = dice.of(&["v1", "v2"]);
+            subject.version = rng.of(&["v1", "v2"]);
             let body = json!({"metadata": metadata, "spec": {"maxReplicas": 3,
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
             let version = subject.version;
             let path = format!("/apis/autoscaling/{version}/namespaces/$NS/{}", subject.resource);
-            let (before, request) = verb(dice, &path, &body);
+            let (before, request) = verb(rng, &path, &body);
             (subject, before, request)
         }
         4 => {
@@ -118,13 +118,13 @@ fn subject(dice: &mut Dice) -> (Subject, Vec<Request>, Request) {
             let request = Request::new("POST", &format!("{base}/events"), body);
             (subject, vec![], request)
         }
-        _ => deployment(dice, subject, &metadata),
+        _ => deployment(rng, subject, &metadata),
     }
 }
 
-/// A deployment or a part of it.
+/// A Deployment or a subresource.
 fn deployment(
-    dice: &mut Dice,
+    rng: &mut Rng,
     mut subject: Subject,
     metadata: &Value,
 ) -> (Subject, Vec<Request>, Request) {
@@ -137,7 +137,7 @@ fn deployment(
     let path = "/apis/apps/v1/namespaces/$NS/deployments";
     let body = json!({"metadata": metadata, "spec": spec});
     let create = Request::new("POST", path, body);
-    match dice.below(3) {
+    match rng.below(3) {
         0 => (subject, vec![], create),
         1 => {
             subject.subresource = "status";
@@ -156,12 +156,12 @@ fn patched(path: &str, body: &Value) -> Request {
     Request { media: "application/merge-patch+json", ..Request::new("PATCH", path, body.clone()) }
 }
 
-/// One of the verbs for an object, now and then as a dry run.
-fn verb(dice: &mut Dice, all: &str, body: &Value) -> (Vec<Request>, Request) {
+/// A random verb for an object, sometimes as a dry run.
+fn verb(rng: &mut Rng, all: &str, body: &Value) -> (Vec<Request>, Request) {
     let create = Request::new("POST", all, body.clone());
     let one = format!("{all}/a");
-    let labels = json!({"metadata": {"labels": {"app": dice.of(&["a", "b", "c"])}}});
-    let (before, mut request) = match dice.below(5) {
+    let labels = json!({"metadata": {"labels": {"app": rng.of(&["a", "b", "c"])}}});
+    let (before, mut request) = match rng.below(5) {
         0 | 1 => (vec![], create),
         2 => (vec![create], patched(&one, &labels)),
         3 => (vec![create], Request::new("DELETE", &one, Value::Null)),
@@ -171,19 +171,19 @@ fn verb(dice: &mut Dice, all: &str, body: &Value) -> (Vec<Request>, Request) {
             (vec![create], Request::new("PUT", &one, body))
         }
     };
-    if dice.one_in(5) {
+    if rng.one_in(5) {
         request.path.push_str("?dryRun=All");
     }
     (before, request)
 }
 
-fn webhook(dice: &mut Dice, subject: &Subject, index: usize, mutates: bool) -> Value {
-    let namespaces = if subject.is_namespaced && dice.one_in(8) {
+fn webhook(rng: &mut Rng, subject: &Subject, index: usize, mutates: bool) -> Value {
+    let namespaces = if subject.is_namespaced && rng.one_in(8) {
         json!({"matchLabels": {"case": "$NS", "none": "x"}})
     } else {
         json!({"matchLabels": {"case": "$NS"}})
     };
-    let objects = match dice.below(9) {
+    let objects = match rng.below(9) {
         0 => json!({"matchLabels": {"app": "a"}}),
         1 => json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["b"]}]}),
         2 => json!({"matchExpressions": [{"key": "hook0", "operator": "Exists"}]}),
@@ -191,19 +191,19 @@ fn webhook(dice: &mut Dice, subject: &Subject, index: usize, mutates: bool) -> V
     };
     let mut webhook = json!({
         "namespaceSelector": namespaces, "objectSelector": objects,
-        "rules": (0..=dice.below(2)).map(|_| rule(dice, subject)).collect::<Vec<_>>(),
-        "matchPolicy": dice.of(&["Exact", "Equivalent", "Equivalent"]),
-        "failurePolicy": dice.of(&["Fail", "Ignore"]),
-        "sideEffects": dice.of(&["None", "NoneOnDryRun"]),
-        "admissionReviewVersions": dice.of(&[json!(["v1"]), json!(["v1beta1"]),
+        "rules": (0..=rng.below(2)).map(|_| rule(rng, subject)).collect::<Vec<_>>(),
+        "matchPolicy": rng.of(&["Exact", "Equivalent", "Equivalent"]),
+        "failurePolicy": rng.of(&["Fail", "Ignore"]),
+        "sideEffects": rng.of(&["None", "NoneOnDryRun"]),
+        "admissionReviewVersions": rng.of(&[json!(["v1"]), json!(["v1beta1"]),
             json!(["v1beta1", "v1"]), json!(["v9", "v1"])]),
-        "script": script(dice, index, mutates)
+        "script": script(rng, index, mutates)
     });
     if mutates {
-        webhook["reinvocationPolicy"] = json!(dice.of(&["Never", "IfNeeded"]));
+        webhook["reinvocationPolicy"] = json!(rng.of(&["Never", "IfNeeded"]));
     }
-    if dice.one_in(4) {
-        let expression = dice.of(&[
+    if rng.one_in(4) {
+        let expression = rng.of(&[
             "request.operation != 'DELETE'",
             "object.metadata.labels.app == 'a'",
             "oldObject == null || object == null",
@@ -218,23 +218,23 @@ fn webhook(dice: &mut Dice, subject: &Subject, index: usize, mutates: bool) -> V
     webhook
 }
 
-fn rule(dice: &mut Dice, subject: &Subject) -> Value {
-    let star = |dice: &mut Dice| !dice.one_in(3);
+fn rule(rng: &mut Rng, subject: &Subject) -> Value {
+    let star = |rng: &mut Rng| !rng.one_in(3);
     let Subject { group, other_group, version, resource, subresource, .. } = *subject;
-    let operations = match star(dice) {
+    let operations = match star(rng) {
         true => vec!["*".to_owned()],
-        false => dice.some(&["CREATE", "UPDATE", "DELETE", "CONNECT"]),
+        false => rng.some(&["CREATE", "UPDATE", "DELETE", "CONNECT"]),
     };
-    let groups = match star(dice) {
+    let groups = match star(rng) {
         true => vec!["*".to_owned()],
-        false => dice.some(&[group, other_group]),
+        false => rng.some(&[group, other_group]),
     };
-    let versions = match star(dice) {
+    let versions = match star(rng) {
         true => vec!["*".to_owned()],
-        false => dice.some(&[version, "v1", "v2beta1"]),
+        false => rng.some(&[version, "v1", "v2beta1"]),
     };
     let part = if subresource.is_empty() { "none" } else { subresource };
-    let resources = match dice.below(6) {
+    let resources = match rng.below(6) {
         0 => "*".to_owned(),
         1 => "*/*".to_owned(),
         2 => format!("{resource}/*"),
@@ -243,21 +243,21 @@ fn rule(dice: &mut Dice, subject: &Subject) -> Value {
         _ => resource.to_owned(),
     };
     json!({"operations": operations, "apiGroups": groups, "apiVersions": versions,
-        "resources": [resources], "scope": dice.of(&["*", "*", "Namespaced", "Cluster"])})
+        "resources": [resources], "scope": rng.of(&["*", "*", "Namespaced", "Cluster"])})
 }
 
-fn script(dice: &mut Dice, index: usize, mutates: bool) -> String {
+fn script(rng: &mut Rng, index: usize, mutates: bool) -> String {
     let of = |word: &str, argument: &Value| {
         format!("{word}={}", hex(&sorted(argument.clone()).to_string()))
     };
     let add = |path: &str, value: Value| {
         of("patch", &json!([{"op": "add", "path": path, "value": value}]))
     };
-    match dice.below(if mutates { 14 } else { 9 }) {
+    match rng.below(if mutates { 14 } else { 9 }) {
         0 | 1 => "allow".to_owned(),
         2 => "deny".to_owned(),
         3 => of("refuse", &json!({"message": "no", "code": 403 + index, "reason": "Because"})),
-        4 => dice.of(&["500", "404", "204", "text.403"]).to_owned(),
+        4 => rng.of(&["500", "404", "204", "text.403"]).to_owned(),
         5 => of("respond", &json!({"warnings": [format!("warning {index}")]})),
         6 => of("respond", &json!({"uid": "other"})),
         7 => of("review", &json!({"response": null})),

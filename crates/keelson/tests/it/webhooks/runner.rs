@@ -1,4 +1,4 @@
-//! Runs a case: configurations and requests, and what became of both.
+//! Runs a case: creates its configurations, sends its requests and records the results.
 
 use super::api::{Api, Response};
 use super::scripted::{Call, Webhook};
@@ -10,17 +10,17 @@ use std::time::Instant;
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// Webhooks and the requests that they see. `$NS` stands for a namespace of the case.
+/// Webhooks and requests. `$NS` is replaced by the case's namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
     pub name: String,
-    /// Mutating ones; see [`webhook`].
+    /// Mutating webhooks; see [`webhook`].
     pub mutating: Vec<Value>,
-    /// Validating ones.
+    /// Validating webhooks.
     pub validating: Vec<Value>,
-    /// Requests that are made before the webhooks are there.
+    /// Requests that are sent before the webhooks are created.
     pub before: Vec<Request>,
-    /// The requests that count.
+    /// The recorded requests.
     pub requests: Vec<Request>,
 }
 
@@ -34,14 +34,14 @@ pub struct Request {
 }
 
 impl Request {
-    /// One in JSON.
+    /// Returns a request with a JSON body.
     pub fn new(method: &'static str, path: &str, body: Value) -> Request {
         Request { method, path: path.to_owned(), media: "application/json", body }
     }
 }
 
-/// A webhook as a configuration has it; members of `given` take the place of defaults, and `script` says
-/// what it answers.
+/// Returns a webhook of a configuration. Fields of `given` replace defaults, and `script` determines
+/// its response.
 fn webhook(hook: &Webhook, sort: &str, index: usize, given: &Value) -> Value {
     let script = given["script"].as_str().unwrap_or("allow");
     let mut webhook = json!({
@@ -60,11 +60,11 @@ fn webhook(hook: &Webhook, sort: &str, index: usize, given: &Value) -> Value {
     webhook
 }
 
-/// Runs a case in a namespace of its own. Returns what the clients and the webhooks saw, without what
-/// differs from run to run.
+/// Runs a case in its own namespace. Returns what the client and the webhooks received, without values
+/// that differ from run to run.
 pub fn run(api: &Api, hook: &Webhook, case: &Case, namespace: &str) -> Vec<Value> {
     let own = json!({"metadata": {"name": namespace, "labels": {"case": namespace}}});
-    api.make("/api/v1/namespaces", &own);
+    api.create("/api/v1/namespaces", &own);
     let send = |request: &Request| {
         let path = request.path.replace("$NS", namespace);
         let body = placed(&request.body, namespace);
@@ -75,7 +75,7 @@ pub fn run(api: &Api, hook: &Webhook, case: &Case, namespace: &str) -> Vec<Value
         let answer = send(request);
         assert!(answer.status < 300, "{}: {request:?} {answer:?}", case.name);
     }
-    // In this order what refuses the probe of the first is in the configuration of the first.
+    // In this order the probe of the first configuration is rejected by the first configuration.
     let sorts = [("validating", "v", &case.validating), ("mutating", "m", &case.mutating)];
     for (sort, short, webhooks) in sorts {
         if !webhooks.is_empty() {
@@ -97,7 +97,7 @@ pub fn run(api: &Api, hook: &Webhook, case: &Case, namespace: &str) -> Vec<Value
     seen
 }
 
-/// Makes a configuration, and waits until it counts: its first webhook refuses secrets
+/// Creates a configuration, and waits until it is used: its first webhook rejects Secrets
 /// with a certain label.
 fn configure(
     api: &Api,
@@ -115,7 +115,7 @@ fn configure(
     let given = webhooks.iter().enumerate();
     all.extend(given.map(|(index, given)| webhook(hook, short, index, given)));
     let body = placed(&json!({"metadata": {"name": "$NS"}, "webhooks": all}), namespace);
-    api.make(&format!("{CONFIGURATIONS}/{sort}webhookconfigurations"), &body);
+    api.create(&format!("{CONFIGURATIONS}/{sort}webhookconfigurations"), &body);
     let path = format!("/api/v1/namespaces/{namespace}/secrets?dryRun=All");
     let probe = json!({"metadata": {"name": "probe", "labels": label}});
     let deadline = Instant::now() + POLL_TIMEOUT;
@@ -129,14 +129,14 @@ fn configure(
     }
 }
 
-/// A value with the namespace of the case.
+/// Replaces `$NS` in a value.
 fn placed(value: &Value, namespace: &str) -> Value {
     serde_json::from_str(&value.to_string().replace("$NS", namespace)).expect("JSON")
 }
 
 fn record(answer: &Response, hook: &Webhook, namespace: &str) -> Value {
     let mut calls = hook.take();
-    // Validating webhooks are called side by side.
+    // Validating webhooks are called concurrently.
     calls.sort_by_key(|call| match call.path.strip_prefix("/m") {
         Some(_) => String::new(),
         None => call.path.clone(),
@@ -153,7 +153,7 @@ fn record(answer: &Response, hook: &Webhook, namespace: &str) -> Value {
     normal(record, &[(&address, "HOOK"), (namespace, "$NS")])
 }
 
-/// What webhooks change of an object.
+/// Returns the fields of an object that webhooks change.
 fn short(object: &Value) -> Value {
     let mut short = Map::new();
     let metadata = &object["metadata"];
@@ -175,7 +175,7 @@ fn sent(call: Call) -> Value {
     json!({"path": call.path, "review": call.review})
 }
 
-/// A value without what differs from run to run, its members in the order of their names.
+/// Returns a value without what differs from run to run, with sorted fields.
 fn normal(value: Value, words: &[(&str, &str)]) -> Value {
     match value {
         Value::Object(map) => {
@@ -210,7 +210,7 @@ fn normal(value: Value, words: &[(&str, &str)]) -> Value {
     }
 }
 
-/// A text without the number of an HTTP/2 stream.
+/// Removes the number of an HTTP/2 stream from a message.
 fn without_stream(text: &str) -> String {
     let Some((before, after)) = text.split_once("stream ID ") else { return text.to_owned() };
     let rest = after.split_once("; ").map_or(after, |(_, rest)| rest);

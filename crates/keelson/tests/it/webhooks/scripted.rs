@@ -1,5 +1,5 @@
-//! A webhook that answers as the path of a request says, over HTTPS in HTTP/1.1 or HTTP/2, and keeps
-//! what it was sent.
+//! A webhook whose response is determined by the request's path, over HTTPS with HTTP/1.1 or HTTP/2. It
+//! records the requests.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
-/// What a webhook was sent.
+/// A request to the webhook.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// Path and query.
@@ -33,14 +33,14 @@ pub struct Call {
 /// A webhook.
 pub struct Webhook {
     pub address: SocketAddr,
-    /// The bundle by which it is trusted, as `caBundle` has it.
+    /// The value of `caBundle`.
     pub bundle: String,
     calls: Arc<Mutex<Vec<Call>>>,
     _runtime: Runtime,
 }
 
 impl Webhook {
-    /// One that speaks `protocol`, with a certificate for `names`.
+    /// Starts a webhook for `protocol`, with a certificate for `names`.
     pub fn start(protocol: &str, names: &[&str]) -> Webhook {
         let runtime = Runtime::new().expect("a runtime");
         let (config, bundle) = certificate(protocol, names);
@@ -69,18 +69,18 @@ impl Webhook {
         Webhook { address, bundle, calls, _runtime: runtime }
     }
 
-    /// The `clientConfig` of a script.
+    /// Returns the `clientConfig` for a script.
     pub fn config(&self, script: &str) -> Value {
         json!({"url": format!("https://{}/{script}", self.address), "caBundle": self.bundle})
     }
 
-    /// What it was sent since the last time.
+    /// Returns the requests since the last call.
     pub fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.calls.lock().expect("a lock"))
     }
 }
 
-/// A serving certificate for some names, and the bundle by which it is trusted, in base64.
+/// Returns a serving certificate for names, and its CA bundle in base64.
 pub fn certificate(protocol: &str, names: &[&str]) -> (ServerConfig, String) {
     let mut params = CertificateParams::new(vec![]).expect("no names");
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -102,13 +102,13 @@ pub fn certificate(protocol: &str, names: &[&str]) -> (ServerConfig, String) {
     (config, STANDARD.encode(authority.pem()))
 }
 
-/// An answer, or an error, which ends the connection.
+/// Returns a response; an error closes the connection.
 async fn answer(
     request: Request<Incoming>,
     calls: Arc<Mutex<Vec<Call>>>,
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
-    // What stands before the script tells webhooks with the same script apart.
+    // The part before the script distinguishes webhooks with the same script.
     let script = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
     let authorization = request.headers().get("authorization");
     let authorization = authorization.and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -135,7 +135,7 @@ async fn answer(
 
 const JSON: &str = "application/json";
 
-/// Status, media type and body. A word and its argument stand in `word=argument`, where the argument is
+/// Returns status, media type and body for a script. Its words have the form `word=argument`, with the argument as
 /// JSON in hexadecimal digits.
 fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
     let (word, argument) = script.split_once('=').unwrap_or((script, ""));
@@ -159,9 +159,9 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
         "allow" => respond(json!({})),
         "deny" => respond(json!({"allowed": false})),
         "refuse" => respond(json!({"allowed": false, "status": value()})),
-        // Members of the response.
+        // Fields of the response.
         "respond" => respond(value()),
-        // Members of the review.
+        // Fields of the review.
         "review" => {
             let mut answer = respond(json!({}));
             for (name, value) in value().as_object().into_iter().flatten() {
@@ -180,7 +180,7 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
             return (200, JSON, text.into_bytes());
         }
         "body" => return (200, JSON, argument),
-        // An ImageReview: the first image says what to answer.
+        // An ImageReview: the first image determines the response.
         "images" => {
             let status = match review["spec"]["containers"][0]["image"].as_str() {
                 Some("good") => json!({"allowed": true}),
@@ -203,8 +203,8 @@ fn scripted(script: &str, review: &Value) -> (u16, &'static str, Vec<u8>) {
     (200, JSON, review.to_string().into_bytes())
 }
 
-/// The answer to a `ConversionReview`: `spec.hostPort` of v1beta1 is `spec.host` and `spec.port` of v1. Members of
-/// `changes` are put into the review, the response, each object and its metadata; null takes them away.
+/// Responds to a `ConversionReview`: `spec.hostPort` of v1beta1 is `spec.host` and `spec.port` of v1. Fields of
+/// `changes` are set in the review, the response, each object and its metadata; null removes them.
 fn converted(review: &Value, changes: &Value) -> Value {
     let version = &review["request"]["desiredAPIVersion"];
     let convert = |object: &Value| {
@@ -252,7 +252,7 @@ fn change(value: &mut Value, changes: &Value) {
     }
 }
 
-/// JSON as an argument of a script.
+/// Encodes JSON as an argument of a script.
 pub fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
