@@ -51,12 +51,13 @@ pub(crate) fn refusal(
 
 impl Stream {
     /// Creates the response, whose body is the stream.
-    pub fn reply(self, media_type: &'static str) -> Reply {
-        let chunks = ChunkStream::new(|slot| self.run(slot));
+    pub fn reply(mut self, media_type: &'static str) -> Reply {
+        // `run` borrows the stream: an async function holds its arguments twice.
+        let chunks = ChunkStream::new(|slot| async move { self.run(&slot).await });
         respond::with_body(200, media_type, Body::Stream(chunks))
     }
 
-    async fn run(mut self, slot: ChunkSlot) {
+    async fn run(&mut self, slot: &ChunkSlot) {
         let life = self.timeout.unwrap_or_else(|| self.default_life());
         if life.is_zero() {
             return;
@@ -92,7 +93,7 @@ impl Stream {
                     () = cancelled.as_mut() => return,
                 };
                 if let Err(ended) = ended {
-                    return self.end(&slot, ended).await;
+                    return self.end(slot, ended).await;
                 }
             }
             match self.chunk(&mut out, applied) {
@@ -104,7 +105,7 @@ impl Stream {
                     continue;
                 }
                 Ok(None) => {}
-                Err(ended) => return self.end(&slot, ended).await,
+                Err(ended) => return self.end(slot, ended).await,
             }
             tokio::select! {
                 changed = self.session.changed() => if changed.is_err() { return },
