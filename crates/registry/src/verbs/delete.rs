@@ -101,8 +101,7 @@ impl Registry {
         self.options.features.is_on(Feature::AllowUnsafeMalformedObjectDeletion)
     }
 
-    /// Refuses options that cannot be combined with
-    /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
+    /// Refuses options that cannot be combined with `ignoreStoreReadErrorWithClusterBreakingPotential`.
     fn check_ignore_read_error(&self, options: &DeleteOptions) -> Result<(), Failure> {
         if !options.ignore_read_error || !self.refuses_malformed_deletion() {
             return Ok(());
