@@ -255,7 +255,12 @@ impl ConnectionSlot {
         let own = member.unauthenticated_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let all = connections.unauthenticated_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let limits = &connections.limits;
-        own <= limits.unauthenticated_bytes_each && all <= limits.unauthenticated_bytes
+        let fits = own <= limits.unauthenticated_bytes_each && all <= limits.unauthenticated_bytes;
+        if !fits {
+            // The connection is closed soon. Until then its bytes must not close others.
+            self.reset_unauthenticated_bytes();
+        }
+        fits
     }
 
     fn reset_unauthenticated_bytes(&self) {
@@ -301,9 +306,10 @@ impl ConnectionSlot {
 
 impl Drop for SlotInner {
     fn drop(&mut self) {
-        self.connections.table().remove(&self.member);
+        // The bytes first: whoever sees that the connection is gone finds its bytes free.
         let bytes = self.member.unauthenticated_bytes.load(Ordering::Relaxed);
         self.connections.unauthenticated_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.connections.table().remove(&self.member);
         self.connections.closed.notify_one();
     }
 }
@@ -423,7 +429,9 @@ mod tests {
         let (one, two) = (all.enter(host(1)).expect("a slot"), all.enter(host(2)).expect("a slot"));
         assert!(one.record_received(60));
         assert!(!two.record_received(60));
-        drop(two);
+        let three = all.enter(host(3)).expect("a slot");
+        assert!(three.record_received(40), "bytes that were refused close no other connection");
+        drop((two, three));
         drop(one.request());
         assert!(one.record_received(90));
         one.mark_authenticated();
