@@ -55,7 +55,7 @@ pub use keelson_server::Limits;
 pub use keelson_store::Store;
 pub use kubeconfig::Kubeconfig;
 pub use private_files::{FileError, write as write_private};
-pub use server::{Keelson, KubeconfigRenewals};
+pub use server::{Keelson, KubeconfigRenewals, STOP_TIME_MAX};
 pub use service_account_keys::ServiceAccountTokenOptions;
 pub use signing::{AuthorityFiles, SigningOptions};
 pub use start_error::StartError;

@@ -1,7 +1,8 @@
-//! The `keelson` binary: commands, flags, logs and signals.
+//! The `keelson` binary: commands, flags and logs.
 
 mod commands;
 mod flags;
+mod stop_signals;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -73,7 +74,9 @@ fn serve(flags: ServeFlags, flag_values: Vec<(String, String)>, began: Instant) 
         .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().min(16)))
         .build()
         .context("start the runtime")?;
-    runtime.block_on(async {
+    // Registered before the start, so that no signal is missed.
+    let mut stop = stop_signals::listen(keelson::STOP_TIME_MAX)?;
+    let result = runtime.block_on(async {
         let kubeconfig_path = flags.kubeconfig_path()?;
         let mut builder = flags.builder()?;
         builder.flags = flag_values;
@@ -82,11 +85,9 @@ fn serve(flags: ServeFlags, flag_values: Vec<(String, String)>, began: Instant) 
             (None, Some(dir)) => dir.display().to_string(),
             (None, None) => "in memory only".to_owned(),
         };
-        // Registered before the start, so that no signal is missed.
-        let mut stop = std::pin::pin!(stop_signal()?);
         let keelson = tokio::select! {
             keelson = builder.start() => keelson?,
-            () = &mut stop => return Ok(()),
+            () = stop.received() => return Ok(()),
         };
         keelson.kubeconfig().save(&kubeconfig_path).context("--kubeconfig")?;
         let mut out = std::io::stdout();
@@ -111,7 +112,7 @@ fn serve(flags: ServeFlags, flag_values: Vec<(String, String)>, began: Instant) 
             }
         };
         let fatal_error = tokio::select! {
-            () = stop => None,
+            () = stop.received() => None,
             error = keelson.fatal_error() => Some(error),
             () = renewing => None,
         };
@@ -123,20 +124,10 @@ fn serve(flags: ServeFlags, flag_values: Vec<(String, String)>, began: Instant) 
         // Requests in flight may wait forever for the component that failed.
         let _ = tokio::time::timeout(FATAL_STOP_TIME_MAX, keelson.stop()).await;
         bail!("{error}")
-    })
-}
-
-/// Returns a future that completes at SIGINT or SIGTERM.
-fn stop_signal() -> Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
+    });
+    // Tasks that still run do not hold up the end: the store is closed.
+    runtime.shutdown_background();
+    result
 }
 
 fn start_logs(flags: &ServeFlags) {

@@ -38,6 +38,9 @@ use tokio::time::timeout;
 
 /// The Kubernetes version that the server implements.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
+/// Time that [`Keelson::stop`] takes at most: 10 s for requests in flight, the grace periods below, and a
+/// margin for the store. The program exits after it whatever still runs.
+pub const STOP_TIME_MAX: Duration = Duration::from_secs(45);
 /// Grace period at shutdown for writes that outlive their requests.
 const WRITES_END_TIME_MAX: Duration = Duration::from_secs(10);
 /// Interval of compaction.

@@ -4,7 +4,7 @@
 //!
 //! `KEELSON_KILLS` sets the number of kills (default 20); `KEELSON_KILL_SEED` repeats a run's choices.
 
-use crate::connection::{Connect, Connection, authorities, secure, tls_client};
+use crate::connection::{Connect, Connection, Wire, authorities, secure, tls_client};
 use crate::http::revision_of;
 use crate::random::Random;
 use rustls::ClientConfig;
@@ -73,6 +73,23 @@ impl Server {
     pub fn connect_later(&self) -> Connect {
         let (address, tls) = (self.address, self.tls.clone());
         Arc::new(move || Ok(Connection::over(secure(address, &tls)?)))
+    }
+
+    /// Opens a TLS connection without a request.
+    pub fn open(&self) -> impl Wire + use<> {
+        secure(self.address, &self.tls).expect("a connection")
+    }
+
+    /// Sends a signal to the process.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
+    /// Waits for the end of the process. Returns its exit status, or `None` if a signal killed it.
+    pub fn exit_status(&mut self) -> Option<i32> {
+        self.child.wait().expect("the process can be waited for").code()
     }
 
     /// Returns all objects by name, and the revision of the list.

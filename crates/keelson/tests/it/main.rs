@@ -56,6 +56,7 @@ mod requirements;
 mod resources;
 mod restart;
 mod runtime_kinds;
+mod stop_signals;
 mod supervisor;
 mod swap;
 mod taken_over;
