@@ -1,9 +1,9 @@
 //! `cargo xtask ci`: all checks and tests that must pass before a change is merged. Installs missing
-//! tools.
+//! tools. What cannot run for lack of something outside the repository is listed at the end.
 
 use anyhow::{Context, Result, bail};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// How many seconds the tests run each fuzz target.
@@ -14,38 +14,119 @@ const ATTACK_SECONDS: &str = "60";
 const PYTHON: &str = "target/clients/bin/python";
 /// The version of the Kubernetes client for Python.
 const PYTHON_CLIENT: &str = "37.0.2";
+/// The file in which tests record that they did not run, see `keelson_testkit::prerequisites`.
+const NOT_RUN: &str = "target/not-run.txt";
+/// The results of the tests, as `.config/nextest.toml` says.
+const JUNIT: &str = "target/nextest/ci/junit.xml";
 
 /// Runs all checks and tests.
 pub fn run() -> Result<()> {
+    let mut report = Report::new()?;
     say("format")?;
     step("cargo", &["fmt", "--all", "--check"])?;
     say("tidy")?;
     crate::tidy::run()?;
     say("requirements")?;
     crate::requirements::run(&["--check".to_owned()])?;
-    install()?;
-    dependencies()?;
+    install(&mut report)?;
+    dependencies(&mut report)?;
     say("clippy")?;
     step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
     say("tests")?;
-    if has("cargo-nextest") {
-        step("cargo", &["nextest", "run", "--workspace", "--no-fail-fast"])?;
-    } else {
-        step("cargo", &["test", "--workspace", "--no-fail-fast"])?;
+    let tests = run_tests();
+    report.read_tests()?;
+    if tests.is_err() {
+        report.print()?;
+        return tests;
     }
     // After the tests: their CPU load would delay responses during the attacks.
     say("attacks")?;
-    crate::attack::run(&["--seconds".to_owned(), ATTACK_SECONDS.to_owned()])
+    crate::attack::run(&["--seconds".to_owned(), ATTACK_SECONDS.to_owned()])?;
+    report.print()
 }
 
-/// Installs missing tools: kubectl and the Python client for the tests with stock clients, etcd for the
-/// tests of the etcd store, and nextest.
-fn install() -> Result<()> {
-    if !has("kubectl") {
-        install_package("kubectl", "kubernetes-client")?;
+/// What ran, and what did not.
+struct Report {
+    not_run: Vec<String>,
+    /// Tests that did not run: a part of those that passed.
+    tests_not_run: usize,
+    /// Tests and failures among them; `None` if the test runner does not count.
+    tests: Option<(usize, usize)>,
+}
+
+impl Report {
+    /// Removes what an earlier run left.
+    fn new() -> Result<Self> {
+        std::fs::create_dir_all("target").context("target")?;
+        for left in [NOT_RUN, JUNIT] {
+            if Path::new(left).exists() {
+                std::fs::remove_file(left).context(left)?;
+            }
+        }
+        Ok(Report { not_run: vec![], tests_not_run: 0, tests: None })
     }
-    if !has("etcd") {
-        install_package("etcd", "etcd-server")?;
+
+    /// Reads what the tests left: their number, and which of them did not run.
+    fn read_tests(&mut self) -> Result<()> {
+        self.tests = std::fs::read_to_string(JUNIT).ok().and_then(|text| counts(&text));
+        if Path::new(NOT_RUN).exists() {
+            let text = std::fs::read_to_string(NOT_RUN).context(NOT_RUN)?;
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            // A test that asks for two things may be listed twice for one of them.
+            lines.sort();
+            lines.dedup();
+            let tests = lines.iter().filter_map(|line| line.split(" (needs ").next());
+            let mut tests: Vec<&str> = tests.collect();
+            tests.dedup();
+            self.tests_not_run = tests.len();
+            self.not_run.extend(lines);
+        }
+        Ok(())
+    }
+
+    fn print(&self) -> Result<()> {
+        let mut out = std::io::stdout();
+        for line in &self.not_run {
+            writeln!(out, "not run: {line}")?;
+        }
+        if let Some((all, failed)) = self.tests {
+            let passed = all.saturating_sub(failed + self.tests_not_run);
+            writeln!(out, "{passed} passed, {failed} failed, {} skipped", self.tests_not_run)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the tests and the failures among them in a JUnit file of nextest.
+fn counts(junit: &str) -> Option<(usize, usize)> {
+    let head = junit.split("<testsuites ").nth(1)?.split('>').next()?;
+    let number = |name: &str| -> Option<usize> {
+        head.split(&format!(" {name}=\"")).nth(1)?.split('"').next()?.parse().ok()
+    };
+    Some((number("tests")?, number("failures")? + number("errors")?))
+}
+
+fn run_tests() -> Result<()> {
+    if has("cargo-nextest") {
+        step("cargo", &["nextest", "run", "--workspace", "--no-fail-fast", "--profile", "ci"])
+    } else {
+        step("cargo", &["test", "--workspace", "--no-fail-fast"])
+    }
+}
+
+/// Installs missing tools: the programs that tests drive (built with Go, or else kubectl and etcd from
+/// Debian's packages), the Python client, and nextest.
+fn install(report: &mut Report) -> Result<()> {
+    if has("go") {
+        say("stock programs, built once into target/peers")?;
+        crate::peers::run(&[])?;
+    } else {
+        if !has("kubectl") {
+            install_package("kubectl", "kubernetes-client")?;
+        }
+        if !has("etcd") {
+            install_package("etcd", "etcd-server")?;
+        }
     }
     if !Path::new(PYTHON).exists() {
         say("installing the Python client by pip into target/clients")?;
@@ -54,44 +135,46 @@ fn install() -> Result<()> {
             step(PYTHON, &["-m", "pip", "install", "-q", "--disable-pip-version-check", &package])
         });
         if let Err(error) = installed {
-            say(&format!(
-                "no Python client ({error}): the test that drives it will say that it skips"
-            ))?;
+            say(&format!("no Python client ({error}): tests that need it do not run"))?;
         }
     }
     if !has("cargo-nextest") {
         say("installing cargo-nextest")?;
         if step("cargo", &["install", "--locked", "--quiet", "cargo-nextest"]).is_err() {
-            say("no cargo-nextest: the tests run with cargo test")?;
+            report.not_run.push("cargo-nextest; the tests ran with cargo test".to_owned());
         }
     }
     Ok(())
 }
 
-/// Installs a program from a Debian package. A failure is only printed: tests skip without it.
+/// Installs a program from a Debian package. A failure is only printed: tests that need it do not run.
 fn install_package(program: &str, package: &str) -> Result<()> {
     say(&format!("installing {program} from Debian's package {package}"))?;
     let installed = step("apt-get", &["update", "-qq"])
         .and_then(|()| step("apt-get", &["install", "-y", "-qq", package]));
     if let Err(error) = installed {
-        say(&format!("no {program} ({error}): the tests that drive it will say that they skip"))?;
+        say(&format!("no {program} ({error}): tests that need it do not run"))?;
     }
     Ok(())
 }
 
 /// Checks the dependencies with cargo-deny by the rules of `deny.toml`.
-fn dependencies() -> Result<()> {
+fn dependencies(report: &mut Report) -> Result<()> {
     if !has("cargo-deny") {
         say("installing cargo-deny")?;
-        step("cargo", &["install", "--debug", "--locked", "--quiet", "cargo-deny"])?;
+        let installed = step("cargo", &["install", "--debug", "--locked", "--quiet", "cargo-deny"]);
+        if installed.is_err() {
+            report.not_run.push("check of dependencies (needs cargo-deny)".to_owned());
+            return Ok(());
+        }
     }
     say("dependencies")?;
     step("cargo", &["deny", "check", "bans", "licenses", "sources"])?;
     if step("cargo", &["deny", "fetch", "db"]).is_ok() {
-        step("cargo", &["deny", "check", "advisories"])
-    } else {
-        say("cannot download the advisory database: advisories are not checked")
+        return step("cargo", &["deny", "check", "advisories"]);
     }
+    report.not_run.push("check for advisories (needs the network for their database)".to_owned());
+    Ok(())
 }
 
 fn has(program: &str) -> bool {
@@ -109,9 +192,11 @@ fn say(text: &str) -> Result<()> {
 }
 
 fn step(program: &str, args: &[&str]) -> Result<()> {
+    let not_run: PathBuf = std::env::current_dir()?.join(NOT_RUN);
     let status = Command::new(program)
         .args(args)
         .env("KEELSON_FUZZ_SECONDS", FUZZ_SECONDS)
+        .env("KEELSON_NOT_RUN", not_run)
         .stdin(Stdio::null())
         .status()
         .with_context(|| format!("run {program}"))?;
@@ -119,4 +204,17 @@ fn step(program: &str, args: &[&str]) -> Result<()> {
         bail!("{program} {} failed", args.join(" "));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_junit_file_has_the_number_of_tests() {
+        let text = "<?xml version=\"1.0\"?>\n<testsuites name=\"nextest-run\" tests=\"12\" \
+                    failures=\"2\" errors=\"1\" uuid=\"u\">\n<testsuite tests=\"9\"/>";
+        assert_eq!(counts(text), Some((12, 3)));
+        assert_eq!(counts("<testsuites"), None);
+    }
 }

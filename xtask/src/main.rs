@@ -6,6 +6,7 @@ mod catalogue;
 mod ci;
 mod fuzz;
 mod kills;
+mod peers;
 mod rbac;
 mod requirements;
 mod startup_order;
@@ -16,7 +17,12 @@ use anyhow::{Result, bail};
 
 const HELP: &str = "\
 cargo xtask ci
-    Builds everything and runs all checks and tests. Installs kubectl, etcd and cargo-nextest if missing.
+    Builds everything and runs all checks and tests. Installs tools that are missing. Lists at the end
+    what did not run and what it needs. KEELSON_REQUIRE=NAME,... (or all) makes missing ones fail.
+cargo xtask peers [NAME ...]
+    Builds the stock programs that tests drive into target/peers: kube-apiserver, kube-controller-manager,
+    kube-scheduler, kubectl and etcd, from the Go modules in tests/go. Needs Go 1.26; takes some five
+    minutes the first time.
 cargo xtask attack [--seconds N] [--only NAME] [--list] [--strict] [--kubeconfig FILE --pid PID]
     Runs about thirty attacks against a server on this host, for about a minute, while an administrator
     sends a request every 20 ms. Fails when a response takes 100 ms, memory exceeds 300 MB, or data is
@@ -70,6 +76,7 @@ fn main() -> Result<()> {
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("ci") => ci::run(),
         Some("fuzz") => fuzz::run(&args[1..]),
+        Some("peers") => peers::run(&args[1..]),
         Some("kills") => kills::run(&args[1..]),
         Some("startup-order") => startup_order::run(),
         Some("soak") => bench::soak(&args[1..]),

@@ -1,9 +1,10 @@
 //! cel-spec's conformance tests, which that project publishes as JSON.
 //!
-//! They are not part of this repository. `KEELSON_CEL_TESTS` names their folder; the default is a
-//! folder beside the checkout. `SKIPPED` lists the tests that cannot pass, with the reason.
+//! They are not part of this repository: they are read from the folder `reference/cel` in that which
+//! `KEELSON_SHARED` names. `SKIPPED` lists the tests that cannot pass, with the reason.
 
 use keelson_cel::{Environment, Library, Limits, Type, Val, Version};
+use keelson_testkit::prerequisites::reference_data;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -56,27 +57,9 @@ fn is_unchecked(test: &Json) -> bool {
         && environment(test).compile(test["expr"].as_str().unwrap_or_default()).is_err()
 }
 
-fn folder() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("KEELSON_CEL_TESTS") {
-        return Some(named.into());
-    }
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference/cel");
-    let beside = PathBuf::from(beside);
-    if beside.is_dir() {
-        return Some(beside);
-    }
-    let allowed = std::env::var("KEELSON_ALLOW_SKIP").unwrap_or_default();
-    assert!(
-        allowed.split(',').any(|name| name == "cel-tests"),
-        "the tests of the expression language are missing: set KEELSON_CEL_TESTS to the folder \
-         of cel-spec's tests in JSON, or KEELSON_ALLOW_SKIP=cel-tests"
-    );
-    None
-}
-
 #[test]
 fn cel_spec_conformance_tests_pass() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = reference_data("reference/cel") else { return };
     let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -3,7 +3,7 @@
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used)]
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,7 @@ pub struct ServerFiles {
 #[derive(Debug)]
 pub struct EtcdProcess {
     dir: TempDir,
+    program: PathBuf,
     files: Option<ServerFiles>,
     /// Ports for clients and for peers.
     ports: [u16; 2],
@@ -41,14 +42,15 @@ pub struct EtcdProcess {
 }
 
 impl EtcdProcess {
-    /// Starts etcd and waits until it responds; `None` if etcd is not installed.
-    pub async fn start() -> Option<Self> {
-        Some(Self::start_cluster(1).await?.remove(0))
+    /// Starts etcd, a path or a name on the PATH, and waits until it responds; `None` if there is no
+    /// such program.
+    pub async fn start(program: &Path) -> Option<Self> {
+        Some(Self::start_cluster(program, 1).await?.remove(0))
     }
 
     /// Starts a cluster of `size` members and waits until each of them responds.
-    pub async fn start_cluster(size: usize) -> Option<Vec<Self>> {
-        let members: Option<Vec<_>> = (0..size).map(|_| Self::new(None)).collect();
+    pub async fn start_cluster(program: &Path, size: usize) -> Option<Vec<Self>> {
+        let members: Option<Vec<_>> = (0..size).map(|_| Self::new(program, None)).collect();
         let mut members = members?;
         let all: Vec<_> = members.iter().map(|member| member.cluster.clone()).collect();
         for member in &mut members {
@@ -62,21 +64,21 @@ impl EtcdProcess {
     }
 
     /// Starts etcd with TLS. Does not wait, because checking it needs the client's certificate.
-    pub fn start_tls(files: ServerFiles) -> Option<Self> {
-        let mut etcd = Self::new(Some(files))?;
+    pub fn start_tls(program: &Path, files: ServerFiles) -> Option<Self> {
+        let mut etcd = Self::new(program, Some(files))?;
         etcd.spawn();
         Some(etcd)
     }
 
-    fn new(files: Option<ServerFiles>) -> Option<Self> {
-        let found = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
+    fn new(program: &Path, files: Option<ServerFiles>) -> Option<Self> {
+        let found = Command::new(program).arg("--version").stdout(Stdio::null()).status();
         found.ok()?;
         let dir = TempDir::new().unwrap();
         // Both are open at the same time, so that the ports differ.
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
         let cluster = format!("{}=http://127.0.0.1:{}", ports[0], ports[1]);
-        Some(Self { dir, files, ports, cluster, running: None })
+        Some(Self { dir, program: program.to_owned(), files, ports, cluster, running: None })
     }
 
     /// Returns the URL for clients.
@@ -113,7 +115,7 @@ impl EtcdProcess {
 
     fn spawn(&mut self) {
         let [_, peers] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
-        let mut command = Command::new("etcd");
+        let mut command = Command::new(&self.program);
         command
             .args(["--name", &self.ports[0].to_string(), "--log-level", "panic"])
             .arg("--data-dir")

@@ -1,25 +1,95 @@
-//! Prerequisites of tests outside the workspace. A missing one fails the test, unless
-//! `KEELSON_ALLOW_SKIP` names it.
+//! Prerequisites of tests outside the workspace. A test whose prerequisite is missing records that it
+//! did not run, and `cargo xtask ci` lists it at the end. It fails instead if `KEELSON_REQUIRE` names
+//! the prerequisite.
 
-use std::ffi::OsStr;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-/// Environment variable: comma-separated names of prerequisites that may be missing.
-const ALLOWED: &str = "KEELSON_ALLOW_SKIP";
-/// Environment variable: a folder with Kubernetes programs, plain or compressed (`NAME.xz`).
-const FOLDER: &str = "KEELSON_REFERENCE_BIN";
+/// Environment variable: names of prerequisites, separated by commas, that must not be missing; `all`
+/// means each of them.
+const REQUIRED: &str = "KEELSON_REQUIRE";
+/// Environment variable: the file to which tests that did not run are added, one per line.
+pub const NOT_RUN: &str = "KEELSON_NOT_RUN";
+/// Environment variable: a folder with programs of Kubernetes 1.36.
+const PROGRAMS: &str = "KEELSON_REFERENCE_BIN";
 /// Environment variable: a folder with recordings of kube-apiserver.
 const SHARED: &str = "KEELSON_SHARED";
+/// The folder of the programs that `cargo xtask peers` builds.
+const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers");
 
-/// Returns `found`. Panics with `way_to_get` if it is `None` and the prerequisite may not be missing.
-pub fn prerequisite<T>(name: &str, found: Option<T>, way_to_get: &str) -> Option<T> {
-    let allowed = std::env::var(ALLOWED).unwrap_or_default();
-    assert!(
-        found.is_some() || allowed.split(',').any(|word| word == name),
-        "{name} is missing: {way_to_get}, or skip what needs it by {ALLOWED}={name}"
-    );
+/// Something outside the workspace that tests need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prerequisite {
+    /// The name in `KEELSON_REQUIRE`.
+    pub name: &'static str,
+    /// Where to get it.
+    pub needs: &'static str,
+}
+
+/// Recordings of a kube-apiserver 1.36, and descriptions of its API.
+pub const REFERENCE_DATA: Prerequisite = Prerequisite {
+    name: "reference-data",
+    needs: "recordings of a kube-apiserver 1.36 in the folder KEELSON_SHARED",
+};
+/// An etcd server.
+pub const ETCD: Prerequisite =
+    Prerequisite { name: "etcd", needs: "Go 1.26, or etcd 3.5 or newer on the PATH" };
+/// The command line client.
+pub const KUBECTL: Prerequisite =
+    Prerequisite { name: "kubectl", needs: "Go 1.26, or kubectl on the PATH" };
+/// The official client for Python.
+pub const PYTHON_CLIENT: Prerequisite = Prerequisite {
+    name: "python-client",
+    needs: "Python 3 with the packages kubernetes and PyYAML",
+};
+/// kube-controller-manager and kube-scheduler.
+pub const CONTROLLERS: Prerequisite = Prerequisite {
+    name: "kube-controller-manager",
+    needs: "kube-controller-manager and kube-scheduler: Go 1.26 or KEELSON_REFERENCE_BIN",
+};
+/// The server that Keelson is compared with.
+pub const API_SERVER: Prerequisite =
+    Prerequisite { name: "kube-apiserver", needs: "Go 1.26 or KEELSON_REFERENCE_BIN" };
+
+/// Returns `found`. If it is `None`, the running test is recorded as not run.
+///
+/// # Panics
+///
+/// If it is `None` and `KEELSON_REQUIRE` names the prerequisite.
+pub fn prerequisite<T>(prerequisite: Prerequisite, found: Option<T>) -> Option<T> {
+    if found.is_none() {
+        let Prerequisite { name, needs } = prerequisite;
+        let required = std::env::var(REQUIRED).unwrap_or_default();
+        assert!(
+            !is_required(name, &required),
+            "{name} is missing, and {REQUIRED}={required} names it: it needs {needs}"
+        );
+        record_not_run(needs);
+    }
     found
+}
+
+fn is_required(name: &str, required: &str) -> bool {
+    required.split(',').map(str::trim).any(|word| word == name || word == "all")
+}
+
+/// Adds the running test to the file that `KEELSON_NOT_RUN` names, and prints it.
+fn record_not_run(needs: &str) {
+    let line = format!("{} (needs {needs})\n", running_test());
+    // The output of a test runner that shows it.
+    let _ = write!(std::io::stderr(), "not run: {line}");
+    let Some(path) = std::env::var_os(NOT_RUN) else { return };
+    // Tests run in many processes. A short line is appended as a whole.
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    let added = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    added.expect("the file that KEELSON_NOT_RUN names can be written");
+}
+
+/// Returns the name of the running test: libtest names its thread so, nextest its process.
+fn running_test() -> String {
+    let thread = std::thread::current();
+    let of_process = std::env::var("NEXTEST_TEST_NAME").ok();
+    of_process.or_else(|| thread.name().map(str::to_owned)).unwrap_or_else(|| "a test".to_owned())
 }
 
 /// Returns a path in the folder with recordings of kube-apiserver: `KEELSON_SHARED`, relative to the
@@ -28,62 +98,51 @@ pub fn reference_data(path: &str) -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared = std::env::var(SHARED).unwrap_or_else(|_| "../shared".to_owned());
     let found = workspace.join(shared).join(path);
-    let way_to_get = format!("set {SHARED} to the folder that has {path}");
-    prerequisite("reference-data", found.exists().then_some(found), &way_to_get)
+    prerequisite(REFERENCE_DATA, found.exists().then_some(found))
 }
 
 /// Returns a started etcd; `None` means that etcd is not installed.
 pub fn etcd<T>(started: Option<T>) -> Option<T> {
-    prerequisite("etcd", started, "install etcd 3.5 or newer")
+    prerequisite(ETCD, started)
 }
 
-/// Returns the path of a Kubernetes program in the folder `KEELSON_REFERENCE_BIN`, or else in
-/// `../shared/reference/bin` beside the workspace. A compressed one is unpacked into `cache` once.
-pub fn kubernetes_program(name: &str, cache: &Path) -> Option<PathBuf> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference/bin");
-    let folder = std::env::var_os(FOLDER).unwrap_or_else(|| beside.into());
-    let folder = PathBuf::from(folder);
-    let (bare, packed) = (folder.join(name), folder.join(format!("{name}.xz")));
-    let found = if bare.is_file() {
-        Some(bare)
-    } else if packed.is_file() {
-        Some(unpack(&packed, name, cache))
-    } else {
-        None
-    };
-    let way_to_get = format!("set {FOLDER} to a folder with the programs of Kubernetes 1.36");
-    prerequisite(name, found, &way_to_get)
+/// Returns the path of kube-controller-manager, kube-scheduler or kube-apiserver.
+pub fn kubernetes_program(of: Prerequisite, name: &str) -> Option<PathBuf> {
+    prerequisite(of, peer(name))
 }
 
-fn unpack(packed: &Path, name: &str, cache: &Path) -> PathBuf {
-    let program = cache.join(name);
-    let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
-    if modified(&program).is_some_and(|at| modified(packed).is_some_and(|of| at >= of)) {
-        return program;
+/// Returns the path of a program that was built elsewhere (`KEELSON_REFERENCE_BIN`) or by `cargo xtask
+/// peers`.
+pub fn peer(name: &str) -> Option<PathBuf> {
+    let elsewhere = std::env::var_os(PROGRAMS).map(PathBuf::from);
+    let folders = elsewhere.into_iter().chain([PathBuf::from(PEERS)]);
+    folders.map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// Returns the path of a peer, or else its name, which stands for the program on the PATH.
+pub fn peer_or_installed(name: &str) -> PathBuf {
+    peer(name).unwrap_or_else(|| name.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prerequisite_is_required_by_name_or_by_all() {
+        for (required, expected) in [
+            ("", false),
+            ("etcd", true),
+            ("kubectl, etcd", true),
+            ("all", true),
+            ("etcdctl", false),
+        ] {
+            assert_eq!(is_required("etcd", required), expected, "{required:?}");
+        }
     }
-    std::fs::create_dir_all(cache).expect("a folder for programs");
-    // Several tests may do this at once: each writes its own file, and the last rename wins.
-    let own = cache.join(format!("{name}.{}", std::process::id()));
-    let file = std::fs::File::create(&own).expect("a file in the folder for programs");
-    let xz: [&OsStr; 3] = ["xz".as_ref(), "-dc".as_ref(), packed.as_ref()];
-    let python: [&OsStr; 4] = [
-        "python3".as_ref(),
-        "-c".as_ref(),
-        "import lzma,shutil,sys; shutil.copyfileobj(lzma.open(sys.argv[1]), sys.stdout.buffer)"
-            .as_ref(),
-        packed.as_ref(),
-    ];
-    let done = [&xz[..], &python[..]].iter().any(|words| {
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).stdin(Stdio::null()).stderr(Stdio::null());
-        command.stdout(file.try_clone().expect("a file twice"));
-        command.status().is_ok_and(|status| status.success())
-    });
-    assert!(done, "neither xz nor python3 can unpack {}", packed.display());
-    let mut permissions = file.metadata().expect("what the file may").permissions();
-    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o755);
-    file.set_permissions(permissions).expect("a program that may run");
-    drop(file);
-    std::fs::rename(&own, &program).expect("a program in its place");
-    program
+
+    #[test]
+    fn what_is_found_runs() {
+        assert_eq!(prerequisite(ETCD, Some(1)), Some(1));
+    }
 }

@@ -6,7 +6,7 @@ use keelson::{Etcd, Keelson, Pki};
 use keelson_store::{Op, Store, Txn};
 use keelson_store_etcd::testing::{EtcdProcess, ServerFiles};
 use keelson_store_etcd::{EtcdOptions, EtcdStore};
-use keelson_testkit::prerequisites;
+use keelson_testkit::prerequisites::{self, peer_or_installed};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
@@ -25,8 +25,8 @@ const WRITES_BETWEEN: usize = 60;
 /// A running etcd.
 pub fn etcd() -> Option<(Runtime, EtcdProcess)> {
     let runtime = Runtime::new().expect("a runtime");
-    let etcd = prerequisites::etcd(runtime.block_on(EtcdProcess::start()))?;
-    Some((runtime, etcd))
+    let started = runtime.block_on(EtcdProcess::start(&peer_or_installed("etcd")));
+    Some((runtime, prerequisites::etcd(started)?))
 }
 
 /// A server without controllers, so namespaces have no ConfigMap of their own.
@@ -429,7 +429,8 @@ fn etcd_connections_require_client_certificates() {
         certificate: file("server.pem"),
         key: file("server.key"),
     };
-    let Some(process) = prerequisites::etcd(EtcdProcess::start_tls(files)) else { return };
+    let started = EtcdProcess::start_tls(&peer_or_installed("etcd"), files);
+    let Some(process) = prerequisites::etcd(started) else { return };
     let etcd = Etcd {
         ca_file: Some(file("ca.pem")),
         identity_files: Some((file("client.pem"), file("client.key"))),

@@ -5,7 +5,7 @@ mod custom;
 
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
 use keelson::Keelson;
-use keelson_testkit::prerequisites::prerequisite;
+use keelson_testkit::prerequisites::{KUBECTL, peer_or_installed, prerequisite};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -18,7 +18,7 @@ type Row = (&'static str, i32, &'static str);
 const SHOP: &str = include_str!("files/shop.yaml");
 /// The start of each shell command.
 const PRELUDE: &str = r#"cd "$HOME"
-k() { kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache "$@"; }
+k() { "$KUBECTL" --kubeconfig=admin.kubeconfig --cache-dir=cache "$@"; }
 "#;
 
 /// A server, and a home directory for kubectl.
@@ -28,11 +28,12 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// Starts a server; `None` if kubectl is missing and may be.
+    /// Starts a server; `None` if kubectl is missing.
     fn start(builder: keelson::Builder) -> Option<Kubectl> {
-        let found = Command::new("kubectl").args(["version", "--client"]).output();
+        let found =
+            Command::new(peer_or_installed("kubectl")).args(["version", "--client"]).output();
         let found = found.ok().filter(|output| output.status.success());
-        prerequisite("kubectl", found, "install kubectl, as `cargo xtask ci` does")?;
+        prerequisite(KUBECTL, found)?;
         let server = Server::start(builder);
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("admin.kubeconfig");
@@ -44,6 +45,7 @@ impl Kubectl {
     fn shell(&self, line: &str) -> Command {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("{PRELUDE}{line}")).env("HOME", self.dir.path());
+        command.env("KUBECTL", peer_or_installed("kubectl"));
         command.env_remove("KUBECONFIG").stdin(Stdio::null());
         command
     }
@@ -323,7 +325,7 @@ fn ten_kinds_are_described() {
         ("k -n shop describe svc web", 0, "Session Affinity:"),
         ("k -n shop describe cm settings", 0, "colour:"),
         ("k -n shop describe secret password", 0, "word:  9 bytes"),
-        ("k -n shop describe sa web", 0, "Tokens:"),
+        ("k -n shop describe sa web", 0, "Image pull secrets:"),
         ("k -n shop describe role reader", 0, "[get list]"),
         ("k -n shop describe ingress web", 0, "shop.example.org"),
         ("k -n shop describe netpol web", 0, "PodSelector:"),
@@ -435,7 +437,7 @@ fn watches_show_changes() {
     let builder = Keelson::builder().in_memory().no_controllers();
     let Some(kubectl) = Kubectl::start(builder) else { return };
     kubectl.run(&[("k create cm first", 0, "created")]);
-    let path = "kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache";
+    let path = "\"$KUBECTL\" --kubeconfig=admin.kubeconfig --cache-dir=cache";
     let mut table = kubectl.spawn(&format!("{path} get cm --watch"));
     let mut names = kubectl.spawn(&format!("{path} get cm -o name --watch"));
     assert!(table.line().starts_with("NAME"));
@@ -464,7 +466,7 @@ fn watches_show_changes() {
 #[test]
 fn the_proxy_carries_plain_requests() {
     let Some(kubectl) = Kubectl::start(Keelson::builder().in_memory()) else { return };
-    let path = "kubectl --kubeconfig=admin.kubeconfig --cache-dir=cache";
+    let path = "\"$KUBECTL\" --kubeconfig=admin.kubeconfig --cache-dir=cache";
     let mut proxy = kubectl.spawn(&format!("{path} proxy --port=0"));
     let line = proxy.line();
     let address = line.rsplit(' ').next().and_then(|word| word.parse().ok());

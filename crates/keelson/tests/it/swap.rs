@@ -62,10 +62,8 @@ const OWN_LOOPS: &[Row] = &[
     ("volumes", own_objects::volumes),
     ("addresses", own_objects::addresses),
 ];
-/// Flags of kube-controller-manager: without a controller of OpenShift that some builds have, and with two that are off
-/// by default.
-const THE_SAME_LOOPS: &str = "--controllers=*,-service-ca-certificate-publisher-controller,\
-    bootstrap-signer-controller,token-cleaner-controller";
+/// Flags of kube-controller-manager: with two controllers that are off by default.
+const THE_SAME_LOOPS: &str = "--controllers=*,bootstrap-signer-controller,token-cleaner-controller";
 
 /// The result of all scenarios.
 struct Outcome {

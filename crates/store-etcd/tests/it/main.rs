@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use keelson_store_etcd::testing::EtcdProcess;
 use keelson_store_etcd::{EtcdOptions, EtcdStore};
-use keelson_testkit::prerequisites;
+use keelson_testkit::prerequisites::{self, peer_or_installed};
 
 /// An etcd of the test's own: revisions and compaction are the whole cluster's.
 async fn etcd() -> Option<EtcdProcess> {
-    prerequisites::etcd(EtcdProcess::start().await)
+    prerequisites::etcd(EtcdProcess::start(&peer_or_installed("etcd")).await)
 }
 
 /// A store whose keys lie in a folder of their own, where nobody else writes: a watch is behind only

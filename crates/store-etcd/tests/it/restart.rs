@@ -10,7 +10,7 @@ use keelson_store::{
 };
 use keelson_store_etcd::testing::EtcdProcess;
 use keelson_store_etcd::{EtcdOptions, EtcdStore};
-use keelson_testkit::prerequisites;
+use keelson_testkit::prerequisites::{self, peer_or_installed};
 
 use crate::{etcd, open};
 
@@ -60,7 +60,8 @@ async fn restarts_under_load_lose_no_write_and_double_no_event() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_members_and_leaders_lose_no_write_and_double_no_event() {
-    let Some(members) = prerequisites::etcd(EtcdProcess::start_cluster(3).await) else { return };
+    let started = EtcdProcess::start_cluster(&peer_or_installed("etcd"), 3).await;
+    let Some(members) = prerequisites::etcd(started) else { return };
     check(members).await;
 }
 

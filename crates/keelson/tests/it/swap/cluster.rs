@@ -5,7 +5,7 @@ use super::identity;
 use keelson::Pki;
 use keelson_testkit::api::Api;
 use keelson_testkit::kubelet::{Kubelet, NodeOptions};
-use keelson_testkit::prerequisites::kubernetes_program;
+use keelson_testkit::prerequisites::{API_SERVER, CONTROLLERS, ETCD, kubernetes_program};
 use keelson_testkit::process::Process;
 use keelson_testkit::{klog, poll};
 use rcgen::KeyPair;
@@ -33,15 +33,11 @@ pub struct Programs {
     scheduler: PathBuf,
 }
 
-fn program(name: &str) -> Option<PathBuf> {
-    kubernetes_program(name, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes"))
-}
-
 impl Programs {
     /// Returns the programs needed with any server, or `None` if one is missing.
     pub fn find() -> Option<Programs> {
-        let manager = program("kube-controller-manager")?;
-        Some(Programs { manager, scheduler: program("kube-scheduler")? })
+        let manager = kubernetes_program(CONTROLLERS, "kube-controller-manager")?;
+        Some(Programs { manager, scheduler: kubernetes_program(CONTROLLERS, "kube-scheduler")? })
     }
 
     /// Starts the programs. `more` are further flags of kube-controller-manager.
@@ -117,7 +113,8 @@ impl Cluster {
 
     /// Starts a cluster with kube-apiserver and etcd. `more` are further flags of kube-controller-manager.
     pub fn of_reference(programs: &Programs, more: &[&str]) -> Option<Cluster> {
-        let (etcd, api_server) = (program("etcd")?, program("kube-apiserver")?);
+        let etcd = kubernetes_program(ETCD, "etcd")?;
+        let api_server = kubernetes_program(API_SERVER, "kube-apiserver")?;
         let dir = tempfile::tempdir().expect("a folder");
         let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
         std::fs::create_dir(dir.path().join("pki")).expect("a folder");
@@ -134,7 +131,7 @@ impl Cluster {
         let mut command = Command::new(etcd);
         let etcd_url = format!("http://127.0.0.1:{client}");
         command.arg("--data-dir").arg(files.path("etcd"));
-        command.args(["--listen-client-urls", &etcd_url]);
+        command.args(["--listen-client-urls", &etcd_url, "--advertise-client-urls", &etcd_url]);
         command.args(["--listen-peer-urls", &format!("http://127.0.0.1:{peer}")]);
         let etcd = start(command, files.path("etcd.log"));
         let mut command = Command::new(api_server);

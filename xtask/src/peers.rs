@@ -1,0 +1,159 @@
+//! `cargo xtask peers`: builds the stock programs that tests drive, from the Go modules in `tests/go`,
+//! into `target/peers`.
+
+use anyhow::{Context, Result, bail};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Instant, SystemTime};
+
+/// The folder of the programs.
+pub const FOLDER: &str = "target/peers";
+const KUBERNETES: &str = "tests/go/peers";
+
+/// A program that is built from a Go module.
+struct Peer {
+    name: &'static str,
+    /// The folder of the module that pins its version.
+    module: &'static str,
+    package: &'static str,
+    /// Arguments that print its version.
+    version: &'static [&'static str],
+}
+
+const PEERS: &[Peer] = &[
+    Peer {
+        name: "etcd",
+        module: KUBERNETES,
+        package: "go.etcd.io/etcd/server/v3",
+        version: &["--version"],
+    },
+    Peer {
+        name: "kube-apiserver",
+        module: KUBERNETES,
+        package: "k8s.io/kubernetes/cmd/kube-apiserver",
+        version: &["--version"],
+    },
+    Peer {
+        name: "kubectl",
+        module: KUBERNETES,
+        package: "k8s.io/kubernetes/cmd/kubectl",
+        version: &["version", "--client"],
+    },
+    Peer {
+        name: "kube-controller-manager",
+        module: KUBERNETES,
+        package: "k8s.io/kubernetes/cmd/kube-controller-manager",
+        version: &["--version"],
+    },
+    Peer {
+        name: "kube-scheduler",
+        module: KUBERNETES,
+        package: "k8s.io/kubernetes/cmd/kube-scheduler",
+        version: &["--version"],
+    },
+];
+
+/// Builds all programs, or those that are named, unless they are newer than their modules' versions.
+pub fn run(names: &[String]) -> Result<()> {
+    if let Some(unknown) = names.iter().find(|name| PEERS.iter().all(|peer| peer.name != **name)) {
+        let known: Vec<_> = PEERS.iter().map(|peer| peer.name).collect();
+        bail!("there is no peer {unknown:?}; there are {}", known.join(", "));
+    }
+    std::fs::create_dir_all(FOLDER).context(FOLDER)?;
+    let wanted: Vec<&Peer> = PEERS
+        .iter()
+        .filter(|peer| names.is_empty() || names.iter().any(|n| n == peer.name))
+        .collect();
+    for (number, peer) in wanted.iter().enumerate() {
+        let started = Instant::now();
+        let is_built = is_current(peer);
+        if !is_built {
+            say(&format!("{}/{} {}: building", number + 1, wanted.len(), peer.name))?;
+            build(peer).with_context(|| format!("build {}", peer.name))?;
+        }
+        let how = if is_built {
+            "built before".to_owned()
+        } else {
+            format!("built in {} s", started.elapsed().as_secs())
+        };
+        say(&format!(
+            "{}/{} {}: {how}, {}",
+            number + 1,
+            wanted.len(),
+            peer.name,
+            version_of(peer)?
+        ))?;
+    }
+    Ok(())
+}
+
+fn path_of(peer: &Peer) -> PathBuf {
+    Path::new(FOLDER).join(peer.name)
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.metadata().ok()?.modified().ok()
+}
+
+/// Returns whether the program is newer than the files that pin its version.
+fn is_current(peer: &Peer) -> bool {
+    let Some(built) = modified(&path_of(peer)) else { return false };
+    let pins = ["go.mod", "go.sum"].map(|name| Path::new(peer.module).join(name));
+    pins.iter().all(|pin| modified(pin).is_some_and(|changed| changed <= built))
+}
+
+/// Builds a program under another name and renames it: a build that is interrupted leaves none.
+fn build(peer: &Peer) -> Result<()> {
+    let target = std::env::current_dir()?.join(path_of(peer));
+    let unfinished = target.with_extension("unfinished");
+    let status = Command::new("go")
+        .args(["build", "-mod=readonly", "-trimpath", "-ldflags", &linker_flags(peer)?, "-o"])
+        .arg(&unfinished)
+        .arg(peer.package)
+        .current_dir(peer.module)
+        .env("CGO_ENABLED", "0")
+        .stdin(Stdio::null())
+        .status()
+        .context("run go")?;
+    if !status.success() {
+        bail!("go build ended with {status}");
+    }
+    std::fs::rename(&unfinished, &target).context("rename the program")
+}
+
+/// Programs of Kubernetes learn their version from the linker: that of their module.
+fn linker_flags(peer: &Peer) -> Result<String> {
+    let pins = Path::new(peer.module).join("go.mod");
+    let text = std::fs::read_to_string(&pins).with_context(|| pins.display().to_string())?;
+    let lines = text.lines().map(str::trim);
+    let mut versions = lines.filter_map(|line| line.strip_prefix("k8s.io/kubernetes "));
+    let mut flags = "-s -w".to_owned();
+    if let Some(version) = versions.next().and_then(|rest| rest.split_whitespace().next()) {
+        let numbers: Vec<&str> = version.trim_start_matches('v').split('.').collect();
+        let [major, minor, _] = numbers[..] else { bail!("{version} is not a version") };
+        for (name, value) in [
+            ("gitVersion", version),
+            ("gitMajor", major),
+            ("gitMinor", minor),
+            ("gitTreeState", "clean"),
+        ] {
+            flags += &format!(" -X k8s.io/component-base/version.{name}={value}");
+        }
+    }
+    Ok(flags)
+}
+
+/// Returns the first line that the program prints about its version.
+fn version_of(peer: &Peer) -> Result<String> {
+    let output = Command::new(path_of(peer)).args(peer.version).output().context(peer.name)?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    match printed.lines().next() {
+        Some(line) if output.status.success() => Ok(line.to_owned()),
+        _ => bail!("{} does not print its version", peer.name),
+    }
+}
+
+fn say(text: &str) -> Result<()> {
+    writeln!(std::io::stdout(), "peers: {text}").context("write to standard output")
+}
