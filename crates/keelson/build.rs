@@ -8,6 +8,8 @@ use std::process::Command;
 
 /// The symbols of the functions that run during the start, from `cargo xtask startup-order`.
 const ORDER: &str = "startup-order.txt";
+/// The profile whose programs are ordered: others are built and changed too often.
+const PROFILE: &str = "dist";
 /// The target for which rustc links with its own `lld`, which supports symbol ordering files.
 const LLD_TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The first glibc whose loader supports packed relocations. A program built with them does not run
@@ -22,7 +24,8 @@ fn main() {
     let has_own_linker = !variable("RUSTC_LINKER").is_empty()
         || ["linker", "fuse-ld", "link-self-contained"].iter().any(|word| flags.contains(word));
     let order = Path::new(&variable("CARGO_MANIFEST_DIR")).join(ORDER);
-    if variable("PROFILE") == "release" && variable("TARGET") == LLD_TARGET && !has_own_linker {
+    let is_dist = profile_folder(&variable("OUT_DIR")) == Some(PROFILE);
+    if is_dist && variable("TARGET") == LLD_TARGET && !has_own_linker {
         let order = format!("--symbol-ordering-file={}", order.display());
         // Another compiler mangles the symbols differently; symbols that are missing are no error.
         let mut arguments = vec![order.as_str(), "--no-warn-symbol-ordering"];
@@ -35,6 +38,12 @@ fn main() {
             println!("cargo::rustc-link-arg-bins={argument}");
         }
     }
+}
+
+/// Returns the folder of the profile in a path such as `target/dist/build/keelson-0123/out`: cargo tells a
+/// build script only whether a profile inherits from `release`.
+fn profile_folder(out_dir: &str) -> Option<&str> {
+    Path::new(out_dir).ancestors().nth(3)?.file_name()?.to_str()
 }
 
 /// Returns the version of this machine's glibc. `getconf` prints `glibc 2.36`.

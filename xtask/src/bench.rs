@@ -17,7 +17,7 @@ const HEAD: &str = "\
 # Figures of the whole server
 
 Measured over TLS and HTTP/1.1 by `cargo xtask bench`. The server and the load generator share one machine with
-whatever else runs there, so compare ratios rather than single figures. `cargo run --release -p keelson-bench -- run
+whatever else runs there, so compare ratios rather than single figures. `cargo run --profile dist -p keelson-bench -- run
 --help` describes the profiles; the code is in `crates/bench/src/`. `cargo xtask bench --compare FILE.json` adds a
 column with the results of another server.
 
@@ -92,12 +92,12 @@ struct Programs {
 }
 
 fn build() -> Result<Programs> {
-    let packages = ["build", "--release", "-p", "keelson", "-p", "keelson-bench"];
+    let packages = ["build", "--profile", "dist", "-p", "keelson", "-p", "keelson-bench"];
     if !Command::new("cargo").args(packages).status()?.success() {
         bail!("the build failed");
     }
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    let programs = Path::new(&target).join("release");
+    let programs = Path::new(&target).join("dist");
     Ok(Programs { server: programs.join("keelson"), bench: programs.join("keelson-bench") })
 }
 

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const LIST: &str = "crates/keelson/startup-order.txt";
-const PROGRAM: &str = "target/release/keelson";
+const PROGRAM: &str = "target/dist/keelson";
 const FOLDER: &str = "target/startup-order";
 /// How long the first round of the control loops takes under valgrind.
 const FIRST_ROUND: Duration = Duration::from_secs(45);
@@ -60,10 +60,10 @@ const CONFIG_MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c},
 /// those that only requests run. Valgrind lacks some instruction sets, such as AVX-512, so the program runs other
 /// functions under it. Perf adds functions of this processor that cause page faults during the start.
 pub fn run() -> Result<()> {
-    // The symbols of libraries are those of a usual release build, because only the last rustc gets these flags.
+    // The symbols of libraries are those of a usual dist build, because only the last rustc gets these flags.
     run_command(
         Command::new("cargo")
-            .args("rustc --release -p keelson --bin keelson -- -C strip=none".split(' ')),
+            .args("rustc --profile dist -p keelson --bin keelson -- -C strip=none".split(' ')),
     )?;
     let _ = std::fs::remove_dir_all(FOLDER);
     std::fs::create_dir_all(FOLDER).context(FOLDER)?;
@@ -250,9 +250,9 @@ mod tests {
     #[test]
     fn page_faults_outside_the_program_are_ignored() {
         let faults = [
-            "  5555 _ZN1a1bE (/src/target/release/keelson)",
+            "  5555 _ZN1a1bE (/src/target/dist/keelson)",
             "  7f00 memcpy (/usr/lib/libc.so.6)",
-            "  5555 [unknown] (/src/target/release/keelson)",
+            "  5555 [unknown] (/src/target/dist/keelson)",
         ];
         assert_eq!(faults.map(function_of_page_fault), [Some("_ZN1a1bE"), None, None]);
     }
