@@ -11,9 +11,9 @@ const FUZZ_SECONDS: &str = "30";
 /// How many seconds all attacks take together.
 const ATTACK_SECONDS: &str = "60";
 /// The interpreter of the virtual environment with the Kubernetes client for Python.
-const PYTHON: &str = "target/clients/bin/python";
+pub const PYTHON: &str = "target/clients/bin/python";
 /// The version of the Kubernetes client for Python.
-const PYTHON_CLIENT: &str = "37.0.2";
+pub const PYTHON_CLIENT: &str = "37.0.2";
 /// The file in which tests record that they did not run, see `keelson_testkit::prerequisites`.
 const NOT_RUN: &str = "target/not-run.txt";
 /// The results of the tests, as `.config/nextest.toml` says.
@@ -39,6 +39,8 @@ pub fn run() -> Result<()> {
         report.print()?;
         return tests;
     }
+    say("clients")?;
+    report.not_run.extend(crate::clients::run(true)?);
     // After the tests: their CPU load would delay responses during the attacks.
     say("attacks")?;
     crate::attack::run(&["--seconds".to_owned(), ATTACK_SECONDS.to_owned()])?;
@@ -177,7 +179,14 @@ fn dependencies(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn has(program: &str) -> bool {
+/// Returns whether `KEELSON_REQUIRE` names something that must not be missing.
+pub fn is_required(name: &str) -> bool {
+    let required = std::env::var("KEELSON_REQUIRE").unwrap_or_default();
+    required.split(',').map(str::trim).any(|word| word == name || word == "all")
+}
+
+/// Returns whether a program can be run.
+pub fn has(program: &str) -> bool {
     let quiet = Command::new(program)
         .arg("--help")
         .stdout(Stdio::null())

@@ -4,6 +4,7 @@ mod attack;
 mod bench;
 mod catalogue;
 mod ci;
+mod clients;
 mod fuzz;
 mod kills;
 mod peers;
@@ -19,6 +20,9 @@ const HELP: &str = "\
 cargo xtask ci
     Builds everything and runs all checks and tests. Installs tools that are missing. Lists at the end
     what did not run and what it needs. KEELSON_REQUIRE=NAME,... (or all) makes missing ones fail.
+cargo xtask clients [--check]
+    Runs the tests of stock clients for Go, Java, JavaScript and Python with servers, and writes
+    docs/clients.md. With --check it only compares the page.
 cargo xtask peers [NAME ...]
     Builds the stock programs that tests drive into target/peers: kube-apiserver, kube-controller-manager,
     kube-scheduler, kubectl and etcd, from the Go modules in tests/go. Needs Go 1.26; takes some five
@@ -49,14 +53,14 @@ cargo xtask requirements [--check]
     Writes docs/requirements.md: which test proves which requirement of the API. With --check it only
     compares, and looks for requirements without a test if ../shared/spec exists.
 cargo xtask bench [--compare FILE.json]
-    Measures a release build, in about ten minutes, and writes docs/perf: every row of the budget, growth
+    Measures a dist build, in about ten minutes, and writes docs/perf: every row of the budget, growth
     up to a million objects, and the verbs one by one.
 cargo xtask startup-order
     Writes crates/keelson/startup-order.txt, the functions that run during the start. The linker places
     them next to each other, which saves 10 MB of an idle server's resident memory. Needs valgrind, perf
     and curl. The symbols are those of one compiler; others link the same program in another order.
 cargo xtask soak [--seconds N]
-    Runs a small cluster against a release build for 20 minutes, with a burst at the end, and writes
+    Runs a small cluster against a dist build for 20 minutes, with a burst at the end, and writes
     docs/perf/soak.md. Fails when memory grows, a request fails, or latencies take more than a second
     to recover from the burst.
 cargo xtask catalogue [--reference DIR] [--check]
@@ -74,6 +78,7 @@ fn main() -> Result<()> {
         Some("attack") => attack::run(&args[1..]),
         Some("bench") => bench::run(&args[1..]),
         Some("catalogue") => catalogue::run(&args[1..]),
+        Some("clients") => clients::run(args[1..] == ["--check"]).map(drop),
         Some("ci") => ci::run(),
         Some("fuzz") => fuzz::run(&args[1..]),
         Some("peers") => peers::run(&args[1..]),
