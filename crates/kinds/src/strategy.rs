@@ -409,7 +409,6 @@ impl Strategy {
     /// Sets the generation of an update.
     pub fn next_generation(&self, schema: &Schema, new: &mut Object, old: &Object) {
         let mut generation = old.generation();
-        let [annotations, labels] = ["annotations", "labels"].map(|map| ["metadata", map]);
         let changed = match self.generation {
             Generation::Unused | Generation::First => false,
             Generation::OnSpecChange | Generation::OnSpecChangeFromNone => {
@@ -420,15 +419,10 @@ impl Strategy {
                 !equality::equal_except_metadata(new, old, status_counts)
             }
             Generation::OnSpecOrLabelChange => {
-                let of = [new, old].map(|obj| {
-                    // An empty map equals an absent one.
-                    obj.at(&labels).filter(|labels| !labels.is_empty())
-                });
-                !equality::equal_spec(schema, new, old) || of[0] != of[1]
+                !equality::equal_spec(schema, new, old) || differ_in("labels", new, old)
             }
             Generation::OnSpecOrAnnotationChange => {
-                !equality::equal_spec(schema, new, old)
-                    || new.at(&annotations) != old.at(&annotations)
+                !equality::equal_spec(schema, new, old) || differ_in("annotations", new, old)
             }
         };
         generation += i64::from(changed);
@@ -438,6 +432,13 @@ impl Strategy {
             new.metadata_mut().insert("generation", generation);
         }
     }
+}
+
+/// Returns whether a map of the metadata differs. An empty one equals an absent one.
+fn differ_in(map: &str, new: &Object, old: &Object) -> bool {
+    let path = ["metadata", map];
+    let [new, old] = [new, old].map(|obj| obj.at(&path).filter(|map| !map.is_empty()));
+    new != old
 }
 
 impl SelectableField {

@@ -373,6 +373,10 @@ impl<'t> Canonicalizer<'t> {
                 (bytes, _) => bytes,
             },
             (Shape::Bytes, Value::Array(items)) => self.bytes_from_numbers(&items, struct_type),
+            // Go's decoder of JSON trims the text of a quantity.
+            (Shape::Quantity, Value::String(text)) if text.trim() != text => {
+                crate::scalar::quantity(&Value::from(text.trim()))
+            }
             (Shape::Quantity, value) => crate::scalar::quantity(&value),
             (Shape::IntOrString, value @ Value::String(_)) => Ok(value),
             (Shape::IntOrString, Value::Int(number)) if i32::try_from(number).is_ok() => {

@@ -103,7 +103,7 @@ fn decode_any(
     {
         return Ok(Decoded { object, strict_errors: vec![] });
     }
-    let (value, mut strict_errors) =
+    let Read { value, mut strict_errors, overflow } =
         read(body, format).map_err(|why| unrecognized(schema, body, &why))?;
     let given = body_gvk(&value, schema).map_err(|why| unrecognized(schema, body, &why))?;
     if schema.types.is_custom_resource() {
@@ -115,6 +115,10 @@ fn decode_any(
         check_custom_resource_type(&value, schema)?;
     }
     let mismatched = |why: String| mismatched(&given, schema, &why);
+    if let Some(number) = overflow.filter(|_| schema.types.is_custom_resource()) {
+        let why = format!("json: cannot unmarshal number {number} into Go value of type float64");
+        return Err(mismatched(why));
+    }
     if given != schema.gvk {
         check_gvk(&given, schema, is_known).map_err(mismatched)?;
         check_version(&given.api_version(), schema)?;
@@ -263,11 +267,20 @@ fn unknown_field_order(path: &str) -> (u8, &str) {
 
 /// Decodes a body without a schema. Errors have upstream's messages.
 pub fn read_value(body: &[u8], format: Format) -> Result<Value, String> {
-    read(body, format).map(|(value, _)| value)
+    read(body, format).map(|read| read.value)
 }
 
-/// Decodes a body and returns its strict decoding errors about duplicate keys.
-fn read(body: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
+/// A body that was decoded without a schema.
+struct Read {
+    value: Value,
+    /// Strict decoding errors about duplicate keys.
+    strict_errors: Vec<String>,
+    /// A number that no float can hold.
+    overflow: Option<String>,
+}
+
+/// Decodes a body without a schema.
+fn read(body: &[u8], format: Format) -> Result<Read, String> {
     match format {
         Format::Json => {
             let parsed = json::parse(body)
@@ -275,18 +288,19 @@ fn read(body: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
             let strict_errors = parsed.duplicates.iter();
             let strict_errors =
                 strict_errors.map(|path| format!("duplicate field {}", quote(path))).collect();
-            Ok((parsed.value, strict_errors))
+            Ok(Read { value: parsed.value, strict_errors, overflow: parsed.overflow })
         }
         Format::Yaml => {
             let text = std::str::from_utf8(body)
                 .map_err(|_| "yaml: control characters are not allowed".to_owned())?;
             let parsed = yaml::parse(text).map_err(|e| e.to_string())?;
-            Ok((parsed.value, yaml_strict(&parsed.duplicates)))
+            let strict_errors = yaml_strict(&parsed.duplicates);
+            Ok(Read { value: parsed.value, strict_errors, overflow: None })
         }
         Format::Cbor => {
             let value = cbor::parse(body)
                 .map_err(|e| format!("unable to determine group/version/kind: {e}"))?;
-            Ok((value, vec![]))
+            Ok(Read { value, strict_errors: vec![], overflow: None })
         }
         Format::Protobuf => Err("protobuf cannot be read without a kind in mind".to_owned()),
     }

@@ -25,6 +25,7 @@ mod controllers;
 mod definitions;
 mod discovery;
 mod documents;
+mod empty_values;
 mod etcd;
 mod etcd_values;
 mod event_ttl;

@@ -14,25 +14,6 @@ const FIELDS: [(u32, u32, &[&str]); 5] = [
     (0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
 ];
 
-/// The areas of time zone names.
-const AREAS: &[&str] = &[
-    "Africa",
-    "America",
-    "Antarctica",
-    "Arctic",
-    "Asia",
-    "Atlantic",
-    "Australia",
-    "Brazil",
-    "Canada",
-    "Chile",
-    "Etc",
-    "Europe",
-    "Indian",
-    "Mexico",
-    "Pacific",
-    "US",
-];
 /// Time zones without an area.
 const ZONES: &[&str] = &[
     "CET",
@@ -117,9 +98,9 @@ fn time_zone(at: &Field<'_, '_>, errors: &mut ErrorList) {
 }
 
 fn is_zone(name: &str) -> bool {
-    let inside = |b: u8| b.is_ascii_alphanumeric() || b"/_+-".contains(&b);
     match name.split_once('/') {
-        Some((area, _)) => AREAS.contains(&area) && name.bytes().all(inside),
+        // Names are compared by case: `time.LoadLocation` looks for a file.
+        Some(_) => jiff::tz::db().get(name).is_ok_and(|zone| zone.iana_name() == Some(name)),
         None => ZONES.contains(&name),
     }
 }
@@ -275,6 +256,20 @@ fn number(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_zone_is_one_of_the_database() {
+        for (name, expected) in [
+            ("Europe/Berlin", true),
+            ("America/Argentina/Ushuaia", true),
+            ("US/Pacific", true),
+            ("Europe/Atlantis", false),
+            ("europe/berlin", false),
+            ("UTC", true),
+        ] {
+            assert_eq!(is_zone(name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn a_schedule_has_five_fields_or_is_a_word() {

@@ -25,6 +25,8 @@ pub struct Parsed {
     pub value: Value,
     /// Paths of duplicate keys, in order of appearance.
     pub duplicates: Vec<String>,
+    /// The first number that no float can hold; the value has the largest float in its place.
+    pub overflow: Option<String>,
 }
 
 /// Why a text is not JSON. Displays as Go's message.
@@ -71,7 +73,7 @@ pub fn parse(text: &[u8]) -> Result<Parsed, SyntaxError> {
     let mut reader = Reader::new(text);
     let value = reader.value(&Path::ROOT)?;
     reader.end()?;
-    Ok(Parsed { value, duplicates: reader.duplicates })
+    Ok(Parsed { value, duplicates: reader.duplicates, overflow: reader.overflow })
 }
 
 /// A cursor over a JSON text.
@@ -86,6 +88,8 @@ pub(super) struct Reader<'a> {
     pub depth: usize,
     /// Paths of duplicate keys.
     pub duplicates: Vec<String>,
+    /// The first number that no float can hold.
+    pub overflow: Option<String>,
     duplicate_bytes: usize,
 }
 
@@ -93,7 +97,8 @@ impl<'a> Reader<'a> {
     /// Creates a reader at the start of a text.
     pub fn new(text: &'a [u8]) -> Self {
         let utf8 = std::str::from_utf8(text).ok();
-        Reader { text, utf8, at: 0, depth: 0, duplicates: vec![], duplicate_bytes: 0 }
+        let (duplicates, duplicate_bytes) = (vec![], 0);
+        Reader { text, utf8, at: 0, depth: 0, duplicates, overflow: None, duplicate_bytes }
     }
 
     /// Returns an error if anything follows the value.
@@ -242,7 +247,12 @@ impl<'a> Reader<'a> {
         if whole && let Ok(number) = text.parse::<i64>() {
             return Ok(Value::Int(number));
         }
-        Ok(Value::Float(text.parse::<f64>().ok().filter(|n| n.is_finite()).unwrap_or(f64::MAX)))
+        let number = text.parse::<f64>().unwrap_or_default();
+        if number.is_finite() {
+            return Ok(Value::Float(number));
+        }
+        self.overflow.get_or_insert_with(|| text.to_owned());
+        Ok(Value::Float(f64::MAX.copysign(number)))
     }
 
     fn digits(&mut self) {
@@ -599,6 +609,8 @@ mod tests {
         check(r#""\u0041\n\ud83d\ude00\ud800""#, Ok("A\n😀\u{fffd}".into()));
         check("9223372036854775807", Ok(Value::Int(i64::MAX)));
         check("9223372036854775808", Ok(Value::Float(9223372036854775808.0)));
+        check("-1e400", Ok(Value::Float(f64::MIN)));
+        assert_eq!(parse(b"[1, -1e400, 1e500]").unwrap().overflow.as_deref(), Some("-1e400"));
     }
 
     #[test]

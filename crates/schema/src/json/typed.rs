@@ -73,7 +73,7 @@ impl<const ALL: bool> TypedReader<'_, ALL> {
         }
         let root = self.object(struct_type)?;
         self.reader.end().ok()?;
-        self.reader.duplicates.is_empty().then_some(root)
+        (self.reader.duplicates.is_empty() && self.reader.overflow.is_none()).then_some(root)
     }
 
     /// Parses a list or map; the opening bracket is next.
