@@ -3,6 +3,7 @@
 mod metrics;
 
 use super::check::{Field, Go, GoMembers, NOT_NEGATIVE, as_go, child, default};
+use super::conditions;
 use super::workloads::{at_most_100_percent, count_or_percent};
 use crate::gates;
 use crate::strategy::Strategy;
@@ -156,8 +157,19 @@ pub(super) fn disruption_budget(base: Strategy) -> Strategy {
     Strategy {
         name_rule: names::name_is_path_segment,
         validate: |new, _| validate_budget(new),
+        validate_status: |new, _| validate_budget_status(new),
         ..base
     }
+}
+
+fn validate_budget_status(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let status = Field::of(new, "status");
+    conditions::validate(&status.field("conditions"), &mut errors);
+    for name in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+        status.field(name).not_negative(&mut errors);
+    }
+    errors
 }
 
 fn validate_budget(new: &Object) -> ErrorList {

@@ -255,6 +255,11 @@ fn validate_namespace_phase(namespace: &Object) -> ErrorList {
 
 fn default_namespace(namespace: &mut Object) {
     default_empty(namespace.object_mut("status"), "phase", "Active");
+    label_with_name(namespace);
+}
+
+/// Sets the label with the name, which is not known before a generated name is.
+fn label_with_name(namespace: &mut Object) {
     let name = namespace.name().to_owned();
     if !name.is_empty() {
         let labels = namespace.metadata_mut().object_at("labels");
@@ -264,6 +269,7 @@ fn default_namespace(namespace: &mut Object) {
 }
 
 fn prepare_namespace(namespace: &mut Object) {
+    label_with_name(namespace);
     let mut status = Map::new();
     status.insert("phase", "Active");
     namespace.root.insert("status", status);

@@ -244,7 +244,7 @@ fn slice_ports(list: &Field<'_, '_>, errors: &mut ErrorList) {
         if !seen.insert(name.text()) {
             name.duplicate(errors);
         }
-        port.field("protocol").required_one_of(errors, &["SCTP", "TCP", "UDP"]);
+        port.field("protocol").one_of(errors, &["SCTP", "TCP", "UDP"]);
         if port.has("appProtocol") {
             port.field("appProtocol").rule(errors, names::is_qualified_name);
         }

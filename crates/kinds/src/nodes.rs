@@ -4,12 +4,16 @@ use super::check::{Field, child, default};
 use crate::strategy::{SelectableField, Strategy};
 use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Object, Path, SmallSet, Str, Value, ip, names, value};
+use keelson_schema::json;
 
 const UNSCHEDULABLE: &[SelectableField] = &[SelectableField {
     name: "spec.unschedulable",
     paths: &[&["spec", "unschedulable"]],
     unset: "false",
 }];
+
+/// The annotation of pods that a node avoids.
+const AVOIDED_PODS: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
 /// Nodes.
 pub(super) fn node(base: Strategy) -> Strategy {
@@ -84,6 +88,7 @@ fn drop_config_status(node: &mut Object, old: Option<&Object>) {
 
 fn validate(new: &Object) -> ErrorList {
     let mut errors = ErrorList::new();
+    avoided_pods(new, &mut errors);
     let spec = Field::of(new, "spec");
     taints(&spec.field("taints"), &mut errors);
     let status = Field::of(new, "status");
@@ -93,6 +98,41 @@ fn validate(new: &Object) -> ErrorList {
     pod_ranges(&spec.field("podCIDRs"), &mut errors);
     declared_features(&status.field("declaredFeatures"), &mut errors);
     errors
+}
+
+/// Validates the annotation with which schedulers once avoided a node.
+fn avoided_pods(new: &Object, errors: &mut ErrorList) {
+    let text = new.str_at(&["metadata", "annotations", AVOIDED_PODS]);
+    if text.is_empty() {
+        return;
+    }
+    let metadata = Path::new("metadata");
+    let path = metadata.field("annotations");
+    let parsed = match json::parse(text.as_bytes()) {
+        Ok(parsed) => parsed.value,
+        Err(why) => {
+            let path = path.field("AvoidPods");
+            errors.push(FieldError::invalid(&path, AVOIDED_PODS, &why.to_string()));
+            return;
+        }
+    };
+    let list = Field {
+        value: parsed.at(&["preferAvoidPods"]).unwrap_or(&Value::Null),
+        path: path.field(AVOIDED_PODS),
+    };
+    for entry in list.items() {
+        let signature = entry.field("PodSignature");
+        let controller = entry.get("podSignature").at(&["podController"]);
+        let Some(controller) = controller.filter(|controller| controller.as_object().is_some())
+        else {
+            signature.required(errors, "");
+            continue;
+        };
+        if controller.at(&["controller"]).and_then(Value::as_bool) != Some(true) {
+            let of = signature.field("PodController");
+            of.field("Controller").invalid_as(errors, false, "must point to a controller");
+        }
+    }
 }
 
 /// Validates declared features: `MyFeature` or `MyFeature/mySubFeature`, sorted.

@@ -12,7 +12,9 @@ const PARAMETERS_BYTES_MAX: usize = 256 * 1024;
 const PARAMETERS_MAX: usize = 512;
 /// Topology terms that each term is compared with.
 const TERMS_COMPARED_MAX: usize = 1_000;
-const ERROR_BYTES_MAX: usize = 32 * 1024;
+const ERROR_BYTES_MAX: usize = 1024;
+/// Maximum size of the keys and values of `status.attachmentMetadata`.
+const ATTACHMENT_BYTES_MAX: usize = 256 * 1024;
 
 /// StorageClasses.
 pub(super) fn class(base: Strategy) -> Strategy {
@@ -182,9 +184,18 @@ fn validate_attachment(new: &Object) -> ErrorList {
 
 fn attachment_status(status: &Field<'_, '_>, errors: &mut ErrorList) {
     for name in ["attachError", "detachError"] {
-        let code = status.field(name);
-        code.field("errorCode").not_negative(errors);
-        code.field("message").not_too_long(errors, ERROR_BYTES_MAX);
+        let error = status.field(name);
+        let message = error.field("message");
+        if message.text().len() > ERROR_BYTES_MAX {
+            // The error names another limit, as upstream's does.
+            errors.push(FieldError::too_long(&message.path, ATTACHMENT_BYTES_MAX));
+        }
+        error.field("errorCode").in_range_if_set(errors, 0, i32::MAX.into());
+    }
+    let metadata = status.field("attachmentMetadata");
+    let bytes: usize = metadata.entries().map(|(key, at)| key.len() + at.text().len()).sum();
+    if bytes > ATTACHMENT_BYTES_MAX {
+        errors.push(FieldError::too_long(&metadata.path, ATTACHMENT_BYTES_MAX));
     }
 }
 

@@ -57,6 +57,7 @@ mod requirements;
 mod resources;
 mod restart;
 mod runtime_kinds;
+mod small_warnings;
 mod stop_signals;
 mod supervisor;
 mod swap;

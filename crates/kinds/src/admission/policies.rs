@@ -3,6 +3,7 @@
 use super::expressions::Expressions;
 use super::rules::{has_expression, match_conditions, match_resources};
 use crate::check::{Field, child, children, default};
+use crate::conditions;
 use crate::strategy::Strategy;
 use keelson_cel::admission::Purpose;
 use keelson_meta::{ErrorList, FieldError, GroupVersion, Map, Object, SmallSet, names};
@@ -13,7 +14,12 @@ const AUDIT_EXPRESSION_BYTES_MAX: usize = 5 * 1024;
 
 /// ValidatingAdmissionPolicies.
 pub(crate) fn validating_policy(base: Strategy) -> Strategy {
-    Strategy { default: default_policy, validate: validate_validating, ..base }
+    Strategy {
+        default: default_policy,
+        validate: validate_validating,
+        validate_status: |new, _| validate_validating_status(new),
+        ..base
+    }
 }
 
 /// MutatingAdmissionPolicies.
@@ -36,6 +42,18 @@ pub(crate) fn binding(base: Strategy, mutating: bool) -> Strategy {
         },
         ..base
     }
+}
+
+fn validate_validating_status(new: &Object) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let status = Field::of(new, "status");
+    let checking = status.field("typeChecking");
+    for found in checking.field("expressionWarnings").items() {
+        found.field("warning").not_empty(&mut errors, "");
+        found.field("fieldRef").not_empty(&mut errors, "");
+    }
+    conditions::validate(&status.field("conditions"), &mut errors);
+    errors
 }
 
 fn default_policy(obj: &mut Object) {

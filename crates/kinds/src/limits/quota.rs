@@ -3,7 +3,7 @@
 use crate::check::Field;
 use crate::strategy::Strategy;
 use keelson_meta::object_meta::IMMUTABLE;
-use keelson_meta::{ErrorList, Map, Object, Value};
+use keelson_meta::{ErrorList, Map, Object, Str, Value};
 
 const COMPUTE: &[&str] =
     &["cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
@@ -37,7 +37,35 @@ const UNSUPPORTED_SCOPE: &str = "unsupported scope applied to resource";
 
 /// ResourceQuotas.
 pub(crate) fn resource_quota(base: Strategy) -> Strategy {
-    Strategy { validate: validate_quota, validate_status: |new, _| quota_status(new), ..base }
+    Strategy {
+        validate: validate_quota,
+        validate_status: |new, _| quota_status(new),
+        warnings: |new, old| if old.is_none() { warnings(new) } else { vec![] },
+        ..base
+    }
+}
+
+/// Warns of requests that exceed the limits of the same resource.
+fn warnings(new: &Object) -> Vec<Str> {
+    let spec = Field::of(new, "spec");
+    let hard = spec.field("hard");
+    let mut warnings = vec![];
+    for resource in ["cpu", "memory", "ephemeral-storage"] {
+        let limit = format!("limits.{resource}");
+        let at = hard.field(&limit);
+        let Some(most) = at.quantity() else { continue };
+        for request in [format!("requests.{resource}"), resource.to_owned()] {
+            let asked = hard.field(&request);
+            if asked.quantity().is_some_and(|amount| amount > most) {
+                warnings.push(Str::from(format!(
+                    "ResourceQuota {request} ({}) should be less than {limit} ({})",
+                    asked.text(),
+                    at.text()
+                )));
+            }
+        }
+    }
+    warnings
 }
 
 fn validate_quota(new: &Object, old: Option<&Object>) -> ErrorList {

@@ -3,7 +3,7 @@
 use crate::check::{Field, child, default};
 use crate::service::ingress_points;
 use crate::strategy::{Generation, Strategy};
-use keelson_meta::{ErrorList, FieldError, Object, Path, ip, names};
+use keelson_meta::{ErrorList, FieldError, Object, Path, Str, ip, names};
 
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 const CONTROLLER_BYTES_MAX: usize = 250;
@@ -25,6 +25,17 @@ pub(crate) fn ingress(base: Strategy) -> Strategy {
             let status = Field::of(new, "status");
             ingress_points(&status.field("loadBalancer").field("ingress"), false, &mut errors);
             errors
+        },
+        warnings: |new, old| {
+            let annotated = new.at(&["metadata", "annotations", OLD_CLASS]).is_some();
+            let has_class = new.at(&["spec", "ingressClassName"]).is_some();
+            if old.is_some() || !annotated || has_class {
+                return vec![];
+            }
+            vec![Str::new_static(
+                "annotation \"kubernetes.io/ingress.class\" is deprecated, please use \
+                 'spec.ingressClassName' instead",
+            )]
         },
         ..base
     }

@@ -20,6 +20,7 @@ mod replay;
 mod rules;
 mod several_keys;
 mod small_rules;
+mod status_rules;
 mod stored;
 mod texts;
 mod unreadable;
