@@ -63,6 +63,7 @@ async fn request_token(
     let configs = req.admit(&write, &mut request, &mut warnings).await?;
     check_names(target, &request)?;
     let account = req.read(target).await?;
+    check_uid(&kind, &request, &account)?;
     let own = &tokens.options().audiences;
     let spec = request.object_mut("spec");
     if spec.get("audiences").is_none_or(Value::is_empty) {
@@ -197,6 +198,19 @@ fn check_names(target: &Target, request: &Object) -> Result<(), Failure> {
         errors.push(FieldError::invalid(&metadata.field("name"), name, why));
     }
     errors.into_result("authentication.k8s.io", "TokenRequest", &target.name)
+}
+
+/// Returns an error if the uid in the body is that of another service account.
+fn check_uid(kind: &GroupVersionKind, request: &Object, account: &Object) -> Result<(), Failure> {
+    let (given, stored) = (request.uid(), account.uid());
+    if given.is_empty() || given == stored {
+        return Ok(());
+    }
+    let resource = kind.group_version().resource(kind.kind.clone());
+    let why = format!(
+        "the UID in the token request ({given}) does not match the UID of the service account ({stored})"
+    );
+    Err(Status::conflict(&resource, account.name(), &why))
 }
 
 /// Validates and returns the requested expiration in seconds.
