@@ -58,6 +58,7 @@ mod recorded;
 mod requirements;
 mod resources;
 mod restart;
+mod rights;
 mod runtime_kinds;
 mod subresource_metadata;
 mod supervisor;

@@ -25,34 +25,67 @@ fn fields() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Sends one field by each verb in a dry run. Returns a line for each.
+/// How often a write is tried again when a control loop has changed the object.
+const TRIES_MAX: usize = 20;
+
+/// Sets one field by a verb in a dry run. Returns what became of it.
+fn fate(api: &Recorded, target: &str, verb: &str, (field, value): (&str, &Value)) -> String {
+    let (path, _) = target.rsplit_once('/').expect("a subresource");
+    for _ in 0..TRIES_MAX {
+        let before = api.send("GET", path, "application/json", "").body;
+        let (method, media, mut body) = match verb {
+            "update" => ("PUT", "application/json", before.clone()),
+            "patch" => ("PATCH", "application/merge-patch+json", json!({"metadata": {}})),
+            _ => {
+                let body = json!({"apiVersion": before["apiVersion"], "kind": before["kind"],
+                    "metadata": {"name": before["metadata"]["name"]}});
+                ("PATCH", "application/apply-patch+yaml", body)
+            }
+        };
+        body["metadata"][field] = value.clone();
+        let query = if verb == "apply" { "&fieldManager=m&force=true" } else { "" };
+        let target = format!("{target}?dryRun=All{query}");
+        let after = api.send(method, &target, media, &body.to_string());
+        let (got, had) = (&after.body["metadata"][field], &before["metadata"][field]);
+        let owned = if is_owned(&after.body, field) { ", owned" } else { "" };
+        match after.code {
+            409 => {}
+            200 if got == had => return format!("dropped{owned}"),
+            200 if contains(got, value) => return format!("kept{owned}"),
+            200 => return format!("became {got}"),
+            _ => return outcome(&after),
+        }
+    }
+    panic!("{target} {verb} {field}: always a conflict");
+}
+
+/// Whether the manager of a write owns a metadata field through a subresource.
+fn is_owned(object: &Value, field: &str) -> bool {
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let own = |entry: &&Value| {
+        entry["subresource"].is_string()
+            && matches!(entry["manager"].as_str(), Some("m" | "keelson-testkit"))
+    };
+    let place = format!("f:{field}");
+    entries.filter(own).any(|entry| !entry["fieldsV1"]["f:metadata"][&place].is_null())
+}
+
+/// Whether a value is another one, or a map with its members.
+fn contains(got: &Value, value: &Value) -> bool {
+    match (got.as_object(), value.as_object()) {
+        (Some(got), Some(value)) => value.iter().all(|(key, value)| got.get(key) == Some(value)),
+        _ => got == value,
+    }
+}
+
+/// Sets each field by each verb. Returns a line for each.
 fn lines_of(api: &Recorded, path: &str, subresource: &str) -> Vec<String> {
-    let before = api.send("GET", path, "application/json", "").body;
-    let type_only = json!({"apiVersion": before["apiVersion"], "kind": before["kind"],
-        "metadata": {"name": before["metadata"]["name"]}});
+    let target = format!("{path}/{subresource}");
     let mut lines = vec![];
     for (field, value) in fields() {
-        let mut whole = before.clone();
-        whole["metadata"][field] = value.clone();
-        let mut applied = type_only.clone();
-        applied["metadata"][field] = value.clone();
-        let patch = json!({"metadata": {field: value}});
-        for (verb, method, media, body) in [
-            ("update", "PUT", "application/json", &whole),
-            ("patch", "PATCH", "application/merge-patch+json", &patch),
-            ("apply", "PATCH", "application/apply-patch+yaml", &applied),
-        ] {
-            let query = if verb == "apply" { "&fieldManager=m&force=true" } else { "" };
-            let target = format!("{path}/{subresource}?dryRun=All{query}");
-            let after = api.send(method, &target, media, &body.to_string());
-            let got = &after.body["metadata"][field];
-            let fate = match after.code {
-                200 if *got == before["metadata"][field] => "dropped".to_owned(),
-                200 if *got == value => "kept".to_owned(),
-                200 => format!("became {got}"),
-                _ => outcome(&after),
-            };
-            lines.push(format!("{path}/{subresource} {verb} {field}: {fate}"));
+        for verb in ["update", "patch", "apply"] {
+            let fate = fate(api, &target, verb, (field, &value));
+            lines.push(format!("{target} {verb} {field}: {fate}"));
         }
     }
     lines

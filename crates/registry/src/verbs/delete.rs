@@ -45,9 +45,15 @@ enum Plan {
 struct Overtaken {
     /// The stored object, unless it was deleted.
     now: Option<Entry>,
-    /// The object of this try, if it was to be deleted without a grace period. When others delete it first, that
+    /// The object that this try has marked for deletion without a grace period. When others delete it first, that
     /// is a success.
-    graceless: Option<Object>,
+    marked: Option<Object>,
+}
+
+impl Overtaken {
+    fn before_mark<T>(now: Option<Entry>) -> Result<Result<T, Overtaken>, Failure> {
+        Ok(Err(Overtaken { now, marked: None }))
+    }
 }
 
 impl Registry {
@@ -92,18 +98,18 @@ impl Registry {
                 return Err(not_corrupt(target));
             }
         }
-        let (mut stored, mut graceless) = (self.entry(target)?, None);
+        let (mut stored, mut marked) = (self.entry(target)?, None);
         let mut retries = RetryBudget::new(Instant::now());
         loop {
             retries.count_try(Instant::now())?;
             let Some(entry) = stored else {
-                return graceless.map(Deleted::Gone).ok_or_else(|| target.not_found());
+                return marked.map(Deleted::Gone).ok_or_else(|| target.not_found());
             };
             match self.delete_once(permit, target, options, entry, warnings.as_deref_mut()).await? {
                 Ok(deleted) => return Ok(deleted),
                 Err(overtaken) => {
                     stored = overtaken.now;
-                    graceless = overtaken.graceless.or(graceless);
+                    marked = overtaken.marked.or(marked);
                 }
             }
         }
@@ -171,10 +177,7 @@ impl Registry {
         dry_run: bool,
     ) -> Result<Result<Deleted, Overtaken>, Failure> {
         let answer = |obj: Object| for_target(target, obj);
-        let is_graceless = matches!(plan, Plan::Mark { then_delete: true });
-        let overtaken = |now: Option<Entry>, obj: Object| {
-            Ok(Err(Overtaken { now, graceless: is_graceless.then(|| answer(obj)) }))
-        };
+        let is_marked = matches!(plan, Plan::Mark { .. });
         match plan {
             Plan::Leave => return Ok(Ok(Deleted::Waiting(answer(obj)))),
             Plan::Mark { then_delete } if dry_run => {
@@ -186,8 +189,8 @@ impl Registry {
             Plan::Mark { then_delete } => {
                 let record = encode_record!(self, target, &mut obj)?;
                 match self.put(target, record, entry.modified(), None).await? {
-                    Put::Conflict(now) => return overtaken(now, obj),
-                    Put::NamespaceChanged => return overtaken(self.entry(target)?, obj),
+                    Put::Conflict(now) => return Overtaken::before_mark(now),
+                    Put::NamespaceChanged => return Overtaken::before_mark(self.entry(target)?),
                     Put::Stored(marked) => {
                         obj.set_meta("resourceVersion", &marked.modified().to_string());
                         if !then_delete {
@@ -205,7 +208,10 @@ impl Registry {
                 self.release(target, &obj).await;
                 Ok(Ok(Deleted::Gone(answer(obj))))
             }
-            Deletion::Conflict(now) => overtaken(now, obj),
+            Deletion::Conflict(now) => {
+                let marked = is_marked.then(|| answer(obj));
+                Ok(Err(Overtaken { now, marked }))
+            }
         }
     }
 

@@ -352,3 +352,29 @@ async fn a_missing_ip_address_object_of_a_service_is_recreated() {
     let reasons: BTreeSet<_> = events.iter().map(|e| e.str_at(&["reason"]).unwrap_or("")).collect();
     assert_eq!(reasons, BTreeSet::from(["ClusterIPNotAllocated"]));
 }
+
+#[tokio::test]
+async fn a_finished_pod_that_others_remove_after_its_mark_is_deleted() {
+    let gate = Gate::new("/registry/pods/");
+    let harness = Arc::new(Harness::over(gate.clone(), Box::new(SystemClock)).await);
+    let pods = "/api/v1/namespaces/default/pods";
+    let body = r#"{"metadata":{"name":"p"},"spec":{"nodeName":"x",
+        "automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"}]}}"#;
+    let status = r#"{"status":{"phase":"Succeeded"}}"#;
+    // The first write marks the pod, the second one removes it.
+    for (passed, expected) in [(0, (404, "")), (1, (200, "p"))] {
+        assert_eq!(send(&harness, "POST", pods, body).await.0, 201);
+        assert_eq!(send(&harness, "PATCH", &format!("{pods}/p/status"), status).await.0, 200);
+        gate.close_after(passed);
+        let deletion = tokio::spawn({
+            let harness = harness.clone();
+            async move { send(&harness, "DELETE", &format!("{pods}/p"), "").await }
+        });
+        gate.arrival().await;
+        gate.remove("/registry/pods/default/p").await;
+        gate.open();
+        let (code, pod) = deletion.await.expect("an answer");
+        let name = pod.str_at(&["metadata", "name"]).unwrap_or_default();
+        assert_eq!((code, name), expected, "{pod:?}");
+    }
+}
