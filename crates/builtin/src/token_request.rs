@@ -4,8 +4,8 @@
 use keelson_auth::service_account::{Claims, Reference, ServiceAccountTokens};
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{
-    ErrorList, Failure, FieldError, GroupVersion, GroupVersionKind, GroupVersionResource, Map,
-    Object, Path, Status, Str, Value,
+    ErrorList, Failure, Feature, FieldError, GroupVersion, GroupVersionKind, GroupVersionResource,
+    Map, Object, Path, Status, Str, Value,
 };
 use keelson_registry::hooks::Action;
 use keelson_registry::{ActionRequest, ActionResponse, Target};
@@ -63,7 +63,9 @@ async fn request_token(
     let configs = req.admit(&write, &mut request, &mut warnings).await?;
     check_names(target, &request)?;
     let account = req.read(target).await?;
-    check_uid(&kind, &request, &account)?;
+    if registry.options.features.is_on(Feature::TokenRequestServiceAccountUIDValidation) {
+        check_uid(&kind, &request, &account)?;
+    }
     let own = &tokens.options().audiences;
     let spec = request.object_mut("spec");
     if spec.get("audiences").is_none_or(Value::is_empty) {

@@ -348,10 +348,10 @@ pub fn body_gvk(value: &Value, schema: &Schema) -> Result<GroupVersionKind, Stri
     };
     // Go's own decoder, which reads only these two fields, ignores case.
     let given = |name: &str| {
-        let same = |(key, _): &(&str, &Value)| key.eq_ignore_ascii_case(name);
-        root.iter().map(|(key, value)| (&**key, value)).filter(same).last()
+        let mut members = root.iter().rev();
+        members.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     };
-    let text = |name: &str| match given(name).map(|(_, value)| value) {
+    let text = |name: &str| match given(name) {
         None | Some(Value::Null) => Ok(Str::default()),
         Some(Value::String(text)) => Ok(text.clone()),
         Some(other) => Err(parse_error(format!(

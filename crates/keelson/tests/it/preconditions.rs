@@ -59,6 +59,58 @@ fn changed(api: &Recorded, path: &str, metadata: &Value) -> Value {
     object
 }
 
+/// Sends some metadata to each subresource, in a dry run and without. Returns a line for each request.
+fn lines_of(api: &Recorded, metadata: &Value) -> Vec<String> {
+    let mut lines = vec![];
+    let mut send = |method: &str, path: &str, media: &str, body: &Value| {
+        for path in [format!("{path}?dryRun=All"), path.to_owned()] {
+            let path = match media {
+                APPLY if path.contains('?') => format!("{path}&fieldManager=m&force=true"),
+                APPLY => format!("{path}?fieldManager=m&force=true"),
+                _ => path,
+            };
+            let got = outcome(api.send(method, &path, media, &body.to_string()));
+            lines.push(format!("{method} {path} {media} {metadata} -> {got}"));
+        }
+    };
+    let patch = json!({"metadata": metadata});
+    for path in [format!("{APPS}/deployments/o"), format!("{CORE}/replicationcontrollers/o")] {
+        let scale = format!("{path}/scale");
+        send("PUT", &scale, JSON, &changed(api, &scale, metadata));
+        send("PATCH", &scale, MERGE, &patch);
+        send("PATCH", &scale, STRATEGIC, &patch);
+        send("PATCH", &scale, APPLY, &changed(api, &scale, metadata));
+    }
+    let scale = format!("{WIDGETS}/o/scale");
+    send("PUT", &scale, JSON, &changed(api, &scale, metadata));
+    send("PATCH", &scale, MERGE, &patch);
+    for path in [format!("{APPS}/deployments/o"), format!("{WIDGETS}/o"), format!("{CORE}/pods/o")]
+    {
+        let status = format!("{path}/status");
+        send("PUT", &status, JSON, &changed(api, &path, metadata));
+        send("PATCH", &status, MERGE, &patch);
+        send("PATCH", &status, APPLY, &changed(api, &path, metadata));
+    }
+    for part in ["ephemeralcontainers", "resize"] {
+        send("PATCH", &format!("{CORE}/pods/o/{part}"), STRATEGIC, &patch);
+    }
+    let mut named = patch.clone();
+    named["metadata"]["name"] = json!("o");
+    named["target"] = json!({"kind": "Node", "name": "n"});
+    let failing =
+        metadata["uid"] == "x" || !matches!(metadata["resourceVersion"].as_str(), None | Some(""));
+    if failing && metadata["uid"] != "x" {
+        send("POST", &format!("{CORE}/bindings"), JSON, &named);
+    }
+    if failing {
+        send("POST", &format!("{CORE}/pods/o/binding"), JSON, &named);
+    }
+    let mut request = patch.clone();
+    request["spec"] = json!({"audiences": ["a"]});
+    send("POST", &format!("{CORE}/serviceaccounts/default/token"), JSON, &request);
+    lines
+}
+
 #[test]
 fn subresources_check_uid_and_resource_version_as_kube_apiserver() {
     let api = start();
@@ -74,53 +126,7 @@ fn subresources_check_uid_and_resource_version_as_kube_apiserver() {
         json!({"resourceVersion": "0"}),
         json!({"uid": "x", "resourceVersion": "1"}),
     ] {
-        let mut send = |method: &str, path: &str, media: &str, body: &Value| {
-            for path in [format!("{path}?dryRun=All"), path.to_owned()] {
-                let path = match media {
-                    APPLY if path.contains('?') => format!("{path}&fieldManager=m&force=true"),
-                    APPLY => format!("{path}?fieldManager=m&force=true"),
-                    _ => path,
-                };
-                let got = outcome(&api.send(method, &path, media, &body.to_string()));
-                lines.push(format!("{method} {path} {media} {metadata} -> {got}"));
-            }
-        };
-        let patch = json!({"metadata": metadata});
-        for path in [format!("{APPS}/deployments/o"), format!("{CORE}/replicationcontrollers/o")] {
-            let scale = format!("{path}/scale");
-            send("PUT", &scale, JSON, &changed(&api, &scale, &metadata));
-            send("PATCH", &scale, MERGE, &patch);
-            send("PATCH", &scale, STRATEGIC, &patch);
-            send("PATCH", &scale, APPLY, &changed(&api, &scale, &metadata));
-        }
-        let scale = format!("{WIDGETS}/o/scale");
-        send("PUT", &scale, JSON, &changed(&api, &scale, &metadata));
-        send("PATCH", &scale, MERGE, &patch);
-        for path in
-            [format!("{APPS}/deployments/o"), format!("{WIDGETS}/o"), format!("{CORE}/pods/o")]
-        {
-            let status = format!("{path}/status");
-            send("PUT", &status, JSON, &changed(&api, &path, &metadata));
-            send("PATCH", &status, MERGE, &patch);
-            send("PATCH", &status, APPLY, &changed(&api, &path, &metadata));
-        }
-        for part in ["ephemeralcontainers", "resize"] {
-            send("PATCH", &format!("{CORE}/pods/o/{part}"), STRATEGIC, &patch);
-        }
-        let mut named = patch.clone();
-        named["metadata"]["name"] = json!("o");
-        named["target"] = json!({"kind": "Node", "name": "n"});
-        let failing = metadata["uid"] == "x"
-            || !matches!(metadata["resourceVersion"].as_str(), None | Some(""));
-        if failing && metadata["uid"] != "x" {
-            send("POST", &format!("{CORE}/bindings"), JSON, &named);
-        }
-        if failing {
-            send("POST", &format!("{CORE}/pods/o/binding"), JSON, &named);
-        }
-        let mut request = patch.clone();
-        request["spec"] = json!({"audiences": ["a"]});
-        send("POST", &format!("{CORE}/serviceaccounts/default/token"), JSON, &request);
+        lines.extend(lines_of(&api, &metadata));
     }
     // `bindings` ignores the uid.
     let body =

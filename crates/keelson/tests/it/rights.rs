@@ -1,6 +1,8 @@
 //! Rights that requests need beyond their own verb, as in kube-apiserver 1.36.
 
 use crate::http::{Client, Response, Server, without_controllers};
+use crate::kill;
+use keelson_testkit::api::Api;
 use serde_json::{Value, json};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -147,4 +149,18 @@ fn the_status_of_a_claim_requires_rights_to_its_parts() {
     // A write that changes neither needs no further right.
     assert_eq!(patch_status(&client, &user("alice"), &json!({})).0, 200);
     server.stop();
+}
+
+#[test]
+fn anonymous_requests_are_rejected_when_every_request_is_allowed() {
+    let code = |modes: &str| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let flags = ["--controllers=-*", &format!("--authorization-mode={modes}")];
+        let server = kill::Server::start_with_flags(dir.path(), &flags);
+        let api = Api::unchecked(server.address(), None).expect("a client");
+        api.get("/version").expect("an answer").code
+    };
+    assert_eq!(code("RBAC"), 200);
+    assert_eq!(code("AlwaysAllow"), 401);
+    assert_eq!(code("RBAC,AlwaysAllow"), 401);
 }
