@@ -69,7 +69,7 @@ fn lines_of(api: &Recorded, metadata: &Value) -> Vec<String> {
                 APPLY => format!("{path}?fieldManager=m&force=true"),
                 _ => path,
             };
-            let got = outcome(api.send(method, &path, media, &body.to_string()));
+            let got = outcome(&api.send(method, &path, media, &body.to_string()));
             lines.push(format!("{method} {path} {media} {metadata} -> {got}"));
         }
     };
