@@ -6,7 +6,9 @@ use keelson_meta::{
 };
 use keelson_registry::hooks::Action;
 use keelson_registry::options::WriteOptions;
-use keelson_registry::{ActionRequest, ActionResponse, NewObject, Subresource, Target, check_uid};
+use keelson_registry::{
+    ActionRequest, ActionResponse, NewObject, Subresource, Target, check_action,
+};
 use keelson_store::BoxFuture;
 
 /// `pods/NAME/binding` and `bindings`.
@@ -39,6 +41,10 @@ async fn bind(
         return Err(Status::bad_request("Name parameter required."));
     }
     let dry_run = req.options.dry_run;
+    if req.is_alias() {
+        // Upstream ignores the uid of a Binding that is posted to `bindings`.
+        binding.set_meta("uid", "");
+    }
     let kind = GroupVersionKind::new("", "v1", "Binding");
     let write = req.write(&kind);
     let configs = req.admit(&write, &mut binding, warnings).await?;
@@ -48,7 +54,7 @@ async fn bind(
     let binding_resource = GroupVersionResource::new("", "v1", "pods/binding");
     let change = |live: Option<&Object>| {
         let live = live.ok_or_else(|| target.not_found())?;
-        check_uid(target, &binding, live.uid(), dry_run)?;
+        check_action(target, &binding, live, dry_run)?;
         if live.deletion_timestamp().is_some() {
             let why = format!("pod {} is being deleted, cannot be assigned to a host", live.name());
             return Err(Status::conflict(&binding_resource, &target.name, &why));

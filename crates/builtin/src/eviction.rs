@@ -3,12 +3,16 @@
 
 use keelson_meta::selector::Selector;
 use keelson_meta::status::Details;
-use keelson_meta::{Cause, Failure, GroupVersionKind, Object, Reason, Status, Str, Value, value};
+use keelson_meta::{
+    Cause, ErrorList, Failure, FieldError, GroupVersionKind, Object, Path, Reason, Status, Str,
+    Value, value,
+};
+use keelson_registry::delete_options::GivenDeleteOptions;
 use keelson_registry::hooks::Action;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
 use keelson_registry::{
     ActionRequest, ActionResponse, Answer, NewObject, OwnedActionRequest, RetryBudget, Subresource,
-    Target, check_preconditions,
+    Target, check_eviction,
 };
 use keelson_store::BoxFuture;
 use std::time::Instant;
@@ -44,19 +48,19 @@ async fn evict(req: ActionRequest<'_>, mut eviction: Object) -> Result<ActionRes
     }
     let admitted = req.validate_admitted(&write, &configs, &eviction, &mut warnings).await;
     admitted.map_err(|failure| failure.with_warnings(warnings.clone()))?;
+    let options = delete_options(&eviction, req.options.dry_run)?;
     if req.options.dry_run {
-        evict_pod(req, &eviction).await?;
+        evict_pod(req, &options).await?;
     } else {
         let evict = |owned: OwnedActionRequest| async move {
-            evict_pod(owned.as_request(), &eviction).await
+            evict_pod(owned.as_request(), &options).await
         };
         req.run_to_completion(evict).await?;
     }
     Ok(ActionResponse { object: None, warnings })
 }
 
-async fn evict_pod(req: ActionRequest<'_>, eviction: &Object) -> Result<(), Failure> {
-    let options = delete_options(eviction, req.options.dry_run);
+async fn evict_pod(req: ActionRequest<'_>, options: &DeleteOptions) -> Result<(), Failure> {
     let is_unconditional = options.resource_version.is_none() && options.uid.is_none();
     let is_conflict = |status: &Status| status.reason == Reason::Conflict && is_unconditional;
     let mut retries = RetryBudget::new(Instant::now());
@@ -65,24 +69,24 @@ async fn evict_pod(req: ActionRequest<'_>, eviction: &Object) -> Result<(), Fail
         let pod = req.read(req.target).await?;
         if can_ignore_budget(&pod) {
             let version = (!is_terminal(&pod)).then(|| pod.resource_version());
-            match add_condition_and_delete(req, &options, version).await {
+            match add_condition_and_delete(req, options, version).await {
                 // The pod may have started to run in the meantime.
                 Err(status) if is_conflict(&status) => continue,
                 done => return done,
             }
         }
         let Some(budget) = budget(req, &pod).await? else {
-            return add_condition_and_delete(req, &options, None).await;
+            return add_condition_and_delete(req, options, None).await;
         };
         if !is_ready(&pod) && allows_unready(&budget) {
             let version = Some(pod.resource_version());
-            return match add_condition_and_delete(req, &options, version).await {
+            return match add_condition_and_delete(req, options, version).await {
                 Err(status) if is_conflict(&status) => Err(not_processed(budget.name())),
                 done => done,
             };
         }
         decrement_budget(req, &budget, options.dry_run).await?;
-        return add_condition_and_delete(req, &options, None).await;
+        return add_condition_and_delete(req, options, None).await;
     }
 }
 
@@ -157,7 +161,7 @@ async fn add_condition_and_delete(
         let now = registry.clock.now().text();
         let change = |live: Option<&Object>| {
             let live = live.ok_or_else(|| target.not_found())?;
-            check_preconditions(target, &options, live)?;
+            check_eviction(target, &options, live)?;
             let mut object = live.clone();
             let condition = value!({
                 "type": "DisruptionTarget", "status": "True", "lastProbeTime": null,
@@ -179,18 +183,20 @@ async fn add_condition_and_delete(
     req.delete(&options).await.map(drop)
 }
 
-fn delete_options(eviction: &Object, dry_run: bool) -> DeleteOptions {
-    let text = |name: &str| {
-        let text = eviction.str_at(&["deleteOptions", "preconditions", name]);
-        (!text.is_empty()).then(|| Str::new(text))
-    };
-    DeleteOptions {
-        grace_period_seconds: eviction.int_at(&["deleteOptions", "gracePeriodSeconds"]),
-        dry_run: dry_run || !eviction.array_at(&["deleteOptions", "dryRun"]).is_empty(),
-        uid: text("uid"),
-        resource_version: text("resourceVersion"),
-        ..DeleteOptions::default()
+/// Returns the validated options of the deletion.
+fn delete_options(eviction: &Object, dry_run: bool) -> Result<DeleteOptions, Failure> {
+    let given = eviction.at(&["deleteOptions"]).map(GivenDeleteOptions::from_value);
+    let mut options = given.unwrap_or_default().validate()?;
+    if options.ignore_read_error {
+        let path = Path::new("deleteOptions");
+        let path = path.field("ignoreStoreReadErrorWithClusterBreakingPotential");
+        let why = "can not be set for pod eviction, try after removing the option";
+        let mut errors = ErrorList::new();
+        errors.push(FieldError::invalid(&path, true, why));
+        errors.into_result("policy", "Eviction", eviction.name())?;
     }
+    options.dry_run |= dry_run;
+    Ok(options)
 }
 
 /// Returns whether a pod may be deleted without a budget (upstream's `canIgnorePDB`).

@@ -9,6 +9,7 @@ mod access_review;
 pub mod api_services;
 mod binding;
 mod bootstrap;
+mod claim_status;
 pub mod definitions;
 mod ensure;
 mod escalation;
@@ -36,6 +37,7 @@ pub use services::{PortLeaks, Services};
 pub use token_request::TokenRequests;
 
 use binding::Bindings;
+use claim_status::ClaimStatus;
 use escalation::Escalation;
 use eviction::Evictions;
 use keelson_auth::rbac;
@@ -140,7 +142,9 @@ fn hooks(
     };
     let nodes = KindHooks { connections: streams, ..KindHooks::default() };
     let requests = KindHooks { guard: Some(Arc::new(Signers)), ..KindHooks::default() };
+    let claims = KindHooks { guard: Some(Arc::new(ClaimStatus)), ..KindHooks::default() };
     let mut kinds = vec![
+        ("resource.k8s.io", "resourceclaims", claims),
         ("", "pods", pods),
         ("", "serviceaccounts", accounts),
         ("", "services", services),

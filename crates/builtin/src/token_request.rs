@@ -4,8 +4,8 @@
 use keelson_auth::service_account::{Claims, Reference, ServiceAccountTokens};
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{
-    ErrorList, Failure, FieldError, GroupVersion, GroupVersionKind, GroupVersionResource, Map,
-    Object, Path, Status, Str, Value,
+    ErrorList, Failure, Feature, FieldError, GroupVersion, GroupVersionKind, GroupVersionResource,
+    Map, Object, Path, Status, Str, Value,
 };
 use keelson_registry::hooks::Action;
 use keelson_registry::{ActionRequest, ActionResponse, Target};
@@ -63,6 +63,9 @@ async fn request_token(
     let configs = req.admit(&write, &mut request, &mut warnings).await?;
     check_names(target, &request)?;
     let account = req.read(target).await?;
+    if registry.options.features.is_on(Feature::TokenRequestServiceAccountUIDValidation) {
+        check_uid(&kind, &request, &account)?;
+    }
     let own = &tokens.options().audiences;
     let spec = request.object_mut("spec");
     if spec.get("audiences").is_none_or(Value::is_empty) {
@@ -197,6 +200,19 @@ fn check_names(target: &Target, request: &Object) -> Result<(), Failure> {
         errors.push(FieldError::invalid(&metadata.field("name"), name, why));
     }
     errors.into_result("authentication.k8s.io", "TokenRequest", &target.name)
+}
+
+/// Returns an error if the uid in the body is that of another service account.
+fn check_uid(kind: &GroupVersionKind, request: &Object, account: &Object) -> Result<(), Failure> {
+    let (given, stored) = (request.uid(), account.uid());
+    if given.is_empty() || given == stored {
+        return Ok(());
+    }
+    let resource = kind.group_version().resource(kind.kind.clone());
+    let why = format!(
+        "the UID in the token request ({given}) does not match the UID of the service account ({stored})"
+    );
+    Err(Status::conflict(&resource, account.name(), &why))
 }
 
 /// Validates and returns the requested expiration in seconds.

@@ -51,7 +51,6 @@ const FIXED: &[Feature] = &[
     Feature::CRDObservedGenerationTracking,
     Feature::ClearingNominatedNodeNameAfterBinding,
     Feature::ConstrainedImpersonation,
-    Feature::DRAResourceClaimGranularStatusAuthorization,
     Feature::DeclarativeValidationBeta,
     Feature::DeclarativeValidationTakeover,
     Feature::InPlacePodLevelResourcesVerticalScaling,
@@ -78,7 +77,6 @@ const FIXED: &[Feature] = &[
     Feature::StorageVersionHash,
     Feature::StrictIPCIDRValidation,
     Feature::StructuredAuthenticationConfigurationEgressSelector,
-    Feature::TokenRequestServiceAccountUIDValidation,
     Feature::WatchList,
     Feature::WorkloadWithJob,
 ];

@@ -479,6 +479,13 @@ impl ServeFlags {
             enabled: self.anonymous_auth.unwrap_or(true),
             paths: vec![],
         });
+        if builder.anonymous.enabled && self.authorization.allows_all() {
+            tracing::warn!(
+                "--authorization-mode has AlwaysAllow; anonymous requests are rejected, because they \
+                 would be allowed everything"
+            );
+            builder.anonymous.enabled = false;
+        }
         builder.bootstrap_token_auth = self.enable_bootstrap_token_auth;
         builder.aggregator_routing = self.enable_aggregator_routing;
         for entry in &self.runtime_config {

@@ -364,10 +364,12 @@ fn has_standard_finalizers(group: &str, resource: &str) -> bool {
 fn status_metadata(group: &str, resource: &str) -> StatusMetadata {
     match (group, resource) {
         ("apps", "deployments") => StatusMetadata::KeepLabels,
+        ("", "pods") => StatusMetadata::KeepOwners,
+        ("apiregistration.k8s.io", _) => StatusMetadata::KeepUserFields,
         ("flowcontrol.apiserver.k8s.io", _) => StatusMetadata::KeepAll,
         ("certificates.k8s.io", "podcertificaterequests")
         | ("scheduling.k8s.io" | "storagemigration.k8s.io", _)
-        | ("apiextensions.k8s.io" | "resource.k8s.io" | "apiregistration.k8s.io", _)
+        | ("resource.k8s.io", _)
         | ("networking.k8s.io", "servicecidrs")
         | ("admissionregistration.k8s.io", _)
         | ("storage.k8s.io", "volumeattachments") => StatusMetadata::Keep,

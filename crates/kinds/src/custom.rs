@@ -9,7 +9,7 @@ pub fn strategy(has_status: bool) -> Strategy {
         generation: Generation::OnChange { status_counts: !has_status },
         unconditional_update: false,
         standard_finalizers: false,
-        status_metadata: StatusMetadata::Keep,
+        status_metadata: StatusMetadata::KeepAll,
         warnings: finalizer_warnings,
         ..Strategy::GENERIC
     }

@@ -30,6 +30,15 @@ pub fn deprecation(group: &str, version: &str, resource: &str, kind: &str) -> Op
     Some(text.into())
 }
 
+/// Returns the older versions in which the body of a subresource of this kind may be, with the same fields.
+#[must_use]
+pub fn older_body_versions(kind: &GroupVersionKind) -> &'static [&'static str] {
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("policy", "Eviction") => &["v1beta1"],
+        _ => &[],
+    }
+}
+
 fn core_deprecation(resource: &str) -> Option<&'static str> {
     match resource {
         "componentstatuses" => Some("v1 ComponentStatus is deprecated in v1.19+"),

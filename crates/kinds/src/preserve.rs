@@ -47,6 +47,10 @@ pub fn metadata(new: &mut Object, old: &Object, rule: StatusMetadata) {
     let kept: &[&str] = match rule {
         StatusMetadata::Free => &[],
         StatusMetadata::KeepLabels => &["labels"],
+        StatusMetadata::KeepOwners => &["ownerReferences", "deletionTimestamp"],
+        StatusMetadata::KeepUserFields => {
+            &["labels", "annotations", "finalizers", "ownerReferences"]
+        }
         StatusMetadata::Keep => &[
             "labels",
             "annotations",

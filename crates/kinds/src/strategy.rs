@@ -41,7 +41,11 @@ pub enum StatusMetadata {
     Free,
     /// Everything except labels.
     KeepLabels,
-    /// Nothing that users write: no labels, annotations, finalizers or owner references.
+    /// Everything except owner references and the deletion.
+    KeepOwners,
+    /// Neither labels, annotations, finalizers nor owner references.
+    KeepUserFields,
+    /// What [`StatusMetadata::KeepUserFields`] allows, except the generation, the link and the deletion.
     Keep,
     /// Only `managedFields`.
     KeepAll,

@@ -300,7 +300,7 @@ impl Status {
     pub fn too_large_resource_version(asked: u64, current: u64) -> Failure {
         let mut status = Status::new(
             Reason::Timeout,
-            format!("Too large resource version: {asked}, current: {current}"),
+            format!("Timeout: Too large resource version: {asked}, current: {current}"),
         );
         let cause = Cause {
             reason: "ResourceVersionTooLarge".into(),

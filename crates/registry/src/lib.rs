@@ -11,6 +11,7 @@ mod cel_rules;
 pub mod clock;
 mod conversion;
 mod converted_entries;
+pub mod delete_options;
 mod informer;
 mod kind;
 mod managed_fields;
@@ -19,6 +20,7 @@ mod open_api_index;
 pub mod options;
 mod patching;
 mod permits;
+mod preconditions;
 pub mod producer;
 mod registry;
 mod scale;
@@ -36,18 +38,18 @@ pub use keelson_cache::unreadable as unreadable_record;
 pub use keelson_cache::{Entry, Snapshot};
 pub use keelson_kinds::PortRange;
 pub use keelson_kinds::facts::{
-    drop_converted_annotations, has_printed_form, has_table, printed_form,
+    drop_converted_annotations, has_printed_form, has_table, older_body_versions, printed_form,
 };
 pub use keelson_kinds::scale::{ScalePaths, path_members, scale_kind};
 pub use kind::{Answer, Kind, Target};
+pub use preconditions::{check_action, check_eviction};
 pub use registry::hooks::{self, ActionRequest, ActionResponse, OwnedActionRequest};
 pub use registry::{OpenError, Registry, RegistryOptions, built_in_kinds, stored_gvk};
 pub use scale::ScaleChange;
 pub use schema_text::{SchemaBytes, SchemaText};
 pub use verbs::bodies::{NewObject, UpdateFn};
-pub use verbs::delete::{Deleted, check_preconditions};
+pub use verbs::delete::Deleted;
 pub use verbs::list::{Filter, List};
-pub use verbs::update::check_uid;
 pub use verbs::watch::{EventKind, WatchError, WatchEvent, WatchRefusal, WatchSession};
 pub use verbs::{RetryBudget, WriteResponse, check_body_fields};
 pub use write::{Options, OwnKind, Subresource, Write};

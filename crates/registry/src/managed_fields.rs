@@ -172,7 +172,14 @@ fn field_filter(target: &Target, subresource: Subresource) -> Option<&'static Fi
         Subresource::Status => match target.kind.strategy.status_metadata {
             StatusMetadata::Free => exclude!(["spec"]),
             StatusMetadata::KeepLabels => exclude!(["spec"], ["metadata", "labels"]),
-            StatusMetadata::Keep | StatusMetadata::KeepAll => exclude!(["spec"], ["metadata"]),
+            StatusMetadata::KeepOwners => exclude!(
+                ["spec"],
+                ["metadata", "deletionTimestamp"],
+                ["metadata", "ownerReferences"]
+            ),
+            StatusMetadata::KeepUserFields | StatusMetadata::Keep | StatusMetadata::KeepAll => {
+                exclude!(["spec"], ["metadata"])
+            }
         },
         Subresource::None | Subresource::Other(_) | Subresource::Action(_) => None,
     }

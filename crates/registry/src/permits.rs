@@ -23,7 +23,11 @@ impl Target {
         verb: &str,
         fields: &FieldSelector,
     ) {
-        let only = fields.required_value("metadata.name").unwrap_or_default();
+        // A selected name grants reads only: a deletecollection needs the right for all names.
+        let only = match verb {
+            "deletecollection" => "",
+            _ => fields.required_value("metadata.name").unwrap_or_default(),
+        };
         let name = if self.name.is_empty() { only } else { &self.name };
         let (gvr, namespace) = (self.gvr(), self.namespace.as_str());
         assert_covers(permit, &Action { verb, gvr, subresource: "", namespace, name });

@@ -6,10 +6,11 @@ use crate::kind::{Answer, Target};
 use crate::managed_fields::FieldManager;
 use crate::options::{Freshness, Patch, WriteOptions};
 use crate::patching::ParsedPatch;
+use crate::preconditions::{check_scale, check_uid};
 use crate::registry::Registry;
 use crate::verbs::bodies::{NewObject, check_namespace};
 use crate::verbs::patch::ApplyConfiguration;
-use crate::verbs::update::{check_name, check_uid};
+use crate::verbs::update::check_name;
 use crate::verbs::{WriteResponse, check_body_fields};
 use crate::write::Subresource;
 use keelson_apply::managed::scale::{ReplicasPaths, to_resource, to_scale};
@@ -119,11 +120,18 @@ impl Registry {
             before.metadata_mut().insert("managedFields", scale_entries);
         }
         let (scale, warnings) = self.new_scale(target, schema, &before, change, options)?;
-        check(target, &scale)?;
+        if target.kind.source == Source::BuiltIn {
+            // The schema of a custom resource validates its object.
+            check_replicas(target, &scale)?;
+            check_scale(target, &scale, live.uid())?;
+        }
         let mut object = live.clone();
         let replicas = scale.int_at(REPLICAS).unwrap_or(0);
         set_at(&mut object, place, replicas);
-        object.set_meta("resourceVersion", scale.resource_version());
+        // Without a resourceVersion, a custom resource keeps that of the stored object.
+        if target.kind.source == Source::BuiltIn || !scale.resource_version().is_empty() {
+            object.set_meta("resourceVersion", scale.resource_version());
+        }
         let owners = scale.array_at(&["metadata", "managedFields"]);
         let owners = to_resource(entries, owners, &paths).map_err(Status::internal)?;
         object.metadata_mut().insert("managedFields", owners);
@@ -164,11 +172,7 @@ impl Registry {
     }
 }
 
-fn check(target: &Target, scale: &Object) -> Result<(), Failure> {
-    if target.kind.source == Source::Custom {
-        // The schema of the custom resource validates the object.
-        return Ok(());
-    }
+fn check_replicas(target: &Target, scale: &Object) -> Result<(), Failure> {
     let mut errors = ErrorList::new();
     let replicas = scale.int_at(REPLICAS).unwrap_or(0);
     if replicas < 0 {

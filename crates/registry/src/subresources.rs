@@ -59,6 +59,12 @@ impl<'a> ActionRequest<'a> {
         }
     }
 
+    /// Whether the request is a create of the action's own resource (`bindings`), not of its subresource.
+    pub fn is_alias(&self) -> bool {
+        let given = self.permit.attributes().map(|given| given.gvr.resource.as_str());
+        given.is_some() && given == self.row.resource
+    }
+
     /// Runs mutating admission on the body.
     pub async fn admit(
         &self,

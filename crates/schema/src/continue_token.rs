@@ -33,7 +33,9 @@ pub fn decode(text: &str) -> Result<(Option<u64>, Str), Failure> {
         let at = match error {
             base64::DecodeError::InvalidByte(at, _) => at,
             base64::DecodeError::InvalidLastSymbol(at, _) => at,
-            _ => text.len(),
+            // Go names the first byte of the incomplete group.
+            base64::DecodeError::InvalidLength(_) => text.len() / 4 * 4,
+            base64::DecodeError::InvalidPadding => text.len(),
         };
         fail(format!("illegal base64 data at input byte {at}"))
     })?;
@@ -77,6 +79,7 @@ mod tests {
             assert_eq!(status.message, format!("{prefix}{want}"));
         };
         check("!!!", "illegal base64 data at input byte 0");
+        check("false", "illegal base64 data at input byte 4");
         check("e30", "server does not recognize this encoded version ");
         check("bad", "invalid character 'm' looking for beginning of value");
     }

@@ -129,6 +129,36 @@ fn decode_any(
     Ok(Decoded { strict_errors, ..decoded })
 }
 
+/// Returns the kind that a body names, if it can be read; missing parts are taken from the schema.
+#[must_use]
+pub fn named_kind(schema: &Schema, body: &[u8], format: Format) -> Option<GroupVersionKind> {
+    match format {
+        Format::Protobuf => {
+            let envelope = proto::decode_envelope(body).ok()?;
+            complete_gvk(&envelope.api_version, &envelope.kind, schema).ok()
+        }
+        _ => body_gvk(&read_value(body, format).ok()?, schema).ok(),
+    }
+}
+
+/// Decodes the options of a request. `check` accepts the kind of the body, and missing parts of it are
+/// taken from the schema. Unknown and duplicate fields are ignored. Errors have upstream's messages.
+pub fn decode_options(
+    schema: &Schema,
+    body: &[u8],
+    format: Format,
+    check: &dyn Fn(&GroupVersionKind) -> Result<(), String>,
+) -> Result<Object, String> {
+    if format == Format::Protobuf {
+        let envelope = proto::decode_envelope(body).map_err(|error| error.to_string())?;
+        check(&complete_gvk(&envelope.api_version, &envelope.kind, schema)?)?;
+        return proto::decode_message(schema, envelope.raw).map_err(|error| error.to_string());
+    }
+    let value = read_value(body, format)?;
+    check(&body_gvk(&value, schema)?)?;
+    canonicalize(schema, value).map(|decoded| decoded.object)
+}
+
 /// Rejects a custom resource whose kind or version differs from the endpoint. Upstream decodes
 /// custom resources without a type and finds this in validation.
 pub fn check_custom_resource_type(value: &Value, schema: &Schema) -> Result<(), Failure> {
@@ -330,7 +360,12 @@ pub fn body_gvk(value: &Value, schema: &Schema) -> Result<GroupVersionKind, Stri
             return Err(parse_error(why));
         }
     };
-    let text = |name: &str| match root.get(name) {
+    // Go's own decoder, which reads only these two fields, ignores case.
+    let given = |name: &str| {
+        let mut members = root.iter().rev();
+        members.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    };
+    let text = |name: &str| match given(name) {
         None | Some(Value::Null) => Ok(Str::default()),
         Some(Value::String(text)) => Ok(text.clone()),
         Some(other) => Err(parse_error(format!(
@@ -427,6 +462,7 @@ fn hub_group(gvk: &GroupVersionKind) -> &str {
         ("events.k8s.io", "Event") => "",
         ("extensions", "DaemonSet" | "Deployment" | "ReplicaSet") => "apps",
         ("extensions", "Ingress" | "NetworkPolicy") => "networking.k8s.io",
+        ("apps" | "extensions", "Scale") => "autoscaling",
         (group, _) => group,
     }
 }

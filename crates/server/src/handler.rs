@@ -330,9 +330,11 @@ fn resource_attributes(head: &RequestHead, route: &ResourceRoute) -> Attributes 
         "list" | "watch" | "deletecollection" => head.query.requested_selectors(),
         _ => None,
     };
-    // The name in the URL, or the one that the field selector of a collection requires.
+    // The name in the URL, or the one that the field selector of a read of a collection requires.
     let name = match &selectors {
-        Some(selectors) if route.name.is_empty() => selected_name(selectors),
+        Some(selectors) if route.name.is_empty() && verb != "deletecollection" => {
+            selected_name(selectors)
+        }
         _ => route.name.clone(),
     };
     Attributes {

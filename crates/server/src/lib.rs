@@ -11,6 +11,7 @@ mod body_memory;
 mod component_pages;
 mod connections;
 mod context;
+mod delete_options;
 mod discovery;
 mod documents;
 mod handler;

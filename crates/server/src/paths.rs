@@ -42,6 +42,7 @@ pub(crate) async fn answer(
             Some(found) => document(head, &found),
             None => Ok(respond::no_such_page()),
         },
+        ["apis", "", _] => Ok(respond::no_such_page()),
         ["apis", group, version] => resources(app, head, group, version),
         ["version"] => only_get(head).map(|()| version(app, head)),
         ["openapi", rest @ ..] => {

@@ -5,14 +5,12 @@ use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::quote;
 use keelson_meta::time::GoDuration;
-use keelson_meta::{ErrorList, Failure, FieldError, Path, Reason, Status, Str, Value};
+use keelson_meta::{ErrorList, Failure, FieldError, Path, Reason, Status, Str};
+use keelson_registry::delete_options::check_dry_run;
 use keelson_registry::options::{
-    ContinueToken, DeleteOptions, FieldValidation, Freshness, ListOptions, LogOptions, Propagation,
-    WatchOptions, WatchStart, WriteOptions,
+    ContinueToken, FieldValidation, Freshness, ListOptions, LogOptions, WatchOptions, WatchStart,
+    WriteOptions,
 };
-use keelson_schema::catalogue::Catalogue;
-use keelson_schema::decode::{self, Format};
-use keelson_schema::{Schema, proto};
 use keelson_store::Revision;
 use percent_encoding::percent_decode_str;
 use std::time::Duration;
@@ -62,8 +60,9 @@ impl Query {
         self.get(name).map(|text| !matches!(text.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
-    fn number(&self, name: &str) -> Result<Option<i64>, Failure> {
-        let Some(text) = self.get(name).filter(|text| !text.is_empty()) else {
+    /// Returns an integer. As in upstream, an empty one is an error.
+    pub fn number(&self, name: &str) -> Result<Option<i64>, Failure> {
+        let Some(text) = self.get(name) else {
             return Ok(None);
         };
         text.parse().map(Some).map_err(|_| {
@@ -127,9 +126,9 @@ impl Query {
 
     /// Parses the options of list and deletecollection.
     pub fn list_options(&self) -> Result<ListOptions, Failure> {
-        let (labels, fields) = self.selectors()?;
-        let limit = self.number("limit")?.unwrap_or(0).max(0);
         self.timeout()?;
+        let limit = self.number("limit")?.unwrap_or(0).max(0);
+        let (labels, fields) = self.selectors()?;
         self.check_list()?;
         let continue_text = self.text("continue");
         let resource_version = self.text("resourceVersion");
@@ -148,10 +147,10 @@ impl Query {
         let freshness = match (resource_version, matching) {
             ("", _) => Freshness::Latest,
             ("0", _) => Freshness::Any,
-            (text, "Exact") => Freshness::Exact(revision(text)?),
+            (text, "Exact") => Freshness::Exact(list_revision(text)?),
             // With a limit and without resourceVersionMatch, the revision is exact.
-            (text, "") if limit > 0 => Freshness::Exact(revision(text)?),
-            (text, _) => Freshness::NotOlderThan(revision(text)?),
+            (text, "") if limit > 0 => Freshness::Exact(list_revision(text)?),
+            (text, _) => Freshness::NotOlderThan(list_revision(text)?),
         };
         // kube-apiserver serves reads at revision 0 from its cache, without a limit.
         let limit = if freshness == Freshness::Any { 0 } else { limit };
@@ -224,6 +223,8 @@ impl Query {
 
     /// Parses the options of watch.
     pub fn watch_options(&self) -> Result<WatchOptions, Failure> {
+        self.timeout()?;
+        self.number("limit")?;
         let (labels, fields) = self.selectors()?;
         self.check_list()?;
         let start = match self.text("resourceVersion") {
@@ -270,9 +271,32 @@ impl Query {
         })
     }
 
-    /// Parses the options of create, update and patch. `kind` names the options in errors.
+    /// Parses the options of create and update. `kind` names the options in errors.
     pub fn write_options(&self, kind: &str, user_agent: &str) -> Result<WriteOptions, Failure> {
+        self.checked_write_options(kind, user_agent, ErrorList::new())
+    }
+
+    /// Parses the options of a patch.
+    pub fn patch_options(&self, is_apply: bool, user_agent: &str) -> Result<WriteOptions, Failure> {
         let mut errors = ErrorList::new();
+        if is_apply && self.text("fieldManager").is_empty() {
+            let why = "is required for apply patch";
+            errors.push(FieldError::required(&Path::new("fieldManager"), why));
+        }
+        if !is_apply && self.get("force").is_some() {
+            let why = "may not be specified for non-apply patch";
+            errors.push(FieldError::forbidden(&Path::new("force"), why));
+        }
+        self.checked_write_options("PatchOptions", user_agent, errors)
+    }
+
+    /// Parses the options of a write, after checks that found `errors`.
+    fn checked_write_options(
+        &self,
+        kind: &str,
+        user_agent: &str,
+        mut errors: ErrorList,
+    ) -> Result<WriteOptions, Failure> {
         let force = self.flag("force").unwrap_or(false);
         let manager = self.text("fieldManager");
         let path = Path::new("fieldManager");
@@ -305,7 +329,7 @@ impl Query {
     }
 
     fn dry_run(&self, errors: &mut ErrorList) -> bool {
-        let given: Vec<&str> = self.all("dryRun").collect();
+        let given: Vec<Str> = self.all("dryRun").map(Str::new).collect();
         check_dry_run(&given, errors)
     }
 
@@ -322,57 +346,6 @@ impl Query {
             }
         }
     }
-
-    /// Parses the options of delete, from the body if there is one, otherwise from the URL.
-    pub fn delete_options(&self, body: &[u8], format: Format) -> Result<DeleteOptions, Failure> {
-        let (options, orphan) =
-            if body.is_empty() { self.delete_query()? } else { delete_body(body, format)? };
-        let mut errors = ErrorList::new();
-        check_dry_run(&options.dry_run_given(), &mut errors);
-        let path = Path::new("propagationPolicy");
-        if let Some(policy) = &options.policy {
-            if orphan.is_some() {
-                let why = "orphanDependents and deletionPropagation cannot be both set";
-                errors.push(FieldError::invalid(&path, policy.as_str(), why));
-            } else if propagation(policy).is_none() {
-                let valid = ["Foreground", "Background", "Orphan", "nil"];
-                errors.push(FieldError::not_supported(&path, policy.as_str(), &valid));
-            }
-        }
-        errors.into_result("meta.k8s.io", "DeleteOptions", "")?;
-        let given = [
-            ("dryRun", !options.dry_run.is_empty()),
-            ("propagationPolicy", options.policy.is_some()),
-            ("orphanDependents", orphan.is_some()),
-            ("gracePeriodSeconds", options.grace.is_some()),
-            ("preconditions", options.has_preconditions),
-        ];
-        let given = given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name);
-        let from_orphan =
-            orphan.map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background });
-        Ok(DeleteOptions {
-            dry_run: !options.dry_run.is_empty(),
-            grace_period_seconds: options.grace,
-            propagation: options.policy.as_deref().and_then(propagation).or(from_orphan),
-            uid: options.uid,
-            resource_version: options.resource_version,
-            ignore_read_error: options.ignore_read_error,
-            given: given.collect(),
-        })
-    }
-
-    fn delete_query(&self) -> Result<(GivenDelete, Option<bool>), Failure> {
-        let given = GivenDelete {
-            dry_run: self.all("dryRun").map(str::to_owned).collect(),
-            grace: self.number("gracePeriodSeconds")?,
-            policy: self.get("propagationPolicy").filter(|t| !t.is_empty()).map(str::to_owned),
-            uid: None,
-            resource_version: None,
-            has_preconditions: false,
-            ignore_read_error: self.flag(IGNORE_READ_ERROR).unwrap_or(false),
-        };
-        Ok((given, self.flag("orphanDependents")))
-    }
 }
 
 /// Returns whether every `%` is followed by two hexadecimal digits.
@@ -382,117 +355,39 @@ pub(crate) fn is_escaped_well(text: &str) -> bool {
     })
 }
 
-/// The option to delete unreadable objects.
-const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
-
-/// DeleteOptions as the client gave them.
-struct GivenDelete {
-    dry_run: Vec<String>,
-    grace: Option<i64>,
-    policy: Option<String>,
-    uid: Option<Str>,
-    resource_version: Option<Str>,
-    has_preconditions: bool,
-    ignore_read_error: bool,
-}
-
-impl GivenDelete {
-    fn dry_run_given(&self) -> Vec<&str> {
-        self.dry_run.iter().map(String::as_str).collect()
-    }
-}
-
-fn check_dry_run(given: &[&str], errors: &mut ErrorList) -> bool {
-    if given.iter().any(|word| *word != "All") {
-        let items: Vec<Value> = given.iter().map(|word| Value::from(*word)).collect();
-        errors.push(FieldError::not_supported(&Path::new("dryRun"), items, &["All"]));
-    }
-    !given.is_empty()
-}
-
-fn propagation(word: &str) -> Option<Propagation> {
-    match word {
-        "Foreground" => Some(Propagation::Foreground),
-        "Background" => Some(Propagation::Background),
-        "Orphan" => Some(Propagation::Orphan),
-        _ => None,
-    }
-}
-
-/// Decodes a protobuf body, with `kind` and `apiVersion` of its envelope.
-fn read_protobuf(schema: &Schema, body: &[u8]) -> Result<Value, String> {
-    let envelope = proto::decode_envelope(body).map_err(|error| error.to_string())?;
-    let mut obj = proto::decode_message(schema, envelope.raw).map_err(|error| error.to_string())?;
-    for (name, given) in [("kind", envelope.kind), ("apiVersion", envelope.api_version)] {
-        if !given.is_empty() {
-            obj.root.insert(name, given.as_ref());
-        }
-    }
-    Ok(obj.into_value())
-}
-
-/// Parses DeleteOptions of a body, in any served group version, or without one.
-fn delete_body(body: &[u8], format: Format) -> Result<(GivenDelete, Option<bool>), Failure> {
-    let catalogue = Catalogue::shared();
-    let schema = catalogue
-        .schema(&keelson_meta::GroupVersionKind::new("", "v1", "DeleteOptions"))
-        .ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
-    let value = match format {
-        Format::Protobuf => read_protobuf(&schema, body),
-        _ => decode::read_value(body, format),
-    };
-    let value = value.map_err(Status::bad_request)?;
-    let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("v1");
-    let kind = value.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
-    let gv = keelson_meta::GroupVersion::parse(api_version).unwrap_or_default();
-    let known = gv.group == "meta.k8s.io" || catalogue.version(&gv.group, &gv.version).is_some();
-    if kind != "DeleteOptions" || !known {
-        let scheme = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
-        return Err(Status::bad_request(format!(
-            "no kind {} is registered for version {} in scheme {}",
-            quote(kind),
-            quote(api_version),
-            quote(scheme)
-        )));
-    }
-    let decoded = decode::canonicalize(&schema, value).map_err(Status::bad_request)?;
-    let obj = decoded.object;
-    let text = |place: &[&str]| {
-        obj.at(place).and_then(Value::as_str).filter(|t| !t.is_empty()).map(Str::new)
-    };
-    let given = GivenDelete {
-        dry_run: obj
-            .array_at(&["dryRun"])
-            .iter()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect(),
-        grace: obj.int_at(&["gracePeriodSeconds"]),
-        policy: text(&["propagationPolicy"]).map(|t| t.to_string()),
-        uid: text(&["preconditions", "uid"]),
-        resource_version: text(&["preconditions", "resourceVersion"]),
-        has_preconditions: obj.get("preconditions").is_some(),
-        ignore_read_error: obj.get(IGNORE_READ_ERROR).and_then(Value::as_bool).unwrap_or(false),
-    };
-    Ok((given, obj.get("orphanDependents").and_then(Value::as_bool)))
-}
-
 fn is_printable(c: char) -> bool {
     !c.is_control() && c != '\u{fffd}'
 }
 
-/// Parses the resourceVersion of a read.
+/// Parses the resourceVersion of a get or watch.
 fn revision(text: &str) -> Result<Revision, Failure> {
-    text.parse().map(Revision).map_err(|_| {
+    parse_revision(text).map_err(|errors| bare(&errors))
+}
+
+/// Parses the resourceVersion of a list.
+fn list_revision(text: &str) -> Result<Revision, Failure> {
+    parse_revision(text).map_err(|errors| {
+        Status::bad_request(format!("invalid resource version: {}", joined(&errors)))
+    })
+}
+
+fn parse_revision(text: &str) -> Result<Revision, ErrorList> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parsed = text.parse().ok().filter(|_| is_number);
+    parsed.map(Revision).ok_or_else(|| {
+        let why = if is_number { "value out of range" } else { "invalid syntax" };
+        let why = format!("strconv.ParseUint: parsing {}: {why}", quote(text));
         let mut errors = ErrorList::new();
-        let why = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
         errors.push(FieldError::invalid(&Path::new("resourceVersion"), text, &why));
-        bare(&errors)
+        errors
     })
 }
 
 /// Returns upstream's response to an error that is not a Status: 500 without a reason.
 fn bare(errors: &ErrorList) -> Failure {
-    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    Status::new(Reason::Unknown, texts.join(", "))
+    Status::new(Reason::Unknown, joined(errors))
+}
+
+fn joined(errors: &ErrorList) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -7,7 +7,7 @@ use http::header;
 use keelson_meta::{Failure, GroupVersionResource, Status};
 use keelson_registry::api_table::Source;
 use keelson_registry::options::WriteOptions;
-use keelson_registry::{Endpoint, Target};
+use keelson_registry::{Endpoint, Target, older_body_versions};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
 use keelson_schema::decode::{self, Decoded};
@@ -58,6 +58,9 @@ pub(crate) fn resolve<'a>(
     app: &'a App,
     route: &'a ResourceRoute,
 ) -> Result<Option<ResolvedRoute<'a>>, Failure> {
+    if route.is_misplaced {
+        return Ok(None);
+    }
     let api = app.registry.api();
     let Some(endpoint) = api.endpoint(&route.group, &route.version, &route.resource) else {
         // Only groups with built-in resources respond with a Status.
@@ -115,6 +118,27 @@ pub(crate) fn decoded(
     let format = head.body_format()?;
     let catalogue = Catalogue::shared();
     decode::decode(schema, body, format, &|gvk| catalogue.is_known(gvk))
+}
+
+/// Decodes the body of a subresource, which some kinds take in older versions, too.
+pub(crate) fn decoded_in_any_version(
+    head: &RequestHead,
+    schema: &Schema,
+    body: &[u8],
+) -> Result<Decoded, Failure> {
+    let older = older_body_versions(&schema.gvk);
+    if older.is_empty() {
+        return decoded(head, schema, body);
+    }
+    let given = decode::named_kind(schema, body, head.body_format()?);
+    let given = given.filter(|given| {
+        let is_same = given.group == schema.gvk.group && given.kind == schema.gvk.kind;
+        is_same && older.contains(&given.version.as_str())
+    });
+    let old = given.and_then(|given| Catalogue::shared().schema_or_unserved(&given));
+    let mut decoded = decoded(head, old.as_ref().unwrap_or(schema), body)?;
+    decoded.object.set_gvk(&schema.gvk);
+    Ok(decoded)
 }
 
 pub(crate) fn write_options(head: &RequestHead, kind: &str) -> Result<WriteOptions, Failure> {

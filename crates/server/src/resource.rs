@@ -1,6 +1,7 @@
 //! Resource requests: verb, options and body, the call of the registry, and the response.
 
 use crate::app::App;
+use crate::delete_options;
 use crate::heavy;
 use crate::metrics::RequestLabels;
 use crate::negotiate;
@@ -307,7 +308,7 @@ impl<'a> Call<'a> {
 
     async fn delete(&self, body: Bytes) -> Result<Reply, Failure> {
         let format = delete_format(self.head, &body)?;
-        let options = self.head.query.delete_options(&body, format)?;
+        let options = delete_options::read(&self.head.query, &body, format)?;
         let target = self.target;
         if options.ignore_read_error {
             self.may_ignore_read_errors().await?;
@@ -361,7 +362,7 @@ impl<'a> Call<'a> {
     async fn delete_collection(&self, body: Bytes) -> Result<Reply, Failure> {
         let list = self.head.query.list_options()?;
         let format = delete_format(self.head, &body)?;
-        let options = self.head.query.delete_options(&body, format)?;
+        let options = delete_options::read(&self.head.query, &body, format)?;
         let registry = &self.app.registry;
         let mut warnings = vec![];
         let deleted =
@@ -401,23 +402,9 @@ fn read_patch(head: &RequestHead, body: Bytes) -> Result<(Patch, WriteOptions), 
         "application/apply-patch+cbor" if head.cbor => PatchForm::ApplyCbor,
         _ => return Err(unsupported_patch()),
     };
-    check_patch_options(head, form.is_apply())?;
-    Ok((Patch { form, body }, write_options(head, "PatchOptions")?))
-}
-
-/// Validates the options of a patch against its media type.
-fn check_patch_options(head: &RequestHead, is_apply: bool) -> Result<(), Failure> {
-    use keelson_meta::{ErrorList, FieldError, Path};
-    let mut errors = ErrorList::new();
-    if is_apply && head.query.get("fieldManager").unwrap_or_default().is_empty() {
-        let why = "is required for apply patch";
-        errors.push(FieldError::required(&Path::new("fieldManager"), why));
-    }
-    if !is_apply && head.query.get("force").is_some() {
-        let why = "may not be specified for non-apply patch";
-        errors.push(FieldError::forbidden(&Path::new("force"), why));
-    }
-    errors.into_result("meta.k8s.io", "PatchOptions", "")
+    let user_agent = head.header(header::USER_AGENT).unwrap_or_default();
+    let options = head.query.patch_options(form.is_apply(), user_agent)?;
+    Ok((Patch { form, body }, options))
 }
 
 /// Returns the 415 for a strategic merge patch of a custom resource.

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::negotiate;
 use crate::request_head::RequestHead;
-use crate::resolve::{ResolvedRoute, decoded, write_options};
+use crate::resolve::{ResolvedRoute, decoded_in_any_version, write_options};
 use crate::respond::{self, Reply};
 use keelson_auth::Permit;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str, Value, value};
@@ -74,7 +74,7 @@ fn checked(
     options: &WriteOptions,
     body: &[u8],
 ) -> Result<Object, Failure> {
-    let decoded = decoded(head, schema, body)?;
+    let decoded = decoded_in_any_version(head, schema, body)?;
     keelson_registry::check_body_fields(schema, &decoded, options.field_validation)?;
     let mut obj = decoded.object;
     match resolved.route.namespace.as_deref() {

@@ -34,6 +34,9 @@ pub struct ResourceRoute {
     pub rest: String,
     /// Whether the URL has the deprecated `/watch/` prefix.
     pub is_watch: bool,
+    /// Whether nothing is served at the URL, although it is authorized as one of a resource: `//api/v1/pods`,
+    /// `/apis//v1/pods`.
+    pub is_misplaced: bool,
 }
 
 impl Route {
@@ -58,6 +61,8 @@ impl Route {
         let mut route = ResourceRoute {
             group: group.into(),
             version: version.into(),
+            is_misplaced: path.starts_with("//")
+                || parts.get(1).is_some_and(|part| part.is_empty()),
             ..ResourceRoute::default()
         };
         let rest = match rest {
@@ -107,7 +112,13 @@ mod tests {
                 r.name,
                 r.subresource,
                 r.rest,
-                if r.is_watch { "|watch" } else { "" }
+                if r.is_watch {
+                    "|watch"
+                } else if r.is_misplaced {
+                    "|misplaced"
+                } else {
+                    ""
+                }
             ),
             Route::Path(path) => path,
             Route::Invalid => "invalid".to_owned(),
@@ -126,6 +137,9 @@ mod tests {
             "apps|v1|ns|deployments|d|||watch",
         );
         check("/api/v1/nodes/n/proxy/a/b", "|v1|-|nodes|n|proxy|a/b");
+        check("//api/v1/pods", "|v1|-|pods||||misplaced");
+        check("/apis//v1/pods", "|v1|-|pods||||misplaced");
+        check("/api/v1/namespaces//pods", "|v1||pods|||");
         check("/apis/apps/v1", "/apis/apps/v1");
         check("/healthz", "/healthz");
     }

@@ -50,6 +50,11 @@ pub struct AuthorizationFlags {
 }
 
 impl AuthorizationFlags {
+    /// Whether `--authorization-mode` allows every request. Anonymous requests are then not authenticated.
+    pub fn allows_all(&self) -> bool {
+        self.authorization_mode.iter().any(|mode| mode == "AlwaysAllow")
+    }
+
     /// Returns the authorizers that the flags describe.
     pub fn authorization(&self) -> Result<Authorization> {
         let mut authorization = match &self.authorization_config {

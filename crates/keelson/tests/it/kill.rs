@@ -40,12 +40,17 @@ impl Server {
 
     /// Starts a server with a data directory and a value of `--controllers`.
     pub fn start_with(dir: &Path, controllers: &str) -> Server {
+        Server::start_with_flags(dir, &[&format!("--controllers={controllers}")])
+    }
+
+    /// Starts a server with a data directory and flags.
+    pub fn start_with_flags(dir: &Path, flags: &[&str]) -> Server {
         std::fs::create_dir_all(dir).expect("a folder");
         let tokens = dir.join("tokens.csv");
         std::fs::write(&tokens, "t,admin,u,\"system:masters\"\n").expect("a token file");
         let mut child = Command::new(env!("CARGO_BIN_EXE_keelson"))
             .args(["serve", "--secure-port=0", "--bind-address=127.0.0.1"])
-            .arg(format!("--controllers={controllers}"))
+            .args(flags)
             .arg("--data-dir")
             .arg(dir)
             .arg("--token-auth-file")
@@ -62,6 +67,11 @@ impl Server {
             std::fs::read_to_string(dir.join("admin.kubeconfig")).expect("a kubeconfig");
         let tls = tls_client(authorities(&kubeconfig)).with_no_client_auth();
         Server { child, address, tls: Arc::new(tls) }
+    }
+
+    /// Returns where the server listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Connects to the server.

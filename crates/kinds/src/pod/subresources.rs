@@ -27,11 +27,20 @@ const LISTS: [&str; 2] = ["containers", "initContainers"];
 /// The resources that a resize may change.
 const RESIZED: [&str; 2] = ["cpu", "memory"];
 
-/// Replaces the new pod by the stored one, except for metadata that the server wrote. Returns the new spec.
+/// Replaces the new pod by the stored one, except for metadata that validation compares. Returns the new spec.
 fn restore(new: &mut Object, old: &Object) -> Map {
     let desired = std::mem::take(new);
     *new = old.clone();
-    for name in ["resourceVersion", "managedFields", "uid", "name", "namespace"] {
+    const TAKEN: [&str; 7] = [
+        "resourceVersion",
+        "managedFields",
+        "uid",
+        "name",
+        "namespace",
+        "generateName",
+        "deletionGracePeriodSeconds",
+    ];
+    for name in TAKEN {
         match desired.metadata().and_then(|metadata| metadata.get(name)) {
             Some(value) => new.metadata_mut().insert(name, value.clone()),
             None => new.metadata_mut().remove(name),

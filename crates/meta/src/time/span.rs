@@ -55,6 +55,10 @@ impl GoDuration {
             }
             let end = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
             let (unit, after) = after.split_at(end);
+            // Go reads the number before it looks for the unit.
+            if !whole.is_empty() && whole.parse::<u64>().map_or(true, |whole| whole > limit) {
+                return Err(invalid());
+            }
             if unit.is_empty() {
                 let shown = quote(text.as_bytes());
                 return Err(format!("time: missing unit in duration {shown}"));
@@ -218,6 +222,7 @@ mod tests {
     fn errors_are_worded_as_go_words_them() {
         check("", "time: invalid duration \"\"");
         check("x", "time: invalid duration \"x\"");
+        check("18446744073709551616", "time: invalid duration \"18446744073709551616\"");
         check("1", "time: missing unit in duration \"1\"");
         check("1d", "time: unknown unit \"d\" in duration \"1d\"");
         check("9223372036854775808ns", "time: invalid duration \"9223372036854775808ns\"");

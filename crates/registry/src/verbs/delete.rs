@@ -3,6 +3,7 @@
 use crate::conversion::{decode_entry, encode_record};
 use crate::kind::Target;
 use crate::options::{DeleteOptions, ListOptions, Propagation};
+use crate::preconditions::check_deletion;
 use crate::registry::{Deletion, Put, Registry};
 use crate::verbs::RetryBudget;
 use crate::verbs::bodies::for_target;
@@ -14,9 +15,7 @@ use keelson_cache::Entry;
 use keelson_kinds::deletion::{Grace, mark, mark_graceful, set_propagation};
 use keelson_kinds::strategy::GarbageCollection;
 use keelson_meta::time::Timestamp;
-use keelson_meta::{
-    ErrorList, Failure, Feature, FieldError, GroupVersionResource, Object, Path, Status, Str,
-};
+use keelson_meta::{ErrorList, Failure, Feature, FieldError, Object, Path, Status, Str};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -40,6 +39,21 @@ enum Plan {
     Mark { then_delete: bool },
     /// Change nothing: the object is being deleted already.
     Leave,
+}
+
+/// A try that another write came before.
+struct Overtaken {
+    /// The stored object, unless it was deleted.
+    now: Option<Entry>,
+    /// The object that this try has marked for deletion without a grace period. When others delete it first, that
+    /// is a success.
+    marked: Option<Object>,
+}
+
+impl Overtaken {
+    fn before_mark<T>(now: Option<Entry>) -> Result<Result<T, Overtaken>, Failure> {
+        Ok(Err(Overtaken { now, marked: None }))
+    }
 }
 
 impl Registry {
@@ -84,14 +98,19 @@ impl Registry {
                 return Err(not_corrupt(target));
             }
         }
-        let mut stored = self.entry(target)?;
+        let (mut stored, mut marked) = (self.entry(target)?, None);
         let mut retries = RetryBudget::new(Instant::now());
         loop {
             retries.count_try(Instant::now())?;
-            let entry = stored.ok_or_else(|| target.not_found())?;
+            let Some(entry) = stored else {
+                return marked.map(Deleted::Gone).ok_or_else(|| target.not_found());
+            };
             match self.delete_once(permit, target, options, entry, warnings.as_deref_mut()).await? {
                 Ok(deleted) => return Ok(deleted),
-                Err(now) => stored = now,
+                Err(overtaken) => {
+                    stored = overtaken.now;
+                    marked = overtaken.marked.or(marked);
+                }
             }
         }
     }
@@ -110,7 +129,7 @@ impl Registry {
         invalid_ignore_read_error(&with.collect::<Vec<_>>())
     }
 
-    /// Runs one try. The inner error is the stored object after another write came first.
+    /// Runs one try. The inner error means that another write came first.
     async fn delete_once(
         &self,
         permit: &Permit,
@@ -118,9 +137,9 @@ impl Registry {
         options: &DeleteOptions,
         entry: Entry,
         warnings: Option<&mut Vec<Str>>,
-    ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
+    ) -> Result<Result<Deleted, Overtaken>, Failure> {
         let mut obj = decode_entry!(self, target, &entry)?;
-        check_preconditions(target, options, &obj)?;
+        check_deletion(target, options, &obj)?;
         let write = Write {
             permit,
             target,
@@ -148,7 +167,7 @@ impl Registry {
         Box::pin(self.run_to_completion(delete)).await
     }
 
-    /// Carries out the last step of a deletion. The inner error is the stored object after another write came first.
+    /// Carries out the last step of a deletion. The inner error means that another write came first.
     async fn finish(
         &self,
         target: &Target,
@@ -156,8 +175,9 @@ impl Registry {
         mut obj: Object,
         mut entry: Entry,
         dry_run: bool,
-    ) -> Result<Result<Deleted, Option<Entry>>, Failure> {
+    ) -> Result<Result<Deleted, Overtaken>, Failure> {
         let answer = |obj: Object| for_target(target, obj);
+        let is_marked = matches!(plan, Plan::Mark { .. });
         match plan {
             Plan::Leave => return Ok(Ok(Deleted::Waiting(answer(obj)))),
             Plan::Mark { then_delete } if dry_run => {
@@ -169,8 +189,8 @@ impl Registry {
             Plan::Mark { then_delete } => {
                 let record = encode_record!(self, target, &mut obj)?;
                 match self.put(target, record, entry.modified(), None).await? {
-                    Put::Conflict(now) => return Ok(Err(now)),
-                    Put::NamespaceChanged => return Ok(Err(self.entry(target)?)),
+                    Put::Conflict(now) => return Overtaken::before_mark(now),
+                    Put::NamespaceChanged => return Overtaken::before_mark(self.entry(target)?),
                     Put::Stored(marked) => {
                         obj.set_meta("resourceVersion", &marked.modified().to_string());
                         if !then_delete {
@@ -183,13 +203,16 @@ impl Registry {
             Plan::Delete if dry_run => return Ok(Ok(Deleted::Gone(answer(obj)))),
             Plan::Delete => {}
         }
-        Ok(match self.remove(target, entry.modified()).await? {
+        match self.remove(target, entry.modified()).await? {
             Deletion::Done(_) => {
                 self.release(target, &obj).await;
-                Ok(Deleted::Gone(answer(obj)))
+                Ok(Ok(Deleted::Gone(answer(obj))))
             }
-            Deletion::Conflict(now) => Err(now),
-        })
+            Deletion::Conflict(now) => {
+                let marked = is_marked.then(|| answer(obj));
+                Ok(Err(Overtaken { now, marked }))
+            }
+        }
     }
 
     /// Deletes all objects that match, started in the order of their keys. Returns their state before the deletion.
@@ -279,44 +302,6 @@ fn warn_of_default_propagation(target: &Target, options: &DeleteOptions, warning
     if options.propagation.is_none() {
         warnings.extend(target.kind.strategy.deletion_warning.map(Str::new_static));
     }
-}
-
-/// Checks the uid and resourceVersion of the options.
-pub fn check_preconditions(
-    target: &Target,
-    options: &DeleteOptions,
-    obj: &Object,
-) -> Result<(), Failure> {
-    let gvk = &target.schema().gvk;
-    // Kinds of several groups are named by the group in which they are stored.
-    let generic_gvr = GroupVersionResource {
-        group: target.kind.storage.gvk.group.clone(),
-        resource: gvk.kind.clone(),
-        ..target.gvr().clone()
-    };
-    // Upstream marks kinds with content (namespaces) in an own transaction with its own messages.
-    let is_generic = !target.kind.strategy.has_content;
-    let check = |what: &str, expected: Option<&str>, stored: &str, fate: &str| match expected {
-        Some(expected) if expected != stored && is_generic => Err(Status::conflict(
-            &generic_gvr,
-            &target.name,
-            &format!(
-                "the {what} in the precondition ({expected}) does not match the {what} in record \
-                 ({stored}). The object might have been {fate}"
-            ),
-        )),
-        Some(expected) if expected != stored => Err(Status::conflict(
-            target.gvr(),
-            &target.name,
-            &format!(
-                "Precondition failed: {what} in precondition: {expected}, {what} in object meta: {stored}"
-            ),
-        )),
-        _ => Ok(()),
-    };
-    check("UID", options.uid.as_deref(), obj.uid(), "deleted and then recreated")?;
-    let version = options.resource_version.as_deref();
-    check("ResourceVersion", version, obj.resource_version(), "modified")
 }
 
 /// Decides the next step, and changes the object if it is stored again.

@@ -5,6 +5,7 @@ use crate::conversion::{Conversions, convert_entry, decode_entry, encode_record,
 use crate::kind::{Answer, Target};
 use crate::managed_fields::{FieldManager, restore_times};
 use crate::options::WriteOptions;
+use crate::preconditions::{check_uid, check_version, requested_version};
 use crate::registry::{Deletion, Put, Registry};
 use crate::verbs::bodies::{
     NewObject, UpdateFn, check_namespace, for_target, invalid, is_failed_allocation,
@@ -16,12 +17,8 @@ use keelson_auth::Permit;
 use keelson_cache::Entry;
 use keelson_kinds::preserve;
 use keelson_kinds::strategy::{self, Strategy};
-use keelson_meta::status::quote;
-use keelson_meta::{
-    ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, names, owner_references,
-};
+use keelson_meta::{Failure, Object, Reason, Status, Str, names, owner_references};
 use keelson_schema::decode::Decoded;
-use keelson_store::Revision;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -182,7 +179,7 @@ impl Registry {
         };
         warnings.extend(new_warnings);
         warnings.extend(owner_references::dedup(&mut object));
-        check_version(target, subresource, &object, entry)?;
+        check_version(target, &object, entry)?;
         kind.fill_defaults(target.schema(), &mut object, self.clock.as_ref());
         match &kind.webhook {
             _ if managed => {}
@@ -386,67 +383,6 @@ pub(crate) fn check_name(target: &Target, obj: &Object) -> Result<(), Failure> {
         )));
     }
     Ok(())
-}
-
-/// Parses the resourceVersion that the client sent; 0 if there is none.
-fn requested_version(object: &Object) -> Result<u64, Failure> {
-    let text = object.resource_version();
-    if text.is_empty() {
-        return Ok(0);
-    }
-    text.parse().map_err(|_| {
-        let why = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
-        Status::new(Reason::Unknown, why)
-    })
-}
-
-/// Checks that the resourceVersion that the client sent is that of the stored object.
-fn check_version(
-    target: &Target,
-    subresource: Subresource,
-    object: &Object,
-    entry: &Entry,
-) -> Result<(), Failure> {
-    let given = requested_version(object)?;
-    let may_be_absent =
-        target.kind.strategy.unconditional_update || subresource == Subresource::Other("scale");
-    if given == 0 && !may_be_absent {
-        let path = Path::new("metadata");
-        let mut errors = ErrorList::new();
-        errors.push(FieldError::invalid(
-            &path.field("resourceVersion"),
-            0,
-            "must be specified for an update",
-        ));
-        let gvr = target.gvr();
-        return errors.into_result(&gvr.group, &gvr.resource, object.name());
-    }
-    if given != 0 && Revision(given) != entry.modified() {
-        return Err(Status::modified(target.gvr(), &target.name));
-    }
-    Ok(())
-}
-
-/// Checks that the uid that the client sent is that of the stored object; `stored` is empty if there is none.
-pub fn check_uid(
-    target: &Target,
-    object: &Object,
-    stored: &str,
-    dry_run: bool,
-) -> Result<(), Failure> {
-    let given = object.uid();
-    if given.is_empty() || given == stored {
-        return Ok(());
-    }
-    let key = target.kind.store_key(&target.namespace, &target.name);
-    let key = String::from_utf8_lossy(&key);
-    // In a dry run upstream's message has the key without `/registry`.
-    let key = key.strip_prefix("/registry").filter(|_| dry_run).unwrap_or(&key);
-    let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
-    );
-    Err(Status::conflict(target.gvr(), &target.name, &why))
 }
 
 /// Restores the fields that this write may not change, and sets the fields that the server sets.

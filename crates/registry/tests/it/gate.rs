@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use keelson_store::{
-    BoxFuture, Embedded, HealthError, KeyValue, Page, Range, ReadError, Revision, Store, Txn,
+    BoxFuture, Embedded, HealthError, KeyValue, Op, Page, Range, ReadError, Revision, Store, Txn,
     TxnOutcome, Watch, WatchError, WriteError,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 
 /// Holds back transactions that write below a prefix, until it is opened.
@@ -15,19 +16,34 @@ pub struct Gate {
     open: watch::Sender<bool>,
     /// Number of transactions that reached the gate.
     arrived: watch::Sender<usize>,
+    /// Number of transactions that still pass the closed gate.
+    passing: AtomicUsize,
 }
 
 impl Gate {
     /// An open gate before an empty store in memory.
     pub fn new(prefix: &'static str) -> Arc<Gate> {
         let (open, arrived) = (watch::Sender::new(true), watch::Sender::new(0));
-        Arc::new(Gate { inner: Embedded::in_memory(), prefix, open, arrived })
+        let passing = AtomicUsize::new(0);
+        Arc::new(Gate { inner: Embedded::in_memory(), prefix, open, arrived, passing })
     }
 
     /// Closes the gate.
     pub fn close(&self) {
         self.arrived.send_replace(0);
         self.open.send_replace(false);
+    }
+
+    /// Closes the gate behind the next transactions.
+    pub fn close_after(&self, transactions: usize) {
+        self.passing.store(transactions, Ordering::SeqCst);
+        self.close();
+    }
+
+    /// Deletes a key past the gate, as another server would.
+    pub async fn remove(&self, key: &'static str) {
+        let ops = vec![Op::Delete { key: Bytes::from_static(key.as_bytes()) }];
+        self.inner.txn(Txn { compare: vec![], ops }).await.expect("it is removed");
     }
 
     /// Opens the gate.
@@ -63,7 +79,10 @@ impl Store for Gate {
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<TxnOutcome, WriteError>> {
         let is_held = txn.ops.iter().any(|op| op.key().starts_with(self.prefix.as_bytes()));
         Box::pin(async move {
-            if is_held {
+            let count = |left: usize| left.checked_sub(1);
+            let passes =
+                || self.passing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count).is_ok();
+            if is_held && !passes() {
                 self.arrived.send_modify(|count| *count += 1);
                 let mut open = self.open.subscribe();
                 open.wait_for(|is_open| *is_open).await.expect("the gate is there");

@@ -6,7 +6,7 @@ use crate::harness::Harness;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Object, Value};
 use keelson_registry::options::{DeleteOptions, ListOptions, WriteOptions};
-use keelson_registry::{Answer, Clock, NewObject, Subresource, SystemClock};
+use keelson_registry::{Answer, Clock, Deleted, NewObject, Subresource, SystemClock};
 use keelson_store::Embedded;
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -351,4 +351,40 @@ async fn a_missing_ip_address_object_of_a_service_is_recreated() {
     let events = items(&harness, "", "events", "default").await;
     let reasons: BTreeSet<_> = events.iter().map(|e| e.str_at(&["reason"]).unwrap_or("")).collect();
     assert_eq!(reasons, BTreeSet::from(["ClusterIPNotAllocated"]));
+}
+
+#[tokio::test]
+async fn a_finished_pod_that_others_remove_after_its_mark_is_deleted() {
+    let gate = Gate::new("/registry/pods/");
+    let harness = Arc::new(Harness::over(gate.clone(), Box::new(SystemClock)).await);
+    let pods = "/api/v1/namespaces/default/pods";
+    let body = r#"{"metadata":{"name":"p"},"spec":{"nodeName":"x",
+        "automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"}]}}"#;
+    let status = r#"{"status":{"phase":"Succeeded"}}"#;
+    let account = r#"{"metadata":{"name":"default"}}"#;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    assert_eq!(send(&harness, "POST", accounts, account).await.0, 201);
+    let target = harness.registry.target("", "pods", "default", "p");
+    // The first write marks the pod, the second one removes it.
+    for (passed, expected) in [(0, None), (1, Some("p"))] {
+        let made = send(&harness, "POST", pods, body).await;
+        assert_eq!(made.0, 201, "{:?}", made.1);
+        assert_eq!(send(&harness, "PATCH", &format!("{pods}/p/status"), status).await.0, 200);
+        gate.close_after(passed);
+        let deletion = tokio::spawn({
+            let (harness, target) = (harness.clone(), target.clone());
+            async move {
+                let options = DeleteOptions::default();
+                harness.registry.delete(&harness.permit, &target, &options, &mut vec![]).await
+            }
+        });
+        gate.arrival().await;
+        gate.remove("/registry/pods/default/p").await;
+        gate.open();
+        match (deletion.await.expect("an answer"), expected) {
+            (Ok(Deleted::Gone(pod)), Some(name)) => assert_eq!(pod.name(), name),
+            (Err(failure), None) => assert_eq!(failure.code, 404),
+            (other, _) => panic!("after {passed} writes: {other:?}"),
+        }
+    }
 }

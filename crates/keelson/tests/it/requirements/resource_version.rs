@@ -287,7 +287,8 @@ fn a_read_of_a_future_version_times_out() {
         for path in &paths {
             scope.spawn(move || {
                 let answer = client.get(path);
-                let why = format!("Too large resource version: {ahead}, current: {}", at[4]);
+                let why =
+                    format!("Timeout: Too large resource version: {ahead}, current: {}", at[4]);
                 refused(&answer, 504, "Timeout", &why);
                 let cause = json!([{
                     "reason": "ResourceVersionTooLarge",

@@ -1,0 +1,146 @@
+//! Requests whose responses are compared with those that a kube-apiserver 1.36 gave.
+//!
+//! `KEELSON_RECORD=https://ADDRESS:PORT,TOKEN` sends the requests to a kube-apiserver instead, as the administrator
+//! (`system:masters`) with that token, and writes its responses to the files.
+
+use crate::http::{POLL_TIMEOUT, Server, without_controllers};
+use keelson_auth::{MASTERS, TokenFile, User};
+use keelson_testkit::api::{Api, Response};
+use serde_json::Value;
+use std::path::Path;
+use std::time::Instant;
+
+const TOKEN: &str = "admintoken";
+
+/// The server that requests are sent to.
+pub struct Recorded {
+    api: Api,
+    server: Option<Server>,
+}
+
+impl Recorded {
+    /// Starts a Keelson without controllers, or connects to the kube-apiserver to be recorded.
+    pub fn start() -> Recorded {
+        if let Ok(given) = std::env::var("KEELSON_RECORD") {
+            let (url, token) = given.split_once(',').expect("URL,TOKEN");
+            let address = url.strip_prefix("https://").expect("https://ADDRESS:PORT");
+            let address = address.parse().expect("ADDRESS:PORT");
+            let api = Api::unchecked(address, Some(token.to_owned())).expect("a client");
+            return Recorded { api, server: None };
+        }
+        let mut tokens = TokenFile::default();
+        let user = User { name: "admin".into(), uid: "admin-uid".into(), ..User::default() };
+        tokens.insert(TOKEN, user.with_group(MASTERS));
+        let mut builder = without_controllers();
+        builder.tokens = tokens;
+        let server = Server::start(builder);
+        let address = server.keelson.address();
+        let api = Api::unchecked(address, Some(TOKEN.to_owned())).expect("a client");
+        Recorded { api, server: Some(server) }
+    }
+
+    /// Sends a request.
+    pub fn send(&self, method: &str, path: &str, media: &str, body: &str) -> Response {
+        let response = self.api.send_text(method, path, media, body);
+        response.unwrap_or_else(|why| panic!("{method} {path} {body}: {why}"))
+    }
+
+    /// Sends a request that prepares a case: it may fail because the object exists, or does not.
+    pub fn prepare(&self, method: &str, path: &str, body: &Value) {
+        let media = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let response = self.send(method, path, media, &body);
+        let is_prepared = response.is_ok() || matches!(response.code, 404 | 409);
+        assert!(is_prepared, "{method} {path} {body}: {response:?}");
+    }
+
+    /// Waits until a collection of custom resources is served.
+    pub fn wait_until_served(&self, path: &str) {
+        let until = Instant::now() + POLL_TIMEOUT;
+        while !self.send("GET", path, "application/json", "").is_ok() {
+            assert!(Instant::now() < until, "{path} is not served");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Compares the lines with a file, or writes the file. Ends the server.
+    #[track_caller]
+    pub fn end(self, file: &str, lines: &[String]) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/files").join(file);
+        let Some(server) = self.server else {
+            return std::fs::write(path, lines.join("\n") + "\n").expect("a recording");
+        };
+        server.stop();
+        let recorded = std::fs::read_to_string(path).expect("a recording");
+        let recorded: Vec<&str> = recorded.lines().collect();
+        let differs = |(have, want): &(&String, &&str)| have.as_str() != **want;
+        let pairs = lines.iter().zip(&recorded).filter(differs);
+        let faults: Vec<String> =
+            pairs.map(|(have, want)| format!("have {have}\nwant {want}")).collect();
+        let (count, of) = (faults.len(), lines.len());
+        assert!(faults.is_empty(), "{count} of {of} in {file} differ:\n{}", faults.join("\n\n"));
+        assert_eq!(recorded.len(), lines.len(), "cases in {file}");
+    }
+}
+
+/// Returns code, reason, message and causes of a response as one line, without what differs between servers: uids,
+/// revisions, and places in the source of a kube-apiserver.
+pub fn outcome(response: &Response) -> String {
+    let mut status = &response.body;
+    if status["type"] == "ERROR" {
+        status = &status["object"];
+    }
+    if status["kind"] != "Status" || status["status"] == "Success" {
+        return response.code.to_string();
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let causes = status["details"]["causes"].as_array().into_iter().flatten();
+    let causes: Vec<String> = causes
+        .map(|cause| format!("{}={}", text(&cause["field"]), text(&cause["reason"])))
+        .collect();
+    let line = format!(
+        "{} {} {:?} [{}]",
+        response.code,
+        text(&status["reason"]),
+        text(&status["message"]),
+        causes.join(",")
+    );
+    without_source(&without_generated(&line))
+}
+
+/// Replaces uids, and the revisions after the words that precede them in messages.
+fn without_generated(line: &str) -> String {
+    const WORDS: [&str; 3] = ["current: ", "in record (", "in object meta: "];
+    let is_uid = |text: &str| {
+        text.len() >= 36
+            && text.bytes().take(36).enumerate().all(|(at, byte)| match at {
+                8 | 13 | 18 | 23 => byte == b'-',
+                _ => byte.is_ascii_hexdigit(),
+            })
+    };
+    let (mut out, mut rest) = (String::new(), line);
+    while let Some(first) = rest.chars().next() {
+        if is_uid(rest) {
+            out.push_str("<uid>");
+            rest = &rest[36..];
+        } else if first.is_ascii_digit() && WORDS.iter().any(|word| out.ends_with(word)) {
+            out.push_str("<version>");
+            rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        } else {
+            out.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    out
+}
+
+/// Replaces the name of a scheme, which is a place in the source.
+fn without_source(line: &str) -> String {
+    const SCHEME: &str = "in scheme \\\"";
+    let Some((before, after)) = line.split_once(SCHEME) else { return line.to_owned() };
+    let after = after.split_once("\\\"").map_or("", |(_, after)| after);
+    format!("{before}in scheme <source>{after}")
+}
