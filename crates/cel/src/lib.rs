@@ -79,7 +79,7 @@ pub use format::NamedFormat;
 pub use functions::regex::check_pattern;
 pub use issues::{CompileErrors, Issue, REPORTED_ERRORS_MAX};
 pub use json::to_json;
-pub use meter::{VALUES_BYTES_MAX, run_briefly, run_until};
+pub use meter::{VALUES_BYTES_MAX, is_interrupted, run_briefly, run_until};
 pub use parser::{EXPRESSION_CHARS_MAX, NESTING_DEPTH_MAX};
 pub use program::Program;
 pub use registry::Library;

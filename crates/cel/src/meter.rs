@@ -81,6 +81,11 @@ pub fn run_until<T>(interrupt: &Arc<AtomicBool>, work: impl FnOnce() -> T) -> Op
     run(Some(interrupt.clone()), u64::MAX, work)
 }
 
+/// Whether the caller has ended the work on this thread. What it makes must not be kept then.
+pub fn is_interrupted() -> bool {
+    METER.with(|meter| meter.is_interrupted.get())
+}
+
 /// Restores what was set outside, also when the work panics.
 struct Outer {
     allowed: u64,

@@ -140,7 +140,7 @@ fn add_to_corpus(corpus: &mut Vec<Vec<u8>>, seeds: usize, input: Vec<u8>, random
 }
 
 /// Returns the peak of the process's resident memory. `None`: the system has no `/proc`.
-fn peak_memory_bytes() -> Option<u64> {
+pub(crate) fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
