@@ -1,8 +1,7 @@
-//! Finds characters of texts by number. What was found out about a long text is remembered during
+//! Finds characters of texts by number. `made` is the text itself if the evaluation made it. What was found out about a long text is remembered during
 //! the evaluation, so that a loop over its characters takes linear time.
 
 use crate::meter;
-use crate::value::{EvalError, Text};
 use keelson_meta::Str;
 use std::cell::RefCell;
 
@@ -24,7 +23,7 @@ struct Known {
     marks: Vec<usize>,
     /// Keeps a text that the evaluation made, so that no other text gets its address. Other texts
     /// exist until the end of the evaluation.
-    _kept: Option<Str>,
+    _made: Option<Str>,
 }
 
 thread_local! {
@@ -39,21 +38,19 @@ pub(crate) fn forget() {
 
 /// Returns the number of characters.
 #[inline]
-pub(crate) fn count(text: &Text<'_>) -> usize {
-    let content = text.as_str();
+pub(crate) fn count(content: &str, made: Option<&Str>) -> usize {
     if content.len() <= SHORT_BYTES_MAX {
         return content.chars().count();
     }
-    with(text, |known| known.chars)
+    with(content, made, |known| known.chars)
 }
 
 /// Returns the byte offset of the character at index `at`; the end of the text is a valid index.
-pub(crate) fn offset(text: &Text<'_>, at: usize) -> Option<usize> {
-    let content = text.as_str();
+pub(crate) fn offset(content: &str, made: Option<&Str>, at: usize) -> Option<usize> {
     if content.len() <= SHORT_BYTES_MAX {
         return nth(content, at);
     }
-    with(text, |known| {
+    with(content, made, |known| {
         if at > known.chars {
             return None;
         }
@@ -65,12 +62,11 @@ pub(crate) fn offset(text: &Text<'_>, at: usize) -> Option<usize> {
 }
 
 /// Returns the number of characters before a byte offset.
-pub(crate) fn before(text: &Text<'_>, offset: usize) -> usize {
-    let content = text.as_str();
+pub(crate) fn before(content: &str, made: Option<&Str>, offset: usize) -> usize {
     if content.len() <= SHORT_BYTES_MAX {
         return content[..offset].chars().count();
     }
-    with(text, |known| {
+    with(content, made, |known| {
         let marks = known.marks.partition_point(|mark| *mark <= offset);
         let Some(last) = marks.checked_sub(1) else { return offset };
         last * CHARS_PER_MARK + content[known.marks[last]..offset].chars().count()
@@ -81,14 +77,13 @@ fn nth(text: &str, at: usize) -> Option<usize> {
     text.char_indices().map(|(place, _)| place).chain([text.len()]).nth(at)
 }
 
-fn with<T>(text: &Text<'_>, read: impl FnOnce(&Known) -> T) -> T {
-    let content = text.as_str();
+fn with<T>(content: &str, made: Option<&Str>, read: impl FnOnce(&Known) -> T) -> T {
     let (address, bytes) = (content.as_ptr() as usize, content.len());
     TEXTS.with_borrow_mut(|(texts, next)| {
         let found = texts.iter().position(|known| known.address == address && known.bytes == bytes);
         let at = found.unwrap_or_else(|| {
             meter::remember();
-            let known = Known::new(text);
+            let known = Known::new(content, made);
             if texts.len() < TEXTS_MAX {
                 texts.push(known);
                 return texts.len() - 1;
@@ -103,21 +98,16 @@ fn with<T>(text: &Text<'_>, read: impl FnOnce(&Known) -> T) -> T {
 }
 
 impl Known {
-    fn new(text: &Text<'_>) -> Known {
-        let content = text.as_str();
+    fn new(content: &str, made: Option<&Str>) -> Known {
         // The next work that is counted ends the evaluation if this is too much.
-        let _: Result<(), EvalError> = meter::read(content.len());
+        let _ = meter::read(content.len());
         let chars = content.chars().count();
         let marks = match chars == content.len() {
             true => vec![],
             false => content.char_indices().step_by(CHARS_PER_MARK).map(|(at, _)| at).collect(),
         };
-        let kept = match text {
-            Text::Borrowed(_) => None,
-            Text::Owned(text) => Some(text.clone()),
-        };
         let address = content.as_ptr() as usize;
-        Known { address, bytes: content.len(), chars, marks, _kept: kept }
+        Known { address, bytes: content.len(), chars, marks, _made: made.cloned() }
     }
 }
 
@@ -129,14 +119,15 @@ mod tests {
     fn characters_of_long_texts_are_found_as_in_short_ones() {
         let texts = ["a", "é", "日", "aé日𝄞"].map(|part| part.repeat(1200));
         for content in texts.iter().chain([&"ab".repeat(600), &format!("{}é", "a".repeat(511))]) {
-            for text in [Text::Borrowed(content), Text::Owned(content.as_str().into())] {
+            let copy = Str::from(content.as_str());
+            for (text, made) in [(content.as_str(), None), (copy.as_str(), Some(&copy))] {
                 let chars = content.chars().count();
-                assert_eq!(count(&text), chars);
+                assert_eq!(count(text, made), chars);
                 for at in (0..chars + 2).step_by(7).chain([0, 255, 256, 257, chars, chars + 1]) {
                     let expected = nth(content, at);
-                    assert_eq!(offset(&text, at), expected, "{at} of {chars}");
+                    assert_eq!(offset(text, made, at), expected, "{at} of {chars}");
                     if let Some(place) = expected {
-                        assert_eq!(before(&text, place), at);
+                        assert_eq!(before(text, made, place), at);
                     }
                 }
             }

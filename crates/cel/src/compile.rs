@@ -4,6 +4,7 @@ use crate::cost_estimate::{self, Estimate};
 use crate::environment::Environment;
 use crate::issues::{CompileErrors, Issues};
 use crate::program::Program;
+use crate::value::EvalError;
 use crate::{checker, meter, parser, plan, validate};
 use std::fmt;
 
@@ -49,7 +50,7 @@ impl Environment {
     pub fn compile(&self, text: &str) -> Result<Compiled, CompileError> {
         meter::begin(0);
         meter::work(COMPILATION_WORK.saturating_add(text.len() as u64 * BYTE_WORK))
-            .map_err(|ended| CompileError::Instantiation(ended.to_string()))?;
+            .map_err(|ended| CompileError::Instantiation(EvalError::from(ended).to_string()))?;
         let mut issues = Issues::default();
         let parsed = parser::parse(text, self.syntax(), &mut issues);
         if !issues.is_empty() {

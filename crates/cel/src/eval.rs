@@ -58,20 +58,22 @@ impl Program {
         variables: &'a [Option<Val<'a>>],
         limits: &Limits,
     ) -> Outcome<'a> {
+        forget();
         meter::begin(0);
         let mut evaluation = Evaluation::new(self, variables, None, limits);
         let result = evaluation.eval(&self.root);
-        meter::end();
+        forget();
         Outcome { result, cost: evaluation.cost() }
     }
 
     /// Evaluates the program with the variables of an activation, which counts the cost of
     /// composited variables.
     pub fn evaluate_in<'a>(&'a self, activation: &Activation<'a>, limits: &Limits) -> Outcome<'a> {
+        forget();
         meter::begin(activation.bytes());
         let mut evaluation = Evaluation::new(self, activation.given, Some(activation), limits);
         let result = evaluation.eval(&self.root);
-        meter::end();
+        forget();
         Outcome { result, cost: evaluation.cost() }
     }
 
@@ -82,6 +84,15 @@ impl Program {
         let mut evaluation = Evaluation::new(self, activation.given, Some(activation), &limits);
         let result = evaluation.eval(&self.root);
         Outcome { result, cost: evaluation.cost() }
+    }
+}
+
+/// Drops what an evaluation remembers about texts and patterns.
+#[inline]
+fn forget() {
+    if meter::take_remembers() {
+        crate::char_index::forget();
+        crate::pattern::forget();
     }
 }
 
@@ -455,7 +466,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
     }
 
     fn list(&mut self, items: &'a [(Node, bool)]) -> EvalResult<'a> {
-        meter::make_items(items.len())?;
+        crate::value::make_items(items.len())?;
         let mut out = Vec::with_capacity(items.len());
         for (node, optional) in items {
             match (self.eval(node)?, optional) {
@@ -585,7 +596,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         self.charge(list_cost + 1)?;
         let (list, item) = both(list, item)?;
         let Val::List(list) = list else { return Err(EvalError::no_overload()) };
-        meter::make_items(1)?;
+        crate::value::make_items(1)?;
         list.append(item).map(Val::List)
     }
 
@@ -704,7 +715,7 @@ fn no_such_element(target: &Val<'_>, key: &Val<'_>) -> EvalError {
     if let Val::String(text) = key
         && let Err(ended) = meter::read(text.as_str().len())
     {
-        return ended;
+        return ended.into();
     }
     let key_text = crate::functions::convert::display(key);
     match target {

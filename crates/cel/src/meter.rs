@@ -9,7 +9,6 @@
 //! The counters are thread-local because functions receive only their arguments, and an evaluation
 //! stays on its thread.
 
-use crate::value::EvalError;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +31,15 @@ const TEXT_BYTES_PER_WORK: u64 = 8;
 
 /// Bytes of memory that are filled in one unit of work.
 const VALUE_BYTES_PER_WORK: u64 = 4;
+
+/// Why an evaluation ends before its result is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It has used its work or its memory.
+    Exhausted,
+    /// Its caller has ended it.
+    Interrupted,
+}
 
 struct Meter {
     /// Work until the next check.
@@ -130,7 +138,7 @@ impl Meter {
     }
 
     #[cold]
-    fn check(&self, work: u64) -> Result<(), EvalError> {
+    fn check(&self, work: u64) -> Result<(), Ended> {
         self.settle();
         let ended = self.allowed.get() < work
             || self.has_interrupt.get()
@@ -142,11 +150,11 @@ impl Meter {
         }
         // Once interrupted, all evaluations of the caller end.
         if self.is_interrupted.get() {
-            return Err(EvalError::interrupted());
+            return Err(Ended::Interrupted);
         }
         if self.evaluation.get() < work {
             self.evaluation.set(0);
-            return Err(EvalError::exhausted());
+            return Err(Ended::Exhausted);
         }
         let most = self.evaluation.get().min(self.allowed.get());
         let granted = most.min(work.saturating_add(WORK_BETWEEN_CHECKS));
@@ -160,7 +168,6 @@ impl Meter {
 /// made and that are still there.
 #[inline]
 pub(crate) fn begin(retained: u64) {
-    end();
     METER.with(|meter| {
         meter.settle();
         meter.evaluation.set(WORK_MAX);
@@ -173,13 +180,10 @@ pub(crate) fn begin(retained: u64) {
     });
 }
 
-/// Ends an evaluation: what it remembers about texts and patterns is dropped.
+/// Whether the evaluation remembers texts or patterns; from now on it does not.
 #[inline]
-pub(crate) fn end() {
-    if METER.with(|meter| meter.remembers.take()) {
-        crate::char_index::forget();
-        crate::pattern::forget();
-    }
+pub(crate) fn take_remembers() -> bool {
+    METER.with(|meter| meter.remembers.take())
 }
 
 /// Notes that the evaluation remembers a text or a pattern.
@@ -189,7 +193,7 @@ pub(crate) fn remember() {
 
 /// Counts work. The error ends the evaluation.
 #[inline]
-pub(crate) fn work(units: u64) -> Result<(), EvalError> {
+pub(crate) fn work(units: u64) -> Result<(), Ended> {
     METER.with(|meter| match meter.until_check.get().checked_sub(units) {
         Some(left) => {
             meter.until_check.set(left);
@@ -201,19 +205,19 @@ pub(crate) fn work(units: u64) -> Result<(), EvalError> {
 
 /// Counts the visit of an item of a list or map.
 #[inline]
-pub(crate) fn item() -> Result<(), EvalError> {
+pub(crate) fn item() -> Result<(), Ended> {
     work(ITEM_WORK)
 }
 
 /// Counts the reading of a text of this length.
 #[inline]
-pub(crate) fn read(bytes: usize) -> Result<(), EvalError> {
+pub(crate) fn read(bytes: usize) -> Result<(), Ended> {
     work(bytes as u64 / TEXT_BYTES_PER_WORK)
 }
 
 /// Counts a new value of this size, before it is made.
 #[inline]
-pub(crate) fn make(bytes: usize) -> Result<(), EvalError> {
+pub(crate) fn make(bytes: usize) -> Result<(), Ended> {
     METER.with(|meter| match meter.bytes.get().checked_sub(bytes as u64) {
         Some(left) => {
             meter.bytes.set(left);
@@ -221,15 +225,9 @@ pub(crate) fn make(bytes: usize) -> Result<(), EvalError> {
         }
         None => {
             meter.bytes.set(0);
-            Err(EvalError::exhausted())
+            Err(Ended::Exhausted)
         }
     })
-}
-
-/// Counts a new list of this many items, before it is made.
-#[inline]
-pub(crate) fn make_items(count: usize) -> Result<(), EvalError> {
-    make(count.saturating_mul(size_of::<crate::value::Val<'_>>()))
 }
 
 /// Returns the bytes of values that the evaluation may still make.

@@ -216,7 +216,7 @@ impl Planner<'_> {
         {
             let pattern = self.patterns.get(text.as_str())?;
             if name == "matches" {
-                let pattern_chars = crate::char_index::count(text) as u64;
+                let pattern_chars = text.chars() as u64;
                 let target = Box::new(args.swap_remove(0));
                 return Ok(Node::Matches { target, pattern, pattern_chars });
             }

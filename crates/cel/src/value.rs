@@ -6,7 +6,9 @@ mod json;
 pub use json::adapt;
 
 use crate::authorizer::AuthorizerVal;
+use crate::char_index;
 use crate::format::NamedFormat;
+use crate::meter::{self, Ended};
 use crate::semver::Semver;
 use crate::types::{DeclType, ListKind, ObjectType, Type};
 use crate::url::Url;
@@ -65,6 +67,32 @@ impl Text<'_> {
             Text::Borrowed(text) => text,
             Text::Owned(text) => text,
         }
+    }
+
+    /// Returns the text, and itself if the evaluation made it.
+    fn parts(&self) -> (&str, Option<&Str>) {
+        match self {
+            Text::Borrowed(text) => (text, None),
+            Text::Owned(text) => (text, Some(text)),
+        }
+    }
+
+    /// Returns the number of characters.
+    pub(crate) fn chars(&self) -> usize {
+        let (text, made) = self.parts();
+        char_index::count(text, made)
+    }
+
+    /// Returns the byte offset of the character at index `at`; the end of the text is a valid index.
+    pub(crate) fn offset(&self, at: usize) -> Option<usize> {
+        let (text, made) = self.parts();
+        char_index::offset(text, made, at)
+    }
+
+    /// Returns the number of characters before a byte offset.
+    pub(crate) fn chars_before(&self, offset: usize) -> usize {
+        let (text, made) = self.parts();
+        char_index::before(text, made, offset)
     }
 }
 
@@ -269,6 +297,22 @@ impl EvalError {
     }
 }
 
+impl From<Ended> for EvalError {
+    #[cold]
+    fn from(ended: Ended) -> EvalError {
+        match ended {
+            Ended::Exhausted => EvalError::exhausted(),
+            Ended::Interrupted => EvalError::interrupted(),
+        }
+    }
+}
+
+/// Counts the memory of this many items of a new list, before it is made.
+#[inline]
+pub(crate) fn make_items(count: usize) -> Result<(), EvalError> {
+    Ok(meter::make(count.saturating_mul(size_of::<Val<'_>>()))?)
+}
+
 /// The message when no overload matches the arguments.
 pub const NO_SUCH_OVERLOAD: &str = "no such overload";
 
@@ -335,7 +379,7 @@ impl<'a> OwnedMap<'a> {
     /// Counts the memory of an entry with this key, before it is added.
     pub(crate) fn make_entry(key: &Val<'_>) -> Result<(), EvalError> {
         let text = key.as_str().map_or(0, str::len);
-        crate::meter::make(MAP_ENTRY_BYTES.saturating_add(text))
+        Ok(meter::make(MAP_ENTRY_BYTES.saturating_add(text))?)
     }
 
     /// Returns the map as a value.
@@ -405,13 +449,13 @@ impl<'a> Val<'a> {
 
     /// Creates a text and counts its memory.
     pub(crate) fn made_text(text: impl Into<Str> + AsRef<str>) -> EvalResult<'a> {
-        crate::meter::make(text.as_ref().len())?;
+        meter::make(text.as_ref().len())?;
         Ok(Val::text(text))
     }
 
     /// Creates bytes and counts their memory.
     pub(crate) fn made_bytes(bytes: Vec<u8>) -> EvalResult<'a> {
-        crate::meter::make(bytes.len())?;
+        meter::make(bytes.len())?;
         Ok(Val::Bytes(bytes.into()))
     }
 
@@ -499,7 +543,7 @@ impl<'a> Val<'a> {
     /// Returns the size for cost computation; 1 for values without a size.
     pub(crate) fn size(&self) -> u64 {
         match self {
-            Val::String(text) => crate::char_index::count(text) as u64,
+            Val::String(text) => text.chars() as u64,
             Val::Bytes(bytes) => bytes.len() as u64,
             Val::List(list) => list.len() as u64,
             Val::Map(map) => map.len() as u64,
@@ -604,7 +648,7 @@ impl<'a> List<'a> {
 
     /// Returns the items as a vector, whose memory is counted.
     pub(crate) fn to_vec(&self) -> Result<Vec<Val<'a>>, EvalError> {
-        crate::meter::make_items(self.len())?;
+        make_items(self.len())?;
         match self {
             List::Json { .. } | List::Concat(_) => self.iter().collect(),
             List::Owned(list) => Ok(list.items.clone()),

@@ -86,7 +86,7 @@ fn add_lists<'a>(left: &List<'a>, right: &List<'a>) -> EvalResult<'a> {
             for item in right.iter() {
                 let item = item?;
                 if !contains(&out, &item)? {
-                    meter::make_items(1)?;
+                    crate::value::make_items(1)?;
                     out.push(item);
                 }
             }
@@ -131,7 +131,7 @@ fn add_keyed<'a>(
             Some(place) => out[*place] = item?,
             None => {
                 places.insert(key, out.len());
-                meter::make_items(1)?;
+                crate::value::make_items(1)?;
                 out.push(item?);
             }
         }

@@ -145,7 +145,7 @@ fn slice<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     if end as u64 > items.len() as u64 {
         return fault(&format!("list is length {}", items.len()));
     }
-    meter::make_items(end.abs_diff(start) as usize)?;
+    crate::value::make_items(end.abs_diff(start) as usize)?;
     let cut = (start as usize..end as usize).filter_map(|at| items.get(at));
     Val::made_list(cut.collect::<Result<_, _>>()?)
 }
@@ -166,7 +166,7 @@ fn flatten_into<'a>(items: &List<'a>, depth: i64, out: &mut Vec<Val<'a>>) -> Res
         match item? {
             Val::List(inner) if depth > 0 => flatten_into(&inner, depth - 1, out)?,
             other => {
-                meter::make_items(1)?;
+                crate::value::make_items(1)?;
                 out.push(other);
             }
         }
@@ -207,7 +207,7 @@ fn sort<'a>(args: &[Val<'a>], keys: usize) -> EvalResult<'a> {
         compare(&keys[*one], &keys[*two]).ok().flatten().unwrap_or(Ordering::Equal)
     });
     ended?;
-    meter::make_items(items.len())?;
+    crate::value::make_items(items.len())?;
     Val::made_list(places.into_iter().map(|at| items[at].clone()).collect())
 }
 
@@ -216,7 +216,7 @@ fn range<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     if count > RANGE_ITEMS_MAX {
         return Err(crate::runtime_cost::too_long());
     }
-    meter::make_items(usize::try_from(count).unwrap_or(0))?;
+    crate::value::make_items(usize::try_from(count).unwrap_or(0))?;
     Ok(Val::list((0..count).map(Val::Int).collect()))
 }
 
@@ -236,7 +236,7 @@ fn distinct<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
                 continue 'items;
             }
         }
-        meter::make_items(1)?;
+        crate::value::make_items(1)?;
         out.push(item);
     }
     Val::made_list(out)

@@ -36,7 +36,7 @@ fn unwrap<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
         crate::meter::item()?;
         match item? {
             Val::Optional(Some(val)) => {
-                crate::meter::make_items(1)?;
+                crate::value::make_items(1)?;
                 out.push((*val).clone());
             }
             Val::Optional(None) => {}

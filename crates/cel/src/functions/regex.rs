@@ -1,7 +1,6 @@
 //! Regular expressions. Matching takes linear time for every pattern.
 
 use super::{Implementation, int_arg, text_arg};
-use crate::meter;
 use crate::pattern::{self, Pattern};
 use crate::value::{EvalError, EvalResult, Val};
 use std::sync::Arc;
@@ -59,7 +58,7 @@ pub(crate) fn find_all<'a>(args: &[Val<'a>], pattern: &Pattern) -> EvalResult<'a
             }
         }
         last_end = Some(found.end);
-        meter::make_items(1)?;
+        crate::value::make_items(1)?;
         out.push(Val::made_text(&text[found])?);
     }
     Val::made_list(out)

@@ -3,8 +3,8 @@
 pub(crate) mod text_format;
 
 use super::{Implementation, int_arg, text_arg, text_val};
+use crate::meter;
 use crate::value::{EvalError, EvalResult, Text, Val};
-use crate::{char_index, meter};
 use base64::Engine;
 use keelson_meta::Str;
 
@@ -59,7 +59,7 @@ fn out_of_range(at: i64) -> EvalError {
 /// Returns the byte offset of the character at index `at`; the end of the text is a valid index.
 fn byte_offset(text: &Text<'_>, at: i64) -> Result<usize, EvalError> {
     let wanted = usize::try_from(at).map_err(|_| out_of_range(at))?;
-    char_index::offset(text, wanted).ok_or_else(|| out_of_range(at))
+    text.offset(wanted).ok_or_else(|| out_of_range(at))
 }
 
 fn char_at<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
@@ -70,7 +70,7 @@ fn char_at<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
 }
 
 fn chars_before(text: &Text<'_>, place: usize) -> Val<'static> {
-    Val::Int(char_index::before(text, place) as i64)
+    Val::Int(text.chars_before(place) as i64)
 }
 
 pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
@@ -92,7 +92,7 @@ pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
 pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let (text, part) = (text_val(args, 0)?, text_arg(args, 1)?);
     let content = text.as_str();
-    let length = char_index::count(text) as i64;
+    let length = text.chars() as i64;
     let start = if args.len() > 2 { Some(int_arg(args, 2)?) } else { None };
     if part.is_empty() {
         return Ok(Val::Int(start.unwrap_or(length)));
@@ -152,7 +152,7 @@ fn split<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     }
     let mut out = vec![];
     for part in text.splitn(count, separator) {
-        meter::make_items(1)?;
+        crate::value::make_items(1)?;
         out.push(Val::made_text(part)?);
     }
     Val::made_list(out)
@@ -163,7 +163,7 @@ fn split_chars<'a>(text: &str, count: usize) -> Result<Vec<Val<'a>>, EvalError> 
     let mut out = vec![];
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        meter::make_items(1)?;
+        crate::value::make_items(1)?;
         if out.len() + 1 == count {
             out.push(Val::made_text(rest)?);
             break;

@@ -18,7 +18,7 @@ fn query<'a>(url: &Url) -> EvalResult<'a> {
         }
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (Some(name), Some(value)) = (unescape(name), unescape(value)) else { continue };
-        meter::make_items(1)?;
+        crate::value::make_items(1)?;
         let value = Val::made_text(value)?;
         let name = Str::from(name);
         match places.get(&name) {

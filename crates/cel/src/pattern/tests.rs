@@ -1,3 +1,5 @@
+//! Patterns as Go understands and limits them, and both engines compared.
+
 use super::*;
 
 /// Whether the pattern matches, as both engines find it.

@@ -6,7 +6,7 @@
 //! takes long, or if the process takes much more memory than the values of one evaluation may have.
 
 use super::{Target, hash_outcome};
-use crate::driver::peak_memory_bytes;
+use crate::memory::peak_memory_bytes;
 use keelson_cel::{
     EXPRESSION_COST_MAX, Environment, Library, Limits, Type, VALUES_BYTES_MAX, Val, Version, adapt,
     run_briefly,

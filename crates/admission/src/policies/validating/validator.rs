@@ -161,7 +161,9 @@ fn message(validation: &Validation, computed: Option<&str>) -> String {
 
 /// Truncates an audit annotation to the limit.
 fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(ANNOTATION_BYTES_MAX)]
+    let end =
+        (0..=ANNOTATION_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }
 
 fn annotate(
