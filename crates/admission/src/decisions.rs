@@ -2,10 +2,10 @@
 //! authorizers are async: an evaluation that needs an unknown decision is repeated once the
 //! decision is known.
 
-use keelson_auth::{Attributes, Authorizer, SERVICE_ACCOUNT_PREFIX, Selectors, User};
+use keelson_auth::{Attributes, Authorizer, SERVICE_ACCOUNT_PREFIX, Selectors, User, long_work};
 use keelson_cel::{Check, Decision, Target};
 use keelson_meta::field_selector::FieldSelector;
-use keelson_meta::{GroupVersionResource, Str, selector};
+use keelson_meta::{Failure, GroupVersionResource, Str, selector};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Authorizer decisions cached for the expressions of one request.
@@ -30,24 +30,45 @@ impl Decisions {
         Decisions { user, state: Mutex::default() }
     }
 
-    /// Calls `evaluate` until it needs no unknown decision, and returns its result. Every call but
-    /// the last adds one decision, so the cost limits bound the number of calls.
-    pub async fn evaluate<T>(
+    /// Calls `brief` until it needs no unknown decision, and returns its result. Every call but
+    /// the last adds one decision, so the cost limits bound the number of calls. A call that takes
+    /// long is given up, and what `whole` returns is called instead, on another thread.
+    pub async fn evaluate<T, W>(
         &self,
         authorizer: &Authorizer,
-        mut evaluate: impl FnMut(&Decisions) -> T,
-    ) -> T {
+        mut brief: impl FnMut(&Decisions) -> T,
+        mut whole: impl FnMut() -> W,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        W: FnOnce(&Decisions) -> T + Send + 'static,
+    {
         loop {
-            let check = {
-                let result = evaluate(self);
-                match self.state().missing.take() {
-                    None => return result,
-                    Some(check) => check,
+            let evaluate = || {
+                let result = brief(self);
+                (result, self.state().missing.take())
+            };
+            let elsewhere = || {
+                let (copy, whole) = (self.copy(), whole());
+                move || {
+                    let result = whole(&copy);
+                    let missing = copy.state().missing.take();
+                    (result, missing)
                 }
+            };
+            let check = match long_work::run(&self.user.name, evaluate, elsewhere).await? {
+                (result, None) => return Ok(result),
+                (_, Some(check)) => check,
             };
             let decision = self.decide(authorizer, &check).await;
             self.state().known.push((check, decision));
         }
+    }
+
+    /// Returns a copy with the known decisions.
+    fn copy(&self) -> Decisions {
+        let known = self.state().known.clone();
+        Decisions { user: self.user.clone(), state: Mutex::new(State { known, missing: None }) }
     }
 
     async fn decide(&self, authorizer: &Authorizer, check: &Check) -> Decision {

@@ -5,13 +5,20 @@ use crate::decisions::Decisions;
 use keelson_auth::Authorizer;
 use keelson_cel::admission::{Compiler, Expression, Inputs, Purpose, Variables, activation};
 use keelson_cel::{CompositedVariables, MATCH_CONDITIONS_COST_MAX, Resource, Val};
-use keelson_meta::{Str, Value};
+use keelson_meta::{Failure, Str, Value};
+use std::sync::{Arc, OnceLock};
 
-/// The compiled `matchConditions` of a webhook or a policy.
-#[derive(Debug, Default)]
-pub struct MatchConditions {
-    /// Names and expressions.
-    conditions: Vec<(Str, Expression)>,
+/// The `matchConditions` of a webhook or a policy, compiled on first use. Copies share them.
+#[derive(Clone, Debug)]
+pub struct MatchConditions(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    compiler: Compiler,
+    /// Names and texts.
+    conditions: Vec<(Str, Str)>,
+    /// In the order of `conditions`.
+    compiled: OnceLock<Vec<Expression>>,
 }
 
 /// The result of match conditions.
@@ -29,19 +36,36 @@ pub enum Matched {
 }
 
 impl MatchConditions {
-    /// Compiles the conditions of a configuration. A compile error is returned on evaluation.
+    /// Reads the conditions of a configuration. A compile error is returned on evaluation.
     pub fn new(compiler: &Compiler, conditions: &[Value]) -> MatchConditions {
-        let compiled = conditions.iter().map(|condition| {
-            let text = |name: &str| condition.str_at(&[name]).unwrap_or_default();
-            let expression = Expression::new(compiler, text("expression"), Purpose::Condition);
-            (text("name").into(), expression)
+        let conditions = conditions.iter().map(|condition| {
+            let text = |name: &str| condition.str_at(&[name]).unwrap_or_default().into();
+            (text("name"), text("expression"))
         });
-        MatchConditions { conditions: compiled.collect() }
+        MatchConditions(Arc::new(Shared {
+            compiler: compiler.clone(),
+            conditions: conditions.collect(),
+            compiled: OnceLock::new(),
+        }))
     }
 
     /// Returns whether there are no conditions; every request matches then.
     pub fn is_empty(&self) -> bool {
-        self.conditions.is_empty()
+        self.0.conditions.is_empty()
+    }
+
+    /// Returns the compiled conditions; `None`: the work was ended, and its result will be discarded.
+    fn compiled(&self) -> Option<&[Expression]> {
+        let Shared { compiler, conditions, compiled } = &*self.0;
+        if let Some(compiled) = compiled.get() {
+            return Some(compiled);
+        }
+        let new = |text: &Str| Expression::new(compiler, text, Purpose::Condition);
+        let made = conditions.iter().map(|(_, text)| new(text)).collect();
+        if keelson_cel::is_interrupted() {
+            return None;
+        }
+        Some(compiled.get_or_init(|| made))
     }
 
     /// Evaluates the conditions of a webhook; `resource` is that of the request.
@@ -51,15 +75,22 @@ impl MatchConditions {
         resource: &Resource,
         decisions: &Decisions,
         authorizer: &Authorizer,
-    ) -> Matched {
+    ) -> Result<Matched, Failure> {
         if self.is_empty() {
-            return Matched::Yes;
+            return Ok(Matched::Yes);
         }
         let none = CompositedVariables::new();
-        let evaluate = |decisions: &Decisions| {
+        let brief = |decisions: &Decisions| {
             self.evaluate(&inputs.variables_with(decisions, resource.clone()), &none)
         };
-        decisions.evaluate(authorizer, evaluate).await
+        let whole = || {
+            let (conditions, inputs) = (self.clone(), inputs.to_owned_inputs());
+            let (resource, none) = (resource.clone(), CompositedVariables::new());
+            move |decisions: &Decisions| {
+                conditions.evaluate(&inputs.inputs().variables_with(decisions, resource), &none)
+            }
+        };
+        decisions.evaluate(authorizer, brief, whole).await
     }
 
     /// Evaluates the conditions without waiting for authorizer decisions. One false condition means
@@ -69,7 +100,8 @@ impl MatchConditions {
         let mut budget = MATCH_CONDITIONS_COST_MAX;
         let mut is_false = None;
         let mut errors: Vec<String> = vec![];
-        for (name, expression) in &self.conditions {
+        let compiled = self.compiled().unwrap_or_default();
+        for ((name, _), expression) in self.0.conditions.iter().zip(compiled) {
             match expression.evaluate(&activation, &mut budget) {
                 Err(out_of_budget) => return Matched::Failed(out_of_budget.to_string()),
                 Ok(Err(error)) => errors.push(error),
@@ -134,7 +166,8 @@ mod tests {
         let resource = Resource { resource: "configmaps".into(), ..Resource::default() };
         let decisions = Decisions::new(User { name: "bob".into(), ..User::default() });
         let authorizer = Authorizer::new(modes);
-        match now(conditions.matches(&inputs, &resource, &decisions, &authorizer)) {
+        let matches = conditions.matches(&inputs, &resource, &decisions, &authorizer);
+        match now(matches).expect("brief work") {
             Matched::Yes => "yes".to_owned(),
             Matched::No { condition } => format!("no: {condition}"),
             Matched::Failed(error) => error,

@@ -16,6 +16,7 @@ mod der;
 mod front_proxy;
 mod grant;
 mod json;
+pub mod long_work;
 pub mod node;
 mod objects;
 pub mod oidc;

@@ -20,6 +20,7 @@ pub use keys::{JoseAlgorithm, KeySet};
 pub use validate::validate;
 
 use crate::User;
+use crate::long_work;
 use crate::token_digest::{Token, TokenDigest};
 use expressions::Rules;
 use keelson_egress::Egress;
@@ -41,9 +42,9 @@ pub struct JwtAuthenticators {
 
 /// An issuer.
 struct JwtAuthenticator {
-    config: JwtConfig,
+    config: Arc<JwtConfig>,
     algorithms: Vec<JoseAlgorithm>,
-    rules: Rules,
+    rules: Arc<Rules>,
     provider: Provider,
 }
 
@@ -65,6 +66,7 @@ impl JwtAuthenticators {
         let rules = validate(&configs, None, disallowed_issuers).map_err(|e| e.to_string())?;
         let issuers = configs.into_iter().zip(rules).map(|(config, rules)| {
             let provider = Provider::start(&config.issuer, egress.clone());
+            let (config, rules) = (Arc::new(config), Arc::new(rules));
             JwtAuthenticator { algorithms: algorithms.to_vec(), rules, provider, config }
         });
         Ok(JwtAuthenticators { issuers: issuers.collect(), verified: Mutex::default() })
@@ -142,7 +144,15 @@ impl JwtAuthenticator {
                 return Err(unsigned("failed to verify id token signature".to_owned()));
             }
         }
-        let user = claims::user(&self.config, &self.rules, claims)?;
+        let subject = claims.get("sub").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let brief = || claims::user(&self.config, &self.rules, claims);
+        let whole = || {
+            let (config, rules) = (self.config.clone(), self.rules.clone());
+            let claims = claims.clone();
+            move || claims::user(&config, &rules, &claims)
+        };
+        let user = long_work::run(&subject.into(), brief, whole).await;
+        let user = user.map_err(|failure| failure.message.clone())??;
         Ok(crate::in_authenticated_group(user))
     }
 }

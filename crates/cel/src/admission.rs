@@ -204,7 +204,41 @@ pub struct Inputs<'a> {
 /// The values of all variables, by index. Reading a variable that is `None` is an error.
 pub type Variables<'a> = [Option<Val<'a>>; VARIABLES];
 
+/// Copies of the objects that expressions can read, for an evaluation on another thread.
+#[derive(Clone, Debug, Default)]
+pub struct OwnedInputs {
+    object: Option<keelson_meta::Map>,
+    old_object: Option<keelson_meta::Map>,
+    request: Option<keelson_meta::Map>,
+    namespace: Option<keelson_meta::Map>,
+    params: Option<keelson_meta::Map>,
+}
+
+impl OwnedInputs {
+    /// Returns the inputs for an evaluation.
+    pub fn inputs(&self) -> Inputs<'_> {
+        Inputs {
+            object: self.object.as_ref(),
+            old_object: self.old_object.as_ref(),
+            request: self.request.as_ref(),
+            namespace: self.namespace.as_ref(),
+            params: self.params.as_ref(),
+        }
+    }
+}
+
 impl<'a> Inputs<'a> {
+    /// Copies the objects.
+    pub fn to_owned_inputs(&self) -> OwnedInputs {
+        OwnedInputs {
+            object: self.object.cloned(),
+            old_object: self.old_object.cloned(),
+            request: self.request.cloned(),
+            namespace: self.namespace.cloned(),
+            params: self.params.cloned(),
+        }
+    }
+
     /// Returns the variables, without an authorizer.
     pub fn variables(&self) -> Variables<'a> {
         let val = |map: Option<&'a keelson_meta::Map>| {

@@ -4,8 +4,15 @@ use crate::cost_estimate::{self, Estimate};
 use crate::environment::Environment;
 use crate::issues::{CompileErrors, Issues};
 use crate::program::Program;
-use crate::{checker, parser, plan, validate};
+use crate::value::EvalError;
+use crate::{checker, meter, parser, plan, validate};
 use std::fmt;
+
+/// Work of compiling the shortest expression: declaring the variables.
+const COMPILATION_WORK: u64 = 10_000;
+
+/// Work of compiling a byte of an expression.
+const BYTE_WORK: u64 = 300;
 
 /// Why an expression cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +48,9 @@ pub struct Compiled {
 impl Environment {
     /// Compiles an expression.
     pub fn compile(&self, text: &str) -> Result<Compiled, CompileError> {
+        meter::begin(0);
+        meter::work(COMPILATION_WORK.saturating_add(text.len() as u64 * BYTE_WORK))
+            .map_err(|ended| CompileError::Instantiation(EvalError::from(ended).to_string()))?;
         let mut issues = Issues::default();
         let parsed = parser::parse(text, self.syntax(), &mut issues);
         if !issues.is_empty() {

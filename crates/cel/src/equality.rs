@@ -1,14 +1,15 @@
 //! Equality and ordering of values, also between numeric types.
 
+use crate::meter;
 use crate::types::{ListKind, Type};
-use crate::value::{EvalError, List, Map, Opaque, Text, Val};
+use crate::value::{EvalError, List, Map, Opaque, Val};
 use keelson_meta::{Str, Value};
 use std::cmp::Ordering;
 
 impl Val<'_> {
     /// Whether `self == other` in CEL; false when the comparison fails.
     pub fn equals(&self, other: &Val<'_>) -> bool {
-        crate::work_limit::reset();
+        meter::begin(0);
         equal(self, other).unwrap_or(false)
     }
 }
@@ -18,14 +19,14 @@ impl Val<'_> {
 pub(crate) fn equal(left: &Val<'_>, right: &Val<'_>) -> Result<bool, EvalError> {
     Ok(match (left, right) {
         (Val::Int(left), Val::Int(right)) => left == right,
-        (Val::String(left), Val::String(right)) => left.as_str() == right.as_str(),
+        (Val::String(left), Val::String(right)) => equal_bytes(left.as_str(), right.as_str())?,
         (Val::Bool(left), Val::Bool(right)) => left == right,
         (Val::Null, Val::Null) => true,
         (
             Val::Int(_) | Val::Uint(_) | Val::Double(_),
             Val::Int(_) | Val::Uint(_) | Val::Double(_),
         ) => compare_numbers(left, right) == Some(Ordering::Equal),
-        (Val::Bytes(left), Val::Bytes(right)) => left == right,
+        (Val::Bytes(left), Val::Bytes(right)) => equal_bytes(left, right)?,
         (Val::Timestamp(left), Val::Timestamp(right)) => left == right,
         (Val::Duration(left), Val::Duration(right)) => left == right,
         (Val::List(left), Val::List(right)) => equal_lists(left, right)?,
@@ -39,6 +40,15 @@ pub(crate) fn equal(left: &Val<'_>, right: &Val<'_>) -> Result<bool, EvalError> 
         (Val::Opaque(left), Val::Opaque(right)) => equal_opaque(left, right),
         _ => false,
     })
+}
+
+fn equal_bytes<T: AsRef<[u8]> + ?Sized>(left: &T, right: &T) -> Result<bool, EvalError> {
+    let (left, right) = (left.as_ref(), right.as_ref());
+    if left.len() != right.len() {
+        return Ok(false);
+    }
+    meter::read(left.len())?;
+    Ok(left == right)
 }
 
 fn equal_opaque(left: &Opaque<'_>, right: &Opaque<'_>) -> bool {
@@ -65,7 +75,7 @@ fn equal_lists(left: &List<'_>, right: &List<'_>) -> Result<bool, EvalError> {
         return equal_set_lists(left, right);
     }
     for (left, right) in left.iter().zip(right.iter()) {
-        crate::work_limit::count()?;
+        meter::item()?;
         if !equal(&left?, &right?)? {
             return Ok(false);
         }
@@ -79,7 +89,7 @@ fn equal_set_lists(left: &List<'_>, right: &List<'_>) -> Result<bool, EvalError>
     let sorted = |list: &List<'_>| {
         let mut keys = vec![];
         for item in list.iter() {
-            crate::work_limit::count()?;
+            meter::item()?;
             keys.push(crate::value::Key::of(&item?));
         }
         keys.sort();
@@ -117,7 +127,7 @@ fn equal_map_lists(
     let places: std::collections::HashMap<String, usize> =
         others.iter().enumerate().map(|(at, item)| (item_key(item, keys), at)).collect();
     for (at, item) in items.iter().enumerate() {
-        crate::work_limit::count()?;
+        meter::item()?;
         let Some(place) = places.get(&item_key(item, keys)) else { return Ok(false) };
         let (Some(here), Some(there)) = (left.get(at), right.get(*place)) else { return Ok(false) };
         if !equal(&here?, &there?)? {
@@ -132,7 +142,7 @@ fn equal_maps(left: &Map<'_>, right: &Map<'_>) -> Result<bool, EvalError> {
         return Ok(false);
     }
     for key in left.keys() {
-        crate::work_limit::count()?;
+        meter::item()?;
         let (Some(here), Some(there)) = (left.find(&key), right.find(&key)) else {
             return Ok(false);
         };
@@ -174,17 +184,20 @@ pub(crate) fn compare(left: &Val<'_>, right: &Val<'_>) -> Result<Option<Ordering
             Val::Int(_) | Val::Uint(_) | Val::Double(_),
             Val::Int(_) | Val::Uint(_) | Val::Double(_),
         ) => return Ok(compare_numbers(left, right)),
-        (Val::String(left), Val::String(right)) => compare_text(left, right),
+        (Val::String(left), Val::String(right)) => {
+            compare_bytes(left.as_str().as_bytes(), right.as_str().as_bytes())?
+        }
         (Val::Bool(left), Val::Bool(right)) => left.cmp(right),
-        (Val::Bytes(left), Val::Bytes(right)) => left.cmp(right),
+        (Val::Bytes(left), Val::Bytes(right)) => compare_bytes(left, right)?,
         (Val::Timestamp(left), Val::Timestamp(right)) => left.cmp(right),
         (Val::Duration(left), Val::Duration(right)) => left.cmp(right),
         _ => return Err(EvalError::no_overload()),
     }))
 }
 
-fn compare_text(left: &Text<'_>, right: &Text<'_>) -> Ordering {
-    left.as_str().cmp(right.as_str())
+fn compare_bytes(left: &[u8], right: &[u8]) -> Result<Ordering, EvalError> {
+    meter::read(left.len().min(right.len()))?;
+    Ok(left.cmp(right))
 }
 
 /// Whether two types are equal at evaluation, where type parameters are unknown.

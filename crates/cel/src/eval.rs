@@ -6,11 +6,13 @@ pub use activation::{Activation, CompositedVariable, CompositedVariables};
 
 use crate::equality::{compare, equal};
 use crate::functions::maps::insert;
+use crate::meter;
+use crate::pattern::Pattern;
 use crate::program::{
     BindNode, Call, ComprehensionNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
 };
 use crate::runtime_cost::{CallCost, equality_cost};
-use crate::value::{EvalError, EvalResult, Key, List, Map, OwnedMap, Text, Val};
+use crate::value::{EvalError, EvalResult, Key, Map, OwnedMap, Text, Val};
 use std::sync::Arc;
 
 /// The per-call cost limit of one expression.
@@ -23,23 +25,19 @@ pub const OBJECT_COST_MAX: u64 = 10_000_000;
 /// The cost budget of the match conditions of one webhook or policy.
 pub const MATCH_CONDITIONS_COST_MAX: u64 = 2_500_000;
 
-/// Comprehensions check for an interrupt every so many steps.
-const STEPS_BETWEEN_INTERRUPT_CHECKS: u32 = 100;
-
 /// Evaluation checks the remaining stack every so many levels.
 const LEVELS_BETWEEN_STACK_CHECKS: u32 = 8;
 
 /// The limits of an evaluation.
-pub struct Limits<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
     /// The maximum cost.
     pub cost_max: u64,
-    /// Called regularly in comprehensions; evaluation ends when it returns true.
-    pub interrupted: Option<&'a dyn Fn() -> bool>,
 }
 
-impl Default for Limits<'_> {
+impl Default for Limits {
     fn default() -> Self {
-        Limits { cost_max: EXPRESSION_COST_MAX, interrupted: None }
+        Limits { cost_max: EXPRESSION_COST_MAX }
     }
 }
 
@@ -58,34 +56,43 @@ impl Program {
     pub fn evaluate<'a>(
         &'a self,
         variables: &'a [Option<Val<'a>>],
-        limits: &Limits<'a>,
+        limits: &Limits,
     ) -> Outcome<'a> {
-        crate::work_limit::reset();
+        forget();
+        meter::begin(0);
         let mut evaluation = Evaluation::new(self, variables, None, limits);
         let result = evaluation.eval(&self.root);
+        forget();
         Outcome { result, cost: evaluation.cost() }
     }
 
     /// Evaluates the program with the variables of an activation, which counts the cost of
     /// composited variables.
-    pub fn evaluate_in<'a>(
-        &'a self,
-        activation: &Activation<'a>,
-        limits: &Limits<'a>,
-    ) -> Outcome<'a> {
-        crate::work_limit::reset();
+    pub fn evaluate_in<'a>(&'a self, activation: &Activation<'a>, limits: &Limits) -> Outcome<'a> {
+        forget();
+        meter::begin(activation.bytes());
         let mut evaluation = Evaluation::new(self, activation.given, Some(activation), limits);
         let result = evaluation.eval(&self.root);
+        forget();
         Outcome { result, cost: evaluation.cost() }
     }
 
-    /// Evaluates a composited variable during another evaluation. It shares that evaluation's work
-    /// limit.
+    /// Evaluates a composited variable during another evaluation. It shares that evaluation's
+    /// limits of work and memory.
     pub(crate) fn evaluate_nested<'a>(&'a self, activation: &Activation<'a>) -> Outcome<'a> {
         let limits = Limits::default();
         let mut evaluation = Evaluation::new(self, activation.given, Some(activation), &limits);
         let result = evaluation.eval(&self.root);
         Outcome { result, cost: evaluation.cost() }
+    }
+}
+
+/// Drops what an evaluation remembers about texts and patterns.
+#[inline]
+fn forget() {
+    if meter::take_remembers() {
+        crate::char_index::forget();
+        crate::pattern::forget();
     }
 }
 
@@ -100,10 +107,9 @@ pub(crate) struct Evaluation<'a, 'l> {
     program: &'a Program,
     variables: &'a [Option<Val<'a>>],
     activation: Option<&'l Activation<'a>>,
-    limits: &'l Limits<'a>,
+    limits: &'l Limits,
     slots: Vec<Slot<'a>>,
     cost: u64,
-    steps: u32,
     /// Current nesting depth in the program.
     depth: u32,
 }
@@ -113,10 +119,10 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         program: &'a Program,
         variables: &'a [Option<Val<'a>>],
         activation: Option<&'l Activation<'a>>,
-        limits: &'l Limits<'a>,
+        limits: &'l Limits,
     ) -> Self {
         let slots = (0..program.slots).map(|_| Slot::Set(Ok(Val::Null))).collect();
-        Evaluation { program, variables, activation, limits, slots, cost: 0, steps: 0, depth: 0 }
+        Evaluation { program, variables, activation, limits, slots, cost: 0, depth: 0 }
     }
 
     pub(crate) fn cost(&self) -> u64 {
@@ -186,14 +192,16 @@ impl<'a, 'l> Evaluation<'a, 'l> {
                 let target = self.eval(target)?;
                 let Val::String(text) = &target else { return Err(EvalError::no_overload()) };
                 self.charge(crate::runtime_cost::regex_cost(target.size(), *pattern_chars))?;
-                Ok(Val::Bool(pattern.is_match(text.as_str())))
+                pattern.is_match(text.as_str()).map(Val::Bool)
             }
+            Node::Find { call, pattern } => self.find(call, pattern),
             Node::List { items } => self.list(items),
             Node::Map { entries } => self.map(entries),
             Node::Struct(literal) => self.struct_literal(literal),
             Node::Comprehension(comprehension) => self.comprehension(comprehension),
             Node::Bind(bind) => self.bind(bind),
-            Node::Append { slot, item } => self.append(*slot, item),
+            Node::Append { slot, item, list_cost } => self.append(*slot, item, *list_cost),
+            Node::Insert { slot, call } => self.insert(*slot, call),
         }
     }
 
@@ -390,6 +398,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         match &args[1] {
             Val::List(list) => {
                 for item in list.iter() {
+                    meter::work(meter::ITEM_WORK / 4)?;
                     if equal(&args[0], &item?)? {
                         return Ok(Val::Bool(true));
                     }
@@ -407,6 +416,28 @@ impl<'a, 'l> Evaluation<'a, 'l> {
 
     fn call(&mut self, call: &'a Call) -> EvalResult<'a> {
         let mut args: [Val<'a>; 4] = [Val::Null, Val::Null, Val::Null, Val::Null];
+        let args = self.args(call, &mut args)?;
+        let result = (call.implementation)(args)?;
+        self.charge(call.cost.after_call(&result))?;
+        Ok(result)
+    }
+
+    /// Calls `find` or `findAll` with a constant pattern.
+    fn find(&mut self, call: &'a Call, pattern: &'a Pattern) -> EvalResult<'a> {
+        let mut args: [Val<'a>; 4] = [Val::Null, Val::Null, Val::Null, Val::Null];
+        let args = self.args(call, &mut args)?;
+        match call.is_find_all {
+            true => crate::functions::regex::find_all(args, pattern),
+            false => crate::functions::regex::find(args, pattern),
+        }
+    }
+
+    /// Evaluates the arguments of a call and charges what is known before the call.
+    fn args<'v>(
+        &mut self,
+        call: &'a Call,
+        args: &'v mut [Val<'a>; 4],
+    ) -> Result<&'v [Val<'a>], EvalError> {
         let count = call.args.len();
         let mut failed = None;
         for (at, arg) in call.args.iter().enumerate().take(args.len()) {
@@ -421,13 +452,21 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             return Err(error);
         }
         let args = &args[..count.min(4)];
+        if call.reads_texts {
+            for arg in args {
+                match arg {
+                    Val::String(text) => meter::read(text.as_str().len())?,
+                    Val::Bytes(bytes) => meter::read(bytes.len())?,
+                    _ => {}
+                }
+            }
+        }
         self.charge(call.cost.before_call(args, self.remaining_cost()))?;
-        let result = (call.implementation)(args)?;
-        self.charge(call.cost.after_call(&result))?;
-        Ok(result)
+        Ok(args)
     }
 
     fn list(&mut self, items: &'a [(Node, bool)]) -> EvalResult<'a> {
+        crate::value::make_items(items.len())?;
         let mut out = Vec::with_capacity(items.len());
         for (node, optional) in items {
             match (self.eval(node)?, optional) {
@@ -438,7 +477,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             }
         }
         self.charge(crate::runtime_cost::LIST_CREATE_COST)?;
-        Ok(Val::list(out))
+        Val::made_list(out)
     }
 
     fn map(&mut self, entries: &'a [MapEntry]) -> EvalResult<'a> {
@@ -454,7 +493,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
             insert(&mut out, key, value)?;
         }
         self.charge(crate::runtime_cost::MAP_CREATE_COST)?;
-        Ok(Val::Map(Map::Owned(Arc::new(out))))
+        out.finish()
     }
 
     fn struct_literal(&mut self, literal: &'a StructNode) -> EvalResult<'a> {
@@ -466,10 +505,12 @@ impl<'a, 'l> Evaluation<'a, 'l> {
                 (Val::Optional(None), true) => continue,
                 (other, true) => return Err(not_optional("struct", &other)),
             };
-            out.set(Key::String(name.clone()), Val::String(Text::Borrowed(name)), value);
+            let key = Val::String(Text::Borrowed(name));
+            OwnedMap::make_entry(&key)?;
+            out.set(Key::String(name.clone()), key, value);
         }
         self.charge(crate::runtime_cost::STRUCT_CREATE_COST)?;
-        Ok(Val::Map(Map::Owned(Arc::new(out))))
+        out.finish()
     }
 
     fn comprehension(&mut self, comprehension: &'a ComprehensionNode) -> EvalResult<'a> {
@@ -513,12 +554,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         first: EvalResult<'a>,
         second: Option<EvalResult<'a>>,
     ) -> Result<bool, EvalError> {
-        self.steps += 1;
-        if self.steps.is_multiple_of(STEPS_BETWEEN_INTERRUPT_CHECKS)
-            && self.limits.interrupted.is_some_and(|interrupted| interrupted())
-        {
-            return Err(EvalError::interrupted());
-        }
+        meter::work(comprehension.step_work)?;
         self.slots[comprehension.slot + 1] = Slot::Set(first);
         if let Some(second) = second {
             self.slots[comprehension.slot + 2] = Slot::Set(second);
@@ -544,7 +580,7 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         self.eval(&bind.result)
     }
 
-    fn append(&mut self, slot: usize, item: &'a Node) -> EvalResult<'a> {
+    fn append(&mut self, slot: usize, item: &'a Node, list_cost: u64) -> EvalResult<'a> {
         self.charge(1)?;
         if matches!(self.slots[slot], Slot::Lazy(_)) {
             self.local(slot)?;
@@ -557,20 +593,32 @@ impl<'a, 'l> Evaluation<'a, 'l> {
         }
         let taken = std::mem::replace(&mut self.slots[slot], Slot::Set(Ok(Val::Null)));
         let Slot::Set(list) = taken else { return Err(EvalError::no_overload()) };
-        self.charge(crate::runtime_cost::LIST_CREATE_COST + 1)?;
+        self.charge(list_cost + 1)?;
         let (list, item) = both(list, item)?;
-        match list {
-            Val::List(List::Owned(mut items)) => {
-                Arc::make_mut(&mut items).push(item);
-                Ok(Val::List(List::Owned(items)))
-            }
-            Val::List(list) => {
-                let mut items = list.to_vec()?;
-                items.push(item);
-                Ok(Val::list(items))
-            }
-            _ => Err(EvalError::no_overload()),
+        let Val::List(list) = list else { return Err(EvalError::no_overload()) };
+        crate::value::make_items(1)?;
+        list.append(item).map(Val::List)
+    }
+
+    /// Adds an entry to the map in a slot, in place: the macro that calls this discards the map.
+    fn insert(&mut self, slot: usize, call: &'a Call) -> EvalResult<'a> {
+        let mut args: [Val<'a>; 4] = [Val::Null, Val::Null, Val::Null, Val::Null];
+        self.args(call, &mut args)?;
+        self.slots[slot] = Slot::Set(Ok(Val::Null));
+        let [map, key, value, _] = args;
+        let Val::Map(map) = map else { return Err(EvalError::no_overload()) };
+        let mut map = match map {
+            Map::Owned(map) => map,
+            other => Arc::new(crate::functions::maps::copy(&other)?),
+        };
+        let entries = Arc::make_mut(&mut map);
+        match (call.args.len(), key) {
+            (2, Val::Map(added)) => crate::functions::maps::insert_all(entries, &added)?,
+            (3, key) => insert(entries, key, value)?,
+            _ => return Err(EvalError::no_overload()),
         }
+        entries.check_depth()?;
+        Ok(Val::Map(Map::Owned(map)))
     }
 }
 
@@ -664,6 +712,11 @@ fn unsupported_index(key: &Val<'_>) -> EvalError {
 
 #[cold]
 fn no_such_element(target: &Val<'_>, key: &Val<'_>) -> EvalError {
+    if let Val::String(text) = key
+        && let Err(ended) = meter::read(text.as_str().len())
+    {
+        return ended.into();
+    }
     let key_text = crate::functions::convert::display(key);
     match target {
         Val::List(_) => EvalError::new(format!("index out of bounds: {key_text}")),

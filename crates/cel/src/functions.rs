@@ -17,7 +17,7 @@ pub(crate) mod strings;
 pub(crate) mod time;
 pub(crate) mod url;
 
-use crate::value::{EvalError, EvalResult, Opaque, Val};
+use crate::value::{EvalError, EvalResult, Opaque, Text, Val};
 
 /// Returns the implementation of a function.
 pub(crate) type Implementation = for<'a> fn(&[Val<'a>]) -> EvalResult<'a>;
@@ -52,6 +52,23 @@ pub(crate) fn implementation(name: &str) -> Option<Implementation> {
         .or_else(|| authorizer::function(name))
 }
 
+/// Functions that take the same time for a long text as for a short one.
+pub(crate) const READS_NO_TEXTS: [&str; 13] = [
+    "charAt",
+    "dyn",
+    "first",
+    "last",
+    "lists.range",
+    "optional.of",
+    "optional.ofNonZeroValue",
+    "hasValue",
+    "size",
+    "substring",
+    "type",
+    "value",
+    "_+_",
+];
+
 fn by_text<'a>(
     args: &[Val<'a>],
     text: fn(&[Val<'a>]) -> EvalResult<'a>,
@@ -68,6 +85,14 @@ fn by_kind<'a>(
     match args.first() {
         Some(Val::Opaque(opaque)) if matches!(**opaque, Opaque::Semver(_)) => semver(args),
         _ => quantity(args),
+    }
+}
+
+/// Returns a string argument with what is known about it, or the error that no overload matches.
+pub(crate) fn text_val<'v, 'a>(args: &'v [Val<'a>], at: usize) -> Result<&'v Text<'a>, EvalError> {
+    match args.get(at) {
+        Some(Val::String(text)) => Ok(text),
+        _ => Err(EvalError::no_overload()),
     }
 }
 

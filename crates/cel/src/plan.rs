@@ -6,6 +6,8 @@ use crate::checker::{Checked, Reference};
 use crate::environment::{Environment, Global};
 use crate::functions;
 use crate::literal::Literal;
+use crate::meter;
+use crate::pattern::Patterns;
 use crate::program::{
     BindNode, Call, ComprehensionNode, Index, MapEntry, Node, Program, Relation, Select, StructNode,
 };
@@ -17,7 +19,8 @@ use std::sync::Arc;
 
 /// Plans an expression. The error is that of a constant subexpression.
 pub(crate) fn plan(env: &Environment, checked: &Checked) -> Result<Program, String> {
-    let mut planner = Planner { checked, scopes: vec![], slots: 0 };
+    let mut planner =
+        Planner { checked, scopes: vec![], slots: 0, nodes: 0, patterns: Patterns::default() };
     let root = planner.plan(&checked.root)?;
     Ok(Program {
         root,
@@ -32,7 +35,13 @@ struct Planner<'a> {
     /// Names and slots of the variables of the enclosing comprehensions, innermost last.
     scopes: Vec<(Str, usize)>,
     slots: usize,
+    /// Number of planned nodes.
+    nodes: u64,
+    patterns: Patterns,
 }
+
+/// Work of evaluating one node of the body of a comprehension, apart from function calls.
+const NODE_WORK: u64 = 4;
 
 type Planned = Result<Node, String>;
 
@@ -42,6 +51,7 @@ const CONVERSIONS: [&str; 10] =
 
 impl Planner<'_> {
     fn plan(&mut self, expr: &Expr) -> Planned {
+        self.nodes += 1;
         crate::stack::ensure_sufficient_stack(|| self.plan_node(expr))
     }
 
@@ -178,6 +188,7 @@ impl Planner<'_> {
                     return Ok(append);
                 }
             }
+            operator::MAP_INSERT => return self.insert(args, cost),
             _ => {}
         }
         if let Some(relation) = relation(name) {
@@ -188,7 +199,33 @@ impl Planner<'_> {
         for arg in target.into_iter().chain(args) {
             planned.push(self.plan(arg)?);
         }
-        plan_call(name, planned, cost)
+        self.plan_call(name, planned, cost)
+    }
+
+    fn plan_call(&mut self, name: &'static str, mut args: Vec<Node>, cost: CallCost) -> Planned {
+        let Some(implementation) = functions::implementation(name) else {
+            return Err(format!("no such overload: {name}"));
+        };
+        if let ([Node::Const(only)], true) = (&args[..], CONVERSIONS.contains(&name)) {
+            let only = only.clone();
+            return implementation(&[only]).map(Node::Const).map_err(|error| error.to_string());
+        }
+        let reads_texts = !functions::READS_NO_TEXTS.contains(&name);
+        if let [_, Node::Const(Val::String(text)), ..] = &args[..]
+            && matches!(name, "matches" | "find" | "findAll")
+        {
+            let pattern = self.patterns.get(text.as_str())?;
+            if name == "matches" {
+                let pattern_chars = text.chars() as u64;
+                let target = Box::new(args.swap_remove(0));
+                return Ok(Node::Matches { target, pattern, pattern_chars });
+            }
+            let is_find_all = name == "findAll";
+            let call = Call { implementation, args, cost, reads_texts, is_find_all };
+            return Ok(Node::Find { call: Box::new(call), pattern });
+        }
+        let call = Call { implementation, args, cost, reads_texts, is_find_all: false };
+        Ok(Node::Call(Box::new(call)))
     }
 
     fn conditional(&mut self, args: &[Expr]) -> Planned {
@@ -261,10 +298,25 @@ impl Planner<'_> {
         let slot = *slot;
         let item = self.plan(&items[0].expr)?;
         // With a constant item the list literal is constant too, and costs nothing.
-        if matches!(item, Node::Const(_)) {
-            return Ok(None);
+        let is_const = matches!(item, Node::Const(_));
+        let list_cost = if is_const { 0 } else { runtime_cost::LIST_CREATE_COST };
+        Ok(Some(Node::Append { slot, item: Box::new(item), list_cost }))
+    }
+
+    /// Plans `cel.@mapInsert(accumulator, ...)` of a map macro.
+    fn insert(&mut self, args: &[Expr], cost: CallCost) -> Planned {
+        let mut planned = vec![];
+        for arg in args {
+            planned.push(self.plan(arg)?);
         }
-        Ok(Some(Node::Append { slot, item: Box::new(item) }))
+        let call = self.plan_call(operator::MAP_INSERT, planned, cost)?;
+        match call {
+            Node::Call(call) => match call.args.first() {
+                Some(Node::Local { slot, .. }) => Ok(Node::Insert { slot: *slot, call }),
+                _ => Ok(Node::Call(call)),
+            },
+            other => Ok(other),
+        }
     }
 
     fn comprehension(&mut self, comprehension: &Comprehension) -> Planned {
@@ -286,8 +338,10 @@ impl Planner<'_> {
             self.scopes.push((second.clone(), slot + 2));
         }
         self.slots = self.slots.max(slot + 3);
+        let nodes_before = self.nodes;
         let condition = self.plan(&comprehension.condition)?;
         let step = self.plan(&comprehension.step)?;
+        let step_work = meter::ITEM_WORK + (self.nodes - nodes_before) * NODE_WORK;
         self.scopes.truncate(mark + 1);
         let result = self.plan(&comprehension.result)?;
         self.scopes.truncate(mark);
@@ -296,6 +350,7 @@ impl Planner<'_> {
             range,
             slot,
             two_variables,
+            step_work,
             init,
             condition,
             step,
@@ -320,27 +375,6 @@ fn constant_map(entries: Vec<MapEntry>) -> Node {
         map.set(place, key.clone(), value.clone());
     }
     Node::Const(Val::Map(crate::value::Map::Owned(Arc::new(map))))
-}
-
-fn plan_call(name: &'static str, mut args: Vec<Node>, cost: CallCost) -> Planned {
-    let Some(implementation) = functions::implementation(name) else {
-        return Err(format!("no such overload: {name}"));
-    };
-    if let ([Node::Const(only)], true) = (&args[..], CONVERSIONS.contains(&name)) {
-        let only = only.clone();
-        return implementation(&[only]).map(Node::Const).map_err(|error| error.to_string());
-    }
-    if let [_, Node::Const(Val::String(pattern)), ..] = &args[..]
-        && matches!(name, "matches" | "find" | "findAll")
-    {
-        let compiled = functions::regex::compile(pattern.as_str())?;
-        if name == "matches" {
-            let pattern_chars = crate::value::count_chars(pattern.as_str());
-            let target = Box::new(args.swap_remove(0));
-            return Ok(Node::Matches { target, pattern: Box::new(compiled), pattern_chars });
-        }
-    }
-    Ok(Node::Call(Box::new(Call { implementation, args, cost })))
 }
 
 fn relation(name: &str) -> Option<Relation> {

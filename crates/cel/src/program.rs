@@ -1,12 +1,13 @@
 //! [`Program`]: a compiled expression, ready for evaluation.
 
 use crate::functions::Implementation;
+use crate::pattern::Pattern;
 use crate::runtime_cost::CallCost;
 use crate::types::Type;
 use crate::value::Val;
 use keelson_meta::Str;
-use regex::Regex;
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// A compiled expression.
 #[derive(Debug)]
@@ -99,8 +100,13 @@ pub(crate) enum Node {
     /// `target.matches(pattern)` with a constant pattern.
     Matches {
         target: Box<Node>,
-        pattern: Box<Regex>,
+        pattern: Arc<Pattern>,
         pattern_chars: u64,
+    },
+    /// `target.find(pattern)` or `findAll` with a constant pattern.
+    Find {
+        call: Box<Call>,
+        pattern: Arc<Pattern>,
     },
     List {
         items: Vec<(Node, bool)>,
@@ -116,6 +122,13 @@ pub(crate) enum Node {
     Append {
         slot: usize,
         item: Box<Node>,
+        /// Cost of the literal `[item]`.
+        list_cost: u64,
+    },
+    /// `cel.@mapInsert(accumulator, ...)`, in place.
+    Insert {
+        slot: usize,
+        call: Box<Call>,
     },
 }
 
@@ -140,6 +153,10 @@ pub(crate) struct Call {
     pub(crate) implementation: Implementation,
     pub(crate) args: Vec<Node>,
     pub(crate) cost: CallCost,
+    /// Whether the time that it takes depends on the length of its texts.
+    pub(crate) reads_texts: bool,
+    /// Whether it is `findAll`.
+    pub(crate) is_find_all: bool,
 }
 
 #[derive(Debug)]
@@ -162,6 +179,8 @@ pub(crate) struct ComprehensionNode {
     /// The slot of the accumulator; the iteration variables have the next slots.
     pub(crate) slot: usize,
     pub(crate) two_variables: bool,
+    /// The work of one step, without that of the functions it calls.
+    pub(crate) step_work: u64,
     pub(crate) init: Node,
     pub(crate) condition: Node,
     pub(crate) step: Node,

@@ -124,7 +124,10 @@ impl CallCost {
             CallCost::Fixed(cost) => cost,
             CallCost::Traverse(factor) => scaled(size(0), factor),
             CallCost::SecondSize => size(1),
-            CallCost::SmallerSize => scaled(size(0).min(size(1)), TRAVERSAL_FACTOR),
+            CallCost::SmallerSize => match args {
+                [one, two] => scaled(smaller_size(one, two), TRAVERSAL_FACTOR),
+                _ => 1,
+            },
             CallCost::SumOfSizes => scaled(size(0).saturating_add(size(1)), TRAVERSAL_FACTOR),
             CallCost::Regex => regex_cost(size(0), size(1)),
             CallCost::Contains => {
@@ -212,7 +215,7 @@ fn join_cost_min(args: &[Val<'_>], remaining: u64) -> u64 {
     let separator = args.get(1).map_or(0, Val::size);
     let mut chars: u64 = 0;
     for (at, item) in list.iter().enumerate() {
-        if crate::work_limit::count().is_err() {
+        if crate::meter::item().is_err() {
             return remaining.saturating_add(1);
         }
         let size = item.map_or(0, |item| item.size());
@@ -232,9 +235,32 @@ fn join_cost(chars: u64) -> u64 {
 #[inline]
 pub(crate) fn equality_cost(left: &Val<'_>, right: &Val<'_>, negate: bool) -> u64 {
     match left {
-        Val::Int(_) | Val::Bool(_) => scaled(right.size().min(1), TRAVERSAL_FACTOR),
+        Val::Int(_) | Val::Bool(_) => scaled(smaller_size(left, right), TRAVERSAL_FACTOR),
         Val::Opaque(_) if !negate => 1,
-        _ => scaled(left.size().min(right.size()), TRAVERSAL_FACTOR),
+        _ => scaled(smaller_size(left, right), TRAVERSAL_FACTOR),
+    }
+}
+
+/// Returns the smaller of two sizes. Reads little of the larger one.
+#[inline]
+fn smaller_size(left: &Val<'_>, right: &Val<'_>) -> u64 {
+    /// Maximum length of a character.
+    const CHAR_BYTES_MAX: usize = 4;
+    if let (Val::String(one), Val::String(two)) = (left, right) {
+        let (one_bytes, two_bytes) = (one.as_str().len(), two.as_str().len());
+        if one_bytes <= two_bytes / CHAR_BYTES_MAX {
+            return left.size();
+        }
+        if two_bytes <= one_bytes / CHAR_BYTES_MAX {
+            return right.size();
+        }
+    }
+    match (left, right) {
+        (Val::String(text), Val::Int(_) | Val::Bool(_) | Val::Null)
+        | (Val::Int(_) | Val::Bool(_) | Val::Null, Val::String(text)) => {
+            u64::from(!text.as_str().is_empty())
+        }
+        _ => left.size().min(right.size()),
     }
 }
 
@@ -271,7 +297,7 @@ fn list_traversal_cost(list: &List<'_>, remaining: u64) -> u64 {
     for item in list.iter() {
         cost = cost.saturating_add(item.map_or(1, |item| traversal_cost(&item, remaining)));
         // Empty strings cost nothing, but reading them takes time.
-        if cost > remaining || crate::work_limit::count().is_err() {
+        if cost > remaining || crate::meter::item().is_err() {
             return remaining.saturating_add(1);
         }
     }
@@ -284,7 +310,7 @@ fn map_traversal_cost(map: &Map<'_>, remaining: u64) -> u64 {
     for (key, value) in entries {
         cost = cost.saturating_add(traversal_cost(&key, remaining));
         cost = cost.saturating_add(traversal_cost(&value, remaining));
-        if cost > remaining || crate::work_limit::count().is_err() {
+        if cost > remaining || crate::meter::item().is_err() {
             return remaining.saturating_add(1);
         }
     }

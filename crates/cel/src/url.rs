@@ -1,6 +1,7 @@
 //! `kubernetes.URL`: a URL as Go's `url.ParseRequestURI` parses it.
 
 use keelson_meta::Str;
+use std::fmt::Write;
 
 /// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,14 @@ impl Url {
             return fault(&format!("invalid URL escape {bad:?}"));
         }
         Ok(url(&host, &escape_path(path)))
+    }
+
+    /// Returns the memory of its parts.
+    pub(crate) fn bytes(&self) -> usize {
+        [&self.scheme, &self.host, &self.escaped_path, &self.query, &self.text]
+            .iter()
+            .map(|part| part.len())
+            .sum()
     }
 
     pub(crate) fn hostname(&self) -> &str {
@@ -136,7 +145,7 @@ fn escape_path(path: &str) -> String {
         if plain {
             out.push(byte.into());
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            let _ = write!(out, "%{byte:02X}");
         }
     }
     out

@@ -7,12 +7,14 @@ use crate::functions;
 use crate::functions::strings::text_format::{self, Clause};
 use crate::issues::Issues;
 use crate::literal::Literal;
+use crate::pattern::Patterns;
 use crate::types::Type;
 use crate::value::{Text, Val};
 
 /// Reports the invalid constants of a checked expression.
 pub(crate) fn validate(checked: &Checked, issues: &mut Issues) {
-    let mut validator = Validator { checked, issues, formats: 0 };
+    let patterns = Patterns::default();
+    let mut validator = Validator { checked, issues, formats: 0, patterns };
     validator.visit(&checked.root);
 }
 
@@ -21,6 +23,7 @@ struct Validator<'a> {
     issues: &'a mut Issues,
     /// Number of enclosing `format` calls; their arguments may be of different types.
     formats: usize,
+    patterns: Patterns,
 }
 
 impl Validator<'_> {
@@ -108,7 +111,7 @@ impl Validator<'_> {
             }
             ("matches", _, [.., pattern]) => {
                 if let Some(Val::String(text)) = constant(pattern)
-                    && functions::regex::compile(text.as_str()).is_err()
+                    && self.patterns.get(text.as_str()).is_err()
                 {
                     self.report(pattern.id, "invalid matches argument");
                 }

@@ -6,7 +6,9 @@ mod json;
 pub use json::adapt;
 
 use crate::authorizer::AuthorizerVal;
+use crate::char_index;
 use crate::format::NamedFormat;
+use crate::meter::{self, Ended};
 use crate::semver::Semver;
 use crate::types::{DeclType, ListKind, ObjectType, Type};
 use crate::url::Url;
@@ -66,6 +68,32 @@ impl Text<'_> {
             Text::Owned(text) => text,
         }
     }
+
+    /// Returns the text, and itself if the evaluation made it.
+    fn parts(&self) -> (&str, Option<&Str>) {
+        match self {
+            Text::Borrowed(text) => (text, None),
+            Text::Owned(text) => (text, Some(text)),
+        }
+    }
+
+    /// Returns the number of characters.
+    pub(crate) fn chars(&self) -> usize {
+        let (text, made) = self.parts();
+        char_index::count(text, made)
+    }
+
+    /// Returns the byte offset of the character at index `at`; the end of the text is a valid index.
+    pub(crate) fn offset(&self, at: usize) -> Option<usize> {
+        let (text, made) = self.parts();
+        char_index::offset(text, made, at)
+    }
+
+    /// Returns the number of characters before a byte offset.
+    pub(crate) fn chars_before(&self, offset: usize) -> usize {
+        let (text, made) = self.parts();
+        char_index::before(text, made, offset)
+    }
 }
 
 /// A list, borrowed from an object or created at evaluation.
@@ -81,9 +109,17 @@ pub enum List<'a> {
         kind: &'a ListKind,
     },
     /// A list created at evaluation.
-    Owned(Arc<Vec<Val<'a>>>),
+    Owned(Arc<OwnedList<'a>>),
     /// A concatenation. It copies nothing, because its cost does not depend on the size.
     Concat(Arc<ConcatList<'a>>),
+}
+
+/// A list created at evaluation.
+#[derive(Clone, Debug, Default)]
+pub struct OwnedList<'a> {
+    items: Vec<Val<'a>>,
+    /// Depth of the values inside it.
+    depth: usize,
 }
 
 /// The concatenation of two lists.
@@ -93,6 +129,51 @@ pub struct ConcatList<'a> {
     right: List<'a>,
     /// Saturates: repeated doubling costs little and can exceed `usize`.
     len: usize,
+    /// Depth of the values inside it.
+    depth: usize,
+}
+
+/// Maximum depth of values that an evaluation makes. Values are compared, converted and dropped
+/// recursively. The objects of the API are less deep.
+const VALUE_DEPTH_MAX: usize = 500;
+
+fn check_depth(depth: usize) -> Result<(), EvalError> {
+    if depth > VALUE_DEPTH_MAX { Err(EvalError::exhausted()) } else { Ok(()) }
+}
+
+impl<'a> OwnedList<'a> {
+    fn new(items: Vec<Val<'a>>) -> Self {
+        let depth = items.iter().map(Val::depth).max().unwrap_or(0);
+        OwnedList { items, depth }
+    }
+
+    fn push(&mut self, item: Val<'a>) -> Result<(), EvalError> {
+        self.depth = self.depth.max(item.depth());
+        self.items.push(item);
+        check_depth(self.depth)
+    }
+}
+
+/// Chains of concatenations are dropped one by one, because their length has no limit.
+impl Drop for ConcatList<'_> {
+    fn drop(&mut self) {
+        let nothing = || List::Json { items: &[], item: None, kind: &ListKind::Atomic };
+        let is_end = |list: &List<'_>| !matches!(list, List::Concat(_));
+        if is_end(&self.left) && is_end(&self.right) {
+            return;
+        }
+        let mut pending = vec![
+            std::mem::replace(&mut self.left, nothing()),
+            std::mem::replace(&mut self.right, nothing()),
+        ];
+        while let Some(list) = pending.pop() {
+            let List::Concat(joined) = list else { continue };
+            if let Some(mut joined) = Arc::into_inner(joined) {
+                pending.push(std::mem::replace(&mut joined.left, nothing()));
+                pending.push(std::mem::replace(&mut joined.right, nothing()));
+            }
+        }
+    }
 }
 
 /// A map, borrowed from an object or created at evaluation.
@@ -141,6 +222,8 @@ struct ErrorInner {
 enum Cause {
     Value,
     CostLimit,
+    /// An evaluation has used its work or its memory.
+    Exhausted,
     Interrupt,
 }
 
@@ -160,6 +243,15 @@ impl EvalError {
         EvalError(Box::new(ErrorInner { message, cause: Cause::CostLimit }))
     }
 
+    /// The error of work and memory beyond their limits. It reads as that of the cost limit, the only
+    /// such limit that upstream has.
+    #[cold]
+    pub(crate) fn exhausted() -> Self {
+        let mut error = EvalError::cost_limit();
+        error.0.cause = Cause::Exhausted;
+        error
+    }
+
     #[cold]
     pub(crate) fn interrupted() -> Self {
         let message = "operation interrupted".to_owned();
@@ -177,9 +269,20 @@ impl EvalError {
         EvalError::new(NO_SUCH_OVERLOAD)
     }
 
-    /// Whether the cost limit was exceeded.
+    /// Whether the cost limit, or the limit of work or memory, was exceeded.
     pub fn is_cost_limit(&self) -> bool {
-        self.0.cause == Cause::CostLimit
+        matches!(self.0.cause, Cause::CostLimit | Cause::Exhausted)
+    }
+
+    /// Returns the error with another message. A cost limit that was exceeded becomes an ordinary
+    /// error: it was that of another evaluation.
+    pub(crate) fn within(self, message: impl FnOnce(&str) -> String) -> EvalError {
+        let cause = match self.0.cause {
+            Cause::Value | Cause::CostLimit => Cause::Value,
+            Cause::Exhausted => Cause::Exhausted,
+            Cause::Interrupt => return self,
+        };
+        EvalError(Box::new(ErrorInner { message: message(&self.0.message), cause }))
     }
 
     /// Whether the evaluation was cancelled, by a limit or an interrupt. No operator hides this
@@ -192,6 +295,22 @@ impl EvalError {
     pub fn message(&self) -> &str {
         &self.0.message
     }
+}
+
+impl From<Ended> for EvalError {
+    #[cold]
+    fn from(ended: Ended) -> EvalError {
+        match ended {
+            Ended::Exhausted => EvalError::exhausted(),
+            Ended::Interrupted => EvalError::interrupted(),
+        }
+    }
+}
+
+/// Counts the memory of this many items of a new list, before it is made.
+#[inline]
+pub(crate) fn make_items(count: usize) -> Result<(), EvalError> {
+    Ok(meter::make(count.saturating_mul(size_of::<Val<'_>>()))?)
 }
 
 /// The message when no overload matches the arguments.
@@ -240,7 +359,12 @@ pub struct OwnedMap<'a> {
     entries: Vec<(Val<'a>, Val<'a>)>,
     /// Indices in `entries`, by key.
     places: std::collections::BTreeMap<Key, usize>,
+    /// Depth of the values inside it.
+    depth: usize,
 }
+
+/// Memory of an entry, without the text of its key.
+const MAP_ENTRY_BYTES: usize = 2 * size_of::<Val<'_>>() + size_of::<Key>() + size_of::<usize>();
 
 impl<'a> OwnedMap<'a> {
     pub(crate) fn of_type(name: Str) -> Self {
@@ -252,6 +376,22 @@ impl<'a> OwnedMap<'a> {
         self.type_name.as_deref()
     }
 
+    /// Counts the memory of an entry with this key, before it is added.
+    pub(crate) fn make_entry(key: &Val<'_>) -> Result<(), EvalError> {
+        let text = key.as_str().map_or(0, str::len);
+        Ok(meter::make(MAP_ENTRY_BYTES.saturating_add(text))?)
+    }
+
+    /// Returns the map as a value.
+    pub(crate) fn finish(self) -> EvalResult<'a> {
+        self.check_depth()?;
+        Ok(Val::Map(Map::Owned(Arc::new(self))))
+    }
+
+    pub(crate) fn check_depth(&self) -> Result<(), EvalError> {
+        check_depth(self.depth)
+    }
+
     /// Adds an entry. Returns false if the key exists.
     pub(crate) fn insert(&mut self, key: Key, name: Val<'a>, value: Val<'a>) -> bool {
         let place = self.entries.len();
@@ -259,6 +399,7 @@ impl<'a> OwnedMap<'a> {
             std::collections::btree_map::Entry::Occupied(_) => false,
             std::collections::btree_map::Entry::Vacant(slot) => {
                 slot.insert(place);
+                self.depth = self.depth.max(value.depth());
                 self.entries.push((name, value));
                 true
             }
@@ -268,7 +409,10 @@ impl<'a> OwnedMap<'a> {
     /// Adds or replaces an entry.
     pub(crate) fn set(&mut self, key: Key, name: Val<'a>, value: Val<'a>) {
         match self.places.get(&key) {
-            Some(place) => self.entries[*place] = (name, value),
+            Some(place) => {
+                self.depth = self.depth.max(value.depth());
+                self.entries[*place] = (name, value);
+            }
             None => {
                 self.insert(key, name, value);
             }
@@ -293,7 +437,49 @@ impl<'a> Val<'a> {
 
     /// Creates a list.
     pub fn list(items: Vec<Val<'a>>) -> Self {
-        Val::List(List::Owned(Arc::new(items)))
+        Val::List(List::Owned(Arc::new(OwnedList::new(items))))
+    }
+
+    /// Creates a list whose memory was counted. A list that is too deep is an error.
+    pub(crate) fn made_list(items: Vec<Val<'a>>) -> EvalResult<'a> {
+        let list = OwnedList::new(items);
+        check_depth(list.depth)?;
+        Ok(Val::List(List::Owned(Arc::new(list))))
+    }
+
+    /// Creates a text and counts its memory.
+    pub(crate) fn made_text(text: impl Into<Str> + AsRef<str>) -> EvalResult<'a> {
+        meter::make(text.as_ref().len())?;
+        Ok(Val::text(text))
+    }
+
+    /// Creates bytes and counts their memory.
+    pub(crate) fn made_bytes(bytes: Vec<u8>) -> EvalResult<'a> {
+        meter::make(bytes.len())?;
+        Ok(Val::Bytes(bytes.into()))
+    }
+
+    /// Creates an optional value. A value that is too deep is an error.
+    pub(crate) fn made_some(value: Val<'a>) -> EvalResult<'a> {
+        check_depth(value.depth() + 1)?;
+        Ok(Val::some(value))
+    }
+
+    /// Returns how many values made at evaluation are inside each other here, this one included.
+    fn depth(&self) -> usize {
+        let mut outer = 0;
+        let mut val = self;
+        while let Val::Optional(Some(inner)) = val {
+            outer += 1;
+            val = inner;
+        }
+        outer
+            + match val {
+                Val::List(List::Owned(list)) => list.depth + 1,
+                Val::List(List::Concat(joined)) => joined.depth + 1,
+                Val::Map(Map::Owned(map)) => map.depth + 1,
+                _ => 0,
+            }
     }
 
     /// Creates a map. The first of two entries with one key wins.
@@ -357,7 +543,7 @@ impl<'a> Val<'a> {
     /// Returns the size for cost computation; 1 for values without a size.
     pub(crate) fn size(&self) -> u64 {
         match self {
-            Val::String(text) => count_chars(text.as_str()),
+            Val::String(text) => text.chars() as u64,
             Val::Bytes(bytes) => bytes.len() as u64,
             Val::List(list) => list.len() as u64,
             Val::Map(map) => map.len() as u64,
@@ -365,11 +551,6 @@ impl<'a> Val<'a> {
             _ => 1,
         }
     }
-}
-
-/// Returns the number of characters of a text.
-pub(crate) fn count_chars(text: &str) -> u64 {
-    text.chars().count() as u64
 }
 
 impl Opaque<'_> {
@@ -400,7 +581,7 @@ impl<'a> List<'a> {
     pub fn len(&self) -> usize {
         match self {
             List::Json { items, .. } => items.len(),
-            List::Owned(items) => items.len(),
+            List::Owned(list) => list.items.len(),
             List::Concat(joined) => joined.len,
         }
     }
@@ -419,18 +600,44 @@ impl<'a> List<'a> {
             return self;
         }
         let len = self.len().saturating_add(other.len());
-        List::Concat(Arc::new(ConcatList { left: self, right: other, len }))
+        let depth = self.depth().max(other.depth());
+        List::Concat(Arc::new(ConcatList { left: self, right: other, len, depth }))
+    }
+
+    /// Returns the depth of the values inside it.
+    fn depth(&self) -> usize {
+        match self {
+            List::Json { .. } => 0,
+            List::Owned(list) => list.depth,
+            List::Concat(joined) => joined.depth,
+        }
+    }
+
+    /// Adds an item, in place if this is the only reference to the list.
+    pub(crate) fn append(self, item: Val<'a>) -> Result<List<'a>, EvalError> {
+        let mut list = match self {
+            List::Owned(list) => list,
+            other => Arc::new(OwnedList::new(other.to_vec()?)),
+        };
+        Arc::make_mut(&mut list).push(item)?;
+        Ok(List::Owned(list))
     }
 
     /// Returns the item at an index.
     pub fn get(&self, at: usize) -> Option<EvalResult<'a>> {
-        match self {
-            List::Json { items, item, .. } => items.get(at).map(|value| adapt(value, *item)),
-            List::Owned(items) => items.get(at).cloned().map(Ok),
-            List::Concat(joined) => match at.checked_sub(joined.left.len()) {
-                None => joined.left.get(at),
-                Some(rest) => joined.right.get(rest),
-            },
+        let mut part = self;
+        let mut at = at;
+        loop {
+            match part {
+                List::Json { items, item, .. } => {
+                    return items.get(at).map(|value| adapt(value, *item));
+                }
+                List::Owned(list) => return list.items.get(at).cloned().map(Ok),
+                List::Concat(joined) => match at.checked_sub(joined.left.len()) {
+                    None => part = &joined.left,
+                    Some(rest) => (part, at) = (&joined.right, rest),
+                },
+            }
         }
     }
 
@@ -439,11 +646,12 @@ impl<'a> List<'a> {
         Items { part: self, at: 0, pending: vec![] }
     }
 
-    /// Returns the items as a vector.
+    /// Returns the items as a vector, whose memory is counted.
     pub(crate) fn to_vec(&self) -> Result<Vec<Val<'a>>, EvalError> {
+        make_items(self.len())?;
         match self {
             List::Json { .. } | List::Concat(_) => self.iter().collect(),
-            List::Owned(items) => Ok(items.to_vec()),
+            List::Owned(list) => Ok(list.items.clone()),
         }
     }
 }

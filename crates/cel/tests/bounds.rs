@@ -1,6 +1,12 @@
 //! No expression takes more time, memory or stack than its limits allow.
 
-use keelson_cel::{CompileError, Environment, Limits, NESTING_DEPTH_MAX, Type, Val, Version};
+use keelson_cel::admission::{Compiler, Expression, Inputs, Purpose, activation};
+use keelson_cel::{
+    CompileError, CompositedVariables, Environment, Limits, NESTING_DEPTH_MAX, Text, Type, Val,
+    Version, run_briefly, run_until,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn environment() -> Environment {
@@ -127,23 +133,206 @@ fn doubling_a_list_is_cheap_until_it_is_read() {
 }
 
 #[test]
-fn interrupt_ends_evaluation() {
-    let program = environment().compile("lists.range(10000).all(y, y >= 0)").unwrap().program;
+fn an_interrupt_ends_evaluations_and_compilations() {
+    let env = environment();
+    let text = "lists.range(10000).all(y, y >= 0)";
+    let program = env.compile(text).unwrap().program;
     let variables = [None];
-    let interrupted = || true;
-    let limits = Limits { cost_max: u64::MAX, interrupted: Some(&interrupted) };
-    let error = program.evaluate(&variables, &limits).result.unwrap_err();
-    assert_eq!(error.to_string(), "operation interrupted");
-    assert!(error.is_cancelled() && !error.is_cost_limit());
+    let limits = Limits { cost_max: u64::MAX };
+    let flag = Arc::new(AtomicBool::new(true));
+    let ended = run_until(&flag, || {
+        let error = program.evaluate(&variables, &limits).result.unwrap_err();
+        assert_eq!(error.to_string(), "operation interrupted");
+        assert!(error.is_cancelled() && !error.is_cost_limit());
+        let error = env.compile(text).unwrap_err();
+        assert_eq!(error.to_string(), "program instantiation failed: operation interrupted");
+    });
+    assert_eq!(ended, None);
+    flag.store(false, Ordering::Relaxed);
+    let done = run_until(&flag, || program.evaluate(&variables, &limits).result.is_ok());
+    assert_eq!(done, Some(true));
+    assert!(program.evaluate(&variables, &limits).result.is_ok());
+}
+
+#[test]
+fn what_needs_more_work_than_the_caller_allows_is_left() {
+    let env = environment();
+    let program = env.compile("lists.range(10000).all(y, y >= 0)").unwrap().program;
+    let short = env.compile("[1, 2].all(y, y >= 0)").unwrap().program;
+    let variables = [None];
+    let limits = Limits { cost_max: u64::MAX };
+    let evaluate = |program: &keelson_cel::Program| {
+        run_briefly(1_000_000, || program.evaluate(&variables, &limits).result.is_ok())
+    };
+    assert_eq!(evaluate(&program), None);
+    assert_eq!(evaluate(&short), Some(true));
+    // The work of several evaluations adds up.
+    let all = run_briefly(1_000_000, || {
+        (0..10_000).all(|_| short.evaluate(&variables, &limits).result.is_ok())
+    });
+    assert_eq!(all, None);
+    assert!(program.evaluate(&variables, &limits).result.is_ok());
+}
+
+fn evaluate_over(x: Val<'_>, text: &str) -> Result<bool, String> {
+    let program = environment().compile(text).map_err(|error| error.to_string())?.program;
+    let variables = [Some(x)];
+    let outcome = program.evaluate(&variables, &Limits { cost_max: u64::MAX });
+    outcome.result.map(|val| val.as_bool() == Some(true)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_loop_over_the_characters_of_a_text_takes_linear_time() {
+    for text in ["a".repeat(100_000), "é".repeat(100_000)] {
+        for each in [
+            "x.charAt(99990) == x.charAt(0)",
+            "x.substring(99990, 99995).size() == 5",
+            "x.size() == 100000",
+            "x != c",
+        ] {
+            let expression = format!("x.split('').all(c, {each})");
+            let begun = Instant::now();
+            let x = Val::String(Text::Borrowed(&text));
+            assert_eq!(evaluate_over(x, &expression), Ok(true), "{each}");
+            assert_eq!(evaluate_over(Val::text(text.as_str()), &expression), Ok(true), "{each}");
+            // Less than a tenth of what reading the text each time takes.
+            assert!(begun.elapsed() < Duration::from_secs(60), "{each}");
+        }
+    }
+}
+
+#[test]
+fn a_query_is_parsed_in_linear_time() {
+    let pairs: Vec<String> = (0..100_000).map(|at| format!("a{at}=b")).collect();
+    let url = format!("https://a/b?{}", pairs.join("&"));
+    let text = "url(x).getQuery().size() == 100000";
+    let done = run_briefly(500_000_000, || evaluate_over(Val::text(url), text));
+    assert_eq!(done, Some(Ok(true)));
+}
+
+#[test]
+fn the_entries_of_a_new_map_are_added_in_linear_time() {
+    let text = "lists.range(20000).transformMap(i, v, v + 1).size() == 20000";
+    let done = run_briefly(500_000_000, || evaluate_over(Val::Null, text));
+    assert_eq!(done, Some(Ok(true)));
+}
+
+#[test]
+fn all_values_count_against_one_memory_budget() {
+    let megabyte = "a".repeat(1 << 20);
+    let cancelled = Err("operation cancelled: actual cost limit exceeded".to_owned());
+    let names: Vec<String> = (0..200).map(|at| at.to_string()).collect();
+    let list = format!("[{}]", names.join(", "));
+    for each in [
+        "dyn(x) + dyn(x)",
+        "bytes(x)",
+        "bytes(x) + bytes(x)",
+        "string(bytes(x))",
+        "x.split('')",
+        "x.replace('a', 'b')",
+        "x.lowerAscii()",
+        "x.substring(1)",
+        "x.reverse()",
+        "[x, x].join(',')",
+        "'%s'.format([x])",
+        "'%s'.format([[x, x]])",
+        "'%s'.format([{x: x}])",
+        "strings.quote(x)",
+        "x.find('a+')",
+        "x.findAll('a')",
+        "{x: 1}",
+        "lists.range(100000)",
+        "lists.range(100000).map(i, i)",
+        "lists.range(100000).reverse()",
+        "lists.range(100000).transformMap(i, v, v)",
+        "[lists.range(100000)].flatten()",
+        "url('https://a/' + x)",
+    ] {
+        let text = format!("{list}.map(n, dyn({each})).size() == 200");
+        let x = Val::String(Text::Borrowed(&megabyte));
+        assert_eq!(evaluate_over(x, &text), cancelled, "{each}");
+    }
+    let doubled = format!("[dyn('aaaaaaaaaa')]{}.size() > 0", ".map(s, s + s)".repeat(40));
+    assert_eq!(evaluate_over(Val::Null, &doubled), cancelled);
+}
+
+#[test]
+fn composited_variables_count_against_the_budget_of_each_expression() {
+    let mut compiler = Compiler::policy(Version::STORED_EXPRESSIONS, false);
+    let mut computed = CompositedVariables::new();
+    computed.push(compiler.variable("v0", "dyn('a')"));
+    for at in 1..40 {
+        let before = at - 1;
+        let text = format!("variables.v{before} + variables.v{before}");
+        computed.push(compiler.variable(&format!("v{at}"), &text));
+    }
+    let expressions: Vec<Expression> = (0..40)
+        .map(|at| {
+            let text = format!("variables.v{at}.size() > 0");
+            Expression::new(&compiler, &text, Purpose::Condition)
+        })
+        .collect();
+    let variables = Inputs::default().variables();
+    let activation = activation(&variables, &computed);
+    // Each expression reads one more variable, so that none makes much itself.
+    let mut failed = 0;
+    for expression in &expressions {
+        let result = expression.evaluate(&activation, &mut u64::MAX.clone()).unwrap();
+        failed += usize::from(result.is_err());
+    }
+    assert_eq!(failed, 13);
+}
+
+#[test]
+fn long_chains_and_deep_values_do_not_overflow_the_stack() {
+    assert_eq!(
+        evaluate_over(Val::Null, "lists.range(200000).map(i, 1).size() == 200000"),
+        Ok(true)
+    );
+    let check = |first: &str, next: fn(usize) -> String, last: &str, want: bool| {
+        let mut compiler = Compiler::policy(Version::STORED_EXPRESSIONS, false);
+        let mut computed = CompositedVariables::new();
+        computed.push(compiler.variable("v0", first));
+        for at in 1..2000 {
+            computed.push(compiler.variable(&format!("v{at}"), &next(at - 1)));
+        }
+        let expressions: Vec<Expression> = (0..2000)
+            .map(|at| {
+                let text = format!("dyn(variables.v{at}) == dyn(variables.v{at})");
+                Expression::new(&compiler, &text, Purpose::Condition)
+            })
+            .collect();
+        let variables = Inputs::default().variables();
+        let activation = activation(&variables, &computed);
+        let results = expressions.iter().map(|expression| {
+            expression.evaluate(&activation, &mut u64::MAX.clone()).unwrap().is_ok()
+        });
+        assert_eq!(results.last(), Some(want), "{last}");
+    };
+    check("[1]", |at| format!("variables.v{at} + [1]"), "concatenations", true);
+    check("[dyn(1)]", |at| format!("[dyn(variables.v{at})]"), "lists", false);
+    check("{'a': dyn(1)}", |at| format!("{{'a': dyn(variables.v{at})}}"), "maps", false);
+    check(
+        "optional.of(dyn(1))",
+        |at| format!("optional.of(dyn(variables.v{at}))"),
+        "optionals",
+        false,
+    );
+}
+
+#[test]
+fn a_body_of_free_operators_counts_as_work() {
+    let body = "true".to_owned() + &" && true".repeat(10_000);
+    let text = format!("lists.range(200000).all(i, {body})");
+    let cancelled = "operation cancelled: actual cost limit exceeded".to_owned();
+    assert_eq!(evaluate_over(Val::Null, &text), Err(cancelled));
 }
 
 #[test]
 fn the_cost_limit_is_exact() {
     let program = environment().compile("x == 1").unwrap().program;
     let variables = [Some(Val::Int(1))];
-    let run = |cost_max| {
-        program.evaluate(&variables, &Limits { cost_max, interrupted: None }).result.is_ok()
-    };
+    let run = |cost_max| program.evaluate(&variables, &Limits { cost_max }).result.is_ok();
     assert!(run(2));
     assert!(!run(1));
 }

@@ -162,7 +162,7 @@ fn run(test: &Json) -> Result<(), String> {
         return Ok(());
     }
     let variables = variables(test);
-    let limits = Limits { cost_max: u64::MAX, interrupted: None };
+    let limits = Limits { cost_max: u64::MAX };
     let outcome = compiled.program.evaluate(&variables, &limits);
     let typed = test["typed_result"].get("result");
     let wanted = match test.get("value").or(typed) {

@@ -5,9 +5,10 @@
 use crate::client::{Client, ignore_terminating};
 use crate::control_loop::{self, ControlLoop};
 use crate::queue::Queue;
+use keelson_auth::long_work;
 use keelson_cel::admission::{Compiler, Purpose};
 use keelson_cel::{Type, Version};
-use keelson_meta::{Failure, GroupVersion, GroupVersionKind, Object, Status, Str, Value, value};
+use keelson_meta::{Failure, GroupVersion, GroupVersionKind, Object, Str, Value, value};
 use keelson_registry::options::PatchForm;
 use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::collections::BTreeSet;
@@ -61,8 +62,8 @@ impl ControlLoop for PolicyTypes {
         }
         let registry = self.client.registry.clone();
         // Declaring the types of a kind takes milliseconds.
-        let checked = tokio::task::spawn_blocking(move || type_check(&registry, &policy)).await;
-        let warnings = checked.map_err(|error| Status::internal(error.to_string()))?;
+        let check = move || type_check(&registry, &policy);
+        let warnings = long_work::run_elsewhere(&Self::NAME.into(), check).await?;
         let types = match warnings.is_empty() {
             true => value!({}),
             false => value!({"expressionWarnings": (warnings)}),

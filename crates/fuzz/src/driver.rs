@@ -1,6 +1,7 @@
 //! Runs a target with random inputs. They are mutations of its seeds, and of earlier inputs that had a new
 //! outcome.
 
+use crate::memory::peak_memory_bytes;
 use crate::mutate::{Random, mutate};
 use crate::targets::Target;
 use crate::{INPUT_BYTES_MAX, MEMORY_BYTES_MAX};
@@ -137,12 +138,4 @@ fn add_to_corpus(corpus: &mut Vec<Vec<u8>>, seeds: usize, input: Vec<u8>, random
         let at = seeds + random.below(corpus.len() - seeds);
         corpus[at] = input;
     }
-}
-
-/// Returns the peak of the process's resident memory. `None`: the system has no `/proc`.
-fn peak_memory_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kilobytes << 10)
 }

@@ -6,6 +6,7 @@
 //! decoded again.
 
 mod driver;
+mod memory;
 mod mutate;
 mod objects;
 mod targets;

@@ -2,6 +2,7 @@
 
 mod codecs;
 mod expressions;
+mod hostile;
 mod patches;
 mod texts;
 
@@ -20,7 +21,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub static TARGETS: [Target; 9] = [
+pub static TARGETS: [Target; 10] = [
     codecs::JSON,
     codecs::YAML,
     codecs::PROTOBUF,
@@ -30,6 +31,7 @@ pub static TARGETS: [Target; 9] = [
     texts::TIME,
     patches::PATCH,
     expressions::CEL,
+    hostile::HOSTILE,
 ];
 
 /// Returns the target of this name.

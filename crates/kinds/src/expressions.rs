@@ -61,7 +61,7 @@ impl Budget {
         variables: &'a [Option<Val<'a>>],
     ) -> Option<Result<Val<'a>, EvalError>> {
         let left = self.0?;
-        let limits = Limits { cost_max: EXPRESSION_COST_MAX.min(left), interrupted: None };
+        let limits = Limits { cost_max: EXPRESSION_COST_MAX.min(left) };
         let outcome = expression.program.evaluate(variables, &limits);
         self.0 = left.checked_sub(outcome.cost);
         self.0.map(|_| outcome.result)

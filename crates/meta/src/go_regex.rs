@@ -6,8 +6,18 @@ use std::iter::Peekable;
 use std::ops::Range;
 use std::str::CharIndices;
 
-/// Go's maximum repeat count.
+mod extent;
+
+use extent::{Extent, Frame};
+
+/// Go's maximum repeat count, also of repetitions inside each other.
 const REPEAT_COUNT_MAX: u32 = 1000;
+
+/// Go's maximum number of instructions of a compiled pattern.
+const INSTRUCTIONS_MAX: u64 = (128 << 20) / 40;
+
+/// Go's maximum depth of a parsed pattern.
+const HEIGHT_MAX: u64 = 1000;
 
 const POSIX: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
@@ -20,15 +30,19 @@ pub fn translate(pattern: &str) -> Result<Translated, String> {
         pattern,
         chars: pattern.char_indices().peekable(),
         out: String::with_capacity(pattern.len() + 16),
-        depth: 0,
+        frames: vec![Frame::default()],
         last: Last::Nothing,
         properties: vec![],
+        ranges: 0,
     };
     while reader.next_atom()? {}
-    if reader.depth > 0 {
-        return Err(format!("missing closing ): `{pattern}`"));
-    }
-    Ok(Translated { text: reader.out, properties: reader.properties })
+    let whole = match reader.frames.pop() {
+        Some(frame) if reader.frames.is_empty() => frame.finish(),
+        _ => return Err(format!("missing closing ): `{pattern}`")),
+    };
+    reader.check(&whole)?;
+    let Reader { out, properties, ranges, .. } = reader;
+    Ok(Translated { text: out, properties, ranges, states: whole.states, depth: whole.height })
 }
 
 /// A pattern in the syntax of the crate `regex`.
@@ -39,6 +53,12 @@ pub struct Translated {
     /// The byte ranges of Unicode properties in the Go pattern; the translation does not validate
     /// them.
     pub properties: Vec<Range<usize>>,
+    /// Number of ranges of characters in classes, without those of properties.
+    pub ranges: u64,
+    /// About how many states the automaton of the pattern has that reads bytes.
+    pub states: u64,
+    /// Depth of the parsed pattern.
+    pub depth: u64,
 }
 
 /// What precedes a repetition operator.
@@ -51,14 +71,18 @@ enum Last {
     Repeat(usize),
 }
 
+/// How often an atom is repeated: at least, and at most if that is limited.
+type Counts = (u32, Option<u32>);
+
 struct Reader<'a> {
     pattern: &'a str,
     chars: Peekable<CharIndices<'a>>,
     out: String,
-    /// Number of open groups.
-    depth: usize,
+    /// The whole pattern, and the open groups, innermost last.
+    frames: Vec<Frame>,
     last: Last,
     properties: Vec<Range<usize>>,
+    ranges: u64,
 }
 
 impl Reader<'_> {
@@ -82,6 +106,30 @@ impl Reader<'_> {
 
     fn literal(&mut self, c: char) {
         push_literal(&mut self.out, c);
+        self.atom(Extent::of_char(c));
+    }
+
+    fn frame(&mut self) -> &mut Frame {
+        if self.frames.is_empty() {
+            self.frames.push(Frame::default());
+        }
+        let last = self.frames.len() - 1;
+        &mut self.frames[last]
+    }
+
+    fn atom(&mut self, extent: Extent) {
+        self.frame().push(extent);
+    }
+
+    /// Checks the limits of Go's parser.
+    fn check(&self, extent: &Extent) -> Result<(), String> {
+        if extent.instructions > INSTRUCTIONS_MAX {
+            return Err(format!("expression too large: `{}`", self.pattern));
+        }
+        if extent.height > HEIGHT_MAX {
+            return Err(format!("expression nests too deeply: `{}`", self.pattern));
+        }
+        Ok(())
     }
 
     /// Translates one atom or operator; returns false at the end of the pattern.
@@ -94,22 +142,32 @@ impl Reader<'_> {
                 last = Last::Nothing;
             }
             ')' => {
-                self.depth = self
-                    .depth
-                    .checked_sub(1)
-                    .ok_or_else(|| format!("unexpected ): `{}`", self.pattern))?;
+                if self.frames.len() < 2 {
+                    return Err(format!("unexpected ): `{}`", self.pattern));
+                }
+                let closed = self.frames.pop().unwrap_or_default().finish();
+                self.atom(closed);
                 self.out.push(')');
             }
             '|' => {
                 self.out.push('|');
+                self.frame().alternative();
                 last = Last::Nothing;
             }
-            '^' | '$' | '.' => self.out.push(c),
+            '^' | '$' => {
+                self.out.push(c);
+                self.atom(Extent::ASSERTION);
+            }
+            '.' => {
+                self.out.push(c);
+                self.atom(Extent::WIDE_CLASS);
+            }
             '[' => self.class(at)?,
             '\\' => self.escape(at)?,
-            '*' | '+' | '?' => last = self.repeat(at, c.to_string())?,
+            '*' | '?' => last = self.repeat(at, c.to_string(), (0, (c == '?').then_some(1)))?,
+            '+' => last = self.repeat(at, c.to_string(), (1, None))?,
             '{' => match self.counts(at)? {
-                Some(counts) => last = self.repeat(at, counts)?,
+                Some((text, counts)) => last = self.repeat(at, text, counts)?,
                 None => self.literal('{'),
             },
             _ => self.literal(c),
@@ -118,7 +176,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    fn repeat(&mut self, at: usize, text: String) -> Result<Last, String> {
+    fn repeat(&mut self, at: usize, text: String, counts: Counts) -> Result<Last, String> {
         match self.last {
             Last::Nothing => {
                 return Err(format!("missing argument to repetition operator: `{text}`"));
@@ -133,12 +191,19 @@ impl Reader<'_> {
         if self.chars.next_if(|(_, c)| *c == '?').is_some() {
             self.out.push('?');
         }
+        let is_counted = text.starts_with('{');
+        let repeated = self.frame().repeat(counts, is_counted);
+        if is_counted && repeated.repeat_count > REPEAT_COUNT_MAX.into() {
+            let end = self.at();
+            return Err(format!("invalid repeat count: `{}`", &self.pattern[at..end]));
+        }
+        self.check(&repeated)?;
         Ok(Last::Repeat(at))
     }
 
     /// Parses counts after an opening brace: `{2}`, `{2,}` or `{2,5}`; `None` when the brace is a
     /// literal.
-    fn counts(&mut self, at: usize) -> Result<Option<String>, String> {
+    fn counts(&mut self, at: usize) -> Result<Option<(String, Counts)>, String> {
         let rest = self.rest();
         let Some(end) = rest.find('}') else { return Ok(None) };
         let inner = &rest[..end];
@@ -152,20 +217,23 @@ impl Reader<'_> {
             return Ok(None);
         }
         let number = |text: &str| text.parse::<u32>().unwrap_or(u32::MAX);
-        let most = if high.is_empty() { number(low) } else { number(high) };
-        let counts = format!("{{{inner}}}");
-        if number(low).max(most) > REPEAT_COUNT_MAX || most < number(low) {
-            let text = &self.pattern[at..at + counts.len()];
+        let least = number(low);
+        let most = if high.is_empty() { None } else { Some(number(high)) };
+        let text = format!("{{{inner}}}");
+        if least.max(most.unwrap_or(0)) > REPEAT_COUNT_MAX || most.is_some_and(|most| most < least)
+        {
+            let text = &self.pattern[at..at + text.len()];
             return Err(format!("invalid repeat count: `{text}`"));
         }
         let length = end + 1;
         self.skip(length);
-        Ok(Some(counts))
+        Ok(Some((text, (least, most))))
     }
 
     fn group(&mut self, at: usize) -> Result<(), String> {
-        self.depth += 1;
+        self.frames.push(Frame::default());
         if self.peek() != Some('?') {
+            self.frame().captures = true;
             self.out.push('(');
             return Ok(());
         }
@@ -188,6 +256,7 @@ impl Reader<'_> {
             // The names are dropped, because callers only match.
             let length = opening.len() + end + 1;
             self.skip(length);
+            self.frame().captures = true;
             self.out.push('(');
             return Ok(());
         }
@@ -206,7 +275,7 @@ impl Reader<'_> {
                 ':' | ')' if seen > 0 || here == at + 2 && c == ':' => {
                     self.out.push(c);
                     if c == ')' {
-                        self.depth -= 1;
+                        self.frames.pop();
                     }
                     return Ok(());
                 }
@@ -228,6 +297,7 @@ impl Reader<'_> {
         if let Some(class) = perl_class(c) {
             self.skip(1);
             self.out.push_str(class);
+            self.atom(if c.is_ascii_uppercase() { Extent::WIDE_CLASS } else { Extent::CLASS });
             return Ok(());
         }
         match c {
@@ -235,10 +305,12 @@ impl Reader<'_> {
                 self.skip(1);
                 self.out.push('\\');
                 self.out.push(c);
+                self.atom(Extent::ASSERTION);
             }
             'b' => {
                 self.skip(1);
                 self.out.push_str("(?-u:\\b)");
+                self.atom(Extent::ASSERTION);
             }
             'Q' => {
                 self.skip(1);
@@ -248,7 +320,10 @@ impl Reader<'_> {
                 quoted.chars().for_each(|c| self.literal(c));
                 self.skip(quoted.len() + if end.is_some() { 2 } else { 0 });
             }
-            'p' | 'P' => self.property(at)?,
+            'p' | 'P' => {
+                self.property(at)?;
+                self.atom(Extent::PROPERTY);
+            }
             _ => {
                 let c = self.escaped_char(at)?;
                 self.literal(c);
@@ -333,7 +408,9 @@ impl Reader<'_> {
 
     fn class(&mut self, at: usize) -> Result<(), String> {
         self.out.push('[');
-        if self.chars.next_if(|(_, c)| *c == '^').is_some() {
+        let properties = self.properties.len();
+        let is_negated = self.chars.next_if(|(_, c)| *c == '^').is_some();
+        if is_negated {
             self.out.push('^');
         }
         let mut first = true;
@@ -343,9 +420,17 @@ impl Reader<'_> {
             if c == ']' && !first {
                 self.skip(1);
                 self.out.push(']');
+                let end = self.at();
+                let text = &self.pattern[at..end];
+                self.atom(match self.properties.len() > properties {
+                    true => Extent::PROPERTY,
+                    false if is_negated || !text.is_ascii() => Extent::WIDE_CLASS,
+                    false => Extent::CLASS,
+                });
                 return Ok(());
             }
             first = false;
+            self.ranges += 1;
             if !self.named_class(c)? {
                 self.range(missing_text(self.pattern, at))?;
             }
@@ -394,7 +479,7 @@ impl Reader<'_> {
     fn range(&mut self, missing: String) -> Result<(), String> {
         let start = self.at();
         let low = self.class_char(&missing)?;
-        self.literal(low);
+        push_literal(&mut self.out, low);
         let rest = self.rest();
         if !rest.starts_with('-') || rest.starts_with("-]") || rest.len() == 1 {
             return Ok(());
@@ -407,7 +492,7 @@ impl Reader<'_> {
             return Err(format!("invalid character class range: `{text}`"));
         }
         self.out.push('-');
-        self.literal(high);
+        push_literal(&mut self.out, high);
         Ok(())
     }
 

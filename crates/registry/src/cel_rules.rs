@@ -25,14 +25,26 @@ impl CelRules {
 
     /// Adds the errors of the rules; `old` is the stored object of an update.
     pub(crate) fn validate(&self, obj: &Map, old: Option<&Map>, errors: &mut ErrorList) {
-        // Descriptions contain most other words; only this one shows that there are rules.
-        let rules = self.rules.get_or_init(|| {
-            let source = self.source.open();
-            memchr::memmem::find(source.as_ref(), b"x-kubernetes-validations")?;
-            ObjectRules::read(source.as_ref())
-        });
+        let rules = match self.rules.get() {
+            Some(rules) => rules,
+            None => {
+                let compiled = self.compile();
+                // The caller discards the errors.
+                if keelson_cel::is_interrupted() {
+                    return;
+                }
+                self.rules.get_or_init(|| compiled)
+            }
+        };
         if let Some(rules) = rules {
             rules.validate(obj, old, errors);
         }
+    }
+
+    fn compile(&self) -> Option<ObjectRules> {
+        let source = self.source.open();
+        // Descriptions contain most other words; only this one shows that there are rules.
+        memchr::memmem::find(source.as_ref(), b"x-kubernetes-validations")?;
+        ObjectRules::read(source.as_ref())
     }
 }

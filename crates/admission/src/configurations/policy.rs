@@ -2,11 +2,12 @@
 
 use super::match_resources::MatchResources;
 use crate::match_conditions::MatchConditions;
+use keelson_auth::long_work;
 use keelson_cel::admission::{Compiler, Expression, Purpose};
 use keelson_cel::{CompositedVariables, Version};
 use keelson_meta::selector::Selector;
-use keelson_meta::{GroupVersion, GroupVersionKind, Object, Reason, Str, Value};
-use std::sync::OnceLock;
+use keelson_meta::{Failure, GroupVersion, GroupVersionKind, Object, Reason, Str, Value};
+use std::sync::{Arc, OnceLock};
 
 /// A ValidatingAdmissionPolicy or MutatingAdmissionPolicy.
 #[derive(Debug)]
@@ -110,9 +111,27 @@ impl Policy {
         }
     }
 
-    /// Returns the expressions, compiled once. A compile error is returned on evaluation.
-    pub fn compiled(&self) -> &Compiled {
-        self.compiled.get_or_init(|| Compiled::new(&self.spec, self.param_kind.is_some()))
+    /// Returns the expressions, compiled once, for the first user who needs them. A compile error is
+    /// returned on evaluation.
+    pub async fn compiled(self: &Arc<Policy>, user: &Str) -> Result<&Compiled, Failure> {
+        if let Some(compiled) = self.compiled.get() {
+            return Ok(compiled);
+        }
+        let whole = || {
+            let policy = self.clone();
+            move || policy.compile()
+        };
+        let compiled = Box::pin(long_work::run(user, || self.compile(), whole)).await?;
+        Ok(self.compiled.get_or_init(|| compiled))
+    }
+
+    /// Returns the expressions if they are compiled.
+    pub fn known(&self) -> Option<&Compiled> {
+        self.compiled.get()
+    }
+
+    fn compile(&self) -> Compiled {
+        Compiled::new(&self.spec, self.param_kind.is_some())
     }
 }
 

@@ -9,7 +9,7 @@ use super::patch::{Change, PatchError, evaluate};
 use super::validating::forbidden;
 use crate::attributes::{BoxFuture, Call, DynamicPlugIn, Recorder};
 use crate::configurations::Configurations;
-use crate::configurations::policy::{Binding, Mutation, Policy};
+use crate::configurations::policy::{Binding, Policy};
 use crate::configurations::policy_hooks::PolicyHooks;
 use crate::decisions::Decisions;
 use crate::match_conditions::Matched;
@@ -244,9 +244,11 @@ impl Run<'_, '_> {
         let mut is_dirty = false;
         if let Some(object) = object {
             let before = object.clone();
-            for mutation in &policy.compiled().mutations {
+            let user = &self.context.call.attributes.user.name;
+            let mutations = policy.compiled(user).await?.mutations.len();
+            for at in 0..mutations {
                 let begun = Instant::now();
-                let mutated = self.mutate(invocation, mutation, object).await;
+                let mutated = self.mutate(invocation, at, object).await;
                 let metrics = self.context.call.metrics;
                 metrics.mutation(mutated.is_err(), &policy.name, &binding.name, begun.elapsed());
                 match mutated {
@@ -273,36 +275,61 @@ impl Run<'_, '_> {
         invocation: &Invocation,
         object: Option<&Object>,
     ) -> Result<Matched, Failure> {
-        let compiled = invocation.policy.compiled();
+        let user = &self.context.call.attributes.user.name;
+        let compiled = invocation.policy.compiled(user).await?;
         self.context.prepare(&invocation.matched, object, compiled.reads_namespace).await?;
         if compiled.conditions.is_empty() {
             return Ok(Matched::Yes);
         }
         let context = &self.context;
         let inputs = Inputs { namespace: None, ..inputs(context, invocation, object) };
-        let evaluate = |decisions: &Decisions| {
+        let brief = |decisions: &Decisions| {
             let variables = inputs.variables_with(decisions, context.resource.clone());
             compiled.conditions.evaluate(&variables, &compiled.variables)
         };
-        Ok(context.decisions.evaluate(context.call.api.authorizer(), evaluate).await)
+        let whole = || {
+            let (policy, inputs) = (invocation.policy.clone(), inputs.to_owned_inputs());
+            let resource = context.resource.clone();
+            move |decisions: &Decisions| {
+                let variables = inputs.inputs();
+                let variables = variables.variables_with(decisions, resource);
+                policy.known().map_or(Matched::Yes, |compiled| {
+                    compiled.conditions.evaluate(&variables, &compiled.variables)
+                })
+            }
+        };
+        context.decisions.evaluate(context.call.api.authorizer(), brief, whole).await
     }
 
+    /// Applies the mutation with this number.
     async fn mutate(
         &mut self,
         invocation: &Invocation,
-        mutation: &Mutation,
+        at: usize,
         object: &mut Object,
     ) -> Result<(), PatchError> {
-        let compiled = invocation.policy.compiled();
+        let policy = &invocation.policy;
+        let compiled = policy.compiled(&self.context.call.attributes.user.name).await?;
         self.context.prepare(&invocation.matched, Some(object), compiled.reads_namespace).await?;
         let context = &self.context;
         let change: Change = {
             let inputs = inputs(context, invocation, Some(object));
-            let evaluate = |decisions: &Decisions| {
+            let brief = |decisions: &Decisions| {
                 let variables = inputs.variables_with(decisions, context.resource.clone());
-                evaluate(mutation, &variables, &compiled.variables)
+                evaluate(compiled, at, &variables)
             };
-            context.decisions.evaluate(context.call.api.authorizer(), evaluate).await?
+            let whole = || {
+                let (policy, inputs) = (policy.clone(), inputs.to_owned_inputs());
+                let resource = context.resource.clone();
+                move |decisions: &Decisions| {
+                    let variables = inputs.inputs();
+                    let variables = variables.variables_with(decisions, resource);
+                    policy.known().map_or_else(PatchError::gone, |compiled| {
+                        evaluate(compiled, at, &variables)
+                    })
+                }
+            };
+            context.decisions.evaluate(context.call.api.authorizer(), brief, whole).await??
         };
         let (versioned, _) = context.objects(&invocation.matched, Some(object));
         let api = context.call.api;

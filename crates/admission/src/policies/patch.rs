@@ -1,7 +1,7 @@
 //! [`Change`]: the result of a mutation, and how it is applied (upstream's `mutating/patch`).
 
 use crate::attributes::Api;
-use crate::configurations::policy::Mutation;
+use crate::configurations::policy::{Compiled, Mutation};
 use keelson_apply::{PatchError as JsonPatchError, json_patch, typed};
 use keelson_cel::admission::{Expression, Variables, activation};
 use keelson_cel::{CompositedVariables, List, Map as ValMap, OBJECT_COST_MAX, Val, to_json};
@@ -32,8 +32,26 @@ pub(super) enum Change {
     ApplyConfiguration(Map),
 }
 
-/// Evaluates a mutation without waiting for authorizer decisions.
+impl PatchError {
+    /// A mutation that its policy does not have.
+    pub fn gone() -> Result<Change, PatchError> {
+        Err(PatchError::Refused("the policy has no such mutation".to_owned()))
+    }
+}
+
+/// Evaluates the mutation with this number, without waiting for authorizer decisions.
 pub(super) fn evaluate(
+    compiled: &Compiled,
+    at: usize,
+    variables: &Variables<'_>,
+) -> Result<Change, PatchError> {
+    match compiled.mutations.get(at) {
+        Some(mutation) => change(mutation, variables, &compiled.variables),
+        None => PatchError::gone(),
+    }
+}
+
+fn change(
     mutation: &Mutation,
     variables: &Variables<'_>,
     computed: &CompositedVariables,
@@ -228,7 +246,7 @@ mod tests {
         };
         let object = Object::from_value(value!({"data": {"a": "b"}})).expect("a map");
         let inputs = Inputs { object: Some(&object.root), ..Inputs::default() };
-        match evaluate(&mutation, &inputs.variables(), &CompositedVariables::new()) {
+        match change(&mutation, &inputs.variables(), &CompositedVariables::new()) {
             Ok(Change::JsonPatch(value)) => keelson_meta::status::show(&value),
             Ok(Change::ApplyConfiguration(map)) => keelson_meta::status::show(&Value::Object(map)),
             Err(PatchError::Refused(why)) => why,

@@ -16,11 +16,9 @@ use crate::{exempt, plug_ins};
 use keelson_cel::admission::Inputs;
 use keelson_meta::status::{Cause, quote};
 use keelson_meta::{Failure, Object, Reason, Status, Str};
+use std::sync::Arc;
 use std::time::Instant;
 use validator::{ValidateResult, evaluate_policy};
-
-/// Maximum length of an audit annotation.
-const ANNOTATION_BYTES_MAX: usize = 10 * 1024;
 
 /// The audit annotation for failures of bindings with the action `Audit`.
 const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
@@ -158,13 +156,13 @@ fn count(
 }
 
 async fn evaluate(
-    policy: &Policy,
+    policy: &Arc<Policy>,
     matched: &MatchedResource,
     object: Option<&Object>,
     param: Option<&Object>,
     context: &mut DispatchContext<'_>,
 ) -> Result<ValidateResult, Failure> {
-    let compiled = policy.compiled();
+    let compiled = policy.compiled(&context.call.attributes.user.name).await?;
     context.prepare(matched, object, compiled.reads_namespace).await?;
     let (object, old) = context.objects(matched, object);
     let inputs = Inputs {
@@ -174,10 +172,20 @@ async fn evaluate(
         namespace: context.namespace(),
         params: param.map(|param| &param.root),
     };
-    let evaluate = |decisions: &Decisions| {
+    let brief = |decisions: &Decisions| {
         evaluate_policy(policy, compiled, &inputs, &context.resource, decisions)
     };
-    Ok(context.decisions.evaluate(context.call.api.authorizer(), evaluate).await)
+    let whole = || {
+        let (policy, inputs) = (policy.clone(), inputs.to_owned_inputs());
+        let resource = context.resource.clone();
+        move |decisions: &Decisions| match policy.known() {
+            Some(compiled) => {
+                evaluate_policy(&policy, compiled, &inputs.inputs(), &resource, decisions)
+            }
+            None => ValidateResult::default(),
+        }
+    };
+    context.decisions.evaluate(context.call.api.authorizer(), brief, whole).await
 }
 
 /// The results of the policies so far.
@@ -238,7 +246,6 @@ impl Outcome<'_> {
                 annotations.len() - 1
             });
             let values = &mut annotations[at].1;
-            let value = cut(value);
             if !values.contains(&value) {
                 values.push(value);
             }
@@ -260,15 +267,6 @@ impl Outcome<'_> {
         self.recorder.annotations.retain(|(known, _)| *known != key);
         self.recorder.annotations.push((key, value.into()));
     }
-}
-
-/// Truncates a text to the limit.
-fn cut(mut text: String) -> String {
-    if text.len() > ANNOTATION_BYTES_MAX {
-        let end = (0..=ANNOTATION_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at));
-        text.truncate(end.unwrap_or(0));
-    }
-    text
 }
 
 /// Returns the annotation for a failure, a list with one item.

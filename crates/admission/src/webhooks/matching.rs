@@ -169,7 +169,7 @@ impl<'a> Matcher<'a> {
         let conditions = &webhook.conditions;
         let matched = conditions.matches(&inputs, &resource, &decisions, api.authorizer()).await;
         self.decisions = Some(decisions);
-        match matched {
+        match matched? {
             Matched::Yes => Ok(true),
             Matched::No { .. } => Ok(false),
             Matched::Failed(error) if webhook.ignores_failures => {

@@ -4,12 +4,13 @@
 use super::cache::ResponseCache;
 use super::conditions::{Conditions, Matched};
 use super::{ReviewVersion, Reviewer};
-use crate::{Attributes, AuthorizationReason, Decision, Outcome, Selectors, User};
+use crate::{Attributes, AuthorizationReason, Decision, Outcome, Selectors, User, long_work};
 use keelson_egress::Egress;
 use keelson_egress::kubeconfig::Server;
 use keelson_meta::selector::Operator;
 use keelson_meta::{Failure, Reason, Status, Str};
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -47,7 +48,7 @@ pub struct WebhookOptions {
 pub struct WebhookAuthorizer {
     reviewer: Reviewer,
     options: WebhookOptions,
-    conditions: Conditions,
+    conditions: Arc<Conditions>,
     answers: ResponseCache<(Outcome, String)>,
 }
 
@@ -65,17 +66,23 @@ impl WebhookAuthorizer {
         egress: &Egress,
     ) -> Result<WebhookAuthorizer, String> {
         let reviewer = Reviewer::new(server, options.timeout, egress)?;
-        let conditions = Conditions::compile(&options.match_conditions)?;
+        let conditions = Arc::new(Conditions::compile(&options.match_conditions)?);
         Ok(WebhookAuthorizer { reviewer, options, conditions, answers: ResponseCache::new() })
     }
 
     /// Returns the webhook's decision, possibly from the cache.
     pub async fn decide(&self, user: &User, attributes: &Attributes) -> Decision {
         let spec = spec(user, attributes);
-        match self.conditions.matches(&spec) {
-            Matched::Yes => {}
-            Matched::No => return Decision::no_opinion(String::new()),
-            Matched::Failed(error) => return self.failed(error),
+        let brief = || self.conditions.matches(&spec);
+        let whole = || {
+            let (conditions, spec) = (self.conditions.clone(), spec.clone());
+            move || conditions.matches(&spec)
+        };
+        match long_work::run(&user.name, brief, whole).await {
+            Ok(Matched::Yes) => {}
+            Ok(Matched::No) => return Decision::no_opinion(String::new()),
+            Ok(Matched::Failed(error)) => return self.failed(error),
+            Err(failure) => return self.failed(failure.message.clone()),
         }
         let text = spec.to_string();
         let digest = ResponseCache::<()>::digest(text.as_bytes());

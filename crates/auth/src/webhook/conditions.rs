@@ -52,7 +52,7 @@ impl Conditions {
         let mut left = MATCH_CONDITIONS_COST_MAX;
         let mut errors: Vec<String> = vec![];
         for (text, program) in &self.conditions {
-            let limits = Limits { cost_max: left, ..Limits::default() };
+            let limits = Limits { cost_max: left };
             let outcome = program.evaluate(&variables, &limits);
             left = left.saturating_sub(outcome.cost);
             match outcome.result.map(|value| value.as_bool()) {

@@ -58,18 +58,32 @@ pub struct Activation<'a> {
     /// By index in `computed`; empty before the first read.
     values: RefCell<Vec<Option<EvalResult<'a>>>>,
     cost: Cell<u64>,
+    /// The bytes of `values`.
+    bytes: Cell<u64>,
 }
 
 impl<'a> Activation<'a> {
     /// Creates an activation. `given` holds values by index in the environment; the fields of the
     /// variable at index `at` are the composited variables.
     pub fn new(given: &'a [Option<Val<'a>>], at: usize, computed: &'a CompositedVariables) -> Self {
-        Activation { given, computed, at, values: RefCell::default(), cost: Cell::new(0) }
+        Activation {
+            given,
+            computed,
+            at,
+            values: RefCell::default(),
+            cost: Cell::new(0),
+            bytes: Cell::new(0),
+        }
     }
 
     /// Returns the cost of composited variables since the last call.
     pub fn take_cost(&self) -> u64 {
         self.cost.take()
+    }
+
+    /// Returns the bytes of the values of composited variables.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.get()
     }
 
     /// Whether the fields of the variable at this index are composited variables.
@@ -99,10 +113,16 @@ impl<'a> Activation<'a> {
         let program = computed.program.as_ref().map_err(|error| {
             EvalError::new(format!("composited variable \"{name}\" fails to compile: {error}"))
         })?;
+        let (before, retained) = (crate::meter::bytes_left(), self.bytes.get());
         let outcome = crate::stack::ensure_sufficient_stack(|| program.evaluate_nested(self));
+        let made = before.saturating_sub(crate::meter::bytes_left());
+        // Contains what the variables that it reads have added.
+        self.bytes.set(retained.saturating_add(made));
         self.cost.set(self.cost.get().saturating_add(outcome.cost));
         outcome.result.map_err(|error| {
-            EvalError::new(format!("composited variable \"{name}\" fails to evaluate: {error}"))
+            let why =
+                |error: &str| format!("composited variable \"{name}\" fails to evaluate: {error}");
+            error.within(why)
         })
     }
 }

@@ -2,8 +2,9 @@
 
 use super::Implementation;
 use crate::equality::{equal, item_key};
+use crate::meter;
 use crate::types::ListKind;
-use crate::value::{EvalError, EvalResult, List, Val};
+use crate::value::{ConcatList, EvalError, EvalResult, List, Map, Val};
 use keelson_meta::Value;
 use keelson_meta::time::{GoDuration, Timestamp};
 use std::collections::HashMap;
@@ -57,15 +58,17 @@ fn add<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
         [Val::Double(left), Val::Double(right)] => Ok(Val::Double(left + right)),
         [Val::String(left), Val::String(right)] => {
             let (left, right) = (left.as_str(), right.as_str());
+            meter::make(left.len() + right.len())?;
             let mut text = String::with_capacity(left.len() + right.len());
             text.push_str(left);
             text.push_str(right);
             Ok(Val::text(text))
         }
         [Val::Bytes(left), Val::Bytes(right)] => {
+            meter::make(left.len() + right.len())?;
             Ok(Val::Bytes([&**left, &**right].concat().into()))
         }
-        [Val::List(left), Val::List(right)] => add_lists(left, right).map(Val::List),
+        [Val::List(left), Val::List(right)] => add_lists(left, right),
         [Val::Duration(left), Val::Duration(right)] => duration_result(left.0.checked_add(right.0)),
         [Val::Timestamp(time), Val::Duration(span)]
         | [Val::Duration(span), Val::Timestamp(time)] => {
@@ -76,25 +79,32 @@ fn add<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
 }
 
 /// Lists of list type `set` and `map` are merged, all others are concatenated.
-fn add_lists<'a>(left: &List<'a>, right: &List<'a>) -> Result<List<'a>, EvalError> {
+fn add_lists<'a>(left: &List<'a>, right: &List<'a>) -> EvalResult<'a> {
     match left {
         List::Json { kind: ListKind::Set, .. } => {
             let mut out = left.to_vec()?;
             for item in right.iter() {
                 let item = item?;
                 if !contains(&out, &item)? {
+                    crate::value::make_items(1)?;
                     out.push(item);
                 }
             }
-            Ok(List::Owned(Arc::new(out)))
+            Val::made_list(out)
         }
         List::Json { kind: ListKind::Map(keys), items, .. } => add_keyed(left, right, items, keys),
-        _ => Ok(left.clone().join(right.clone())),
+        _ => joined(left, right),
     }
+}
+
+fn joined<'a>(left: &List<'a>, right: &List<'a>) -> EvalResult<'a> {
+    meter::make(size_of::<ConcatList<'_>>())?;
+    Ok(Val::List(left.clone().join(right.clone())))
 }
 
 fn contains(items: &[Val<'_>], item: &Val<'_>) -> Result<bool, EvalError> {
     for other in items {
+        meter::work(meter::ITEM_WORK / 4)?;
         if equal(other, item)? {
             return Ok(true);
         }
@@ -107,24 +117,26 @@ fn add_keyed<'a>(
     right: &List<'a>,
     items: &[Value],
     keys: &[keelson_meta::Str],
-) -> Result<List<'a>, EvalError> {
+) -> EvalResult<'a> {
     let List::Json { items: added, .. } = right else {
-        return Ok(left.clone().join(right.clone()));
+        return joined(left, right);
     };
     let mut places: HashMap<String, usize> =
         items.iter().enumerate().map(|(at, item)| (item_key(item, keys), at)).collect();
     let mut out = left.to_vec()?;
     for (item, raw) in right.iter().zip(added.iter()) {
+        meter::item()?;
         let key = item_key(raw, keys);
         match places.get(&key) {
             Some(place) => out[*place] = item?,
             None => {
                 places.insert(key, out.len());
+                crate::value::make_items(1)?;
                 out.push(item?);
             }
         }
     }
-    Ok(List::Owned(Arc::new(out)))
+    Val::made_list(out)
 }
 
 fn subtract<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
@@ -197,26 +209,12 @@ fn size<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     }
 }
 
-/// Adds an entry to the accumulator of `transformMap`.
+/// Adds an entry to the accumulator of `transformMap`. The evaluator does this in place.
 fn map_insert<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
-    use crate::value::{Map, OwnedMap};
     let Some(Val::Map(map)) = args.first() else { return Err(EvalError::no_overload()) };
-    let mut out = match map {
-        Map::Owned(map) => (**map).clone(),
-        other => {
-            let mut copy = OwnedMap::default();
-            for (key, value) in other.entries()? {
-                super::maps::insert(&mut copy, key, value)?;
-            }
-            copy
-        }
-    };
+    let mut out = super::maps::copy(map)?;
     match args {
-        [_, Val::Map(added)] => {
-            for (key, value) in added.entries()? {
-                super::maps::insert(&mut out, key, value)?;
-            }
-        }
+        [_, Val::Map(added)] => super::maps::insert_all(&mut out, added)?,
         [_, key, value] => super::maps::insert(&mut out, key.clone(), value.clone())?,
         _ => return Err(EvalError::no_overload()),
     }

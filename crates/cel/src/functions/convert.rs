@@ -18,7 +18,8 @@ pub(crate) fn function(name: &str) -> Option<Implementation> {
         "duration" => to_duration,
         "int" => to_int,
         "string" => |args| match args {
-            [val] => to_text(val).map(Val::text),
+            [Val::String(text)] => Ok(Val::String(text.clone())),
+            [val] => to_text(val).and_then(Val::made_text),
             _ => Err(EvalError::no_overload()),
         },
         "timestamp" => to_timestamp,
@@ -54,7 +55,7 @@ fn to_bool<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
 fn to_bytes<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     match args {
         [Val::Bytes(bytes)] => Ok(Val::Bytes(bytes.clone())),
-        [Val::String(text)] => Ok(Val::Bytes(text.as_str().as_bytes().into())),
+        [Val::String(text)] => Val::made_bytes(text.as_str().into()),
         _ => Err(EvalError::no_overload()),
     }
 }

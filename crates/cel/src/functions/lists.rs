@@ -2,12 +2,16 @@
 
 use super::{Implementation, int_arg};
 use crate::equality::{compare, equal, same_type};
+use crate::meter;
 use crate::value::{EvalError, EvalResult, List, Val};
 use keelson_meta::time::GoDuration;
 use std::cmp::Ordering;
 
 /// Maximum number of items that `lists.range` and `flatten` return.
 const RANGE_ITEMS_MAX: i64 = 10_000_000;
+
+/// Work of comparing two items, without that of long texts.
+const PAIR_WORK: u64 = 50;
 
 pub(crate) fn function(name: &str) -> Option<Implementation> {
     Some(match name {
@@ -51,6 +55,7 @@ fn pair<'v, 'a>(args: &'v [Val<'a>]) -> Result<(&'v List<'a>, &'v List<'a>), Eva
 fn is_sorted<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let mut previous: Option<Val<'a>> = None;
     for item in list(args, 0)?.iter() {
+        meter::item()?;
         let item = item?;
         if let Some(previous) = &previous
             && matches!(compare(previous, &item), Ok(Some(Ordering::Greater)))
@@ -66,6 +71,7 @@ fn sum<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let add = super::implementation("_+_").ok_or_else(EvalError::no_overload)?;
     let mut total: Option<Val<'a>> = None;
     for item in list(args, 0)?.iter() {
+        meter::item()?;
         let item = item?;
         total = Some(match total {
             None => add(&[zero(&item)?, item])?,
@@ -88,6 +94,7 @@ fn zero<'a>(item: &Val<'a>) -> EvalResult<'a> {
 fn min_or_max<'a>(args: &[Val<'a>], name: &str, order: Ordering) -> EvalResult<'a> {
     let mut best: Option<Val<'a>> = None;
     for item in list(args, 0)?.iter() {
+        meter::item()?;
         let item = item?;
         let better = match &best {
             None => true,
@@ -103,6 +110,7 @@ fn min_or_max<'a>(args: &[Val<'a>], name: &str, order: Ordering) -> EvalResult<'
 pub(crate) fn index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let wanted = args.get(1).ok_or_else(EvalError::no_overload)?;
     for (at, item) in list(args, 0)?.iter().enumerate() {
+        meter::item()?;
         if equal(&item?, wanted)? {
             return Ok(Val::Int(at as i64));
         }
@@ -114,6 +122,7 @@ pub(crate) fn last_index_of<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let wanted = args.get(1).ok_or_else(EvalError::no_overload)?;
     let items = list(args, 0)?;
     for at in (0..items.len()).rev() {
+        meter::item()?;
         if let Some(item) = items.get(at)
             && equal(&item?, wanted)?
         {
@@ -136,8 +145,9 @@ fn slice<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     if end as u64 > items.len() as u64 {
         return fault(&format!("list is length {}", items.len()));
     }
+    crate::value::make_items(end.abs_diff(start) as usize)?;
     let cut = (start as usize..end as usize).filter_map(|at| items.get(at));
-    Ok(Val::list(cut.collect::<Result<_, _>>()?))
+    Val::made_list(cut.collect::<Result<_, _>>()?)
 }
 
 fn flatten<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
@@ -147,15 +157,18 @@ fn flatten<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     }
     let mut out = vec![];
     flatten_into(list(args, 0)?, depth, &mut out)?;
-    Ok(Val::list(out))
+    Val::made_list(out)
 }
 
 fn flatten_into<'a>(items: &List<'a>, depth: i64, out: &mut Vec<Val<'a>>) -> Result<(), EvalError> {
     for item in items.iter() {
-        crate::work_limit::count()?;
+        meter::item()?;
         match item? {
             Val::List(inner) if depth > 0 => flatten_into(&inner, depth - 1, out)?,
-            other => out.push(other),
+            other => {
+                crate::value::make_items(1)?;
+                out.push(other);
+            }
         }
         if out.len() as i64 > RANGE_ITEMS_MAX {
             return Err(crate::runtime_cost::too_long());
@@ -176,7 +189,7 @@ fn sort<'a>(args: &[Val<'a>], keys: usize) -> EvalResult<'a> {
             keys.len()
         )));
     }
-    let Some(first) = keys.first() else { return Ok(Val::list(items)) };
+    let Some(first) = keys.first() else { return Val::made_list(items) };
     if compare(first, first).is_err() {
         return Err(EvalError::new("list elements must be comparable"));
     }
@@ -184,10 +197,18 @@ fn sort<'a>(args: &[Val<'a>], keys: usize) -> EvalResult<'a> {
         return Err(EvalError::new("list elements must have the same type"));
     }
     let mut places: Vec<usize> = (0..items.len()).collect();
+    let mut ended = Ok(());
     places.sort_by(|one, two| {
+        // After the end the order no longer matters.
+        if ended.is_err() {
+            return Ordering::Equal;
+        }
+        ended = meter::work(PAIR_WORK);
         compare(&keys[*one], &keys[*two]).ok().flatten().unwrap_or(Ordering::Equal)
     });
-    Ok(Val::list(places.into_iter().map(|at| items[at].clone()).collect()))
+    ended?;
+    crate::value::make_items(items.len())?;
+    Val::made_list(places.into_iter().map(|at| items[at].clone()).collect())
 }
 
 fn range<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
@@ -195,13 +216,14 @@ fn range<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     if count > RANGE_ITEMS_MAX {
         return Err(crate::runtime_cost::too_long());
     }
+    crate::value::make_items(usize::try_from(count).unwrap_or(0))?;
     Ok(Val::list((0..count).map(Val::Int).collect()))
 }
 
 pub(crate) fn reverse<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let mut items = list(args, 0)?.to_vec()?;
     items.reverse();
-    Ok(Val::list(items))
+    Val::made_list(items)
 }
 
 fn distinct<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
@@ -209,20 +231,22 @@ fn distinct<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     'items: for item in list(args, 0)?.iter() {
         let item = item?;
         for other in &out {
+            meter::work(PAIR_WORK)?;
             if equal(&item, other)? {
                 continue 'items;
             }
         }
+        crate::value::make_items(1)?;
         out.push(item);
     }
-    Ok(Val::list(out))
+    Val::made_list(out)
 }
 
 fn first_or_last<'a>(args: &[Val<'a>], front: bool) -> EvalResult<'a> {
     let items = list(args, 0)?;
     let at = if front { 0 } else { items.len().saturating_sub(1) };
     match items.get(at) {
-        Some(item) => Ok(Val::some(item?)),
+        Some(item) => Val::made_some(item?),
         None => Ok(Val::Optional(None)),
     }
 }
@@ -231,6 +255,7 @@ fn contains_all(one: &List<'_>, two: &List<'_>) -> Result<bool, EvalError> {
     'items: for item in two.iter() {
         let item = item?;
         for other in one.iter() {
+            meter::work(PAIR_WORK)?;
             if equal(&item, &other?)? {
                 continue 'items;
             }
@@ -245,6 +270,7 @@ fn intersects<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     for item in one.iter() {
         let item = item?;
         for other in two.iter() {
+            meter::work(PAIR_WORK)?;
             if equal(&item, &other?)? {
                 return Ok(Val::Bool(true));
             }

@@ -6,12 +6,12 @@ use crate::value::{EvalError, EvalResult, Val};
 pub(crate) fn function(name: &str) -> Option<Implementation> {
     Some(match name {
         "optional.of" => |args| match args {
-            [val] => Ok(Val::some(val.clone())),
+            [val] => Val::made_some(val.clone()),
             _ => Err(EvalError::no_overload()),
         },
         "optional.ofNonZeroValue" => |args| match args {
             [val] if is_zero(val) => Ok(Val::Optional(None)),
-            [val] => Ok(Val::some(val.clone())),
+            [val] => Val::made_some(val.clone()),
             _ => Err(EvalError::no_overload()),
         },
         "optional.none" => |_| Ok(Val::Optional(None)),
@@ -33,13 +33,17 @@ fn unwrap<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
     let [Val::List(list)] = args else { return Err(EvalError::no_overload()) };
     let mut out = vec![];
     for item in list.iter() {
+        crate::meter::item()?;
         match item? {
-            Val::Optional(Some(val)) => out.push((*val).clone()),
+            Val::Optional(Some(val)) => {
+                crate::value::make_items(1)?;
+                out.push((*val).clone());
+            }
             Val::Optional(None) => {}
             _ => return Err(EvalError::no_overload()),
         }
     }
-    Ok(Val::list(out))
+    Val::made_list(out)
 }
 
 /// Whether a value is the zero value of its type.

@@ -105,7 +105,7 @@ pub const CEL: Target = Target {
         if compiled.cost.min > compiled.cost.max {
             return Err(format!("the minimum cost exceeds the maximum: {:?}", compiled.cost));
         }
-        let limits = Limits { cost_max: COST_MAX, interrupted: None };
+        let limits = Limits { cost_max: COST_MAX };
         let variables = [adapt(object, Some(decl_type)).ok(), Some(Val::Int(7))];
         let first = compiled.program.evaluate(&variables, &limits);
         let second = compiled.program.evaluate(&variables, &limits);

@@ -79,3 +79,14 @@ fn time() {
 fn patch() {
     check("patch");
 }
+
+#[test]
+fn cel() {
+    check("cel");
+}
+
+/// Each case takes a while: few of them, so that the test is short.
+#[test]
+fn hostile() {
+    check_for("hostile", TIME, ROUNDS);
+}

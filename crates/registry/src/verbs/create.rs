@@ -13,7 +13,7 @@ use crate::verbs::bodies::{NewObject, check_namespace, for_target, invalid, is_f
 use crate::verbs::{WriteResponse, check_body_fields};
 use crate::write::{Options, Write};
 use keelson_admission::{Operation, Stored};
-use keelson_auth::Permit;
+use keelson_auth::{Permit, long_work};
 use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, Check};
 use keelson_meta::random_names::generated_name;
@@ -181,6 +181,21 @@ impl Registry {
         }
     }
 
+    /// Validates an object that is being created.
+    async fn validate_new(&self, new: &Creation<'_>, obj: &Object) -> Result<(), Failure> {
+        let target = new.target;
+        let in_namespace = || match target.kind.strategy.validate_in_namespace {
+            Some(rule) => rule(obj, &|| self.labels_of(obj.namespace())),
+            None => ErrorList::new(),
+        };
+        let brief = || validate(in_namespace(), target, obj);
+        let whole = || {
+            let (errors, target, obj) = (in_namespace(), target.clone(), obj.clone());
+            move || validate(errors, &target, &obj)
+        };
+        long_work::run(&new.permit.user().name, brief, whole).await?
+    }
+
     /// Prepares, validates and stores an object, and tries other generated names while the name is
     /// taken. Returns `None` when the namespace has changed since admission.
     async fn name_and_store(
@@ -207,7 +222,7 @@ impl Registry {
             warnings.truncate(warning_count);
             warnings.extend((new.target.kind.strategy.prepare_warnings)(obj));
             prepare(self, new, obj);
-            if let Err(invalid) = validate(self, new.target, obj) {
+            if let Err(invalid) = self.validate_new(new, obj).await {
                 let dry_run = new.options.dry_run;
                 let refused = self.refused(new.target, obj, (None, dry_run), invalid);
                 return Err(Box::pin(refused).await);
@@ -422,14 +437,11 @@ fn labels_at<'a>(obj: &'a Object, path: &[&str]) -> Option<&'a Map> {
     obj.at(path).and_then(Value::as_object).filter(|labels| !labels.is_empty())
 }
 
-fn validate(registry: &Registry, target: &Target, obj: &Object) -> Result<(), Failure> {
+/// Validates an object. `errors`: those that depend on its namespace.
+fn validate(mut errors: ErrorList, target: &Target, obj: &Object) -> Result<(), Failure> {
     let kind = &target.kind;
     let (strategy, namespaced) = (&kind.strategy, kind.namespaced);
     let checks = strategy.create_checks;
-    let mut errors = match strategy.validate_in_namespace {
-        Some(rule) => rule(obj, &|| registry.labels_of(obj.namespace())),
-        None => ErrorList::new(),
-    };
     errors.extend(strategy.check(checks, strategy.validate, obj, None, namespaced));
     kind.validate_last(obj, None, &mut errors);
     kind.validate_custom(&target.version, obj, None, &mut errors);

@@ -13,11 +13,11 @@ use crate::verbs::bodies::{
 use crate::verbs::{RetryBudget, WriteResponse, check_body_fields};
 use crate::write::{Options, Subresource, Write};
 use keelson_admission::{Operation, Stored};
-use keelson_auth::Permit;
+use keelson_auth::{Permit, long_work};
 use keelson_cache::Entry;
 use keelson_kinds::preserve;
 use keelson_kinds::strategy::{self, Strategy};
-use keelson_meta::{Failure, Object, Reason, Status, Str, names, owner_references};
+use keelson_meta::{ErrorList, Failure, Object, Reason, Status, Str, names, owner_references};
 use keelson_schema::decode::Decoded;
 use std::sync::Arc;
 use std::time::Instant;
@@ -200,7 +200,7 @@ impl Registry {
         prepare(target, subresource, &mut new, &stored);
         (kind.strategy.record_time)(&mut new, &stored, &self.clock.now().text());
         restore_times(&stored, &mut new);
-        if let Err(invalid) = validate(self, target, subresource, &new, &stored) {
+        if let Err(invalid) = self.validate_change(update, &new, &stored).await {
             if subresource != Subresource::None {
                 return Err(invalid);
             }
@@ -224,6 +224,28 @@ impl Registry {
             warnings.truncate(warning_count);
         }
         result
+    }
+
+    /// Validates an object that is being changed.
+    async fn validate_change(
+        &self,
+        update: &Update<'_>,
+        new: &Object,
+        old: &Object,
+    ) -> Result<(), Failure> {
+        let Update { permit, target, subresource, .. } = *update;
+        let rule = target.kind.strategy.validate_status_in_namespace;
+        let in_namespace = || match rule.filter(|_| subresource == Subresource::Status) {
+            Some(rule) => rule(new, old, &|| self.labels_of(new.namespace())),
+            None => ErrorList::new(),
+        };
+        let brief = || validate(in_namespace(), target, subresource, new, old);
+        let whole = || {
+            let (errors, target) = (in_namespace(), target.clone());
+            let (new, old) = (new.clone(), old.clone());
+            move || validate(errors, &target, subresource, &new, &old)
+        };
+        long_work::run(&permit.user().name, brief, whole).await?
     }
 
     /// Stores a change that has claims or quotas. The write completes even when the request is cancelled.
@@ -427,8 +449,9 @@ fn prepare(target: &Target, subresource: Subresource, new: &mut Object, old: &Ob
 
 /// Validates an update. Metadata errors are found twice, by the generic validation and by that of
 /// the kind; clients of kube-apiserver see them twice too.
+/// `in_namespace`: the errors that depend on the namespace.
 fn validate(
-    registry: &Registry,
+    in_namespace: ErrorList,
     target: &Target,
     subresource: Subresource,
     new: &Object,
@@ -452,10 +475,7 @@ fn validate(
             }
         },
     };
-    if let (Subresource::Status, Some(rule)) = (subresource, strategy.validate_status_in_namespace)
-    {
-        errors.extend(rule(new, old, &|| registry.labels_of(new.namespace())));
-    }
+    errors.extend(in_namespace);
     errors.extend(strategy.check(checks, rules, new, Some(old), kind.namespaced));
     if subresource == Subresource::None {
         kind.validate_last(new, Some(old), &mut errors);

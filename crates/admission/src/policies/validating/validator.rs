@@ -10,6 +10,9 @@ use keelson_meta::{Reason, Str};
 /// Maximum length of the result of a `messageExpression`.
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 
+/// Maximum length of an audit annotation.
+const ANNOTATION_BYTES_MAX: usize = 10 * 1024;
+
 /// The result of a policy (upstream's `ValidateResult`).
 #[derive(Debug, Default)]
 pub(super) struct ValidateResult {
@@ -121,7 +124,8 @@ fn messages_cost_max(compiled: &Compiled) -> u64 {
     EXPRESSION_COST_MAX.saturating_mul(expressions as u64)
 }
 
-/// Evaluates all message expressions under one cost limit, as upstream does.
+/// Evaluates all message expressions under one cost limit, as upstream does. Messages are trimmed;
+/// those that are too long are none.
 fn messages(
     compiled: &Compiled,
     inputs: &Inputs<'_>,
@@ -136,21 +140,30 @@ fn messages(
             continue;
         };
         let result = expression.evaluate(&activation, &mut budget)?;
-        messages.push(result.ok().and_then(|val| val.as_str().map(str::to_owned)));
+        let text = result.ok();
+        let text = text.as_ref().and_then(Val::as_str).map(str::trim);
+        messages.push(text.filter(|text| text.len() <= MESSAGE_BYTES_MAX).map(str::to_owned));
     }
     Ok(messages)
 }
 
 /// Returns the message of a failed validation.
 fn message(validation: &Validation, computed: Option<&str>) -> String {
-    let computed = computed.unwrap_or_default().trim();
-    if !computed.is_empty() && computed.len() <= MESSAGE_BYTES_MAX && !computed.contains('\n') {
+    let computed = computed.unwrap_or_default();
+    if !computed.is_empty() && !computed.contains('\n') {
         return computed.to_owned();
     }
     match validation.message.trim() {
         "" => format!("failed expression: {}", validation.expression.text().trim()),
         message => message.to_owned(),
     }
+}
+
+/// Truncates an audit annotation to the limit.
+fn cut(text: &str) -> &str {
+    let end =
+        (0..=ANNOTATION_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }
 
 fn annotate(
@@ -165,7 +178,7 @@ fn annotate(
         match expression.evaluate(&activation, &mut budget)? {
             Ok(val) => match val.as_str().map(str::trim) {
                 None | Some("") => {}
-                Some(text) => result.annotations.push((key.clone(), text.to_owned())),
+                Some(text) => result.annotations.push((key.clone(), cut(text).to_owned())),
             },
             Err(_) if policy.ignores_failures => {}
             Err(error) => result.annotation_errors.push(error),

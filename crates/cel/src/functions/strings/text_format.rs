@@ -1,7 +1,8 @@
 //! The `format` function of strings: `'%s is %d'.format([name, 5])`.
 
-use super::{checked_text, quote};
+use super::{TEXT_BYTES_MAX, checked_text, quote};
 use crate::functions::convert;
+use crate::meter;
 use crate::types::Type;
 use crate::value::{EvalError, EvalResult, List, Map, Val};
 use std::fmt::Write;
@@ -83,17 +84,15 @@ pub(crate) fn format<'a>(args: &[Val<'a>]) -> EvalResult<'a> {
                     return Err(EvalError::new(format!("index {at} out of range")));
                 };
                 at += 1;
-                write_value(&mut out, &val?, verb, precision).map_err(|why| {
-                    // The work limit may have ended the evaluation; report that and not a
-                    // formatting error.
-                    match crate::work_limit::count() {
-                        Ok(()) => EvalError::new(format!("error during formatting: {why}")),
-                        Err(ended) => ended,
+                write_value(&mut out, &val?, verb, precision).map_err(|error| {
+                    match error.is_cancelled() {
+                        true => error,
+                        false => error.within(|why| format!("error during formatting: {why}")),
                     }
                 })?;
             }
         }
-        if out.len() > 16 << 20 {
+        if out.len() > TEXT_BYTES_MAX {
             return Err(crate::runtime_cost::too_long());
         }
     }
@@ -105,7 +104,7 @@ fn write_value(
     val: &Val<'_>,
     verb: char,
     precision: Option<usize>,
-) -> Result<(), String> {
+) -> Result<(), EvalError> {
     match verb {
         's' => write_string(out, val),
         'd' => decimal(out, val),
@@ -125,7 +124,14 @@ fn type_name(val: &Val<'_>) -> String {
 const STRING_FAULT: &str = "string clause can only be used on strings, bools, bytes, ints, doubles, \
                             maps, lists, types, durations, and timestamps, was given";
 
-fn write_string(out: &mut String, val: &Val<'_>) -> Result<(), String> {
+/// Appends a text and counts its memory.
+fn push(out: &mut String, text: &str) -> Result<(), EvalError> {
+    meter::make(text.len())?;
+    out.push_str(text);
+    Ok(())
+}
+
+fn write_string(out: &mut String, val: &Val<'_>) -> Result<(), EvalError> {
     match val {
         Val::Null => out.push_str("null"),
         Val::Type(ty) => out.push_str(ty.runtime_name()),
@@ -135,9 +141,9 @@ fn write_string(out: &mut String, val: &Val<'_>) -> Result<(), String> {
             &special(*number).map_or_else(|| convert::double_text(*number), str::to_owned),
         ),
         Val::Optional(_) | Val::Opaque(_) => {
-            return Err(format!("{STRING_FAULT} {}", type_name(val)));
+            return Err(EvalError::new(format!("{STRING_FAULT} {}", type_name(val))));
         }
-        other => out.push_str(&convert::to_text(other).map_err(|error| error.to_string())?),
+        other => push(out, &convert::to_text(other)?)?,
     }
     Ok(())
 }
@@ -149,29 +155,34 @@ fn special(number: f64) -> Option<&'static str> {
     number.is_infinite().then_some(if number > 0.0 { "Infinity" } else { "-Infinity" })
 }
 
-fn write_list(out: &mut String, list: &List<'_>) -> Result<(), String> {
+fn write_list(out: &mut String, list: &List<'_>) -> Result<(), EvalError> {
     out.push('[');
     for (at, item) in list.iter().enumerate() {
-        crate::work_limit::count().map_err(|error| error.to_string())?;
+        meter::item()?;
         if at > 0 {
             out.push_str(", ");
         }
-        write_element(out, &item.map_err(|error| error.to_string())?)?;
+        write_element(out, &item?)?;
     }
     out.push(']');
     Ok(())
 }
 
-fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), String> {
+fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), EvalError> {
     let mut entries = vec![];
-    for (key, value) in map.entries().map_err(|error| error.to_string())? {
+    for (key, value) in map.entries()? {
         let is_key = matches!(key, Val::String(_) | Val::Bool(_) | Val::Int(_) | Val::Uint(_));
         if !is_key {
-            return Err(format!("no formatting function for map key of type {}", type_name(&key)));
+            return Err(EvalError::new(format!(
+                "no formatting function for map key of type {}",
+                type_name(&key)
+            )));
         }
         let (mut name, mut text) = (String::new(), String::new());
+        meter::item()?;
         write_element(&mut name, &key)?;
         write_element(&mut text, &value)?;
+        meter::make(name.len() + text.len())?;
         entries.push(format!("{name}:{text}"));
     }
     entries.sort();
@@ -180,10 +191,10 @@ fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), String> {
 }
 
 /// Writes an element of a list or map: strings in quotes, doubles with six decimals.
-fn write_element(out: &mut String, val: &Val<'_>) -> Result<(), String> {
+fn write_element(out: &mut String, val: &Val<'_>) -> Result<(), EvalError> {
     match val {
-        Val::String(text) => out.push_str(&quote(text.as_str())),
-        Val::Bytes(bytes) => out.push_str(&quote(&String::from_utf8_lossy(bytes))),
+        Val::String(text) => push(out, &quote(text.as_str()))?,
+        Val::Bytes(bytes) => push(out, &quote(&String::from_utf8_lossy(bytes)))?,
         Val::Double(number) => match special(*number) {
             Some(word) => out.push_str(&quote(word)),
             None => {
@@ -201,15 +212,15 @@ fn write_element(out: &mut String, val: &Val<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn decimal(out: &mut String, val: &Val<'_>) -> Result<(), String> {
+fn decimal(out: &mut String, val: &Val<'_>) -> Result<(), EvalError> {
     match val {
         Val::Int(number) => out.push_str(&number.to_string()),
         Val::Uint(number) => out.push_str(&number.to_string()),
         other => {
-            return Err(format!(
+            return Err(EvalError::new(format!(
                 "decimal clause can only be used on integers, was given {}",
                 type_name(other)
-            ));
+            )));
         }
     }
     Ok(())
@@ -227,12 +238,12 @@ fn grouped(digits: &str) -> String {
     out
 }
 
-fn fixed(out: &mut String, val: &Val<'_>, precision: usize) -> Result<(), String> {
+fn fixed(out: &mut String, val: &Val<'_>, precision: usize) -> Result<(), EvalError> {
     let Some(number) = double(val) else {
-        return Err(format!(
+        return Err(EvalError::new(format!(
             "fixed-point clause can only be used on doubles, was given {}",
             type_name(val)
-        ));
+        )));
     };
     if let Some(word) = special_sign(number) {
         out.push_str(word);
@@ -272,12 +283,12 @@ fn double(val: &Val<'_>) -> Option<f64> {
     }
 }
 
-fn scientific(out: &mut String, val: &Val<'_>, precision: usize) -> Result<(), String> {
+fn scientific(out: &mut String, val: &Val<'_>, precision: usize) -> Result<(), EvalError> {
     let Some(number) = double(val) else {
-        return Err(format!(
+        return Err(EvalError::new(format!(
             "scientific clause can only be used on doubles, was given {}",
             type_name(val)
-        ));
+        )));
     };
     if let Some(word) = special_sign(number) {
         out.push_str(word);
@@ -298,38 +309,38 @@ fn scientific(out: &mut String, val: &Val<'_>, precision: usize) -> Result<(), S
     Ok(())
 }
 
-fn binary(out: &mut String, val: &Val<'_>) -> Result<(), String> {
+fn binary(out: &mut String, val: &Val<'_>) -> Result<(), EvalError> {
     let _ = match val {
         Val::Int(number) if *number < 0 => write!(out, "-{:b}", number.unsigned_abs()),
         Val::Int(number) => write!(out, "{number:b}"),
         Val::Uint(number) => write!(out, "{number:b}"),
         Val::Bool(flag) => write!(out, "{}", u8::from(*flag)),
         other => {
-            return Err(format!(
+            return Err(EvalError::new(format!(
                 "only integers and bools can be formatted as binary, was given {}",
                 type_name(other)
-            ));
+            )));
         }
     };
     Ok(())
 }
 
-fn octal(out: &mut String, val: &Val<'_>) -> Result<(), String> {
+fn octal(out: &mut String, val: &Val<'_>) -> Result<(), EvalError> {
     let _ = match val {
         Val::Int(number) if *number < 0 => write!(out, "-{:o}", number.unsigned_abs()),
         Val::Int(number) => write!(out, "{number:o}"),
         Val::Uint(number) => write!(out, "{number:o}"),
         other => {
-            return Err(format!(
+            return Err(EvalError::new(format!(
                 "octal clause can only be used on integers, was given {}",
                 type_name(other)
-            ));
+            )));
         }
     };
     Ok(())
 }
 
-fn hex(out: &mut String, val: &Val<'_>, upper: bool) -> Result<(), String> {
+fn hex(out: &mut String, val: &Val<'_>, upper: bool) -> Result<(), EvalError> {
     let text = match val {
         Val::Int(number) if *number < 0 => format!("-{:x}", number.unsigned_abs()),
         Val::Int(number) => format!("{number:x}"),
@@ -337,14 +348,13 @@ fn hex(out: &mut String, val: &Val<'_>, upper: bool) -> Result<(), String> {
         Val::String(text) => hex_bytes(text.as_str().as_bytes()),
         Val::Bytes(bytes) => hex_bytes(bytes),
         other => {
-            return Err(format!(
+            return Err(EvalError::new(format!(
                 "only integers, byte buffers, and strings can be formatted as hex, was given {}",
                 type_name(other)
-            ));
+            )));
         }
     };
-    out.push_str(&if upper { text.to_uppercase() } else { text });
-    Ok(())
+    push(out, &if upper { text.to_uppercase() } else { text })
 }
 
 fn hex_bytes(bytes: &[u8]) -> String {
