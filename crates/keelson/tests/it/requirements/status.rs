@@ -149,7 +149,10 @@ fn the_documented_not_found_example_is_exact() {
 #[test]
 fn a_status_may_have_no_reason() {
     let server = server();
-    let answer = server.client().get(&format!("{MAPS}?resourceVersion=abc"));
+    let client = server.client();
+    let made = client.post(MAPS, &json!({"metadata": {"name": "a"}}));
+    assert_eq!(made.status, 201, "{made:?}");
+    let answer = client.get(&format!("{MAPS}/a?resourceVersion=abc"));
     assert_eq!((answer.status, &answer.body["reason"]), (500, &Value::Null), "{answer:?}");
     let why = "resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": \
                invalid syntax";
