@@ -27,10 +27,10 @@ const WORK_BETWEEN_CHECKS: u64 = 1 << 16;
 pub(crate) const ITEM_WORK: u64 = 250;
 
 /// Bytes of text that are read in one unit of work.
-const TEXT_BYTES_PER_WORK: u64 = 8;
+const TEXT_BYTES_PER_WORK: u64 = 2;
 
 /// Bytes of memory that are filled in one unit of work.
-const VALUE_BYTES_PER_WORK: u64 = 4;
+const VALUE_BYTES_PER_WORK: u64 = 1;
 
 /// Why an evaluation ends before its result is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ pub use defaults::embedded_resource_error;
 pub use validate::list_map_key;
 
 use keelson_meta::{Map, Str, Value, go_regex};
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use std::sync::{LazyLock, OnceLock};
 
 /// Maximum nesting of schemas.
@@ -342,9 +342,20 @@ impl ValueValidation {
     }
 }
 
+/// Maximum size of a compiled pattern. It fits every pattern of a few repeated classes that Go accepts.
+const PATTERN_BYTES_MAX: usize = 64 << 20;
+
+/// Maximum depth of a pattern, above that of any that Go accepts.
+const PATTERN_DEPTH_MAX: u32 = 3_200;
+
 /// Compiles a pattern with its meaning in Go's `regexp`: `\d` and the like match only ASCII.
 pub(crate) fn regex(pattern: &str) -> Option<Regex> {
-    Regex::new(&go_regex::translate(pattern).ok()?.text).ok()
+    let translated = go_regex::translate(pattern).ok()?;
+    RegexBuilder::new(&translated.text)
+        .size_limit(PATTERN_BYTES_MAX)
+        .nest_limit(PATTERN_DEPTH_MAX)
+        .build()
+        .ok()
 }
 
 /// Whether a format applies to the type of its schema. Unknown formats and those of other types do

@@ -20,7 +20,7 @@ use std::time::Duration;
 const WORK_MAX: u64 = 40_000_000;
 
 /// How long that work may take on a slow machine.
-const TIME_MAX: Duration = Duration::from_millis(1500);
+const TIME_MAX: Duration = Duration::from_millis(500);
 
 /// How much longer code takes that was not optimised.
 const UNOPTIMISED_FACTOR: u32 = 12;

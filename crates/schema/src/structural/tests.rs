@@ -221,6 +221,18 @@ fn null_is_kept_where_the_schema_is_nullable() {
 
 /// A compiled pattern takes about 20 kB, so only those in use are kept.
 #[test]
+fn patterns_that_go_accepts_are_enforced() {
+    for (pattern, length) in [(r"^\pL{1000}$", 1000), (r"^(\pL{100}){3}$", 300)] {
+        let regex = regex(pattern).expect(pattern);
+        assert!(regex.is_match(&"é".repeat(length)), "{pattern}");
+        assert!(!regex.is_match(&"é".repeat(length - 1)), "{pattern}");
+    }
+    let depth = 300;
+    let deep = format!("^{}a{}$", "(".repeat(depth), ")".repeat(depth));
+    assert!(regex(&deep).expect("a deep pattern").is_match("a"));
+}
+
+#[test]
 fn patterns_are_compiled_on_first_use() {
     let schema = value!({"type": "object", "properties": {
         "a": {"type": "string", "pattern": "^a+$"}, "b": {"type": "string", "pattern": "^b+$"}}});
