@@ -17,12 +17,12 @@ use crate::fields::{FieldSet, Filter};
 use keelson_meta::{GroupVersion, Object, Str, Value};
 use keelson_schema::Schema;
 use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::LazyLock;
 
 /// Entries with operation `Update` that an object keeps. The oldest are merged beyond that.
 pub const UPDATE_MANAGERS_MAX: usize = 10;
-/// Entries that an object may have. Objects with more do not decode.
-pub const MANAGERS_MAX: usize = 1_000;
 /// The manager of the fields of merged entries.
 pub const ANCIENT_MANAGER: &str = "ancient-changes";
 /// The manager of the fields that an object without managers had before its first apply.
@@ -48,7 +48,7 @@ pub struct Scope<'a> {
 }
 
 /// The operation of a `managedFields` entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// Server-side apply.
     Apply,
@@ -105,6 +105,16 @@ impl Manager {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
+    /// Returns what two entries have in common if [`Manager::is_same`].
+    fn identity(&self) -> Identity {
+        let api_version = match self.operation {
+            Operation::Apply => Str::default(),
+            Operation::Update => self.api_version.clone(),
+        };
+        let (name, subresource) = (self.name.clone(), self.subresource.clone());
+        Identity { name, operation: self.operation, api_version, subresource }
+    }
+
     /// Compares managers as upstream does: by the JSON text of name, operation, version and subresource.
     pub(crate) fn compare_identity(&self, other: &Manager) -> Ordering {
         let text = |text: &str| text.bytes().chain([b'"']).collect::<Vec<u8>>();
@@ -124,6 +134,20 @@ impl Manager {
         self.time.as_deref().unwrap_or("1970-01-01T00:00:00Z")
     }
 }
+
+/// The identity of a manager, by which many entries are looked up.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity {
+    name: Str,
+    operation: Operation,
+    /// Empty for `Apply`.
+    api_version: Str,
+    subresource: Str,
+}
+
+/// Up to this number, entries are searched one by one. There is no maximum, as in kube-apiserver: an
+/// object may have as many appliers as fit its size.
+const LINEAR_MANAGERS_MAX: usize = 16;
 
 /// All field managers of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -186,12 +210,43 @@ impl Managers {
         }
     }
 
-    /// Inserts a manager, or replaces its entry.
+    /// Inserts a manager, or replaces its entry. Costs O(entries).
     fn put(&mut self, manager: Manager) {
         match self.list.iter_mut().find(|entry| entry.is_same(&manager)) {
             Some(entry) => *entry = manager,
             None => self.list.push(manager),
         }
+    }
+
+    /// Inserts managers in order, or replaces their entries. Costs O(1) each.
+    fn put_all(
+        &mut self,
+        managers: impl Iterator<Item = Result<Manager, InvalidEntry>>,
+    ) -> Result<(), InvalidEntry> {
+        let mut places: HashMap<Identity, usize> = HashMap::new();
+        for manager in managers {
+            let manager = manager?;
+            if self.list.len() < LINEAR_MANAGERS_MAX {
+                self.put(manager);
+                continue;
+            }
+            if places.is_empty() {
+                places = self.places();
+            }
+            match places.entry(manager.identity()) {
+                Entry::Occupied(place) => self.list[*place.get()] = manager,
+                Entry::Vacant(place) => {
+                    place.insert(self.list.len());
+                    self.list.push(manager);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the index of each manager.
+    fn places(&self) -> HashMap<Identity, usize> {
+        self.list.iter().map(Manager::identity).zip(0..).collect()
     }
 }
 

@@ -206,6 +206,38 @@ fn the_oldest_updates_are_merged() {
     .assert_eq(&owners.lines().take(2).collect::<Vec<_>>().join("\n"));
 }
 
+/// kube-apiserver has no maximum: entries are bounded by the size of the object only.
+#[test]
+fn an_object_has_as_many_appliers_as_it_stores() {
+    let mut server = config_maps();
+    server.apply("m", r#"{"data":{"k":"v"}}"#).expect("a new object");
+    let entry = |i: usize| {
+        json(&format!(
+            r#"{{"manager":"m{i}","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{{"f:data":{{"f:k":{{}}}}}}}}"#
+        ))
+    };
+    let entries: Vec<Value> = (0..1_000).map(entry).collect();
+    server.object.metadata_mut().insert("managedFields", entries);
+    for name in ["a", "b"] {
+        server.apply(name, r#"{"data":{"k":"v"}}"#).expect("entries have no maximum");
+    }
+    server.put("u", r#"{"data":{"k":"v","l":"v"}}"#);
+    assert_eq!(server.owners().lines().count(), 1_003);
+}
+
+#[test]
+fn many_entries_of_one_manager_count_once() {
+    let entry = |manager: usize, time: usize| {
+        json(&format!(
+            r#"{{"manager":"m{manager}","operation":"Apply","apiVersion":"v{time}","fieldsType":"FieldsV1","fieldsV1":{{"f:a":{{}}}},"time":"2026-01-01T00:00:0{time}Z"}}"#
+        ))
+    };
+    let entries: Vec<Value> = (0..300).map(|i| entry(i % 100, i / 100)).collect();
+    let managers = Managers::decode(&entries).expect("the entries are valid");
+    assert_eq!(managers.iter().count(), 100);
+    assert!(managers.iter().all(|manager| manager.api_version == "v2"));
+}
+
 #[test]
 fn entries_are_sorted_by_operation_time_and_name() {
     let entry = |manager: &str, operation: &str, time: &str| {

@@ -17,7 +17,7 @@ fn main() -> std::io::Result<()> {
     let mut pod =
         decode(&schema, POD.trim_end().as_bytes(), Format::Json, &|_| true).expect("a Pod").object;
     let strategy = keelson_kinds::strategy("", "pods", Features::default());
-    keelson_schema::default::fill(&schema, &mut pod);
+    keelson_schema::default::fill(&schema, &mut pod).expect("a small object");
     strategy.default(&mut pod);
     strategy.prepare_create(&mut pod);
     let mut errors = 0;

@@ -7,6 +7,7 @@
 pub mod features;
 pub mod field_selector;
 pub mod go_regex;
+pub mod growth;
 pub mod gvk;
 pub mod ip;
 pub mod json_text;
@@ -26,6 +27,7 @@ pub mod user;
 pub mod value;
 
 pub use features::{Feature, FeatureGateError, Features, Stage};
+pub use growth::{Growth, Overgrown};
 pub use gvk::{GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use object::Object;
 pub use path::Path;

@@ -5,7 +5,9 @@ use crate::api_table::{ApiGroup, ApiTable, Endpoint, Source};
 use crate::registry::Registry;
 use keelson_admission::{Api, BoxFuture, Stored};
 use keelson_auth::Authorizer;
-use keelson_meta::{Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str, Value};
+use keelson_meta::{
+    Failure, GroupVersionKind, GroupVersionResource, Object, Status, Str, Value, growth,
+};
 use keelson_schema::{Schema, decode};
 use std::sync::Arc;
 
@@ -137,11 +139,13 @@ impl Api for Registry {
     fn canonicalize(&self, kind: &GroupVersionKind, value: Value) -> Result<Object, String> {
         let schema = Api::schema(self, kind).ok_or_else(|| format!("no kind {kind} is served"))?;
         let mut object = decode::canonicalize(&schema, value)?.object;
-        keelson_schema::default::fill(&schema, &mut object);
+        let filled = keelson_schema::default::fill(&schema, &mut object);
+        filled.map_err(|error| error.to_string())?;
         let kind = endpoint_of(&self.api(), kind).and_then(|endpoint| endpoint.kind.clone());
         if let Some(kind) = kind {
             kind.strategy.default(&mut object);
         }
+        growth::check_object(&object.root).map_err(|error| error.to_string())?;
         Ok(object)
     }
 

@@ -125,7 +125,7 @@ impl Registry {
         let kind = &target.kind;
         let mut converted = self.convert_one(kind, object, target.working(), &kind.storage).await?;
         // Upstream sets defaults when it decodes what it has stored.
-        default::fill(&kind.storage, &mut converted);
+        default::fill(&kind.storage, &mut converted)?;
         Ok(kind.record(&mut converted))
     }
 
@@ -137,7 +137,7 @@ impl Registry {
     ) -> Result<Object, Failure> {
         let (kind, version) = (&target.kind, target.working());
         let mut stored = self.convert_one(kind, object, version, &kind.storage).await?;
-        default::fill(&kind.storage, &mut stored);
+        default::fill(&kind.storage, &mut stored)?;
         self.convert_one(kind, stored, &kind.storage, version).await
     }
 
@@ -258,7 +258,7 @@ macro_rules! round_trip {
     ($registry:expr, $target:expr, $object:expr) => {
         if $target.kind.source == $crate::api_table::Source::Custom {
             if $target.working().gvk == $target.kind.storage.gvk {
-                keelson_schema::default::fill($target.working(), $object);
+                keelson_schema::default::fill($target.working(), $object)?;
             } else {
                 let trip = $registry.round_trip($target, std::mem::take($object));
                 *$object = Box::pin(trip).await?;

@@ -11,13 +11,13 @@ use keelson_kinds::scale::{self, ScalePaths};
 use keelson_kinds::strategy::Strategy;
 use keelson_meta::scratch::Scratch;
 use keelson_meta::{
-    ErrorList, Failure, GroupVersion, GroupVersionKind, GroupVersionResource, Object, Status, Str,
-    Value,
+    ErrorList, Failure, GroupVersion, GroupVersionKind, GroupVersionResource, Object, Overgrown,
+    Status, Str, Value,
 };
 use keelson_schema::Schema;
 use keelson_schema::structural::LazyStructural;
 use keelson_schema::tables::CustomColumns;
-use keelson_schema::{decode, json};
+use keelson_schema::{decode, default, json};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -155,12 +155,18 @@ impl Kind {
     }
 
     /// Sets the defaults of the schema and of the strategy.
-    pub(crate) fn fill_defaults(&self, schema: &Schema, obj: &mut Object, clock: &dyn Clock) {
-        keelson_schema::default::fill(schema, obj);
+    pub(crate) fn fill_defaults(
+        &self,
+        schema: &Schema,
+        obj: &mut Object,
+        clock: &dyn Clock,
+    ) -> Result<(), Overgrown> {
+        default::fill(schema, obj)?;
         self.strategy.default(obj);
         if let Some(default_time) = self.strategy.default_time {
             default_time(obj, &clock.now().text());
         }
+        Ok(())
     }
 
     /// Returns the key without the prefix: `namespace/name`, or `name` for cluster-scoped kinds.
@@ -214,7 +220,8 @@ impl Kind {
         let obj = keelson_kinds::convert(obj, &from, &self.storage.gvk);
         let canonical = decode::canonicalize(&self.storage, obj.into_value());
         let mut obj = canonical.map_err(Status::internal)?.object;
-        keelson_schema::default::fill(&self.storage, &mut obj);
+        // An object that grows too much is read without some of its defaults.
+        let _ = default::fill(&self.storage, &mut obj);
         self.strategy.default(&mut obj);
         Ok(obj)
     }
@@ -255,7 +262,8 @@ impl Kind {
     }
 
     /// Decodes an entry of a custom resource in the version in which it is stored, and returns the schema of that
-    /// version. An object that was written with another schema is pruned and gets defaults.
+    /// version. An object that was written with another schema is pruned and gets defaults, unless they would make it
+    /// grow too much: it stays as it was stored, so that it can be read and deleted.
     pub(crate) fn decode_as_stored(&self, entry: &Entry) -> Result<(Object, Schema), Failure> {
         let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
         let version = parsed.value.str_at(&["apiVersion"]).and_then(GroupVersion::parse);
@@ -267,7 +275,11 @@ impl Kind {
         }
         let canonical = decode::canonicalize(schema, parsed.value);
         let mut obj = canonical.map_err(Status::internal)?.object;
-        keelson_schema::default::fill(schema, &mut obj);
+        if default::fill(schema, &mut obj).is_err() {
+            let parsed = json::parse(entry.json_slice()).map_err(Status::internal)?;
+            let canonical = decode::canonicalize(schema, parsed.value);
+            obj = canonical.map_err(Status::internal)?.object;
+        }
         obj.metadata_mut().insert("resourceVersion", entry.modified().to_string());
         Ok((obj, schema.clone()))
     }
@@ -314,14 +326,14 @@ impl Kind {
     }
 
     /// Converts an object to the [working version](Target::working) and sets its defaults.
-    pub(crate) fn to_working(&self, obj: Object, from: &Schema) -> Object {
+    pub(crate) fn to_working(&self, obj: Object, from: &Schema) -> Result<Object, Overgrown> {
         if from.gvk == self.storage.gvk || self.source == Source::Custom {
-            return obj;
+            return Ok(obj);
         }
         let mut obj = self.convert(obj, from, &self.storage);
-        keelson_schema::default::fill(&self.storage, &mut obj);
+        default::fill(&self.storage, &mut obj)?;
         self.strategy.default(&mut obj);
-        obj
+        Ok(obj)
     }
 
     /// Converts a stored object to another version and normalizes it where conversion changes fields.

@@ -20,7 +20,7 @@ use keelson_auth::{Authorizer, WatchedIndex};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
 use keelson_kinds::{PortRange, facts};
 use keelson_meta::{
-    Failure, Features, GroupVersionKind, GroupVersionResource, Reason, Status, Str,
+    Failure, Features, GroupVersionKind, GroupVersionResource, Overgrown, Reason, Status, Str,
 };
 use keelson_schema::catalogue::{Catalogue, Resource as Facts, Version};
 use keelson_store::{
@@ -376,7 +376,7 @@ impl Registry {
         guard: Option<Compare>,
     ) -> Result<Put, Failure> {
         if value.len() > OBJECT_BYTES_MAX {
-            return Err(too_large());
+            return Err(Overgrown.into());
         }
         target.kind.check_record(&value)?;
         let key = target.kind.store_key(&target.namespace, &target.name);
@@ -480,7 +480,7 @@ impl Registry {
             WriteError::Unknown { .. } => {
                 Status::server_timeout(target.gvr(), action, UNKNOWN_RETRY_SECONDS)
             }
-            WriteError::TooLarge { .. } => too_large(),
+            WriteError::TooLarge { .. } => Overgrown.into(),
             // Nothing was written, so the client may retry.
             WriteError::Refused { ref source } => Status::unavailable(format!("{error}: {source}")),
             WriteError::Failed { ref source } => Status::internal(format!("{error}: {source}")),
@@ -537,11 +537,6 @@ impl Registry {
 /// Returns the 500 of kube-apiserver for a stored object that cannot be read.
 pub(crate) fn unreadable(error: &dyn Display) -> Failure {
     Status::new(Reason::Unknown, error.to_string())
-}
-
-/// Returns the 500 of kube-apiserver for an object that is too large for etcd.
-fn too_large() -> Failure {
-    Status::new(Reason::Unknown, "etcdserver: request is too large")
 }
 
 /// The outcome of a conditional write.

@@ -1,43 +1,59 @@
 //! Applies the defaults of a schema.
 
 use crate::types::{Schema, Shape, Struct, Types};
-use keelson_meta::{Map, Object, Value};
+use keelson_meta::{Growth, Map, Object, Overgrown, Value};
 
-/// Sets the defaults of unset fields in every struct that is present.
-pub fn fill(schema: &Schema, obj: &mut Object) {
-    members(&schema.types, schema.root(), &mut obj.root);
+/// Sets the defaults of unset fields in every struct that is present. After an error, only some of them are set:
+/// a large default in each of many items, or defaults within defaults, would take any amount of memory.
+pub fn fill(schema: &Schema, obj: &mut Object) -> Result<(), Overgrown> {
+    members(&schema.types, schema.root(), &mut obj.root, &mut Growth::default())
 }
 
-fn members(types: &Types, struct_type: &Struct, map: &mut Map) {
+fn members(
+    types: &Types,
+    struct_type: &Struct,
+    map: &mut Map,
+    growth: &mut Growth,
+) -> Result<(), Overgrown> {
     for field in &struct_type.fields {
         if let Some(default) = &field.default
             && map.get(&field.name).is_none_or(|value| value.is_null() && !field.nullable)
         {
+            growth.add_member(&field.name, default)?;
             map.insert(field.name.clone(), Value::clone(default));
         }
     }
     for (key, value) in map.iter_mut() {
         if let Some(field) = struct_type.field(key) {
-            walk(types, &field.shape, value);
+            walk(types, &field.shape, value, growth)?;
         }
     }
+    Ok(())
 }
 
-fn walk(types: &Types, shape: &Shape, value: &mut Value) {
+fn walk(
+    types: &Types,
+    shape: &Shape,
+    value: &mut Value,
+    growth: &mut Growth,
+) -> Result<(), Overgrown> {
     match (shape, value) {
-        (Shape::Struct(id), Value::Object(map)) => members(types, types.get(*id), map),
+        (Shape::Struct(id), Value::Object(map)) => {
+            members(types, types.get(*id), map, growth)?;
+        }
         (Shape::List(list), Value::Array(items)) if holds_structs(&list.item) => {
             for item in items {
-                walk(types, &list.item, item);
+                walk(types, &list.item, item, growth)?;
             }
         }
         (Shape::Map(shape), Value::Object(map)) if holds_structs(&shape.value) => {
             for (_, item) in map.iter_mut() {
-                walk(types, &shape.value, item);
+                walk(types, &shape.value, item, growth)?;
             }
         }
         _ => {}
     }
+    Ok(())
 }
 
 fn holds_structs(shape: &Shape) -> bool {
@@ -65,7 +81,7 @@ mod tests {
             "volumes": [{"name": "d", "azureDisk": {"diskName": "d"}}],
         }});
         let mut pod = Object::from_value(pod).expect("a map");
-        fill(&schema, &mut pod);
+        fill(&schema, &mut pod).expect("a small object");
         let container = &pod.array_at(&["spec", "containers"])[0];
         let service = container.str_at(&["livenessProbe", "grpc", "service"]);
         assert_eq!(service, Some(""));

@@ -4,7 +4,7 @@
 use crate::attributes::Recorder;
 use crate::plug_ins::pod::{Amounts, Side, amounts, container_amounts, pod_amounts};
 use crate::request::{Operation, Request};
-use keelson_meta::{Failure, Map, Object, Quantity, SmallSet, Status, Value};
+use keelson_meta::{Failure, Growth, Map, Object, Overgrown, Quantity, SmallSet, Status, Value};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 /// Maximum comparisons of limit range items with containers of one pod. Each object is bounded by
@@ -41,7 +41,7 @@ pub(crate) fn admit(
     let ranges = ranges(req)?;
     check_size(&ranges, obj)?;
     for range in ranges {
-        set_defaults(&range, obj);
+        set_defaults(&range, obj)?;
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ pub(crate) fn validate(
     let ranges = ranges(req)?;
     check_size(&ranges, obj)?;
     for range in ranges {
-        let errors = if req.is_below("", "pods") {
+        let Errors { texts: errors, .. } = if req.is_below("", "pods") {
             pod_errors(&range, obj)
         } else {
             claim_errors(&range, obj)
@@ -100,20 +100,20 @@ fn items<'o>(range: &'o Object, kind: &str) -> impl Iterator<Item = &'o Value> {
 }
 
 /// Sets the defaults of containers and records them in an annotation.
-fn set_defaults(range: &Object, pod: &mut Object) {
+fn set_defaults(range: &Object, pod: &mut Object) -> Result<(), Overgrown> {
     let (mut requests, mut limits) = (Amounts::new(), Amounts::new());
     for item in items(range, "Container") {
         requests.extend(amounts(item.get("defaultRequest")));
         limits.extend(amounts(item.get("default")));
     }
-    let mut changes: Vec<String> = vec![];
+    let (mut changes, mut growth): (Vec<String>, Growth) = Default::default();
     for (list, what) in [("containers", "container"), ("initContainers", "init container")] {
         let containers = pod.object_mut("spec").get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {
             for (side, word, defaults) in
                 [(Side::Requests, "request", &requests), (Side::Limits, "limit", &limits)]
             {
-                let set = set_missing(container, side, defaults);
+                let set = set_missing(container, side, defaults, &mut growth)?;
                 if !set.is_empty() {
                     let name = container.str_at(&["name"]).unwrap_or_default();
                     changes.push(format!("{} {word} for {what} {name}", set.join(", ")));
@@ -125,25 +125,49 @@ fn set_defaults(range: &Object, pod: &mut Object) {
         let text = format!("LimitRanger plugin set: {}", changes.join("; "));
         pod.metadata_mut().object_at("annotations").insert(ANNOTATION, text);
     }
+    Ok(())
 }
 
 /// Sets the missing amounts of a container; returns their names.
-fn set_missing<'d>(container: &mut Value, side: Side, defaults: &'d Amounts) -> Vec<&'d str> {
+fn set_missing<'d>(
+    container: &mut Value,
+    side: Side,
+    defaults: &'d Amounts,
+    growth: &mut Growth,
+) -> Result<Vec<&'d str>, Overgrown> {
     let known = container_amounts(container, side);
     let missing: Vec<(&String, &Quantity)> =
         defaults.iter().filter(|(name, _)| !known.contains_key(*name)).collect();
     if let (false, Some(container)) = (missing.is_empty(), container.as_object_mut()) {
         let own = container.object_at("resources").object_at(side.name());
         for (name, amount) in &missing {
-            own.insert(name.as_str(), amount.to_string());
+            let amount = Value::from(amount.to_string());
+            // The name is also in the annotation.
+            growth.add(name.len())?;
+            growth.add_member(name, &amount)?;
+            own.insert(name.as_str(), amount);
         }
     }
-    missing.into_iter().map(|(name, _)| name.as_str()).collect()
+    Ok(missing.into_iter().map(|(name, _)| name.as_str()).collect())
+}
+
+/// The errors of an object; those beyond the limit of [`Growth`] are dropped.
+#[derive(Default)]
+struct Errors {
+    texts: Vec<String>,
+    growth: Growth,
+}
+
+impl Errors {
+    fn extend(&mut self, error: Option<String>) {
+        let fits = |text: &String| self.growth.add(text.len()).is_ok();
+        self.texts.extend(error.filter(fits));
+    }
 }
 
 /// Checks a pod and its containers against a limit range.
-fn pod_errors(range: &Object, pod: &Object) -> Vec<String> {
-    let mut errors = vec![];
+fn pod_errors(range: &Object, pod: &Object) -> Errors {
+    let mut errors = Errors::default();
     for item in range.array_at(&["spec", "limits"]) {
         match item.str_at(&["type"]) {
             Some("Container") => {
@@ -167,7 +191,7 @@ fn pod_errors(range: &Object, pod: &Object) -> Vec<String> {
 }
 
 /// Checks minimum, maximum and ratio of an item.
-fn check_item(item: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec<String>) {
+fn check_item(item: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Errors) {
     let kind = item.str_at(&["type"]).unwrap_or_default();
     for (name, min) in amounts(item.get("min")) {
         errors.extend(check_min(kind, &name, &min, requests.get(&name), limits.get(&name)));
@@ -223,8 +247,8 @@ fn check_ratio(
 }
 
 /// Checks the requests of a claim; claims have no limits.
-fn claim_errors(range: &Object, claim: &Object) -> Vec<String> {
-    let mut errors = vec![];
+fn claim_errors(range: &Object, claim: &Object) -> Errors {
+    let mut errors = Errors::default();
     let requests = amounts(claim.at(&["spec", "resources", "requests"]));
     let kind = "PersistentVolumeClaim";
     for item in items(range, kind) {

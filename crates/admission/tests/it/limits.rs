@@ -1,7 +1,7 @@
 //! Limit ranges and storage classes.
 
 use crate::{World, admit, object, rejection};
-use keelson_meta::{Value, value};
+use keelson_meta::{Map, Value, value};
 
 fn world(limits: Value) -> World {
     let range = value!({"metadata": {"name": "l", "namespace": "n"}, "spec": {"limits": (limits)}});
@@ -94,4 +94,20 @@ fn a_claim_grows_only_where_its_class_allows_it() {
     assert_eq!(resize(&class(true), "Bound"), "");
     assert!(resize(&class(true), "Pending").contains("Only bound persistent volume claims"));
     assert!(resize(&class(false), "Bound").contains("must support resize"));
+}
+
+/// The product of containers and defaults is bounded in comparisons; their names make the bytes.
+#[test]
+fn defaults_and_errors_of_many_containers_have_a_budget_in_bytes() {
+    let name = |at: usize| format!("example.com/{}{at:03}", "x".repeat(50));
+    let amounts: Map = (0..250).map(|at| (name(at).into(), Value::from("1"))).collect();
+    let containers: Vec<Value> =
+        (0..2_000).map(|at| value!({"name": (format!("c{at}"))})).collect();
+    let pod = value!({"metadata": {"name": "p"}, "spec": {"containers": (containers)}});
+    let defaults = value!([{"type": "Container", "default": (amounts.clone())}]);
+    let refused = rejection(&world(defaults), "/pods", pod.clone());
+    assert_eq!(refused, "etcdserver: request is too large");
+    let minima = value!([{"type": "Container", "min": (amounts)}]);
+    let refused = rejection(&world(minima), "/pods", pod);
+    assert!(refused.len() < 6 << 20, "{} bytes", refused.len());
 }

@@ -1,6 +1,6 @@
 //! Decodes and encodes the entries of `managedFields`.
 
-use super::{MANAGERS_MAX, Manager, Managers, Operation};
+use super::{Manager, Managers, Operation};
 use crate::fields::FieldSet;
 use crate::go_fmt;
 use keelson_meta::status::quote;
@@ -22,14 +22,8 @@ impl std::error::Error for InvalidEntry {}
 impl Managers {
     /// Decodes the entries of an object's `managedFields`.
     pub fn decode(entries: &[Value]) -> Result<Managers, InvalidEntry> {
-        if entries.len() > MANAGERS_MAX {
-            let text = format!("must have at most {MANAGERS_MAX} entries, got {}", entries.len());
-            return Err(InvalidEntry(text));
-        }
         let mut managers = Managers { list: Vec::with_capacity(entries.len()) };
-        for (i, entry) in entries.iter().enumerate() {
-            managers.put(decode(i, entry)?);
-        }
+        managers.put_all(entries.iter().enumerate().map(|(i, entry)| decode(i, entry)))?;
         Ok(managers)
     }
 

@@ -5,6 +5,7 @@ use crate::fields::FieldSet;
 use crate::typed::{self, Comparison, Form};
 use keelson_meta::{GroupVersion, Object, Str};
 use keelson_schema::Schema;
+use std::collections::HashMap;
 
 /// The fields that changed, in one version.
 struct Changes {
@@ -26,20 +27,18 @@ impl Changes {
 /// managers of versions that are not served.
 pub(crate) fn reconcile_all(scope: &Scope<'_>, managers: &mut Managers, live: &Object) {
     let own = scope.schema.gvk.api_version();
-    let mut others: Vec<(Str, Option<Schema>)> = vec![];
+    let mut others: HashMap<Str, Option<Schema>> = HashMap::new();
     managers.list.retain_mut(|manager| {
         if manager.api_version == own {
             manager.change(|fields| typed::reconcile(scope.schema, fields));
             return true;
         }
-        let cached = others.iter().position(|(version, _)| *version == manager.api_version);
-        let at = cached.unwrap_or_else(|| {
+        let schema = others.entry(manager.api_version.clone()).or_insert_with(|| {
             let version = GroupVersion::parse(&manager.api_version);
             let converted = version.and_then(|version| (scope.convert)(live, &version));
-            others.push((manager.api_version.clone(), converted.map(|(schema, _)| schema)));
-            others.len() - 1
+            converted.map(|(schema, _)| schema)
         });
-        let Some(schema) = &others[at].1 else { return false };
+        let Some(schema) = schema else { return false };
         manager.change(|fields| typed::reconcile(schema, fields));
         true
     });

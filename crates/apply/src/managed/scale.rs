@@ -47,14 +47,16 @@ pub fn to_resource(
     paths: &ReplicasPaths<'_>,
 ) -> Result<Vec<Value>, InvalidEntry> {
     let before = Managers::decode(entries)?;
-    let mut scales = Managers::decode(scale_entries)?;
+    let scales = Managers::decode(scale_entries)?;
+    let places = scales.places();
+    let mut scales: Vec<Option<Manager>> = scales.list.into_iter().map(Some).collect();
     let mut after = Managers::default();
     for mut manager in before.list {
         let Some(path) = paths.find(&manager.api_version) else { continue };
         if let Some(path) = path.filter(|path| manager.fields.contains(path)) {
-            match scales.list.iter().position(|scale| scale.is_same(&manager)) {
+            match places.get(&manager.identity()).and_then(|at| scales[*at].take()) {
                 // The identity of an applier has no version: it still owns the field.
-                Some(at) => drop(scales.list.remove(at)),
+                Some(_) => {}
                 None => {
                     let mut replicas = FieldSet::new();
                     replicas.insert(&path);
@@ -68,7 +70,7 @@ pub fn to_resource(
     }
     let Some(Some(path)) = paths.find(paths.api_version) else { return Ok(after.encode()) };
     let replicas_in_scale = [Element::field("spec"), Element::field("replicas")];
-    for mut scale in scales.list {
+    for mut scale in scales.into_iter().flatten() {
         if !scale.fields.contains(&replicas_in_scale) {
             continue;
         }

@@ -35,6 +35,7 @@ mod flow_control;
 mod forms;
 mod frames;
 mod front_proxy;
+mod growth;
 mod http;
 mod http_edges;
 mod https_peer;

@@ -18,7 +18,8 @@ use keelson_cache::Entry;
 use keelson_kinds::strategy::{self, Check};
 use keelson_meta::random_names::generated_name;
 use keelson_meta::{
-    ErrorList, Failure, Map, Object, Reason, Status, Str, Value, names, owner_references, value,
+    ErrorList, Failure, Map, Object, Overgrown, Reason, Status, Str, Value, names,
+    owner_references, value,
 };
 use keelson_schema::decode::Decoded;
 use keelson_store::{Compare, Revision};
@@ -143,14 +144,14 @@ impl Registry {
         let NewObject { object: mut obj, managed, warnings: new_warnings } = input;
         warnings.extend(new_warnings);
         let copy_labels = kind.strategy.labels_from_template && labels_at(&obj, LABELS).is_none();
-        kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref());
+        kind.fill_defaults(target.schema(), &mut obj, self.clock.as_ref())?;
         warnings.extend(owner_references::dedup(&mut obj));
         if !managed {
             kind.set_managers(&mut obj, target.schema(), |obj| {
                 record_create(target, obj, &options.field_manager, self.clock.now());
             });
         }
-        let mut obj = kind.to_working(obj, target.schema());
+        let mut obj = kind.to_working(obj, target.schema())?;
         let name = Str::new(obj.name());
         let new = Creation { permit, target, name: &name, options, copy_labels };
         let warning_count = warnings.len();
@@ -279,7 +280,7 @@ impl Registry {
             return Box::pin(self.dry_run_create(new, obj)).await;
         }
         if !self.has_claims(&new.target.kind) && !self.has_quotas(&new.write()) {
-            set_stored_defaults(new.target, obj);
+            set_stored_defaults(new.target, obj)?;
             let record = encode_record!(self, new.target, obj)?;
             let put = self.put(new.target, record, Revision(0), guard).await?;
             return create_outcome(new.target, put);
@@ -306,7 +307,7 @@ impl Registry {
         let charge = self.charge(&new.write(), obj).await?;
         let put = match self.claim(target, obj, None, false).await {
             Ok(claim) => {
-                set_stored_defaults(target, obj);
+                set_stored_defaults(target, obj)?;
                 let record = encode_record!(self, target, obj)?;
                 self.put_claimed(target, record, (Revision(0), guard), claim).await
             }
@@ -343,9 +344,10 @@ impl Registry {
 }
 
 /// Sets the defaults of a custom resource again, as upstream does when it decodes what it has stored.
-fn set_stored_defaults(target: &Target, obj: &mut Object) {
-    if target.kind.source == Source::Custom {
-        keelson_schema::default::fill(target.schema(), obj);
+fn set_stored_defaults(target: &Target, obj: &mut Object) -> Result<(), Overgrown> {
+    match target.kind.source {
+        Source::Custom => keelson_schema::default::fill(target.schema(), obj),
+        Source::BuiltIn => Ok(()),
     }
 }
 

@@ -180,7 +180,7 @@ impl Registry {
         warnings.extend(new_warnings);
         warnings.extend(owner_references::dedup(&mut object));
         check_version(target, &object, entry)?;
-        kind.fill_defaults(target.schema(), &mut object, self.clock.as_ref());
+        kind.fill_defaults(target.schema(), &mut object, self.clock.as_ref())?;
         match &kind.webhook {
             _ if managed => {}
             None => kind.set_managers(&mut object, target.schema(), |object| {
@@ -189,7 +189,7 @@ impl Registry {
             }),
             Some(_) => object = Box::pin(self.with_managed_fields(update, live, object)).await?,
         }
-        let mut new = kind.to_working(object, target.schema());
+        let mut new = kind.to_working(object, target.schema())?;
         let write = update.write(&stored);
         let configs = self.admit_subresource(&write, subresource, &mut new, warnings).await?;
         // Plug-ins see the resourceVersion that the client sent.

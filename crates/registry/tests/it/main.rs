@@ -6,6 +6,7 @@ mod compare;
 mod deletions;
 mod gate;
 mod gated_kinds;
+mod growth;
 mod harness;
 mod hooks;
 mod lease;
