@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 /// The registry contains the steps of each verb and nothing else; this limit keeps it that way.
-const REGISTRY_LINES_MAX: usize = 8_999;
+const REGISTRY_LINES_MAX: usize = 8_400;
 /// Crates that must not name built-in kinds.
 const KIND_INDEPENDENT: [&str; 4] =
     ["crates/admission/src", "crates/cache/src", "crates/registry/src", "crates/server/src"];

@@ -4,6 +4,7 @@ mod bodies;
 mod certificates;
 mod frames;
 mod requests;
+mod selectors;
 mod sockets;
 
 use crate::target::Target;
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Attack> {
         &certificates::ATTACKS,
         &requests::ATTACKS,
         &bodies::ATTACKS,
+        &selectors::ATTACKS,
     ]
     .into_iter()
     .flatten()

@@ -1,5 +1,5 @@
 //! Requests `/livez` as an administrator during an attack. Measures the response times and the memory of
-//! the server.
+//! the server, and reads how long its tasks held a thread.
 
 use crate::client::Connection;
 use crate::target::{Target, memory_kb};
@@ -18,6 +18,8 @@ pub struct Probe {
     pub responses: usize,
     pub longest_response: Duration,
     pub memory_max_kb: u64,
+    /// The longest time that a task held a thread of the server; `None` if it does not measure that.
+    pub longest_poll: Option<Duration>,
     /// Why the measurement ended early.
     pub error: Option<String>,
 }
@@ -62,6 +64,8 @@ fn measure(
 ) -> Result<()> {
     // The first request does the handshake, which is not measured.
     connection.get("/livez")?;
+    // A scrape begins the measurement of polls anew.
+    connection.get("/metrics")?;
     while !must_stop.load(Ordering::Relaxed) {
         let start = Instant::now();
         let response = connection.get("/livez")?;
@@ -71,5 +75,12 @@ fn measure(
         ensure!(response.status == 200, "/livez: {}", response.status);
         crate::pause(INTERVAL.saturating_sub(start.elapsed()));
     }
+    probe.longest_poll = longest_poll(&connection.get("/metrics")?.body);
     Ok(())
+}
+
+fn longest_poll(metrics: &[u8]) -> Option<Duration> {
+    let text = String::from_utf8_lossy(metrics);
+    let value = text.lines().find_map(|line| line.strip_prefix("keelson_longest_poll_seconds "));
+    value?.parse().ok().map(Duration::from_secs_f64)
 }

@@ -28,8 +28,8 @@ pub struct Row {
 /// Returns the line with the names of the columns.
 pub fn header() -> String {
     format!(
-        "{:30} {:>7} {:>6} {:>9} {:>7} {:>7}  {}",
-        "attack", "seconds", "sent", "p100 ms", "MB from", "to", "result"
+        "{:30} {:>7} {:>6} {:>9} {:>9} {:>7} {:>7}  {}",
+        "attack", "seconds", "sent", "p100 ms", "poll ms", "MB from", "to", "result"
     )
 }
 
@@ -78,11 +78,12 @@ impl Row {
             (false, _) => format!("FAILED: {}", faults.join("; ")),
         };
         format!(
-            "{:30} {:>7.1} {:>6} {:>9.1} {:>7} {:>7}  {result}",
+            "{:30} {:>7.1} {:>6} {:>9.1} {:>9.1} {:>7} {:>7}  {result}",
             self.name,
             self.duration.as_secs_f64(),
             sent,
             self.probe.longest_response.as_secs_f64() * 1000.0,
+            self.probe.longest_poll.unwrap_or_default().as_secs_f64() * 1000.0,
             self.memory_before_kb / 1024,
             self.probe.memory_max_kb / 1024,
         )

@@ -54,6 +54,7 @@ impl Target {
         std::fs::write(&client_ca_file, pem(&client_ca.der))?;
         let mut child = Command::new(program)
             .args(["serve", "--bind-address=127.0.0.1", "--secure-port=0", "-v=0"])
+            .arg("--contention-profiling")
             .arg("--data-dir")
             .arg(dir.path().join("data"))
             .arg("--token-auth-file")

@@ -357,6 +357,10 @@ pub struct ServeFlags {
     /// several servers behind a load balancer: 0 (off) to 0.02.
     #[arg(long, default_value_t = 0.0, value_name = "FRACTION", allow_hyphen_values = true)]
     pub goaway_chance: f64,
+    /// Measure how long tasks hold a worker thread: `keelson_longest_poll_seconds` in `/metrics` and a
+    /// warning in the log.
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub contention_profiling: bool,
     /// How long old revisions can be listed and watched, in seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub history_seconds: u64,
@@ -512,6 +516,7 @@ impl ServeFlags {
             usize::try_from(given).ok().with_context(|| format!("{flag} can not be negative value"))
         };
         limits.goaway_chance = self.goaway_chance;
+        limits.contention_profiling = self.contention_profiling;
         limits.requests_in_flight_max =
             count("--max-requests-inflight", self.max_requests_inflight)?;
         limits.mutating_requests_in_flight_max =

@@ -2,7 +2,9 @@
 //! kind defines its selectable fields.
 
 use crate::Str;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// One condition on one field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,11 +21,41 @@ pub struct FieldTerm {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector {
     terms: Vec<FieldTerm>,
+    /// The conditions by field if they are many; kinds have few fields.
+    by_field: Option<Arc<BTreeMap<Str, Conditions>>>,
+}
+
+/// Up to this number, conditions are checked one by one.
+const LINEAR_TERMS_MAX: usize = 8;
+
+/// All conditions on one field.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Conditions {
+    /// Sorted, without duplicates. A field has one value, so two are never met.
+    required: Vec<Str>,
+    /// Sorted.
+    excluded: Vec<Str>,
+}
+
+impl Conditions {
+    fn are_met(&self, value: &str) -> bool {
+        let is_required = match self.required.as_slice() {
+            [] => true,
+            [required] => required == value,
+            _ => false,
+        };
+        is_required && self.excluded.binary_search_by(|it| it.as_str().cmp(value)).is_err()
+    }
 }
 
 impl FieldSelector {
     /// Matches every object.
-    pub const EVERYTHING: FieldSelector = FieldSelector { terms: Vec::new() };
+    pub const EVERYTHING: FieldSelector = FieldSelector { terms: Vec::new(), by_field: None };
+
+    fn of(terms: Vec<FieldTerm>) -> FieldSelector {
+        let by_field = (terms.len() > LINEAR_TERMS_MAX).then(|| Arc::new(by_field(&terms)));
+        FieldSelector { terms, by_field }
+    }
 
     /// Parses `a=b,c!=d`; the error is the text for the client.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -36,13 +68,13 @@ impl FieldSelector {
             };
             terms.push(FieldTerm { field: field.into(), value: unescape(value)?, negated });
         }
-        Ok(FieldSelector { terms })
+        Ok(FieldSelector::of(terms))
     }
 
     /// Returns the selector `field=value`.
     pub fn equals(field: &str, value: &str) -> Self {
         let term = FieldTerm { field: field.into(), value: value.into(), negated: false };
-        FieldSelector { terms: vec![term] }
+        FieldSelector::of(vec![term])
     }
 
     /// Returns the conditions in the order of the text.
@@ -58,6 +90,10 @@ impl FieldSelector {
     /// Returns whether the fields match. `find` looks up a field; an absent field is an empty
     /// string.
     pub fn matches<'a>(&self, find: impl Fn(&str) -> Option<&'a str>) -> bool {
+        if let Some(by_field) = &self.by_field {
+            let value = |field: &str| find(field).unwrap_or_default();
+            return by_field.iter().all(|(field, conditions)| conditions.are_met(value(field)));
+        }
         let holds = |term: &FieldTerm| {
             (find(&term.field).unwrap_or_default() == term.value) != term.negated
         };
@@ -76,7 +112,7 @@ impl FieldSelector {
         convert: impl FnMut(&FieldTerm) -> Result<FieldTerm, E>,
     ) -> Result<Self, E> {
         let terms = self.terms.iter().map(convert).collect::<Result<_, _>>()?;
-        Ok(FieldSelector { terms })
+        Ok(FieldSelector::of(terms))
     }
 
     /// Rejects the first field for which `is_known` is false.
@@ -86,6 +122,22 @@ impl FieldSelector {
             None => Ok(()),
         }
     }
+}
+
+fn by_field(terms: &[FieldTerm]) -> BTreeMap<Str, Conditions> {
+    let mut by_field: BTreeMap<Str, Conditions> = BTreeMap::new();
+    for term in terms {
+        let conditions = by_field.entry(term.field.clone()).or_default();
+        let values = if term.negated { &mut conditions.excluded } else { &mut conditions.required };
+        values.push(term.value.clone());
+    }
+    for conditions in by_field.values_mut() {
+        for values in [&mut conditions.required, &mut conditions.excluded] {
+            values.sort_unstable();
+            values.dedup();
+        }
+    }
+    by_field
 }
 
 /// Returns the error for a field that is not selectable.
@@ -213,6 +265,24 @@ mod tests {
             selector.check_fields(|field| field == "metadata.name"),
             Err("field label not supported: x".to_owned())
         );
+    }
+
+    #[test]
+    fn a_wide_selector_matches_as_its_conditions_do() {
+        let excluded: String = (0..=LINEAR_TERMS_MAX).map(|at| format!(",n!=v{at}")).collect();
+        let terms = ["a=1", "a!=1", "a=2", "a=", "b=", "b!=", "b!=x"];
+        let objects: [&[(&str, &str)]; 4] =
+            [&[], &[("a", "1"), ("b", "x")], &[("a", "2")], &[("a", "1"), ("n", "v3")]];
+        for (one, two) in terms.iter().flat_map(|one| terms.iter().map(move |two| (one, two))) {
+            let parse = |text: &str| FieldSelector::parse(text).expect("the selector is valid");
+            let (few, wide) =
+                (parse(&format!("{one},{two}")), parse(&format!("{one},{two}{excluded}")));
+            for fields in objects {
+                let find = |name: &str| fields.iter().find(|(k, _)| *k == name).map(|(_, v)| *v);
+                let want = few.matches(find) && find("n").is_none();
+                assert_eq!(wide.matches(find), want, "{wide} {fields:?}");
+            }
+        }
     }
 
     #[test]

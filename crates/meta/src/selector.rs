@@ -7,8 +7,12 @@ use crate::{ErrorList, FieldError, Map, Path, Str, Value};
 use std::fmt;
 
 mod parse;
+mod wide;
 
 pub use parse::parse;
+
+use std::sync::Arc;
+use wide::Wide;
 
 /// The relation between a label and the values of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,6 +91,16 @@ impl Requirement {
         }
     }
 
+    /// Returns the only value that meets the requirement, if there is one.
+    pub fn required_value(&self) -> Option<&str> {
+        let exact =
+            matches!(self.operator, Operator::Equals | Operator::DoubleEquals | Operator::In);
+        match self.values.as_slice() {
+            [value] if exact => Some(value),
+            _ => None,
+        }
+    }
+
     fn compare(&self, label: Option<&str>) -> Option<std::cmp::Ordering> {
         let wanted: i64 = self.values.first()?.parse().ok()?;
         Some(label?.parse::<i64>().ok()?.cmp(&wanted))
@@ -150,19 +164,23 @@ pub struct Selector {
     /// Invariant: sorted by key (stable); empty when `nothing`.
     requirements: Vec<Requirement>,
     nothing: bool,
+    /// The requirements, prepared for matching if they are many.
+    wide: Option<Arc<Wide>>,
 }
 
 impl Selector {
     /// Matches every object.
-    pub const EVERYTHING: Selector = Selector { requirements: Vec::new(), nothing: false };
+    pub const EVERYTHING: Selector =
+        Selector { requirements: Vec::new(), nothing: false, wide: None };
 
     /// Matches no object.
-    pub const NOTHING: Selector = Selector { requirements: Vec::new(), nothing: true };
+    pub const NOTHING: Selector = Selector { requirements: Vec::new(), nothing: true, wide: None };
 
     /// Returns a selector with these requirements.
     pub fn new(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Selector { requirements, nothing: false }
+        let wide = Wide::of(&requirements).map(Arc::new);
+        Selector { requirements, nothing: false, wide }
     }
 
     /// Returns a selector for equal labels, without validation (`spec.selector` of a Service).
@@ -220,14 +238,21 @@ impl Selector {
 
     /// Returns whether the labels match; `find` looks up a label.
     pub fn matches<'a>(&self, find: impl Fn(&str) -> Option<&'a str>) -> bool {
+        if let Some(wide) = &self.wide {
+            return wide.matches(find);
+        }
         !self.nothing && self.requirements.iter().all(|r| r.matches(find(&r.key)))
     }
 
-    /// Returns whether the labels match.
+    /// Returns whether the labels of one object match. Costs O(labels), also for many requirements.
+    #[inline]
     pub fn matches_labels<'a, I>(&self, labels: I) -> bool
     where
         I: IntoIterator<Item = (&'a str, &'a str)> + Clone,
     {
+        if let Some(wide) = &self.wide {
+            return wide.matches_labels(labels.into_iter());
+        }
         let find = |key: &str| labels.clone().into_iter().find(|(k, _)| *k == key).map(|(_, v)| v);
         self.matches(find)
     }
@@ -239,15 +264,7 @@ impl Selector {
 
     /// Returns the value that the first requirement on the label `key` requires.
     pub fn required_value(&self, key: &str) -> Option<&str> {
-        let requirement = self.requirements.iter().find(|r| r.key == key)?;
-        let exact = matches!(
-            requirement.operator,
-            Operator::Equals | Operator::DoubleEquals | Operator::In
-        );
-        match requirement.values.as_slice() {
-            [value] if exact => Some(value),
-            _ => None,
-        }
+        self.requirements.iter().find(|r| r.key == key)?.required_value()
     }
 }
 

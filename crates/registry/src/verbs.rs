@@ -5,6 +5,7 @@ pub mod create;
 pub mod delete;
 pub mod get;
 pub mod list;
+pub(crate) mod pace;
 pub mod patch;
 mod retry_budget;
 pub mod update;

@@ -1,8 +1,10 @@
-//! Requests with large bodies: a limited number of them is processed at once, without blocking the threads that
-//! serve other requests. A request that waits, for a webhook for instance, releases its permit.
+//! Requests with large bodies and long lists that are encoded whole: a limited number of them is processed at once,
+//! without blocking the threads that serve other requests. A request that waits, for a webhook for instance, releases its permit.
 
+use crate::polls;
 use keelson_meta::status::Details;
 use keelson_meta::{Failure, Reason, Status};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +14,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
-/// Largest body of a request that is processed without a limit: it takes a few milliseconds at most.
-const LIGHT_BYTES_MAX: usize = 128 << 10;
+/// Largest input that is processed without leaving the thread to other tasks: it takes a few milliseconds at most.
+pub(crate) const SHORT_BYTES_MAX: usize = 32 << 10;
+/// Largest body of a request that is processed without a limit.
+pub(crate) const LIGHT_BYTES_MAX: usize = 128 << 10;
 /// Most requests with larger bodies that are processed at once, each on its own thread. Also limits the memory
 /// of their objects.
 const HEAVY_AT_ONCE_MAX: u32 = 2;
@@ -27,13 +31,30 @@ const HEAVY_WAITING_MAX: usize = 64;
 /// The limiter of this process. Static, because processors and memory are shared by all servers in it.
 static LIMITER: HeavyLimiter = HeavyLimiter::new();
 
-/// Runs the work of a request with a body of `bytes` bytes. The work is borrowed, because a future that is passed
+/// Runs the work of a request with an input of `bytes` bytes: a body, a stored object, a list. The work is borrowed, because a future that is passed
 /// by value is stored twice by the caller, which would double the size of a request with each layer.
 pub(crate) async fn run<T>(
     bytes: usize,
     work: Pin<&mut (impl Future<Output = Result<T, Failure>> + Send)>,
 ) -> Result<T, Failure> {
-    if bytes <= LIGHT_BYTES_MAX { work.await } else { Box::pin(LIMITER.run(bytes, work)).await }
+    if bytes <= SHORT_BYTES_MAX {
+        return work.await;
+    }
+    if bytes > LIGHT_BYTES_MAX {
+        return Box::pin(LIMITER.run(bytes, work)).await;
+    }
+    let mut work = work;
+    poll_fn(|cx| step(work.as_mut(), cx)).await
+}
+
+/// Does short work on an input of `bytes` bytes. Work on a long one does not hold up the other tasks of the thread.
+pub(crate) fn compute<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) if bytes > SHORT_BYTES_MAX => {
+            polls::off_worker(|| tokio::task::block_in_place(work))
+        }
+        _ => work(),
+    }
 }
 
 /// Limits running and waiting requests.
@@ -112,7 +133,9 @@ impl Wake for WakeFlag {
 /// Polls the work, after moving the other tasks of this thread to another thread.
 fn step<F: Future>(work: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| work.poll(cx)),
+        Ok(RuntimeFlavor::MultiThread) => {
+            polls::off_worker(|| tokio::task::block_in_place(|| work.poll(cx)))
+        }
         // A single-threaded runtime has no other thread.
         _ => work.poll(cx),
     }
@@ -130,6 +153,12 @@ mod tests {
     /// The heavy request blocks the only worker thread until another task has run.
     #[test]
     fn other_tasks_run_while_a_large_body_is_processed() {
+        for bytes in [SHORT_BYTES_MAX + 1, LIGHT_BYTES_MAX + 1] {
+            check_other_tasks_run(bytes);
+        }
+    }
+
+    fn check_other_tasks_run(bytes: usize) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
         let runtime = runtime.expect("a runtime");
         let (sender, receiver) = mpsc::channel();
@@ -138,7 +167,7 @@ mod tests {
             start_sender.send(()).expect("the test waits");
             receiver.recv_timeout(DEADLINE).map_err(Status::internal)
         });
-        let heavy = runtime.spawn(async { run(LIGHT_BYTES_MAX + 1, pin!(work)).await });
+        let heavy = runtime.spawn(async move { run(bytes, pin!(work)).await });
         start_receiver.recv_timeout(DEADLINE).expect("the work begins");
         runtime.spawn(async move { sender.send(7) });
         let received = runtime.block_on(heavy).expect("no panic");

@@ -3,6 +3,7 @@
 
 use crate::app::App;
 use crate::peer::{FirstRequest, Peer, shutdown_requested};
+use crate::polls::Measured;
 use crate::response_body::{self, PollOutcome};
 use http::Request;
 use hyper::body::Incoming;
@@ -39,18 +40,21 @@ where
         }
     });
     let limits = &app.limits;
-    let connection = http2::Builder::new(Streams { stall_max: limits.write_stall_timeout })
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.http2_streams_max)
-        .initial_stream_window_size(limits.http2_window_bytes)
-        .initial_connection_window_size(limits.http2_window_bytes.saturating_mul(4))
-        .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
-        .max_pending_accept_reset_streams(limits.http2_resets_max)
-        .max_local_error_reset_streams(limits.http2_resets_max)
-        .max_send_buf_size(response_body::PIECE_BYTES)
-        .keep_alive_interval(limits.http2_ping_interval)
-        .keep_alive_timeout(limits.http2_ping_timeout)
-        .serve_connection(TokioIo::new(stream), service);
+    let connection = http2::Builder::new(Streams {
+        stall_max: limits.write_stall_timeout,
+        is_profiled: limits.contention_profiling,
+    })
+    .timer(TokioTimer::new())
+    .max_concurrent_streams(limits.http2_streams_max)
+    .initial_stream_window_size(limits.http2_window_bytes)
+    .initial_connection_window_size(limits.http2_window_bytes.saturating_mul(4))
+    .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
+    .max_pending_accept_reset_streams(limits.http2_resets_max)
+    .max_local_error_reset_streams(limits.http2_resets_max)
+    .max_send_buf_size(response_body::PIECE_BYTES)
+    .keep_alive_interval(limits.http2_ping_interval)
+    .keep_alive_timeout(limits.http2_ping_timeout)
+    .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let mut shutdown = app.shutdown.clone();
     let mut lifetime = Lifetime::begin(&app, first_request);
@@ -147,6 +151,7 @@ impl Lifetime {
 #[derive(Clone)]
 struct Streams {
     stall_max: Duration,
+    is_profiled: bool,
 }
 
 impl<F> Executor<F> for Streams
@@ -155,12 +160,16 @@ where
 {
     fn execute(&self, stream: F) {
         let stall_max = self.stall_max;
-        tokio::spawn(async move {
+        let task = async move {
             // Dropping the stream resets it.
             let mut stream = std::pin::pin!(stream);
             let mut stalled = None;
             std::future::poll_fn(|cx| poll(stream.as_mut(), &mut stalled, stall_max, cx)).await;
-        });
+        };
+        match self.is_profiled {
+            true => tokio::spawn(Measured::new(task)),
+            false => tokio::spawn(task),
+        };
     }
 }
 

@@ -32,6 +32,7 @@ pub mod negotiate;
 mod paths;
 mod peer;
 pub mod peer_certificate;
+mod polls;
 mod query;
 mod request_body;
 mod request_head;

@@ -70,6 +70,8 @@ pub struct Limits {
     pub keepalive_time: Duration,
     /// Grace period for open requests at shutdown.
     pub drain_timeout: Duration,
+    /// Whether the time that tasks hold a worker thread is measured, for `/metrics` and the log.
+    pub contention_profiling: bool,
 }
 
 impl Default for Limits {
@@ -101,6 +103,7 @@ impl Default for Limits {
             write_stall_timeout: Duration::from_secs(300),
             keepalive_time: Duration::from_secs(15),
             drain_timeout: Duration::from_secs(10),
+            contention_profiling: false,
         }
     }
 }

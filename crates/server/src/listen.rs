@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::connections::{ConnectionSlot, Connections, Full};
 use crate::limits::Limits;
 use crate::peer::{FirstRequest, Peer, shutdown_requested};
+use crate::polls::Measured;
 use crate::socket::{ClientStream, PeekableStream};
 use crate::tls::{Tls, TlsConnection};
 use crate::{http1, http2};
@@ -80,7 +81,12 @@ async fn accept(
         accepting.set(accept_connection(&listener, &connections));
         match accepted {
             Ok(connection) => {
-                tasks.spawn(connection.run(app.clone(), tls.clone()));
+                let is_profiled = app.limits.contention_profiling;
+                let task = connection.run(app.clone(), tls.clone());
+                match is_profiled {
+                    true => tasks.spawn(Measured::new(task)),
+                    false => tasks.spawn(task),
+                };
             }
             Err(error) => {
                 // Most likely out of file descriptors: wait until other connections close.

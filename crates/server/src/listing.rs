@@ -62,6 +62,21 @@ pub(crate) struct Listing {
 const LISTED_BYTES_MIN: u64 = 128 << 10;
 
 impl View {
+    /// Whether a list is formatted for people, which needs the whole text.
+    fn is_for_people(&self) -> bool {
+        self.is_pretty || self.accepted.encoding == Encoding::Yaml
+    }
+
+    /// Returns the bytes of the items that are encoded or sorted before the response begins; 0 if all are encoded while
+    /// they are sent.
+    pub fn whole_bytes(&self, target: &Target, list: &List) -> usize {
+        let is_whole = self.is_for_people() || self.sorts_rows();
+        if !is_whole || (self.is_stored_text(target) && !self.is_pretty) {
+            return 0;
+        }
+        list.items.iter().map(|entry| entry.json_slice().len()).sum()
+    }
+
     /// Returns the response of a list.
     pub fn reply_list(&self, target: &Target, list: List) -> Result<Reply, Failure> {
         let mut metadata = Map::new();
@@ -98,8 +113,7 @@ impl View {
         let items = self.sorted(target, list.items)?;
         let listing = Listing::new(self.clone(), target.clone(), metadata, items);
         let encoding = self.accepted.encoding;
-        let is_for_people = self.is_pretty || encoding == Encoding::Yaml;
-        if !is_for_people && listing.source_bytes() >= LISTED_BYTES_MIN {
+        if !self.is_for_people() && listing.source_bytes() >= LISTED_BYTES_MIN {
             let body = Body::Listing(Box::new(listing));
             return Ok(respond::with_body(200, encoding.media_type(), body));
         }

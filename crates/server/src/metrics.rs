@@ -86,6 +86,7 @@ pub(crate) fn text(metrics: &Metrics, registry: &Registry, version: &VersionInfo
     registry.options.admission.metrics().write(&mut out);
     registry::write(registry, version, &mut out);
     process::write(&mut out);
+    crate::polls::write(&mut out);
     out.finish()
 }
 

@@ -1,5 +1,6 @@
 //! Parses query parameters into options, with upstream's errors.
 
+use crate::heavy;
 use keelson_auth::Selectors;
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::selector::Selector;
@@ -104,9 +105,15 @@ impl Query {
         Ok(if given.is_zero() { most } else { given.min(most) })
     }
 
+    fn parse_selectors(&self) -> (Result<Selector, String>, Result<FieldSelector, String>) {
+        let (labels, fields) = (self.text("labelSelector"), self.text("fieldSelector"));
+        heavy::compute(labels.len() + fields.len(), || {
+            (keelson_meta::selector::parse(labels), FieldSelector::parse(fields))
+        })
+    }
+
     fn selectors(&self) -> Result<(Selector, FieldSelector), Failure> {
-        let labels = keelson_meta::selector::parse(self.text("labelSelector"));
-        let fields = FieldSelector::parse(self.text("fieldSelector"));
+        let (labels, fields) = self.parse_selectors();
         Ok((labels.map_err(Status::bad_request)?, fields.map_err(Status::bad_request)?))
     }
 
@@ -247,10 +254,8 @@ impl Query {
         if labels.is_empty() && fields.is_empty() {
             return None;
         }
-        Some(Selectors {
-            labels: keelson_meta::selector::parse(labels).ok(),
-            fields: FieldSelector::parse(fields).ok(),
-        })
+        let (labels, fields) = self.parse_selectors();
+        Some(Selectors { labels: labels.ok(), fields: fields.ok() })
     }
 
     /// Parses the options of `pods/NAME/log`.

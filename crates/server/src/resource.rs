@@ -161,7 +161,32 @@ pub(crate) async fn answer(
     verb: &'static str,
     body: Bytes,
 ) -> Result<Reply, Failure> {
-    heavy::run(body.len(), pin!(answer_body(app, head, permit, resolved, verb, body))).await
+    let bytes = work_bytes(app, head, resolved, verb, &body);
+    heavy::run(bytes, pin!(answer_body(app, head, permit, resolved, verb, body))).await
+}
+
+/// Estimates the work of a request in bytes. A small patch of a large object decodes and encodes the object, and a JSON
+/// Patch can make a small object large.
+fn work_bytes(
+    app: &App,
+    head: &RequestHead,
+    resolved: &ResolvedRoute<'_>,
+    verb: &str,
+    body: &[u8],
+) -> usize {
+    let Some(target) = resolved.target.as_ref().filter(|_| matches!(verb, "update" | "patch"))
+    else {
+        return body.len();
+    };
+    let entry = app.registry.entry(target).ok().flatten();
+    let stored = entry.map_or(0, |entry| entry.size().min(heavy::LIGHT_BYTES_MAX));
+    let may_copy = verb == "patch"
+        && head
+            .header(header::CONTENT_TYPE)
+            .is_some_and(|media| media.starts_with("application/json-patch+json"))
+        && body.windows(4).any(|word| word == b"copy" || word.starts_with(b"\\u"));
+    let copied = if may_copy { heavy::LIGHT_BYTES_MAX } else { 0 };
+    body.len().max(stored).max(copied)
 }
 
 async fn answer_body(
@@ -256,7 +281,8 @@ impl<'a> Call<'a> {
     async fn list(&self) -> Result<Reply, Failure> {
         let options = self.head.query.list_options()?;
         let list = self.app.registry.list(self.permit, self.target, &options).await?;
-        self.view.reply_list(self.target, list)
+        let bytes = self.view.whole_bytes(self.target, &list);
+        heavy::run(bytes, pin!(async { self.view.reply_list(self.target, list) })).await
     }
 
     /// Decodes the body of a write. Custom resources do not support protobuf.

@@ -168,14 +168,19 @@ impl View {
 
     /// Returns the items in the order of the response; some tables sort their rows.
     pub fn sorted(&self, target: &Target, items: Vec<Entry>) -> Result<Vec<Entry>, Failure> {
-        let printer = self.printer();
-        if self.accepted.shape != Shape::Table || !printer.sorts_rows() {
+        if !self.sorts_rows() {
             return Ok(items);
         }
+        let printer = self.printer();
         let decoded = |entry: Entry| Ok((self.decoded(target, &entry)?, entry));
         let mut items = items.into_iter().map(decoded).collect::<Result<Vec<_>, Failure>>()?;
         items.sort_by(|(a, _), (b, _)| printer.compare_rows(a, b));
         Ok(items.into_iter().map(|(_, entry)| entry).collect())
+    }
+
+    /// Whether the rows of a list need another order than its items.
+    pub fn sorts_rows(&self) -> bool {
+        self.accepted.shape == Shape::Table && self.printer().sorts_rows()
     }
 
     /// Returns the schema of a list of the objects.

@@ -104,6 +104,11 @@ impl Stream {
                     }
                     continue;
                 }
+                // A bookmark would claim that the changes that were not looked at yet have been sent.
+                Ok(None) if self.session.is_paused() => match self.session.changed().await {
+                    Ok(()) if Instant::now() < end => continue,
+                    _ => return,
+                },
                 Ok(None) => {}
                 Err(ended) => return self.end(slot, ended).await,
             }
@@ -184,7 +189,8 @@ impl Stream {
             events.clear();
             self.session.take(&mut events)?;
             if events.is_empty() {
-                if out.initial_end_due && self.session.initial_events_are_complete() {
+                let is_complete = self.session.initial_events_are_complete();
+                if out.initial_end_due && is_complete && !self.session.is_paused() {
                     out.initial_end_due = false;
                     frames.put(self.bookmark(out.through.max(applied), true));
                 }

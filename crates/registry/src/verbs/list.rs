@@ -7,6 +7,7 @@ use crate::conversion::list_failure;
 use crate::kind::Target;
 use crate::options::{ContinueToken, Freshness, ListOptions};
 use crate::registry::{Registry, unreadable};
+use crate::verbs::pace::Pace;
 use keelson_auth::Permit;
 use keelson_cache::{Entry, Resource, Snapshot, Term, starts_with};
 use keelson_meta::field_selector::{self, FieldSelector, FieldTerm};
@@ -17,6 +18,15 @@ use std::sync::Arc;
 
 /// Maximum capacity that is reserved before the number of items is known.
 const RESERVED_ITEMS_MAX: usize = 1 << 14;
+
+/// Work of matching an object, in bytes, besides comparing its labels and fields.
+const MATCH_BYTES: usize = 64;
+
+/// Work of passing an object on without a selector, in bytes.
+const PASS_BYTES: usize = 8;
+
+/// How much longer it takes to decode an object than to compare its bytes.
+const DECODE_FACTOR: usize = 8;
 
 /// Items that are converted in one batch before the selectors are applied.
 const CONVERSION_BATCH_ITEMS: usize = 500;
@@ -111,8 +121,20 @@ impl Filter {
     /// Whether an object matches.
     pub fn matches(&self, entry: &Entry) -> bool {
         starts_with(entry.key_bytes(), self.prefix.as_bytes())
-            && (self.labels.is_everything() || self.labels.matches(|key| entry.label(key)))
+            && (self.labels.is_everything() || self.labels.matches_labels(entry.labels()))
             && (self.fields.is_everything() || self.fields_match(entry))
+    }
+
+    /// Returns the work of [`Filter::matches`], in bytes that are compared.
+    #[inline]
+    pub(crate) fn cost(&self, entry: &Entry) -> usize {
+        if self.is_everything() {
+            PASS_BYTES
+        } else if self.computed.is_some() {
+            MATCH_BYTES + entry.size() * DECODE_FACTOR
+        } else {
+            MATCH_BYTES + entry.selectable_bytes()
+        }
     }
 
     fn fields_match(&self, entry: &Entry) -> bool {
@@ -130,7 +152,7 @@ impl Filter {
     /// Returns a label or field and its required value, for a lookup in an index.
     fn term(&self) -> Option<(Term, &str)> {
         let label = self.labels.requirements().iter().find_map(|requirement| {
-            let value = self.labels.required_value(requirement.key())?;
+            let value = requirement.required_value()?;
             Some((Term::Label(requirement.key().into()), value))
         });
         let field = self.fields.terms().iter().find_map(|term| {
@@ -142,26 +164,52 @@ impl Filter {
         field.or(label)
     }
 
-    /// Returns the objects that match, in the order of their keys, from key `start` on.
-    pub(crate) fn select<'a>(
+    /// Returns the objects that may match, in the order of their keys, from key `start` on.
+    fn candidates<'a>(
         &'a self,
         objects: &Arc<Resource>,
         snapshot: &'a Snapshot,
         start: &str,
     ) -> Box<dyn Iterator<Item = &'a Entry> + Send + 'a> {
         let Some((term, value)) = self.term() else {
-            let all = snapshot.range(&self.prefix, start);
-            return Box::new(all.filter(|entry| self.matches(entry)));
+            return Box::new(snapshot.range(&self.prefix, start));
         };
         if let Some(selected) = snapshot.select(&term, value, &self.prefix, start) {
-            return Box::new(selected.filter(|entry| self.matches(entry)));
+            return Box::new(selected);
         }
         if objects.count_scan(&term) {
             let objects = objects.clone();
             tokio::task::spawn_blocking(move || objects.make_index(term));
         }
-        let all = snapshot.range(&self.prefix, start);
-        Box::new(all.filter(|entry| self.matches(entry)))
+        Box::new(snapshot.range(&self.prefix, start))
+    }
+
+    /// Returns the page of the objects that match, in the order of their keys. Yields between stretches of work, so
+    /// that a scan of many objects does not hold a thread.
+    pub(crate) async fn select(
+        &self,
+        objects: &Arc<Resource>,
+        snapshot: &Snapshot,
+        (start, limit): (&str, usize),
+    ) -> Page {
+        let mut items = self.reserve(snapshot, limit);
+        let (mut more, mut remaining, mut pace) = (false, None, Pace::default());
+        let mut candidates = self.candidates(objects, snapshot, start);
+        while let Some(entry) = candidates.next() {
+            if pace.is_due(self.cost(entry)) {
+                tokio::task::yield_now().await;
+            }
+            if !self.matches(entry) {
+                continue;
+            }
+            if items.len() == limit {
+                more = true;
+                remaining = self.is_everything().then(|| 1 + candidates.count());
+                break;
+            }
+            items.push(entry.clone());
+        }
+        Page { items, revision: snapshot.revision, more, remaining }
     }
 
     /// Allocates the vector of the items. Growing it while it is filled would use up to three times the memory.
@@ -209,7 +257,7 @@ impl Registry {
                 if converts && !filter.is_everything() {
                     Box::pin(self.page_of_converted(target, &filter, from, &snapshot)).await?
                 } else {
-                    self.page(target, &filter, from, &snapshot)
+                    self.page(target, &filter, from, &snapshot).await
                 }
             }
             ListSource::Store(revision) => {
@@ -252,26 +300,19 @@ impl Registry {
         }
     }
 
-    fn page(
+    async fn page(
         &self,
         target: &Target,
         filter: &Filter,
         (start, limit): (&str, usize),
         snapshot: &Snapshot,
     ) -> Page {
-        let objects = self.objects(&target.kind);
-        let (mut items, mut more, mut remaining) = (filter.reserve(snapshot, limit), false, None);
         if let Some(key) = filter.only_key() {
-            items.extend(snapshot.get(&key).filter(|entry| filter.matches(entry)).cloned());
-        } else {
-            let mut rest = filter.select(&objects, snapshot, start);
-            items.extend(rest.by_ref().take(limit).cloned());
-            more = items.len() == limit && rest.next().is_some();
-            if more && filter.is_everything() {
-                remaining = Some(1 + rest.count());
-            }
+            let only = snapshot.get(&key).filter(|entry| filter.matches(entry));
+            let items = only.cloned().into_iter().collect();
+            return Page { items, revision: snapshot.revision, more: false, remaining: None };
         }
-        Page { items, revision: snapshot.revision, more, remaining }
+        filter.select(&self.objects(&target.kind), snapshot, (start, limit)).await
     }
 
     /// Like [`Registry::page`], for a kind with a conversion webhook: it may change labels and

@@ -5,6 +5,7 @@ use crate::kind::Target;
 use crate::options::{WatchOptions, WatchStart};
 use crate::registry::Registry;
 use crate::verbs::list::Filter;
+use crate::verbs::pace::Pace;
 use keelson_auth::Permit;
 use keelson_cache::{Change, ChangeKind, Cursor, CursorError, Entry};
 use keelson_meta::{Failure, Status};
@@ -44,6 +45,9 @@ pub struct WatchSession {
     pub began_at: Revision,
     /// Whether a bookmark must mark the end of the initial events.
     pub sends_initial_events_end: bool,
+    pace: Pace,
+    /// Whether other tasks must run before more changes are taken.
+    is_paused: bool,
     /// The state of conversion, for a kind with a conversion webhook.
     converting: Option<Box<Converting>>,
 }
@@ -143,7 +147,9 @@ impl Registry {
             snapshot.range(&filter.prefix, "").cloned().collect()
         } else {
             // Objects that cannot be read are left out, as in upstream's watch cache.
-            filter.select(&objects, &snapshot, "").cloned().collect()
+            // Boxed because the future of every watch would hold it.
+            let all = Box::pin(filter.select(&objects, &snapshot, ("", usize::MAX)));
+            all.await.items.into()
         };
         let sends_initial_events_end = options.initial_events == Some(true) && options.bookmarks;
         let changes = vec![];
@@ -154,6 +160,8 @@ impl Registry {
             changes,
             began_at,
             sends_initial_events_end,
+            pace: Pace::default(),
+            is_paused: false,
             converting,
         };
         if let Err(WatchError::Conversion(why)) = Box::pin(session.prepare()).await {
@@ -164,7 +172,8 @@ impl Registry {
 }
 
 impl WatchSession {
-    /// Appends available events to `out` without waiting; none if there are none. Initial events come first.
+    /// Appends available events to `out` without waiting; none if there are none, or after much work until
+    /// [`WatchSession::changed`] was awaited. Initial events come first.
     pub fn take(&mut self, out: &mut Vec<WatchEvent>) -> Result<(), CursorError> {
         if let Some(converting) = &mut self.converting {
             out.extend(converting.ready.drain(..));
@@ -184,16 +193,23 @@ impl WatchSession {
         }
         let before = out.len();
         // When no change matches, continue: an empty result means that there are no more changes.
-        while out.len() == before {
+        while out.len() == before && !self.is_paused {
             self.cursor.take(&mut self.changes)?;
             if self.changes.is_empty() {
                 break;
             }
             // A watch may start ahead of the newest revision. Changes up to there are not part of it.
-            let changes = self.changes.drain(..).filter(|change| change.revision > self.began_at);
-            out.extend(changes.filter_map(|change| event(&self.filter, change, None)));
+            for change in self.changes.drain(..).filter(|change| change.revision > self.began_at) {
+                self.is_paused |= self.pace.is_due(cost(&self.filter, &change));
+                out.extend(event(&self.filter, change, None));
+            }
         }
         Ok(())
+    }
+
+    /// Whether there may be more events although none was taken. [`WatchSession::changed`] lets other tasks run.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
     }
 
     /// Whether all initial events have been taken.
@@ -236,6 +252,9 @@ impl WatchSession {
                     Some(entry) => Some(convert(entry).await.map_err(WatchError::Conversion)?),
                 };
                 let converted = Some(Converted { entry, previous });
+                if self.pace.is_due(cost(&self.filter, &change)) {
+                    tokio::task::yield_now().await;
+                }
                 ready.extend(event(&self.filter, change, converted));
             }
         }
@@ -244,8 +263,19 @@ impl WatchSession {
 
     /// Waits until there may be another event.
     pub async fn changed(&mut self) -> Result<(), CursorError> {
+        if self.is_paused {
+            tokio::task::yield_now().await;
+            self.is_paused = false;
+            return Ok(());
+        }
         self.cursor.changed().await
     }
+}
+
+/// Returns the work of turning a change into an event.
+fn cost(filter: &Filter, change: &Change) -> usize {
+    let previous = change.previous.as_ref().map_or(0, |entry| filter.cost(entry));
+    filter.cost(&change.entry) + previous
 }
 
 /// The objects of a change, converted to the version of a watch.

@@ -14,6 +14,7 @@ mod many_kinds;
 mod odd_rules;
 mod past;
 mod pods;
+mod polls;
 mod proportion;
 mod recorded;
 mod records;

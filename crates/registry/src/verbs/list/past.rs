@@ -4,6 +4,7 @@
 use super::{Filter, Page};
 use crate::kind::Target;
 use crate::registry::{Registry, unreadable};
+use crate::verbs::pace::Pace;
 use bytes::Bytes;
 use keelson_cache::Entry;
 use keelson_meta::{Failure, Status};
@@ -20,6 +21,7 @@ impl Registry {
         revision: Revision,
     ) -> Result<Option<Page>, Failure> {
         let mut page = Page { items: vec![], revision, more: false, remaining: None };
+        let mut pace = Pace::default();
         let mut range = past_range(&target.kind.prefix, filter, start, revision);
         loop {
             let read = match self.store.range(range.clone()).await {
@@ -33,6 +35,9 @@ impl Registry {
             for kv in &read.items {
                 let entry = Entry::from_store(target.kind.prefix.len(), kv)
                     .map_err(|error| unreadable(&error))?;
+                if pace.is_due(entry.size()) {
+                    tokio::task::yield_now().await;
+                }
                 if !filter.matches(&entry) {
                     continue;
                 }
