@@ -346,11 +346,6 @@ impl Entry {
         Pairs::new(&self.buffer()[self.head().key_len as usize..self.head().fields_at as usize])
     }
 
-    /// Returns the size of labels and selectable fields.
-    pub fn selectable_bytes(&self) -> usize {
-        (self.head().json_at - self.head().key_len) as usize
-    }
-
     /// Returns the value of the label `key`.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels().find(|(k, _)| *k == key).map(|(_, value)| value)

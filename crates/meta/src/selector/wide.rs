@@ -44,6 +44,7 @@ impl Wide {
     }
 
     /// Returns whether labels match. Each label must stand once.
+    #[inline(never)]
     pub fn matches_labels<'a>(&self, labels: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
         let mut met = 0;
         for (key, value) in labels {
@@ -59,6 +60,8 @@ impl Wide {
     }
 
     /// Returns whether labels match; `find` looks up a label.
+    #[cold]
+    #[inline(never)]
     pub fn matches<'a>(&self, find: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.rules.iter().all(|rule| match find(&rule.key) {
             Some(value) => rule.allows(value),

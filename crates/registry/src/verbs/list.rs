@@ -19,14 +19,11 @@ use std::sync::Arc;
 /// Maximum capacity that is reserved before the number of items is known.
 const RESERVED_ITEMS_MAX: usize = 1 << 14;
 
-/// Work of matching an object, in bytes, besides comparing its labels and fields.
-const MATCH_BYTES: usize = 64;
+/// Objects whose labels and fields are matched between two looks at the time.
+const MATCHED_STRETCH: usize = 64;
 
-/// Work of passing an object on without a selector, in bytes.
-const PASS_BYTES: usize = 8;
-
-/// How much longer it takes to decode an object than to compare its bytes.
-const DECODE_FACTOR: usize = 8;
+/// Objects that are passed on without a selector between two looks at the time.
+const PASSED_STRETCH: usize = 4096;
 
 /// Items that are converted in one batch before the selectors are applied.
 const CONVERSION_BATCH_ITEMS: usize = 500;
@@ -121,19 +118,24 @@ impl Filter {
     /// Whether an object matches.
     pub fn matches(&self, entry: &Entry) -> bool {
         starts_with(entry.key_bytes(), self.prefix.as_bytes())
-            && (self.labels.is_everything() || self.labels.matches_labels(entry.labels()))
+            && (self.labels.is_everything() || self.labels_match(entry))
             && (self.fields.is_everything() || self.fields_match(entry))
     }
 
-    /// Returns the work of [`Filter::matches`], in bytes that are compared.
     #[inline]
-    pub(crate) fn cost(&self, entry: &Entry) -> usize {
+    fn labels_match(&self, entry: &Entry) -> bool {
+        self.labels.matches_labels_or(|| entry.labels(), |key| entry.label(key))
+    }
+
+    /// Returns how many objects may be matched without a look at the time.
+    #[inline]
+    pub(crate) fn stretch(&self) -> usize {
         if self.is_everything() {
-            PASS_BYTES
+            PASSED_STRETCH
         } else if self.computed.is_some() {
-            MATCH_BYTES + entry.size() * DECODE_FACTOR
+            1
         } else {
-            MATCH_BYTES + entry.selectable_bytes()
+            MATCHED_STRETCH
         }
     }
 
@@ -164,52 +166,72 @@ impl Filter {
         field.or(label)
     }
 
-    /// Returns the objects that may match, in the order of their keys, from key `start` on.
-    fn candidates<'a>(
-        &'a self,
-        objects: &Arc<Resource>,
-        snapshot: &'a Snapshot,
-        start: &str,
-    ) -> Box<dyn Iterator<Item = &'a Entry> + Send + 'a> {
-        let Some((term, value)) = self.term() else {
-            return Box::new(snapshot.range(&self.prefix, start));
-        };
-        if let Some(selected) = snapshot.select(&term, value, &self.prefix, start) {
-            return Box::new(selected);
-        }
-        if objects.count_scan(&term) {
-            let objects = objects.clone();
-            tokio::task::spawn_blocking(move || objects.make_index(term));
-        }
-        Box::new(snapshot.range(&self.prefix, start))
-    }
-
-    /// Returns the page of the objects that match, in the order of their keys. Yields between stretches of work, so
-    /// that a scan of many objects does not hold a thread.
+    /// Returns the page of the objects that match, in the order of their keys, from key `start` on.
     pub(crate) async fn select(
         &self,
         objects: &Arc<Resource>,
         snapshot: &Snapshot,
         (start, limit): (&str, usize),
     ) -> Page {
-        let mut items = self.reserve(snapshot, limit);
-        let (mut more, mut remaining, mut pace) = (false, None, Pace::default());
-        let mut candidates = self.candidates(objects, snapshot, start);
-        while let Some(entry) = candidates.next() {
-            if pace.is_due(self.cost(entry)) {
+        if let Some((term, value)) = self.term() {
+            if let Some(selected) = snapshot.select(&term, value, &self.prefix, start) {
+                return self.scan(snapshot, selected, limit).await;
+            }
+            if objects.count_scan(&term) {
+                let objects = objects.clone();
+                tokio::task::spawn_blocking(move || objects.make_index(term));
+            }
+        }
+        self.scan(snapshot, snapshot.range(&self.prefix, start), limit).await
+    }
+
+    /// Returns the page of the candidates that match. Yields between stretches of them, so that a scan of many objects
+    /// does not hold a thread.
+    async fn scan<'a>(
+        &self,
+        snapshot: &Snapshot,
+        mut candidates: impl Iterator<Item = &'a Entry> + Send,
+        limit: usize,
+    ) -> Page {
+        let mut page = Page {
+            items: self.reserve(snapshot, limit),
+            revision: snapshot.revision,
+            more: false,
+            remaining: None,
+        };
+        let (stretch, mut pace) = (self.stretch(), Pace::default());
+        while self.scan_stretch(&mut candidates, stretch, limit, &mut page) {
+            if pace.is_late() {
                 tokio::task::yield_now().await;
             }
-            if !self.matches(entry) {
-                continue;
-            }
-            if items.len() == limit {
-                more = true;
-                remaining = self.is_everything().then(|| 1 + candidates.count());
-                break;
-            }
-            items.push(entry.clone());
         }
-        Page { items, revision: snapshot.revision, more, remaining }
+        page
+    }
+
+    /// Adds those of the next candidates that match, `stretch` of them at most. Returns whether there may be more.
+    fn scan_stretch<'a>(
+        &self,
+        candidates: &mut impl Iterator<Item = &'a Entry>,
+        stretch: usize,
+        limit: usize,
+        page: &mut Page,
+    ) -> bool {
+        let mut left = stretch;
+        for entry in candidates.by_ref() {
+            if self.matches(entry) {
+                if page.items.len() == limit {
+                    page.more = true;
+                    page.remaining = self.is_everything().then(|| 1 + candidates.count());
+                    return false;
+                }
+                page.items.push(entry.clone());
+            }
+            left -= 1;
+            if left == 0 {
+                return true;
+            }
+        }
+        false
     }
 
     /// Allocates the vector of the items. Growing it while it is filled would use up to three times the memory.

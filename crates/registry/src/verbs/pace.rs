@@ -1,23 +1,36 @@
-//! [`Pace`]: how much a loop over stored objects may do before other tasks of its thread run.
+//! [`Pace`]: how long a loop over stored objects may run before other tasks of its thread run.
 
-/// Work between two yields: below a millisecond, in bytes that are compared.
-const STRETCH_BYTES_MAX: usize = 256 << 10;
+use std::time::{Duration, Instant};
 
-/// Counts the work of a loop since it last yielded.
+/// Time between two yields, besides that of the last stretch of objects.
+const STRETCH_TIME_MAX: Duration = Duration::from_micros(500);
+
+/// Measures a loop since it last yielded. Reads the time only between stretches of objects.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    bytes: usize,
+    objects: usize,
+    begun: Option<Instant>,
 }
 
 impl Pace {
-    /// Counts work, and returns whether the loop must yield now.
+    /// Counts an object, and returns whether the loop must yield now. `stretch`: objects between two looks at the
+    /// time.
     #[inline]
-    pub fn is_due(&mut self, bytes: usize) -> bool {
-        self.bytes += bytes;
-        let is_due = self.bytes >= STRETCH_BYTES_MAX;
-        if is_due {
-            self.bytes = 0;
+    pub fn is_due(&mut self, stretch: usize) -> bool {
+        self.objects += 1;
+        self.objects >= stretch && self.is_late()
+    }
+
+    /// Returns whether the loop must yield now, between two stretches.
+    #[cold]
+    pub fn is_late(&mut self) -> bool {
+        self.objects = 0;
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let is_late = begun.elapsed() >= STRETCH_TIME_MAX;
+        if is_late {
+            // The time in which other tasks run does not count.
+            self.begun = None;
         }
-        is_due
+        is_late
     }
 }

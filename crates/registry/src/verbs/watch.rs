@@ -200,7 +200,7 @@ impl WatchSession {
             }
             // A watch may start ahead of the newest revision. Changes up to there are not part of it.
             for change in self.changes.drain(..).filter(|change| change.revision > self.began_at) {
-                self.is_paused |= self.pace.is_due(cost(&self.filter, &change));
+                self.is_paused |= self.pace.is_due(self.filter.stretch());
                 out.extend(event(&self.filter, change, None));
             }
         }
@@ -252,7 +252,7 @@ impl WatchSession {
                     Some(entry) => Some(convert(entry).await.map_err(WatchError::Conversion)?),
                 };
                 let converted = Some(Converted { entry, previous });
-                if self.pace.is_due(cost(&self.filter, &change)) {
+                if self.pace.is_due(self.filter.stretch()) {
                     tokio::task::yield_now().await;
                 }
                 ready.extend(event(&self.filter, change, converted));
@@ -270,12 +270,6 @@ impl WatchSession {
         }
         self.cursor.changed().await
     }
-}
-
-/// Returns the work of turning a change into an event.
-fn cost(filter: &Filter, change: &Change) -> usize {
-    let previous = change.previous.as_ref().map_or(0, |entry| filter.cost(entry));
-    filter.cost(&change.entry) + previous
 }
 
 /// The objects of a change, converted to the version of a watch.
