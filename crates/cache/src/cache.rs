@@ -562,6 +562,8 @@ mod tests {
         assert_eq!(names(all.take()), none);
         put(&store, "ns/b").await;
         put(&store, "ns/b").await;
+        // Otherwise the second change may come after the first was taken.
+        cache.wait_latest().await.expect("wait");
         all.changed().await;
         assert_eq!(names(all.take()), only);
         let KeyValue { value, .. } = stored("ns/a", &[], 0);
