@@ -1,6 +1,7 @@
 //! `cargo xtask attack`: builds an optimised server and `keelson-attack`, and runs the attacks.
 
-use anyhow::{Context, Result, bail};
+use crate::commands;
+use anyhow::Result;
 use std::process::Command;
 
 /// The program of the server.
@@ -11,20 +12,13 @@ pub fn run(args: &[String]) -> Result<()> {
     let is_own_server =
         !args.iter().any(|arg| arg.starts_with("--kubeconfig") || arg.starts_with("--program"));
     if is_own_server {
-        cargo(&["build", "--quiet", "--profile", "attack", "-p", "keelson"])?;
+        let build = ["build", "--quiet", "--profile", "attack", "-p", "keelson"];
+        commands::run(Command::new("cargo").args(build))?;
     }
     let mut cargo_args = vec!["run", "--quiet", "-p", "keelson-attack", "--"];
     if is_own_server {
         cargo_args.extend(["--program", PROGRAM]);
     }
     cargo_args.extend(args.iter().map(String::as_str));
-    cargo(&cargo_args)
-}
-
-fn cargo(args: &[&str]) -> Result<()> {
-    let status = Command::new("cargo").args(args).status().context("run cargo")?;
-    if !status.success() {
-        bail!("cargo {} ended with {status}", args.join(" "));
-    }
-    Ok(())
+    commands::run(Command::new("cargo").args(cargo_args))
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask bench` and `cargo xtask soak`: build the server and the load generator, measure empty
 //! servers, and write the pages in docs/perf.
 
+use crate::commands;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,7 @@ pub fn run(args: &[String]) -> Result<()> {
     };
     let programs = build()?;
     let mut bench = bench_run(&programs, &["-o", "json"])?;
-    let json = output(bench.stderr(Stdio::inherit()))?;
+    let json = commands::output(bench.stderr(Stdio::inherit()))?;
     fs::create_dir_all("docs/perf")?;
     fs::write(JSON, json).context(JSON)?;
     let mut show = Command::new(&programs.bench);
@@ -61,7 +62,7 @@ pub fn run(args: &[String]) -> Result<()> {
     if let Some(file) = compare {
         show.args(["--compare", file]);
     }
-    fs::write(PAGE, format!("{HEAD}{}", output(&mut show)?)).context(PAGE)
+    fs::write(PAGE, format!("{HEAD}{}", commands::output(&mut show)?)).context(PAGE)
 }
 
 /// Runs the soak and writes docs/perf/soak.md, also when the soak fails.
@@ -103,19 +104,10 @@ fn build() -> Result<Programs> {
 
 /// Returns the command `keelson-bench run`, which starts the server and notes commit and date in its results.
 fn bench_run(programs: &Programs, args: &[&str]) -> Result<Command> {
-    let commit = output(Command::new("git").args(["rev-parse", "--short", "HEAD"]))?;
-    let date = output(Command::new("date").arg("+%Y-%m-%d"))?;
+    let commit = commands::output(Command::new("git").args(["rev-parse", "--short", "HEAD"]))?;
+    let date = commands::output(Command::new("date").arg("+%Y-%m-%d"))?;
     let note = format!("commit {}, {}", commit.trim(), date.trim());
     let mut command = Command::new(&programs.bench);
     command.arg("run").args(args).args(["--note", &note, "--spawn"]).arg(&programs.server);
     Ok(command)
-}
-
-/// Runs a command and returns its standard output.
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("{command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    String::from_utf8(output.stdout).with_context(|| format!("output of {command:?}"))
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask clients`: runs the tests of stock clients in `tests/` with servers, and writes their
 //! matrix, docs/clients.md.
 
+use crate::commands;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,7 +32,7 @@ struct Row {
 /// Runs the tests of all clients whose tools are installed. Returns what did not run. With `check` the
 /// page is compared instead of written.
 pub fn run(check: bool) -> Result<Vec<String>> {
-    command("cargo", &["build", "--quiet", "-p", "keelson"], Path::new("."))?;
+    commands::run(Command::new("cargo").args(["build", "--quiet", "-p", "keelson"]))?;
     let program = std::env::current_dir()?.join("target/debug/keelson");
     let mut rows = vec![];
     let mut not_run = vec![];
@@ -88,7 +89,7 @@ fn go(program: &Path) -> Result<Vec<Row>> {
         ("k8s.io/client-go", "./clientgo", "-modfile=go.mod"),
         ("sigs.k8s.io/controller-runtime", "./controllers", "-modfile=go.mod"),
     ] {
-        let version = printed(
+        let version = commands::output(
             Command::new("go")
                 .args(["list", pins, "-m", "-f", "{{.Version}}", module])
                 .current_dir(GO),
@@ -142,7 +143,8 @@ fn words(name: &str) -> String {
 
 fn javascript(program: &Path) -> Result<Vec<Row>> {
     let folder = Path::new("tests/js");
-    command("npm", &["ci", "--no-audit", "--no-fund", "--silent"], folder)?;
+    let install = ["ci", "--no-audit", "--no-fund", "--silent"];
+    commands::run(Command::new("npm").args(install).current_dir(folder))?;
     let lock =
         std::fs::read_to_string(folder.join("package-lock.json")).context("package-lock.json")?;
     let lock: serde_json::Value = serde_json::from_str(&lock).context("package-lock.json")?;
@@ -205,7 +207,7 @@ fn python(program: &Path) -> Result<Vec<Row>> {
     let python = std::env::current_dir()?.join(crate::ci::PYTHON);
     let server = Server::start(program)?;
     let script = "crates/keelson/tests/clients/twenty.py";
-    let did = printed(Command::new(&python).arg(script).arg(&server.kubeconfig))?;
+    let did = commands::output(Command::new(&python).arg(script).arg(&server.kubeconfig))?;
     let tests = [(format!("{} through all verbs", did.trim()), true)].into();
     let client = format!("kubernetes (Python) {}", crate::ci::PYTHON_CLIENT);
     Ok(vec![Row { client, tests }])
@@ -251,24 +253,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn command(program: &str, args: &[&str], folder: &Path) -> Result<()> {
-    let mut command = Command::new(program);
-    let status = command.args(args).current_dir(folder).stdin(Stdio::null()).status();
-    if !status.with_context(|| format!("run {program}"))?.success() {
-        bail!("{program} {} failed", args.join(" "));
-    }
-    Ok(())
-}
-
-/// Runs a command and returns what it prints.
-fn printed(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod bench;
 mod catalogue;
 mod ci;
 mod clients;
+mod commands;
 mod fuzz;
 mod kills;
 mod peers;

@@ -1,6 +1,7 @@
 //! `cargo xtask startup-order`: lists the functions that run during the start of the server and its first requests.
 //! The linker places them next to each other (`crates/keelson/build.rs`).
 
+use crate::commands;
 use anyhow::{Context, Result, bail, ensure};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +62,7 @@ const CONFIG_MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c},
 /// functions under it. Perf adds functions of this processor that cause page faults during the start.
 pub fn run() -> Result<()> {
     // The symbols of libraries are those of a usual dist build, because only the last rustc gets these flags.
-    run_command(
+    commands::run(
         Command::new("cargo")
             .args("rustc --profile dist -p keelson --bin keelson -- -C strip=none".split(' ')),
     )?;
@@ -76,7 +77,7 @@ pub fn run() -> Result<()> {
     trace(valgrind, |server| {
         wait_until_idle(server, FIRST_ROUND).and_then(|url| {
             // Writes the profile of the start to `profile.1`.
-            run_command(
+            commands::run(
                 Command::new("callgrind_control").args(["--dump", &server.id().to_string()]),
             )?;
             send_requests(&url)
@@ -115,7 +116,7 @@ fn trace(mut tool: Command, client: impl FnOnce(&mut Child) -> Result<()>) -> Re
         .with_context(|| format!("run {}", tool.get_program().display()))?;
     let result = client(&mut server);
     // SIGTERM, so that the tool writes its results.
-    run_command(Command::new("kill").arg(server.id().to_string()))?;
+    commands::run(Command::new("kill").arg(server.id().to_string()))?;
     server.wait().context("wait for the server")?;
     result
 }
@@ -161,7 +162,7 @@ fn send_request(
     if !body.is_empty() {
         curl.args(["--header", &format!("Content-Type: {content_type}"), "--data", body]);
     }
-    run_command(curl.arg(format!("{url}{path}")))
+    commands::run(curl.arg(format!("{url}{path}")))
 }
 
 /// Waits until the server has started, and then for `first_round`, the time of the first round of its control loops.
@@ -233,14 +234,6 @@ fn costs(profile: &str) -> BTreeMap<&str, u64> {
 /// address.
 fn symbol(name: &str) -> Option<&str> {
     name.split('\'').next().filter(|name| !name.starts_with("0x") && !name.starts_with('('))
-}
-
-fn run_command(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("run {command:?}"))?;
-    if !status.success() {
-        bail!("{command:?} ended with {status}");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -36,11 +36,9 @@ pub fn listen(stop_time_max: Duration) -> Result<StopSignal> {
         }
     };
     let end = move || end_after(&received, &stop, stop_time_max, std::process::exit);
-    for (name, run) in
-        [("signals", Box::new(forward) as Box<dyn FnOnce() + Send>), ("stop", Box::new(end))]
-    {
-        std::thread::Builder::new().name(name.to_owned()).spawn(run).context("start a thread")?;
-    }
+    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    thread("signals").spawn(forward).context("start a thread")?;
+    thread("stop").spawn(end).context("start a thread")?;
     Ok(StopSignal(stop_signal))
 }
 

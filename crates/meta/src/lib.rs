@@ -6,6 +6,7 @@
 
 pub mod features;
 pub mod field_selector;
+pub mod go_numbers;
 pub mod go_regex;
 pub mod growth;
 pub mod gvk;

@@ -5,7 +5,7 @@
 use crate::kind::Target;
 use crate::options::DeleteOptions;
 use keelson_cache::Entry;
-use keelson_meta::status::quote;
+use keelson_meta::go_numbers::parse_uint;
 use keelson_meta::{ErrorList, Failure, FieldError, GroupVersionResource, Object, Path};
 use keelson_meta::{Reason, Status};
 use keelson_store::Revision;
@@ -70,12 +70,7 @@ pub(crate) fn requested_version(object: &Object) -> Result<u64, Failure> {
     if text.is_empty() {
         return Ok(0);
     }
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_number).ok_or_else(|| {
-        let why = if is_number { "value out of range" } else { "invalid syntax" };
-        let why = format!("strconv.ParseUint: parsing {}: {why}", quote(text));
-        Status::new(Reason::Unknown, why)
-    })
+    parse_uint(text).map_err(|why| Status::new(Reason::Unknown, why))
 }
 
 /// Checks that the resourceVersion of an object that a client sent is that of the stored object.

@@ -1,5 +1,6 @@
 //! Requests with large bodies and long lists that are encoded whole: a limited number of them is processed at once,
-//! without blocking the threads that serve other requests. A request that waits, for a webhook for instance, releases its permit.
+//! without blocking the threads that serve other requests. A request that waits, for a webhook for instance, releases
+//! its permit.
 
 use crate::polls;
 use keelson_meta::status::Details;
@@ -31,11 +32,12 @@ const HEAVY_WAITING_MAX: usize = 64;
 /// The limiter of this process. Static, because processors and memory are shared by all servers in it.
 static LIMITER: HeavyLimiter = HeavyLimiter::new();
 
-/// Runs the work of a request with an input of `bytes` bytes: a body, a stored object, a list. The work is borrowed, because a future that is passed
-/// by value is stored twice by the caller, which would double the size of a request with each layer.
+/// Runs the work of a request with an input of `bytes` bytes: a body, a stored object, a list. The work is borrowed,
+/// because a future that is passed by value is stored twice by the caller, which would double the size of a request
+/// with each layer.
 pub(crate) async fn run<T>(
     bytes: usize,
-    work: Pin<&mut (impl Future<Output = Result<T, Failure>> + Send)>,
+    mut work: Pin<&mut (impl Future<Output = Result<T, Failure>> + Send)>,
 ) -> Result<T, Failure> {
     if bytes <= SHORT_BYTES_MAX {
         return work.await;
@@ -43,7 +45,6 @@ pub(crate) async fn run<T>(
     if bytes > LIGHT_BYTES_MAX {
         return Box::pin(LIMITER.run(bytes, work)).await;
     }
-    let mut work = work;
     poll_fn(|cx| step(work.as_mut(), cx)).await
 }
 

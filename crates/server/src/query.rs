@@ -3,6 +3,7 @@
 use crate::heavy;
 use keelson_auth::Selectors;
 use keelson_meta::field_selector::FieldSelector;
+use keelson_meta::go_numbers::parse_uint;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::quote;
 use keelson_meta::time::GoDuration;
@@ -377,11 +378,7 @@ fn list_revision(text: &str) -> Result<Revision, Failure> {
 }
 
 fn parse_revision(text: &str) -> Result<Revision, ErrorList> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let parsed = text.parse().ok().filter(|_| is_number);
-    parsed.map(Revision).ok_or_else(|| {
-        let why = if is_number { "value out of range" } else { "invalid syntax" };
-        let why = format!("strconv.ParseUint: parsing {}: {why}", quote(text));
+    parse_uint(text).map(Revision).map_err(|why| {
         let mut errors = ErrorList::new();
         errors.push(FieldError::invalid(&Path::new("resourceVersion"), text, &why));
         errors

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// means each of them.
 const REQUIRED: &str = "KEELSON_REQUIRE";
 /// Environment variable: the file to which tests that did not run are added, one per line.
-pub const NOT_RUN: &str = "KEELSON_NOT_RUN";
+const NOT_RUN: &str = "KEELSON_NOT_RUN";
 /// Environment variable: a folder with programs of Kubernetes 1.36.
 const PROGRAMS: &str = "KEELSON_REFERENCE_BIN";
 /// Environment variable: a folder with recordings of kube-apiserver.
