@@ -3,10 +3,7 @@
 use crate::kind::Target;
 use keelson_auth::{Action, Permit};
 use keelson_meta::field_selector::FieldSelector;
-
-/// Subresources that write a part of an object. A GET of them returns the object.
-const PART_SUBRESOURCES: [&str; 5] =
-    ["status", "ephemeralcontainers", "resize", "approval", "finalize"];
+use keelson_schema::catalogue::SubresourceClass;
 
 impl Target {
     /// Panics unless the permit covers this verb on this target. Nothing in a request may reach
@@ -36,8 +33,8 @@ impl Target {
     /// Like [`Target::assert_covered`], for a GET of an object or of a subresource that returns the object.
     pub(crate) fn assert_readable(&self, permit: &Permit) {
         let given = permit.attributes().map_or("", |given| given.subresource.as_str());
-        let subresource = PART_SUBRESOURCES.iter().find(|part| **part == given);
-        self.assert_covered(permit, "get", subresource.unwrap_or(&""));
+        let is_part = SubresourceClass::of(given).is_some_and(SubresourceClass::is_part);
+        self.assert_covered(permit, "get", if is_part { given } else { "" });
     }
 
     /// Like [`Target::assert_covered`], for a connect subresource, which several verbs reach.

@@ -11,7 +11,7 @@ use keelson_admission::webhooks::ConversionWebhook;
 use keelson_kinds::scale::{ScalePaths, scale_kind};
 use keelson_meta::{GroupVersionKind, GroupVersionResource, Str};
 use keelson_schema::Schema;
-use keelson_schema::catalogue::{Resource, Subresource};
+use keelson_schema::catalogue::{Resource, Subresource, SubresourceClass};
 use keelson_schema::structural::LazyStructural;
 use keelson_schema::tables::CustomColumns;
 use keelson_store::Revision;
@@ -185,11 +185,13 @@ impl Definition {
             name: Str::new_static("status"),
             kind: kind.clone(),
             verbs: words(&PART_VERBS),
+            class: SubresourceClass::Status,
         });
         let scale = version.scale.as_ref().map(|_| Subresource {
             name: Str::new_static("scale"),
             kind: scale_kind(),
             verbs: words(&PART_VERBS),
+            class: SubresourceClass::Scale,
         });
         Resource {
             name: self.resource.clone(),

@@ -5,7 +5,10 @@
 //! table of types that no server serves is read when one of them is needed.
 
 mod resources;
+mod subresources;
 mod types;
+
+pub use subresources::{Session, SubresourceClass};
 
 use crate::types::{Schema, Shape, SharedTypes, Struct, StructId, Types};
 use foldhash::HashMap;
@@ -85,6 +88,8 @@ pub struct Subresource {
     pub kind: GroupVersionKind,
     /// `get`, `patch`, ...
     pub verbs: Vec<Str>,
+    /// What it does.
+    pub class: SubresourceClass,
 }
 
 impl Subresource {

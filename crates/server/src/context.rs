@@ -18,10 +18,12 @@ use tokio::time::Instant;
 pub(crate) struct RequestContext {
     /// Counts the request on its connection.
     _open_request: Option<OpenRequest>,
-    /// Counts the request among those in flight, after authentication.
-    in_flight: Option<InFlightGuard>,
+    /// The request's seat among those in flight, after authentication.
+    seat: Option<InFlightGuard>,
     /// A Warning header about the client's credentials.
     warning: Option<&'static str>,
+    /// A Warning header about the version of the resource.
+    deprecation: Option<Str>,
     /// When the request started.
     started: Option<Instant>,
     /// Records the request in metrics, once its labels are known.
@@ -77,6 +79,16 @@ impl RequestContext {
         &mut self.warning
     }
 
+    /// Records the Warning that all requests to a deprecated version get.
+    pub fn deprecated(&mut self, warning: Str) {
+        self.deprecation = Some(warning);
+    }
+
+    /// Returns the Warnings to set in front of others, the last one first.
+    pub fn warnings(&self) -> impl Iterator<Item = &str> {
+        self.deprecation.as_deref().into_iter().chain(self.warning)
+    }
+
     /// Records user and verb, once the request is authenticated.
     pub fn authenticated(&mut self, user: &User, attributes: &Attributes) {
         if let Some(log) = &mut self.log {
@@ -85,9 +97,9 @@ impl RequestContext {
         }
     }
 
-    /// Counts the request among those in flight until it ends.
-    pub fn count(&mut self, in_flight: Option<InFlightGuard>) {
-        self.in_flight = in_flight;
+    /// Keeps the request's seat until the request ends.
+    pub fn set_seat(&mut self, seat: Option<InFlightGuard>) {
+        self.seat = seat;
     }
 
     /// Counts the request in metrics when it ends.

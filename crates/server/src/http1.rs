@@ -10,7 +10,7 @@ use crate::host;
 use crate::peer::{FirstRequest, Peer};
 use crate::response_body::ResponseBody;
 use crate::socket::{Http1State, PeekableStream};
-use crate::websocket;
+use crate::upgrade::has_token;
 use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
 use http::response::Parts;
@@ -85,8 +85,7 @@ where
                 // The rest of an unread body would be parsed as the next request.
                 let can_hand_over =
                     request.version() == Version::HTTP_11 && request.body().is_end_stream();
-                let keep_alive =
-                    !websocket::has_token(request.headers(), header::CONNECTION, "close");
+                let keep_alive = !has_token(request.headers(), header::CONNECTION, "close");
                 let reply = app.handle(request, peer).await;
                 if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
                     handover.state.response_ready();

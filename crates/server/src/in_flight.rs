@@ -2,13 +2,10 @@
 //! without priority and fairness. Long-running requests and members of `system:masters` do not count.
 
 use crate::limits::Limits;
-use keelson_auth::{Attributes, MASTERS, User};
+use crate::request_info::RequestInfo;
+use keelson_auth::{MASTERS, User};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Verbs and subresources of long-running requests.
-const LONG_RUNNING_VERBS: [&str; 2] = ["watch", "proxy"];
-const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 
 /// Counts the requests in flight.
 #[derive(Debug)]
@@ -41,19 +38,16 @@ impl InFlight {
     pub fn enter(
         self: &Arc<Self>,
         user: &User,
-        attributes: &Attributes,
+        info: &RequestInfo,
     ) -> Result<Option<InFlightGuard>, TooMany> {
-        let is_long_running = LONG_RUNNING_VERBS.contains(&attributes.verb.as_str())
-            || LONG_RUNNING_SUBRESOURCES.contains(&attributes.subresource.as_str());
-        if is_long_running || user.is_in(MASTERS) {
+        if info.is_long_running || user.is_in(MASTERS) {
             return Ok(None);
         }
-        let is_mutating = !matches!(attributes.verb.as_str(), "get" | "list" | "watch");
-        let limit = self.limit(is_mutating);
+        let limit = self.limit(info.is_mutating);
         if limit.max == 0 {
             return Ok(None);
         }
-        let guard = InFlightGuard { in_flight: self.clone(), is_mutating };
+        let guard = InFlightGuard { in_flight: self.clone(), is_mutating: info.is_mutating };
         if limit.now.fetch_add(1, Ordering::Relaxed) >= limit.max {
             Err(TooMany)
         } else {
@@ -82,15 +76,17 @@ impl Drop for InFlightGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keelson_meta::Str;
+    use crate::query::Query;
+    use http::Method;
 
     fn enter(
         all: &Arc<InFlight>,
         user: &User,
-        verb: &'static str,
+        method: Method,
+        url: &str,
     ) -> Result<Option<InFlightGuard>, TooMany> {
-        let attributes = Attributes { verb: Str::new_static(verb), ..Attributes::default() };
-        all.enter(user, &attributes)
+        let (path, query) = url.split_once('?').unwrap_or((url, ""));
+        all.enter(user, &RequestInfo::new(path, &method, &Query::parse(query)))
     }
 
     #[test]
@@ -103,18 +99,19 @@ mod tests {
         let all = Arc::new(InFlight::new(&limits));
         let bob = User { name: "bob".into(), ..User::default() };
         let admin = User::default().with_group(MASTERS);
-        let reading = enter(&all, &bob, "list").expect("below the limit");
+        let (all_pods, pod) = ("/api/v1/pods", "/api/v1/namespaces/n/pods/p");
+        let reading = enter(&all, &bob, Method::GET, all_pods).expect("below the limit");
         assert!(reading.is_some());
-        assert_eq!(enter(&all, &bob, "get").err(), Some(TooMany));
-        let mutating = enter(&all, &bob, "patch").expect("below the limit");
+        assert_eq!(enter(&all, &bob, Method::GET, pod).err(), Some(TooMany));
+        let mutating = enter(&all, &bob, Method::PATCH, pod).expect("below the limit");
         // As upstream, every verb but get, list and watch counts as mutating.
-        assert_eq!(enter(&all, &bob, "head").err(), Some(TooMany));
-        for verb in ["get", "create"] {
-            assert!(matches!(enter(&all, &admin, verb), Ok(None)));
+        assert_eq!(enter(&all, &bob, Method::HEAD, "/healthz").err(), Some(TooMany));
+        for (method, url) in [(Method::GET, pod), (Method::POST, all_pods)] {
+            assert!(matches!(enter(&all, &admin, method, url), Ok(None)));
         }
-        assert!(matches!(enter(&all, &bob, "watch"), Ok(None)));
+        assert!(matches!(enter(&all, &bob, Method::GET, "/api/v1/pods?watch=1"), Ok(None)));
         drop((reading, mutating));
-        assert!(enter(&all, &bob, "get").is_ok());
-        assert!(enter(&all, &bob, "create").is_ok());
+        assert!(enter(&all, &bob, Method::GET, pod).is_ok());
+        assert!(enter(&all, &bob, Method::POST, all_pods).is_ok());
     }
 }

@@ -1,8 +1,9 @@
 //! The HTTP server: TLS, routes, content negotiation, watch streams, discovery, health. No other crate
 //! handles incoming HTTP requests.
 //!
-//! The steps of a request: [`route`] (no body read) -> authentication -> authorization (a Permit) -> the body
-//! is decoded -> the registry's verb -> the response is encoded ([`handler`]).
+//! The steps of a request, in order, are those of [`pipeline`]: arrival ([`route`], no body read) ->
+//! authentication -> authorization (a Permit) -> the endpoint -> the body is decoded -> the registry's
+//! verb -> the response is encoded.
 
 mod aggregated;
 mod app;
@@ -14,7 +15,6 @@ mod context;
 mod delete_options;
 mod discovery;
 mod documents;
-mod handler;
 mod health;
 mod health_checks;
 mod health_log;
@@ -29,13 +29,16 @@ mod listen;
 mod listing;
 mod metrics;
 pub mod negotiate;
+mod outcome;
 mod paths;
 mod peer;
 pub mod peer_certificate;
+mod pipeline;
 mod polls;
 mod query;
 mod request_body;
 mod request_head;
+mod request_info;
 mod resolve;
 mod resource;
 mod respond;
@@ -44,6 +47,7 @@ mod reviews;
 pub mod route;
 mod socket;
 mod tls;
+mod upgrade;
 mod version;
 mod view;
 mod watch;

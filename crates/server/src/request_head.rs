@@ -3,7 +3,6 @@
 use crate::negotiate::{self, Accepted};
 use crate::peer::Peer;
 use crate::query::Query;
-use crate::route::ResourceRoute;
 use http::{HeaderMap, HeaderName, Method, Uri, header};
 use keelson_meta::Failure;
 use keelson_registry::api_table::Source;
@@ -70,23 +69,5 @@ impl RequestHead {
                 || agent.starts_with("Wget")
                 || agent.starts_with("Mozilla/5.0")
         })
-    }
-
-    /// Returns the verb of a resource request. The resource may not support it.
-    pub fn verb(&self, route: &ResourceRoute) -> &'static str {
-        let collection = route.name.is_empty();
-        match self.method {
-            // The deprecated `/watch/` path means a watch with any method.
-            _ if route.is_watch => "watch",
-            Method::GET if collection && self.query.is_watch() => "watch",
-            Method::GET if collection => "list",
-            Method::GET => "get",
-            Method::POST => "create",
-            Method::PUT => "update",
-            Method::PATCH => "patch",
-            Method::DELETE if collection => "deletecollection",
-            Method::DELETE => "delete",
-            _ => "",
-        }
     }
 }

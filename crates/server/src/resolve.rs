@@ -9,7 +9,7 @@ use keelson_registry::api_table::Source;
 use keelson_registry::options::WriteOptions;
 use keelson_registry::{Endpoint, Target, older_body_versions};
 use keelson_schema::Schema;
-use keelson_schema::catalogue::{Catalogue, Resource, Subresource};
+use keelson_schema::catalogue::{Catalogue, Resource, Subresource, SubresourceClass};
 use keelson_schema::decode::{self, Decoded};
 use std::sync::Arc;
 
@@ -40,6 +40,11 @@ impl ResolvedRoute<'_> {
     /// Returns the subresource, if the URL has one.
     pub fn sub(&self) -> Option<&Subresource> {
         self.sub.map(|position| &self.facts().subresources[position])
+    }
+
+    /// Returns what the subresource does; `None` if the URL has none.
+    pub fn class(&self) -> Option<SubresourceClass> {
+        self.sub().map(|sub| sub.class)
     }
 
     /// Returns the name of the subresource, or an empty string.
@@ -86,7 +91,8 @@ pub(crate) fn resolve<'a>(
             Some(position.ok_or_else(|| no_subresource(endpoint, route))?)
         }
     };
-    if !route.rest.is_empty() && !matches!(route.subresource.as_str(), "proxy") {
+    let class = sub.map(|position: usize| facts.subresources[position].class);
+    if !route.rest.is_empty() && class != Some(SubresourceClass::Proxy) {
         return Err(Status::no_such_path());
     }
     let target = endpoint.kind.as_ref().map(|kind| Target {

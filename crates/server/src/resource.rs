@@ -5,7 +5,10 @@ use crate::delete_options;
 use crate::heavy;
 use crate::metrics::RequestLabels;
 use crate::negotiate;
+use crate::outcome::Outcome;
+use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
+use crate::request_info::Verb;
 use crate::resolve::{ResolvedRoute, decoded, write_options};
 use crate::respond::{self, Reply};
 use crate::reviews;
@@ -24,23 +27,21 @@ use keelson_registry::{
     scale_kind,
 };
 use keelson_schema::Schema;
+use keelson_schema::catalogue::SubresourceClass;
 use keelson_schema::decode::{Decoded, Format};
 use std::pin::pin;
 use std::sync::Arc;
-
-/// Subresources with the metric verb CONNECT.
-const CONNECTED: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// Returns the metric labels of a request.
 pub(crate) fn request_labels<'a>(
     head: &RequestHead,
     resolved: &'a ResolvedRoute<'_>,
-    verb: &str,
+    verb: Verb,
 ) -> RequestLabels<'a> {
     let route = resolved.route;
     let scope = match (&route.namespace, verb) {
         _ if !route.name.is_empty() => "resource",
-        (_, "create") => "resource",
+        (_, Verb::Create) => "resource",
         (Some(_), _) => "namespace",
         (None, _) => "cluster",
     };
@@ -49,15 +50,15 @@ pub(crate) fn request_labels<'a>(
         media_type.starts_with("application/apply-patch+")
     };
     let verb = match verb {
-        _ if CONNECTED.contains(&resolved.sub_name()) => "CONNECT",
-        "get" => "GET",
-        "list" => "LIST",
-        "watch" => "WATCH",
-        "create" => "POST",
-        "update" => "PUT",
-        "patch" if is_apply() => "APPLY",
-        "patch" => "PATCH",
-        _ => "DELETE",
+        _ if resolved.class().is_some_and(SubresourceClass::is_connection) => "CONNECT",
+        Verb::Get => "GET",
+        Verb::List => "LIST",
+        Verb::Watch => "WATCH",
+        Verb::Create => "POST",
+        Verb::Update => "PUT",
+        Verb::Patch if is_apply() => "APPLY",
+        Verb::Patch => "PATCH",
+        Verb::Delete | Verb::DeleteCollection | Verb::Method(_) => "DELETE",
     };
     RequestLabels {
         component: "apiserver",
@@ -70,60 +71,81 @@ pub(crate) fn request_labels<'a>(
     }
 }
 
-/// Returns the verb of a request, or 405.
-pub(crate) fn verb(
+/// Fails with 405 unless the resource has the verb.
+pub(crate) fn check_verb(
     head: &RequestHead,
-    route: &ResourceRoute,
+    verb: Verb,
     resolved: &ResolvedRoute<'_>,
-) -> Result<&'static str, Failure> {
-    let verb = head.verb(route);
+) -> Result<(), Failure> {
+    let route = resolved.route;
     if route.is_watch && head.method != Method::GET {
         return Err(Status::method_not_allowed());
     }
     let on_object = !route.name.is_empty();
     let is_custom = resolved.endpoint.source == Source::Custom;
-    if is_custom && !on_object && matches!(verb, "update" | "patch") && resolved.sub.is_none() {
+    let is_change = matches!(verb, Verb::Update | Verb::Patch);
+    if is_custom && !on_object && is_change && resolved.sub.is_none() {
         return Err(Status::bad_request("name must be provided"));
     }
     let allowed = match resolved.sub() {
-        Some(sub) => on_object && sub.has_verb(verb),
+        Some(sub) => on_object && sub.has_verb(verb.name()),
         None => {
+            let is_in_scope = route.namespace.is_some() == resolved.facts().namespaced;
             let fits = match verb {
                 // Upstream allows a name in the URL of custom resources, and uses that of the body.
-                "create" if is_custom => true,
-                "create" => {
-                    !on_object && (route.namespace.is_some() == resolved.facts().namespaced)
-                }
-                "update" | "patch" => on_object,
-                "deletecollection" => route.namespace.is_some() == resolved.facts().namespaced,
+                Verb::Create if is_custom => true,
+                Verb::Create => !on_object && is_in_scope,
+                Verb::Update | Verb::Patch => on_object,
+                Verb::DeleteCollection => is_in_scope,
                 _ => true,
             };
-            fits && resolved.facts().has_verb(verb)
+            fits && resolved.facts().has_verb(verb.name())
         }
     };
-    if allowed { Ok(verb) } else { Err(Status::method_not_allowed()) }
+    if allowed { Ok(()) } else { Err(Status::method_not_allowed()) }
 }
 
 /// Returns whether a request for a custom resource lacks the namespace that its verb requires. Upstream responds
 /// with the plain 404 page.
-pub(crate) fn is_across_namespaces(
-    head: &RequestHead,
-    route: &ResourceRoute,
-    resolved: &ResolvedRoute<'_>,
-) -> bool {
+pub(crate) fn is_across_namespaces(verb: Verb, resolved: &ResolvedRoute<'_>) -> bool {
     resolved.endpoint.source == Source::Custom
         && resolved.facts().namespaced
-        && route.namespace.is_none()
-        && !matches!(head.verb(route), "list" | "watch")
+        && resolved.route.namespace.is_none()
+        && !matches!(verb, Verb::List | Verb::Watch)
 }
 
-/// Starts a watch.
-pub(crate) async fn watch(
+/// Does what a request for a resource asks for.
+pub(crate) async fn run(
     app: &Arc<App>,
     head: &RequestHead,
     permit: &Permit,
     resolved: &ResolvedRoute<'_>,
-) -> Result<Reply, Failure> {
+    verb: Verb,
+    body: &mut RequestBody,
+) -> Result<Outcome, Failure> {
+    if verb == Verb::Watch {
+        return watch(app, head, permit, resolved).await;
+    }
+    // The memory of the body stays reserved until the response is complete.
+    let (body, _held) = match head.method {
+        Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
+            body.read(app.limits.body_bytes_max, &app.state.bodies).await?
+        }
+        _ => (Bytes::new(), None),
+    };
+    let bytes = work_bytes(app, head, resolved, verb, &body);
+    let work = pin!(answer(app, head, permit, resolved, verb, body));
+    let reply = heavy::run(bytes, work).await?;
+    Ok(Outcome::Reply(respond::compress(head, reply)))
+}
+
+/// Starts a watch.
+async fn watch(
+    app: &Arc<App>,
+    head: &RequestHead,
+    permit: &Permit,
+    resolved: &ResolvedRoute<'_>,
+) -> Result<Outcome, Failure> {
     let target = resolved.target()?;
     let accepted = head.accepted_of(resolved.endpoint.source)?;
     let media_type =
@@ -149,20 +171,7 @@ pub(crate) async fn watch(
         bookmarks: options.bookmarks,
         timeout,
     };
-    Ok(stream.reply(media_type))
-}
-
-/// Handles a request that is not a watch.
-pub(crate) async fn answer(
-    app: &Arc<App>,
-    head: &RequestHead,
-    permit: &Permit,
-    resolved: &ResolvedRoute<'_>,
-    verb: &'static str,
-    body: Bytes,
-) -> Result<Reply, Failure> {
-    let bytes = work_bytes(app, head, resolved, verb, &body);
-    heavy::run(bytes, pin!(answer_body(app, head, permit, resolved, verb, body))).await
+    Ok(stream.start(media_type))
 }
 
 /// Estimates the work of a request in bytes. A small patch of a large object decodes and encodes the object, and a JSON
@@ -171,16 +180,16 @@ fn work_bytes(
     app: &App,
     head: &RequestHead,
     resolved: &ResolvedRoute<'_>,
-    verb: &str,
+    verb: Verb,
     body: &[u8],
 ) -> usize {
-    let Some(target) = resolved.target.as_ref().filter(|_| matches!(verb, "update" | "patch"))
-    else {
+    let is_change = matches!(verb, Verb::Update | Verb::Patch);
+    let Some(target) = resolved.target.as_ref().filter(|_| is_change) else {
         return body.len();
     };
     let entry = app.registry.entry(target).ok().flatten();
     let stored = entry.map_or(0, |entry| entry.size().min(heavy::LIGHT_BYTES_MAX));
-    let may_copy = verb == "patch"
+    let may_copy = verb == Verb::Patch
         && head
             .header(header::CONTENT_TYPE)
             .is_some_and(|media| media.starts_with("application/json-patch+json"))
@@ -189,40 +198,43 @@ fn work_bytes(
     body.len().max(stored).max(copied)
 }
 
-async fn answer_body(
+/// Handles a request with a complete body and a complete answer.
+async fn answer(
     app: &Arc<App>,
     head: &RequestHead,
     permit: &Permit,
     resolved: &ResolvedRoute<'_>,
-    verb: &'static str,
+    verb: Verb,
     body: Bytes,
 ) -> Result<Reply, Failure> {
     if resolved.target.is_none() {
         return Box::pin(reviews::answer(app, head, permit, resolved, verb, &body)).await;
     }
-    let is_connect = !matches!(
-        (resolved.sub_name(), verb),
-        ("" | "scale", _)
-            | (_, "update" | "patch")
-            | ("status" | "ephemeralcontainers" | "resize" | "approval", "get")
-    );
-    if is_connect {
-        return Box::pin(reviews::connect(app, head, permit, resolved, verb, &body)).await;
-    }
-    let scale = match resolved.sub_name() {
-        "scale" => Some(app.registry.catalogue.schema(&scale_kind()).ok_or_else(no_scale)?),
-        _ => None,
+    let part = match resolved.class() {
+        None => Subresource::None,
+        Some(SubresourceClass::Status) => Subresource::Status,
+        Some(SubresourceClass::Part(name)) => Subresource::Other(name),
+        Some(SubresourceClass::Scale) => {
+            let scale = app.registry.catalogue.schema(&scale_kind()).ok_or_else(no_scale)?;
+            let call = Call::new(app, head, permit, resolved, Subresource::None, Some(&scale))?;
+            return call.scale(verb, body).await;
+        }
+        Some(SubresourceClass::Action(_)) => {
+            return Box::pin(reviews::act(app, head, permit, resolved, &body)).await;
+        }
+        Some(SubresourceClass::Log | SubresourceClass::Connect(_) | SubresourceClass::Proxy) => {
+            return Box::pin(reviews::connect(app, head, permit, resolved, verb)).await;
+        }
     };
-    let call = Call::new(app, head, permit, resolved, scale.as_ref())?;
-    match (resolved.sub_name(), verb) {
-        ("scale", _) => call.scale(verb, body).await,
-        (_, "get") => call.get().await,
-        ("", "list") => call.list().await,
-        ("", "create") => call.create(body).await,
-        ("", "delete") => call.delete(body).await,
-        ("", "deletecollection") => call.delete_collection(body).await,
-        (_, "update") => call.update(body).await,
-        _ => call.patch(body).await,
+    let call = Call::new(app, head, permit, resolved, part, None)?;
+    match verb {
+        Verb::Get => call.get().await,
+        Verb::List => call.list().await,
+        Verb::Create => call.create(body).await,
+        Verb::Delete => call.delete(body).await,
+        Verb::DeleteCollection => call.delete_collection(body).await,
+        Verb::Update => call.update(body).await,
+        Verb::Patch | Verb::Watch | Verb::Method(_) => call.patch(body).await,
     }
 }
 
@@ -240,18 +252,6 @@ struct Call<'a> {
     view: View,
 }
 
-/// Returns the part of the object that a subresource writes.
-fn part(resolved: &ResolvedRoute<'_>) -> Subresource {
-    match resolved.sub_name() {
-        "" => Subresource::None,
-        "status" => Subresource::Status,
-        "finalize" => Subresource::Other("finalize"),
-        "approval" => Subresource::Other("approval"),
-        "ephemeralcontainers" => Subresource::Other("ephemeralcontainers"),
-        _ => Subresource::Other("resize"),
-    }
-}
-
 impl<'a> Call<'a> {
     /// `schema_override` is the schema of the response, if it differs from that of the objects.
     fn new(
@@ -259,6 +259,7 @@ impl<'a> Call<'a> {
         head: &'a RequestHead,
         permit: &'a Permit,
         resolved: &'a ResolvedRoute<'_>,
+        part: Subresource,
         schema_override: Option<&Schema>,
     ) -> Result<Call<'a>, Failure> {
         let target = resolved.target()?;
@@ -269,7 +270,7 @@ impl<'a> Call<'a> {
                 head.accepted_without_tables()?
             };
         let view = View::new(app, head, accepted, target, schema_override)?;
-        Ok(Call { app, head, permit, target, part: part(resolved), view })
+        Ok(Call { app, head, permit, target, part, view })
     }
 
     async fn get(&self) -> Result<Reply, Failure> {
@@ -399,9 +400,9 @@ impl<'a> Call<'a> {
         Ok(reply)
     }
 
-    async fn scale(&self, verb: &str, body: Bytes) -> Result<Reply, Failure> {
+    async fn scale(&self, verb: Verb, body: Bytes) -> Result<Reply, Failure> {
         let registry = &self.app.registry;
-        if verb == "get" {
+        if verb == Verb::Get {
             let options = self.head.query.get_options()?;
             let answer = registry.get_scale(self.permit, self.target, options).await?;
             return self.view.reply(200, self.target, &answer);

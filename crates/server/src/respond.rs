@@ -4,7 +4,7 @@ use crate::body::{Body, GzipBody};
 use crate::negotiate::Encoding;
 use crate::request_head::RequestHead;
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::ext::ReasonPhrase;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, SmallSet, Str, Value};
@@ -220,6 +220,10 @@ fn pretty(text: &[u8]) -> Bytes {
 /// truncated, and those beyond the total are left out. Texts that are empty or have control characters are
 /// left out, as in upstream.
 pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
+    add_warnings(reply.headers_mut(), warnings);
+}
+
+fn add_warnings(headers: &mut HeaderMap, warnings: &[Str]) {
     let mut seen: SmallSet<&str> = SmallSet::new();
     let is_header = |text: &&str| !text.is_empty() && !text.chars().any(char::is_control);
     let texts = warnings.iter().map(Str::as_str).filter(is_header);
@@ -234,13 +238,13 @@ pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
         }
     }
     if characters <= ALL_WARNINGS_CHARACTERS_MAX {
-        return texts.into_iter().for_each(|text| add_warning(reply, text));
+        return texts.into_iter().for_each(|text| add_warning(headers, text));
     }
     characters = 0;
     for text in texts.into_iter().chain(distinct) {
         let end = text.char_indices().nth(WARNING_CHARACTERS_MAX).map_or(text.len(), |(at, _)| at);
         let text = &text[..end];
-        add_warning(reply, text);
+        add_warning(headers, text);
         characters += text.chars().count();
         if characters >= ALL_WARNINGS_CHARACTERS_MAX {
             return;
@@ -248,9 +252,9 @@ pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
     }
 }
 
-fn add_warning(reply: &mut Reply, text: &str) {
+fn add_warning(headers: &mut HeaderMap, text: &str) {
     if let Ok(value) = HeaderValue::from_str(&format!("299 - {}", quote(text))) {
-        reply.headers_mut().append(header::WARNING, value);
+        headers.append(header::WARNING, value);
     }
 }
 
@@ -259,9 +263,9 @@ pub(crate) fn warn_first(reply: &mut Reply, warning: &str) {
     let headers = reply.headers_mut();
     let others: Vec<HeaderValue> = headers.get_all(header::WARNING).iter().cloned().collect();
     headers.remove(header::WARNING);
-    warn(reply, &[Str::new(warning)]);
+    add_warnings(headers, &[Str::new(warning)]);
     for other in others {
-        reply.headers_mut().append(header::WARNING, other);
+        headers.append(header::WARNING, other);
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::negotiate;
 use crate::request_head::RequestHead;
+use crate::request_info::Verb;
 use crate::resolve::{ResolvedRoute, decoded_in_any_version, write_options};
 use crate::respond::{self, Reply};
 use keelson_auth::Permit;
@@ -10,6 +11,7 @@ use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str, Value, value}
 use keelson_registry::Target;
 use keelson_registry::options::WriteOptions;
 use keelson_schema::Schema;
+use keelson_schema::catalogue::SubresourceClass;
 
 /// Handles a request for a resource without stored objects.
 pub(crate) async fn answer(
@@ -17,7 +19,7 @@ pub(crate) async fn answer(
     head: &RequestHead,
     permit: &Permit,
     resolved: &ResolvedRoute<'_>,
-    verb: &str,
+    verb: Verb,
     body: &[u8],
 ) -> Result<Reply, Failure> {
     let schema = app
@@ -37,8 +39,10 @@ pub(crate) async fn answer(
     let computed = registry.computed(&resource.group, &resource.resource);
     let computed = computed.ok_or_else(Status::method_not_allowed)?;
     match verb {
-        "get" => reply_object(head, 200, &schema, &computed.get(registry, &resolved.route.name)?),
-        "list" => Ok(list(head, &schema, computed.list(registry)?)),
+        Verb::Get => {
+            reply_object(head, 200, &schema, &computed.get(registry, &resolved.route.name)?)
+        }
+        Verb::List => Ok(list(head, &schema, computed.list(registry)?)),
         _ => {
             let options = write_options(head, "CreateOptions")?;
             let mut review = checked(head, &schema, resolved, &options, body)?;
@@ -101,56 +105,52 @@ fn wipe_system_fields(obj: &mut Object) {
     }
 }
 
-/// Handles a request for a subresource that acts on a stored object: a POST, or a stream to a node.
-pub(crate) async fn connect(
+/// Handles a POST to a subresource that acts on a stored object.
+pub(crate) async fn act(
     app: &App,
     head: &RequestHead,
     permit: &Permit,
     resolved: &ResolvedRoute<'_>,
-    verb: &str,
     body: &[u8],
 ) -> Result<Reply, Failure> {
     let (Some(target), Some(sub)) = (&resolved.target, resolved.sub()) else {
         return Err(Status::method_not_allowed());
     };
     let schema = app.registry.catalogue.schema(&sub.kind);
-    match (sub.name.as_str(), verb, schema) {
-        (name @ ("binding" | "eviction" | "token"), "create", Some(schema)) => {
-            let options = write_options(head, "CreateOptions")?;
-            let posted = checked(head, &schema, resolved, &options, body)?;
-            act(app, head, (permit, target, name), (&schema, posted), &options).await
-        }
-        ("log", ..) => {
-            let options = head.query.log_options()?;
-            app.registry.read_log(permit, target, &options).await?;
-            Ok(respond::no_content())
-        }
-        _ => {
-            // A WebSocket starts with a GET, but needs the permission of a POST.
-            if verb == "get" && matches!(sub.name.as_str(), "exec" | "attach" | "portforward") {
-                Box::pin(check_create(app, permit, target)).await?;
-            }
-            let mut options = connect_options(head, &sub.kind, &resolved.route.rest);
-            app.registry.admit_connection(permit, target, &sub.kind, &mut options).await?;
-            let container = head.query.get("container").unwrap_or_default();
-            Err(app.registry.stream_error(permit, target, container).await)
-        }
-    }
-}
-
-/// Executes the action of a subresource.
-async fn act(
-    app: &App,
-    head: &RequestHead,
-    (permit, target, name): (&Permit, &Target, &str),
-    (schema, posted): (&Schema, Object),
-    options: &WriteOptions,
-) -> Result<Reply, Failure> {
-    let acted = app.registry.act(permit, target, name, posted, options).await?;
+    let schema = schema.ok_or_else(|| Status::internal("the kind has no schema"))?;
+    let options = write_options(head, "CreateOptions")?;
+    let posted = checked(head, &schema, resolved, &options, body)?;
+    let acted = app.registry.act(permit, target, &sub.name, posted, &options).await?;
     let Some(answer) = acted.object else { return Ok(success(head, 201, &acted.warnings)) };
-    let mut reply = reply_object(head, 201, schema, &answer)?;
+    let mut reply = reply_object(head, 201, &schema, &answer)?;
     respond::warn(&mut reply, &acted.warnings);
     Ok(reply)
+}
+
+/// Handles a request for a log, a stream to a container, or a proxy.
+pub(crate) async fn connect(
+    app: &App,
+    head: &RequestHead,
+    permit: &Permit,
+    resolved: &ResolvedRoute<'_>,
+    verb: Verb,
+) -> Result<Reply, Failure> {
+    let (Some(target), Some(sub)) = (&resolved.target, resolved.sub()) else {
+        return Err(Status::method_not_allowed());
+    };
+    if sub.class == SubresourceClass::Log {
+        let options = head.query.log_options()?;
+        app.registry.read_log(permit, target, &options).await?;
+        return Ok(respond::no_content());
+    }
+    // A WebSocket starts with a GET, but needs the permission of a POST.
+    if verb == Verb::Get && matches!(sub.class, SubresourceClass::Connect(_)) {
+        check_create(app, permit, target).await?;
+    }
+    let mut options = connect_options(head, &sub.kind, &resolved.route.rest);
+    app.registry.admit_connection(permit, target, &sub.kind, &mut options).await?;
+    let container = head.query.get("container").unwrap_or_default();
+    Err(app.registry.stream_error(permit, target, container).await)
 }
 
 /// Converts the query of a stream or proxy to an object of the subresource's kind (`PodExecOptions`,

@@ -1,6 +1,7 @@
 //! Parses the URL of a request into a resource or another path.
 
 use keelson_meta::Str;
+use keelson_schema::catalogue::SubresourceClass;
 use percent_encoding::percent_decode_str;
 use smallvec::SmallVec;
 
@@ -82,7 +83,8 @@ impl ResourceRoute {
     fn parse_resource(&mut self, parts: &[&str]) {
         let parts = match parts {
             // A Namespace object and its subresources are not namespaced.
-            ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => parts,
+            ["namespaces", _] => parts,
+            ["namespaces", _, sub] if is_of_namespaces(sub) => parts,
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
                 self.namespace = Some((*namespace).into());
                 rest
@@ -95,6 +97,10 @@ impl ResourceRoute {
         self.subresource = part(2);
         self.rest = parts.get(3..).unwrap_or_default().join("/");
     }
+}
+
+fn is_of_namespaces(subresource: &str) -> bool {
+    SubresourceClass::of(subresource).is_some_and(SubresourceClass::is_of_namespaces)
 }
 
 #[cfg(test)]

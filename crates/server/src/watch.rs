@@ -1,13 +1,14 @@
 //! Watch streams: encodes and sends events in batches, and bookmarks.
 
 use crate::app::App;
-use crate::body::{Body, ChunkSlot, ChunkStream};
+use crate::body::{ChunkSlot, ChunkStream};
 use crate::metrics::WatchSeries;
 use crate::negotiate::{Encoding, Shape};
+use crate::outcome::{self, Outcome};
 use crate::peer::Peer;
-use crate::respond::{self, Reply};
 use crate::socket::Socket;
 use crate::view::{self, View};
+use crate::websocket::Framing;
 use bytes::{BufMut, Bytes, BytesMut};
 use keelson_cache::CursorError;
 use keelson_meta::{Failure, Map, Status, value};
@@ -43,18 +44,29 @@ pub(crate) fn refusal(
     encoding: Encoding,
     media_type: &'static str,
     failure: &Failure,
-) -> Reply {
+) -> Outcome {
     let frame = error_frame(app, encoding, failure);
     let chunks = ChunkStream::new(|slot| async move { slot.put(frame).await });
-    respond::with_body(200, media_type, Body::Stream(chunks))
+    outcome(encoding, media_type, chunks)
+}
+
+/// Returns a stream of events in an encoding. Only JSON and protobuf have a form as messages.
+fn outcome(encoding: Encoding, media_type: &'static str, chunks: ChunkStream) -> Outcome {
+    let framing = match encoding {
+        Encoding::Json => Some(Framing::Lines),
+        Encoding::Protobuf => Some(Framing::LengthPrefixed),
+        Encoding::Yaml | Encoding::Cbor => None,
+    };
+    Outcome::Stream(outcome::Stream { media_type, chunks, framing })
 }
 
 impl Stream {
-    /// Creates the response, whose body is the stream.
-    pub fn reply(mut self, media_type: &'static str) -> Reply {
+    /// Starts the stream.
+    pub fn start(mut self, media_type: &'static str) -> Outcome {
+        let encoding = self.view.accepted.encoding;
         // `run` borrows the stream: an async function holds its arguments twice.
         let chunks = ChunkStream::new(|slot| async move { self.run(&slot).await });
-        respond::with_body(200, media_type, Body::Stream(chunks))
+        outcome(encoding, media_type, chunks)
     }
 
     async fn run(&mut self, slot: &ChunkSlot) {

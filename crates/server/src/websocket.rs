@@ -2,16 +2,15 @@
 //! (apiserver `endpoints/handlers/watch.go`).
 
 use crate::body::{Body, ChunkStream};
-use crate::connections::ConnectionSlot;
-use crate::peer::{Peer, shutdown_requested};
+use crate::peer::shutdown_requested;
+use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
+use crate::upgrade::{Upgrade, has_token, header_tokens};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::{Buf, Bytes};
 use futures_util::{SinkExt, StreamExt};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
-use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use keelson_meta::{Failure, Status};
 use tokio::sync::watch;
@@ -26,122 +25,86 @@ const VERSION: &str = "13";
 /// Prefix of a subprotocol that carries a bearer token (apiserver `authentication/request/websocket`).
 const TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// A request to upgrade to a WebSocket.
-pub(crate) struct Upgrade {
-    on: OnUpgrade,
-    /// Counts the connection until the socket is closed.
-    slot: ConnectionSlot,
+/// Switches the connection to a WebSocket that carries a stream, or refuses the handshake.
+pub(crate) fn switch(
+    head: &RequestHead,
+    upgrade: Upgrade,
+    chunks: ChunkStream,
+    framing: Framing,
+    shutdown: watch::Receiver<bool>,
+) -> Reply {
+    let mut switched = match handshake(&head.headers) {
+        Ok(switched) => switched,
+        Err(refused) => return *refused,
+    };
+    *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    tokio::spawn(run(upgrade, chunks, framing, shutdown));
+    switched
 }
 
-impl Upgrade {
-    /// Takes the upgrade out of a request; `None` if it does not request a WebSocket.
-    pub fn of(request: &mut Request<Incoming>, peer: &Peer) -> Option<Upgrade> {
-        if *request.method() != Method::GET
-            || !has_token(request.headers(), header::UPGRADE, "websocket")
-            || !has_token(request.headers(), header::CONNECTION, "upgrade")
-        {
-            return None;
-        }
-        Some(Upgrade { on: hyper::upgrade::on(request), slot: peer.slot.clone() })
-    }
-
-    /// Switches to a WebSocket if the response is a stream of events; returns other responses unchanged.
-    pub fn switch(
-        self,
-        headers: &HeaderMap,
-        reply: Reply,
-        shutdown: watch::Receiver<bool>,
-    ) -> Reply {
-        let media_type = reply.headers().get(header::CONTENT_TYPE);
-        let events = match media_type.and_then(|value| value.to_str().ok()) {
-            Some("application/json") => Events::Lines,
-            Some("application/vnd.kubernetes.protobuf;stream=watch") => Events::LengthPrefixed,
-            _ => return reply,
-        };
-        let (parts, body) = reply.into_parts();
-        let Body::Stream(chunks) = body else { return Reply::from_parts(parts, body) };
-        let mut switched = match handshake(headers) {
-            Ok(switched) => switched,
-            Err(refused) => return *refused,
-        };
-        *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        tokio::spawn(self.run(chunks, events, shutdown));
-        switched
-    }
-
-    async fn run(
-        self,
-        mut chunks: ChunkStream,
-        events: Events,
-        mut shutdown: watch::Receiver<bool>,
-    ) {
-        let Ok(upgraded) = self.on.await else { return };
-        let config = WebSocketConfig::default()
-            .max_message_size(Some(MESSAGE_BYTES_MAX))
-            .max_frame_size(Some(MESSAGE_BYTES_MAX))
-            .read_buffer_size(MESSAGE_BYTES_MAX);
-        let io = TokioIo::new(upgraded);
-        let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-        let (mut sink, mut source) = socket.split();
-        let pump = async {
-            while let Some(mut chunk) = chunks.next().await {
-                while let Some(message) = events.next(&mut chunk) {
-                    sink.feed(message).await?;
-                }
-                sink.flush().await?;
+async fn run(
+    upgrade: Upgrade,
+    mut chunks: ChunkStream,
+    framing: Framing,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let Ok(upgraded) = upgrade.on.await else { return };
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX))
+        .read_buffer_size(MESSAGE_BYTES_MAX);
+    let io = TokioIo::new(upgraded);
+    let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+    let (mut sink, mut source) = socket.split();
+    let pump = async {
+        while let Some(mut chunk) = chunks.next().await {
+            while let Some(message) = framing.next(&mut chunk) {
+                sink.feed(message).await?;
             }
-            sink.close().await
-        };
-        let listen = async { while let Some(Ok(_)) = source.next().await {} };
-        tokio::select! {
-            sent = pump => {
-                if let Err(error) = sent {
-                    tracing::debug!(%error, "WebSocket ended");
-                }
-            }
-            () = listen => {}
-            () = shutdown_requested(&mut shutdown) => {}
-            () = self.slot.evicted() => {}
+            sink.flush().await?;
         }
+        sink.close().await
+    };
+    let listen = async { while let Some(Ok(_)) = source.next().await {} };
+    tokio::select! {
+        sent = pump => {
+            if let Err(error) = sent {
+                tracing::debug!(%error, "WebSocket ended");
+            }
+        }
+        () = listen => {}
+        () = shutdown_requested(&mut shutdown) => {}
+        () = upgrade.slot.evicted() => {}
     }
 }
 
-/// The framing of events in a stream.
-#[derive(Clone, Copy)]
-enum Events {
+/// How the chunks of a stream become messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Framing {
     /// JSON, one line per event.
     Lines,
     /// Each event has a length prefix of four bytes.
     LengthPrefixed,
 }
 
-impl Events {
+impl Framing {
     /// Splits the next event off a chunk.
     fn next(self, chunk: &mut Bytes) -> Option<Message> {
         if chunk.is_empty() {
             return None;
         }
         match self {
-            Events::Lines => {
+            Framing::Lines => {
                 let end = chunk.iter().position(|byte| *byte == b'\n');
                 let line = chunk.split_to(end.map_or(chunk.len(), |end| end + 1));
                 Some(Message::Text(line.try_into().ok()?))
             }
-            Events::LengthPrefixed => {
+            Framing::LengthPrefixed => {
                 let length = usize::try_from(chunk.try_get_u32().ok()?).ok()?;
                 Some(Message::Binary(chunk.split_to(length.min(chunk.len()))))
             }
         }
     }
-}
-
-fn header_tokens(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty())
-}
-
-pub(crate) fn has_token(headers: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
-    header_tokens(headers, name).any(|given| given.eq_ignore_ascii_case(word))
 }
 
 /// Returns the response to a handshake: 101, or an error.
@@ -193,15 +156,15 @@ mod tests {
     #[test]
     fn chunks_are_split_into_events() {
         let mut chunk = Bytes::from_static(b"{\"a\":1}\n{}\n");
-        let first = Events::Lines.next(&mut chunk);
+        let first = Framing::Lines.next(&mut chunk);
         assert_eq!(first, Some(Message::Text("{\"a\":1}\n".into())));
-        assert_eq!(Events::Lines.next(&mut chunk), Some(Message::Text("{}\n".into())));
-        assert_eq!(Events::Lines.next(&mut chunk), None);
+        assert_eq!(Framing::Lines.next(&mut chunk), Some(Message::Text("{}\n".into())));
+        assert_eq!(Framing::Lines.next(&mut chunk), None);
         let mut chunk = Bytes::from_static(b"\0\0\0\x02ab\0\0\0\x01c");
         let binary = |bytes: &'static [u8]| Some(Message::Binary(Bytes::from_static(bytes)));
-        assert_eq!(Events::LengthPrefixed.next(&mut chunk), binary(b"ab"));
-        assert_eq!(Events::LengthPrefixed.next(&mut chunk), binary(b"c"));
-        assert_eq!(Events::LengthPrefixed.next(&mut chunk), None);
+        assert_eq!(Framing::LengthPrefixed.next(&mut chunk), binary(b"ab"));
+        assert_eq!(Framing::LengthPrefixed.next(&mut chunk), binary(b"c"));
+        assert_eq!(Framing::LengthPrefixed.next(&mut chunk), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reads `resources.txt`.
 
-use super::{Group, Resource, Subresource, Version};
+use super::{Group, Resource, Subresource, SubresourceClass, Version};
 use keelson_meta::{Feature, GroupVersionKind, Str};
 
 /// Reads the table. Its format is guaranteed by the generator, so errors panic.
@@ -77,7 +77,8 @@ fn subresource(
         "-" => own.kind.clone(),
         other => kind(other, group, version),
     };
-    Subresource { name, kind, verbs: list(word()) }
+    let class = SubresourceClass::of(&name).expect("the table names known subresources");
+    Subresource { name, kind, verbs: list(word()), class }
 }
 
 fn list(words: &'static str) -> Vec<Str> {

@@ -1,0 +1,422 @@
+//! The order of a request. Each step makes the state that the next one needs, so none can be left out
+//! or exchanged:
+//!
+//! ```text
+//! Arrived    deadline, audit id, log line
+//!   Known      authenticate, impersonate, take a seat among the requests in flight
+//!     Permitted  authorize: a Permit
+//!       Resolved   the endpoint, or the row of a non-resource path; the body is still unread
+//!         Outcome    the verb: a reply, a stream of events, or an upgraded connection
+//! ```
+//!
+//! Whatever ends a request early is a [`Refusal`]. The response owns the [`RequestContext`] until its
+//! last byte is sent.
+
+use crate::app::App;
+use crate::body::Body;
+use crate::context::RequestContext;
+use crate::discovery;
+use crate::impersonate;
+use crate::in_flight::TooMany;
+use crate::outcome::{Outcome, Refusal};
+use crate::paths;
+use crate::peer::Peer;
+use crate::peer_certificate::PeerCertificate;
+use crate::query::{self, Query};
+use crate::request_body::RequestBody;
+use crate::request_head::RequestHead;
+use crate::request_info::{RequestInfo, Verb};
+use crate::resolve::{self, ResolvedRoute};
+use crate::resource;
+use crate::respond::{self, Reply};
+use crate::response_body::ResponseBody;
+use crate::route::{ResourceRoute, Route};
+use crate::upgrade::Upgrade;
+use crate::websocket;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
+use hyper::body::Incoming;
+use keelson_auth::{ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, Permit, User};
+use keelson_meta::{Failure, Status};
+use keelson_registry::clock;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use tokio::time::Instant;
+
+/// Identifies a request in responses, logs and audit events.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// The order of a request.
+async fn order(app: &Arc<App>, request: &mut Arrived) -> Result<Outcome, Refusal> {
+    request.check_url()?;
+    request.set_deadline(app)?;
+    Known::authenticate(app, request)
+        .await?
+        .impersonate(app)
+        .await?
+        .take_seat(app)?
+        .authorize(app)
+        .await?
+        .resolve(app)?
+        .run(app)
+        .await
+}
+
+impl App {
+    /// Handles one request. Every failure is a response.
+    pub(crate) async fn handle(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: Arc<Peer>,
+    ) -> Response<ResponseBody> {
+        let mut request = Arrived::new(&self, request, peer);
+        let reply = catch_panic(pin!(async {
+            let outcome = order(&self, &mut request).await;
+            request.reply(&self, outcome).await
+        }))
+        .await;
+        request.finish(reply)
+    }
+}
+
+/// A request that has arrived. Nobody knows yet who sent it.
+struct Arrived {
+    head: RequestHead,
+    info: RequestInfo,
+    body: RequestBody,
+    /// The connection, if the client asks to use it for another protocol.
+    upgrade: Option<Upgrade>,
+    context: RequestContext,
+    audit_id: HeaderValue,
+    version: Version,
+    /// When the request must have been handled; `None` if it may last.
+    deadline: Option<Instant>,
+}
+
+impl Arrived {
+    fn new(app: &App, mut request: Request<Incoming>, peer: Arc<Peer>) -> Arrived {
+        let mut context = RequestContext::new(&peer.slot);
+        let version = request.version();
+        if version == Version::HTTP_2 && app.should_send_goaway() {
+            peer.slot.request_goaway();
+        }
+        let audit_id = app.audit_id(request.headers());
+        context.log(&request, peer.slot.address(), &audit_id);
+        let upgrade = Upgrade::of(&mut request, &peer);
+        let (parts, incoming) = request.into_parts();
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let info = RequestInfo::new(parts.uri.path(), &parts.method, &query);
+        let body = RequestBody::new(incoming, &parts.headers);
+        let head = RequestHead {
+            query,
+            method: parts.method,
+            uri: parts.uri,
+            headers: parts.headers,
+            cbor: app.cbor,
+            peer,
+        };
+        Arrived { head, info, body, upgrade, context, audit_id, version, deadline: None }
+    }
+
+    /// Refuses a URL that Go's server does not parse.
+    fn check_url(&self) -> Result<(), Refusal> {
+        if query::is_escaped_well(self.head.uri.path()) {
+            return Ok(());
+        }
+        Err(Refusal::from(respond::bad_request("400 Bad Request")))
+    }
+
+    fn set_deadline(&mut self, app: &App) -> Result<(), Failure> {
+        let timeout = self.info.timeout(&self.head.query, app.limits.request_timeout)?;
+        self.deadline = timeout.map(|timeout| Instant::now() + timeout);
+        Ok(())
+    }
+
+    /// Makes the response of an outcome, with what every response gets.
+    async fn reply(&mut self, app: &App, outcome: Result<Outcome, Refusal>) -> Reply {
+        let mut reply = match outcome {
+            Ok(outcome) => outcome.into_reply(app, &self.head, self.upgrade.take()),
+            Err(Refusal::Failure(failure)) => respond::failure(&self.head, &failure),
+            Err(Refusal::Reply(reply)) => *reply,
+        };
+        self.context.warnings().for_each(|warning| respond::warn_first(&mut reply, warning));
+        if self.head.method == Method::HEAD {
+            *reply.body_mut() = Body::empty();
+        }
+        // HTTP/2 only resets the stream of an unread body.
+        let is_unread = self.version != Version::HTTP_2 && self.body.is_unread();
+        if is_unread && !self.body.discard(&app.limits).await {
+            respond::close(&mut reply);
+            self.head.peer.linger();
+        }
+        reply
+    }
+
+    /// Completes the response; `None` is that of a panic.
+    fn finish(mut self, reply: Option<Reply>) -> Response<ResponseBody> {
+        let mut response = reply.unwrap_or_else(|| {
+            tracing::error!(audit_id = ?self.audit_id, "a request panicked");
+            let why = "This request caused apiserver to panic. Look in the logs for details.";
+            let mut response = respond::text(500, why);
+            // The request body may be unread.
+            respond::close(&mut response);
+            response
+        });
+        let headers = response.headers_mut();
+        headers.insert(AUDIT_ID, self.audit_id);
+        headers
+            .entry(header::CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-cache, private"));
+        self.context.answered(response.status());
+        let is_http2 = self.version == Version::HTTP_2;
+        response.map(|body| ResponseBody::new(body, is_http2, self.context))
+    }
+}
+
+impl App {
+    /// Returns the client's `Audit-ID`, or a new one.
+    fn audit_id(&self, headers: &HeaderMap) -> HeaderValue {
+        match headers.get(AUDIT_ID) {
+            Some(given) if !given.is_empty() => given.clone(),
+            _ => {
+                let made = clock::uid(self.registry.clock.as_ref());
+                HeaderValue::from_str(&made).unwrap_or(HeaderValue::from_static(""))
+            }
+        }
+    }
+
+    /// Decides at random whether the request's connection gets a GOAWAY (`--goaway-chance`).
+    fn should_send_goaway(&self) -> bool {
+        let chance = self.limits.goaway_chance;
+        if chance <= 0.0 {
+            return false;
+        }
+        let random = self.registry.clock.random();
+        let share = u32::from_le_bytes([random[0], random[1], random[2], random[3]]);
+        f64::from(share) < chance * f64::from(u32::MAX)
+    }
+}
+
+/// A request whose user is known.
+struct Known<'a> {
+    request: &'a mut Arrived,
+    user: User,
+    attributes: Attributes,
+}
+
+impl<'a> Known<'a> {
+    /// Authenticates the request, and removes the headers that only this reads.
+    async fn authenticate(app: &App, request: &'a mut Arrived) -> Result<Known<'a>, Failure> {
+        let user = authenticated(app, request).await;
+        drop_credentials(app, &mut request.head.headers);
+        let attributes = request.info.attributes(&request.head.query);
+        Ok(Known { user: user?, attributes, request })
+    }
+
+    /// Replaces the user by the one that he asks to act as, if he may.
+    async fn impersonate(mut self, app: &App) -> Result<Known<'a>, Failure> {
+        self.user = impersonate::impersonate(
+            &app.authorizer,
+            &app.state.last_modes,
+            &self.request.head.headers,
+            self.user,
+            &self.attributes,
+        )
+        .await?;
+        self.request.context.authenticated(&self.user, &self.attributes);
+        Ok(self)
+    }
+
+    /// Takes a seat among the requests in flight, until the response is sent.
+    fn take_seat(self, app: &App) -> Result<Known<'a>, Refusal> {
+        let seat = app.state.in_flight.enter(&self.user, &self.request.info);
+        let seat = seat.map_err(|TooMany| Refusal::from(respond::too_many_requests()))?;
+        self.request.context.set_seat(seat);
+        Ok(self)
+    }
+
+    /// Asks the authorizers.
+    async fn authorize(self, app: &App) -> Result<Permitted<'a>, Failure> {
+        let Known { request, user, attributes } = self;
+        let annotations = request.context.annotations();
+        let started = Instant::now();
+        let permit = app.authorizer.authorize_annotated(user, attributes, annotations).await;
+        app.state.metrics.access.authorized(&permit, started.elapsed());
+        Ok(Permitted { request, permit: permit? })
+    }
+}
+
+/// Returns the user who sent a request.
+async fn authenticated(app: &App, request: &mut Arrived) -> Result<User, Failure> {
+    let Arrived { head, context, .. } = request;
+    let by_protocol = websocket::authorization(&head.headers)?;
+    let by_header = head.headers.get(header::AUTHORIZATION).map(|value| {
+        // An unreadable header must not turn its sender into the anonymous user.
+        std::str::from_utf8(value.as_bytes()).map_err(|_| Status::unauthorized())
+    });
+    let credentials = Credentials {
+        authorization: by_header.transpose()?.or(by_protocol.as_deref()),
+        certificate: match &head.peer.certificate {
+            None => Certificate::Absent,
+            Some(shown) => shown.verified().map_or(Certificate::Refused, Certificate::Verified),
+        },
+        front_proxy: proxied_user(app, head)?,
+        path: head.uri.path(),
+    };
+    let now = app.registry.clock.now();
+    let has_any =
+        credentials.authorization.is_some() || credentials.certificate != Certificate::Absent;
+    let started = Instant::now();
+    let user = app.authenticator.authenticate(credentials, now, context.warning()).await;
+    app.state.metrics.access.authenticated(&user, has_any, started.elapsed());
+    match &user {
+        Ok(user) if user.name != ANONYMOUS => head.peer.slot.mark_authenticated(),
+        // Anonymous clients get an HTTP/2 connection for one request only
+        // (UnauthenticatedHTTP2DOSMitigation). HTTP/1.1 connections are not affected.
+        Ok(_) | Err(_) => head.peer.slot.request_goaway(),
+    }
+    user
+}
+
+/// Returns the user that a front proxy names in the request headers.
+fn proxied_user(app: &App, head: &RequestHead) -> Result<Option<User>, Failure> {
+    let Some(proxy) = app.authenticator.front_proxy() else { return Ok(None) };
+    if !head.peer.certificate.as_ref().is_some_and(PeerCertificate::is_front_proxy) {
+        return Ok(None);
+    }
+    let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    proxy.user(&headers.collect::<Vec<_>>())
+}
+
+/// Removes the headers that only authentication reads, so that proxied requests do not carry the
+/// client's credentials.
+fn drop_credentials(app: &App, headers: &mut HeaderMap) {
+    headers.remove(header::AUTHORIZATION);
+    let proxy = app.authenticator.front_proxy();
+    let names_user = |name: &str| {
+        FrontProxy::is_standard_header(name) || proxy.is_some_and(|proxy| proxy.reads(name))
+    };
+    while let Some(name) = headers.keys().find(|name| names_user(name.as_str())) {
+        let name = name.clone();
+        headers.remove(name);
+    }
+}
+
+/// A request that its user may send.
+struct Permitted<'a> {
+    request: &'a mut Arrived,
+    permit: Permit,
+}
+
+impl<'a> Permitted<'a> {
+    /// Finds what the URL names.
+    fn resolve(self, app: &'a App) -> Result<Resolved<'a>, Refusal> {
+        let Permitted { request, permit } = self;
+        let Arrived { head, info, body, context, deadline, .. } = request;
+        let place = match &info.route {
+            Route::Invalid => return Err(Status::no_such_path().into()),
+            Route::Path(path) => Place::Path(path),
+            Route::Resource(route) => local(app, info, route)?,
+        };
+        Ok(Resolved { head, body, context, permit, deadline: *deadline, place })
+    }
+}
+
+/// Returns the endpoint of a resource URL.
+fn local<'a>(
+    app: &'a App,
+    info: &'a RequestInfo,
+    route: &'a ResourceRoute,
+) -> Result<Place<'a>, Refusal> {
+    let Some(resolved) = resolve::resolve(app, route)? else {
+        let is_remote = discovery::is_remote(&app.registry, &route.group, &route.version);
+        return Err(Refusal::from(match is_remote {
+            true => respond::service_unavailable(),
+            false => respond::no_such_page(),
+        }));
+    };
+    if resource::is_across_namespaces(info.verb, &resolved) {
+        return Err(Refusal::from(respond::no_such_page()));
+    }
+    Ok(Place::Local(resolved, info.verb))
+}
+
+/// What a URL names.
+enum Place<'a> {
+    /// A resource of this server.
+    Local(ResolvedRoute<'a>, Verb),
+    /// A non-resource path.
+    Path(&'a str),
+}
+
+/// A request for something that exists. Its body is unread.
+struct Resolved<'a> {
+    head: &'a RequestHead,
+    body: &'a mut RequestBody,
+    context: &'a mut RequestContext,
+    permit: Permit,
+    deadline: Option<Instant>,
+    place: Place<'a>,
+}
+
+impl Resolved<'_> {
+    /// Does what the request asks for.
+    async fn run(self, app: &Arc<App>) -> Result<Outcome, Refusal> {
+        let Resolved { head, body, context, permit, deadline, place } = self;
+        let metrics = &app.state.metrics;
+        let (resolved, verb) = match place {
+            Place::Local(resolved, verb) => (resolved, verb),
+            Place::Path(path) => {
+                if let Some(labels) = paths::request_labels(head, path) {
+                    context.measure(metrics, &labels, head);
+                }
+                return Ok(Outcome::Reply(paths::answer(app, head, path).await?));
+            }
+        };
+        resource::check_verb(head, verb, &resolved)?;
+        context.measure(metrics, &resource::request_labels(head, &resolved, verb), head);
+        let mut work = pin!(resource::run(app, head, &permit, &resolved, verb, body));
+        let outcome = match deadline {
+            None => work.await,
+            Some(end) => tokio::time::timeout_at(end, work.as_mut())
+                .await
+                .unwrap_or_else(|_| Err(Status::timed_out())),
+        };
+        context.waited_for_webhooks(permit.webhooks_took());
+        if let Some(warning) = &resolved.endpoint.deprecation {
+            context.deprecated(warning.clone());
+        }
+        Ok(outcome?)
+    }
+}
+
+/// Runs a future to its end. Returns `None` if it panics.
+async fn catch_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    std::future::poll_fn(|cx| {
+        match std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(_) => Poll::Ready(None),
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Largest size of a request's future, which is moved several times before it is first polled.
+    const FUTURE_BYTES_MAX: usize = 8 << 10;
+
+    fn future_bytes<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn the_future_of_a_request_is_small() {
+        let bytes = future_bytes(App::handle);
+        assert!(bytes <= FUTURE_BYTES_MAX, "{bytes}");
+    }
+}
