@@ -13,4 +13,9 @@
 //! | [`portforward`] | forwarded ports: pairs of streams, pairs of channels, the tunnel |
 //! | [`handshake`] | the choice of a protocol when a connection is upgraded |
 
+pub mod channels;
+pub mod handshake;
+pub mod outcome;
+pub mod resize;
 pub mod spdy;
+pub mod translate;
