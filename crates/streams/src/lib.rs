@@ -16,6 +16,7 @@
 pub mod channels;
 pub mod handshake;
 pub mod outcome;
+pub mod portforward;
 pub mod resize;
 pub mod spdy;
 pub mod translate;

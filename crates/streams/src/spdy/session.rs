@@ -313,7 +313,7 @@ impl Session {
         if self.is_going_away {
             return Ok(None);
         }
-        let is_of_peer = (stream % 2 == 0) == self.is_client;
+        let is_of_peer = stream.is_multiple_of(2) == self.is_client;
         if !is_of_peer || stream <= self.last_received {
             self.answer(|output| frame::put_rst_stream(output, stream, PROTOCOL_ERROR))?;
             return Ok(None);
