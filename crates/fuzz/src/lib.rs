@@ -1,5 +1,5 @@
-//! A fuzzer for the code that reads bytes of clients: the decoders, the parsers of selectors, quantities
-//! and times, patches, and CEL expressions.
+//! A fuzzer for the code that reads bytes of clients and nodes: the decoders, the parsers of selectors,
+//! quantities and times, patches, CEL expressions, and the protocols of streams.
 //!
 //! Equal seeds give equal inputs in the same order, so seed and round reproduce a fault. A fault is a panic,
 //! a stack overflow, more memory than [`MEMORY_BYTES_MAX`], or a value that changes when it is encoded and

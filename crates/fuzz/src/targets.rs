@@ -4,6 +4,7 @@ mod codecs;
 mod expressions;
 mod hostile;
 mod patches;
+mod streams;
 mod texts;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,7 +22,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub static TARGETS: [Target; 10] = [
+pub static TARGETS: [Target; 12] = [
     codecs::JSON,
     codecs::YAML,
     codecs::PROTOBUF,
@@ -32,6 +33,8 @@ pub static TARGETS: [Target; 10] = [
     patches::PATCH,
     expressions::CEL,
     hostile::HOSTILE,
+    streams::SPDY,
+    streams::CHANNELS,
 ];
 
 /// Returns the target of this name.

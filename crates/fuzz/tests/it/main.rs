@@ -90,3 +90,13 @@ fn cel() {
 fn hostile() {
     check_for("hostile", TIME, ROUNDS);
 }
+
+#[test]
+fn spdy() {
+    check("spdy");
+}
+
+#[test]
+fn channels() {
+    check("channels");
+}
