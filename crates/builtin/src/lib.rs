@@ -107,7 +107,8 @@ pub async fn open(
     let services = Arc::new(Services::new(store.clone(), options.node_ports));
     let token_requests = Arc::new(TokenRequests::default());
     let token_reviews = Arc::new(TokenReviews::default());
-    let hooks = hooks(&services, &token_requests, &token_reviews);
+    let streams = Streams::new(options.node_address_types.clone());
+    let hooks = hooks(&services, &token_requests, &token_reviews, streams);
     let registry = Registry::open(store, clock, options, hooks).await;
     let registry = registry.map_err(|source| OpenError::Registry { source })?;
     definitions::serve_stored(&registry);
@@ -120,9 +121,10 @@ fn hooks(
     services: &Arc<Services>,
     token_requests: &Arc<TokenRequests>,
     token_reviews: &Arc<TokenReviews>,
+    streams: Streams,
 ) -> Hooks {
     let row = |name, resource, action: Arc<dyn Action>| ActionRow { name, resource, action };
-    let streams = Some(Arc::new(Streams) as _);
+    let streams = Some(Arc::new(streams) as _);
     let pods = KindHooks {
         actions: vec![
             row("binding", Some("bindings"), Arc::new(Bindings)),

@@ -1,93 +1,186 @@
-//! Logs and streams of pods, and proxies (registry `core/pod/strategy.go`). Nodes are not connected to
-//! yet; requests get the errors that kube-apiserver returns before it connects.
+//! Where logs, streams and proxies of pods, services and nodes lead (registry `core/pod/strategy.go`,
+//! `core/node/strategy.go`, `core/service/storage`).
 
 use keelson_auth::Permit;
+use keelson_meta::ip::{is_global_unicast, parse_ip};
 use keelson_meta::status::quote;
 use keelson_meta::{
-    ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Status, Value,
+    ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Reason, Status, Value,
 };
-use keelson_registry::hooks::Connections;
+use keelson_registry::hooks::{Connection, Connections, FarSide, Location};
 use keelson_registry::options::{Freshness, LogOptions};
 use keelson_registry::{Answer, Registry, Target};
+use keelson_schema::catalogue::Session;
 use keelson_store::BoxFuture;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// The port of a kubelet whose node does not say it.
+const KUBELET_PORT: i64 = 10_250;
+/// What a node declares whose kubelet speaks v5 of the channel protocol (KEP-4006).
+const WEBSOCKETS_FEATURE: &str = "ExtendWebSocketsToKubelet";
+/// The bytes that Go's `url.QueryEscape` escapes, but for the blank, which becomes `+`.
+const QUERY_ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b' ');
 
 /// The connections of pods, services and nodes.
-pub(crate) struct Streams;
+pub(crate) struct Streams {
+    /// The types of node addresses, the preferred one first (`--kubelet-preferred-address-types`).
+    address_types: Vec<String>,
+}
+
+impl Streams {
+    /// Finds nodes by their addresses of these types, the preferred one first.
+    pub fn new(address_types: Vec<String>) -> Streams {
+        Streams { address_types }
+    }
+}
 
 impl Connections for Streams {
-    fn log<'a>(
+    fn locate<'a>(
         &'a self,
         registry: &'a Registry,
         target: &'a Target,
-        options: &'a LogOptions,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(read_log(registry, target, options))
-    }
-
-    fn refused<'a>(
-        &'a self,
-        registry: &'a Registry,
-        permit: &'a Permit,
-        target: &'a Target,
-        container: &'a str,
-    ) -> BoxFuture<'a, Failure> {
-        Box::pin(connection_error(registry, permit, target, container))
-    }
-}
-
-/// Checks a request for the log of a container. The log is empty until the pod has a node.
-async fn read_log(
-    registry: &Registry,
-    target: &Target,
-    options: &LogOptions,
-) -> Result<(), Failure> {
-    validate_log_options(target, options)?;
-    let pod = read_object(registry, target).await?;
-    check_container(&pod, &options.container)?;
-    match pod.str_at(&["spec", "nodeName"]) {
-        "" => Ok(()),
-        node => Err(no_such_node(node)),
+        asked: Connection<'a>,
+    ) -> BoxFuture<'a, Result<Option<Location>, Failure>> {
+        Box::pin(async move {
+            match asked {
+                Connection::Log(options) => self.log(registry, target, options).await,
+                Connection::Session(session, options) => {
+                    self.session(registry, target, session, options).await.map(Some)
+                }
+                Connection::Proxy { path } => {
+                    let mut location = self.proxied(registry, target).await?;
+                    location.path = path.to_owned();
+                    Ok(Some(location))
+                }
+            }
+        })
     }
 }
 
-/// Returns the error for a stream or proxy to an object.
-async fn connection_error(
-    registry: &Registry,
-    permit: &Permit,
-    target: &Target,
-    container: &str,
-) -> Failure {
-    let what = target.gvr().resource.trim_end_matches('s');
-    let is_proxy = permit.attributes().is_some_and(|attributes| attributes.subresource == "proxy");
-    let backend = match Backend::parse(&target.name) {
-        Some(backend) if is_proxy => backend,
-        None if is_proxy => {
-            let id = quote(&target.name);
-            return Status::bad_request(format!("invalid {what} request {id}"));
-        }
-        _ => Backend { name: &target.name, port: "" },
-    };
-    let target = &Target::of(&target.kind, &target.namespace, backend.name);
-    if target.gvr().resource != "pods" {
-        return match read_object(registry, target).await {
-            Err(failure) => failure,
-            Ok(object) => Status::unavailable(backend.error_message(what, &object)),
+impl Streams {
+    /// Finds the log of a container. It is empty until the pod has a node.
+    async fn log(
+        &self,
+        registry: &Registry,
+        target: &Target,
+        options: &LogOptions,
+    ) -> Result<Option<Location>, Failure> {
+        validate_log_options(target, options)?;
+        let pod = read_object(registry, target).await?;
+        let container = container_of(&pod, &options.container)?;
+        let node = match pod.str_at(&["spec", "nodeName"]) {
+            "" => return Ok(None),
+            node => self.kubelet(registry, node).await?,
         };
-    }
-    let pod = match read_object(registry, target).await {
-        Ok(pod) => pod,
-        Err(failure) => return failure,
-    };
-    if let Err(failure) = check_container(&pod, container) {
-        return failure;
-    }
-    match pod.str_at(&["spec", "nodeName"]) {
-        "" => {
-            let why = format!("pod {} does not have a host assigned", target.name);
-            Status::bad_request(why)
+        let path = format!("/containerLogs/{}/{}/{container}", pod.namespace(), pod.name());
+        let mut location = Location { path, query: Some(log_query(options)), ..node.location };
+        if let FarSide::Kubelet { is_verified, .. } = &mut location.far_side {
+            *is_verified = !options.is_unverified;
         }
-        node => no_such_node(node),
+        Ok(Some(location))
     }
+
+    /// Finds the far side of a stream to a pod.
+    async fn session(
+        &self,
+        registry: &Registry,
+        target: &Target,
+        session: Session,
+        options: &Object,
+    ) -> Result<Location, Failure> {
+        let pod = read_object(registry, target).await?;
+        let place = match session {
+            Session::PortForward => format!("/portForward/{}/{}", pod.namespace(), pod.name()),
+            Session::Exec | Session::Attach => {
+                let container = container_of(&pod, options.str_at(&["container"]))?;
+                let verb = if session == Session::Exec { "exec" } else { "attach" };
+                format!("/{verb}/{}/{}/{container}", pod.namespace(), pod.name())
+            }
+        };
+        let node = match pod.str_at(&["spec", "nodeName"]) {
+            "" => {
+                let why = format!("pod {} does not have a host assigned", target.name);
+                return Err(Status::bad_request(why));
+            }
+            node => self.kubelet(registry, node).await?,
+        };
+        let query = Some(session_query(session, options));
+        Ok(Location { path: place, query, ..node.location })
+    }
+
+    /// Finds the far side of a proxied request, without its path.
+    async fn proxied(&self, registry: &Registry, target: &Target) -> Result<Location, Failure> {
+        let what = target.gvr().resource.trim_end_matches('s');
+        let backend = Backend::parse(&target.name).ok_or_else(|| {
+            Status::bad_request(format!("invalid {what} request {}", quote(&target.name)))
+        })?;
+        let target = &Target::of(&target.kind, &target.namespace, backend.name);
+        match what {
+            "pod" => {
+                let pod = read_object(registry, target).await?;
+                let ip = pod_ips(&pod).next().unwrap_or_default().to_owned();
+                backend.workload(&ip, &backend.port_of_pod(&pod))
+            }
+            "service" => service_endpoint(registry, target, &backend).await,
+            _ => {
+                let node = self.kubelet(registry, backend.name).await?;
+                if backend.port.is_empty() || backend.port == node.location.port {
+                    return Ok(Location { query: None, ..node.location });
+                }
+                Ok(backend.location(&node.location.host, backend.port))
+            }
+        }
+    }
+
+    /// Finds the kubelet of a node.
+    async fn kubelet(&self, registry: &Registry, name: &str) -> Result<Kubelet, Failure> {
+        let nodes = GroupVersionResource::new("", "v1", "nodes");
+        let target = registry.target("", "nodes", "", name);
+        let node = read_object(registry, &target).await.map_err(|failure| match failure.code {
+            404 => Status::not_found(&nodes, name),
+            _ => failure,
+        })?;
+        let addresses = node.array_at(&["status", "addresses"]);
+        let address = |wanted: &String| {
+            let mut all = addresses.iter();
+            let found = all.find(|address| address.str_at(&["type"]) == Some(wanted));
+            found.and_then(|address| address.str_at(&["address"]))
+        };
+        let Some(host) = self.address_types.iter().find_map(address) else {
+            let known = addresses.iter().map(|address| {
+                let part = |name: &str| address.str_at(&[name]).unwrap_or_default();
+                format!("{{{} {}}}", part("type"), part("address"))
+            });
+            let known: Vec<String> = known.collect();
+            return Err(Status::new(
+                Reason::Unknown,
+                format!("no preferred addresses found; known addresses: [{}]", known.join(" ")),
+            ));
+        };
+        let port = node.int_at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]);
+        let features = node.array_at(&["status", "declaredFeatures"]);
+        Ok(Kubelet {
+            location: Location {
+                is_secure: true,
+                host: host.to_owned(),
+                port: port.filter(|port| *port > 0).unwrap_or(KUBELET_PORT).to_string(),
+                path: String::new(),
+                query: None,
+                far_side: FarSide::Kubelet {
+                    is_verified: true,
+                    takes_websockets: features
+                        .iter()
+                        .any(|feature| feature.as_str() == Some(WEBSOCKETS_FEATURE)),
+                },
+            },
+        })
+    }
+}
+
+/// The kubelet of a node; the path is empty.
+struct Kubelet {
+    location: Location,
 }
 
 async fn read_object(registry: &Registry, target: &Target) -> Result<Object, Failure> {
@@ -100,6 +193,8 @@ async fn read_object(registry: &Registry, target: &Target) -> Result<Object, Fai
 
 /// The target of a proxy: `SCHEME:NAME:PORT`, `NAME:PORT` or `NAME`.
 struct Backend<'a> {
+    id: &'a str,
+    is_secure: bool,
     name: &'a str,
     port: &'a str,
 }
@@ -108,32 +203,115 @@ impl<'a> Backend<'a> {
     /// Parses a target; `None` if it has another form.
     fn parse(id: &'a str) -> Option<Backend<'a>> {
         let parts: Vec<&str> = id.split(':').collect();
-        let (name, port) = match parts.as_slice() {
-            [name] => (*name, ""),
-            [name, port] | ["" | "http" | "https", name, port] => (*name, *port),
+        let (scheme, name, port) = match parts.as_slice() {
+            [name] => ("", *name, ""),
+            [name, port] => ("", *name, *port),
+            [scheme @ ("" | "http" | "https"), name, port] => (*scheme, *name, *port),
             _ => return None,
         };
-        (!name.is_empty()).then_some(Backend { name, port })
+        (!name.is_empty()).then_some(Backend { id, is_secure: scheme == "https", name, port })
     }
 
-    /// Returns the error message of a service or node.
-    fn error_message(&self, what: &str, object: &Object) -> String {
-        let name = quote(self.name);
-        if what == "service"
-            && let Ok(number) = self.port.parse::<i64>()
-            && !object
-                .array_at(&["spec", "ports"])
-                .iter()
-                .any(|port| port.int_at(&["port"]) == Some(number))
-        {
-            return format!("no service port {number} found for service {name}");
+    /// Returns the port, or else the first one that a container of the pod has.
+    fn port_of_pod(&self, pod: &Object) -> String {
+        if !self.port.is_empty() {
+            return self.port.to_owned();
         }
-        format!("no endpoints available for {what} {name}")
+        let mut containers = pod.array_at(&["spec", "containers"]).iter();
+        let first = containers.find_map(|container| {
+            container.array_at(&["ports"]).first()?.get("containerPort")?.as_int()
+        });
+        first.map_or(String::new(), |port| port.to_string())
+    }
+
+    /// Returns the location of an address of a workload, which must be a global unicast one.
+    fn workload(&self, ip: &str, port: &str) -> Result<Location, Failure> {
+        match parse_ip(ip) {
+            Some(address) if is_global_unicast(address) => Ok(self.location(ip, port)),
+            _ => Err(Status::bad_request("address not allowed")),
+        }
+    }
+
+    fn location(&self, host: &str, port: &str) -> Location {
+        Location {
+            is_secure: self.is_secure,
+            host: host.to_owned(),
+            port: port.to_owned(),
+            path: String::new(),
+            query: None,
+            far_side: FarSide::Workload,
+        }
     }
 }
 
-fn no_such_node(name: &str) -> Failure {
-    Status::not_found(&GroupVersionResource::new("", "v1", "nodes"), name)
+/// Chooses a ready endpoint of a service at random, whose pod exists.
+async fn service_endpoint(
+    registry: &Registry,
+    target: &Target,
+    backend: &Backend<'_>,
+) -> Result<Location, Failure> {
+    let mut port_name = backend.port.to_owned();
+    if let Ok(number) = backend.port.parse::<i64>() {
+        let service = read_object(registry, target).await?;
+        let ports = service.array_at(&["spec", "ports"]);
+        let Some(port) = ports.iter().find(|port| port.int_at(&["port"]) == Some(number)) else {
+            let name = quote(backend.name);
+            let why = format!("no service port {number} found for service {name}");
+            return Err(Status::unavailable(why));
+        };
+        port_name = port.str_at(&["name"]).unwrap_or_default().to_owned();
+    }
+    let none =
+        |id: &str| Status::unavailable(format!("no endpoints available for service {}", quote(id)));
+    let of = registry.target("", "endpoints", &target.namespace, backend.name);
+    let endpoints = read_object(registry, &of).await?;
+    let subsets = endpoints.array_at(&["subsets"]);
+    if subsets.is_empty() {
+        return Err(none(backend.name));
+    }
+    let random = registry.clock.random();
+    let start = |among: usize, byte: usize| usize::from(random[byte]) % among.max(1);
+    for subset in turned(subsets, start(subsets.len(), 0)) {
+        let addresses = subset.array_at(&["addresses"]);
+        let ports = subset.array_at(&["ports"]).iter();
+        let mut named =
+            ports.filter(|port| port.str_at(&["name"]).unwrap_or_default() == port_name);
+        let Some(port) = named.find_map(|port| port.int_at(&["port"])) else { continue };
+        for address in turned(addresses, start(addresses.len(), 1)) {
+            let ip = address.str_at(&["ip"]).unwrap_or_default();
+            if is_address_of_pod(registry, target, address, ip).await {
+                return Ok(backend.location(ip, &port.to_string()));
+            }
+        }
+    }
+    Err(none(backend.id))
+}
+
+/// Returns the parts of a list from a place on, and then those before it.
+fn turned<T>(list: &[T], first: usize) -> impl Iterator<Item = &T> {
+    list.iter().skip(first).chain(list.iter().take(first))
+}
+
+/// Whether an address belongs to a pod of the service's namespace that exists.
+async fn is_address_of_pod(
+    registry: &Registry,
+    service: &Target,
+    address: &Value,
+    ip: &str,
+) -> bool {
+    let part = |name: &str| address.str_at(&["targetRef", name]).unwrap_or_default();
+    if part("namespace") != service.namespace {
+        return false;
+    }
+    let pod = registry.target("", "pods", &service.namespace, part("name"));
+    match read_object(registry, &pod).await {
+        Ok(pod) => pod_ips(&pod).any(|known| known == ip),
+        Err(_) => false,
+    }
+}
+
+fn pod_ips(pod: &Object) -> impl Iterator<Item = &str> {
+    pod.array_at(&["status", "podIPs"]).iter().filter_map(|ip| ip.str_at(&["ip"]))
 }
 
 fn validate_log_options(target: &Target, options: &LogOptions) -> Result<(), Failure> {
@@ -148,31 +326,96 @@ fn validate_log_options(target: &Target, options: &LogOptions) -> Result<(), Fai
     };
     at_least("tailLines", options.tail_lines, 0);
     at_least("limitBytes", options.limit_bytes, 1);
-    if options.since_seconds.is_some() && options.has_since_time {
+    if options.since_seconds.is_some() && options.since_time.is_some() {
         let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
         errors.push(FieldError::forbidden(&Path::new("[]"), why));
     } else {
         at_least("sinceSeconds", options.since_seconds, 1);
     }
+    let stream = options.stream.as_str();
+    if !LOG_STREAMS.contains(&stream) {
+        errors.push(FieldError::not_supported(&Path::new("stream"), stream, &LOG_STREAMS));
+    } else if stream != LOG_STREAMS[0] && options.tail_lines.is_some() {
+        let why = "`tailLines` and specific `stream` are mutually exclusive for now";
+        errors.push(FieldError::forbidden(&Path::new("[]"), why));
+    }
     errors.into_result("", "PodLogOptions", &target.name)
 }
 
-/// Returns an error unless the pod has the container. The name may be empty if the pod has one
-/// container.
-fn check_container(pod: &Object, container: &str) -> Result<(), Failure> {
+/// The values of `stream`, the default first.
+const LOG_STREAMS: [&str; 3] = ["All", "Stderr", "Stdout"];
+
+/// Returns the query that a kubelet reads: sorted by name, as Go's `url.Values` are.
+fn log_query(options: &LogOptions) -> String {
+    let mut pairs = vec![];
+    let mut number = |name, value: Option<i64>| {
+        pairs.extend(value.map(|value| (name, value.to_string())));
+    };
+    number("limitBytes", options.limit_bytes);
+    number("sinceSeconds", options.since_seconds);
+    number("tailLines", options.tail_lines);
+    for (name, is_set) in [
+        ("follow", options.follow),
+        ("previous", options.previous),
+        ("timestamps", options.timestamps),
+    ] {
+        if is_set {
+            pairs.push((name, "true".to_owned()));
+        }
+    }
+    pairs.extend(options.since_time.iter().map(|time| ("sinceTime", time.to_string())));
+    pairs.push(("stream", options.stream.to_string()));
+    encoded(pairs)
+}
+
+/// Returns the query of a stream.
+fn session_query(session: Session, options: &Object) -> String {
+    let mut pairs = vec![];
+    if session == Session::PortForward {
+        let ports = options.array_at(&["ports"]).iter().filter_map(Value::as_int);
+        let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+        if !ports.is_empty() {
+            pairs.push(("port", ports.join(",")));
+        }
+        return encoded(pairs);
+    }
+    for (name, member) in
+        [("input", "stdin"), ("output", "stdout"), ("error", "stderr"), ("tty", "tty")]
+    {
+        if options.root.get(member).and_then(Value::as_bool) == Some(true) {
+            pairs.push((name, "1".to_owned()));
+        }
+    }
+    let command = options.array_at(&["command"]).iter().filter_map(Value::as_str);
+    pairs.extend(command.map(|word| ("command", word.to_owned())));
+    encoded(pairs)
+}
+
+/// Encodes pairs as Go's `url.Values.Encode`; those of one name keep their order.
+fn encoded(mut pairs: Vec<(&str, String)>) -> String {
+    pairs.sort_by_key(|(name, _)| *name);
+    let pairs = pairs.iter().map(|(name, value)| {
+        let value = utf8_percent_encode(value, QUERY_ESCAPED).to_string().replace(' ', "+");
+        format!("{name}={value}")
+    });
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+/// Returns the container that is meant. The name may be empty if the pod has one container.
+fn container_of<'a>(pod: &'a Object, container: &'a str) -> Result<&'a str, Failure> {
     let names = |list: &str| pod.array_at(&["spec", list]).iter().filter_map(name_of);
     let mut all =
         names("initContainers").chain(names("containers")).chain(names("ephemeralContainers"));
     let pod_name = pod.name();
     if !container.is_empty() {
         if all.any(|name| name == container) {
-            return Ok(());
+            return Ok(container);
         }
         let why = format!("container {container} is not valid for pod {pod_name}");
         return Err(Status::bad_request(why));
     }
-    if names("containers").count() == 1 {
-        return Ok(());
+    if let [only] = names("containers").collect::<Vec<_>>()[..] {
+        return Ok(only);
     }
     let names: Vec<&str> = all.collect();
     Err(Status::bad_request(format!(
@@ -183,4 +426,52 @@ fn check_container(pod: &Object, container: &str) -> Result<(), Failure> {
 
 fn name_of(container: &Value) -> Option<&str> {
     container.str_at(&["name"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_meta::value;
+
+    #[test]
+    fn queries_are_those_that_kubelets_read() {
+        let options = Object::from_value(value!({
+            "stdin": true, "stdout": true, "tty": false,
+            "command": ["sh", "-c", "echo \"a b\" && echo ä+~"]
+        }));
+        assert_eq!(
+            session_query(Session::Exec, &options.expect("an object")),
+            "command=sh&command=-c&command=echo+%22a+b%22+%26%26+echo+%C3%A4%2B~&input=1&output=1"
+        );
+        let options = Object::from_value(value!({"ports": [80, 443]})).expect("an object");
+        assert_eq!(session_query(Session::PortForward, &options), "port=80%2C443");
+        let options = LogOptions {
+            follow: true,
+            tail_lines: Some(3),
+            since_time: Some("2026-01-02T03:04:05Z".into()),
+            stream: "All".into(),
+            ..LogOptions::default()
+        };
+        assert_eq!(
+            log_query(&options),
+            "follow=true&sinceTime=2026-01-02T03%3A04%3A05Z&stream=All&tailLines=3"
+        );
+    }
+
+    #[test]
+    fn targets_of_proxies_have_three_forms() {
+        let check = |id: &str, expected: Option<(bool, &str, &str)>| {
+            let parsed = Backend::parse(id);
+            let parsed = parsed.map(|backend| (backend.is_secure, backend.name, backend.port));
+            assert_eq!(parsed, expected, "{id}");
+        };
+        check("a", Some((false, "a", "")));
+        check("a:80", Some((false, "a", "80")));
+        check("https:a:web", Some((true, "a", "web")));
+        check("http:a:", Some((false, "a", "")));
+        check(":a:1", Some((false, "a", "1")));
+        check("ftp:a:1", None);
+        check(":", None);
+        check("a:b:c:d", None);
+    }
 }

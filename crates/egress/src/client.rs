@@ -1,10 +1,12 @@
 //! [`Client`]: sends requests to one peer over pooled connections. [`Egress`]: the clients of all
 //! peers.
 
-use crate::connection::{self, AddrPair, Body, Sender, hyper_cause, was_refused};
+use crate::connection::{
+    self, AddrPair, Body, SecuredStream, Security, Sender, hyper_cause, was_refused,
+};
 use crate::error::{Cause, Error};
-use crate::peer::{Peer, Route};
-use crate::resolve::{ADDRESSES_MAX, Resolved, Resolver, lookup};
+use crate::peer::{Peer, Route, Scheme};
+use crate::resolve::{ADDRESSES_MAX, Reach, Resolved, Resolver, lookup};
 use crate::tls::{self, ConfigError};
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, HOST};
@@ -12,19 +14,19 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use rustls::ClientConfig;
-use rustls_pki_types::ServerName;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 /// Maximum pooled clients; a further peer gets a client that is not shared.
 const CLIENTS_MAX: usize = 1024;
 /// Maximum concurrent exchanges with one peer; further ones wait.
 const EXCHANGES_MAX: usize = 256;
+/// Maximum concurrent streams to one peer; further ones wait until the deadline for connecting.
+const STREAMS_MAX: usize = 4096;
 /// Maximum idle HTTP/1.1 connections to one peer.
 const IDLE_CONNECTIONS_MAX: usize = 32;
 /// Idle timeout of a pooled connection.
@@ -96,9 +98,9 @@ pub struct Client {
     authority: String,
     authorization: Option<HeaderValue>,
     resolver: Arc<dyn Resolver>,
-    tls: Arc<ClientConfig>,
-    name: ServerName<'static>,
+    security: Security,
     exchanges: Semaphore,
+    streams: Arc<Semaphore>,
     /// Held while a connection is opened to a peer that may speak HTTP/2, so that others wait and
     /// share it.
     opening: tokio::sync::Mutex<()>,
@@ -121,10 +123,10 @@ struct IdleConnection<S> {
 }
 
 /// A connection that is used for one exchange.
-struct PooledConnection {
-    sender: Sender,
-    addrs: AddrPair,
-    is_new: bool,
+pub(crate) struct PooledConnection {
+    pub sender: Sender,
+    pub addrs: AddrPair,
+    pub is_new: bool,
 }
 
 /// A response whose body has not been read.
@@ -145,9 +147,15 @@ impl Client {
             authority: peer.authority(),
             authorization: authorization.transpose().map_err(|_| ConfigError::Authorization)?,
             resolver,
-            tls: Arc::new(tls::config(&peer)?),
-            name: tls::server_name(&peer)?,
+            security: match peer.scheme {
+                Scheme::Https => {
+                    let config = tls::config(&peer, tls::ANY_HTTP)?;
+                    Security::Tls(Arc::new(config), tls::server_name(&peer)?)
+                }
+                Scheme::Http => Security::None,
+            },
             exchanges: Semaphore::new(EXCHANGES_MAX),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             opening: tokio::sync::Mutex::default(),
             pool: Mutex::default(),
             peer,
@@ -220,7 +228,8 @@ impl Client {
     }
 
     fn message(&self, request: &Request, version: Version) -> http::Request<Body> {
-        let mut message = http::Request::new(Full::new(request.body.clone()));
+        let body = Body::Left(Full::new(request.body.clone()));
+        let mut message = http::Request::new(body);
         *message.method_mut() = request.method.clone();
         *message.version_mut() = version;
         *message.headers_mut() = request.headers.clone();
@@ -245,7 +254,10 @@ impl Client {
     }
 
     /// Returns a pooled connection or opens a new one.
-    async fn take(self: &Arc<Self>, deadline: Instant) -> Result<PooledConnection, Cause> {
+    pub(crate) async fn take(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<PooledConnection, Cause> {
         if let Some(taken) = self.pooled().await {
             return Ok(taken);
         }
@@ -283,7 +295,7 @@ impl Client {
 
     async fn open(self: &Arc<Self>, deadline: Instant) -> Result<PooledConnection, Cause> {
         let addresses = self.addresses().await?;
-        let (sender, addrs) = connection::open(&addresses, &self.tls, &self.name, deadline).await?;
+        let (sender, addrs) = connection::open(&addresses, &self.security, deadline).await?;
         let is_swept = {
             let mut pool = self.pool();
             pool.speaks_http1 = matches!(sender, Sender::Http1(_));
@@ -301,23 +313,52 @@ impl Client {
 
     async fn addresses(&self) -> Result<Vec<SocketAddr>, Cause> {
         let Peer { host, port, route, .. } = &self.peer;
-        if *route == Route::Dns {
-            return lookup(host, *port).await;
+        match route {
+            Route::Given => {}
+            Route::Dns => return lookup(host, *port, Reach::NotLocal).await,
+            Route::Node => return lookup(host, *port, Reach::Anywhere).await,
+            Route::Public => return lookup(host, *port, Reach::GlobalUnicast).await,
         }
         match self.resolver.resolve(host, *port).await.map_err(Cause::Resolve)? {
             Resolved::Addresses(mut found) => {
                 found.truncate(ADDRESSES_MAX);
                 Ok(found)
             }
-            Resolved::Name { host, port } => lookup(&host, port).await,
+            Resolved::Name { host, port } => lookup(&host, port, Reach::NotLocal).await,
         }
     }
 
-    fn put_back(&self, sender: http1::SendRequest<Body>, addrs: AddrPair) {
+    pub(crate) fn put_back(&self, sender: http1::SendRequest<Body>, addrs: AddrPair) {
         let mut pool = self.pool();
         if !sender.is_closed() && pool.http1.len() < IDLE_CONNECTIONS_MAX {
             pool.http1.push(IdleConnection { sender, addrs, since: Instant::now() });
         }
+    }
+
+    /// Waits until another stream may be opened.
+    pub(crate) async fn stream_permit(
+        &self,
+        deadline: Instant,
+    ) -> Result<OwnedSemaphorePermit, Cause> {
+        let permit = timeout_at(deadline, self.streams.clone().acquire_owned()).await;
+        permit.map_err(|_| Cause::Deadline)?.map_err(|_| Cause::Closed)
+    }
+
+    /// Opens a connection for HTTP/1.1 that is not pooled.
+    pub(crate) async fn connect_http1(
+        &self,
+        deadline: Instant,
+    ) -> Result<(SecuredStream, AddrPair), Cause> {
+        let mut security = self.security.clone();
+        if let Security::Tls(config, _) = &mut security {
+            Arc::make_mut(config).alpn_protocols = tls::alpn(tls::HTTP1);
+        }
+        connection::connect(&self.addresses().await?, &security, deadline).await
+    }
+
+    /// Returns `host:port` of the peer.
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
     }
 
     fn pool(&self) -> MutexGuard<'_, Pool> {

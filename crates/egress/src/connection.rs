@@ -4,7 +4,8 @@ use crate::error::Cause;
 use crate::resolve::ADDRESSES_MAX;
 use crate::verify::GoCertificateError;
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{Either, Full};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage};
@@ -39,8 +40,11 @@ const PING_TIME_MAX: Duration = Duration::from_secs(15);
 /// Minimum connect timeout for one of several addresses.
 const CONNECT_TIME_MIN: Duration = Duration::from_secs(2);
 
-/// A request body.
-pub(crate) type Body = Full<Bytes>;
+/// The body of a request that is sent while it is read.
+pub type StreamedBody = UnsyncBoxBody<Bytes, io::Error>;
+
+/// A request body: complete, or read while it is sent.
+pub(crate) type Body = Either<Full<Bytes>, StreamedBody>;
 
 /// The request sender of a connection.
 pub(crate) enum Sender {
@@ -53,20 +57,41 @@ pub(crate) enum Sender {
 /// The local and the remote address.
 pub(crate) type AddrPair = (SocketAddr, SocketAddr);
 
+/// How a connection is secured.
+#[derive(Clone)]
+pub(crate) enum Security {
+    /// With TLS; the peer's certificate must have the name.
+    Tls(Arc<ClientConfig>, ServerName<'static>),
+    /// Not at all.
+    None,
+}
+
 /// Connects to the first address that answers, and does the handshakes.
 pub(crate) async fn open(
     addresses: &[SocketAddr],
-    config: &Arc<ClientConfig>,
-    name: &ServerName<'static>,
+    security: &Security,
     deadline: Instant,
 ) -> Result<(Sender, AddrPair), Cause> {
+    let (stream, addrs) = connect(addresses, security, deadline).await?;
+    let sender = start_http(stream).await.map_err(|error| hyper_cause(&error, Some(addrs)))?;
+    Ok((sender, addrs))
+}
+
+/// Connects to the first address that answers, and does the TLS handshake.
+pub(crate) async fn connect(
+    addresses: &[SocketAddr],
+    security: &Security,
+    deadline: Instant,
+) -> Result<(SecuredStream, AddrPair), Cause> {
     let stream = dial(addresses, deadline).await?;
     let addrs = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
     let addrs = addrs.map_err(|error| Cause::Transport { addrs: None, error })?;
+    let Security::Tls(config, name) = security else {
+        return Ok((SecuredStream::Plain(stream), addrs));
+    };
     let tls = TlsConnector::from(config.clone()).connect(name.clone(), stream);
     let stream = tls.await.map_err(|error| io_cause(error, Some(addrs)))?;
-    let sender = start_http(stream).await.map_err(|error| hyper_cause(&error, Some(addrs)))?;
-    Ok((sender, addrs))
+    Ok((SecuredStream::Tls(Box::new(stream)), addrs))
 }
 
 async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Cause> {
@@ -90,9 +115,9 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
 }
 
 /// Starts the protocol that ALPN selected. The connection's task ends when its senders are dropped.
-async fn start_http(stream: TlsStream<TcpStream>) -> hyper::Result<Sender> {
-    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let io = TokioIo::new(NoCloseNotify(stream));
+async fn start_http(stream: SecuredStream) -> hyper::Result<Sender> {
+    let is_http2 = stream.is_http2();
+    let io = TokioIo::new(stream);
     if is_http2 {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -106,61 +131,102 @@ async fn start_http(stream: TlsStream<TcpStream>) -> hyper::Result<Sender> {
         tokio::spawn(connection);
         return Ok(Sender::Http2(sender));
     }
-    let (sender, connection) = http1::Builder::new()
-        .max_buf_size(HEAD_BYTES_MAX)
-        .max_headers(HEADERS_MAX)
-        .handshake(io)
-        .await?;
+    let (sender, connection) = http1().handshake(io).await?;
     tokio::spawn(connection);
     Ok(Sender::Http1(sender))
 }
 
-/// A TLS stream that may end without close_notify, as in Go: HTTP frames its messages, except
-/// responses that end with their connection.
-struct NoCloseNotify(TlsStream<TcpStream>);
+/// Starts HTTP/1.1 on a connection that may be upgraded.
+pub(crate) async fn start_upgradable(
+    stream: SecuredStream,
+) -> hyper::Result<http1::SendRequest<Body>> {
+    let (sender, connection) = http1().handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection.with_upgrades());
+    Ok(sender)
+}
 
-impl AsyncRead for NoCloseNotify {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.0).poll_read(cx, buf) {
-            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Poll::Ready(Ok(()))
-            }
-            read => read,
+fn http1() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX);
+    builder
+}
+
+/// A connection, with TLS or without. TLS may end without close_notify, as in Go: HTTP frames its
+/// messages, except responses that end with their connection.
+pub(crate) enum SecuredStream {
+    Tls(Box<TlsStream<TcpStream>>),
+    Plain(TcpStream),
+}
+
+impl SecuredStream {
+    fn is_http2(&self) -> bool {
+        match self {
+            SecuredStream::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+            SecuredStream::Plain(_) => false,
         }
     }
 }
 
-impl AsyncWrite for NoCloseNotify {
+impl AsyncRead for SecuredStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            SecuredStream::Tls(stream) => match Pin::new(stream).poll_read(cx, buf) {
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Poll::Ready(Ok(()))
+                }
+                read => read,
+            },
+            SecuredStream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for SecuredStream {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        match self.get_mut() {
+            SecuredStream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            SecuredStream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+        match self.get_mut() {
+            SecuredStream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            SecuredStream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        match self {
+            SecuredStream::Tls(stream) => stream.is_write_vectored(),
+            SecuredStream::Plain(stream) => stream.is_write_vectored(),
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            SecuredStream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            SecuredStream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+        }
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            SecuredStream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            SecuredStream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
     }
 }
 

@@ -40,6 +40,8 @@ pub enum Cause {
     Resolve(String),
     /// The name resolves to a forbidden address.
     Forbidden(SocketAddr),
+    /// A proxy may not reach an address of the name.
+    NotAllowed,
     /// The connection could not be opened.
     Connect {
         /// The address.
@@ -84,6 +86,7 @@ impl fmt::Display for Cause {
             Cause::Forbidden(address) => {
                 write!(f, "dial tcp {address}: the name leads to a local address")
             }
+            Cause::NotAllowed => f.write_str("address not allowed"),
             Cause::Connect { address, error } => {
                 write!(f, "dial tcp {address}: connect: {}", errno(error))
             }

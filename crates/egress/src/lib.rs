@@ -1,4 +1,4 @@
-//! Outgoing HTTPS: the connections that the server opens to webhooks and the like.
+//! Outgoing HTTP: the connections that the server opens to webhooks, nodes and the like.
 //!
 //! Guarantees: the name of a peer is resolved once for each connection, and only the checked
 //! addresses are dialled. Redirects are not followed and proxies are not used. Connections,
@@ -14,11 +14,14 @@ mod error;
 pub mod kubeconfig;
 mod peer;
 mod resolve;
+mod stream;
 mod tls;
 mod verify;
 
 pub use client::{Client, Egress, Request, Response};
+pub use connection::StreamedBody;
 pub use error::{Cause, Error, Phase};
-pub use peer::{Identity, Peer, Route, Trust};
+pub use peer::{Identity, Peer, Route, Scheme, Trust};
 pub use resolve::{BoxFuture, Resolved, Resolver};
+pub use stream::{StreamedResponse, UpgradeAnswer, Upgraded};
 pub use tls::ConfigError;

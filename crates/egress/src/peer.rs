@@ -6,6 +6,8 @@ use std::sync::Arc;
 /// Everything that decides whether two requests may share a connection.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Peer {
+    /// Whether the connection is secured.
+    pub scheme: Scheme,
     /// A name or an IP address without brackets.
     pub host: String,
     /// The TCP port.
@@ -26,6 +28,7 @@ impl Peer {
     /// Returns a peer that is resolved by DNS, with the system's roots and no credentials.
     pub fn new(host: impl Into<String>, port: u16) -> Peer {
         Peer {
+            scheme: Scheme::Https,
             host: host.into(),
             port,
             route: Route::Dns,
@@ -50,11 +53,25 @@ impl fmt::Debug for Peer {
     }
 }
 
+/// The security of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// TLS.
+    Https,
+    /// None: for proxies to pods and services that ask for it.
+    Http,
+}
+
 /// Ways to resolve a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
-    /// With the system's resolver.
+    /// With the system's resolver. Names must not lead to local addresses.
     Dns,
+    /// With the system's resolver, wherever it leads: for nodes, which may be this one.
+    Node,
+    /// With the system's resolver; all addresses must be global unicast ones, literal ones too. For
+    /// targets that users name.
+    Public,
     /// With the [`Resolver`](crate::Resolver) of the [`Egress`](crate::Egress).
     Given,
 }

@@ -1,6 +1,7 @@
 //! Resolves names to addresses that may be dialled.
 
 use crate::error::Cause;
+use keelson_meta::ip::is_global_unicast;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 
@@ -30,11 +31,26 @@ pub enum Resolved {
     },
 }
 
+/// Where a name may lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Anywhere.
+    Anywhere,
+    /// Not to loopback or link-local addresses. A literal address is intended by the administrator,
+    /// so it is not checked.
+    NotLocal,
+    /// Only to global unicast addresses, by all that it resolves to.
+    GlobalUnicast,
+}
+
 /// Resolves a name with the system's resolver and checks the addresses.
-pub(crate) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Cause> {
+pub(crate) async fn lookup(host: &str, port: u16, reach: Reach) -> Result<Vec<SocketAddr>, Cause> {
     if let Ok(ip) = host.parse::<IpAddr>() {
-        // A literal address is intended by the administrator, so it is not checked.
-        return Ok(vec![SocketAddr::new(ip, port)]);
+        let address = SocketAddr::new(ip, port);
+        return match reach {
+            Reach::GlobalUnicast if !is_global_unicast(ip) => Err(Cause::NotAllowed),
+            _ => Ok(vec![address]),
+        };
     }
     let found = match tokio::net::lookup_host((host, port)).await {
         Ok(found) => found.take(ADDRESSES_MAX).collect::<Vec<_>>(),
@@ -43,7 +59,14 @@ pub(crate) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Cau
     if found.is_empty() {
         return Err(Cause::Resolve(lookup_failed(host, "")));
     }
-    checked(host, found)
+    match reach {
+        Reach::Anywhere => Ok(found),
+        Reach::NotLocal => checked(host, found),
+        Reach::GlobalUnicast if found.iter().all(|address| is_global_unicast(address.ip())) => {
+            Ok(found)
+        }
+        Reach::GlobalUnicast => Err(Cause::NotAllowed),
+    }
 }
 
 /// Rejects names that resolve to loopback or link-local addresses, which include the metadata

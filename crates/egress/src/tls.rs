@@ -54,8 +54,18 @@ pub(crate) fn server_name(peer: &Peer) -> Result<ServerName<'static>, ConfigErro
     parsed.map_err(|_| ConfigError::ServerName(name.clone()))
 }
 
+/// The protocols of exchanges: HTTP/2 if the peer speaks it.
+pub(crate) const ANY_HTTP: &[&str] = &["h2", "http/1.1"];
+/// The protocol of upgrades.
+pub(crate) const HTTP1: &[&str] = &["http/1.1"];
+
+/// Returns protocols as TLS names them.
+pub(crate) fn alpn(protocols: &[&str]) -> Vec<Vec<u8>> {
+    protocols.iter().map(|name| name.as_bytes().to_vec()).collect()
+}
+
 /// Returns the TLS configuration for a peer.
-pub(crate) fn config(peer: &Peer) -> Result<ClientConfig, ConfigError> {
+pub(crate) fn config(peer: &Peer, protocols: &[&str]) -> Result<ClientConfig, ConfigError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -70,7 +80,7 @@ pub(crate) fn config(peer: &Peer) -> Result<ClientConfig, ConfigError> {
             config.map_err(|error| ConfigError::Identity(format!("tls: {error}")))?
         }
     };
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = alpn(protocols);
     Ok(config)
 }
 

@@ -4,6 +4,7 @@ use crate::authentication::{JwtOptions, TokenWebhookOptions};
 use crate::authorization::Authorization;
 use crate::etcd::Etcd;
 use crate::front_proxy::FrontProxyOptions;
+use crate::kubelets::KubeletOptions;
 use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::signing::SigningOptions;
 use keelson_admission::{Chain, DynamicPlugIn};
@@ -79,6 +80,8 @@ pub struct Builder {
     /// The control loops to run: `*`, `name` or `-name`. Empty: all; those that a
     /// kube-controller-manager also runs stop while one holds its lease.
     pub controllers: Vec<String>,
+    /// How kubelets are met, for logs, streams and proxies.
+    pub kubelets: KubeletOptions,
     /// Signers of CertificateSigningRequests.
     pub signing: SigningOptions,
     /// Time to live of events after their last write; zero: they never expire.
@@ -122,6 +125,7 @@ impl Default for Builder {
             admission: Chain::default(),
             in_process_admission: vec![],
             controllers: vec![],
+            kubelets: KubeletOptions::default(),
             signing: SigningOptions::default(),
             event_ttl: EVENT_TTL_DEFAULT,
             history: Duration::from_secs(300),

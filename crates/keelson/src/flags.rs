@@ -3,6 +3,7 @@
 
 mod authorization;
 mod cluster_signing;
+mod kubelet;
 mod oidc;
 mod request_header;
 
@@ -15,6 +16,7 @@ use keelson_auth::TokenFile;
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_meta::time::GoDuration;
 use keelson_registry::PortRange;
+use kubelet::KubeletFlags;
 use oidc::OidcFlags;
 use request_header::RequestHeaderFlags;
 use std::net::{IpAddr, SocketAddr};
@@ -249,6 +251,9 @@ pub struct ServeFlags {
     /// a kube-controller-manager also runs stop while one holds its lease].
     #[arg(long, value_delimiter = ',', value_name = "NAMES", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
+    /// The connections to kubelets.
+    #[command(flatten)]
+    pub kubelets: KubeletFlags,
     /// Signers of CertificateSigningRequests.
     #[command(flatten)]
     pub signing: ClusterSigningFlags,
@@ -455,6 +460,7 @@ impl ServeFlags {
         builder.front_proxy = self.request_header.options()?;
         builder.history = Duration::from_secs(self.history_seconds.max(1));
         builder.controllers = self.controllers.clone();
+        builder.kubelets = self.kubelets.options();
         builder.signing = self.signing.options()?;
         builder.event_ttl = duration("--event-ttl", &self.event_ttl, "1h0m0s")?;
         builder.service_ranges = self.service_cluster_ip_range.clone();

@@ -24,7 +24,7 @@ use keelson_egress::Egress;
 use keelson_meta::Feature;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
-use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
+use keelson_server::{App, Health, Kubelets, Limits, Listening, State, VersionInfo};
 use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, Store};
 use keelson_store_etcd::EtcdStore;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -55,6 +55,18 @@ fn open_error(error: &OpenError) -> StartError {
         line.push_str("\n`keelson check` names what is damaged; `keelson restore` makes a new folder of a backup");
     }
     StartError(line)
+}
+
+/// The verifiers of bearer tokens.
+struct Tokens {
+    accounts: Arc<ServiceAccountTokens>,
+    remote: Option<RemoteTokens>,
+}
+
+/// The connections to nodes, pods and services.
+struct FarSide {
+    egress: Arc<Egress>,
+    kubelets: Arc<Kubelets>,
 }
 
 impl Builder {
@@ -110,7 +122,11 @@ impl Builder {
         let (backups, url) = (self.backup_socket(&backend), self.url(address));
         let remote = self.remote_tokens(&egress, &mut loops)?;
         self.start_reload_loops(&registry, &egress, &account_tokens, &mut loops);
-        let app = self.app(registry.clone(), account_tokens, remote, health, shutdown_signal);
+        let kubelets = Arc::new(Kubelets::new(self.kubelets.access()?));
+        self.kubelets.reload(&kubelets, self.certificate_check_interval, &mut loops);
+        let tokens = Tokens { accounts: account_tokens, remote };
+        let far_side = FarSide { egress, kubelets };
+        let app = self.app(registry.clone(), tokens, far_side, health, shutdown_signal);
         token_reviews.attach(app.authenticator.clone());
         let listening = keelson_server::serve(app, listener, tls);
         Ok(Keelson {
@@ -195,16 +211,16 @@ impl Builder {
     fn app(
         self,
         registry: Arc<Registry>,
-        account_tokens: Arc<ServiceAccountTokens>,
-        remote: Option<RemoteTokens>,
+        tokens: Tokens,
+        far_side: FarSide,
         health: Arc<Health>,
         shutdown: watch::Receiver<bool>,
     ) -> Arc<App> {
         let mut authenticator = Authenticator::new(self.tokens)
-            .with_service_accounts(account_tokens)
+            .with_service_accounts(tokens.accounts)
             .with_front_proxy(self.front_proxy.map(|proxy| proxy.headers))
             .with_anonymous(self.anonymous);
-        if let Some(remote) = remote {
+        if let Some(remote) = tokens.remote {
             authenticator = authenticator.with_remote_tokens(remote);
         }
         if self.bootstrap_token_auth {
@@ -218,6 +234,8 @@ impl Builder {
             flags: self.flags,
             registry,
             authenticator: Arc::new(authenticator),
+            egress: far_side.egress,
+            kubelets: far_side.kubelets,
             version: VersionInfo {
                 git_version: KUBERNETES_VERSION.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
@@ -285,6 +303,7 @@ impl Builder {
         Ok(RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             node_ports: self.node_ports,
+            node_address_types: self.kubelets.address_types.clone(),
             advertise_address: advertise,
             advertise_port: port,
             runtime_config: self.runtime_config.clone(),

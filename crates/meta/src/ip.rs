@@ -214,6 +214,16 @@ pub fn warnings_for_cidr(text: &str, path: &Path<'_>) -> Vec<String> {
     warnings
 }
 
+/// Whether an address is one that a host may be reached at from others (Go's `IsGlobalUnicast`).
+pub fn is_global_unicast(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    let is_link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    !(is_link_local || ip.is_loopback() || ip.is_unspecified() || ip.is_multicast())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

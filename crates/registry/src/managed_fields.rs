@@ -164,7 +164,8 @@ fn field_filter(target: &Target, subresource: Subresource) -> Option<&'static Fi
     let is_approved = target.kind.strategy.reset_fields == ResetFields::CertificateApproval;
     match subresource {
         Subresource::None if is_approved => exclude!(["spec"], ["status"]),
-        Subresource::Other("approval") if is_approved => {
+        // Its only other subresource: the approval.
+        Subresource::Other(_) if is_approved => {
             exclude!(["spec"], ["status", "certificate"])
         }
         Subresource::Status if is_approved => exclude!(["spec"], ["status", "conditions"]),

@@ -191,12 +191,22 @@ pub struct Patch {
 pub struct LogOptions {
     /// The container; empty if the pod has only one.
     pub container: Str,
+    /// Whether the stream goes on while the container runs.
+    pub follow: bool,
+    /// Whether the log of the container's previous run is meant.
+    pub previous: bool,
+    /// `sinceSeconds`.
+    pub since_seconds: Option<i64>,
+    /// `sinceTime`, in the form of RFC 3339.
+    pub since_time: Option<Str>,
+    /// Whether each line begins with its time.
+    pub timestamps: bool,
     /// `tailLines`.
     pub tail_lines: Option<i64>,
     /// `limitBytes`.
     pub limit_bytes: Option<i64>,
-    /// `sinceSeconds`.
-    pub since_seconds: Option<i64>,
-    /// Whether `sinceTime` is set, too.
-    pub has_since_time: bool,
+    /// Whether the node's certificate is not verified (`insecureSkipTLSVerifyBackend`).
+    pub is_unverified: bool,
+    /// `All`, `Stdout` or `Stderr`.
+    pub stream: Str,
 }

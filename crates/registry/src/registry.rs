@@ -51,6 +51,8 @@ pub struct RegistryOptions {
     pub service_ranges: Vec<String>,
     /// `--service-node-port-range`.
     pub node_ports: PortRange,
+    /// `--kubelet-preferred-address-types`.
+    pub node_address_types: Vec<String>,
     /// The address at which the API is reached from inside the cluster.
     pub advertise_address: IpAddr,
     /// The port of `advertise_address`.

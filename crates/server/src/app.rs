@@ -7,10 +7,13 @@ use crate::health::Health;
 use crate::health_log::HealthLog;
 use crate::impersonate::LastModes;
 use crate::in_flight::InFlight;
+use crate::kubelets::Kubelets;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::stream_limit::StreamLimit;
 use crate::version::VersionInfo;
 use keelson_auth::{Authenticator, Authorizer};
+use keelson_egress::Egress;
 use keelson_meta::Timestamp;
 use keelson_registry::Registry;
 use std::sync::Arc;
@@ -24,6 +27,10 @@ pub struct App {
     pub authenticator: Arc<Authenticator>,
     /// Authorizes requests.
     pub authorizer: Arc<Authorizer>,
+    /// The connections to nodes, pods and services.
+    pub egress: Arc<Egress>,
+    /// How this server meets kubelets.
+    pub kubelets: Arc<Kubelets>,
     /// The document at `/version`.
     pub version: VersionInfo,
     /// When the server started.
@@ -69,6 +76,7 @@ impl App {
 pub struct State {
     pub(crate) health: HealthLog,
     pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) streams: Arc<StreamLimit>,
     pub(crate) bodies: BodyMemory,
     /// `/api` and `/apis` in aggregated form.
     pub(crate) core_discovery: Aggregated,
@@ -84,6 +92,7 @@ impl State {
         State {
             health: HealthLog::default(),
             in_flight: Arc::new(InFlight::new(limits)),
+            streams: Arc::new(StreamLimit::new(limits)),
             bodies: BodyMemory::new(limits),
             core_discovery: Aggregated::default(),
             discovery: Aggregated::default(),

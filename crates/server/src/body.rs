@@ -4,6 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use flate2::{Compression, write::GzEncoder};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use keelson_cache::Entry;
+use keelson_egress::StreamedResponse;
 use keelson_meta::{Failure, Status};
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -49,6 +50,10 @@ pub(crate) enum Body {
     Stream(ChunkStream),
     /// One of the first three, compressed while it is sent.
     Gzip(Box<GzipBody>),
+    /// The body of another server's response, passed on while it arrives.
+    Remote(Box<StreamedResponse>),
+    /// A body that cannot be completed; the connection is closed.
+    Broken,
 }
 
 impl Body {
@@ -143,7 +148,7 @@ impl GzipBody {
                     Step::Yield => return Ok(Step::Yield),
                     Step::Done => None,
                 },
-                Body::Stream(_) | Body::Gzip(_) => None,
+                Body::Stream(_) | Body::Gzip(_) | Body::Remote(_) | Body::Broken => None,
             };
             let Some(plain) = plain else {
                 let last = self.encoder.take().and_then(|encoder| encoder.finish().ok());
@@ -241,6 +246,10 @@ impl HttpBody for Body {
             Body::List(list) => Ok(list.chunk().map_or(Step::Done, Step::Chunk)),
             Body::Listing(listing) => listing.next(),
             Body::Gzip(gzip) => gzip.next(),
+            Body::Remote(remote) => return Pin::new(remote.as_mut()).poll_frame(cx),
+            Body::Broken => {
+                return Poll::Ready(Some(Err(io::Error::other("the body cannot be completed"))));
+            }
             Body::Stream(chunks) => match chunks.poll_next(cx) {
                 Poll::Ready(next) => Ok(next.map_or(Step::Done, Step::Chunk)),
                 Poll::Pending => return Poll::Pending,
@@ -269,7 +278,8 @@ impl HttpBody for Body {
             Body::List(list) => list.state == ListState::Done,
             Body::Listing(listing) => listing.is_done(),
             Body::Gzip(gzip) => gzip.encoder.is_none(),
-            Body::Stream(_) => false,
+            Body::Stream(_) | Body::Broken => false,
+            Body::Remote(remote) => remote.is_end_stream(),
         }
     }
 
@@ -279,7 +289,10 @@ impl HttpBody for Body {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
             }
             Body::List(list) => SizeHint::with_exact(list.left),
-            Body::Listing(_) | Body::Stream(_) | Body::Gzip(_) => SizeHint::default(),
+            Body::Remote(remote) => remote.size_hint(),
+            Body::Listing(_) | Body::Stream(_) | Body::Gzip(_) | Body::Broken => {
+                SizeHint::default()
+            }
         }
     }
 }

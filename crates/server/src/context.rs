@@ -4,6 +4,7 @@ use crate::connections::{ConnectionSlot, OpenRequest};
 use crate::in_flight::InFlightGuard;
 use crate::metrics::{Metrics, RequestLabels, RequestObserver};
 use crate::request_head::RequestHead;
+use crate::stream_limit::StreamSeat;
 use http::{HeaderValue, Request, StatusCode, Uri, header};
 use keelson_auth::{Annotations, Attributes, User};
 use keelson_meta::Str;
@@ -20,6 +21,8 @@ pub(crate) struct RequestContext {
     _open_request: Option<OpenRequest>,
     /// The request's seat among those in flight, after authentication.
     seat: Option<InFlightGuard>,
+    /// The seat of a connection to something that runs.
+    stream_seat: Option<StreamSeat>,
     /// A Warning header about the client's credentials.
     warning: Option<&'static str>,
     /// A Warning header about the version of the resource.
@@ -100,6 +103,11 @@ impl RequestContext {
     /// Keeps the request's seat until the request ends.
     pub fn set_seat(&mut self, seat: Option<InFlightGuard>) {
         self.seat = seat;
+    }
+
+    /// Keeps the seat of a stream until the request ends.
+    pub fn set_stream_seat(&mut self, seat: StreamSeat) {
+        self.stream_seat = Some(seat);
     }
 
     /// Counts the request in metrics when it ends.

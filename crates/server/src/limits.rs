@@ -20,6 +20,10 @@ pub struct Limits {
     pub requests_in_flight_max: usize,
     /// Most other concurrent requests (`--max-mutating-requests-inflight`); 0 means no limit.
     pub mutating_requests_in_flight_max: usize,
+    /// Most open logs, streams to containers and proxied requests. Specific to Keelson.
+    pub streams_max: usize,
+    /// Most of them that one user has. Specific to Keelson.
+    pub streams_of_user_max: usize,
     /// Probability that a request's HTTP/2 connection gets a GOAWAY (`--goaway-chance`).
     pub goaway_chance: f64,
     /// Maximum age of an HTTP/2 connection before GOAWAY. Specific to Keelson.
@@ -80,6 +84,8 @@ impl Default for Limits {
             connections_max: 16_384,
             requests_in_flight_max: 400,
             mutating_requests_in_flight_max: 200,
+            streams_max: 4096,
+            streams_of_user_max: 2048,
             goaway_chance: 0.0,
             connection_age_max: Duration::from_secs(6 * 3600),
             idle_timeout: Duration::from_secs(90),

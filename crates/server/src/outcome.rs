@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::body::{Body, ChunkStream};
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
-use crate::upgrade::Upgrade;
+use crate::upgrade::{Tunnel, Upgrade, UpgradedConnection};
 use crate::websocket::{self, Framing};
 use keelson_meta::Failure;
 
@@ -15,6 +15,8 @@ pub(crate) enum Outcome {
     /// Chunks that come as long as the stream lasts. They are messages if the client asks for a
     /// WebSocket.
     Stream(Stream),
+    /// The connection goes on in another protocol.
+    Tunnel(Tunnel),
 }
 
 /// A response that is a stream of chunks.
@@ -48,17 +50,33 @@ impl From<Reply> for Refusal {
 }
 
 impl Outcome {
-    /// Makes the response. `upgrade` is the connection, if the client asks to change its protocol.
-    pub fn into_reply(self, app: &App, head: &RequestHead, upgrade: Option<Upgrade>) -> Reply {
-        let Stream { media_type, chunks, framing } = match self {
-            Outcome::Reply(reply) => return reply,
-            Outcome::Stream(stream) => stream,
-        };
-        match (upgrade.filter(Upgrade::is_websocket), framing) {
-            (Some(upgrade), Some(framing)) => {
-                websocket::switch(head, upgrade, chunks, framing, app.shutdown.clone())
+    /// Makes the response. `upgrade` is the connection, if the client asks to change its protocol; what
+    /// runs on it afterwards is returned, too.
+    pub fn into_reply(
+        self,
+        app: &App,
+        head: &RequestHead,
+        upgrade: Option<Upgrade>,
+    ) -> (Reply, Option<UpgradedConnection>) {
+        let tunnel = match (self, upgrade.is_some() && head.is_websocket()) {
+            (Outcome::Reply(reply), _) => return (reply, None),
+            (Outcome::Stream(Stream { chunks, framing: Some(framing), .. }), true) => {
+                match websocket::switch(app, head, chunks, framing) {
+                    Ok(tunnel) => tunnel,
+                    Err(refused) => return (*refused, None),
+                }
             }
-            _ => respond::with_body(200, media_type, Body::Stream(chunks)),
+            (Outcome::Stream(Stream { media_type, chunks, .. }), _) => {
+                return (respond::with_body(200, media_type, Body::Stream(chunks)), None);
+            }
+            (Outcome::Tunnel(tunnel), _) => tunnel,
+        };
+        match upgrade {
+            Some(upgrade) => {
+                let (reply, connection) = tunnel.switch(upgrade);
+                (reply, Some(connection))
+            }
+            None => (respond::text(400, "the connection cannot be upgraded"), None),
         }
     }
 }

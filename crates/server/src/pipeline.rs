@@ -31,7 +31,7 @@ use crate::resource;
 use crate::respond::{self, Reply};
 use crate::response_body::ResponseBody;
 use crate::route::{ResourceRoute, Route};
-use crate::upgrade::Upgrade;
+use crate::upgrade::{Upgrade, UpgradedConnection};
 use crate::websocket;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
@@ -76,7 +76,7 @@ impl App {
             request.reply(&self, outcome).await
         }))
         .await;
-        request.finish(reply)
+        request.finish(&self, reply)
     }
 }
 
@@ -87,6 +87,8 @@ struct Arrived {
     body: RequestBody,
     /// The connection, if the client asks to use it for another protocol.
     upgrade: Option<Upgrade>,
+    /// What runs on the connection after the response.
+    connection: Option<UpgradedConnection>,
     context: RequestContext,
     audit_id: HeaderValue,
     version: Version,
@@ -116,7 +118,17 @@ impl Arrived {
             cbor: app.cbor,
             peer,
         };
-        Arrived { head, info, body, upgrade, context, audit_id, version, deadline: None }
+        Arrived {
+            head,
+            info,
+            body,
+            upgrade,
+            connection: None,
+            context,
+            audit_id,
+            version,
+            deadline: None,
+        }
     }
 
     /// Refuses a URL that Go's server does not parse.
@@ -136,7 +148,12 @@ impl Arrived {
     /// Makes the response of an outcome, with what every response gets.
     async fn reply(&mut self, app: &App, outcome: Result<Outcome, Refusal>) -> Reply {
         let mut reply = match outcome {
-            Ok(outcome) => outcome.into_reply(app, &self.head, self.upgrade.take()),
+            Ok(outcome) => {
+                let upgrade = self.upgrade.take();
+                let (reply, connection) = outcome.into_reply(app, &self.head, upgrade);
+                self.connection = connection;
+                reply
+            }
             Err(Refusal::Failure(failure)) => respond::failure(&self.head, &failure),
             Err(Refusal::Reply(reply)) => *reply,
         };
@@ -154,7 +171,7 @@ impl Arrived {
     }
 
     /// Completes the response; `None` is that of a panic.
-    fn finish(mut self, reply: Option<Reply>) -> Response<ResponseBody> {
+    fn finish(mut self, app: &App, reply: Option<Reply>) -> Response<ResponseBody> {
         let mut response = reply.unwrap_or_else(|| {
             tracing::error!(audit_id = ?self.audit_id, "a request panicked");
             let why = "This request caused apiserver to panic. Look in the logs for details.";
@@ -170,6 +187,9 @@ impl Arrived {
             .or_insert(HeaderValue::from_static("no-cache, private"));
         self.context.answered(response.status());
         let is_http2 = self.version == Version::HTTP_2;
+        if let Some(connection) = self.connection {
+            connection.start(std::mem::take(&mut self.context), app.shutdown.clone());
+        }
         response.map(|body| ResponseBody::new(body, is_http2, self.context))
     }
 }
@@ -233,6 +253,11 @@ impl<'a> Known<'a> {
         let seat = app.state.in_flight.enter(&self.user, &self.request.info);
         let seat = seat.map_err(|TooMany| Refusal::from(respond::too_many_requests()))?;
         self.request.context.set_seat(seat);
+        if self.request.info.is_connection {
+            let seat = app.state.streams.enter(&self.user);
+            let seat = seat.ok_or_else(|| Refusal::from(respond::too_many_requests()))?;
+            self.request.context.set_stream_seat(seat);
+        }
         Ok(self)
     }
 

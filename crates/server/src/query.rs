@@ -7,7 +7,7 @@ use keelson_meta::go_numbers::parse_uint;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::quote;
 use keelson_meta::time::GoDuration;
-use keelson_meta::{ErrorList, Failure, FieldError, Path, Reason, Status, Str};
+use keelson_meta::{ErrorList, Failure, FieldError, Path, Reason, Status, Str, Timestamp};
 use keelson_registry::delete_options::check_dry_run;
 use keelson_registry::options::{
     ContinueToken, FieldValidation, Freshness, ListOptions, LogOptions, WatchOptions, WatchStart,
@@ -268,12 +268,28 @@ impl Query {
                 Status::bad_request(why)
             }),
         };
+        let since_time = match self.text("sinceTime") {
+            "" | "null" => None,
+            text => {
+                let time = Timestamp::parse(text).map_err(Status::bad_request)?;
+                Some(time.text())
+            }
+        };
+        let is_set = |name: &str| self.flag(name).unwrap_or(false);
         Ok(LogOptions {
             container: self.text("container").into(),
+            follow: is_set("follow"),
+            previous: is_set("previous"),
+            since_seconds: number("sinceSeconds")?,
+            since_time,
+            timestamps: is_set("timestamps"),
             tail_lines: number("tailLines")?,
             limit_bytes: number("limitBytes")?,
-            since_seconds: number("sinceSeconds")?,
-            has_since_time: !self.text("sinceTime").is_empty(),
+            is_unverified: is_set("insecureSkipTLSVerifyBackend"),
+            stream: match self.get("stream") {
+                None | Some("") => Str::new_static("All"),
+                Some(stream) => stream.into(),
+            },
         })
     }
 

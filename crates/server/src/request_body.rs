@@ -6,16 +6,19 @@ use crate::limits::Limits;
 use bytes::{BufMut, Bytes};
 use http::{HeaderMap, header};
 use http_body::Body as _;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
+use keelson_egress::StreamedBody;
 use keelson_meta::scratch::transient_buffer;
 use keelson_meta::{Failure, Reason, Status};
+use std::io;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 /// A request body.
 pub(crate) struct RequestBody {
-    incoming: Incoming,
+    /// `None` after it was handed on.
+    incoming: Option<Incoming>,
     /// The client sent `Expect: 100-continue`; the first read sends 100.
     awaits_continue: bool,
 }
@@ -23,7 +26,8 @@ pub(crate) struct RequestBody {
 impl RequestBody {
     pub fn new(incoming: Incoming, headers: &HeaderMap) -> RequestBody {
         let is_there = !incoming.is_end_stream();
-        RequestBody { incoming, awaits_continue: is_there && headers.contains_key(header::EXPECT) }
+        let awaits_continue = is_there && headers.contains_key(header::EXPECT);
+        RequestBody { incoming: Some(incoming), awaits_continue }
     }
 
     /// Reads the whole body. Fails with 413 beyond `bytes_max`. A body of one chunk, as most are, is not copied.
@@ -46,7 +50,7 @@ impl RequestBody {
                 None => reserved = Some(more),
                 Some(reserved) => reserved.merge(more),
             }
-            if chunks.is_empty() && self.incoming.is_end_stream() {
+            if chunks.is_empty() && !self.is_unread() {
                 return Ok((chunk, reserved));
             }
             chunks.push(chunk);
@@ -58,7 +62,8 @@ impl RequestBody {
 
     /// Reads the next chunk.
     async fn chunk(&mut self) -> Result<Option<Bytes>, Failure> {
-        let frame = match self.incoming.frame().await {
+        let Some(incoming) = &mut self.incoming else { return Ok(None) };
+        let frame = match incoming.frame().await {
             None => return Ok(None),
             Some(Ok(frame)) => frame,
             // As upstream: 500 without a reason, with the message of Go's reader.
@@ -73,21 +78,31 @@ impl RequestBody {
         Ok(frame.into_data().ok())
     }
 
+    /// Hands the body on to be read by another server. It is empty here from then on.
+    pub fn take(&mut self) -> StreamedBody {
+        self.awaits_continue = false;
+        match self.incoming.take() {
+            Some(incoming) => incoming.map_err(io::Error::other).boxed_unsync(),
+            None => Empty::new().map_err(|never| match never {}).boxed_unsync(),
+        }
+    }
+
     /// Returns whether some of the body may be unread.
     pub fn is_unread(&self) -> bool {
-        !self.incoming.is_end_stream()
+        self.incoming.as_ref().is_some_and(|incoming| !incoming.is_end_stream())
     }
 
     /// Discards the rest of the body. Returns false if it is too long or takes too long; then the connection
     /// cannot be reused.
     pub async fn discard(&mut self, limits: &Limits) -> bool {
         let bytes_max = limits.unread_body_bytes_max;
-        if self.awaits_continue || self.incoming.size_hint().lower() >= bytes_max {
+        let Some(incoming) = &mut self.incoming else { return true };
+        if self.awaits_continue || incoming.size_hint().lower() >= bytes_max {
             return false;
         }
         let discarded = async {
             let mut left = bytes_max;
-            while let Some(frame) = self.incoming.frame().await {
+            while let Some(frame) = incoming.frame().await {
                 let Ok(frame) = frame else { return false };
                 let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
                 if bytes >= left {

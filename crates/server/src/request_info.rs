@@ -33,6 +33,8 @@ pub(crate) struct RequestInfo {
     pub verb: Verb,
     /// Whether the request may last as long as it likes: it has no deadline and needs no seat.
     pub is_long_running: bool,
+    /// Whether it connects the client to something that runs.
+    pub is_connection: bool,
     /// Whether it counts as a change for the limit of requests in flight.
     pub is_mutating: bool,
 }
@@ -102,11 +104,12 @@ impl RequestInfo {
             Verb::Method(name) => name == "get",
             _ => false,
         };
+        let is_connection = class.is_some_and(SubresourceClass::is_connection);
         RequestInfo {
             route,
             verb,
-            is_long_running: verb == Verb::Watch
-                || class.is_some_and(SubresourceClass::is_connection),
+            is_long_running: verb == Verb::Watch || is_connection,
+            is_connection,
             is_mutating: !is_reading,
         }
     }

@@ -1,6 +1,7 @@
 //! Resource requests: verb, options and body, the call of the registry, and the response.
 
 use crate::app::App;
+use crate::connect;
 use crate::delete_options;
 use crate::heavy;
 use crate::metrics::RequestLabels;
@@ -126,6 +127,9 @@ pub(crate) async fn run(
     if verb == Verb::Watch {
         return watch(app, head, permit, resolved).await;
     }
+    if resolved.class().is_some_and(SubresourceClass::is_connection) {
+        return Box::pin(connect::run(app, head, permit, resolved, verb, body)).await;
+    }
     // The memory of the body stays reserved until the response is complete.
     let (body, _held) = match head.method {
         Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
@@ -222,8 +226,9 @@ async fn answer(
         Some(SubresourceClass::Action(_)) => {
             return Box::pin(reviews::act(app, head, permit, resolved, &body)).await;
         }
+        // These have no complete answer: see `run`.
         Some(SubresourceClass::Log | SubresourceClass::Connect(_) | SubresourceClass::Proxy) => {
-            return Box::pin(reviews::connect(app, head, permit, resolved, verb)).await;
+            return Err(Status::method_not_allowed());
         }
     };
     let call = Call::new(app, head, permit, resolved, part, None)?;

@@ -6,6 +6,7 @@ use crate::request_head::RequestHead;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::ext::ReasonPhrase;
+use keelson_egress::StreamedResponse;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, SmallSet, Str, Value};
 use keelson_schema::catalogue::Catalogue;
@@ -42,6 +43,11 @@ pub(crate) fn compress(head: &RequestHead, reply: Reply) -> Reply {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     reply
+}
+
+/// Passes the response of another server on.
+pub(crate) fn passed_on(answer: Response<StreamedResponse>) -> Reply {
+    answer.map(|body| Body::Remote(Box::new(body)))
 }
 
 /// Creates a plain text response.

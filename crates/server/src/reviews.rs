@@ -1,4 +1,5 @@
-//! Requests that store no object of their own: reviews, and subresources that act (binding, eviction, token).
+//! Requests that store no object of their own: reviews, and subresources that act on one (binding,
+//! eviction, token).
 
 use crate::app::App;
 use crate::negotiate;
@@ -7,11 +8,9 @@ use crate::request_info::Verb;
 use crate::resolve::{ResolvedRoute, decoded_in_any_version, write_options};
 use crate::respond::{self, Reply};
 use keelson_auth::Permit;
-use keelson_meta::{Failure, GroupVersionKind, Object, Status, Str, Value, value};
-use keelson_registry::Target;
+use keelson_meta::{Failure, Object, Status, Str, Value, value};
 use keelson_registry::options::WriteOptions;
 use keelson_schema::Schema;
-use keelson_schema::catalogue::SubresourceClass;
 
 /// Handles a request for a resource without stored objects.
 pub(crate) async fn answer(
@@ -125,74 +124,6 @@ pub(crate) async fn act(
     let mut reply = reply_object(head, 201, &schema, &answer)?;
     respond::warn(&mut reply, &acted.warnings);
     Ok(reply)
-}
-
-/// Handles a request for a log, a stream to a container, or a proxy.
-pub(crate) async fn connect(
-    app: &App,
-    head: &RequestHead,
-    permit: &Permit,
-    resolved: &ResolvedRoute<'_>,
-    verb: Verb,
-) -> Result<Reply, Failure> {
-    let (Some(target), Some(sub)) = (&resolved.target, resolved.sub()) else {
-        return Err(Status::method_not_allowed());
-    };
-    if sub.class == SubresourceClass::Log {
-        let options = head.query.log_options()?;
-        app.registry.read_log(permit, target, &options).await?;
-        return Ok(respond::no_content());
-    }
-    // A WebSocket starts with a GET, but needs the permission of a POST.
-    if verb == Verb::Get && matches!(sub.class, SubresourceClass::Connect(_)) {
-        check_create(app, permit, target).await?;
-    }
-    let mut options = connect_options(head, &sub.kind, &resolved.route.rest);
-    app.registry.admit_connection(permit, target, &sub.kind, &mut options).await?;
-    let container = head.query.get("container").unwrap_or_default();
-    Err(app.registry.stream_error(permit, target, container).await)
-}
-
-/// Converts the query of a stream or proxy to an object of the subresource's kind (`PodExecOptions`,
-/// `ServiceProxyOptions`, ...).
-fn connect_options(head: &RequestHead, kind: &GroupVersionKind, path: &str) -> Object {
-    let mut options = Object::new();
-    options.set_gvk(kind);
-    if kind.kind.ends_with("ProxyOptions") {
-        if !path.is_empty() {
-            options.root.insert("path", path);
-        }
-        return options;
-    }
-    for name in ["stdin", "stdout", "stderr", "tty"] {
-        if matches!(head.query.get(name), Some("1" | "t" | "T" | "true" | "TRUE" | "True")) {
-            options.root.insert(name, true);
-        }
-    }
-    if let Some(container) = head.query.get("container").filter(|name| !name.is_empty()) {
-        options.root.insert("container", container);
-    }
-    let command: Vec<Value> = head.query.all("command").map(Value::from).collect();
-    if !command.is_empty() {
-        options.root.insert("command", command);
-    }
-    let ports = head.query.all("ports").flat_map(|list| list.split(','));
-    let ports: Vec<Value> =
-        ports.filter_map(|port| port.parse::<i64>().ok()).map(Value::from).collect();
-    if !ports.is_empty() {
-        options.root.insert("ports", ports);
-    }
-    options
-}
-
-/// Checks that the user may also create the subresource (AuthorizePodWebsocketUpgradeCreatePermission).
-async fn check_create(app: &App, permit: &Permit, target: &Target) -> Result<(), Failure> {
-    let Some(given) = permit.attributes() else { return Ok(()) };
-    let decision = app.authorizer.decide(permit.user(), &given.with_verb("create")).await;
-    if decision.is_allowed() {
-        return Ok(());
-    }
-    Err(Status::forbidden(target.gvr(), &target.name, &decision.reason.to_string()))
 }
 
 fn success(head: &RequestHead, code: u16, warnings: &[Str]) -> Reply {

@@ -79,6 +79,24 @@ impl Route {
 }
 
 impl ResourceRoute {
+    /// Returns what follows the subresource in a URL's path, as it is sent but without empty parts:
+    /// empty, or from a slash on.
+    pub fn path_after_subresource(&self, raw: &str) -> String {
+        // `api/VERSION` or `apis/GROUP/VERSION`, then resource, name and subresource.
+        let group = if self.group.is_empty() { 2 } else { 3 };
+        let namespace = if self.namespace.is_some() { 2 } else { 0 };
+        let before = group + usize::from(self.is_watch) + namespace + 3;
+        let raw = raw.trim_start_matches('/');
+        let Some((at, _)) = raw.match_indices('/').nth(before - 1) else { return String::new() };
+        let mut path = String::with_capacity(raw.len() - at);
+        for byte in raw[at..].chars() {
+            if byte != '/' || !path.ends_with('/') {
+                path.push(byte);
+            }
+        }
+        path
+    }
+
     /// Parses the path after the version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE[/...]]]`.
     fn parse_resource(&mut self, parts: &[&str]) {
         let parts = match parts {

@@ -1,36 +1,89 @@
 //! [`Upgrade`]: a connection whose client asks to go on in another protocol (RFC 9110, section 7.8).
 
 use crate::connections::ConnectionSlot;
-use crate::peer::Peer;
-use http::{HeaderMap, Method, Request, header};
+use crate::context::RequestContext;
+use crate::peer::{Peer, shutdown_requested};
+use crate::respond::Reply;
+use http::{HeaderMap, Request, StatusCode, header};
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use keelson_store::BoxFuture;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long an upgraded connection may take to end at a shutdown.
+const GOODBYE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A request to go on in another protocol.
 pub(crate) struct Upgrade {
     /// Resolves to the connection after the response 101 is sent.
-    pub on: OnUpgrade,
+    on: OnUpgrade,
     /// Counts the connection until it is closed.
-    pub slot: ConnectionSlot,
-    is_websocket: bool,
+    slot: ConnectionSlot,
 }
 
 impl Upgrade {
     /// Takes the upgrade out of a request; `None` if it does not ask for one.
     pub fn of(request: &mut Request<Incoming>, peer: &Peer) -> Option<Upgrade> {
-        let headers = request.headers();
-        if !has_token(headers, header::CONNECTION, "upgrade") {
-            return None;
-        }
-        let is_websocket =
-            *request.method() == Method::GET && has_token(headers, header::UPGRADE, "websocket");
-        Some(Upgrade { on: hyper::upgrade::on(request), slot: peer.slot.clone(), is_websocket })
+        is_upgrade(request.headers()).then(|| {
+            let on = hyper::upgrade::on(request);
+            Upgrade { on, slot: peer.slot.clone() }
+        })
     }
+}
 
-    /// Whether the client asks for a WebSocket (RFC 6455).
-    pub fn is_websocket(&self) -> bool {
-        self.is_websocket
+/// A connection that leaves HTTP.
+pub(crate) struct Tunnel {
+    /// The response 101.
+    pub reply: Reply,
+    /// What runs on the connection afterwards, until it ends.
+    pub run: Box<dyn FnOnce(TokioIo<Upgraded>) -> BoxFuture<'static, ()> + Send>,
+}
+
+impl Tunnel {
+    /// Returns the response 101, and the connection to start after it.
+    pub fn switch(self, upgrade: Upgrade) -> (Reply, UpgradedConnection) {
+        let Tunnel { mut reply, run } = self;
+        *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        (reply, UpgradedConnection { upgrade, run })
     }
+}
+
+/// A connection after its response 101.
+pub(crate) struct UpgradedConnection {
+    upgrade: Upgrade,
+    run: Box<dyn FnOnce(TokioIo<Upgraded>) -> BoxFuture<'static, ()> + Send>,
+}
+
+impl UpgradedConnection {
+    /// Runs in a task of its own until the connection ends, is evicted, or the server shuts down. The
+    /// context is that of the request.
+    pub fn start(self, context: RequestContext, mut shutdown: watch::Receiver<bool>) {
+        let UpgradedConnection { upgrade, run } = self;
+        tokio::spawn(async move {
+            let _context = context;
+            let Ok(upgraded) = upgrade.on.await else { return };
+            let mut run = run(TokioIo::new(upgraded));
+            tokio::select! {
+                () = &mut run => {}
+                () = upgrade.slot.evicted() => {}
+                () = shutdown_requested(&mut shutdown) => {
+                    // It hears of the shutdown, too, and may say good-bye.
+                    let _ = timeout(GOODBYE_TIME_MAX, run).await;
+                }
+            }
+        });
+    }
+}
+
+/// Whether a request asks for another protocol: as upstream, `Connection` contains the word.
+pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONNECTION).iter().any(|value| {
+        let words = value.to_str().unwrap_or_default().to_ascii_lowercase();
+        words.contains("upgrade")
+    })
 }
 
 /// Returns the words of a header that is a list, in all its values.

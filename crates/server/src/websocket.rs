@@ -1,16 +1,18 @@
-//! Watches over WebSocket (RFC 6455): each event is a message, text for JSON and binary for protobuf
-//! (apiserver `endpoints/handlers/watch.go`).
+//! Streams over WebSocket (RFC 6455). Each event of a watch is a message, text for JSON and binary for
+//! protobuf (apiserver `endpoints/handlers/watch.go`); a log is cut into pieces.
 
+use crate::app::App;
 use crate::body::{Body, ChunkStream};
 use crate::peer::shutdown_requested;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
-use crate::upgrade::{Upgrade, has_token, header_tokens};
+use crate::upgrade::{Tunnel, has_token, header_tokens};
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::{Buf, Bytes};
 use futures_util::{SinkExt, StreamExt};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use keelson_meta::{Failure, Status};
 use tokio::sync::watch;
@@ -20,6 +22,8 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
 /// Most bytes of a message or frame from a client, which only sends the close.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
+/// Most bytes of a message of a stream without structure.
+const PIECE_BYTES_MAX: usize = 2048;
 /// The protocol version in `Sec-WebSocket-Version`.
 const VERSION: &str = "13";
 /// Prefix of a subprotocol that carries a bearer token (apiserver `authentication/request/websocket`).
@@ -27,36 +31,51 @@ const TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Switches the connection to a WebSocket that carries a stream, or refuses the handshake.
 pub(crate) fn switch(
+    app: &App,
     head: &RequestHead,
-    upgrade: Upgrade,
     chunks: ChunkStream,
     framing: Framing,
-    shutdown: watch::Receiver<bool>,
-) -> Reply {
-    let mut switched = match handshake(&head.headers) {
-        Ok(switched) => switched,
-        Err(refused) => return *refused,
+) -> Result<Tunnel, Box<Reply>> {
+    let (reply, framing) = match framing {
+        Framing::Lines | Framing::LengthPrefixed => (handshake(&head.headers)?, framing),
+        Framing::Bytes | Framing::Base64 => {
+            let requested = head.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default();
+            let names = BYTE_PROTOCOLS.map(|(name, _)| name);
+            let chosen = keelson_streams::handshake::choose_websocket(requested, &names);
+            let chosen = chosen.ok_or_else(|| Box::new(respond::text(403, "")))?;
+            let row = BYTE_PROTOCOLS.iter().find(|(name, _)| *name == chosen);
+            let protocol = Some(chosen).filter(|name| !name.is_empty());
+            (accept(&head.headers, protocol)?, row.map_or(framing, |(_, framing)| *framing))
+        }
     };
-    *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    tokio::spawn(run(upgrade, chunks, framing, shutdown));
-    switched
+    let shutdown = app.shutdown.clone();
+    let run = move |io| Box::pin(run(io, chunks, framing, shutdown)) as _;
+    Ok(Tunnel { reply, run: Box::new(run) })
 }
 
+/// The subprotocols of streams of bytes (apiserver `util/wsstream`).
+const BYTE_PROTOCOLS: [(&str, Framing); 3] = [
+    ("", Framing::Bytes),
+    ("binary.k8s.io", Framing::Bytes),
+    ("base64.binary.k8s.io", Framing::Base64),
+];
+
 async fn run(
-    upgrade: Upgrade,
+    io: TokioIo<Upgraded>,
     mut chunks: ChunkStream,
     framing: Framing,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let Ok(upgraded) = upgrade.on.await else { return };
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX))
         .read_buffer_size(MESSAGE_BYTES_MAX);
-    let io = TokioIo::new(upgraded);
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
     let (mut sink, mut source) = socket.split();
     let pump = async {
+        if let Some(first) = framing.first_message() {
+            sink.send(first).await?;
+        }
         while let Some(mut chunk) = chunks.next().await {
             while let Some(message) = framing.next(&mut chunk) {
                 sink.feed(message).await?;
@@ -74,7 +93,6 @@ async fn run(
         }
         () = listen => {}
         () = shutdown_requested(&mut shutdown) => {}
-        () = upgrade.slot.evicted() => {}
     }
 }
 
@@ -85,10 +103,23 @@ pub(crate) enum Framing {
     Lines,
     /// Each event has a length prefix of four bytes.
     LengthPrefixed,
+    /// Bytes without structure, after an empty message.
+    Bytes,
+    /// The same in base64.
+    Base64,
 }
 
 impl Framing {
-    /// Splits the next event off a chunk.
+    /// Returns the message in front of all chunks.
+    fn first_message(self) -> Option<Message> {
+        match self {
+            Framing::Lines | Framing::LengthPrefixed => None,
+            Framing::Bytes => Some(Message::Binary(Bytes::new())),
+            Framing::Base64 => Some(Message::Text("".into())),
+        }
+    }
+
+    /// Splits the next message off a chunk.
     fn next(self, chunk: &mut Bytes) -> Option<Message> {
         if chunk.is_empty() {
             return None;
@@ -103,32 +134,40 @@ impl Framing {
                 let length = usize::try_from(chunk.try_get_u32().ok()?).ok()?;
                 Some(Message::Binary(chunk.split_to(length.min(chunk.len()))))
             }
+            Framing::Bytes => Some(Message::Binary(piece(chunk))),
+            Framing::Base64 => Some(Message::Text(STANDARD.encode(piece(chunk)).into())),
         }
     }
 }
 
-/// Returns the response to a handshake: 101, or an error.
+/// Splits the bytes of a message off a stream without structure.
+fn piece(chunk: &mut Bytes) -> Bytes {
+    chunk.split_to(chunk.len().min(PIECE_BYTES_MAX))
+}
+
+/// Returns the response to the handshake of a watch: 101, or an error.
 fn handshake(headers: &HeaderMap) -> Result<Reply, Box<Reply>> {
-    let refused = |code| Box::new(respond::text(code, ""));
-    if !has_token(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {
-        let mut reply = refused(400);
-        let version = HeaderValue::from_static(VERSION);
-        reply.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, version);
-        return Err(reply);
-    }
+    check_version(headers)?;
     // kube-apiserver requires an Origin header, which browsers send.
     if !headers.contains_key(header::ORIGIN) {
         return Err(refused(403));
     }
-    let key = headers.get(header::SEC_WEBSOCKET_KEY).ok_or_else(|| refused(400))?;
     let mut protocols = header_tokens(headers, header::SEC_WEBSOCKET_PROTOCOL)
         .filter(|protocol| !protocol.starts_with(TOKEN_PREFIX));
     let (protocol, more) = (protocols.next(), protocols.next());
     if more.is_some() {
         return Err(refused(400));
     }
+    accept(headers, protocol)
+}
+
+/// Returns the response 101 to a handshake, with the chosen subprotocol, or an error.
+pub(crate) fn accept(headers: &HeaderMap, protocol: Option<&str>) -> Result<Reply, Box<Reply>> {
+    check_version(headers)?;
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).ok_or_else(|| refused(400))?;
     let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes()));
     let mut reply = Reply::new(Body::empty());
+    *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let out = reply.headers_mut();
     out.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     out.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -137,6 +176,20 @@ fn handshake(headers: &HeaderMap) -> Result<Reply, Box<Reply>> {
         out.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
     }
     Ok(reply)
+}
+
+fn check_version(headers: &HeaderMap) -> Result<(), Box<Reply>> {
+    if has_token(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {
+        return Ok(());
+    }
+    let mut reply = refused(400);
+    let version = HeaderValue::from_static(VERSION);
+    reply.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, version);
+    Err(reply)
+}
+
+fn refused(code: u16) -> Box<Reply> {
+    Box::new(respond::text(code, ""))
 }
 
 /// Returns the value of the `Authorization` header given as a WebSocket subprotocol, because browsers cannot

@@ -2,6 +2,7 @@
 //! its output. Commands run in a shell, in which `k` is kubectl with the server's kubeconfig.
 
 mod custom;
+mod streams;
 
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
 use keelson::Keelson;
@@ -67,7 +68,12 @@ impl Kubectl {
 
     /// Starts a command that runs until it is killed.
     fn spawn(&self, line: &str) -> Running {
-        let mut command = self.shell(&format!("exec {line}"));
+        self.spawn_shell(&format!("exec {line}"))
+    }
+
+    /// Starts a shell that runs until it is killed; its last command should be an `exec`.
+    fn spawn_shell(&self, line: &str) -> Running {
+        let mut command = self.shell(line);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("a shell");
         let out = child.stdout.take().expect("a pipe");
         let (send, lines) = std::sync::mpsc::sync_channel(LINES_MAX);

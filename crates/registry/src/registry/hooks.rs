@@ -11,6 +11,7 @@ use crate::options::{LogOptions, WriteOptions};
 use crate::write::Write;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Status, Str};
+use keelson_schema::catalogue::Session;
 use keelson_store::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
@@ -219,24 +220,60 @@ pub struct OwnedActionRequest {
     pub(crate) row: ActionRow,
 }
 
-/// Subresources that connect to a node: logs, exec, attach, port-forward, proxy.
+/// Subresources that connect the client to something that runs.
 pub trait Connections: Send + Sync {
-    /// Checks a request for a container's log. Without a node that runs the pod the log is empty.
-    fn log<'a>(
+    /// Finds where the requested connection leads. `None`: to nothing yet, a log is empty.
+    fn locate<'a>(
         &'a self,
         registry: &'a Registry,
         target: &'a Target,
-        options: &'a LogOptions,
-    ) -> BoxFuture<'a, Result<(), Failure>>;
+        asked: Connection<'a>,
+    ) -> BoxFuture<'a, Result<Option<Location>, Failure>>;
+}
 
-    /// Returns the error for a stream to an object.
-    fn refused<'a>(
-        &'a self,
-        registry: &'a Registry,
-        permit: &'a Permit,
-        target: &'a Target,
-        container: &'a str,
-    ) -> BoxFuture<'a, Failure>;
+/// A connection that a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub enum Connection<'a> {
+    /// The log of a container.
+    Log(&'a LogOptions),
+    /// A stream to a container, with its options as admission has left them (`PodExecOptions`).
+    Session(Session, &'a Object),
+    /// A request to pass on to a path.
+    Proxy {
+        /// The path after `/proxy`, as it is sent, without query.
+        path: &'a str,
+    },
+}
+
+/// Where a connection leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Whether the far side speaks TLS.
+    pub is_secure: bool,
+    /// A name, or an IP address without brackets.
+    pub host: String,
+    /// The port as it was given; empty: that of the scheme.
+    pub port: String,
+    /// The path, escaped.
+    pub path: String,
+    /// The query, without `?`; `None`: that of the request.
+    pub query: Option<String>,
+    /// Who is there.
+    pub far_side: FarSide,
+}
+
+/// Who is at the far side of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FarSide {
+    /// A kubelet: it is shown the server's certificate for kubelets.
+    Kubelet {
+        /// Whether its certificate is verified.
+        is_verified: bool,
+        /// Whether it speaks v5 of the channel protocol and tunnels ports over WebSocket.
+        takes_websockets: bool,
+    },
+    /// Something that users name: it is shown no credentials and must have a global unicast address.
+    Workload,
 }
 
 impl Registry {
@@ -338,24 +375,15 @@ impl Registry {
         }
     }
 
-    /// Checks a request for a container's log. Without a node that runs the pod the log is empty.
-    pub async fn read_log(
+    /// Finds where a requested connection leads. `None`: to nothing yet, a log is empty.
+    pub async fn locate(
         &self,
         permit: &Permit,
         target: &Target,
-        options: &LogOptions,
-    ) -> Result<(), Failure> {
-        target.assert_covered(permit, "get", "log");
-        let connections = self.hooks_of(&target.kind).connections.as_ref();
-        connections.ok_or_else(Status::method_not_allowed)?.log(self, target, options).await
-    }
-
-    /// Returns the error for a stream to an object, since there is no node to connect to.
-    pub async fn stream_error(&self, permit: &Permit, target: &Target, container: &str) -> Failure {
+        asked: Connection<'_>,
+    ) -> Result<Option<Location>, Failure> {
         target.assert_connected(permit);
-        match &self.hooks_of(&target.kind).connections {
-            Some(connections) => connections.refused(self, permit, target, container).await,
-            None => Status::method_not_allowed(),
-        }
+        let connections = self.hooks_of(&target.kind).connections.as_ref();
+        connections.ok_or_else(Status::method_not_allowed)?.locate(self, target, asked).await
     }
 }

@@ -231,6 +231,7 @@ pub fn default_options() -> RegistryOptions {
     RegistryOptions {
         service_ranges: vec!["10.0.0.0/24".into()],
         node_ports: PortRange::default(),
+        node_address_types: vec![],
         advertise_address: [192, 0, 2, 1].into(),
         advertise_port: 6443,
         runtime_config: vec![],

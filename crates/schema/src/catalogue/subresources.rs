@@ -77,7 +77,6 @@ const FINALIZE: &str = "finalize";
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::catalogue::Catalogue;
 
     #[test]

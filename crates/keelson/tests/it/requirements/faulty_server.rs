@@ -3,9 +3,10 @@
 use crate::http::{Client, POLL_TIMEOUT};
 use bytes::Bytes;
 use keelson_auth::{Authenticator, MASTERS, TokenFile, User};
+use keelson_egress::{Egress, Resolved, Resolver};
 use keelson_meta::time::Timestamp;
 use keelson_registry::{Clock, RegistryOptions, SystemClock};
-use keelson_server::{App, Limits, Listening, State, VersionInfo};
+use keelson_server::{App, KubeletAccess, Kubelets, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     Batch, BoxFuture, Embedded, HealthError, KeyValue, Page, Range, ReadError, Revision, Store,
     Txn, TxnOutcome, Watch, WatchError, WriteError,
@@ -73,6 +74,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     let options = RegistryOptions {
         service_ranges: vec!["10.0.0.0/24".to_owned()],
         node_ports: Default::default(),
+        node_address_types: vec![],
         advertise_address: Ipv4Addr::LOCALHOST.into(),
         advertise_port: 6443,
         runtime_config: vec![],
@@ -94,6 +96,8 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         registry,
         authenticator: Arc::new(Authenticator::new(tokens)),
         authorizer: Arc::default(),
+        egress: Arc::new(Egress::new(Arc::new(NoServices))),
+        kubelets: Arc::new(Kubelets::new(KubeletAccess { authority: None, identity: None })),
         flags: vec![],
         version: VersionInfo { git_version: "v1.36.0".to_owned(), build: "test".to_owned() },
         state: State::new(&Limits::default()),
@@ -105,6 +109,19 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     keelson_server::serve(Arc::new(app), listener, None).expect("the server listens")
+}
+
+/// Nothing in these tests connects to a service.
+struct NoServices;
+
+impl Resolver for NoServices {
+    fn resolve<'a>(
+        &'a self,
+        host: &'a str,
+        _port: u16,
+    ) -> keelson_egress::BoxFuture<'a, Result<Resolved, String>> {
+        Box::pin(async move { Err(format!("{host} is no service")) })
+    }
 }
 
 struct FaultyClock {

@@ -1,0 +1,192 @@
+//! Exchanges whose bodies are passed on while they arrive, and upgrades to other protocols: what a
+//! proxy needs.
+
+use crate::client::Client;
+use crate::connection::{self, AddrPair, Body, Sender, StreamedBody, hyper_cause};
+use crate::error::{Cause, Error};
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout_at};
+
+/// A connection that has left HTTP.
+pub type Upgraded = TokioIo<hyper::upgrade::Upgraded>;
+
+/// The answer to a request to upgrade.
+pub enum UpgradeAnswer {
+    /// 101: the connection carries the new protocol.
+    Switched(Response<()>, Upgraded),
+    /// Any other answer.
+    Refused(Response<StreamedResponse>),
+}
+
+/// The body of a response that is read while it arrives.
+pub struct StreamedResponse {
+    incoming: Incoming,
+    addrs: AddrPair,
+    /// Where an HTTP/1.1 connection goes when the body has ended.
+    back: Option<(Arc<Client>, http1::SendRequest<Body>)>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Client {
+    /// Sends a request, whose headers may name the host. Returns when the head of the response has
+    /// arrived. The deadline covers the connection only: how long the exchange takes is up to the
+    /// caller. The request is sent again over another connection only if nothing of it was sent.
+    pub async fn stream(
+        self: &Arc<Self>,
+        request: Request<StreamedBody>,
+        connect_by: Instant,
+    ) -> Result<Response<StreamedResponse>, Error> {
+        self.stream_head(request, connect_by).await.map_err(Error::head)
+    }
+
+    async fn stream_head(
+        self: &Arc<Self>,
+        request: Request<StreamedBody>,
+        connect_by: Instant,
+    ) -> Result<Response<StreamedResponse>, Cause> {
+        let permit = self.stream_permit(connect_by).await?;
+        let mut message = request.map(Body::Right);
+        loop {
+            let pooled = timeout_at(connect_by, self.take(connect_by)).await;
+            let pooled = pooled.map_err(|_| Cause::Deadline).flatten()?;
+            let (addrs, may_retry) = (pooled.addrs, !pooled.is_new);
+            let sent = match pooled.sender {
+                Sender::Http1(mut sender) => {
+                    self.address(&mut message, Version::HTTP_11);
+                    let sent = sender.try_send_request(message).await;
+                    sent.map(|response| (response, Some((self.clone(), sender))))
+                }
+                Sender::Http2(mut sender) => {
+                    self.address(&mut message, Version::HTTP_2);
+                    sender.try_send_request(message).await.map(|response| (response, None))
+                }
+            };
+            let mut failed = match sent {
+                Ok((response, back)) => {
+                    return Ok(response.map(|incoming| StreamedResponse {
+                        incoming,
+                        addrs,
+                        back,
+                        _permit: permit,
+                    }));
+                }
+                Err(failed) => failed,
+            };
+            match failed.take_message() {
+                Some(unsent) if may_retry => message = unsent,
+                _ => return Err(hyper_cause(failed.error(), Some(addrs))),
+            }
+        }
+    }
+
+    /// Sends a request to upgrade over a connection of its own, in HTTP/1.1. The deadline covers the
+    /// connection and the head of the response.
+    pub async fn request_upgrade(
+        self: &Arc<Self>,
+        request: Request<()>,
+        deadline: Instant,
+    ) -> Result<UpgradeAnswer, Error> {
+        let answer = timeout_at(deadline, self.upgrade_head(request, deadline)).await;
+        answer.map_err(|_| Cause::Deadline).flatten().map_err(Error::head)
+    }
+
+    async fn upgrade_head(
+        self: &Arc<Self>,
+        request: Request<()>,
+        deadline: Instant,
+    ) -> Result<UpgradeAnswer, Cause> {
+        let permit = self.stream_permit(deadline).await?;
+        let (mut sender, addrs) = self.open_for_upgrade(deadline).await?;
+        let empty = Empty::new().map_err(|never| match never {});
+        let mut message = request.map(|()| Body::Right(UnsyncBoxBody::new(empty)));
+        self.address(&mut message, Version::HTTP_11);
+        let response = sender.send_request(message).await;
+        let response = response.map_err(|error| hyper_cause(&error, Some(addrs)))?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let body = |incoming| StreamedResponse { incoming, addrs, back: None, _permit: permit };
+            return Ok(UpgradeAnswer::Refused(response.map(body)));
+        }
+        let (parts, incoming) = response.into_parts();
+        let upgraded = hyper::upgrade::on(Response::from_parts(parts.clone(), incoming)).await;
+        let upgraded = upgraded.map_err(|error| hyper_cause(&error, Some(addrs)))?;
+        Ok(UpgradeAnswer::Switched(Response::from_parts(parts, ()), TokioIo::new(upgraded)))
+    }
+
+    /// Completes the request line for a version of HTTP. A `Host` of the request is kept.
+    fn address(&self, message: &mut Request<Body>, version: Version) {
+        *message.version_mut() = version;
+        let path = message.uri().path_and_query().cloned();
+        let path = path.unwrap_or_else(|| http::uri::PathAndQuery::from_static("/"));
+        if version != Version::HTTP_2 {
+            if !message.headers().contains_key(HOST)
+                && let Ok(host) = HeaderValue::from_str(self.authority())
+            {
+                message.headers_mut().insert(HOST, host);
+            }
+            *message.uri_mut() = Uri::from(path);
+            return;
+        }
+        let host = message.headers_mut().remove(HOST);
+        let host = host.as_ref().and_then(|host| host.to_str().ok());
+        let uri = Uri::builder()
+            .scheme("https")
+            .authority(host.unwrap_or(self.authority()))
+            .path_and_query(path)
+            .build();
+        *message.uri_mut() = uri.unwrap_or_default();
+    }
+}
+
+impl HttpBody for StreamedResponse {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.incoming).poll_frame(cx);
+        let is_over = matches!(polled, Poll::Ready(None)) || this.incoming.is_end_stream();
+        if is_over && let Some((client, sender)) = this.back.take() {
+            client.put_back(sender, this.addrs);
+        }
+        polled.map_err(|error| match hyper_cause(&error, Some(this.addrs)) {
+            Cause::Closed | Cause::Protocol(_) => io::Error::other(Cause::Cut.to_string()),
+            other => io::Error::other(other.to_string()),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Client {
+    /// Opens a connection in HTTP/1.1 that is not pooled and may be upgraded.
+    async fn open_for_upgrade(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<(http1::SendRequest<Body>, AddrPair), Cause> {
+        let (stream, addrs) = self.connect_http1(deadline).await?;
+        let sender = connection::start_upgradable(stream).await;
+        sender.map(|sender| (sender, addrs)).map_err(|error| hyper_cause(&error, Some(addrs)))
+    }
+}

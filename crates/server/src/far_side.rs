@@ -1,0 +1,151 @@
+//! [`FarEnd`]: the far side of a connection, and the credentials that it is shown.
+
+use crate::app::App;
+use crate::request_head::RequestHead;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header};
+use keelson_egress::{Client, Peer, Route, Scheme, Trust};
+use keelson_meta::{Failure, Reason, Status};
+use keelson_registry::hooks::{FarSide, Location};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the connection to the far side may take (Go's dialer).
+pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long a kubelet may take to answer a request to upgrade.
+pub(crate) const UPGRADE_TIME_MAX: Duration = Duration::from_secs(30);
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The far side of a connection.
+pub(crate) struct FarEnd {
+    pub client: Arc<Client>,
+    pub location: Location,
+}
+
+impl FarEnd {
+    /// Prepares the connection; nothing is opened yet.
+    pub fn new(app: &App, location: Location) -> Result<FarEnd, Failure> {
+        let port = match location.port.as_str() {
+            "" if location.is_secure => 443,
+            "" => 80,
+            port => port.parse().map_err(|_| unknown_port(&location))?,
+        };
+        let mut peer = Peer::new(location.host.clone(), port);
+        match location.far_side {
+            FarSide::Kubelet { is_verified, .. } => {
+                let access = app.kubelets.get();
+                peer.route = Route::Node;
+                peer.trust = match &access.authority {
+                    Some(bundle) if is_verified => Trust::Bundle(bundle.clone()),
+                    _ => Trust::Anyone,
+                };
+                peer.identity = access.identity.clone();
+            }
+            FarSide::Workload => {
+                peer.route = Route::Public;
+                peer.trust = Trust::Anyone;
+            }
+        }
+        peer.scheme = if location.is_secure { Scheme::Https } else { Scheme::Http };
+        let client = app.egress.client(&peer).map_err(|error| {
+            Status::new(Reason::Unknown, format!("the far side cannot be reached: {error}"))
+        })?;
+        Ok(FarEnd { client, location })
+    }
+
+    /// Returns a request for the far side, with the headers of the client and the query that the
+    /// location or the client gives.
+    pub fn request(&self, head: &RequestHead, headers: HeaderMap) -> Result<Request<()>, Failure> {
+        let query = match &self.location.query {
+            Some(query) => query.as_str(),
+            None => head.uri.query().unwrap_or_default(),
+        };
+        let path = match self.location.path.as_str() {
+            "" => "/",
+            path => path,
+        };
+        let target = match query {
+            "" => path.to_owned(),
+            query => format!("{path}?{query}"),
+        };
+        let uri = Uri::try_from(target).map_err(|error| {
+            Status::new(Reason::Unknown, format!("the far side's URL is invalid: {error}"))
+        })?;
+        let mut request = Request::new(());
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        forward_for(request.headers_mut(), head);
+        Ok(request)
+    }
+
+    /// Returns the URL of the location, for errors.
+    pub fn url(&self) -> String {
+        let Location { is_secure, host, port, path, query, .. } = &self.location;
+        let scheme = if *is_secure { "https" } else { "http" };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let port = if port.is_empty() { String::new() } else { format!(":{port}") };
+        let query = query.as_deref().filter(|query| !query.is_empty());
+        let query = query.map_or(String::new(), |query| format!("?{query}"));
+        format!("{scheme}://{host}{port}{path}{query}")
+    }
+}
+
+fn unknown_port(location: &Location) -> Failure {
+    let why = match location.port.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => format!("dial tcp: address {}: invalid port", location.port),
+        false => format!("dial tcp: lookup tcp/{}: unknown port", location.port),
+    };
+    Status::unavailable(format!("error trying to reach service: {why}"))
+}
+
+/// Returns when a connection that is opened now must be open.
+pub(crate) fn connect_by() -> Instant {
+    Instant::now() + CONNECT_TIME_MAX
+}
+
+/// Adds the client's address to `X-Forwarded-For`.
+fn forward_for(headers: &mut HeaderMap, head: &RequestHead) {
+    let mut all: Vec<String> = headers
+        .get_all(X_FORWARDED_FOR)
+        .iter()
+        .filter_map(|value| value.to_str().ok().map(str::to_owned))
+        .collect();
+    all.push(head.peer.slot.address().to_string());
+    if let Ok(value) = HeaderValue::from_str(&all.join(", ")) {
+        headers.insert(X_FORWARDED_FOR, value);
+    }
+}
+
+/// The headers that speak of one connection only (RFC 9110, section 7.6.1).
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Removes the headers that speak of one connection only.
+pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let listed = headers.get_all(header::CONNECTION).iter();
+    let listed: Vec<HeaderName> = listed
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    let trailers = headers
+        .get_all(header::TE)
+        .iter()
+        .any(|value| value.to_str().is_ok_and(|text| text.contains("trailers")));
+    for name in listed.iter().chain(&HOP_BY_HOP).chain([&header::TE]) {
+        headers.remove(name);
+    }
+    if trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+}

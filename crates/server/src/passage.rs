@@ -1,0 +1,87 @@
+//! Upgrades that are passed through: what client and far side speak is not looked at (apimachinery
+//! `util/proxy/upgradeaware.go`).
+
+use crate::far_side::{FarEnd, UPGRADE_TIME_MAX};
+use crate::outcome::Outcome;
+use crate::request_head::RequestHead;
+use crate::respond::{self, Reply};
+use crate::upgrade::Tunnel;
+use http::Response;
+use keelson_egress::{Cause, Error, UpgradeAnswer, Upgraded};
+use keelson_meta::{Failure, Reason, Status};
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
+
+/// Size of the buffer of a connection, in each direction.
+const BUFFER_BYTES: usize = 16 << 10;
+
+/// Upgrades the far side, then the client, and passes on what both send.
+pub(crate) async fn run(head: &RequestHead, far_end: FarEnd) -> Result<Outcome, Failure> {
+    let request = far_end.request(head, head.headers.clone())?;
+    let answer = far_end.client.request_upgrade(request, Instant::now() + UPGRADE_TIME_MAX).await;
+    match answer.map_err(|error| unreachable_far_side(&error))? {
+        UpgradeAnswer::Switched(switched, far) => {
+            let reply = switched.map(|()| crate::body::Body::empty());
+            let run = move |near| Box::pin(splice(near, far)) as _;
+            Ok(Outcome::Tunnel(Tunnel { reply, run: Box::new(run) }))
+        }
+        UpgradeAnswer::Refused(answer) => refused(answer).map(Outcome::Reply),
+    }
+}
+
+/// Returns the answer of a far side that did not switch. A redirect is never followed and never sent
+/// to the client, who would take it to another place with his credentials.
+pub(crate) fn refused(
+    answer: Response<keelson_egress::StreamedResponse>,
+) -> Result<Reply, Failure> {
+    let code = answer.status().as_u16();
+    if code < 400 {
+        let why = format!("invalid upgrade response: status code {code}");
+        return Err(Status::new(Reason::Unknown, why));
+    }
+    let mut reply = respond::passed_on(answer);
+    respond::close(&mut reply);
+    Ok(reply)
+}
+
+/// Returns the failure for a far side that could not be upgraded.
+pub(crate) fn unreachable_far_side(error: &Error) -> Failure {
+    let why = match &error.cause {
+        Cause::NotAllowed => return Status::bad_request("address not allowed"),
+        Cause::Closed | Cause::Cut | Cause::Protocol(_) => error.to_string(),
+        _ => format!("error dialing backend: {error}"),
+    };
+    Status::new(Reason::Unknown, why)
+}
+
+/// Passes bytes on in both directions until one side has ended; then the other is closed, too.
+async fn splice(near: impl AsyncRead + AsyncWrite + Unpin, far: Upgraded) {
+    let (mut near_reader, mut near_writer) = tokio::io::split(near);
+    let (mut far_reader, mut far_writer) = tokio::io::split(far);
+    let ended = tokio::select! {
+        ended = copy(&mut near_reader, &mut far_writer) => ended,
+        ended = copy(&mut far_reader, &mut near_writer) => ended,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "upgraded connection ended");
+    }
+    let _ = near_writer.shutdown().await;
+    let _ = far_writer.shutdown().await;
+}
+
+async fn copy(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match from.read(&mut buffer).await? {
+            0 => return to.flush().await,
+            bytes => {
+                to.write_all(&buffer[..bytes]).await?;
+                to.flush().await?;
+            }
+        }
+    }
+}

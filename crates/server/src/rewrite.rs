@@ -1,0 +1,328 @@
+//! Rewrites the links in the answers of proxied servers, so that they lead through this server again
+//! (apimachinery `util/proxy/transport.go`).
+
+use crate::body::Body;
+use crate::request_head::RequestHead;
+use crate::respond::{self, Reply};
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::{DeflateDecoder, GzDecoder};
+use flate2::write::{DeflateEncoder, GzEncoder};
+use http::{HeaderValue, Response, Uri, header};
+use http_body_util::BodyExt;
+use keelson_egress::StreamedResponse;
+use keelson_registry::hooks::Location;
+use std::io::{self, Read, Write};
+
+/// Largest HTML page whose links are rewritten, also when it is decompressed. A larger one is refused,
+/// because half a page would be worse.
+const PAGE_BYTES_MAX: u64 = 32 << 20;
+
+/// Elements and those of their attributes that are links.
+const LINKS: [(&str, &[&str]); 22] = [
+    ("a", &["href"]),
+    ("applet", &["codebase"]),
+    ("area", &["href"]),
+    ("audio", &["src"]),
+    ("base", &["href"]),
+    ("blockquote", &["cite"]),
+    ("body", &["background"]),
+    ("button", &["formaction"]),
+    ("command", &["icon"]),
+    ("del", &["cite"]),
+    ("embed", &["src"]),
+    ("form", &["action"]),
+    ("frame", &["longdesc", "src"]),
+    ("head", &["profile"]),
+    ("html", &["manifest"]),
+    ("iframe", &["longdesc", "src"]),
+    ("img", &["longdesc", "src", "usemap"]),
+    ("input", &["src", "usemap", "formaction"]),
+    ("ins", &["cite"]),
+    ("link", &["href"]),
+    ("object", &["classid", "codebase", "data", "usemap"]),
+    ("q", &["cite"]),
+];
+/// More of them.
+const MORE_LINKS: [(&str, &[&str]); 4] = [
+    ("script", &["src"]),
+    ("source", &["src"]),
+    ("track", &["src"]),
+    ("video", &["poster", "src"]),
+];
+
+/// How links are rewritten.
+pub(crate) struct Links {
+    /// The path in front of that of the far side.
+    prefix: String,
+    /// The host and port of the far side.
+    far_host: String,
+    /// The host that the client asked.
+    own_host: String,
+}
+
+impl Links {
+    /// Returns the rules for an answer to a request that went to a location.
+    pub fn new(head: &RequestHead, location: &Location) -> Links {
+        let path = head.uri.path();
+        let prefix = path.strip_suffix(location.path.as_str()).unwrap_or(path);
+        let Location { host, port, .. } = location;
+        Links {
+            prefix: prefix.to_owned(),
+            far_host: if port.is_empty() { host.clone() } else { format!("{host}:{port}") },
+            own_host: head.header(header::HOST).unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// Returns the link that leads through this server; others are returned unchanged.
+    fn rewrite(&self, link: &str) -> String {
+        let Ok(uri) = Uri::try_from(link) else { return link.to_owned() };
+        let host = uri.authority().map_or("", |authority| authority.as_str());
+        let is_other = !host.is_empty() && host != self.far_host && host != self.own_host;
+        let path = uri.path();
+        let is_relative = !link.contains("://") && !link.starts_with('/');
+        if is_other || is_relative || path.starts_with(&self.prefix) {
+            return link.to_owned();
+        }
+        let mut out = String::new();
+        if !host.is_empty() && host == self.own_host {
+            let scheme = uri.scheme_str().map_or(String::new(), |scheme| format!("{scheme}:"));
+            out = format!("{scheme}//{host}");
+        }
+        out.push_str(self.prefix.trim_end_matches('/'));
+        out.push_str(path);
+        if let Some(query) = uri.query() {
+            out = format!("{out}?{query}");
+        }
+        if let Some((_, fragment)) = link.split_once('#') {
+            out = format!("{out}#{fragment}");
+        }
+        out
+    }
+}
+
+/// Makes the answer to the client: `Location` and the links of HTML pages are rewritten.
+pub(crate) async fn answer(links: Links, mut answer: Response<StreamedResponse>) -> Reply {
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+    if let Some(location) = answer.headers().get(header::LOCATION).and_then(text) {
+        if let Ok(value) = HeaderValue::from_str(&links.rewrite(&location)) {
+            answer.headers_mut().insert(header::LOCATION, value);
+        }
+        return respond::passed_on(answer);
+    }
+    let media_type = answer.headers().get(header::CONTENT_TYPE).and_then(text);
+    let media_type = media_type.unwrap_or_default();
+    if media_type.split(';').next().unwrap_or_default().trim() != "text/html" {
+        return respond::passed_on(answer);
+    }
+    let encoding = answer.headers().get(header::CONTENT_ENCODING).and_then(text);
+    let encoding = match encoding.as_deref() {
+        None | Some("") => Encoding::None,
+        Some("gzip") => Encoding::Gzip,
+        Some("deflate") => Encoding::Deflate,
+        // Upstream, too, leaves what it cannot read as it is.
+        Some(_) => return respond::passed_on(answer),
+    };
+    let (mut parts, body) = answer.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let page = http_body_util::Limited::new(body, PAGE_BYTES_MAX as usize).collect().await;
+    let page = page.map_err(|error| io::Error::other(error.to_string()));
+    let page = page.and_then(|page| rewritten(&links, encoding, &page.to_bytes()));
+    let body = match page {
+        Ok(page) => Body::Whole(Some(Bytes::from(page))),
+        Err(error) => {
+            tracing::debug!(%error, "the page of a proxied server cannot be rewritten");
+            Body::Broken
+        }
+    };
+    Reply::from_parts(parts, body)
+}
+
+/// How a page is compressed.
+#[derive(Clone, Copy)]
+enum Encoding {
+    None,
+    Gzip,
+    Deflate,
+}
+
+fn rewritten(links: &Links, encoding: Encoding, page: &[u8]) -> io::Result<Vec<u8>> {
+    let mut plain = vec![];
+    let mut limited: Box<dyn Read + '_> = match encoding {
+        Encoding::None => Box::new(page.take(PAGE_BYTES_MAX)),
+        Encoding::Gzip => Box::new(GzDecoder::new(page).take(PAGE_BYTES_MAX)),
+        Encoding::Deflate => Box::new(DeflateDecoder::new(page).take(PAGE_BYTES_MAX)),
+    };
+    limited.read_to_end(&mut plain)?;
+    if plain.len() as u64 == PAGE_BYTES_MAX {
+        return Err(io::Error::other("the page is too large"));
+    }
+    let html = rewrite_html(links, &plain);
+    match encoding {
+        Encoding::None => Ok(html),
+        Encoding::Gzip => {
+            let mut encoder = GzEncoder::new(vec![], Compression::default());
+            encoder.write_all(&html)?;
+            encoder.finish()
+        }
+        Encoding::Deflate => {
+            let mut encoder = DeflateEncoder::new(vec![], Compression::default());
+            encoder.write_all(&html)?;
+            encoder.finish()
+        }
+    }
+}
+
+/// Rewrites the links in the start tags of a page. What is not a start tag stays as it is.
+fn rewrite_html(links: &Links, page: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(page.len() + page.len() / 8);
+    let mut rest = page;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'<') {
+        let (before, tag) = rest.split_at(at);
+        out.extend_from_slice(before);
+        rest = match Tag::parse(tag) {
+            Some(parsed) => {
+                parsed.write(links, tag, &mut out);
+                &tag[parsed.end..]
+            }
+            None if tag.starts_with(b"<!--") => {
+                let end = tag.windows(3).position(|three| three == b"-->");
+                let end = end.map_or(tag.len(), |end| end + 3);
+                out.extend_from_slice(&tag[..end]);
+                &tag[end..]
+            }
+            None => {
+                out.push(b'<');
+                &tag[1..]
+            }
+        };
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// A start tag: positions in the text that begins with it.
+struct Tag {
+    /// The attributes' values that are links, in order.
+    values: Vec<std::ops::Range<usize>>,
+    /// The place after the tag.
+    end: usize,
+}
+
+impl Tag {
+    /// Parses a start tag; `None` if the text does not begin with one.
+    fn parse(text: &[u8]) -> Option<Tag> {
+        let is_name =
+            |byte: &u8| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'\x0c' | b'/' | b'>');
+        let name_end = 1 + text.get(1..)?.iter().take_while(|byte| is_name(byte)).count();
+        let name = std::str::from_utf8(&text[1..name_end]).ok()?.to_ascii_lowercase();
+        if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            return None;
+        }
+        let mut all = LINKS.iter().chain(&MORE_LINKS);
+        let of_element = all.find(|(element, _)| *element == name).map_or(&[][..], |(_, of)| of);
+        let mut values = vec![];
+        let mut at = name_end;
+        loop {
+            let blank = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'\x0c' | b'/');
+            at += text[at..].iter().take_while(blank).count();
+            match text.get(at)? {
+                b'>' => return Some(Tag { values, end: at + 1 }),
+                _ => {
+                    let key = text[at..].iter().take_while(|byte| is_name(byte) && **byte != b'=');
+                    let key_end = at + key.count().max(1);
+                    let key = String::from_utf8_lossy(&text[at..key_end]).to_ascii_lowercase();
+                    let (value, after) = attribute_value(text, key_end)?;
+                    if of_element.contains(&key.as_str())
+                        && let Some(value) = value
+                    {
+                        values.push(value);
+                    }
+                    at = after;
+                }
+            }
+        }
+    }
+
+    fn write(&self, links: &Links, text: &[u8], out: &mut Vec<u8>) {
+        let mut from = 0;
+        for value in &self.values {
+            out.extend_from_slice(&text[from..value.start]);
+            match std::str::from_utf8(&text[value.clone()]) {
+                Ok(link) => out.extend_from_slice(links.rewrite(link).as_bytes()),
+                Err(_) => out.extend_from_slice(&text[value.clone()]),
+            }
+            from = value.end;
+        }
+        out.extend_from_slice(&text[from..self.end]);
+    }
+}
+
+/// Returns the value of an attribute whose name ends at a place, and the place after it. `None` if the
+/// text ends before.
+fn attribute_value(text: &[u8], at: usize) -> Option<(Option<std::ops::Range<usize>>, usize)> {
+    let blank = |byte: &&u8| byte.is_ascii_whitespace();
+    let equals = at + text[at..].iter().take_while(blank).count();
+    if text.get(equals)? != &b'=' {
+        return Some((None, at));
+    }
+    let start = equals + 1 + text[equals + 1..].iter().take_while(blank).count();
+    match text.get(start)? {
+        quote @ (b'"' | b'\'') => {
+            let length = text[start + 1..].iter().position(|byte| byte == quote)?;
+            let end = start + 1 + length;
+            Some((Some(start + 1..end), end + 1))
+        }
+        _ => {
+            let length = text[start..]
+                .iter()
+                .position(|byte| byte.is_ascii_whitespace() || *byte == b'>')?;
+            Some((Some(start..start + length), start + length))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn links() -> Links {
+        Links {
+            prefix: "/api/v1/namespaces/n/services/s/proxy".to_owned(),
+            far_host: "10.1.2.3:80".to_owned(),
+            own_host: "127.0.0.1:6443".to_owned(),
+        }
+    }
+
+    #[test]
+    fn links_lead_through_the_proxy() {
+        let prefix = "/api/v1/namespaces/n/services/s/proxy";
+        for (link, expected) in [
+            ("/a/b?c=d#e", format!("{prefix}/a/b?c=d#e")),
+            ("/", format!("{prefix}/")),
+            ("a/b", "a/b".to_owned()),
+            ("http://10.1.2.3:80/x", format!("{prefix}/x")),
+            ("http://other/x", "http://other/x".to_owned()),
+            ("https://127.0.0.1:6443/x", format!("https://127.0.0.1:6443{prefix}/x")),
+            (&format!("{prefix}/x"), format!("{prefix}/x")),
+            ("mailto:a@b", "mailto:a@b".to_owned()),
+        ] {
+            assert_eq!(links().rewrite(link), expected, "{link}");
+        }
+    }
+
+    #[test]
+    fn only_links_of_pages_change() {
+        let check = |page: &str, expected: &str| {
+            let expected = expected.replace("P/", "/api/v1/namespaces/n/services/s/proxy/");
+            let got = rewrite_html(&links(), page.as_bytes());
+            assert_eq!(String::from_utf8_lossy(&got), expected, "{page}");
+        };
+        check("<a href=\"/x\">/x</a>", "<a href=\"P/x\">/x</a>");
+        check("<A HREF=/x class='/y'>", "<A HREF=P/x class='/y'>");
+        check("<img src='/i' usemap='/m'/>", "<img src='P/i' usemap='P/m'/>");
+        check("<!-- <a href=\"/x\"> --><p>1 < 2", "<!-- <a href=\"/x\"> --><p>1 < 2");
+        check("<a href=\"/x", "<a href=\"/x");
+        check("<td href=\"/x\">", "<td href=\"/x\">");
+    }
+}
