@@ -1,8 +1,8 @@
-//! Test utilities: recording and replay of transcripts, a blocking client, a fake kubelet, and
-//! Kubernetes programs as child processes.
+//! Test utilities: recording and replay of transcripts, a blocking client, a fake kubelet, the HTTPS
+//! server of a fake node, and Kubernetes programs as child processes.
 //!
-//! The crate uses only HTTPS and depends on no other crate of the workspace, so that a test can run
-//! against Keelson and against kube-apiserver. The Python programs in `compare/` send the same
+//! The crate uses only HTTPS and, of the workspace, only the protocols of streams, so that a test can
+//! run against Keelson and against kube-apiserver. The Python programs in `compare/` send the same
 //! generated requests to two servers and compare the responses.
 // A panic fails the test.
 #![allow(clippy::missing_panics_doc)]
@@ -10,6 +10,7 @@
 pub mod api;
 pub mod klog;
 pub mod kubelet;
+pub mod node;
 pub mod pods;
 pub mod prerequisites;
 pub mod process;

@@ -1,7 +1,9 @@
 //! `keelson-testkit record` and `replay`: records the responses of a server to the requests of
-//! transcripts, or compares them with the recorded ones.
+//! transcripts, or compares them with the recorded ones. `keelson-testkit node` runs a fake node.
 
 use keelson_testkit::api::{Api, Response};
+use keelson_testkit::node::faults::FAULTS;
+use keelson_testkit::node::{NodeServer, ServerOptions};
 use keelson_testkit::transcript::{Request, Responder, Transcript, record, replay};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 record --server URL --token TOKEN [FILE|all]...
 replay --server URL --token TOKEN [FILE|all]... [--show N]
+node [--port PORT] [--client-ca FILE] [--write-ca FILE] [--folder FOLDER] [--v5]
 
 Transcripts are files with requests and the responses of a kube-apiserver 1.36. `all`, or no file, means those of this
 repository (crates/*/tests/**/*.transcript). Their format is documented in crates/testkit/src/transcript.rs, the normal
@@ -25,6 +28,12 @@ kube-controller-manager, Keelson with --controllers=-*. The certificate of the s
 
   keelson serve --controllers=-* --data-dir /tmp/k --secure-port 7443 --token-auth-file tokens.csv &
   cargo xtask replay --server https://127.0.0.1:7443 --token admintoken
+
+`node` serves what an API server asks a kubelet for, on 127.0.0.1, until it is killed: commands run on this machine, in
+FOLDER. Clients need a certificate of --client-ca; the authority of its own certificate is written to --write-ca.
+--v5 offers v5.channel.k8s.io, as nodes with the feature ExtendWebSocketsToKubelet do. Containers, pods and paths with
+these names misbehave:
+
 ";
 
 /// A server that is reached over HTTPS.
@@ -50,12 +59,49 @@ struct Options {
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.is_empty() || words.iter().any(|word| word == "--help" || word == "-h") {
-        return print(HELP, ExitCode::SUCCESS);
+        let faults = FAULTS.map(|(name, what)| format!("  fault-{name}: {what}\n"));
+        return print(&format!("{HELP}{}", faults.concat()), ExitCode::SUCCESS);
+    }
+    if words[0] == "node" {
+        return match run_node(&words[1..]) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => print(&format!("{why}\n"), ExitCode::FAILURE),
+        };
     }
     match Options::parse(&words).and_then(run) {
         Ok((text, 0)) => print(&text, ExitCode::SUCCESS),
         Ok((text, _)) => print(&text, ExitCode::FAILURE),
         Err(why) => print(&format!("{why}\n"), ExitCode::FAILURE),
+    }
+}
+
+/// Runs a node until the process is killed.
+fn run_node(words: &[String]) -> Result<(), String> {
+    let mut options = ServerOptions::default();
+    let mut authority_file = None;
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().cloned().ok_or(format!("{word} needs a value"));
+        match word.as_str() {
+            "--port" => options.port = value()?.parse().map_err(|_| "--port needs a number")?,
+            "--client-ca" => {
+                let path = value()?;
+                let pem = std::fs::read(&path).map_err(|why| format!("{path}: {why}"))?;
+                options.client_authority = Some(pem);
+            }
+            "--write-ca" => authority_file = Some(value()?),
+            "--folder" => options.folder = Some(value()?.into()),
+            "--v5" => options.has_v5 = true,
+            unknown => return Err(format!("unknown option {unknown}")),
+        }
+    }
+    let node = NodeServer::start(options).map_err(|why| format!("the node: {why}"))?;
+    if let Some(path) = authority_file {
+        std::fs::write(&path, node.authority()).map_err(|why| format!("{path}: {why}"))?;
+    }
+    print(&format!("https://{}\n", node.address()), ExitCode::SUCCESS);
+    loop {
+        std::thread::park();
     }
 }
 

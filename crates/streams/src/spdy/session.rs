@@ -237,6 +237,11 @@ impl Session {
         }
     }
 
+    /// Returns the streams that are open.
+    pub fn streams(&self) -> Vec<u32> {
+        self.streams.keys().copied().collect()
+    }
+
     /// Returns the number of streams that are open.
     pub fn open_streams(&self) -> usize {
         self.streams.len()
