@@ -32,7 +32,7 @@ impl Default for KubeletOptions {
 
 impl KubeletOptions {
     /// Reads the files.
-    pub(crate) fn access(&self) -> Result<KubeletAccess, StartError> {
+    fn access(&self) -> Result<KubeletAccess, StartError> {
         let read = |flag: &str, path: &PathBuf| -> Result<Arc<[u8]>, StartError> {
             let bytes = std::fs::read(path)
                 .map_err(|error| StartError(format!("{flag}: {}: {error}", path.display())))?;
@@ -49,26 +49,30 @@ impl KubeletOptions {
         Ok(KubeletAccess { authority: authority.transpose()?, identity: identity.transpose()? })
     }
 
-    /// Starts the loop that reads the files again, if there are any. Files that cannot be read leave
-    /// the access as it is.
-    pub(crate) fn reload(&self, kubelets: &Arc<Kubelets>, interval: Duration, loops: &mut Loops) {
-        if self.certificate_authority.is_none() && self.client_certificate.is_none() {
-            return;
+    /// Reads the files, and starts the loop that reads them again if there are any. Files that cannot
+    /// be read later leave the access as it is.
+    pub(crate) fn start(
+        &self,
+        interval: Duration,
+        loops: &mut Loops,
+    ) -> Result<Arc<Kubelets>, StartError> {
+        let kubelets = Arc::new(Kubelets::new(self.access()?));
+        if self.certificate_authority.is_some() || self.client_certificate.is_some() {
+            let (options, reloaded) = (self.clone(), kubelets.clone());
+            loops.run("kubelet-certificates", move || {
+                options.clone().reload(reloaded.clone(), interval)
+            });
         }
-        let (options, kubelets) = (self.clone(), kubelets.clone());
-        loops.run("kubelet-certificates", move || {
-            let (options, kubelets) = (options.clone(), kubelets.clone());
-            async move {
-                loop {
-                    tokio::time::sleep(interval).await;
-                    match options.access() {
-                        Ok(access) => kubelets.set(access),
-                        Err(error) => {
-                            tracing::warn!(%error, "certificates for kubelets not reloaded");
-                        }
-                    }
-                }
+        Ok(kubelets)
+    }
+
+    async fn reload(self, kubelets: Arc<Kubelets>, interval: Duration) {
+        loop {
+            tokio::time::sleep(interval).await;
+            match self.access() {
+                Ok(access) => kubelets.set(access),
+                Err(error) => tracing::warn!(%error, "certificates for kubelets not reloaded"),
             }
-        });
+        }
     }
 }

@@ -24,7 +24,7 @@ use keelson_egress::Egress;
 use keelson_meta::Feature;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
-use keelson_server::{App, Health, Kubelets, Limits, Listening, State, VersionInfo};
+use keelson_server::{App, Health, Kubelets, Limits, Listening, State, Tls, VersionInfo};
 use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, Store};
 use keelson_store_etcd::EtcdStore;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -106,11 +106,8 @@ impl Builder {
         let (fatal_error_sender, fatal_error) = watch::channel(None);
         loops.monitor(registry.clone(), fatal_error_sender);
         self.start_maintenance(&backend, (&registry, services), &mut loops).await?;
-        if let Some(tls) = tls.clone() {
-            let interval = self.certificate_check_interval;
-            loops.run("certificates", move || {
-                tls_files.clone().reload_when_changed(tls.clone(), current.clone(), interval)
-            });
+        if let Some(tls) = &tls {
+            self.reload_certificates(tls, tls_files, current, &mut loops);
         }
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
         let context = self.controller_context(&registry, &pki.borrow(), trust, &account_tokens)?;
@@ -120,11 +117,10 @@ impl Builder {
         let control_loops = self.start_control_loops(&backend, runner, identity, &shutdown_signal);
         let endpoints = start_endpoints_loop(&registry, &backend, &health, &shutdown_signal);
         let (backups, url) = (self.backup_socket(&backend), self.url(address));
-        let remote = self.remote_tokens(&egress, &mut loops)?;
         self.start_reload_loops(&registry, &egress, &account_tokens, &mut loops);
-        let kubelets = Arc::new(Kubelets::new(self.kubelets.access()?));
-        self.kubelets.reload(&kubelets, self.certificate_check_interval, &mut loops);
+        let remote = self.remote_tokens(&egress, &mut loops)?;
         let tokens = Tokens { accounts: account_tokens, remote };
+        let kubelets = self.kubelets.start(self.certificate_check_interval, &mut loops)?;
         let far_side = FarSide { egress, kubelets };
         let app = self.app(registry.clone(), tokens, far_side, health, shutdown_signal);
         token_reviews.attach(app.authenticator.clone());
@@ -143,6 +139,20 @@ impl Builder {
             pki,
             url,
         })
+    }
+
+    /// Starts the loop that reads the server's certificates again when their files change.
+    fn reload_certificates(
+        &self,
+        tls: &Tls,
+        files: TlsFiles,
+        now: CurrentFiles,
+        loops: &mut Loops,
+    ) {
+        let (tls, interval) = (tls.clone(), self.certificate_check_interval);
+        loops.run("certificates", move || {
+            files.clone().reload_when_changed(tls.clone(), now.clone(), interval)
+        });
     }
 
     async fn listen(&self) -> Result<TcpListener, StartError> {

@@ -6,11 +6,11 @@
 use crate::app::App;
 use crate::body::{Body, ChunkStream};
 use crate::context::RequestContext;
+use crate::header_lists::has_token;
 use crate::host;
 use crate::peer::{FirstRequest, Peer};
 use crate::response_body::ResponseBody;
 use crate::socket::{Http1State, PeekableStream};
-use crate::upgrade::has_token;
 use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
 use http::response::Parts;

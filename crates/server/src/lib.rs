@@ -17,6 +17,7 @@ mod delete_options;
 mod discovery;
 mod documents;
 mod far_side;
+mod header_lists;
 mod health;
 mod health_checks;
 mod health_log;

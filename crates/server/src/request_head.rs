@@ -1,9 +1,9 @@
 //! [`RequestHead`]: a request without its body.
 
+use crate::header_lists;
 use crate::negotiate::{self, Accepted};
 use crate::peer::Peer;
 use crate::query::Query;
-use crate::upgrade;
 use http::{HeaderMap, HeaderName, Method, Uri, header};
 use keelson_meta::Failure;
 use keelson_registry::api_table::Source;
@@ -74,13 +74,13 @@ impl RequestHead {
 
     /// Whether the client asks to go on in another protocol.
     pub fn is_upgrade(&self) -> bool {
-        upgrade::is_upgrade(&self.headers)
+        header_lists::is_upgrade(&self.headers)
     }
 
     /// Whether the client asks for a WebSocket (RFC 6455).
     pub fn is_websocket(&self) -> bool {
         self.method == Method::GET
-            && upgrade::has_token(&self.headers, header::UPGRADE, "websocket")
-            && upgrade::has_token(&self.headers, header::CONNECTION, "upgrade")
+            && header_lists::has_token(&self.headers, header::UPGRADE, "websocket")
+            && header_lists::has_token(&self.headers, header::CONNECTION, "upgrade")
     }
 }

@@ -3,10 +3,11 @@
 
 use crate::app::App;
 use crate::body::{Body, ChunkStream};
+use crate::header_lists::{has_token, header_tokens};
 use crate::peer::shutdown_requested;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
-use crate::upgrade::{Tunnel, has_token, header_tokens};
+use crate::upgrade::Tunnel;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::{Buf, Bytes};

@@ -438,8 +438,8 @@ fn prepare(target: &Target, subresource: Subresource, new: &mut Object, old: &Ob
         Subresource::Status => strategy.prepare_status(new, old),
         Subresource::Other(_) | Subresource::Action(_) => {}
     }
-    // Binding a pod is not a change of its spec by a client: the generation stays.
-    if subresource != Subresource::Action("binding") {
+    // An action, such as binding a pod, is no change of its spec by a client: the generation stays.
+    if !matches!(subresource, Subresource::Action(_)) {
         strategy.next_generation(target.working(), new, old);
     }
     if subresource == Subresource::None {

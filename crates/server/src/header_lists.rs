@@ -1,0 +1,25 @@
+//! Headers whose values are lists of words.
+
+use http::{HeaderMap, header};
+
+/// Whether a request asks for another protocol: as upstream, `Connection` contains the word.
+pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONNECTION).iter().any(|value| {
+        let words = value.to_str().unwrap_or_default().to_ascii_lowercase();
+        words.contains("upgrade")
+    })
+}
+
+/// Returns the words of a header that is a list, in all its values.
+pub(crate) fn header_tokens(
+    headers: &HeaderMap,
+    name: header::HeaderName,
+) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty())
+}
+
+/// Whether a header that is a list has a word, in any case of its letters.
+pub(crate) fn has_token(headers: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
+    header_tokens(headers, name).any(|given| given.eq_ignore_ascii_case(word))
+}
