@@ -5,7 +5,8 @@ use keelson_auth::Permit;
 use keelson_meta::ip::{is_global_unicast, parse_ip};
 use keelson_meta::status::quote;
 use keelson_meta::{
-    ErrorList, Failure, FieldError, GroupVersionResource, Object, Path, Reason, Status, Value,
+    ErrorList, Failure, Feature, FieldError, GroupVersionResource, Object, Path, Reason, Status,
+    Value,
 };
 use keelson_registry::hooks::{Connection, Connections, FarSide, Location};
 use keelson_registry::options::{Freshness, LogOptions};
@@ -66,7 +67,8 @@ impl Streams {
         target: &Target,
         options: &LogOptions,
     ) -> Result<Option<Location>, Failure> {
-        validate_log_options(target, options)?;
+        let may_split = registry.options.features.is_on(Feature::PodLogsQuerySplitStreams);
+        validate_log_options(target, options, may_split)?;
         let pod = read_object(registry, target).await?;
         let container = container_of(&pod, &options.container)?;
         let node = match pod.str_at(&["spec", "nodeName"]) {
@@ -74,7 +76,8 @@ impl Streams {
             node => self.kubelet(registry, node).await?,
         };
         let path = format!("/containerLogs/{}/{}/{container}", pod.namespace(), pod.name());
-        let mut location = Location { path, query: Some(log_query(options)), ..node.location };
+        let mut location =
+            Location { path, query: Some(log_query(options, may_split)), ..node.location };
         if let FarSide::Kubelet { is_verified, .. } = &mut location.far_side {
             *is_verified = !options.is_unverified;
         }
@@ -264,7 +267,10 @@ async fn service_endpoint(
     let none =
         |id: &str| Status::unavailable(format!("no endpoints available for service {}", quote(id)));
     let of = registry.target("", "endpoints", &target.namespace, backend.name);
-    let endpoints = read_object(registry, &of).await?;
+    let endpoints = read_object(registry, &of).await.map_err(|failure| match failure.code {
+        404 => target.not_found(),
+        _ => failure,
+    })?;
     let subsets = endpoints.array_at(&["subsets"]);
     if subsets.is_empty() {
         return Err(none(backend.name));
@@ -314,7 +320,11 @@ fn pod_ips(pod: &Object) -> impl Iterator<Item = &str> {
     pod.array_at(&["status", "podIPs"]).iter().filter_map(|ip| ip.str_at(&["ip"]))
 }
 
-fn validate_log_options(target: &Target, options: &LogOptions) -> Result<(), Failure> {
+fn validate_log_options(
+    target: &Target,
+    options: &LogOptions,
+    may_split: bool,
+) -> Result<(), Failure> {
     let mut errors = ErrorList::new();
     let mut at_least = |name: &str, given: Option<i64>, min: i64| {
         let Some(given) = given.filter(|given| *given < min) else { return };
@@ -332,8 +342,13 @@ fn validate_log_options(target: &Target, options: &LogOptions) -> Result<(), Fai
     } else {
         at_least("sinceSeconds", options.since_seconds, 1);
     }
-    let stream = options.stream.as_str();
-    if !LOG_STREAMS.contains(&stream) {
+    let stream = options.stream.as_deref().unwrap_or(LOG_STREAMS[0]);
+    if !may_split {
+        if options.stream.is_some() {
+            let why = "may not be specified";
+            errors.push(FieldError::forbidden(&Path::new("stream"), why));
+        }
+    } else if !LOG_STREAMS.contains(&stream) {
         errors.push(FieldError::not_supported(&Path::new("stream"), stream, &LOG_STREAMS));
     } else if stream != LOG_STREAMS[0] && options.tail_lines.is_some() {
         let why = "`tailLines` and specific `stream` are mutually exclusive for now";
@@ -346,7 +361,7 @@ fn validate_log_options(target: &Target, options: &LogOptions) -> Result<(), Fai
 const LOG_STREAMS: [&str; 3] = ["All", "Stderr", "Stdout"];
 
 /// Returns the query that a kubelet reads: sorted by name, as Go's `url.Values` are.
-fn log_query(options: &LogOptions) -> String {
+fn log_query(options: &LogOptions, may_split: bool) -> String {
     let mut pairs = vec![];
     let mut number = |name, value: Option<i64>| {
         pairs.extend(value.map(|value| (name, value.to_string())));
@@ -364,7 +379,10 @@ fn log_query(options: &LogOptions) -> String {
         }
     }
     pairs.extend(options.since_time.iter().map(|time| ("sinceTime", time.to_string())));
-    pairs.push(("stream", options.stream.to_string()));
+    if may_split {
+        let stream = options.stream.as_deref().unwrap_or(LOG_STREAMS[0]);
+        pairs.push(("stream", stream.to_owned()));
+    }
     encoded(pairs)
 }
 
@@ -449,11 +467,10 @@ mod tests {
             follow: true,
             tail_lines: Some(3),
             since_time: Some("2026-01-02T03:04:05Z".into()),
-            stream: "All".into(),
             ..LogOptions::default()
         };
         assert_eq!(
-            log_query(&options),
+            log_query(&options, true),
             "follow=true&sinceTime=2026-01-02T03%3A04%3A05Z&stream=All&tailLines=3"
         );
     }

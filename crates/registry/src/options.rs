@@ -208,5 +208,5 @@ pub struct LogOptions {
     /// Whether the node's certificate is not verified (`insecureSkipTLSVerifyBackend`).
     pub is_unverified: bool,
     /// `All`, `Stdout` or `Stderr`.
-    pub stream: Str,
+    pub stream: Option<Str>,
 }

@@ -261,12 +261,10 @@ impl Query {
 
     /// Parses the options of `pods/NAME/log`.
     pub fn log_options(&self) -> Result<LogOptions, Failure> {
+        // Unlike other numbers, empty ones are absent.
         let number = |name: &str| match self.text(name) {
             "" => Ok(None),
-            text => text.parse::<i64>().map(Some).map_err(|_| {
-                let why = format!("strconv.ParseInt: parsing {}: invalid syntax", quote(text));
-                Status::bad_request(why)
-            }),
+            _ => self.number(name),
         };
         let since_time = match self.text("sinceTime") {
             "" | "null" => None,
@@ -286,10 +284,7 @@ impl Query {
             tail_lines: number("tailLines")?,
             limit_bytes: number("limitBytes")?,
             is_unverified: is_set("insecureSkipTLSVerifyBackend"),
-            stream: match self.get("stream") {
-                None | Some("") => Str::new_static("All"),
-                Some(stream) => stream.into(),
-            },
+            stream: self.get("stream").filter(|stream| !stream.is_empty()).map(Str::new),
         })
     }
 

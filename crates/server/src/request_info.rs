@@ -61,9 +61,9 @@ impl Verb {
         match *method {
             // The deprecated `/watch/` path means a watch with any method.
             _ if route.is_watch => Verb::Watch,
-            Method::GET if collection && query.is_watch() => Verb::Watch,
-            Method::GET if collection => Verb::List,
-            Method::GET => Verb::Get,
+            Method::GET | Method::HEAD if collection && query.is_watch() => Verb::Watch,
+            Method::GET | Method::HEAD if collection => Verb::List,
+            Method::GET | Method::HEAD => Verb::Get,
             Method::POST => Verb::Create,
             Method::PUT => Verb::Update,
             Method::PATCH => Verb::Patch,
@@ -210,6 +210,8 @@ mod tests {
         check("DELETE /api/v1/namespaces/n/pods", "deletecollection mutating");
         check("PATCH /api/v1/namespaces/n/pods/p/status", "patch mutating");
         check("OPTIONS /api/v1/namespaces/n/pods/p", "mutating");
+        // Only proxies answer these.
+        check("HEAD /api/v1/namespaces/n/services/s/proxy/", "get long");
         check("GET /healthz", "get");
         // As upstream, every verb but get, list and watch counts as a change.
         check("HEAD /healthz", "head mutating");

@@ -82,6 +82,13 @@ pub(crate) fn check_verb(
     if route.is_watch && head.method != Method::GET {
         return Err(Status::method_not_allowed());
     }
+    let is_proxy = resolved.class() == Some(SubresourceClass::Proxy);
+    if is_proxy && (head.method == Method::HEAD || head.method == Method::OPTIONS) {
+        return Ok(());
+    }
+    if head.method == Method::HEAD {
+        return Err(Status::method_not_allowed());
+    }
     let on_object = !route.name.is_empty();
     let is_custom = resolved.endpoint.source == Source::Custom;
     let is_change = matches!(verb, Verb::Update | Verb::Patch);

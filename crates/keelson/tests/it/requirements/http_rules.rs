@@ -335,6 +335,11 @@ fn a_service_without_endpoints_is_503() {
     });
     assert_eq!(client.post(path, &service).status, 201);
     let answer = client.get(&format!("{path}/s/proxy"));
+    refused(&answer, 404, "NotFound", "services \"s\" not found");
+    let endpoints = json!({"metadata": {"name": "s"}});
+    let created = client.post("/api/v1/namespaces/default/endpoints", &endpoints);
+    assert_eq!(created.status, 201);
+    let answer = client.get(&format!("{path}/s/proxy"));
     refused(&answer, 503, "ServiceUnavailable", "no endpoints available for service \"s\"");
     server.stop();
 }
