@@ -18,6 +18,7 @@ mod scanner;
 mod tests;
 mod timestamp;
 mod write;
+mod write_scalar;
 
 pub use write::write;
 

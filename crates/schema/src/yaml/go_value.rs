@@ -199,14 +199,6 @@ fn show_scalar<'a>(scalar: &Scalar<'a>) -> Cow<'a, str> {
         Scalar::Bool(false) => "false".into(),
         Scalar::Int(number) => number.to_string().into(),
         Scalar::Uint(number) => format!("{number:#x}").into(),
-        Scalar::Float(number) if number.is_nan() => "NaN".into(),
-        Scalar::Float(number) if number.is_infinite() => {
-            if *number > 0.0 {
-                "+Inf".into()
-            } else {
-                "-Inf".into()
-            }
-        }
         Scalar::Float(number) => float(*number).into(),
         Scalar::Text(text) => quote(text).into(),
     }

@@ -245,6 +245,53 @@ fn values_round_trip() {
     assert_eq!(parse(&text).map(|p| p.value), Ok(value), "{text}");
 }
 
+fn check_written(value: &Value, want: &str) {
+    let mut out = String::new();
+    write(value, &mut out);
+    assert_eq!(out, want);
+    assert_eq!(parse(&out).map(|parsed| parsed.value).as_ref(), Ok(value), "{out}");
+}
+
+#[test]
+fn long_strings_continue_on_the_next_line() {
+    let words = "word ".repeat(20);
+    let line = "word ".repeat(16);
+    check_written(
+        &value!({"a": (format!("{words}x")), "b": (words.as_str()), "c": (format!("{words}\t"))}),
+        &format!(
+            "a: {0}\n  word word word word x\nb: '{0}\n  word word word word '\nc: \"{0}\n  word word word word \\t\"\n",
+            line.trim_end()
+        ),
+    );
+    // Keys and literal blocks do not.
+    let key = "k ".repeat(60);
+    let mut map = Map::new();
+    map.insert(format!("{key}k"), format!("{words}x\n"));
+    check_written(&Value::Object(map), &format!("{key}k: |\n  {words}x\n"));
+}
+
+#[test]
+fn keys_are_sorted_by_the_numbers_in_them() {
+    check_written(
+        &value!({"a10": 1, "a9": 2, "b": 3, "a": 4, "a-b": 5, "a01": 6, "a1": 7, "a100": 8, "a011": 9,
+                 "_": 0}),
+        "_: 0\na: 4\na-b: 5\na1: 7\na01: 6\na9: 2\na10: 1\na011: 9\na100: 8\nb: 3\n",
+    );
+}
+
+#[test]
+fn styles_of_strings_are_those_of_upstream() {
+    check_written(
+        &value!([
+            "=", "12:30:45", "\tv\nw", "a \nb", "\n", "x\n\n", "a#b", "a #b", "1e3", "<<",
+            "a\u{a0}b"
+        ]),
+        "- =\n- \"12:30:45\"\n- \"\\tv\\nw\"\n- \"a \\nb\"\n- |2+\n\n- |+\n  x\n\n- a#b\n- 'a #b'\n\
+         - \"1e3\"\n- '<<'\n- a\u{a0}b\n",
+    );
+    check_written(&value!([1.5, 1000000, 1e-7, 1e21]), "- 1.5\n- 1000000\n- 1e-07\n- 1e+21\n");
+}
+
 #[test]
 fn lists_are_indented_like_their_key() {
     let mut text = String::new();

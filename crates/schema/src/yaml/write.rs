@@ -1,9 +1,8 @@
 //! Writes YAML as sigs.k8s.io/yaml does.
 
-use super::resolve::is_string;
-use crate::json;
+use super::write_scalar::{is_break, write_scalar, write_string};
 use keelson_meta::{Map, Str, Value};
-use std::borrow::Cow;
+use std::cmp::Ordering;
 
 /// Appends a value as a YAML document, as sigs.k8s.io/yaml does: keys sorted, lists not indented.
 pub fn write(value: &Value, out: &mut String) {
@@ -18,16 +17,18 @@ pub fn write(value: &Value, out: &mut String) {
 }
 
 fn write_map(map: &Map, indent: usize, mut inline_first: bool, out: &mut String) {
-    for (key, value) in map.sorted() {
+    let mut entries: Vec<(&Str, &Value)> = map.iter().collect();
+    entries.sort_by(|one, other| compare_keys(one.0, other.0));
+    for (key, value) in entries {
         if !inline_first {
             out.extend(std::iter::repeat_n(' ', indent));
         }
         inline_first = false;
-        if key.len() > KEY_BYTES_MAX || key.contains('\n') {
+        if key.len() > KEY_BYTES_MAX || key.contains(is_break) {
             write_long_key(key, value, indent, out);
             continue;
         }
-        out.push_str(&one_line_form(key));
+        write_string(key, None, out);
         out.push(':');
         match value {
             Value::Object(inner) if !inner.is_empty() => {
@@ -53,7 +54,7 @@ const KEY_BYTES_MAX: usize = 128;
 /// Writes a key on its own lines (`? key`), and its value.
 fn write_long_key(key: &Str, value: &Value, indent: usize, out: &mut String) {
     out.push_str("? ");
-    write_scalar(&Value::String(key.clone()), indent + 2, out);
+    write_string(key, Some(indent + 2), out);
     out.push('\n');
     out.extend(std::iter::repeat_n(' ', indent));
     out.push_str(": ");
@@ -84,122 +85,30 @@ fn write_items(items: &[Value], indent: usize, out: &mut String) {
     }
 }
 
-fn write_scalar(value: &Value, indent: usize, out: &mut String) {
-    match value {
-        Value::Object(_) => out.push_str("{}"),
-        Value::Array(_) => out.push_str("[]"),
-        Value::String(text) if text.contains('\n') && is_block_safe(text) => {
-            write_block(text, indent, out);
-        }
-        Value::String(text) => out.push_str(&one_line_form(text)),
-        other => {
-            let mut json = vec![];
-            json::write_value(other, &mut json);
-            out.push_str(&String::from_utf8_lossy(&json));
-        }
-    }
-}
-
-/// Writes a literal block: `|`, with `-` or `+` for trailing line breaks.
-fn write_block(text: &str, indent: usize, out: &mut String) {
-    let trailing = text.len() - text.trim_end_matches('\n').len();
-    out.push('|');
-    if text.starts_with([' ', '\n']) {
-        out.push('2');
-    }
-    match trailing {
-        0 => out.push('-'),
-        1 => {}
-        _ => out.push('+'),
-    }
-    let body = text.strip_suffix('\n').unwrap_or(text);
-    for line in body.split('\n') {
-        out.push('\n');
-        if !line.is_empty() {
-            out.extend(std::iter::repeat_n(' ', indent));
-            out.push_str(line);
-        }
-    }
-}
-
-fn is_block_safe(text: &str) -> bool {
-    text.chars().all(|c| c == '\n' || c == '\t' || is_printable(c))
-        && !text.split('\n').any(|line| line.ends_with([' ', '\t']))
-        && !text.trim_matches('\n').is_empty()
-}
-
-/// Returns a string in its one-line form: plain, single-quoted or double-quoted.
-fn one_line_form(text: &str) -> Cow<'_, str> {
-    if !text.chars().all(is_printable) {
-        return Cow::Owned(double_quoted(text));
-    }
-    if is_plain_safe(text) {
-        return Cow::Borrowed(text);
-    }
-    if !is_string(text) {
-        return Cow::Owned(double_quoted(text));
-    }
-    Cow::Owned(format!("'{}'", text.replace('\'', "''")))
-}
-
-/// Whether upstream writes a character without an escape. It escapes all beyond U+FFFF.
-fn is_printable(c: char) -> bool {
-    !c.is_control() && !matches!(c, '\u{feff}' | '\u{2028}' | '\u{2029}' | '\u{fffe}'..)
-}
-
-fn double_quoted(text: &str) -> String {
-    let mut out = "\"".to_owned();
-    for c in text.chars() {
-        let letter = match c {
-            '"' | '\\' => c,
-            '\0' => '0',
-            '\u{7}' => 'a',
-            '\u{8}' => 'b',
-            '\t' => 't',
-            '\n' => 'n',
-            '\u{b}' => 'v',
-            '\u{c}' => 'f',
-            '\r' => 'r',
-            '\u{1b}' => 'e',
-            '\u{85}' => 'N',
-            '\u{2028}' => 'L',
-            '\u{2029}' => 'P',
-            c if is_printable(c) => {
-                out.push(c);
-                continue;
-            }
-            c => {
-                let code = u32::from(c);
-                out.push_str(&match code {
-                    0..=0xff => format!("\\x{code:02X}"),
-                    0x100..=0xffff => format!("\\u{code:04X}"),
-                    _ => format!("\\U{code:08X}"),
-                });
-                continue;
-            }
-        };
-        out.extend(['\\', letter]);
-    }
-    out.push('"');
-    out
-}
-
-fn is_plain_safe(text: &str) -> bool {
-    let Some(first) = text.chars().next() else {
-        return false;
+/// Orders keys as upstream does: letters after all else, and numbers by their value.
+fn compare_keys(one: &str, other: &str) -> Ordering {
+    let same = one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
+    let mut rests = [one, other].map(|key| key.chars().skip(same));
+    let (a, b) = match rests.each_mut().map(Iterator::next) {
+        [Some(a), Some(b)] => (a, b),
+        [a, b] => return a.is_some().cmp(&b.is_some()),
     };
-    let follows = text.chars().nth(1);
-    let indicator = match first {
-        '-' | '?' | ':' => follows.is_none_or(|c| c == ' '),
-        c => "#,[]{}&*!|>'\"%@` ".contains(c),
+    if a.is_alphabetic() || b.is_alphabetic() {
+        return a.is_alphabetic().cmp(&b.is_alphabetic()).then(a.cmp(&b));
+    }
+    // A zero within a number is not a leading one.
+    let is_within_number = (a == '0' || b == '0') && {
+        let digits = one.chars().take(same).collect::<Vec<char>>();
+        digits.into_iter().rev().take_while(char::is_ascii_digit).any(|digit| digit != '0')
     };
-    !indicator
-        && !text.ends_with([' ', ':'])
-        && !text.contains(": ")
-        && !text.contains(" #")
-        && !text.starts_with("---")
-        && !text.starts_with("...")
-        && text != "="
-        && text != "<<"
-        && is_string(text)
+    let number = |first: char, rest: &mut dyn Iterator<Item = char>| {
+        let digits: Vec<i64> = std::iter::once(first)
+            .chain(rest)
+            .map_while(|c| c.to_digit(10).map(i64::from))
+            .collect();
+        let add = |sum: i64, digit: &i64| sum.wrapping_mul(10).wrapping_add(*digit);
+        (digits.iter().fold(i64::from(is_within_number), add), digits.len())
+    };
+    let [rest, other_rest] = &mut rests;
+    number(a, rest).cmp(&number(b, other_rest)).then(a.cmp(&b))
 }
