@@ -137,8 +137,8 @@ fn decode_any(
 fn merge_duplicates(schema: &Schema, body: &[u8]) -> Result<Decoded, String> {
     let tree = json::Tree::parse(body).map_err(|error| error.to_string())?;
     let merged = tree.decode(&schema.types, schema.root());
-    for replaced in merged.replaced {
-        canonicalize(schema, replaced)?;
+    for suspect in merged.suspects {
+        canonicalize(schema, suspect)?;
     }
     let decoded = canonicalize_body(schema, merged.value, Some(body))?;
     Ok(Decoded { strict_errors: merged.errors, ..decoded })

@@ -15,8 +15,8 @@ const ERRORS_MAX: usize = 100;
 /// Maximum total length of their paths; the path that exceeds it is the last.
 const ERROR_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of replaced values whose types are checked.
-const REPLACED_MAX: usize = 100;
+/// Maximum number of values that are replaced, or have a wrong type, and are checked.
+const SUSPECTS_MAX: usize = 100;
 
 /// A parsed text with all its keys.
 pub(crate) enum Tree {
@@ -32,9 +32,9 @@ pub(crate) enum Tree {
 pub(crate) struct Merged {
     /// The value, with merged duplicates and without unknown fields.
     pub value: Value,
-    /// Documents that each have only one of the values that were replaced. Go reports an error if
-    /// the type of one is wrong.
-    pub replaced: Vec<Value>,
+    /// Documents that each have only one value: those that another one replaced, and those of a
+    /// wrong JSON type. Go reports an error about one of them, even if another value follows.
+    pub suspects: Vec<Value>,
     /// Strict decoding errors.
     pub errors: Vec<String>,
 }
@@ -62,14 +62,17 @@ impl Tree {
         if let Tree::Object(members) = &self {
             errors.members(types, root, members, &Path::ROOT);
         }
-        let mut merge = Merge { types, steps: vec![], replaced: vec![] };
+        let mut merge = Merge { types, suspects: Suspects::default() };
         let value = match self {
             Tree::Object(members) => Value::Object(merge.members(root, vec![members])),
             other => other.into_value(),
         };
         let text = |(kind, path): (&str, String)| format!("{kind} field {}", quote(&path));
-        let errors = errors.found.into_iter().map(text).collect();
-        Merged { value, replaced: merge.replaced, errors }
+        let found = std::mem::take(&mut errors.found).into_iter().map(text).collect();
+        // An error of a type with its own decoder ends the decoding, others are kept until then.
+        let mut suspects = merge.suspects.documents;
+        suspects.append(&mut errors.suspects.documents);
+        Merged { value, suspects, errors: found }
     }
 
     fn into_value(self) -> Value {
@@ -80,6 +83,15 @@ impl Tree {
                 let entries = members.into_iter().map(|(key, tree)| (key, tree.into_value()));
                 Value::Object(entries.collect())
             }
+        }
+    }
+
+    /// Returns a value of the same JSON type.
+    fn shallow(&self) -> Value {
+        match self {
+            Tree::Scalar(value) => value.clone(),
+            Tree::Array(_) => Value::Array(vec![]),
+            Tree::Object(_) => Value::Object(Map::new()),
         }
     }
 
@@ -138,6 +150,8 @@ struct Errors {
     found: Vec<(&'static str, String)>,
     seen: HashSet<(&'static str, String)>,
     bytes: usize,
+    /// Values of a wrong JSON type.
+    suspects: Suspects,
 }
 
 impl Errors {
@@ -189,7 +203,9 @@ impl Errors {
                     if !is_new {
                         self.report("duplicate", &path);
                     }
+                    self.suspects.steps.push(Some(field.name.clone()));
                     self.typed(types, &field.shape, member, &path);
+                    self.suspects.steps.pop();
                 }
                 None if is_new => self.report("unknown", &path),
                 None => {}
@@ -203,9 +219,11 @@ impl Errors {
                 self.members(types, types.get(*id), members, path);
             }
             (Shape::List(list), Tree::Array(items)) => {
+                self.suspects.steps.push(None);
                 for (at, item) in items.iter().enumerate() {
                     self.typed(types, &list.item, item, &path.index(at));
                 }
+                self.suspects.steps.pop();
             }
             (Shape::Map(map), Tree::Object(members)) => {
                 let mut seen: HashSet<&str> = HashSet::new();
@@ -214,21 +232,45 @@ impl Errors {
                     if !seen.insert(key) {
                         self.report("duplicate", &path);
                     }
+                    self.suspects.steps.push(Some(key.clone()));
                     self.typed(types, &map.value, member, &path);
+                    self.suspects.steps.pop();
                 }
             }
             // Types with a decoder of their own report nothing.
+            (shape, tree) if is_misfit(shape, tree) => self.suspects.add(tree.shallow()),
             _ => {}
         }
+    }
+}
+
+/// Values that may have a wrong type.
+#[derive(Default)]
+struct Suspects {
+    /// From the root to the current value: names of fields and keys, and `None` for an item.
+    steps: Vec<Option<Str>>,
+    documents: Vec<Value>,
+}
+
+impl Suspects {
+    /// Keeps a value in a document of its own.
+    fn add(&mut self, value: Value) {
+        if self.documents.len() >= SUSPECTS_MAX {
+            return;
+        }
+        let document = self.steps.iter().rev().fold(value, |value, step| match step {
+            Some(name) => Value::Object(Map::from_distinct(vec![(name.clone(), value)])),
+            None => Value::Array(vec![value]),
+        });
+        self.documents.push(document);
     }
 }
 
 /// Merges the values of duplicate fields.
 struct Merge<'t> {
     types: &'t Types,
-    /// From the root to the current value: names of fields and keys, and `None` for an item.
-    steps: Vec<Option<Str>>,
-    replaced: Vec<Value>,
+    /// Values with a decoder of their own that a later one replaces.
+    suspects: Suspects,
 }
 
 impl Merge<'_> {
@@ -246,10 +288,10 @@ impl Merge<'_> {
         }
         let mut entries = Vec::with_capacity(fields.len());
         for (field, trees) in fields {
-            self.steps.push(Some(field.name.clone()));
+            self.suspects.steps.push(Some(field.name.clone()));
             let is_pointer = matches!(field.presence, Presence::Pointer | Presence::AlwaysNull);
             entries.push((field.name.clone(), self.value(&field.shape, is_pointer, trees)));
-            self.steps.pop();
+            self.suspects.steps.pop();
         }
         Map::from_distinct(entries)
     }
@@ -261,9 +303,21 @@ impl Merge<'_> {
         for tree in occurrences {
             match tree.is_null() {
                 true if keeps => {}
+                // Go keeps the last number beside the last text, and a null chooses the number.
+                true if matches!(shape, Shape::IntOrString) && !is_pointer => {
+                    let is_number = |tree: &&Tree| matches!(tree, Tree::Scalar(Value::Int(_)));
+                    let number = trees.iter().rev().find(is_number).map(Tree::shallow);
+                    if !trees.is_empty() {
+                        trees.push(Tree::Scalar(number.unwrap_or(Value::Int(0))));
+                    }
+                }
                 true => trees.clear(),
                 false => trees.push(tree),
             }
+        }
+        // Others are reported as a wrong type.
+        if trees.iter().any(|tree| !is_misfit(shape, tree)) {
+            trees.retain(|tree| !is_misfit(shape, tree));
         }
         match shape {
             Shape::Struct(id) if trees.iter().all(|tree| matches!(tree, Tree::Object(_))) => {
@@ -286,7 +340,9 @@ impl Merge<'_> {
             }
             _ => {
                 let last = trees.pop();
-                trees.into_iter().for_each(|tree| self.replace(tree));
+                if has_own_decoder(shape) {
+                    trees.into_iter().for_each(|tree| self.suspects.add(tree.into_value()));
+                }
                 last.map_or(Value::Null, Tree::into_value)
             }
         }
@@ -296,21 +352,22 @@ impl Merge<'_> {
     fn entries(&mut self, shape: &Shape, occurrences: Vec<Vec<(Str, Tree)>>) -> Value {
         let mut entries: Vec<(Str, Value)> = vec![];
         for (key, tree) in occurrences.into_iter().flatten() {
-            self.steps.push(Some(key.clone()));
+            self.suspects.steps.push(Some(key.clone()));
             entries.push((key, self.value(shape, false, vec![tree])));
-            self.steps.pop();
+            self.suspects.steps.pop();
         }
         let mut replaced = vec![];
         let mut seen: HashSet<&str> = HashSet::new();
         for (key, value) in entries.iter().rev() {
-            if !seen.insert(key) && self.replaced.len() + replaced.len() < REPLACED_MAX {
+            let is_replaced = !seen.insert(key) && has_own_decoder(shape);
+            if is_replaced && replaced.len() < SUSPECTS_MAX {
                 replaced.push((key.clone(), value.clone()));
             }
         }
         for (key, value) in replaced.into_iter().rev() {
-            self.steps.push(Some(key));
-            self.replace(Tree::Scalar(value));
-            self.steps.pop();
+            self.suspects.steps.push(Some(key));
+            self.suspects.add(value);
+            self.suspects.steps.pop();
         }
         Value::Object(Map::from_entries(entries, |_| ()))
     }
@@ -333,22 +390,10 @@ impl Merge<'_> {
             }
         }
         kept.truncate(length);
-        self.steps.push(None);
+        self.suspects.steps.push(None);
         let items = kept.into_iter().map(|trees| self.value(shape, false, trees)).collect();
-        self.steps.pop();
+        self.suspects.steps.pop();
         Value::Array(items)
-    }
-
-    /// Keeps a value that is replaced by a later one, in a document of its own.
-    fn replace(&mut self, tree: Tree) {
-        if self.replaced.len() >= REPLACED_MAX {
-            return;
-        }
-        let value = self.steps.iter().rev().fold(tree.into_value(), |value, step| match step {
-            Some(name) => Value::Object(Map::from_distinct(vec![(name.clone(), value)])),
-            None => Value::Array(vec![value]),
-        });
-        self.replaced.push(value);
     }
 }
 
@@ -357,6 +402,28 @@ impl Merge<'_> {
 fn is_kept_by_null(shape: &Shape) -> bool {
     use Shape::{Bool, Double, Formatted, Int32, Int64, String, Struct};
     matches!(shape, String | Formatted | Bool | Int32 | Int64 | Double | Struct(_))
+}
+
+/// Whether values of a shape have a decoder of their own, whose errors end the decoding.
+fn has_own_decoder(shape: &Shape) -> bool {
+    let is_collection = matches!(shape, Shape::Struct(_) | Shape::Map(_) | Shape::List(_));
+    !is_collection && !is_kept_by_null(shape)
+}
+
+/// Whether the decoder of a shape, which is not a decoder of its own, rejects the JSON type of a
+/// value.
+fn is_misfit(shape: &Shape, tree: &Tree) -> bool {
+    match (shape, tree) {
+        (_, Tree::Scalar(Value::Null)) => false,
+        (Shape::Struct(_) | Shape::Map(_), tree) => !matches!(tree, Tree::Object(_)),
+        (Shape::List(_), tree) => !matches!(tree, Tree::Array(_)),
+        (Shape::String | Shape::Formatted, tree) => !matches!(tree, Tree::Scalar(Value::String(_))),
+        (Shape::Bool, tree) => !matches!(tree, Tree::Scalar(Value::Bool(_))),
+        (Shape::Int32, Tree::Scalar(Value::Int(number))) => i32::try_from(*number).is_err(),
+        (Shape::Int32 | Shape::Int64, tree) => !matches!(tree, Tree::Scalar(Value::Int(_))),
+        (Shape::Double, tree) => !matches!(tree, Tree::Scalar(Value::Int(_) | Value::Float(_))),
+        _ => false,
+    }
 }
 
 fn object(tree: Tree) -> Option<Vec<(Str, Tree)>> {
@@ -424,6 +491,19 @@ mod tests {
     }
 
     #[test]
+    fn a_null_chooses_the_last_number_of_an_int_or_string() {
+        let text = |ports: &str| {
+            let probe = format!(r#"{{"livenessProbe":{{"httpGet":{{{ports}}}}}}}"#);
+            format!(r#"{{"spec":{{"containers":[{probe}]}}}}"#)
+        };
+        let want = |port: i64| value!({"spec": {"containers": [{"livenessProbe": {"httpGet": {"port": port}}}]}});
+        let errors = ["duplicate field \"spec.containers[0].livenessProbe.httpGet.port\""];
+        check(&text(r#""port":80,"port":null"#), &want(80), &errors);
+        check(&text(r#""port":80,"port":"http","port":null"#), &want(80), &errors);
+        check(&text(r#""port":"http","port":null"#), &want(0), &errors);
+    }
+
+    #[test]
     fn errors_come_once_in_the_order_of_the_text() {
         check(
             r#"{"zz":{"a":1,"a":2},"metadata":{"foo":1,"labels":{"a":"1"},"bar":2,"labels":{"a":"2","a":"3"},
@@ -441,14 +521,14 @@ mod tests {
     }
 
     #[test]
-    fn replaced_values_are_kept_for_a_check_of_their_type() {
+    fn values_that_are_replaced_or_misfit_are_kept_for_a_check() {
         let schema = Catalogue::shared().schema(&GroupVersionKind::new("", "v1", "Pod"));
         let schema = schema.expect("Pods are known");
         let text =
             br#"{"spec":{"containers":[{"image":1,"image":"b"}],"nodeSelector":{"a":2,"a":"3"}}}"#;
         let merged = Tree::parse(text).expect("JSON").decode(&schema.types, schema.root());
         assert_eq!(
-            merged.replaced,
+            merged.suspects,
             [
                 value!({"spec": {"containers": [{"image": 1}]}}),
                 value!({"spec": {"nodeSelector": {"a": 2}}}),
