@@ -1,7 +1,7 @@
 //! Encodes [`Value`] to JSON without a schema: members in map order.
 
 use keelson_meta::Value;
-use keelson_meta::go_numbers::ShortestDigits;
+use keelson_meta::float_digits::ShortestDigits;
 use keelson_meta::json_text::compact;
 
 /// Appends `value` as compact JSON.

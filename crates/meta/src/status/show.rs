@@ -1,6 +1,6 @@
 //! Formats values for messages, as Go does.
 
-use crate::go_numbers::ShortestDigits;
+use crate::float_digits::ShortestDigits;
 use crate::json_text::compact;
 use crate::value::Value;
 
