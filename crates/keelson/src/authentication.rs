@@ -94,7 +94,7 @@ fn parse(text: &str) -> Result<AuthenticationConfiguration, String> {
     let parsed = keelson_schema::yaml::parse(text).map_err(|error| error.to_string())?;
     if let Some((line, key)) = parsed.duplicates.first() {
         return Err(format!(
-            "strict decoding error: yaml: line {line}: key {key:?} already set in map"
+            "strict decoding error: yaml: line {line}: key {key} already set in map"
         ));
     }
     AuthenticationConfiguration::read(&parsed.value)

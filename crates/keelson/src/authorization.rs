@@ -174,7 +174,7 @@ fn yaml(text: &str) -> Result<Value, String> {
     match parsed.duplicates.first() {
         None => Ok(parsed.value),
         Some((line, key)) => {
-            Err(format!("strict decoding error: yaml: line {line}: key {key:?} already set in map"))
+            Err(format!("strict decoding error: yaml: line {line}: key {key} already set in map"))
         }
     }
 }

@@ -120,7 +120,9 @@ fn replicated_template(
 
 /// Reports a template whose labels the selector does not match.
 pub(super) fn labels_do_not_match(template: &Field<'_, '_>, errors: &mut ErrorList) {
-    template.field("metadata").field("labels").invalid(errors, NO_MATCH);
+    let metadata = template.field("metadata");
+    let labels = metadata.field("labels");
+    labels.invalid_as(errors, labels.value.clone().sorted(), NO_MATCH);
 }
 
 /// Requires `restartPolicy: Always` and no `activeDeadlineSeconds`.

@@ -6,6 +6,7 @@
 
 pub mod features;
 pub mod field_selector;
+pub mod float_digits;
 pub mod go_numbers;
 pub mod go_regex;
 pub mod growth;

@@ -12,6 +12,7 @@ use keelson_meta::{
     ErrorList, Failure, FieldError, GroupVersion, GroupVersionKind, Map, Object, Path, Status, Str,
     Value, json_text,
 };
+use std::cmp::Ordering;
 
 /// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +104,7 @@ fn decode_any(
     {
         return Ok(Decoded { object, strict_errors: vec![] });
     }
-    let Read { value, mut strict_errors, overflow } =
+    let Read { value, mut strict_errors, has_duplicates, overflow } =
         read(body, format).map_err(|why| unrecognized(schema, body, &why))?;
     let given = body_gvk(&value, schema).map_err(|why| unrecognized(schema, body, &why))?;
     if schema.types.is_custom_resource() {
@@ -124,9 +125,23 @@ fn decode_any(
         check_version(&given.api_version(), schema)?;
     }
     let text = (format == Format::Json).then_some(body);
+    if format == Format::Json && has_duplicates && !schema.types.is_custom_resource() {
+        return merge_duplicates(schema, body).map_err(mismatched);
+    }
     let mut decoded = canonicalize_body(schema, value, text).map_err(mismatched)?;
     strict_errors.append(&mut decoded.strict_errors);
     Ok(Decoded { strict_errors, ..decoded })
+}
+
+/// Decodes a JSON body with duplicate keys to a typed kind, as Go does.
+fn merge_duplicates(schema: &Schema, body: &[u8]) -> Result<Decoded, String> {
+    let tree = json::Tree::parse(body).map_err(|error| error.to_string())?;
+    let merged = tree.decode(&schema.types, schema.root());
+    for suspect in merged.suspects {
+        canonicalize(schema, suspect)?;
+    }
+    let decoded = canonicalize_body(schema, merged.value, Some(body))?;
+    Ok(Decoded { strict_errors: merged.errors, ..decoded })
 }
 
 /// Returns the kind that a body names, if it can be read; missing parts are taken from the schema.
@@ -271,9 +286,7 @@ fn canonicalize_with<'s>(
     let mut object = Object { root };
     object.set_gvk(&schema.gvk);
     if schema.types.is_custom_resource() {
-        canonicalizer
-            .unknown_fields
-            .sort_by(|one, other| unknown_field_order(one).cmp(&unknown_field_order(other)));
+        canonicalizer.unknown_fields.sort_by(|one, other| compare_unknown_fields(one, other));
     }
     let strict_errors = canonicalizer
         .unknown_fields
@@ -284,15 +297,27 @@ fn canonicalize_with<'s>(
 }
 
 /// The order in which upstream reports unknown fields of a custom resource: its metadata, the rest,
-/// the metadata of embedded resources.
-fn unknown_field_order(path: &str) -> (u8, &str) {
-    if path.starts_with("metadata.") {
-        (0, "")
-    } else if path.contains(".metadata.") {
-        (2, "")
-    } else {
-        (1, path)
-    }
+/// the metadata of embedded resources. It decodes metadata again, from JSON with sorted keys.
+fn compare_unknown_fields(one: &str, other: &str) -> Ordering {
+    let rank = |path: &str| match path {
+        path if path.starts_with("metadata.") => 0,
+        path if path.contains(".metadata.") => 2,
+        _ => 1,
+    };
+    let is_metadata = rank(one) != 1;
+    let by_path = || if is_metadata { compare_paths(one, other) } else { one.cmp(other) };
+    rank(one).cmp(&rank(other)).then_with(by_path)
+}
+
+/// Orders paths like the values in a document whose keys are sorted.
+fn compare_paths(one: &str, other: &str) -> Ordering {
+    let index = |step: &str| step.strip_suffix(']').and_then(|index| index.parse::<usize>().ok());
+    let steps = one.split(['.', '[']).zip(other.split(['.', '[']));
+    let mut orders = steps.map(|(one, other)| match (index(one), index(other)) {
+        (Some(one), Some(other)) => one.cmp(&other),
+        _ => one.cmp(other),
+    });
+    orders.find(|order| order.is_ne()).unwrap_or_else(|| one.len().cmp(&other.len()))
 }
 
 /// Decodes a body without a schema. Errors have upstream's messages.
@@ -305,6 +330,8 @@ struct Read {
     value: Value,
     /// Strict decoding errors about duplicate keys.
     strict_errors: Vec<String>,
+    /// Whether there are duplicate keys.
+    has_duplicates: bool,
     /// A number that no float can hold.
     overflow: Option<String>,
 }
@@ -315,22 +342,25 @@ fn read(body: &[u8], format: Format) -> Result<Read, String> {
         Format::Json => {
             let parsed = json::parse(body)
                 .map_err(|e| format!("couldn't get version/kind; json parse error: {e}"))?;
-            let strict_errors = parsed.duplicates.iter();
+            let has_duplicates = !parsed.duplicates.is_empty();
+            let duplicates = parsed.duplicates.iter();
             let strict_errors =
-                strict_errors.map(|path| format!("duplicate field {}", quote(path))).collect();
-            Ok(Read { value: parsed.value, strict_errors, overflow: parsed.overflow })
+                duplicates.map(|path| format!("duplicate field {}", quote(path))).collect();
+            let overflow = parsed.overflow;
+            Ok(Read { value: parsed.value, strict_errors, has_duplicates, overflow })
         }
         Format::Yaml => {
-            let text = std::str::from_utf8(body)
-                .map_err(|_| "yaml: control characters are not allowed".to_owned())?;
-            let parsed = yaml::parse(text).map_err(|e| e.to_string())?;
+            let parsed = yaml::parse(body).map_err(|e| e.to_string())?;
             let strict_errors = yaml_strict(&parsed.duplicates);
-            Ok(Read { value: parsed.value, strict_errors, overflow: None })
+            // Upstream decodes the JSON that it made of the YAML, where keys are sorted.
+            let value = parsed.value.sorted();
+            let has_duplicates = !strict_errors.is_empty();
+            Ok(Read { value, strict_errors, has_duplicates, overflow: None })
         }
         Format::Cbor => {
             let value = cbor::parse(body)
                 .map_err(|e| format!("unable to determine group/version/kind: {e}"))?;
-            Ok(Read { value, strict_errors: vec![], overflow: None })
+            Ok(Read { value, strict_errors: vec![], has_duplicates: false, overflow: None })
         }
         Format::Protobuf => Err("protobuf cannot be read without a kind in mind".to_owned()),
     }
@@ -343,7 +373,7 @@ pub fn yaml_strict(duplicates: &[(usize, String)]) -> Vec<String> {
     }
     let mut text = "yaml: unmarshal errors:".to_owned();
     for (line, key) in duplicates {
-        text.push_str(&format!("\n  line {line}: key {} already set in map", quote(key)));
+        text.push_str(&format!("\n  line {line}: key {key} already set in map"));
     }
     vec![text]
 }

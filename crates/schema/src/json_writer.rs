@@ -1,6 +1,7 @@
 //! Encodes [`Value`] to JSON without a schema: members in map order.
 
 use keelson_meta::Value;
+use keelson_meta::float_digits::ShortestDigits;
 use keelson_meta::json_text::compact;
 
 /// Appends `value` as compact JSON.
@@ -46,14 +47,10 @@ fn write_int(number: i64, out: &mut Vec<u8>) {
 /// Appends a float as Go does: with an exponent below 1e-6 and from 1e21 on.
 fn write_float(number: f64, out: &mut Vec<u8>) {
     let size = number.abs();
-    if size != 0.0 && !(1e-6..1e21).contains(&size) {
-        let text = format!("{number:e}");
-        // Rust writes 1e21, Go 1e+21. Negative exponents are the same.
-        let text = if text.contains("e-") { text } else { text.replace('e', "e+") };
-        out.extend_from_slice(text.as_bytes());
-        return;
-    }
-    out.extend_from_slice(format!("{number}").as_bytes());
+    let digits = ShortestDigits::of(number);
+    let has_exponent = size != 0.0 && !(1e-6..1e21).contains(&size);
+    let text = if has_exponent { digits.scientific(1) } else { digits.decimal() };
+    out.extend_from_slice(text.as_bytes());
 }
 
 /// Appends a quoted string. Escapes what Go's encoder escapes: quotes, backslashes, control

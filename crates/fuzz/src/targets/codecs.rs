@@ -70,7 +70,6 @@ pub const YAML: Target = Target {
     dictionary: &[
         b"- ",
         b": ",
-        b"? ",
         b"&a ",
         b"*a",
         b"<<: *a",
@@ -78,6 +77,14 @@ pub const YAML: Target = Target {
         b">-\n  ",
         b"!!str ",
         b"!!binary ",
+        b"!!int ",
+        b"%TAG ! a:\n",
+        b"|2-\n   ",
+        b">+\n ",
+        b"? ",
+        b"\\\n",
+        b"\xef\xbb\xbf",
+        b"\xff\xfe",
         b"~",
         b"---\n",
         b"...\n",
@@ -103,9 +110,13 @@ pub const YAML: Target = Target {
     ],
     attempt: |input| {
         let Some((schema, body)) = split(input) else { return Ok(0) };
-        if let Ok(text) = std::str::from_utf8(body)
-            && let Ok(parsed) = yaml::parse(text)
-        {
+        if let Ok(parsed) = yaml::parse(body) {
+            // A text that begins with a brace may be read as JSON; one with a line break is not.
+            let scanned = yaml::parse([b"\n", body].concat()).map(|parsed| parsed.value);
+            if body.first() == Some(&b'{') && scanned.as_ref() != Ok(&parsed.value) {
+                let values = [format!("Ok({:?})", parsed.value), format!("{scanned:?}")];
+                return Err(format!("JSON: {}", difference(&values[0], &values[1])));
+            }
             let mut written = String::new();
             yaml::write(&parsed.value, &mut written);
             let reparsed = yaml::parse(&written).map(|parsed| parsed.value);

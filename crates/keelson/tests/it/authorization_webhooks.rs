@@ -275,7 +275,7 @@ fn authorization_configuration_errors_match_kube_apiserver() {
     assert_eq!(refused, include_str!("files/authorization.txt").trim_end());
     let check = |text: &str, want: &str| {
         let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n";
-        let parsed = keelson_schema::yaml::parse(&format!("{head}{text}")).expect("YAML");
+        let parsed = keelson_schema::yaml::parse(format!("{head}{text}")).expect("YAML");
         let refused = AuthorizationConfiguration::read(&parsed.value).expect_err("faults");
         assert_eq!(refused, want);
     };

@@ -1,5 +1,6 @@
 //! Formats values for messages, as Go does.
 
+use crate::float_digits::ShortestDigits;
 use crate::json_text::compact;
 use crate::value::Value;
 
@@ -19,14 +20,18 @@ pub fn show_json(value: &Value) -> String {
 
 /// Formats a float like Go's `%v`: the shortest digits, with an exponent below 1e-4 and from 1e6.
 pub fn float(number: f64) -> String {
-    let scientific = format!("{number:e}");
-    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
-    let power: i32 = exponent.parse().unwrap_or(0);
-    if number == 0.0 || (-4..6).contains(&power) {
-        return format!("{number}");
+    if !number.is_finite() {
+        return if number.is_nan() {
+            "NaN"
+        } else if number > 0.0 {
+            "+Inf"
+        } else {
+            "-Inf"
+        }
+        .into();
     }
-    let sign = if power < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", power.abs())
+    let digits = ShortestDigits::of(number);
+    if (-4..6).contains(&digits.exponent) { digits.decimal() } else { digits.scientific(2) }
 }
 
 fn show_in(value: &Value, out: &mut String) {
@@ -44,7 +49,7 @@ fn show_json_in(value: &Value, out: &mut String) {
         Value::String(text) => quote_json_in(text, out),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
         Value::Int(number) => out.push_str(&number.to_string()),
-        Value::Float(number) => out.push_str(&number.to_string()),
+        Value::Float(number) => out.push_str(&ShortestDigits::of(*number).decimal()),
         Value::Array(items) => {
             out.push('[');
             for (at, item) in items.iter().enumerate() {

@@ -88,9 +88,7 @@ impl ApplyConfiguration {
             return ApplyConfiguration::parse_cbor(&patch.body);
         }
         let fail = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
-        let text = std::str::from_utf8(&patch.body)
-            .map_err(|_| fail("yaml: control characters are not allowed".to_owned()))?;
-        let parsed = yaml::parse(text)
+        let parsed = yaml::parse(&patch.body)
             .map_err(|error| fail(format!("error converting YAML to JSON: {error}")))?;
         let config = match parsed.value {
             Value::Object(config) => config,
@@ -105,7 +103,7 @@ impl ApplyConfiguration {
         };
         Ok(ApplyConfiguration {
             config,
-            bytes: text.len(),
+            bytes: patch.body.len(),
             strict: yaml_strict(&parsed.duplicates),
         })
     }

@@ -68,8 +68,8 @@ impl fmt::Display for SyntaxError {
 
 impl std::error::Error for SyntaxError {}
 
-/// Parses a whole text.
-pub fn parse(text: &[u8]) -> Result<Parsed, SyntaxError> {
+/// Parses a whole text. Duplicates of a map are reported after those of its values.
+pub(super) fn parse(text: &[u8]) -> Result<Parsed, SyntaxError> {
     let mut reader = Reader::new(text);
     let value = reader.value(&Path::ROOT)?;
     reader.end()?;

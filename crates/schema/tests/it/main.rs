@@ -7,3 +7,4 @@ mod generate;
 mod openapi;
 mod property;
 mod roundtrip;
+mod yaml;
