@@ -35,6 +35,7 @@ pub struct Listening {
     /// The local address.
     pub address: SocketAddr,
     connections: Arc<Connections>,
+    app: Arc<App>,
     task: JoinHandle<()>,
 }
 
@@ -42,6 +43,11 @@ impl Listening {
     /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.connections.open()
+    }
+
+    /// Lets `/readyz` fail from now on.
+    pub fn drain(&self) {
+        self.app.draining.store(true, Ordering::Relaxed);
     }
 
     /// Waits until the server has stopped. It stops when [`App::shutdown`] becomes true.
@@ -57,8 +63,8 @@ impl Listening {
 pub fn serve(app: Arc<App>, listener: TcpListener, tls: Option<Tls>) -> io::Result<Listening> {
     let address = listener.local_addr()?;
     let connections = Connections::new(&app.limits);
-    let task = tokio::spawn(accept(app, listener, tls, connections.clone()));
-    Ok(Listening { address, connections, task })
+    let task = tokio::spawn(accept(app.clone(), listener, tls, connections.clone()));
+    Ok(Listening { address, connections, app, task })
 }
 
 async fn accept(
@@ -97,7 +103,8 @@ async fn accept(
     }
     app.draining.store(true, Ordering::Relaxed);
     let ended = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(app.limits.drain_timeout, ended).await.is_err() {
+    let drain_max = app.limits.drain_timeout + app.limits.watch_end_spread;
+    if tokio::time::timeout(drain_max, ended).await.is_err() {
         tracing::warn!("shutdown timeout; aborting open connections");
         tasks.shutdown().await;
     }
