@@ -318,6 +318,7 @@ impl Builder {
             advertise_port: port,
             runtime_config: self.runtime_config.clone(),
             features: self.features,
+            allows_privileged: self.allows_privileged,
             admission: self.admission.clone(),
             dynamic_admission: dynamic_admission::plug_ins(
                 &self.admission,

@@ -35,6 +35,7 @@ mod peer;
 pub mod peer_certificate;
 mod polls;
 mod query;
+mod refusing;
 mod request_body;
 mod request_head;
 mod resolve;

@@ -8,7 +8,7 @@ use crate::peer::{FirstRequest, Peer, shutdown_requested};
 use crate::polls::Measured;
 use crate::socket::{ClientStream, PeekableStream};
 use crate::tls::{Tls, TlsConnection};
-use crate::{http1, http2};
+use crate::{http1, http2, refusing};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -102,9 +102,20 @@ async fn accept(
         }
     }
     app.draining.store(true, Ordering::Relaxed);
-    let ended = async { while tasks.join_next().await.is_some() {} };
     let drain_max = app.limits.drain_timeout + app.limits.watch_end_spread;
-    if tokio::time::timeout(drain_max, ended).await.is_err() {
+    let ended = async { while tasks.join_next().await.is_some() {} };
+    let refusing = async {
+        match app.limits.sends_retry_after {
+            true => refusing::run(&app, &listener, tls.as_ref()).await,
+            false => std::future::pending().await,
+        }
+    };
+    let has_ended = tokio::select! {
+        () = ended => true,
+        () = tokio::time::sleep(drain_max) => false,
+        () = refusing => false,
+    };
+    if !has_ended {
         tracing::warn!("shutdown timeout; aborting open connections");
         tasks.shutdown().await;
     }

@@ -21,6 +21,7 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -117,6 +118,11 @@ impl Tls {
     pub fn set_clients(&self, authorities: &ClientAuthorities) -> Result<(), Error> {
         self.clients.set(Verifiers::new(authorities)?);
         Ok(())
+    }
+
+    /// Does the handshake of a connection whose requests are all refused.
+    pub(crate) async fn accept_plainly(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        self.acceptor.accept(stream).await
     }
 
     /// Returns the certificate that a client presented in its handshake.

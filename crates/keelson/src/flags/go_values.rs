@@ -109,7 +109,7 @@ pub fn csv(text: &str) -> Result<Vec<String>, String> {
         let Some(mut quoted) = rest.strip_prefix('"') else {
             let (field, after) = rest.split_once(',').map_or((rest, None), |(f, a)| (f, Some(a)));
             if let Some(at) = field.find('"') {
-                return fail(&rest[at..], "bare \" in non-quoted field");
+                return fail(&rest[at..], "bare \" in non-quoted-field");
             }
             fields.push(field.to_owned());
             match after {
@@ -200,6 +200,32 @@ pub fn patterns(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Checks a range of ports: `30000-32767`, `30000+2767` or one port.
+pub fn ports(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let port = |part: &str| {
+        let number = integer(part, (i64::MIN, i64::MAX)).ok().filter(|_| !part.contains('_'));
+        number.ok_or_else(|| number_error("Atoi", part, "invalid syntax"))
+    };
+    let (first, last) = match (text.split_once('-'), text.split_once('+')) {
+        _ if text.is_empty() => return Ok(String::new()),
+        (Some(_), Some(_)) => return Err(format!("unable to parse port range: {text}")),
+        (Some((first, last)), None) => (port(first)?, port(last)?),
+        (None, Some((first, more))) => {
+            let first = port(first)?;
+            (first, first.saturating_add(port(more)?))
+        }
+        (None, None) => (port(text)?, port(text)?),
+    };
+    if first > i64::from(u16::MAX) || last > i64::from(u16::MAX) {
+        return Err(format!("the port range cannot be greater than 65535: {text}"));
+    }
+    if last < first {
+        return Err(format!("end port cannot be less than start port: {text}"));
+    }
+    text.parse::<keelson_registry::PortRange>().map(|ports| ports.to_string())
+}
+
 fn number_error(function: &str, text: &str, why: &str) -> String {
     format!("strconv.{function}: parsing {}: {why}", quote(text))
 }
@@ -237,7 +263,7 @@ mod tests {
         check("a,b", Ok(&["a", "b"]));
         check("a,", Ok(&["a", ""]));
         check("\"a,\"\"b\"\"\",c", Ok(&["a,\"b\"", "c"]));
-        let bare = "parse error on line 1, column 4: bare \" in non-quoted field";
+        let bare = "parse error on line 1, column 4: bare \" in non-quoted-field";
         check("a,b\"", Err(bare));
         let missing = "parse error on line 1, column 3: extraneous or missing \" in quoted-field";
         check("\"a", Err(missing));
@@ -273,6 +299,10 @@ mod tests {
         let why = "\"a\" does not have the pattern=N format";
         assert_eq!(patterns("a"), Err(why.to_owned()));
         assert!(patterns("a=1,b=2,").is_ok());
+        let why = "strconv.Atoi: parsing \"x\": invalid syntax";
+        assert_eq!(ports("x-1"), Err(why.to_owned()));
+        assert_eq!(ports("5-3"), Err("end port cannot be less than start port: 5-3".to_owned()));
+        assert_eq!(ports("30000+10"), Ok("30000-30010".to_owned()));
         let why = "strconv.ParseFloat: parsing \"1e999\": value out of range";
         assert_eq!(float("1e999"), Err(why.to_owned()));
     }

@@ -63,6 +63,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     setup.errors.extend(of_authorization);
     admission::apply(setup);
     api_enablement::apply(setup);
+    authentication::check_token_requests(setup);
     metrics::apply(setup);
     logs::apply(setup);
     misc::apply(setup);

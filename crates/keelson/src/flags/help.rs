@@ -137,6 +137,7 @@ fn right(flag: &Flag, face: Face) -> String {
     }
     let default = flag.default_in(face);
     let shown = match flag.kind {
+        Kind::Int32List | Kind::CertificatesAndKeys | Kind::Labels => Some("[]".to_owned()),
         _ if default.is_empty() => None,
         Kind::Bool => (default == "true").then(|| default.to_owned()),
         Kind::Int | Kind::Uint | Kind::Level | Kind::Float | Kind::Float32 => {

@@ -199,6 +199,11 @@ impl Values {
         self.given.contains(name)
     }
 
+    /// Returns the value of a flag as text.
+    pub fn shown_value(&self, name: &'static str) -> String {
+        self.value(name).to_string()
+    }
+
     /// Returns whether a flag has another value than its default.
     pub fn is_changed(&self, flag: &Flag) -> bool {
         self.values.get(flag.name) != Some(&flag.default_value(self.face))
@@ -345,14 +350,13 @@ impl Kind {
             Kind::Ip => Value::Text(go::ip(text)?),
             Kind::Quantity => Value::Text(go::quantity(text)?),
             Kind::Patterns => Value::Text(go::patterns(text)?),
-            Kind::Ports => Value::Text(ports(text)?),
+            Kind::Ports => Value::Text(go::ports(text)?),
             Kind::Version => Value::Text(version(text)?),
             Kind::List => list(old, go::csv(text)?),
             Kind::Array => list(old, vec![text.to_owned()]),
             Kind::Int32List => {
                 let bounds = (i64::from(i32::MIN), i64::from(i32::MAX));
-                let numbers: Vec<String> =
-                    text.split(',').filter(|n| !n.is_empty()).map(str::to_owned).collect();
+                let numbers: Vec<String> = text.split(',').map(str::to_owned).collect();
                 numbers.iter().try_for_each(|number| go::integer(number, bounds).map(drop))?;
                 list(old, numbers)
             }
@@ -384,13 +388,6 @@ fn map(old: Option<&Value>, more: Vec<(String, String)>) -> Value {
     };
     all.extend(more);
     Value::Pairs(all)
-}
-
-fn ports(text: &str) -> Result<String, String> {
-    if text.is_empty() {
-        return Ok(String::new());
-    }
-    text.trim().parse::<keelson_registry::PortRange>().map(|ports| ports.to_string())
 }
 
 fn version(text: &str) -> Result<String, String> {

@@ -13,6 +13,8 @@ pub struct Setup<'a> {
     pub values: &'a Values,
     /// The configuration.
     pub builder: &'a mut Builder,
+    /// What is wrong with a flag that is checked before the others.
+    pub first_error: Option<String>,
     /// All that is wrong with the flags.
     pub errors: Vec<String>,
     /// What the log has to say of the flags.
@@ -23,6 +25,11 @@ impl Setup<'_> {
     /// Records that a flag is wrong.
     pub fn fail(&mut self, why: impl Into<String>) {
         self.errors.push(why.into());
+    }
+
+    /// Records that a flag is wrong before the others are checked: only this is reported.
+    pub fn fail_first(&mut self, why: impl Into<String>) {
+        self.first_error.get_or_insert(why.into());
     }
 
     /// Returns a value, or records why there is none.
@@ -56,8 +63,8 @@ pub fn read(face: Face, arguments: Vec<String>) -> Result<Values, FlagError> {
 pub fn configure(face: Face, values: &Values) -> Result<Configured, Vec<String>> {
     let mut builder = keelson::Keelson::builder();
     builder.flags = values.shown();
-    let (errors, notes) = (vec![], vec![]);
-    let mut setup = Setup { face, values, builder: &mut builder, errors, notes };
+    let (first_error, errors, notes) = (None, vec![], vec![]);
+    let mut setup = Setup { face, values, builder: &mut builder, first_error, errors, notes };
     groups::apply(&mut setup);
     for flag in groups::of(face).iter().flat_map(|group| group.flags) {
         match flag.effect {
@@ -70,7 +77,10 @@ pub fn configure(face: Face, values: &Values) -> Result<Configured, Vec<String>>
             _ => {}
         }
     }
-    let Setup { errors, notes, .. } = setup;
+    let Setup { first_error, mut errors, notes, .. } = setup;
+    if let Some(first) = first_error {
+        errors = vec![first];
+    }
     match errors.is_empty() {
         true => Ok(Configured { builder, notes }),
         false => Err(errors),

@@ -252,7 +252,9 @@ fn single_flags_are_refused_in_the_words_of_kube_apiserver() {
         ),
         (&["--enable-admission-plugins=No"], "enable-admission-plugins plugin \"No\" is unknown"),
         (&["--authorization-mode=No"], "authorization-mode \"No\" is not a valid mode"),
-        (&["--authorization-mode="], "at least one authorization-mode must be passed"),
+        (&["--runtime-config=apps=true"], "runtime-config invalid key apps"),
+        (&["--feature-gates=Nope=true", "--secure-port=0"], "unrecognized feature gate: Nope"),
+        (&["--service-cluster-ip-range=x"], "service-cluster-ip-range[0] is not a valid cidr"),
         (
             &["--authorization-policy-file=f"],
             "cannot specify --authorization-policy-file without mode ABAC",
@@ -267,10 +269,6 @@ fn single_flags_are_refused_in_the_words_of_kube_apiserver() {
              invalid runtime-config with only api/all=false",
         ),
         (&["--tls-min-version=1.2"], "unknown tls version \"1.2\""),
-        (
-            &["--peer-ca-file=f"],
-            "--peer-ca-file requires UnknownVersionInteroperabilityProxy feature to be turned on",
-        ),
         (
             &["--coordinated-leadership-lease-duration=1s"],
             "--coordinated-leadership-lease-duration must be greater than \

@@ -23,6 +23,11 @@ pub fn apply(setup: &mut Setup<'_>) {
         setup.fail("invalid runtime-config with only api/all=false");
     }
     for (name, value) in config {
+        let parts = name.split('/').count();
+        if parts > 3 || parts == 1 && name != "v1" {
+            setup.fail(format!("runtime-config invalid key {name}"));
+            continue;
+        }
         // A name alone enables it.
         let is_on = if value.is_empty() { Ok(true) } else { go_values::boolean(value) };
         match is_on {

@@ -195,8 +195,9 @@ pub const GROUP: Group = Group {
 pub fn apply(setup: &mut Setup<'_>, allows_all: bool) {
     let values = setup.values;
     let issuers = oidc::options(values);
+    let issuers = setup.take(issuers);
     check_service_accounts(setup);
-    if let Some((jwt, anonymous)) = setup.take(issuers) {
+    if let Some((jwt, anonymous)) = issuers {
         if anonymous.is_some() && values.is_given("anonymous-auth") {
             setup.fail(
                 "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is \
@@ -286,6 +287,24 @@ fn check_service_accounts(setup: &mut Setup<'_>) {
     }
 }
 
+/// Checks that kube-apiserver can issue tokens.
+pub fn check_token_requests(setup: &mut Setup<'_>) {
+    let values = setup.values;
+    let has_issuer =
+        values.list("service-account-issuer").first().is_some_and(|issuer| !issuer.is_empty());
+    let has_key = values.some_text("service-account-signing-key-file").is_some();
+    let has_signer = has_key || values.some_text("service-account-signing-endpoint").is_some();
+    if setup.face == Face::Serve || has_issuer && has_signer {
+        return;
+    }
+    setup.fail(if has_key || has_issuer || !values.list("api-audiences").is_empty() {
+        "--service-account-signing-key-file, --service-account-issuer, and --api-audiences should be \
+         specified together"
+    } else {
+        "--service-account-signing-key-file and --service-account-issuer are required flags"
+    });
+}
+
 fn service_account_tokens(setup: &mut Setup<'_>) {
     let values = setup.values;
     let signing_key_file = values.path("service-account-signing-key-file");
@@ -296,23 +315,9 @@ fn service_account_tokens(setup: &mut Setup<'_>) {
     let key_files: Vec<PathBuf> =
         values.list("service-account-key-file").iter().map(PathBuf::from).collect();
     if max.0 != 0 && !(TOKEN_EXPIRATION_MIN..=TOKEN_EXPIRATION_MAX).contains(&max_duration) {
-        setup.fail(
+        setup.fail_first(
             "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds",
         );
-    }
-    if setup.face == Face::KubeApiserver && signing_key_file.is_none() && signing_endpoint.is_none()
-    {
-        let is_attempted = issuers.first().is_some_and(|issuer| !issuer.is_empty())
-            || !values.list("api-audiences").is_empty();
-        setup.fail(match is_attempted {
-            false => {
-                "--service-account-signing-key-file and --service-account-issuer are required flags"
-            }
-            true => {
-                "--service-account-signing-key-file, --service-account-issuer, and --api-audiences \
-                 should be specified together"
-            }
-        });
     }
     if signing_endpoint.is_some() && (signing_key_file.is_some() || !key_files.is_empty()) {
         setup.fail(

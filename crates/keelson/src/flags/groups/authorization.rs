@@ -83,7 +83,7 @@ fn modes(setup: &Setup<'_>) -> Vec<String> {
         return vec![];
     }
     match setup.face {
-        Face::KubeApiserver if !values.is_given("authorization-mode") => vec![ALLOW_ALL.to_owned()],
+        Face::KubeApiserver if modes.is_empty() => vec![ALLOW_ALL.to_owned()],
         _ => modes.to_vec(),
     }
 }

@@ -160,14 +160,27 @@ pub fn apply(setup: &mut Setup<'_>) {
         );
     }
     match values.text("storage-media-type") {
-        PROTOBUF => {}
+        "" | PROTOBUF => {}
         "application/json" | "application/yaml" => {
             setup.fail(format!("--storage-media-type: objects are stored as {PROTOBUF} only"));
         }
         other => setup.fail(format!(
-            "--storage-media-type {other:?} invalid, allowed values: application/json, \
-             application/yaml, {PROTOBUF}"
+            "--storage-media-type {other:?} invalid, allowed values: application/json, {PROTOBUF}, \
+             application/yaml"
         )),
+    }
+    for size in values.list("watch-cache-sizes") {
+        let number = size.split_once('#').and_then(|(_, number)| number.parse::<i64>().ok());
+        if number.is_none() {
+            setup.fail_first(format!("invalid value of watch cache size: {size}"));
+        }
+    }
+    let is_override = |text: &String| text.split('#').count() == 2 && text.contains('/');
+    if !values.list("etcd-servers-overrides").iter().all(is_override) {
+        setup.fail(
+            "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where \
+             servers are URLs, semicolon separated",
+        );
     }
     let (certificate, key) = (values.path("etcd-certfile"), values.path("etcd-keyfile"));
     if certificate.is_some() != key.is_some() {

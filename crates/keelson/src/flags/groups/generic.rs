@@ -1,7 +1,7 @@
 //! Generic flags: addresses, timeouts, limits of requests, the shutdown.
 
 use crate::flags::setup::Setup;
-use crate::flags::table::{Flag, Group, Kind};
+use crate::flags::table::{Face, Flag, Group, Kind};
 use keelson::CrossOrigins;
 use std::time::Duration;
 
@@ -164,10 +164,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     builder.limits.request_timeout = values.duration("request-timeout");
     let seconds = u64::try_from(values.int("min-request-timeout")).unwrap_or(0);
     builder.limits.watch_life_min = Duration::from_secs(seconds);
-    match keelson::feature_gates::parse(values.list("feature-gates")) {
-        Ok(features) => builder.features = features,
-        Err(why) => setup.fail(format!("--feature-gates: {why}")),
-    }
+    feature_gates(setup);
     check_versions(setup);
     browsers(setup);
 }
@@ -211,18 +208,38 @@ fn check_not_negative(setup: &mut Setup<'_>) {
     }
 }
 
+fn feature_gates(setup: &mut Setup<'_>) {
+    let gates = setup.values.list("feature-gates");
+    let other = gates.iter().find_map(|gate| {
+        let (component, _) = gate.split_once(':')?;
+        (component != "kube").then_some(component)
+    });
+    if let Some(other) = other {
+        return setup.fail_first(format!("component not registered: {other}"));
+    }
+    match (keelson::feature_gates::parse(gates), setup.face) {
+        (Ok(features), _) => setup.builder.features = features,
+        (Err(why), Face::Serve) => setup.fail(format!("--feature-gates: {why}")),
+        (Err(why), Face::KubeApiserver) => setup.fail_first(why.to_string()),
+    }
+}
+
 fn check_versions(setup: &mut Setup<'_>) {
     let values = setup.values;
-    let mut check = |flag: &'static str, known: &[&str], what: &str| {
+    for (flag, known, what) in [
+        ("emulated-version", &[OWN_VERSION][..], "not 1.36: older versions are not emulated"),
+        ("min-compatibility-version", &EMULATED[..], "not from 1.33 to 1.36"),
+    ] {
         for item in values.list(flag) {
             let version = item.strip_prefix("kube=").unwrap_or(item);
-            if !known.contains(&version) {
+            let mut numbers = version.split('.').map(str::parse::<u32>);
+            if numbers.clone().count() != 2 || numbers.any(|number| number.is_err()) {
+                setup.fail_first(format!("could not parse {version:?} as version"));
+            } else if !known.contains(&version) {
                 setup.fail(format!("--{flag}: {item:?} is {what}"));
             }
         }
-    };
-    check("emulated-version", &[OWN_VERSION], "not 1.36: older versions are not emulated");
-    check("min-compatibility-version", &EMULATED, "not from 1.33 to 1.36");
+    }
     for (flag, option) in [
         ("emulation-forward-compatible", "EmulationForwardCompatible"),
         ("runtime-config-emulation-forward-compatible", "RuntimeConfigEmulationForwardCompatible"),

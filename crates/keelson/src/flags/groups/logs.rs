@@ -2,6 +2,7 @@
 
 use crate::flags::setup::Setup;
 use crate::flags::table::{Flag, Group, Kind};
+use keelson_meta::Feature;
 
 const ONE_STREAM: &str = "every line is written to standard error at once";
 
@@ -59,8 +60,22 @@ pub const GROUP: Group = Group {
 
 /// Checks the flags.
 pub fn apply(setup: &mut Setup<'_>) {
+    let is_allowed = setup.builder.features.is_on(Feature::LoggingAlphaOptions);
+    for (flag, field) in [
+        ("log-text-split-stream", "text.splitStream"),
+        ("log-text-info-buffer-size", "text.infoBufferSize"),
+        ("log-json-split-stream", "json.splitStream"),
+        ("log-json-info-buffer-size", "json.infoBufferSize"),
+    ] {
+        let is_changed = !matches!(setup.values.shown_value(flag).as_str(), "0" | "false");
+        if is_changed && !is_allowed {
+            setup.fail_first(format!(
+                "options.{field}: Forbidden: Feature LoggingAlphaOptions is disabled"
+            ));
+        }
+    }
     let format = setup.values.text("logging-format");
     if !matches!(format, "text" | "json") {
-        setup.fail(format!("format: Invalid value: {format:?}: Unsupported log format"));
+        setup.fail_first(format!("format: Invalid value: {format:?}: Unsupported log format"));
     }
 }

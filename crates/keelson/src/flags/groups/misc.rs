@@ -216,9 +216,9 @@ pub fn apply(setup: &mut Setup<'_>) {
         "lease" | "master-count" => {}
         other => setup.fail(format!("unknown endpoint reconciler type: {other}")),
     }
-    check_peers(setup);
     check_leadership(setup);
     service_ranges(setup);
+    service_node_port(setup);
     if values.is_given("apiserver-count") && values.int("apiserver-count") <= 0 {
         setup.fail(format!(
             "--apiserver-count should be a positive number, but value '{}' provided",
@@ -239,16 +239,6 @@ pub fn apply(setup: &mut Setup<'_>) {
     }
 }
 
-fn check_peers(setup: &mut Setup<'_>) {
-    for flag in ["peer-ca-file", "peer-advertise-ip", "peer-advertise-port"] {
-        if setup.values.some_text(flag).is_some() {
-            setup.fail(format!(
-                "--{flag} requires UnknownVersionInteroperabilityProxy feature to be turned on"
-            ));
-        }
-    }
-}
-
 fn check_leadership(setup: &mut Setup<'_>) {
     let duration = |what: &str| match what {
         "lease-duration" => setup.values.signed_duration("coordinated-leadership-lease-duration"),
@@ -265,6 +255,16 @@ fn check_leadership(setup: &mut Setup<'_>) {
     }
 }
 
+fn service_node_port(setup: &mut Setup<'_>) {
+    let port = setup.values.int("kubernetes-service-node-port");
+    if !(0..=i64::from(u16::MAX)).contains(&port) {
+        setup.fail(format!(
+            "--kubernetes-service-node-port {port} must be between 0 and 65535, inclusive. If 0, the \
+             Kubernetes master service will be of type ClusterIP"
+        ));
+    }
+}
+
 fn service_ranges(setup: &mut Setup<'_>) {
     let text = setup.values.text(RANGE);
     let text = if text.is_empty() { RANGE_DEFAULT } else { text };
@@ -273,7 +273,10 @@ fn service_ranges(setup: &mut Setup<'_>) {
         setup.fail("--service-cluster-ip-range must not contain more than two entries");
     }
     let mut families = vec![];
-    for range in &ranges {
+    for (number, range) in ranges.iter().enumerate() {
+        if setup.face == Face::KubeApiserver && !is_range(range) {
+            setup.fail_first(format!("{RANGE}[{number}] is not a valid cidr"));
+        }
         match check_range(range) {
             Ok(address) => families.push(address),
             Err(why) => setup.fail(why),
@@ -300,6 +303,11 @@ fn check_family(setup: &mut Setup<'_>, first: Option<&IpAddr>) {
             "service IP family \"{first}\" must match public address family \"{advertised}\""
         ));
     }
+}
+
+fn is_range(text: &str) -> bool {
+    let Some((base, bits)) = text.split_once('/') else { return false };
+    base.parse::<IpAddr>().is_ok() && bits.parse::<u8>().is_ok()
 }
 
 /// Returns the first address of a range.

@@ -77,6 +77,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         advertise_port: 6443,
         runtime_config: vec![],
         features: keelson_meta::Features::default(),
+        allows_privileged: true,
         admission: keelson::AdmissionChain::default(),
         dynamic_admission: vec![],
         conversion_webhooks: None,
