@@ -90,6 +90,11 @@ impl Chain {
         }))
     }
 
+    /// Returns the names of all plug-ins.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        PLUG_INS.iter().map(|plug_in| plug_in.name)
+    }
+
     fn with_plug_ins(is_on: impl Fn(&PlugIn) -> bool) -> Chain {
         let enabled = (0..PLUG_INS.len()).filter(|number| is_on(&PLUG_INS[*number])).collect();
         let share = |number: usize, phase, operation| {

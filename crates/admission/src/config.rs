@@ -20,9 +20,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::{fmt, fs, io};
 
+/// Default of `--default-not-ready-toleration-seconds` and `--default-unreachable-toleration-seconds`.
+const TOLERATION_SECONDS_DEFAULT: i64 = 300;
+
 /// The configuration of plug-ins.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct PlugInConfig {
+    /// DefaultTolerationSeconds: how long pods tolerate a node that is not ready.
+    pub not_ready_seconds: i64,
+    /// The same for a node that is unreachable.
+    pub unreachable_seconds: i64,
     pub(crate) event_limits: Option<Arc<EventLimits>>,
     pub(crate) pod_security: (Defaults, Exemptions),
     /// PodNodeSelector: the labels that pods may select, by namespace. `clusterDefaultNodeSelector`
@@ -37,6 +44,25 @@ pub struct PlugInConfig {
     webhook_credentials: BTreeMap<String, Arc<Credentials>>,
     /// The configurations of plug-ins outside of this crate, by name.
     others: BTreeMap<String, Value>,
+}
+
+impl Default for PlugInConfig {
+    /// Returns the configuration of a server without flags and files.
+    fn default() -> Self {
+        PlugInConfig {
+            not_ready_seconds: TOLERATION_SECONDS_DEFAULT,
+            unreachable_seconds: TOLERATION_SECONDS_DEFAULT,
+            event_limits: None,
+            pod_security: Default::default(),
+            node_selectors: BTreeMap::new(),
+            default_tolerations: vec![],
+            tolerations_whitelist: vec![],
+            image_policy: None,
+            limited_resources: vec![],
+            webhook_credentials: BTreeMap::new(),
+            others: BTreeMap::new(),
+        }
+    }
 }
 
 /// An unusable configuration.

@@ -2,6 +2,7 @@
 
 use crate::der;
 use crate::service_account::{Algorithm, SigningKey};
+use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -47,6 +48,23 @@ pub fn pem(der: &[u8]) -> String {
 pub fn common_name(der: &[u8]) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     certificate.subject().iter_common_name().last()?.as_str().ok().map(str::to_owned)
+}
+
+/// Returns the DNS names of a certificate for a server, in lower case: its alternative names, or its common
+/// name if it has none.
+pub fn dns_names(der: &[u8]) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return vec![] };
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
+    let names = names.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        _ => None,
+    });
+    let names: Vec<String> = names.collect();
+    match names.is_empty() {
+        true => common_name(der).map(|name| name.to_ascii_lowercase()).into_iter().collect(),
+        false => names,
+    }
 }
 
 /// Returns whether the key of `authority` signed `certificate`, both in DER.

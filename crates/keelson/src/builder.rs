@@ -5,14 +5,16 @@ use crate::authorization::Authorization;
 use crate::etcd::Etcd;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubelets::KubeletOptions;
+use crate::server::STOP_TIME_MAX;
 use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::signing::SigningOptions;
+use crate::tls_files::NamedCertificate;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::{TokenFile, User};
 use keelson_meta::Features;
 use keelson_registry::{Clock, PortRange, SystemClock};
-use keelson_server::Limits;
+use keelson_server::{BrowserOptions, Limits, TlsOptions};
 use keelson_store::Store;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -36,8 +38,17 @@ pub struct Builder {
     pub cert_dir: Option<PathBuf>,
     /// The address to listen on; port 0 selects a free port.
     pub bind: SocketAddr,
+    /// `--permit-port-sharing`: whether other processes may listen on the same port.
+    pub shares_port: bool,
     /// Whether the server uses TLS.
     pub tls: bool,
+    /// Versions, cipher suites and groups of TLS.
+    pub tls_options: TlsOptions,
+    /// `--tls-sni-cert-key`: serving certificates for single host names.
+    pub named_certificates: Vec<NamedCertificate>,
+    /// `--cert-dir` of kube-apiserver: without [`Builder::tls_files`], `apiserver.crt` and `apiserver.key`
+    /// in it are used, or generated.
+    pub serving_pair_dir: Option<PathBuf>,
     /// `--tls-cert-file` and `--tls-private-key-file`: a serving certificate and key to use instead
     /// of a generated one.
     pub tls_files: Option<(PathBuf, PathBuf)>,
@@ -65,6 +76,17 @@ pub struct Builder {
     pub node_ports: PortRange,
     /// `--advertise-address`.
     pub advertise: Option<IpAddr>,
+    /// `--external-hostname`: the host in URLs of this server.
+    pub external_host: Option<String>,
+    /// Whether this server is an endpoint of the service `kubernetes`
+    /// (`--endpoint-reconciler-type=none`: it is not).
+    pub publishes_endpoint: bool,
+    /// Headers for browsers.
+    pub browsers: BrowserOptions,
+    /// `--shutdown-delay-duration`: how long requests are still served at a stop, while `/readyz` fails.
+    pub shutdown_delay: Duration,
+    /// `--allow-privileged`: whether pods may have privileged containers.
+    pub allows_privileged: bool,
     /// `--enable-aggregator-routing`.
     pub aggregator_routing: bool,
     /// `--runtime-config`.
@@ -104,7 +126,11 @@ impl Default for Builder {
             data_dir: None,
             cert_dir: None,
             bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            shares_port: false,
             tls: true,
+            tls_options: TlsOptions::default(),
+            named_certificates: vec![],
+            serving_pair_dir: None,
             tls_files: None,
             client_ca_file: None,
             front_proxy: None,
@@ -118,6 +144,11 @@ impl Default for Builder {
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             node_ports: PortRange::default(),
             advertise: None,
+            external_host: None,
+            publishes_endpoint: true,
+            browsers: BrowserOptions::default(),
+            shutdown_delay: Duration::ZERO,
+            allows_privileged: true,
             aggregator_routing: false,
             runtime_config: vec![],
             features: Features::default(),
@@ -192,6 +223,11 @@ impl Builder {
     pub fn authorization(mut self, authorization: Authorization) -> Self {
         self.authorization = authorization;
         self
+    }
+
+    /// Returns the time that [`Keelson::stop`](crate::Keelson::stop) takes at most.
+    pub fn stop_time_max(&self) -> Duration {
+        STOP_TIME_MAX + self.shutdown_delay + self.limits.watch_end_spread
     }
 
     /// Runs no control loops. Without them no namespace gets its `default` service account, which

@@ -1,9 +1,12 @@
-//! The operator's commands: backup, restore, check.
+//! The commands: serve, and the operator's: backup, restore, check.
 
 pub mod backup;
 pub mod check;
+pub mod envtest;
+pub mod etcd;
 mod output;
 pub mod restore;
+pub mod serve;
 
 use crate::flags::STDIO;
 use anyhow::{Context, Result};

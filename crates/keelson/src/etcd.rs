@@ -31,6 +31,9 @@ pub struct Etcd {
     pub prefix: String,
     /// How long the start waits for the cluster.
     pub start_timeout: Duration,
+    /// `--lease-reuse-duration-seconds`: how long a key with a time to live may live longer at most, so that
+    /// keys share a lease.
+    pub lease_reuse: Duration,
     /// `--etcd-compaction-interval`: the interval of compaction; zero: this server never compacts.
     pub compaction_interval: Duration,
 }
@@ -45,6 +48,7 @@ impl Etcd {
             identity_files: None,
             prefix: "/registry".to_owned(),
             start_timeout: Duration::from_secs(60),
+            lease_reuse: Duration::from_secs(60),
             compaction_interval: Duration::from_secs(300),
         }
     }
@@ -57,6 +61,7 @@ impl Etcd {
         let options = EtcdOptions {
             tls: self.tls()?,
             prefix: key_prefix(&self.prefix)?,
+            lease_reuse: self.lease_reuse,
             codec: Arc::new(StoredObjects(EtcdCodec::new(runtime_config, features))),
             ..EtcdOptions::new(self.servers.clone())
         };

@@ -11,8 +11,8 @@ use crate::kubeconfig::Kubeconfig;
 use crate::service_resolver::ServiceResolver;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
-use crate::tls_files::{CurrentFiles, TlsFiles};
-use crate::{election, event_ttl, files, private_files};
+use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
+use crate::{election, etcd_stand_in, event_ttl, files, private_files};
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens};
@@ -28,10 +28,11 @@ use keelson_server::{App, Health, Kubelets, Limits, Listening, State, Tls, Versi
 use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, Store};
 use keelson_store_etcd::EtcdStore;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -40,7 +41,9 @@ use tokio::time::timeout;
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 /// Time that [`Keelson::stop`] takes at most: 10 s for requests in flight, the grace periods below, and a
 /// margin for the store. The program exits after it whatever still runs.
-pub const STOP_TIME_MAX: Duration = Duration::from_secs(45);
+pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(45);
+/// Connections that wait to be accepted; the kernel's own limit is usually lower.
+const BACKLOG_CONNECTIONS_MAX: u32 = 4096;
 /// Grace period at shutdown for writes that outlive their requests.
 const WRITES_END_TIME_MAX: Duration = Duration::from_secs(10);
 /// Interval of compaction.
@@ -49,8 +52,8 @@ const COMPACTION_INTERVAL: Duration = Duration::from_secs(15);
 const CONTROL_LOOPS_END_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Formats an error of opening the store, with a hint what to do about damaged records.
-fn open_error(error: &OpenError) -> StartError {
-    let mut line = format!("--data-dir: {}", with_causes(error));
+fn open_error(flag: &str, error: &OpenError) -> StartError {
+    let mut line = format!("{flag}: {}", with_causes(error));
     if matches!(error, OpenError::Records { .. }) {
         line.push_str("\n`keelson check` names what is damaged; `keelson restore` makes a new folder of a backup");
     }
@@ -80,7 +83,8 @@ impl Builder {
         let listener = self.listen().await?;
         let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
         let advertise = self.advertise.unwrap_or_else(|| advertise_address_default(address.ip()));
-        let tls_files = self.tls_files(advertise);
+        let tls_files = self.tls_files(advertise)?;
+        self.name_external_host(address.port());
         // The first objects and the certificates both wait for the disk: write them concurrently.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
         let resolver = Arc::new(ServiceResolver::new(self.aggregator_routing));
@@ -100,6 +104,7 @@ impl Builder {
         account_tokens.attach(objects.clone());
         resolver.attach(objects);
         let tls = if self.tls { Some(tls_files.tls(&pki.borrow())?) } else { None };
+        let root_ca = tls_files.root_ca(&pki.borrow())?;
         let (shutdown, shutdown_signal) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
         let mut loops = Loops::new(health.clone());
@@ -110,24 +115,30 @@ impl Builder {
             self.reload_certificates(tls, tls_files, current, &mut loops);
         }
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
-        let context = self.controller_context(&registry, &pki.borrow(), trust, &account_tokens)?;
+        let context =
+            self.controller_context(&registry, (&pki.borrow(), root_ca), trust, &account_tokens)?;
         let runner = self.controller_runner(context, &health);
         let defers_controllers = runner.defers_controllers.clone();
         runner.start_on_each_server(&mut loops);
         let control_loops = self.start_control_loops(&backend, runner, identity, &shutdown_signal);
-        let endpoints = start_endpoints_loop(&registry, &backend, &health, &shutdown_signal);
+        let endpoints = match self.publishes_endpoint {
+            true => start_endpoints_loop(&registry, &backend, &health, &shutdown_signal),
+            false => None,
+        };
         let (backups, url) = (self.backup_socket(&backend), self.url(address));
         self.start_reload_loops(&registry, &egress, &account_tokens, &mut loops);
         let remote = self.remote_tokens(&egress, &mut loops)?;
         let tokens = Tokens { accounts: account_tokens, remote };
         let kubelets = self.kubelets.start(self.certificate_check_interval, &mut loops)?;
         let far_side = FarSide { egress, kubelets };
+        let shutdown_delay = self.shutdown_delay;
         let app = self.app(registry.clone(), tokens, far_side, health, shutdown_signal);
         token_reviews.attach(app.authenticator.clone());
         let listening = keelson_server::serve(app, listener, tls);
         Ok(Keelson {
             listening: listening.map_err(|error| StartError(format!("listen: {error}")))?,
             shutdown,
+            shutdown_delay,
             loops,
             fatal_error,
             control_loops,
@@ -157,22 +168,46 @@ impl Builder {
 
     async fn listen(&self) -> Result<TcpListener, StartError> {
         let bind = self.bind;
-        TcpListener::bind(bind).await.map_err(|error| {
+        self.bind_port().map_err(|error| {
             StartError(format!("--bind-address/--secure-port: cannot listen on {bind}: {error}"))
         })
+    }
+
+    fn bind_port(&self) -> std::io::Result<TcpListener> {
+        let socket = match self.bind {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.set_reuseaddr(true)?;
+        if self.shares_port {
+            socket.set_reuseport(true)?;
+        }
+        socket.bind(self.bind)?;
+        socket.listen(BACKLOG_CONNECTIONS_MAX)
+    }
+
+    /// Puts `--external-hostname` into the URL of the keys of service account tokens.
+    fn name_external_host(&mut self, port: u16) {
+        let Some(host) = self.external_host.as_deref().filter(|host| !host.is_empty()) else {
+            return;
+        };
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let address = if has_port { host.to_owned() } else { format!("{host}:{port}") };
+        let url = format!("https://{address}/openid/v1/jwks");
+        self.service_account_tokens.jwks_uri.get_or_insert(url);
     }
 
     fn controller_context(
         &self,
         registry: &Arc<Registry>,
-        pki: &Pki,
+        (pki, root_ca): (&Pki, String),
         client_trust: watch::Receiver<ClientTrust>,
         tokens: &Arc<ServiceAccountTokens>,
     ) -> Result<Context, StartError> {
         Ok(Context {
             registry: registry.clone(),
             client_trust,
-            root_ca: pki.ca.as_str().into(),
+            root_ca: root_ca.as_str().into(),
             host_name: rustix::system::uname().nodename().to_string_lossy().into(),
             signing: Arc::new(self.signing.signing(pki)?),
             tokens: tokens.clone(),
@@ -253,6 +288,7 @@ impl Builder {
             state: State::new(&self.limits),
             limits: self.limits,
             cbor: self.features.is_on(Feature::CBORServingAndStorage),
+            browsers: self.browsers,
             health,
             draining: AtomicBool::new(false),
             shutdown,
@@ -287,20 +323,13 @@ impl Builder {
         match (&self.store, &self.etcd, &self.data_dir) {
             (Some(store), ..) => Ok(Backend::Given(store.clone())),
             (None, Some(etcd), _) => {
+                if let Some(folder) = etcd_stand_in::folder_behind(&etcd.servers).await {
+                    return open_embedded(folder.join(folder_name(&etcd.prefix)), "--etcd-servers");
+                }
                 Ok(Backend::Etcd(etcd.open(&self.runtime_config, self.features).await?))
             }
             (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
-            (None, None, Some(dir)) => {
-                // A damaged object is replaced by a placeholder, so that all others are served.
-                let store = dir.join("store");
-                private_files::ensure_private_folder(&store).map_err(|error| {
-                    StartError(format!("--data-dir: {error}: {}", error.source))
-                })?;
-                let mut options = EmbeddedOptions::new(store);
-                options.make_placeholder = Some(keelson_registry::unreadable_record);
-                let store = Embedded::open(options).map_err(|error| open_error(&error))?;
-                Ok(Backend::Embedded(store))
-            }
+            (None, None, Some(dir)) => open_embedded(dir.join("store"), "--data-dir"),
         }
     }
 
@@ -318,6 +347,7 @@ impl Builder {
             advertise_port: port,
             runtime_config: self.runtime_config.clone(),
             features: self.features,
+            allows_privileged: self.allows_privileged,
             admission: self.admission.clone(),
             dynamic_admission: dynamic_admission::plug_ins(
                 &self.admission,
@@ -383,20 +413,47 @@ impl Builder {
         }
     }
 
-    fn tls_files(&self, advertise: IpAddr) -> TlsFiles {
+    fn tls_files(&self, advertise: IpAddr) -> Result<TlsFiles, StartError> {
         let service =
             self.service_ranges.first().and_then(|range| keelson_builtin::first_address(range));
         let default_dir = self.data_dir.as_ref().map(|dir| dir.join("pki"));
         let dir = self.cert_dir.clone().or_else(|| default_dir.clone());
-        TlsFiles {
+        let names = host_names(service, &[self.bind.ip(), advertise]);
+        let serving = match (&self.tls_files, &self.serving_pair_dir) {
+            (None, Some(dir)) => Some(pair_of_folder(dir, &names)?),
+            (files, _) => files.clone(),
+        };
+        Ok(TlsFiles {
             is_own_dir: dir == default_dir,
             dir,
-            names: host_names(service, &[self.bind.ip(), advertise]),
-            serving: self.tls_files.clone(),
+            names,
+            serving,
+            named: self.named_certificates.clone(),
+            options: self.tls_options.clone(),
             client_ca: self.client_ca_file.clone(),
             front_proxy: self.front_proxy.as_ref().map(FrontProxyOptions::ca_file_and_headers),
-        }
+        })
     }
+}
+
+/// Opens the embedded store in a folder. A damaged object is replaced by a placeholder, so that all others are
+/// served.
+fn open_embedded(folder: PathBuf, flag: &str) -> Result<Backend, StartError> {
+    private_files::ensure_private_folder(&folder)
+        .map_err(|error| StartError(format!("{flag}: {error}: {}", error.source)))?;
+    let mut options = EmbeddedOptions::new(folder);
+    options.make_placeholder = Some(keelson_registry::unreadable_record);
+    let store = Embedded::open(options).map_err(|error| open_error(flag, &error))?;
+    Ok(Backend::Embedded(store))
+}
+
+/// Returns the name of the folder that has the data of a prefix in etcd's place.
+fn folder_name(prefix: &str) -> String {
+    let name = prefix.trim_matches('/').bytes().map(|byte| match byte {
+        byte if byte.is_ascii_alphanumeric() => (byte as char).to_string(),
+        byte => format!("_{byte:02x}"),
+    });
+    format!("store-{}", name.collect::<String>())
 }
 
 /// Returns the limits, with no more connections than the limit of open files allows.
@@ -472,6 +529,7 @@ impl Backend {
 pub struct Keelson {
     listening: Listening,
     shutdown: watch::Sender<bool>,
+    shutdown_delay: Duration,
     loops: Loops,
     fatal_error: watch::Receiver<Option<String>>,
     control_loops: Option<JoinHandle<()>>,
@@ -538,8 +596,13 @@ impl Keelson {
         }
     }
 
-    /// Refuses new requests, waits for those in flight, and closes the store.
+    /// Keeps serving for the delay of the shutdown while `/readyz` fails; then refuses new requests, waits for
+    /// those in flight, and closes the store.
     pub async fn stop(mut self) {
+        self.listening.drain();
+        if !self.shutdown_delay.is_zero() {
+            tokio::time::sleep(self.shutdown_delay).await;
+        }
         let _ = self.shutdown.send(true);
         // The endpoint of this server is removed first, so that new clients use another server.
         if let Some(mut endpoints) = self.endpoints

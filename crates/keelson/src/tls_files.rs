@@ -7,7 +7,7 @@ use crate::private_files;
 use crate::start_error::StartError;
 use keelson_auth::{FrontProxy, x509};
 use keelson_controllers::ClientTrust;
-use keelson_server::{ClientAuthorities, Tls};
+use keelson_server::{CertificateAndKey, ClientAuthorities, ServingCertificates, Tls, TlsOptions};
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -21,6 +21,21 @@ use tokio::time::Instant;
 const RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 const FRONT_PROXY_CA: &str = "--requestheader-client-ca-file";
+
+/// File names of the serving certificate and its key in `--cert-dir` of kube-apiserver.
+const PAIR: [&str; 2] = ["apiserver.crt", "apiserver.key"];
+const SNI: &str = "--tls-sni-cert-key";
+
+/// A serving certificate for single host names (`--tls-sni-cert-key`).
+#[derive(Clone, Debug)]
+pub struct NamedCertificate {
+    /// The file of the certificate.
+    pub certificate: PathBuf,
+    /// The file of its key.
+    pub key: PathBuf,
+    /// The names, possibly with a wildcard; empty: those in the certificate.
+    pub names: Vec<String>,
+}
 
 /// The certificates that were loaded last.
 #[derive(Clone)]
@@ -48,16 +63,19 @@ pub(crate) struct TlsFiles {
     pub names: Vec<String>,
     /// `--tls-cert-file`, `--tls-private-key-file`.
     pub serving: Option<(PathBuf, PathBuf)>,
+    /// `--tls-sni-cert-key`.
+    pub named: Vec<NamedCertificate>,
+    /// Versions, cipher suites and groups.
+    pub options: TlsOptions,
     /// `--client-ca-file`.
     pub client_ca: Option<PathBuf>,
     /// `--requestheader-client-ca-file`, and the headers of the front proxy.
     pub front_proxy: Option<(PathBuf, Arc<FrontProxy>)>,
 }
 
-/// The serving certificate chain with its key, and the authorities of client certificates.
+/// The serving certificates with their keys, and the authorities of client certificates.
 struct TlsMaterial {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    serving: ServingCertificates,
     clients: ClientAuthorities,
     trust: ClientTrust,
 }
@@ -78,25 +96,54 @@ impl TlsFiles {
 
     /// Returns the TLS configuration from the current files and own certificates.
     pub fn tls(&self, pki: &Pki) -> Result<Tls, StartError> {
-        let TlsMaterial { chain, key, clients, .. } = self.material(pki)?;
-        let tls = Tls::new(chain, key, &clients);
+        let TlsMaterial { serving, clients, .. } = self.material(pki)?;
+        let tls = Tls::new(serving, &clients, &self.options);
         tls.map_err(|error| StartError::new(format!("--tls-cert-file: {error}")))
     }
 
     fn material(&self, pki: &Pki) -> Result<TlsMaterial, StartError> {
-        let (certificate, key) = match &self.serving {
-            None => (pki.serving.certificate.clone(), pki.serving.key.clone()),
-            Some((certificate, key)) => {
-                (read("--tls-cert-file", certificate)?, read("--tls-private-key-file", key)?)
-            }
+        let flags = ["--tls-cert-file", "--tls-private-key-file"];
+        let default = match &self.serving {
+            None => pair(flags, [&pki.serving.certificate, &pki.serving.key])?,
+            Some(files) => read_pair(flags, files)?,
         };
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate.as_bytes())
-            .collect::<Result<_, _>>()
-            .map_err(|error| StartError::new(format!("--tls-cert-file: {error}")))?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-            .map_err(|error| StartError::new(format!("--tls-private-key-file: {error}")))?;
+        let serving = ServingCertificates { default, named: self.named()? };
         let trust = self.trust(pki)?;
-        Ok(TlsMaterial { chain, key, clients: self.clients(pki, &trust)?, trust })
+        Ok(TlsMaterial { serving, clients: self.clients(pki, &trust)?, trust })
+    }
+
+    /// Reads the certificates of single hosts. Names on the command line go before those in certificates.
+    fn named(&self) -> Result<Vec<keelson_server::NamedCertificate>, StartError> {
+        let (mut explicit, mut extracted) = (vec![], vec![]);
+        for NamedCertificate { certificate, key, names } in &self.named {
+            let pair = read_pair([SNI, SNI], &(certificate.clone(), key.clone()))?;
+            let own = pair.0.first().map(|leaf| x509::dns_names(leaf)).unwrap_or_default();
+            match names.is_empty() {
+                true => {
+                    extracted.push(keelson_server::NamedCertificate { names: own, pair });
+                }
+                false => {
+                    let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+                    explicit.push(keelson_server::NamedCertificate { names, pair });
+                }
+            }
+        }
+        explicit.extend(extracted);
+        Ok(explicit)
+    }
+
+    /// Returns the CA bundle that clients in the cluster verify this server with: the own authority. If the
+    /// serving certificate is given, the bundle of client certificates if it signed that, else the file of the
+    /// serving certificate itself.
+    pub fn root_ca(&self, pki: &Pki) -> Result<String, StartError> {
+        let Some((certificate, _)) = &self.serving else { return Ok(pki.ca.clone()) };
+        let serving = read("--tls-cert-file", certificate)?;
+        let Some(path) = &self.client_ca else { return Ok(serving) };
+        let bundle = read("--client-ca-file", path)?;
+        let leaf = x509::certificates(&serving).into_iter().next().unwrap_or_default();
+        let authorities = x509::certificates(&bundle);
+        let is_signed = authorities.iter().any(|ca| x509::is_signed_by(&leaf, ca));
+        Ok(if is_signed { bundle } else { serving })
     }
 
     /// Returns the authorities of client certificates, as they are published for extension API
@@ -154,9 +201,9 @@ impl TlsFiles {
             Some(_) => self.pki()?,
             None => current.pki.borrow().renewed(&self.names)?,
         };
-        let TlsMaterial { chain, key, clients, trust } = self.material(&renewed)?;
+        let TlsMaterial { serving, clients, trust } = self.material(&renewed)?;
         let failed = |flag: &str, error: rustls::Error| StartError::new(format!("{flag}: {error}"));
-        tls.set_serving(chain, key).map_err(|error| failed("--tls-cert-file", error))?;
+        tls.set_serving(serving).map_err(|error| failed("--tls-cert-file", error))?;
         tls.set_clients(&clients).map_err(|error| failed("--client-ca-file", error))?;
         let is_new = set_if_changed(&current.pki, renewed);
         set_if_changed(&current.trust, trust);
@@ -172,10 +219,54 @@ impl TlsFiles {
         });
         let serving =
             self.serving.iter().flat_map(|(certificate, key)| [certificate.clone(), key.clone()]);
+        let named = self.named.iter().flat_map(|one| [one.certificate.clone(), one.key.clone()]);
+        let serving = serving.chain(named);
         let front_proxy = self.front_proxy.as_ref().map(|(path, _)| path.clone());
         let files = own.chain(serving).chain(self.client_ca.clone()).chain(front_proxy);
         fingerprint(files)
     }
+}
+
+/// Returns the serving pair in `--cert-dir` of kube-apiserver. If there is none, one is generated with an
+/// authority of its own, which the file of the certificate also holds: clients can verify the server with it.
+pub(crate) fn pair_of_folder(
+    dir: &Path,
+    names: &[String],
+) -> Result<(PathBuf, PathBuf), StartError> {
+    let [certificate, key] = PAIR.map(|name| dir.join(name));
+    if certificate.exists() && key.exists() {
+        return Ok((certificate, key));
+    }
+    let failed = |error: private_files::FileError| {
+        StartError::new(format!("--cert-dir: {error}: {}", error.source))
+    };
+    private_files::ensure_folder_with_private_keys(dir).map_err(failed)?;
+    let pki = Pki::make(names)?;
+    let chain = format!("{}{}", pki.serving.certificate, pki.ca);
+    let files = [(certificate.clone(), chain.as_str()), (key.clone(), pki.serving.key.as_str())];
+    private_files::write_all(dir, &files).map_err(failed)?;
+    Ok((certificate, key))
+}
+
+fn read_pair(
+    flags: [&str; 2],
+    (certificate, key): &(PathBuf, PathBuf),
+) -> Result<CertificateAndKey, StartError> {
+    let [certificate_flag, key_flag] = flags;
+    pair(flags, [&read(certificate_flag, certificate)?, &read(key_flag, key)?])
+}
+
+/// Parses a certificate, with those of its authorities, and its key.
+fn pair(
+    [certificate_flag, key_flag]: [&str; 2],
+    [certificate, key]: [&str; 2],
+) -> Result<CertificateAndKey, StartError> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|error| StartError::new(format!("{certificate_flag}: {error}")))?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+        .map_err(|error| StartError::new(format!("{key_flag}: {error}")))?;
+    Ok((chain, key))
 }
 
 /// Sets a value and notifies receivers, if it differs from the current one. Returns whether it does.

@@ -341,7 +341,8 @@ mod tests {
     fn check(of: (&str, &str), features: Features, new: Value, old: Option<Value>, want: Value) {
         let object = |value| Object::from_value(value).expect("a map");
         let (mut new, old) = (object(new), old.map(object));
-        gates::within(features, || {
+        let gates = gates::Gates { features, allows_privileged: true };
+        gates::within(gates, || {
             drop_disabled(super::of(of.0, of.1, false), &mut new, old.as_ref());
         });
         assert_eq!(Value::Object(new.root), want);

@@ -1,4 +1,5 @@
-//! The feature gates that the rules of kinds use.
+//! What flags of the server change in the rules of kinds: the feature gates, and whether containers may be
+//! privileged.
 //!
 //! About twenty of several hundred rules check a gate, most of them deep inside a pod, so the gates are not passed as
 //! an argument. [`Strategy`](crate::Strategy) sets them for one call ([`within`]) on its thread. Rules neither wait
@@ -7,26 +8,42 @@
 use keelson_meta::{Feature, Features};
 use std::cell::Cell;
 
-thread_local! {
-    static CURRENT: Cell<Features> = const { Cell::new(Features::DEFAULT) };
+/// What flags of the server change in rules.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gates {
+    /// The feature gates.
+    pub features: Features,
+    /// Whether containers may be privileged (`--allow-privileged`).
+    pub allows_privileged: bool,
 }
 
-/// Calls `rules` with these features.
-pub(crate) fn within<R>(features: Features, rules: impl FnOnce() -> R) -> R {
-    /// Restores the previous features, even if a rule panics.
-    struct Restore(Features);
+const DEFAULT: Gates = Gates { features: Features::DEFAULT, allows_privileged: true };
+
+thread_local! {
+    static CURRENT: Cell<Gates> = const { Cell::new(DEFAULT) };
+}
+
+/// Calls `rules` with these gates.
+pub(crate) fn within<R>(gates: Gates, rules: impl FnOnce() -> R) -> R {
+    /// Restores the previous gates, even if a rule panics.
+    struct Restore(Gates);
     impl Drop for Restore {
         fn drop(&mut self) {
             CURRENT.set(self.0);
         }
     }
-    let _restore = Restore(CURRENT.replace(features));
+    let _restore = Restore(CURRENT.replace(gates));
     rules()
 }
 
 /// Returns whether a feature is enabled in the current call.
 pub(crate) fn is_on(feature: Feature) -> bool {
-    CURRENT.get().is_on(feature)
+    CURRENT.get().features.is_on(feature)
+}
+
+/// Returns whether containers may be privileged in the current call.
+pub(crate) fn allows_privileged() -> bool {
+    CURRENT.get().allows_privileged
 }
 
 #[cfg(test)]
@@ -36,9 +53,10 @@ mod tests {
     #[test]
     fn features_last_for_one_call() {
         let on = Features::default().with(Feature::GangScheduling, true);
+        let on = Gates { features: on, ..DEFAULT };
         let gang = || is_on(Feature::GangScheduling);
         assert!(!gang());
-        assert!(within(on, || within(Features::default(), || !gang()) && gang()));
+        assert!(within(on, || within(DEFAULT, || !gang()) && gang()));
         let panicked = std::panic::catch_unwind(|| within(on, || panic!("a rule")));
         assert!(panicked.is_err() && !gang());
     }

@@ -1,8 +1,9 @@
 //! [`Strategy`]: the rules of a kind that its schema cannot express, as data and small functions. Like upstream's
 //! `rest.RESTCreateStrategy` and `rest.RESTUpdateStrategy`. Strategies do no IO and know nothing of HTTP.
 
+use crate::equality;
 use crate::gated_fields::{self, GatedFields};
-use crate::{equality, gates};
+use crate::gates::{self, Gates};
 use keelson_meta::names::{self, NameRule};
 use keelson_meta::{ErrorList, Features, Map, Object, Path, Str, User, Value};
 use keelson_schema::Schema;
@@ -226,6 +227,8 @@ pub struct Strategy {
     pub fields: &'static [SelectableField],
     /// The feature gates during the rules.
     pub features: Features,
+    /// Whether containers may be privileged (`--allow-privileged`).
+    pub allows_privileged: bool,
     /// Fields of the main resource behind feature gates.
     pub gated: &'static [GatedFields],
     /// Fields of the status behind feature gates.
@@ -295,18 +298,23 @@ impl Strategy {
         has_raw_extension: false,
         fields: &[],
         features: Features::DEFAULT,
+        allows_privileged: true,
         gated: &[],
         gated_status: &[],
     };
 
+    fn gates(&self) -> Gates {
+        Gates { features: self.features, allows_privileged: self.allows_privileged }
+    }
+
     /// Sets defaults that depend on other fields.
     pub fn default(&self, obj: &mut Object) {
-        gates::within(self.features, || (self.default)(obj));
+        gates::within(self.gates(), || (self.default)(obj));
     }
 
     /// Drops disabled fields of a new object and sets its server-owned fields.
     pub fn prepare_create(&self, obj: &mut Object) {
-        gates::within(self.features, || {
+        gates::within(self.gates(), || {
             gated_fields::drop_disabled(self.gated, obj, None);
             (self.prepare_create)(obj);
         });
@@ -314,7 +322,7 @@ impl Strategy {
 
     /// Drops disabled fields of an update and sets its server-owned fields.
     pub fn prepare_update(&self, new: &mut Object, old: &Object) {
-        gates::within(self.features, || {
+        gates::within(self.gates(), || {
             gated_fields::drop_disabled(self.gated, new, Some(old));
             (self.prepare_update)(new, old);
         });
@@ -322,7 +330,7 @@ impl Strategy {
 
     /// Drops disabled fields of a status update and sets its server-owned fields.
     pub fn prepare_status(&self, new: &mut Object, old: &Object) {
-        gates::within(self.features, || {
+        gates::within(self.gates(), || {
             gated_fields::drop_disabled(self.gated_status, new, Some(old));
             (self.prepare_status)(new, old);
         });
@@ -330,12 +338,12 @@ impl Strategy {
 
     /// Restores the fields that a subresource may not change.
     pub fn prepare_subresource(&self, rules: &SubresourceStrategy, new: &mut Object, old: &Object) {
-        gates::within(self.features, || (rules.prepare)(new, old));
+        gates::within(self.gates(), || (rules.prepare)(new, old));
     }
 
     /// Returns the warnings about a valid object.
     pub fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<Str> {
-        gates::within(self.features, || (self.warnings)(new, old))
+        gates::within(self.gates(), || (self.warnings)(new, old))
     }
 
     /// Runs the validation steps of a write in order. `rules` are those of the written resource or subresource.
@@ -348,8 +356,8 @@ impl Strategy {
         namespaced: bool,
     ) -> ErrorList {
         let mut errors = ErrorList::new();
-        let rules = |new, old| gates::within(self.features, || rules(new, old));
-        let change = |new, old| gates::within(self.features, || (self.validate_change)(new, old));
+        let rules = |new, old| gates::within(self.gates(), || rules(new, old));
+        let change = |new, old| gates::within(self.gates(), || (self.validate_change)(new, old));
         for check in checks {
             match (check, old) {
                 (Check::Metadata, _) => {

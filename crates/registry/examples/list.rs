@@ -57,6 +57,7 @@ async fn open() -> std::sync::Arc<Registry> {
         advertise_port: 6443,
         runtime_config: vec![],
         features: keelson_meta::Features::default(),
+        allows_privileged: true,
         event_ttl: std::time::Duration::ZERO,
         admission: keelson_admission::Chain::default(),
         dynamic_admission: vec![],

@@ -18,7 +18,7 @@ use keelson_admission::{
 };
 use keelson_auth::{Authorizer, WatchedIndex};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
-use keelson_kinds::{PortRange, facts};
+use keelson_kinds::{PortRange, Strategy, facts};
 use keelson_meta::{
     Failure, Features, GroupVersionKind, GroupVersionResource, Overgrown, Reason, Status, Str,
 };
@@ -63,6 +63,8 @@ pub struct RegistryOptions {
     /// deletion with `ignoreStoreReadErrorWithClusterBreakingPotential` works for unreadable
     /// objects whether the gate is on or off.
     pub features: Features,
+    /// `--allow-privileged`: whether pods may have privileged containers.
+    pub allows_privileged: bool,
     /// The built-in admission plug-ins that are enabled.
     pub admission: keelson_admission::Chain,
     /// Webhooks, policies and the plug-ins of the embedding program, in the order of their calls.
@@ -140,7 +142,11 @@ impl Registry {
         hooks: Hooks,
     ) -> Result<Arc<Registry>, OpenError> {
         let catalogue = Catalogue::shared();
-        let served = Served { runtime_config: &options.runtime_config, features: options.features };
+        let served = Served {
+            runtime_config: &options.runtime_config,
+            features: options.features,
+            allows_privileged: options.allows_privileged,
+        };
         let kinds = built_in(catalogue, served, &hooks);
         let api = ApiTable::built_in(catalogue, &kinds, |group, version, resource| {
             served.has(&group.name, version, resource)
@@ -561,7 +567,7 @@ pub(crate) enum Deletion {
 
 /// Returns the built-in kinds of a server with these flags, without a server.
 pub fn built_in_kinds(runtime_config: &[(String, bool)], features: Features) -> Vec<Arc<Kind>> {
-    let served = Served { runtime_config, features };
+    let served = Served { runtime_config, features, allows_privileged: true };
     built_in(Catalogue::shared(), served, &Hooks::default()).into_values().collect()
 }
 
@@ -639,7 +645,10 @@ fn kind_of(
         GroupVersionResource::new(group.name.clone(), storage.gvk.version.clone(), name.clone());
     Some(Kind {
         prefix: prefix(&group.name, name),
-        strategy: keelson_kinds::strategy(&group.name, name, served.features),
+        strategy: Strategy {
+            allows_privileged: served.allows_privileged,
+            ..keelson_kinds::strategy(&group.name, name, served.features)
+        },
         gvr,
         list_kind: Str::from(format!("{}List", storage.gvk.kind)),
         source: Source::BuiltIn,
@@ -666,6 +675,8 @@ pub(crate) struct Served<'a> {
     pub runtime_config: &'a [(String, bool)],
     /// `--feature-gates`.
     pub features: Features,
+    /// `--allow-privileged`.
+    pub allows_privileged: bool,
 }
 
 impl Served<'_> {

@@ -2,6 +2,7 @@
 
 use crate::aggregated::Aggregated;
 use crate::body_memory::BodyMemory;
+use crate::browsers::BrowserOptions;
 use crate::documents::Documents;
 use crate::health::Health;
 use crate::health_log::HealthLog;
@@ -39,6 +40,8 @@ pub struct App {
     pub flags: Vec<(String, String)>,
     /// Limits on clients.
     pub limits: Limits,
+    /// Headers for browsers.
+    pub browsers: BrowserOptions,
     /// Whether CBOR is served (feature `CBORServingAndStorage`).
     pub cbor: bool,
     /// The health of background components.

@@ -86,7 +86,10 @@ where
                 let can_hand_over =
                     request.version() == Version::HTTP_11 && request.body().is_end_stream();
                 let keep_alive = !has_token(request.headers(), header::CONNECTION, "close");
-                let reply = app.handle(request, peer).await;
+                let reply = match app.browsers.are_set() {
+                    true => app.answer_browser(request, peer).await,
+                    false => app.handle(request, peer).await,
+                };
                 if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
                     handover.state.response_ready();
                 }

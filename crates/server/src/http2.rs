@@ -33,7 +33,10 @@ where
             let (app, peer) = (app.clone(), peer.clone());
             // Boxed, so that its memory is freed when the response begins: a watch needs little of it.
             Box::pin(async move {
-                let answer = app.handle(request, peer).await;
+                let answer = match app.browsers.are_set() {
+                    true => app.answer_browser(request, peer).await,
+                    false => app.handle(request, peer).await,
+                };
                 response_body::mark_waiting_for_client();
                 Ok::<_, Infallible>(answer)
             })

@@ -74,6 +74,11 @@ pub struct Limits {
     pub keepalive_time: Duration,
     /// Grace period for open requests at shutdown.
     pub drain_timeout: Duration,
+    /// Time over which the ends of watches are spread at shutdown, so that their clients do not come back all at
+    /// once (`--shutdown-watch-termination-grace-period`). Open requests have this time beside the grace period.
+    pub watch_end_spread: Duration,
+    /// Whether requests on new connections get 429 while open ones end at shutdown (`--shutdown-send-retry-after`).
+    pub sends_retry_after: bool,
     /// Whether the time that tasks hold a worker thread is measured, for `/metrics` and the log.
     pub contention_profiling: bool,
 }
@@ -109,6 +114,8 @@ impl Default for Limits {
             write_stall_timeout: Duration::from_secs(300),
             keepalive_time: Duration::from_secs(15),
             drain_timeout: Duration::from_secs(10),
+            watch_end_spread: Duration::ZERO,
+            sends_retry_after: false,
             contention_profiling: false,
         }
     }

@@ -8,7 +8,7 @@ use crate::peer::{FirstRequest, Peer, shutdown_requested};
 use crate::polls::Measured;
 use crate::socket::{ClientStream, PeekableStream};
 use crate::tls::{Tls, TlsConnection};
-use crate::{http1, http2};
+use crate::{http1, http2, refusing};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,6 +35,7 @@ pub struct Listening {
     /// The local address.
     pub address: SocketAddr,
     connections: Arc<Connections>,
+    app: Arc<App>,
     task: JoinHandle<()>,
 }
 
@@ -42,6 +43,11 @@ impl Listening {
     /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.connections.open()
+    }
+
+    /// Lets `/readyz` fail from now on.
+    pub fn drain(&self) {
+        self.app.draining.store(true, Ordering::Relaxed);
     }
 
     /// Waits until the server has stopped. It stops when [`App::shutdown`] becomes true.
@@ -57,8 +63,8 @@ impl Listening {
 pub fn serve(app: Arc<App>, listener: TcpListener, tls: Option<Tls>) -> io::Result<Listening> {
     let address = listener.local_addr()?;
     let connections = Connections::new(&app.limits);
-    let task = tokio::spawn(accept(app, listener, tls, connections.clone()));
-    Ok(Listening { address, connections, task })
+    let task = tokio::spawn(accept(app.clone(), listener, tls, connections.clone()));
+    Ok(Listening { address, connections, app, task })
 }
 
 async fn accept(
@@ -96,8 +102,20 @@ async fn accept(
         }
     }
     app.draining.store(true, Ordering::Relaxed);
+    let drain_max = app.limits.drain_timeout + app.limits.watch_end_spread;
     let ended = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(app.limits.drain_timeout, ended).await.is_err() {
+    let refusing = async {
+        match app.limits.sends_retry_after {
+            true => refusing::run(&app, &listener, tls.as_ref()).await,
+            false => std::future::pending().await,
+        }
+    };
+    let has_ended = tokio::select! {
+        () = ended => true,
+        () = tokio::time::sleep(drain_max) => false,
+        () = refusing => false,
+    };
+    if !has_ended {
         tracing::warn!("shutdown timeout; aborting open connections");
         tasks.shutdown().await;
     }

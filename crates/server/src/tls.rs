@@ -4,6 +4,7 @@
 use crate::peer::FirstRequest;
 use crate::peer_certificate::{ClientAuthorities, ClientVerifiers, PeerCertificate, Verifiers};
 use crate::socket::ClientStream;
+use crate::tls_options::TlsOptions;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -14,11 +15,13 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, ServerConfig, ServerConnection,
     SignatureScheme,
 };
+use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -61,32 +64,52 @@ impl Drop for TlsConnection {
     }
 }
 
+/// What the server presents in handshakes.
+pub struct ServingCertificates {
+    /// The certificate of clients that name no host, or one that no other certificate has.
+    pub default: CertificateAndKey,
+    /// Certificates for single hosts.
+    pub named: Vec<NamedCertificate>,
+}
+
+/// A certificate with those of its authorities, and its key.
+pub type CertificateAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// A certificate for hosts with these names.
+pub struct NamedCertificate {
+    /// The names, in lower case; `*.example.com` means all names with one label more. Of equal names the first
+    /// counts.
+    pub names: Vec<String>,
+    /// The certificate and key.
+    pub pair: CertificateAndKey,
+}
+
 impl Tls {
-    /// Creates a configuration that presents `chain`, and verifies client certificates with `authorities`.
+    /// Creates a configuration that presents `certificates`, and verifies client certificates with
+    /// `authorities`.
     pub fn new(
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
+        certificates: ServingCertificates,
         authorities: &ClientAuthorities,
+        options: &TlsOptions,
     ) -> Result<Tls, Error> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let serving = Arc::new(ServingCertificate::new(certified(chain, key)?));
+        let provider = Arc::new(options.provider());
+        let serving = Arc::new(ServingCertificate(RwLock::new(certificates.try_into()?)));
         let clients = Arc::new(ClientVerifiers::new(Verifiers::new(authorities)?));
         let schemes = provider.signature_verification_algorithms;
         let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
+            .with_protocol_versions(options.versions())?
             .with_client_cert_verifier(Arc::new(AcceptAnyCertificate(schemes)))
             .with_cert_resolver(serving.clone());
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = match options.is_http1_only {
+            true => vec![b"http/1.1".to_vec()],
+            false => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        };
         Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), serving, clients })
     }
 
-    /// Replaces the serving certificate, from the next handshake on.
-    pub fn set_serving(
-        &self,
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
-    ) -> Result<(), Error> {
-        let certified = certified(chain, key)?;
+    /// Replaces the serving certificates, from the next handshake on.
+    pub fn set_serving(&self, certificates: ServingCertificates) -> Result<(), Error> {
+        let certified = certificates.try_into()?;
         *self.serving.0.write().unwrap_or_else(PoisonError::into_inner) = certified;
         Ok(())
     }
@@ -97,6 +120,14 @@ impl Tls {
         Ok(())
     }
 
+    /// Does the handshake of a connection whose requests are all refused.
+    pub(crate) async fn accept_plainly(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<TlsStream<TcpStream>> {
+        self.acceptor.accept(stream).await
+    }
+
     /// Returns the certificate that a client presented in its handshake.
     pub(crate) fn peer(&self, shown: Option<&[CertificateDer<'_>]>) -> Option<PeerCertificate> {
         let shown = shown.filter(|chain| !chain.is_empty())?;
@@ -105,27 +136,51 @@ impl Tls {
     }
 }
 
-fn certified(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-) -> Result<Arc<CertifiedKey>, Error> {
+fn certified((chain, key): CertificateAndKey) -> Result<Arc<CertifiedKey>, Error> {
     let provider = rustls::crypto::ring::default_provider();
     CertifiedKey::from_der(chain, key, &provider).map(Arc::new)
 }
 
-/// The certificate that the server presents.
+/// The certificates that the server presents.
 #[derive(Debug)]
-struct ServingCertificate(RwLock<Arc<CertifiedKey>>);
+struct ServingCertificate(RwLock<CertifiedKeys>);
 
-impl ServingCertificate {
-    fn new(certified: Arc<CertifiedKey>) -> ServingCertificate {
-        ServingCertificate(RwLock::new(certified))
+#[derive(Debug)]
+struct CertifiedKeys {
+    default: Arc<CertifiedKey>,
+    named: HashMap<String, Arc<CertifiedKey>>,
+}
+
+impl TryFrom<ServingCertificates> for CertifiedKeys {
+    type Error = Error;
+
+    fn try_from(certificates: ServingCertificates) -> Result<CertifiedKeys, Error> {
+        let mut named = HashMap::new();
+        for certificate in certificates.named {
+            let certified = certified(certificate.pair)?;
+            for name in certificate.names {
+                named.entry(name).or_insert_with(|| certified.clone());
+            }
+        }
+        Ok(CertifiedKeys { default: certified(certificates.default)?, named })
+    }
+}
+
+impl CertifiedKeys {
+    /// Returns the certificate for a host: of its name, else of the wildcard above it, else the default.
+    fn of(&self, host: Option<&str>) -> &Arc<CertifiedKey> {
+        let Some(host) = host.filter(|_| !self.named.is_empty()) else { return &self.default };
+        let host = host.to_ascii_lowercase();
+        let wildcard = || format!("*.{}", host.split_once('.').map_or("", |(_, above)| above));
+        let found = self.named.get(&host).or_else(|| self.named.get(&wildcard()));
+        found.unwrap_or(&self.default)
     }
 }
 
 impl ResolvesServerCert for ServingCertificate {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let certificates = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Some(certificates.of(hello.server_name()).clone())
     }
 }
 

@@ -79,9 +79,14 @@ impl Stream {
         // Created once, so that it is not registered again for each event.
         let mut shutdown = self.view.app.shutdown.clone();
         let peer = self.peer.clone();
+        let end_delay = self.end_delay();
+        let spread = async {
+            crate::peer::shutdown_requested(&mut shutdown).await;
+            tokio::time::sleep(end_delay).await;
+        };
         let cancelled = async {
             tokio::select! {
-                () = crate::peer::shutdown_requested(&mut shutdown) => {}
+                () = spread => {}
                 // An HTTP/2 connection detects a closed client itself.
                 () = closed(peer.socket.as_ref()) => {}
             }
@@ -137,6 +142,17 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// Returns how long after the begin of the shutdown the watch ends: at random, so that the clients of many
+    /// watches do not all come back at once.
+    fn end_delay(&self) -> Duration {
+        let spread = self.view.app.limits.watch_end_spread;
+        if spread.is_zero() {
+            return spread;
+        }
+        let random = self.view.app.registry.clock.random();
+        spread * u32::from(u16::from_le_bytes([random[0], random[1]])) / u32::from(u16::MAX)
     }
 
     async fn end(&self, slot: &ChunkSlot, ended: StreamEnd) {

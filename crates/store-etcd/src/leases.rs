@@ -10,16 +10,16 @@ use tonic::Status;
 use crate::client::{Client, LEASE_GRANT};
 use crate::proto::{LeaseGrantRequest, LeaseGrantResponse};
 
-/// A key may live longer than requested by `1 / REUSE_PART` of its TTL ...
+/// A key may live longer than requested by `1 / REUSE_PART` of its TTL, and at most by the time that the store
+/// was opened with.
 const REUSE_PART: u32 = 20;
-/// ... but at most by this time.
-const REUSE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Most keys of a lease.
 const LEASE_KEYS_MAX: usize = 1000;
 
 /// Holds the newest lease, which further keys can share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Leases {
+    reuse_max: Duration,
     newest: Mutex<Option<SharedLease>>,
 }
 
@@ -31,13 +31,17 @@ struct SharedLease {
 }
 
 impl Leases {
+    pub(crate) fn new(reuse_max: Duration) -> Leases {
+        Leases { reuse_max, newest: Mutex::default() }
+    }
+
     /// Returns the id of a lease that ends in `ttl` or a little later.
     pub(crate) async fn get(&self, client: &Client, ttl: Duration) -> Result<i64, Status> {
-        if let Some(id) = share(&mut self.newest(), Instant::now(), ttl) {
+        if let Some(id) = share(&mut self.newest(), Instant::now(), ttl, self.reuse_max) {
             return Ok(id);
         }
         // Concurrent calls get one lease each; the last one is shared.
-        let granted = ttl + reuse_time(ttl);
+        let granted = ttl + reuse_time(ttl, self.reuse_max);
         let began = Instant::now();
         let seconds = i64::try_from(granted.as_secs().max(1)).unwrap_or(i64::MAX);
         // May be retried like a read: a lease whose response got lost just expires.
@@ -58,10 +62,15 @@ impl Leases {
 }
 
 /// Returns the lease if a key with this TTL can share it: it must not end earlier, nor much later.
-fn share(lease: &mut Option<SharedLease>, now: Instant, ttl: Duration) -> Option<i64> {
+fn share(
+    lease: &mut Option<SharedLease>,
+    now: Instant,
+    ttl: Duration,
+    reuse_max: Duration,
+) -> Option<i64> {
     let lease = lease.as_mut()?;
     let is_long_enough = lease.ends >= now + ttl;
-    let is_short_enough = lease.ends <= now + ttl + reuse_time(ttl);
+    let is_short_enough = lease.ends <= now + ttl + reuse_time(ttl, reuse_max);
     if !is_long_enough || !is_short_enough || lease.keys >= LEASE_KEYS_MAX {
         return None;
     }
@@ -69,9 +78,9 @@ fn share(lease: &mut Option<SharedLease>, now: Instant, ttl: Duration) -> Option
     Some(lease.id)
 }
 
-fn reuse_time(ttl: Duration) -> Duration {
+fn reuse_time(ttl: Duration, reuse_max: Duration) -> Duration {
     let seconds = (ttl / REUSE_PART).as_secs();
-    Duration::from_secs(seconds).min(REUSE_TIME_MAX)
+    Duration::from_secs(seconds).min(reuse_max)
 }
 
 #[cfg(test)]
@@ -84,14 +93,15 @@ mod tests {
         let (hour, second) = (Duration::from_secs(3600), Duration::from_secs(1));
         // Granted for an hour plus the minute by which keys may live longer.
         let granted = SharedLease { id: 7, ends: start + hour + 60 * second, keys: 1 };
-        let share_at = |after: Duration, ttl| share(&mut Some(granted), start + after, ttl);
+        let share_at =
+            |after: Duration, ttl| share(&mut Some(granted), start + after, ttl, 60 * second);
         assert_eq!(share_at(Duration::ZERO, hour), Some(7));
         assert_eq!(share_at(59 * second, hour), Some(7));
         assert_eq!(share_at(61 * second, hour), None, "the key would not live for an hour");
         assert_eq!(share_at(Duration::ZERO, hour - 120 * second), None, "it would live too long");
-        assert_eq!(share(&mut None, start, hour), None);
+        assert_eq!(share(&mut None, start, hour, 60 * second), None);
         let mut full = Some(SharedLease { keys: LEASE_KEYS_MAX - 1, ..granted });
-        assert_eq!(share(&mut full, start, hour), Some(7));
-        assert_eq!(share(&mut full, start, hour), None);
+        assert_eq!(share(&mut full, start, hour, 60 * second), Some(7));
+        assert_eq!(share(&mut full, start, hour, 60 * second), None);
     }
 }

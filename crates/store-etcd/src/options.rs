@@ -37,6 +37,8 @@ pub struct EtcdOptions {
     pub prefix: String,
     /// The encoding of values in the cluster.
     pub codec: Arc<dyn ValueCodec>,
+    /// By how much a key may live longer than requested at most, so that keys share a lease.
+    pub lease_reuse: Duration,
     /// How long a watch may be behind the newest known revision before it requests its progress.
     pub progress_after: Duration,
 }
@@ -49,7 +51,8 @@ impl EtcdOptions {
         let progress_after = Duration::from_millis(20);
         let codec = Arc::new(IdentityCodec);
         let (tls, prefix) = (EtcdTls::default(), root.clone());
-        Self { servers, tls, root, prefix, codec, progress_after }
+        let lease_reuse = Duration::from_secs(60);
+        Self { servers, tls, root, prefix, codec, lease_reuse, progress_after }
     }
 }
 

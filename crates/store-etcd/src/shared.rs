@@ -57,7 +57,7 @@ impl Shared {
             client,
             keys: Keys::new(options.root.into(), options.prefix.into()),
             codec: CachingCodec::new(options.codec),
-            leases: Leases::default(),
+            leases: Leases::new(options.lease_reuse),
             progress_after: options.progress_after,
             newest: tokio::sync::watch::Sender::new(newest.0),
             floor: AtomicU64::new(floor.0),

@@ -1,12 +1,12 @@
-//! DefaultTolerationSeconds: pods tolerate not-ready and unreachable nodes for five minutes. Also
+//! DefaultTolerationSeconds: how long pods tolerate nodes that are not ready or unreachable. Also
 //! merges lists of tolerations.
 
 use crate::attributes::Recorder;
 use crate::request::{Operation, Request};
 use keelson_meta::{Failure, Object, Str, Value, value};
 
-const SECONDS: i64 = 300;
-const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 fn text<'v>(toleration: &'v Value, name: &str) -> &'v str {
     toleration.str_at(&[name]).unwrap_or_default()
@@ -20,7 +20,9 @@ pub(crate) fn add_defaults(
     if !req.is("", "pods") || req.operation == Operation::Delete {
         return Ok(());
     }
-    for taint in TAINTS {
+    let taints =
+        [(NOT_READY, req.config.not_ready_seconds), (UNREACHABLE, req.config.unreachable_seconds)];
+    for (taint, seconds) in taints {
         let known = pod.array_at(&["spec", "tolerations"]).iter().any(|toleration| {
             matches!(text(toleration, "key"), key if key.is_empty() || key == taint)
                 && matches!(text(toleration, "effect"), "" | "NoExecute")
@@ -29,11 +31,11 @@ pub(crate) fn add_defaults(
             continue;
         }
         let toleration = value!({
-            "effect": "NoExecute", "key": (Str::new_static(taint)), "operator": "Exists", "tolerationSeconds": SECONDS
+            "effect": "NoExecute", "key": (Str::new_static(taint)), "operator": "Exists", "tolerationSeconds": seconds
         });
         let all = pod
             .object_mut("spec")
-            .entry_or("tolerations", || Value::Array(Vec::with_capacity(TAINTS.len())));
+            .entry_or("tolerations", || Value::Array(Vec::with_capacity(taints.len())));
         match all {
             Value::Array(all) => all.push(toleration),
             other => *other = Value::Array(vec![toleration]),

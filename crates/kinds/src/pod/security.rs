@@ -46,6 +46,9 @@ pub(super) fn container(at: &Field<'_, '_>, context: &Context<'_>, errors: &mut 
     if !at.is_set() {
         return;
     }
+    if at.flag("privileged") && !gates::allows_privileged() {
+        at.field("privileged").forbidden(errors, "disallowed by cluster policy");
+    }
     at.field("runAsUser").in_range_if_set(errors, 0, ID_MAX);
     at.field("runAsGroup").in_range_if_set(errors, 0, ID_MAX);
     let mount = at.field("procMount");

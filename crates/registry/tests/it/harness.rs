@@ -236,6 +236,7 @@ pub fn default_options() -> RegistryOptions {
         advertise_port: 6443,
         runtime_config: vec![],
         features: Features::default(),
+        allows_privileged: true,
         admission: Default::default(),
         dynamic_admission: vec![],
         conversion_webhooks: None,

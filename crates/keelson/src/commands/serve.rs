@@ -1,0 +1,210 @@
+//! `keelson serve` and `kube-apiserver`: reads the flags, runs the server until a signal, and stops it.
+
+use crate::flags::pflag::Values;
+use crate::flags::setup::{self, Configured};
+use crate::flags::table::Face;
+use crate::flags::{data_dir, help};
+use crate::stop_signals;
+use anyhow::{Context, Result, anyhow, bail};
+use keelson::Builder;
+use keelson_meta::status::quote;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Grace period for requests after a fatal error.
+const FATAL_STOP_TIME_MAX: Duration = Duration::from_secs(5);
+/// The Kubernetes version that the server implements.
+const KUBERNETES_VERSION: &str = "1.36";
+
+/// Runs a command with its arguments. `began` is the start of the process.
+pub fn run(face: Face, arguments: Vec<String>, began: Instant) -> ExitCode {
+    match command(face, arguments, began) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut err = std::io::stderr();
+            // What kube-apiserver writes before it logs, and after.
+            let _ = match (face, error) {
+                (Face::Serve, Failed::Usage(why) | Failed::Run(why)) => {
+                    writeln!(err, "keelson: {why}")
+                }
+                (Face::KubeApiserver, Failed::Usage(why)) => writeln!(err, "Error: {why}"),
+                (Face::KubeApiserver, Failed::Run(why)) => {
+                    writeln!(err, "\"command failed\" err={}", quote(&why))
+                }
+            };
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Why a command ended.
+enum Failed {
+    /// The command line cannot be read.
+    Usage(String),
+    /// Flags are wrong together, or the server failed.
+    Run(String),
+}
+
+fn command(face: Face, arguments: Vec<String>, began: Instant) -> Result<(), Failed> {
+    let values = setup::read(face, arguments).map_err(|error| Failed::Usage(error.to_string()))?;
+    for warning in &values.warnings {
+        let _ = writeln!(std::io::stderr(), "{warning}");
+    }
+    if values.bool("help") {
+        return print(&help::text(face));
+    }
+    let words: Vec<String> =
+        values.words.iter().filter(|word| !word.is_empty()).map(|word| quote(word)).collect();
+    if !words.is_empty() {
+        let name = match face {
+            Face::Serve => "keelson serve",
+            Face::KubeApiserver => "kube-apiserver",
+        };
+        let words = words.join(" ");
+        return Err(Failed::Usage(format!("{name:?} does not take any arguments, got [{words}]")));
+    }
+    match values.text("version") {
+        "false" => {}
+        "true" => return print(&format!("Kubernetes {}\n", keelson::KUBERNETES_VERSION)),
+        "raw" => return print(&raw_version()),
+        other => {
+            return Err(Failed::Usage(format!("--version={other}: the version cannot be set")));
+        }
+    }
+    serve(face, &values, began).map_err(|error| Failed::Run(format!("{error:#}")))
+}
+
+fn print(text: &str) -> Result<(), Failed> {
+    let written = std::io::stdout().write_all(text.as_bytes());
+    written.map_err(|error| Failed::Run(format!("write to standard output: {error}")))
+}
+
+/// Returns the version as Go prints the struct that holds it.
+fn raw_version() -> String {
+    let (major, minor) = KUBERNETES_VERSION.split_once('.').unwrap_or((KUBERNETES_VERSION, ""));
+    format!(
+        "version.Info{{Major:{major:?}, Minor:{minor:?}, GitVersion:{:?}, GitCommit:{:?}, \
+         Platform:\"{}/{}\"}}\n",
+        keelson::KUBERNETES_VERSION,
+        format!("keelson-{}", env!("CARGO_PKG_VERSION")),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+    )
+}
+
+/// Serves until a signal or a fatal error.
+fn serve(face: Face, values: &Values, began: Instant) -> Result<()> {
+    // Files that a library creates are private, too.
+    rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
+    start_logs(values);
+    let Configured { builder, notes } = setup::configure(face, values).map_err(|errors| {
+        anyhow!(match &errors[..] {
+            [one] => one.clone(),
+            all => format!("[{}]", all.join(", ")),
+        })
+    })?;
+    for note in notes {
+        tracing::warn!("{note}");
+    }
+    let files = keelson::raise_open_files();
+    tracing::debug!(files, "RLIMIT_NOFILE raised to the hard limit");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().min(16)))
+        .build()
+        .context("start the runtime")?;
+    // Registered before the start, so that no signal is missed.
+    let stop = stop_signals::listen(builder.stop_time_max())?;
+    let kubeconfig = match face {
+        Face::Serve => Some(kubeconfig_path(values)?),
+        Face::KubeApiserver => None,
+    };
+    let result = runtime.block_on(until_stopped(builder, kubeconfig.as_deref(), stop, began));
+    // Tasks that still run do not hold up the end: the store is closed.
+    runtime.shutdown_background();
+    result
+}
+
+fn kubeconfig_path(values: &Values) -> Result<PathBuf> {
+    match values.path("kubeconfig") {
+        Some(path) => Ok(path),
+        None => Ok(data_dir(values.path("data-dir").as_ref())?.join("admin.kubeconfig")),
+    }
+}
+
+/// Starts the server, waits for the signal, and stops it. The administrator's kubeconfig is written if
+/// there is a path for it.
+async fn until_stopped(
+    builder: Builder,
+    kubeconfig: Option<&Path>,
+    mut stop: stop_signals::StopSignal,
+    began: Instant,
+) -> Result<()> {
+    let data = match (&builder.etcd, &builder.data_dir) {
+        (Some(etcd), _) => format!("etcd at {}", etcd.servers.join(",")),
+        (None, Some(dir)) => dir.display().to_string(),
+        (None, None) => "in memory only".to_owned(),
+    };
+    let keelson = tokio::select! {
+        keelson = builder.start() => keelson?,
+        () = stop.received() => return Ok(()),
+    };
+    let took = began.elapsed().as_millis();
+    tracing::info!(url = keelson.url(), milliseconds = took, "serving");
+    if let Some(path) = kubeconfig {
+        keelson.kubeconfig().save(path).context("--kubeconfig")?;
+        let mut out = std::io::stdout();
+        let _ = writeln!(
+            out,
+            "Keelson {} serves the Kubernetes API {KUBERNETES_VERSION} on {} ({took} ms)\n  \
+             data        {data}\n  kubeconfig  {path}\n\n  export KUBECONFIG={path}\n  kubectl get \
+             namespaces\n",
+            env!("CARGO_PKG_VERSION"),
+            keelson.url(),
+            path = path.display(),
+        );
+        let _ = out.flush();
+    }
+    let mut renewals = keelson.kubeconfig_renewals();
+    let renewing = async {
+        loop {
+            let renewed = renewals.next().await;
+            let Some(path) = kubeconfig else { continue };
+            if let Err(error) = renewed.save(path) {
+                tracing::error!(%error, source = %error.source, "renewed kubeconfig not saved");
+            }
+        }
+    };
+    let fatal_error = tokio::select! {
+        () = stop.received() => None,
+        error = keelson.fatal_error() => Some(error),
+        () = renewing => None,
+    };
+    tracing::info!("stopping: refusing new requests, waiting for those in flight");
+    let Some(error) = fatal_error else {
+        keelson.stop().await;
+        return Ok(());
+    };
+    // Requests in flight may wait forever for the component that failed.
+    let _ = tokio::time::timeout(FATAL_STOP_TIME_MAX, keelson.stop()).await;
+    bail!("{error}")
+}
+
+fn start_logs(values: &Values) {
+    let level = match values.int("v") {
+        0 => tracing::Level::WARN,
+        1 | 2 => tracing::Level::INFO,
+        3..=5 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    let logs = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    match setup::log_format(values) {
+        "json" => logs.json().init(),
+        _ => logs.init(),
+    }
+}

@@ -1,0 +1,259 @@
+//! The commands, and the flags of all but those that serve.
+
+use super::{data_dir, duration};
+use anyhow::{Result, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::path::PathBuf;
+
+/// The Kubernetes API as one small, fast server.
+#[derive(Debug, Parser)]
+#[command(name = "keelson", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the Kubernetes API. Without flags the server listens on port 6443, and keeps its data,
+    /// certificates and the administrator's kubeconfig in a folder in your home directory.
+    #[command(disable_help_flag = true)]
+    Serve(OtherFlags),
+    /// Serve the Kubernetes API with exactly the flags of kube-apiserver. A link to this program with the
+    /// name kube-apiserver does the same.
+    #[command(disable_help_flag = true)]
+    KubeApiserver(OtherFlags),
+    /// Stand in the place of etcd beside `kube-apiserver`, for test environments that start both. A link to
+    /// this program with the name etcd does the same.
+    #[command(disable_help_flag = true)]
+    Etcd(OtherFlags),
+    /// Make a folder of programs for tests with envtest.
+    ///
+    /// The folder has this program under the names kube-apiserver and etcd, and the kubectl of this host if
+    /// there is one. envtest uses them when KUBEBUILDER_ASSETS names the folder. With --archive, make an
+    /// archive and an index that `setup-envtest --index` reads.
+    #[command(after_help = ENVTEST_EXAMPLES)]
+    Envtest(EnvtestFlags),
+    /// Print the administrator's kubeconfig. To merge it with your own:
+    /// `KUBECONFIG=~/.kube/config:<(keelson kubeconfig) kubectl config view --flatten`.
+    ///
+    /// With --user, print a kubeconfig for another user, with a client certificate that the server's
+    /// own authority signs. Grant permissions to that user with roles and bindings. The certificate
+    /// expires after its duration and cannot be revoked before.
+    Kubeconfig(KubeconfigFlags),
+    /// Save all data at one revision in a file. The server may be running.
+    ///
+    /// The backup holds every object with its resourceVersion, and ends with a checksum. A running
+    /// server sends it through a socket in its data folder and accepts writes meanwhile. If no server
+    /// runs, the data folder itself is read; it is not modified. Certificates (`pki` in the data
+    /// folder) are not included. Anyone who can read the file can read every Secret in it.
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(BackupFlags),
+    /// Create a new data folder from a backup.
+    ///
+    /// All resourceVersions are kept, and later ones are larger. Clients that watch from before the
+    /// backup get 410 and list again. The data folder appears only after the checksum has been
+    /// verified. The next start generates new certificates, unless you put `pki` back before.
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(RestoreFlags),
+    /// Verify a data folder that no server uses, or a backup.
+    ///
+    /// Verifies the checksum of every page, reads every record, decodes every object with the schema
+    /// of its kind, and prints the number of objects and bytes of each resource. If anything is
+    /// damaged, prints a line for each damage and exits with 1. The folder is not modified: repairs
+    /// after a crash are made in memory.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckFlags),
+    /// Print a completion script: `source <(keelson completion bash)`.
+    Completion {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+const BACKUP_EXAMPLES: &str = "\
+Examples:
+  keelson backup monday.backup           from the default data folder
+  keelson backup - | zstd > all.zst      to another program
+  keelson backup -o json --data-dir /var/lib/keelson monday.backup";
+const RESTORE_EXAMPLES: &str = "\
+Examples:
+  keelson restore --data-dir /var/lib/keelson monday.backup
+  keelson serve --data-dir /var/lib/keelson
+
+  zstd -d < all.zst | keelson restore --data-dir /var/lib/keelson -";
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  keelson check                          the default data folder, at rest
+  keelson check --repair                 the same, and removes what cannot be read
+  keelson check monday.backup            a backup
+  keelson backup - | keelson check -     what a running server holds
+  keelson check -o json | jq .damages";
+
+const ENVTEST_EXAMPLES: &str = "\
+Examples:
+  eval \"$(keelson envtest ~/.local/share/keelson/envtest)\" && go test ./...
+
+  keelson envtest --archive envtest-v1.36.2-linux-amd64.tar.gz --url https://files.example.com
+  setup-envtest use --index https://files.example.com/envtest-releases.yaml 1.36.2";
+
+/// The file name that stands for standard input or output.
+pub const STDIO: &str = "-";
+
+/// Output format of a command's summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SummaryFormat {
+    /// A JSON object.
+    Json,
+}
+
+/// Output format of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ResultFormat {
+    /// A JSON object.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// Flags that this parser does not read: they are those of kube-apiserver, and are read as it reads them.
+#[derive(Debug, Args)]
+pub struct OtherFlags {
+    /// The flags; --help lists them.
+    #[arg(value_name = "FLAGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<String>,
+}
+
+/// Flags of `envtest`.
+#[derive(Debug, Args)]
+pub struct EnvtestFlags {
+    /// The folder to make. Programs of the same names in it are replaced.
+    #[arg(value_hint = ValueHint::DirPath, required_unless_present = "archive")]
+    pub dir: Option<PathBuf>,
+    /// The archive to make, with envtest-releases.yaml beside it. setup-envtest reads the version and the
+    /// platform from the name: envtest-vX.Y.Z-OS-ARCH.tar.gz.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "dir")]
+    pub archive: Option<PathBuf>,
+    /// URL of the folder that the archive will be downloaded from, for the index.
+    #[arg(long, value_name = "URL", requires = "archive")]
+    pub url: Option<String>,
+}
+
+/// Flags that select the data folder.
+#[derive(Debug, Args)]
+pub struct DataFlags {
+    /// Data folder of the server [default: $XDG_DATA_HOME/keelson, or ~/.local/share/keelson].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    data_dir: Option<PathBuf>,
+    /// Accepted only for an error that names etcd's own tools.
+    #[arg(long, value_name = "URL", hide = true)]
+    etcd_servers: Option<String>,
+}
+
+impl DataFlags {
+    /// Returns the path of the data folder.
+    pub fn dir(&self) -> Result<PathBuf> {
+        if self.etcd_servers.is_some() {
+            bail!(
+                "--etcd-servers: data in etcd is backed up, restored and checked by etcd's own \
+                 tools (etcdctl snapshot save, etcdutl snapshot restore)"
+            );
+        }
+        data_dir(self.data_dir.as_ref())
+    }
+}
+
+/// Flags of `backup`.
+#[derive(Debug, Args)]
+pub struct BackupFlags {
+    /// File to write; it appears under this name when it is complete. `-` is standard output.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: String,
+    /// The data folder.
+    #[command(flatten)]
+    pub data: DataFlags,
+    /// Output format of the summary [default: text].
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<SummaryFormat>,
+}
+
+/// Flags of `restore`.
+#[derive(Debug, Args)]
+pub struct RestoreFlags {
+    /// Backup to restore. `-` is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: String,
+    /// The data folder to create. It must not exist, or be empty.
+    #[command(flatten)]
+    pub data: DataFlags,
+    /// Output format of the summary [default: text].
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<SummaryFormat>,
+}
+
+/// Flags of `check`.
+#[derive(Debug, Args)]
+pub struct CheckFlags {
+    /// Backup to check instead of the data folder. `-` is standard input.
+    #[arg(value_hint = ValueHint::FilePath, conflicts_with = "data_dir")]
+    pub file: Option<String>,
+    /// The data folder.
+    #[command(flatten)]
+    pub data: DataFlags,
+    /// Remove records that cannot be read from the data folder. Records whose bytes match their
+    /// checksum are saved in a file in that folder; the others are lost. An object whose newest
+    /// record is removed goes back to its previous version if that is still in the history, else it
+    /// is gone.
+    #[arg(long, conflicts_with = "file")]
+    pub repair: bool,
+    /// Output format [default: a table].
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<ResultFormat>,
+}
+
+/// Flags of `kubeconfig`.
+#[derive(Debug, Args)]
+pub struct KubeconfigFlags {
+    /// Data folder of the server.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// User name in the new client certificate.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Group of that user; may be repeated.
+    #[arg(long, value_name = "GROUP", requires = "user")]
+    pub group: Vec<String>,
+    /// Lifetime of the certificate: `24h0m0s`, at most a year.
+    #[arg(long, value_name = "DURATION", default_value = "24h0m0s", requires = "user")]
+    pub duration: String,
+    /// Folder of the server's certificates [default: pki in the data folder].
+    #[arg(long, value_name = "DIR", requires = "user")]
+    pub cert_dir: Option<PathBuf>,
+    /// URL of the server [default: that of the administrator's kubeconfig].
+    #[arg(long, value_name = "URL", requires = "user")]
+    pub server: Option<String>,
+}
+
+impl KubeconfigFlags {
+    /// Returns the path of the administrator's kubeconfig.
+    pub fn path(&self) -> Result<PathBuf> {
+        Ok(data_dir(self.data_dir.as_ref())?.join("admin.kubeconfig"))
+    }
+
+    /// Returns the folder of certificates.
+    pub fn cert_dir(&self) -> Result<PathBuf> {
+        match &self.cert_dir {
+            Some(dir) => Ok(dir.clone()),
+            None => Ok(data_dir(self.data_dir.as_ref())?.join("pki")),
+        }
+    }
+
+    /// Returns the certificate to make, if `--user` is set.
+    pub fn certificate(&self) -> Result<Option<keelson::UserCertificate>> {
+        let Some(user) = self.user.clone() else { return Ok(None) };
+        let duration = duration("--duration", &self.duration, "24h0m0s")?;
+        Ok(Some(keelson::UserCertificate { user, groups: self.group.clone(), duration }))
+    }
+}

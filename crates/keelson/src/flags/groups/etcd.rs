@@ -1,0 +1,202 @@
+//! Etcd flags: where the data is, and what concerns all stored objects.
+
+use crate::flags::setup::Setup;
+use crate::flags::table::{Face, Flag, Group, Kind};
+use keelson::Etcd;
+
+/// The default of `--storage-media-type`, the only one that is stored.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The group.
+pub const GROUP: Group = Group {
+    title: "Etcd",
+    flags: &[
+        Flag::new("default-watch-cache-size", Kind::Int, "100", "Default size of watch caches.")
+            .accepted("the cache is sized by itself")
+            .deprecated(
+                "watch caches are sized automatically and this flag will be removed in a future \
+             version",
+            )
+            .hidden(),
+        Flag::new(
+            "delete-collection-workers",
+            Kind::Int,
+            "1",
+            "Number of objects of a collection that are deleted at once.",
+        )
+        .accepted("concurrent writes share one sync to disk anyway"),
+        Flag::new(
+            "enable-garbage-collector",
+            Kind::Bool,
+            "true",
+            "Whether dependents of deleted objects are deleted or orphaned.",
+        )
+        .refused("deletion without garbage collection"),
+        Flag::new(
+            "encryption-provider-config",
+            Kind::Text,
+            "",
+            "File that says how Secrets and other resources are encrypted in the store.",
+        )
+        .refused("encryption at rest"),
+        Flag::new(
+            "encryption-provider-config-automatic-reload",
+            Kind::Bool,
+            "false",
+            "Whether that file is reloaded when it changes.",
+        ),
+        Flag::new(
+            "etcd-cafile",
+            Kind::Text,
+            "",
+            "CA bundle for etcd's certificates; empty means that of this host.",
+        ),
+        Flag::new("etcd-certfile", Kind::Text, "", "Client certificate for etcd."),
+        Flag::new(
+            "etcd-compaction-interval",
+            Kind::Duration,
+            "5m0s",
+            "Interval of etcd compaction, by one of the servers that share the cluster; 0 \
+             disables it.",
+        ),
+        Flag::new(
+            "etcd-count-metric-poll-period",
+            Kind::Duration,
+            "1m0s",
+            "Interval at which objects are counted for metrics.",
+        )
+        .accepted("objects are counted when /metrics is read"),
+        Flag::new(
+            "etcd-db-metric-poll-interval",
+            Kind::Duration,
+            "30s",
+            "Interval at which the size of etcd's database is read for metrics.",
+        )
+        .accepted("there is no such metric"),
+        Flag::new(
+            "etcd-healthcheck-timeout",
+            Kind::Duration,
+            "2s",
+            "Timeout of the health check of etcd.",
+        )
+        .accepted("the last requests say whether etcd is healthy; none is sent for it"),
+        Flag::new("etcd-keyfile", Kind::Text, "", "Key of the client certificate for etcd."),
+        Flag::new("etcd-prefix", Kind::Text, "/registry", "Prefix of all keys in etcd."),
+        Flag::new(
+            "etcd-readycheck-timeout",
+            Kind::Duration,
+            "2s",
+            "Timeout of the readiness check of etcd.",
+        )
+        .accepted("the last requests say whether etcd is healthy; none is sent for it"),
+        Flag::new(
+            "etcd-servers",
+            Kind::List,
+            "",
+            "URLs of the etcd cluster that stores the data: https://a:2379,https://b:2379. Any \
+             number of servers may share a cluster.",
+        ),
+        Flag::new(
+            "etcd-servers-overrides",
+            Kind::List,
+            "",
+            "Other etcd clusters for single resources: group/resource#URL;URL.",
+        )
+        .refused("etcd clusters for single resources"),
+        Flag::new(
+            "lease-reuse-duration-seconds",
+            Kind::Int,
+            "60",
+            "Seconds during which objects that expire share a lease in etcd.",
+        ),
+        Flag::new(
+            "storage-backend",
+            Kind::Text,
+            "",
+            "Kind of the storage: etcd3, or empty for the same.",
+        ),
+        Flag::new(
+            "storage-media-type",
+            Kind::Text,
+            PROTOBUF,
+            "Encoding of objects in etcd: application/vnd.kubernetes.protobuf.",
+        ),
+        Flag::new(
+            "watch-cache",
+            Kind::Bool,
+            "true",
+            "Whether lists and watches are served from memory.",
+        )
+        .accepted("they always are; their answers are as recent as without it"),
+        Flag::new(
+            "watch-cache-sizes",
+            Kind::List,
+            "",
+            "Sizes of the watch caches of single resources: resource[.group]#size.",
+        )
+        .accepted("the cache is sized by itself"),
+    ],
+};
+
+/// Checks the flags and applies them.
+pub fn apply(setup: &mut Setup<'_>) {
+    let values = setup.values;
+    let servers = values.list("etcd-servers");
+    if servers.is_empty() && setup.face == Face::KubeApiserver {
+        setup.fail("--etcd-servers must be specified");
+    }
+    if !matches!(values.text("storage-backend"), "" | "etcd3") {
+        setup.fail(
+            "--storage-backend invalid, allowed values: etcd3. If not specified, it will default to \
+             'etcd3'",
+        );
+    }
+    if values.bool("encryption-provider-config-automatic-reload")
+        && !values.is_given("encryption-provider-config")
+    {
+        setup.fail(
+            "--encryption-provider-config-automatic-reload must be set with \
+             --encryption-provider-config",
+        );
+    }
+    match values.text("storage-media-type") {
+        "" | PROTOBUF => {}
+        "application/json" | "application/yaml" => {
+            setup.fail(format!("--storage-media-type: objects are stored as {PROTOBUF} only"));
+        }
+        other => setup.fail(format!(
+            "--storage-media-type {other:?} invalid, allowed values: application/json, {PROTOBUF}, \
+             application/yaml"
+        )),
+    }
+    for size in values.list("watch-cache-sizes") {
+        let number = size.split_once('#').and_then(|(_, number)| number.parse::<i64>().ok());
+        if number.is_none() {
+            setup.fail_first(format!("invalid value of watch cache size: {size}"));
+        }
+    }
+    let is_override = |text: &String| text.split('#').count() == 2 && text.contains('/');
+    if !values.list("etcd-servers-overrides").iter().all(is_override) {
+        setup.fail(
+            "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where \
+             servers are URLs, semicolon separated",
+        );
+    }
+    let (certificate, key) = (values.path("etcd-certfile"), values.path("etcd-keyfile"));
+    if certificate.is_some() != key.is_some() {
+        setup.fail("--etcd-certfile and --etcd-keyfile must be given together");
+    }
+    let reuse = u64::try_from(values.int("lease-reuse-duration-seconds")).unwrap_or(0);
+    if servers.is_empty() {
+        return;
+    }
+    setup.builder.etcd = Some(Etcd {
+        ca_file: values.path("etcd-cafile"),
+        identity_files: certificate.zip(key),
+        prefix: values.text("etcd-prefix").to_owned(),
+        compaction_interval: values.duration("etcd-compaction-interval"),
+        start_timeout: values.duration("storage-initialization-timeout"),
+        lease_reuse: std::time::Duration::from_secs(reuse),
+        ..Etcd::new(servers.to_vec())
+    });
+}

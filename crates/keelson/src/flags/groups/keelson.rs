@@ -1,0 +1,78 @@
+//! The flags of `keelson serve` that kube-apiserver does not have.
+
+use crate::flags::data_dir;
+use crate::flags::setup::Setup;
+use crate::flags::table::{Flag, Group, Kind};
+use std::time::Duration;
+
+/// The group.
+pub const GROUP: Group = Group {
+    title: "Keelson",
+    flags: &[
+        Flag::new(
+            "controllers",
+            Kind::List,
+            "",
+            "Control loops to run: * all, NAME this one, -NAME not this one. Empty means all; \
+             those that a kube-controller-manager also runs stop while one holds its lease.",
+        ),
+        Flag::new(
+            "data-dir",
+            Kind::Text,
+            "",
+            "Folder for data, certificates and the kubeconfig. Empty means \
+             $XDG_DATA_HOME/keelson, or ~/.local/share/keelson.",
+        ),
+        Flag::new(
+            "durability",
+            Kind::Text,
+            "sync",
+            "Durability of acknowledged writes: sync (they survive crashes and power loss), or \
+             memory (data is kept in memory only, for tests).",
+        ),
+        Flag::new(
+            "history-seconds",
+            Kind::Int,
+            "300",
+            "How long old revisions can be listed and watched, in seconds.",
+        ),
+        Flag::new(
+            "kubeconfig",
+            Kind::Text,
+            "",
+            "Path of the administrator's kubeconfig. Empty means admin.kubeconfig in the data \
+             folder.",
+        ),
+        Flag::new("log-format", Kind::Text, "", "Log format.")
+            .deprecated("use --logging-format instead.")
+            .hidden(),
+    ],
+};
+
+/// Checks the flags and applies them. Data in etcd excludes those of the embedded store.
+pub fn apply(setup: &mut Setup<'_>) {
+    let values = setup.values;
+    let Some(dir) = setup.take(data_dir(values.path("data-dir").as_ref())) else { return };
+    setup.builder.controllers = values.list("controllers").to_vec();
+    let seconds = u64::try_from(values.int("history-seconds")).unwrap_or(0);
+    setup.builder.history = Duration::from_secs(seconds.max(1));
+    if setup.builder.cert_dir.is_none() {
+        setup.builder.cert_dir = Some(dir.join("pki"));
+    }
+    match values.text("durability") {
+        "sync" => setup.builder.data_dir = Some(dir),
+        "memory" => {}
+        other => setup.fail(format!("--durability: {other:?} is neither sync nor memory")),
+    }
+    if !matches!(values.text("log-format"), "" | "text" | "json") {
+        setup.fail("--log-format: it is neither text nor json");
+    }
+    if setup.builder.etcd.is_none() {
+        return;
+    }
+    for flag in ["durability", "history-seconds"] {
+        if values.is_given(flag) {
+            setup.fail(format!("--{flag} cannot be used with --etcd-servers"));
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Tests of all flags together: the list of them, their values, and command lines of programs that start
+//! kube-apiserver.
+
+use super::pflag::Values;
+use super::table::{Effect, Face, Flag, Kind};
+use super::{groups, help, setup};
+use keelson::Builder;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::Path;
+
+/// What every start needs.
+const REQUIRED: [&str; 4] = [
+    "--etcd-servers=http://127.0.0.1:2379",
+    "--service-account-issuer=https://issuer",
+    "--service-account-key-file=/nowhere/sa.pub",
+    "--service-account-signing-key-file=/nowhere/sa.key",
+];
+/// Set to write the files that are compared instead.
+const WRITE: &str = "KEELSON_WRITE_FLAGS";
+
+fn read(face: Face, arguments: &[&str]) -> Result<Values, String> {
+    let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    setup::read(face, arguments).map_err(|error| error.to_string())
+}
+
+/// Returns the configuration of kube-apiserver with these flags beside [`REQUIRED`].
+fn configure(arguments: &[&str]) -> Result<Builder, String> {
+    let values = read(Face::KubeApiserver, &[&REQUIRED, arguments].concat())?;
+    let configured = setup::configure(Face::KubeApiserver, &values);
+    configured.map(|configured| configured.builder).map_err(|errors| errors.join("; "))
+}
+
+fn flags() -> impl Iterator<Item = &'static Flag> {
+    groups::of(Face::KubeApiserver).into_iter().flat_map(|group| group.flags)
+}
+
+/// Compares a file of this crate with what it should be.
+fn check_file(path: &str, expected: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(&path, expected).expect("the file is written");
+    }
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(text == expected, "{} is out of date; {WRITE}=1 writes it", path.display());
+}
+
+#[test]
+fn the_list_of_flags_says_what_each_does() {
+    let mut lists: [Vec<String>; 3] = Default::default();
+    for flag in flags() {
+        let type_name = flag.kind.type_name();
+        let hidden = if flag.is_hidden { " (hidden)" } else { "" };
+        let line = format!("{} {type_name} {:?}{hidden}", flag.name, flag.default);
+        let (list, why) = match flag.effect {
+            Effect::Served => (0, String::new()),
+            Effect::Accepted(why) => (1, format!(": {why}")),
+            Effect::Refused(what) => (2, format!(": {what}")),
+        };
+        lists[list].push(format!("{line}{why}"));
+    }
+    let mut text = String::new();
+    for (title, mut lines) in ["served", "accepted", "refused"].into_iter().zip(lists) {
+        lines.sort();
+        let _ = writeln!(text, "[{title}] {}\n{}\n", lines.len(), lines.join("\n"));
+    }
+    check_file("src/flags/flags.txt", &text);
+}
+
+#[test]
+fn the_page_of_flags_is_current() {
+    check_file("../../docs/flags.md", &help::markdown());
+}
+
+#[test]
+fn names_are_unique_and_in_order_and_defaults_are_valid() {
+    for face in [Face::Serve, Face::KubeApiserver] {
+        let mut seen = BTreeSet::new();
+        for group in groups::of(face) {
+            assert!(group.flags.is_sorted_by_key(|flag| flag.name), "{}", group.title);
+            for flag in group.flags {
+                assert!(seen.insert(flag.name), "{}", flag.name);
+                // Panics when the default is invalid.
+                flag.default_value(face);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_served_flag_is_read() {
+    let values = read(Face::KubeApiserver, &REQUIRED).expect("flags");
+    setup::configure(Face::KubeApiserver, &values).map(drop).expect("a configuration");
+    let values_of_serve = read(Face::Serve, &["--data-dir=/nowhere"]).expect("flags");
+    setup::configure(Face::Serve, &values_of_serve).map(drop).expect("a configuration");
+    let mut asked = values.asked();
+    asked.extend(values_of_serve.asked());
+    // These are read before or after the configuration is made.
+    let elsewhere = ["help", "version", "v", "kubeconfig", "log-format"];
+    // These belong to one that is empty.
+    let dependent = |name: &str| name.starts_with("oidc-");
+    let all = groups::of(Face::Serve).into_iter().flat_map(|group| group.flags);
+    let unread: Vec<&str> = all
+        .filter(|flag| flag.effect == Effect::Served && !asked.contains(flag.name))
+        .map(|flag| flag.name)
+        .filter(|name| !elsewhere.contains(name) && !dependent(name))
+        .collect();
+    assert!(unread.is_empty(), "{unread:?}");
+}
+
+#[test]
+fn an_invalid_value_of_each_flag_is_refused_in_the_words_of_pflag() {
+    for flag in flags() {
+        let (value, why) = match flag.kind {
+            Kind::Bool | Kind::Version => {
+                ("x", "strconv.ParseBool: parsing \\\"x\\\": invalid syntax")
+            }
+            Kind::Int | Kind::Int32List => {
+                ("x", "strconv.ParseInt: parsing \\\"x\\\": invalid syntax")
+            }
+            Kind::Uint | Kind::Level => {
+                ("x", "strconv.ParseUint: parsing \\\"x\\\": invalid syntax")
+            }
+            Kind::Float | Kind::Float32 => {
+                ("x", "strconv.ParseFloat: parsing \\\"x\\\": invalid syntax")
+            }
+            Kind::Duration => ("x", "time: invalid duration \\\"x\\\""),
+            Kind::Ip => ("x", "failed to parse IP: \\\"x\\\""),
+            Kind::CertificatesAndKeys => {
+                ("x", "expected comma separated certificate and key file paths")
+            }
+            Kind::Claims => ("x", "malformed pair, expect string=string"),
+            Kind::Labels => ("x", "x must be formatted as key=value"),
+            Kind::Patterns => ("x", "\\\"x\\\" does not have the pattern=N format"),
+            // Every text is valid here, or the words are those of other crates.
+            Kind::Text | Kind::List | Kind::Array | Kind::Config | Kind::Gates => continue,
+            Kind::Ports | Kind::Quantity => continue,
+        };
+        let name = flag
+            .letter()
+            .map_or(format!("--{}", flag.name), |letter| format!("-{letter}, --{}", flag.name));
+        let expected = format!(
+            "invalid argument \"{value}\" for \"{name}\" flag: {}",
+            why.replace("\\\"", "\"")
+        );
+        let error = read(Face::KubeApiserver, &[&format!("--{}={value}", flag.name)]);
+        assert_eq!(error.map(drop), Err(expected));
+    }
+}
+
+#[test]
+fn command_lines_are_read_as_pflag_reads_them() {
+    let values = read(
+        Face::KubeApiserver,
+        &[
+            "--allow-privileged",
+            "--secure_port",
+            "1",
+            "--secure-port=2",
+            "--authorization-mode=Node,RBAC",
+            "--authorization-mode",
+            "ABAC",
+            "--service-account-issuer=a,b",
+            "--service-account-issuer=c",
+            "--profiling=false",
+            "--runtime-config=a/v1=true,b/v1",
+            "--runtime-config=a/v1=false",
+            "-v3",
+            "word",
+            "--",
+            "--not-a-flag",
+        ],
+    )
+    .expect("flags");
+    assert!(values.bool("allow-privileged") && !values.bool("profiling"));
+    assert_eq!(values.int("secure-port"), 2);
+    assert_eq!(values.list("authorization-mode"), ["Node", "RBAC", "ABAC"]);
+    assert_eq!(values.list("service-account-issuer"), ["a,b", "c"]);
+    assert_eq!(values.int("v"), 3);
+    assert_eq!(values.words, ["word", "--not-a-flag"]);
+    let config: Vec<_> = values.pairs("runtime-config").iter().collect();
+    assert_eq!(format!("{config:?}"), r#"[("a/v1", "false"), ("b/v1", "")]"#);
+    for (argument, verbosity) in [("-v=4", 4), ("--v=5", 5), ("-v", 6)] {
+        let arguments: &[&str] = if argument == "-v" { &["-v", "6"] } else { &[argument] };
+        let values = read(Face::KubeApiserver, arguments).expect("flags");
+        assert_eq!(values.int("v"), verbosity);
+    }
+    let deprecated = read(Face::KubeApiserver, &["--kubelet-port=1"]).expect("flags");
+    let warning =
+        "Flag --kubelet-port has been deprecated, kubelet-port is deprecated and will be removed.";
+    assert_eq!(deprecated.warnings, [warning]);
+}
+
+#[test]
+fn wrong_command_lines_are_refused_in_the_words_of_pflag() {
+    for (argument, expected) in [
+        ("--nope", "unknown flag: --nope"),
+        ("--no_pe=1", "unknown flag: --no_pe"),
+        ("-x", "unknown shorthand flag: 'x' in -x"),
+        ("--secure-port", "flag needs an argument: --secure-port"),
+        ("-v", "flag needs an argument: 'v' in -v"),
+        ("--=1", "bad flag syntax: --=1"),
+        ("---x", "bad flag syntax: ---x"),
+        ("--insecure-port=0", "unknown flag: --insecure-port"),
+    ] {
+        let error = read(Face::KubeApiserver, &[argument]).map(drop);
+        assert_eq!(error, Err(expected.to_owned()), "{argument}");
+    }
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_all_reported() {
+    let values = read(
+        Face::KubeApiserver,
+        &["--secure-port=0", "--request-timeout=-1s", "--etcd-certfile=a", "--audit-log-path=-"],
+    );
+    let errors = setup::configure(Face::KubeApiserver, &values.expect("flags"));
+    let errors = errors.map(drop).expect_err("they are wrong");
+    assert_eq!(
+        errors,
+        [
+            "--request-timeout can not be negative value",
+            "--etcd-servers must be specified",
+            "--etcd-certfile and --etcd-keyfile must be given together",
+            "--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0",
+            "service-account-issuer is a required flag",
+            "either `--service-account-key-file` or `--service-account-signing-endpoint` must be set",
+            "--service-account-signing-key-file and --service-account-issuer are required flags",
+            "--audit-log-path: auditing is not there yet",
+        ]
+    );
+}
+
+#[test]
+fn single_flags_are_refused_in_the_words_of_kube_apiserver() {
+    for (arguments, expected) in [
+        (
+            &["--goaway-chance=0.5"][..],
+            "--goaway-chance can not be less than 0 or greater than 0.02",
+        ),
+        (&["--livez-grace-period=-1s"], "--livez-grace-period can not be a negative value"),
+        (&["--max-requests-inflight=-1"], "--max-requests-inflight can not be negative value"),
+        (
+            &["--storage-backend=etcd2"],
+            "--storage-backend invalid, allowed values: etcd3. If not specified, it will default to \
+             'etcd3'",
+        ),
+        (
+            &["--admission-control=Priority", "--enable-admission-plugins=Priority"],
+            "admission-control and enable-admission-plugins/disable-admission-plugins flags are \
+             mutually exclusive",
+        ),
+        (&["--enable-admission-plugins=No"], "enable-admission-plugins plugin \"No\" is unknown"),
+        (&["--authorization-mode=No"], "authorization-mode \"No\" is not a valid mode"),
+        (&["--runtime-config=apps=true"], "runtime-config invalid key apps"),
+        (&["--feature-gates=Nope=true", "--secure-port=0"], "unrecognized feature gate: Nope"),
+        (&["--service-cluster-ip-range=x"], "service-cluster-ip-range[0] is not a valid cidr"),
+        (
+            &["--authorization-policy-file=f"],
+            "cannot specify --authorization-policy-file without mode ABAC",
+        ),
+        (
+            &["--runtime-config=api/all=false", "--enable-priority-and-fairness=false"],
+            "invalid runtime-config with only api/all=false",
+        ),
+        (
+            &["--runtime-config=api/all=false"],
+            "--runtime-config=api/all=false conflicts with --enable-priority-and-fairness=true; \
+             invalid runtime-config with only api/all=false",
+        ),
+        (&["--tls-min-version=1.2"], "unknown tls version \"1.2\""),
+        (
+            &["--coordinated-leadership-lease-duration=1s"],
+            "--coordinated-leadership-lease-duration must be greater than \
+             --coordinated-leadership-renew-deadline",
+        ),
+        (
+            &["--oidc-client-id=x"],
+            "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set",
+        ),
+        (
+            &["--service-account-jwks-uri=http://x"],
+            "service-account-jwks-uri requires https scheme, parsed as: http://x",
+        ),
+        (
+            &["--apiserver-count=0"],
+            "--apiserver-count should be a positive number, but value '0' provided",
+        ),
+        (
+            &["--emulated-version=1.35"],
+            "--emulated-version: \"1.35\" is not 1.36: older versions are not emulated",
+        ),
+        (&["--logging-format=xml"], "format: Invalid value: \"xml\": Unsupported log format"),
+        (
+            &["--encryption-provider-config=f"],
+            "--encryption-provider-config: encryption at rest is not there yet",
+        ),
+        (&["--tracing-config-file=f"], "--tracing-config-file: tracing is not there yet"),
+    ] {
+        assert_eq!(configure(arguments).map(drop), Err(expected.to_owned()), "{arguments:?}");
+    }
+}
+
+#[test]
+fn flags_reach_the_server() {
+    let builder = configure(&[
+        "--request-timeout=5s",
+        "--min-request-timeout=7",
+        "--http2-max-streams-per-connection=9",
+        "--shutdown-delay-duration=2s",
+        "--shutdown-watch-termination-grace-period=3s",
+        "--endpoint-reconciler-type=none",
+        "--external-hostname=api.example.com",
+        "--event-ttl=0",
+        "--etcd-prefix=/other",
+        "--lease-reuse-duration-seconds=10",
+        "--storage-initialization-timeout=9s",
+        "--permit-port-sharing",
+        "--strict-transport-security-directives=max-age=1,preload",
+        "--default-not-ready-toleration-seconds=11",
+        "--tls-sni-cert-key=a.crt, a.key : *.example.com,b",
+    ])
+    .expect("a configuration");
+    let seconds = |duration: std::time::Duration| duration.as_secs();
+    assert_eq!(seconds(builder.limits.request_timeout), 5);
+    assert_eq!(seconds(builder.limits.watch_life_min), 7);
+    assert_eq!(builder.limits.http2_streams_max, 9);
+    assert_eq!(seconds(builder.shutdown_delay), 2);
+    assert_eq!(seconds(builder.limits.watch_end_spread), 3);
+    assert!(!builder.publishes_endpoint && builder.shares_port && builder.event_ttl.is_zero());
+    assert_eq!(builder.external_host.as_deref(), Some("api.example.com"));
+    let etcd = builder.etcd.expect("etcd");
+    assert_eq!((etcd.prefix.as_str(), seconds(etcd.lease_reuse)), ("/other", 10));
+    assert_eq!(seconds(etcd.start_timeout), 9);
+    assert_eq!(builder.browsers.transport_security.as_deref(), Some("max-age=1; preload"));
+    assert_eq!(builder.admission.config().not_ready_seconds, 11);
+    let named = builder.named_certificates.first().expect("a certificate");
+    assert_eq!(named.names, ["*.example.com", "b"]);
+    assert_eq!((named.certificate.to_str(), named.key.to_str()), (Some("a.crt"), Some("a.key")));
+}
+
+#[test]
+fn command_lines_of_other_programs_are_accepted() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "text").expect("a file");
+    for (name, list) in [
+        ("envtest", include_str!("lists/envtest.txt")),
+        ("fabric8", include_str!("lists/fabric8.txt")),
+        ("kubeadm", include_str!("lists/kubeadm.txt")),
+        ("kwokctl", include_str!("lists/kwokctl.txt")),
+        ("vcluster", include_str!("lists/vcluster.txt")),
+    ] {
+        // These files must exist.
+        let mut list = list.to_owned();
+        for file_name in [
+            "KUBELET_CLIENT_CERTIFICATE",
+            "KUBELET_CLIENT_KEY",
+            "PROXY_CLIENT_CERTIFICATE",
+            "PROXY_CLIENT_KEY",
+            "FRONT_PROXY_CA",
+        ] {
+            list = list.replace(file_name, file.to_str().expect("a path"));
+        }
+        let arguments: Vec<&str> = list.lines().collect();
+        let values = read(Face::KubeApiserver, &arguments).expect(name);
+        let configured = setup::configure(Face::KubeApiserver, &values).map(drop);
+        assert_eq!(configured, Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn the_help_has_a_flag_a_line_at_its_start() {
+    let help = help::text(Face::KubeApiserver);
+    for flag in flags() {
+        let shown = help.lines().any(|line| {
+            let name = line.trim_start().trim_start_matches("-v, ").trim_start_matches("-h, ");
+            name.strip_prefix("--")
+                .is_some_and(|name| name.split([' ', '[']).next() == Some(flag.name))
+        });
+        assert_eq!(shown, !flag.is_hidden, "{}", flag.name);
+    }
+    assert!(help.starts_with("Serves") && help.contains("\nGeneric flags:\n\n"), "{help}");
+}
