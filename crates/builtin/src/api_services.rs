@@ -1,15 +1,18 @@
 //! APIServices. Those of the server's own group versions are created and restored, like
 //! kube-aggregator's autoregistration does. Those of other servers get the condition Available and
-//! appear in discovery; requests are not proxied to them yet.
+//! appear in discovery; `aggregation` asks them.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use keelson_aggregation::Probes;
 use keelson_auth::Permit;
 use keelson_kinds::api_services::{Available, is_local, local, set_available};
 use keelson_meta::{Failure, Object, Str, Value, value};
 use keelson_registry::api_table::by_priority;
 use keelson_registry::options::{DeleteOptions, WriteOptions};
 use keelson_registry::{
-    Entry, InformerEvent, InformerScope, Kind, NewObject, Registry, RemoteGroup, Subresource,
-    Target,
+    Entry, InformerEvent, InformerScope, Kind, NewObject, Registry, RemoteGroup, RemoteServer,
+    RemoteVersion, Subresource, Target,
 };
 use keelson_schema::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,6 +27,8 @@ const FOLLOWED: &[(&str, &str)] =
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// Interval at which the services behind APIServices are checked, while there are any.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The port of a service that does not name one.
+const HTTPS_PORT: i64 = 443;
 /// Time to wait for further changes, so that they are synced together.
 const BATCH_TIME: Duration = Duration::from_millis(20);
 /// Priorities of group versions of custom resources.
@@ -101,7 +106,7 @@ pub(crate) fn built_in(registry: &Registry) -> Vec<(Target, Value)> {
 }
 
 /// Syncs APIServices with definitions and services until it is dropped.
-pub async fn run(registry: Arc<Registry>) {
+pub async fn run(registry: Arc<Registry>, probes: Arc<Probes>) {
     let mut informer = registry.informer(InformerScope::Only(FOLLOWED));
     let (mut state, mut events) = (State::default(), vec![]);
     loop {
@@ -109,6 +114,7 @@ pub async fn run(registry: Arc<Registry>) {
         for event in events.drain(..) {
             state.observe(event);
         }
+        state.check_remote(&registry, &probes);
         registry.set_remote_groups(state.remote_groups());
         let is_synced = match state.sync(&registry).await {
             Ok(()) => true,
@@ -120,14 +126,18 @@ pub async fn run(registry: Arc<Registry>) {
         if is_synced && state.remote.is_empty() {
             informer.changed().await;
         } else {
-            let _ = tokio::time::timeout(CHECK_INTERVAL, informer.changed()).await;
+            tokio::select! {
+                _ = informer.changed() => {}
+                () = probes.changed() => {}
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
+            }
         }
         tokio::time::sleep(BATCH_TIME).await;
     }
 }
 
 /// Versions with their priorities.
-type Prioritized = Vec<(i64, Str)>;
+type Prioritized = Vec<(i64, RemoteVersion)>;
 
 /// The definitions and APIServices, and a queue of APIServices to sync. The cost of a change does not
 /// depend on their number.
@@ -140,7 +150,7 @@ struct State {
     /// The stored APIServices, by name.
     services: HashMap<Str, Entry>,
     /// The APIServices of other servers.
-    remote: BTreeMap<Str, Object>,
+    remote: BTreeMap<Str, Remote>,
     /// Names of APIServices to sync.
     unsynced: BTreeSet<Str>,
 }
@@ -185,7 +195,10 @@ impl State {
         let name = Str::new(entry.name());
         match is_local(&object) {
             true => drop(self.remote.remove(&name)),
-            false => drop(self.remote.insert(name.clone(), object)),
+            false => match self.remote.get_mut(&name) {
+                Some(remote) => remote.object = object,
+                None => drop(self.remote.insert(name.clone(), Remote::new(object))),
+            },
         }
         self.unsynced.insert(name.clone());
         self.services.insert(name, entry);
@@ -218,21 +231,31 @@ impl State {
         }
     }
 
+    /// Looks at the services of all remote APIServices, and asks their servers.
+    fn check_remote(&mut self, registry: &Registry, probes: &Arc<Probes>) {
+        let remote = &mut self.remote;
+        probes.retain(|name| remote.contains_key(name));
+        for remote in self.remote.values_mut() {
+            remote.check(registry, probes);
+        }
+    }
+
     /// Returns the groups that other servers serve, in the order of their priority.
     fn remote_groups(&self) -> Vec<RemoteGroup> {
         let mut groups: BTreeMap<&str, (i64, Prioritized)> = BTreeMap::new();
-        for object in self.remote.values() {
+        for remote in self.remote.values() {
+            let object = &remote.object;
             let number = |name| object.int_at(&["spec", name]).unwrap_or(0);
             let (priority, versions) = groups.entry(object.str_at(&["spec", "group"])).or_default();
             *priority = (*priority).max(number("groupPriorityMinimum"));
-            let version = Str::new(object.str_at(&["spec", "version"]));
-            versions.push((number("versionPriority"), version));
+            versions.push((number("versionPriority"), remote.version()));
         }
         let mut groups: Vec<RemoteGroup> = groups
             .into_iter()
             .map(|(name, (priority, mut versions))| {
-                versions
-                    .sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| by_priority(one, other)));
+                versions.sort_by(|(a, one), (b, other)| {
+                    b.cmp(a).then_with(|| by_priority(&one.name, &other.name))
+                });
                 let versions = versions.into_iter().map(|(_, version)| version).collect();
                 RemoteGroup { name: Str::new(name), priority, versions }
             })
@@ -286,9 +309,76 @@ impl State {
             };
             stored.restore_spec(registry, permit, target, expected).await?;
         }
-        let is_remote = self.remote.contains_key(&target.name);
-        let available = if is_remote { check_service(registry, &stored.object) } else { local() };
+        let available = match self.remote.get(&target.name) {
+            // Before the first answer nothing is said.
+            Some(Remote { available: None, .. }) => return Ok(()),
+            Some(Remote { available: Some(available), .. }) => available.clone(),
+            None => local(),
+        };
         stored.update_condition(registry, permit, target, &available).await
+    }
+}
+
+/// An APIService of another server.
+struct Remote {
+    object: Object,
+    /// `None` before the server has answered or failed to.
+    available: Option<Available>,
+    resources: Option<Arc<Value>>,
+}
+
+impl Remote {
+    fn new(object: Object) -> Remote {
+        Remote { object, available: None, resources: None }
+    }
+
+    fn server(&self) -> RemoteServer {
+        let text = |name: &str| Str::new(self.object.str_at(&["spec", "service", name]));
+        let port = self.object.int_at(&["spec", "service", "port"]).unwrap_or(HTTPS_PORT);
+        let bundle = STANDARD.decode(self.object.str_at(&["spec", "caBundle"])).unwrap_or_default();
+        RemoteServer {
+            namespace: text("namespace"),
+            service: text("name"),
+            port: u16::try_from(port).unwrap_or_default(),
+            ca_bundle: (!bundle.is_empty()).then(|| bundle.into()),
+            is_insecure: self
+                .object
+                .at(&["spec", "insecureSkipTLSVerify"])
+                .and_then(Value::as_bool)
+                == Some(true),
+        }
+    }
+
+    fn version(&self) -> RemoteVersion {
+        RemoteVersion {
+            name: Str::new(self.object.str_at(&["spec", "version"])),
+            server: Arc::new(self.server()),
+            is_available: self.available.as_ref().is_some_and(|it| it.is_available),
+            resources: self.resources.clone(),
+        }
+    }
+
+    fn check(&mut self, registry: &Registry, probes: &Arc<Probes>) {
+        if let Err(unavailable) = check_service(registry, &self.object) {
+            self.available = Some(unavailable);
+            return;
+        }
+        let part = |name: &str| Str::new(self.object.str_at(&["spec", name]));
+        let outcome = probes.outcome(&part("group"), &part("version"), &self.server());
+        let Some(outcome) = outcome else { return };
+        if outcome.resources.is_some() {
+            self.resources = outcome.resources;
+        }
+        self.available = Some(match outcome.failure {
+            None => Available {
+                is_available: true,
+                reason: "Passed",
+                message: "all checks passed".to_owned(),
+            },
+            Some(message) => {
+                Available { is_available: false, reason: "FailedDiscoveryCheck", message }
+            }
+        });
     }
 }
 
@@ -392,10 +482,11 @@ fn own_options() -> WriteOptions {
     WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() }
 }
 
-/// Returns the condition Available of an APIService from the state of its service.
-fn check_service(registry: &Registry, api_service: &Object) -> Available {
-    let unavailable =
-        |reason: &'static str, message: String| Available { is_available: false, reason, message };
+/// Checks whether the service of an APIService leads anywhere. Returns the condition Available if not.
+fn check_service(registry: &Registry, api_service: &Object) -> Result<(), Available> {
+    let unavailable = |reason: &'static str, message: String| {
+        Err(Available { is_available: false, reason, message })
+    };
     let text = |name: &str| api_service.str_at(&["spec", "service", name]);
     let (namespace, name) = (text("namespace"), text("name"));
     let reference = format!("service/{name} in {namespace:?}");
@@ -407,7 +498,7 @@ fn check_service(registry: &Registry, api_service: &Object) -> Available {
         return unavailable("ServiceNotFound", format!("{reference} is not present"));
     };
     if service.str_at(&["spec", "type"]) == "ClusterIP" {
-        let number = api_service.int_at(&["spec", "service", "port"]).unwrap_or(443);
+        let number = api_service.int_at(&["spec", "service", "port"]).unwrap_or(HTTPS_PORT);
         let ports = service.array_at(&["spec", "ports"]);
         let port = ports.iter().find(|port| port.int_at(&["port"]) == Some(number));
         let Some(port) = port else {
@@ -426,8 +517,7 @@ fn check_service(registry: &Registry, api_service: &Object) -> Available {
             return unavailable("MissingEndpoints", why);
         }
     }
-    let why = "requests are not passed on to other servers".to_owned();
-    unavailable("FailedDiscoveryCheck", why)
+    Ok(())
 }
 
 /// Returns the endpoint slices of a service.

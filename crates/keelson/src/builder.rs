@@ -104,6 +104,9 @@ pub struct Builder {
     pub controllers: Vec<String>,
     /// How kubelets are met, for logs, streams and proxies.
     pub kubelets: KubeletOptions,
+    /// The client certificate and key for servers behind this one (`--proxy-client-cert-file`,
+    /// `--proxy-client-key-file`).
+    pub proxy_client_certificate: Option<(PathBuf, PathBuf)>,
     /// Signers of CertificateSigningRequests.
     pub signing: SigningOptions,
     /// Time to live of events after their last write; zero: they never expire.
@@ -157,6 +160,7 @@ impl Default for Builder {
             in_process_admission: vec![],
             controllers: vec![],
             kubelets: KubeletOptions::default(),
+            proxy_client_certificate: None,
             signing: SigningOptions::default(),
             event_ttl: EVENT_TTL_DEFAULT,
             history: Duration::from_secs(300),

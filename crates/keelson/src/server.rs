@@ -8,23 +8,27 @@ use crate::dynamic_admission;
 use crate::etcd;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
+use crate::kubelets::start_aggregator;
 use crate::service_resolver::ServiceResolver;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
 use crate::{election, etcd_stand_in, event_ttl, files, private_files};
 use keelson_admission::webhooks::ConversionWebhooks;
+use keelson_aggregation::Probes;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens};
 use keelson_builtin::{
     Opened, Services, api_services, definitions, flow_control, kubernetes_endpoints,
 };
 use keelson_controllers::{ClientTrust, Context, Controllers};
-use keelson_egress::Egress;
+use keelson_egress::{Egress, Identity};
 use keelson_meta::Feature;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
-use keelson_server::{App, Health, Kubelets, Limits, Listening, State, Tls, VersionInfo};
+use keelson_server::{
+    App, Current, Health, KubeletAccess, Limits, Listening, State, Tls, VersionInfo,
+};
 use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, Store};
 use keelson_store_etcd::EtcdStore;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -69,7 +73,8 @@ struct Tokens {
 /// The connections to nodes, pods and services.
 struct FarSide {
     egress: Arc<Egress>,
-    kubelets: Arc<Kubelets>,
+    kubelets: Arc<Current<KubeletAccess>>,
+    aggregator: Arc<Current<Option<Identity>>>,
 }
 
 impl Builder {
@@ -110,6 +115,7 @@ impl Builder {
         let mut loops = Loops::new(health.clone());
         let (fatal_error_sender, fatal_error) = watch::channel(None);
         loops.monitor(registry.clone(), fatal_error_sender);
+        let far_side = self.far_side(&registry, &egress, &mut loops)?;
         self.start_maintenance(&backend, (&registry, services), &mut loops).await?;
         if let Some(tls) = &tls {
             self.reload_certificates(tls, tls_files, current, &mut loops);
@@ -129,8 +135,6 @@ impl Builder {
         self.start_reload_loops(&registry, &egress, &account_tokens, &mut loops);
         let remote = self.remote_tokens(&egress, &mut loops)?;
         let tokens = Tokens { accounts: account_tokens, remote };
-        let kubelets = self.kubelets.start(self.certificate_check_interval, &mut loops)?;
-        let far_side = FarSide { egress, kubelets };
         let shutdown_delay = self.shutdown_delay;
         let app = self.app(registry.clone(), tokens, far_side, health, shutdown_signal);
         token_reviews.attach(app.authenticator.clone());
@@ -150,6 +154,25 @@ impl Builder {
             pki,
             url,
         })
+    }
+
+    /// Returns what connections to nodes, pods, services and servers behind this one need, and starts the
+    /// loop that watches over the latter.
+    fn far_side(
+        &self,
+        registry: &Arc<Registry>,
+        egress: &Arc<Egress>,
+        loops: &mut Loops,
+    ) -> Result<FarSide, StartError> {
+        let interval = self.certificate_check_interval;
+        let kubelets = self.kubelets.start(interval, loops)?;
+        let files = self.proxy_client_certificate.as_ref();
+        let aggregator = start_aggregator(files, interval, loops)?;
+        let shown = aggregator.clone();
+        let probes = Probes::new(egress.clone(), Arc::new(move || shown.get().as_ref().clone()));
+        let registry = registry.clone();
+        loops.run("api-services", move || api_services::run(registry.clone(), probes.clone()));
+        Ok(FarSide { egress: egress.clone(), kubelets, aggregator })
     }
 
     /// Starts the loop that reads the server's certificates again when their files change.
@@ -281,6 +304,7 @@ impl Builder {
             authenticator: Arc::new(authenticator),
             egress: far_side.egress,
             kubelets: far_side.kubelets,
+            aggregator: far_side.aggregator,
             version: VersionInfo {
                 git_version: KUBERNETES_VERSION.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
@@ -375,8 +399,6 @@ impl Builder {
         });
         let cloned = registry.clone();
         loops.run("definitions", move || definitions::run(cloned.clone()));
-        let cloned = registry.clone();
-        loops.run("api-services", move || api_services::run(cloned.clone()));
         let cloned = registry.clone();
         loops.run("flow-control", move || flow_control::run(cloned.clone()));
         if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {

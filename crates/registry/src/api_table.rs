@@ -8,7 +8,7 @@ use crate::kind::Kind;
 pub use crate::kind::Source;
 use crate::schema_text::SchemaText;
 use keelson_cache::{HasSortKey, SortKey, Tree};
-use keelson_meta::{GroupVersionKind, Str};
+use keelson_meta::{GroupVersionKind, Str, Value};
 use keelson_schema::Schema;
 use keelson_schema::catalogue::{Catalogue, Group, Resource, Version};
 use std::borrow::Cow;
@@ -49,14 +49,42 @@ impl HasSortKey for ApiGroup {
 }
 
 /// A group that APIServices delegate to other servers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RemoteGroup {
     /// Its name.
     pub name: Str,
     /// The highest `groupPriorityMinimum` of its versions.
     pub priority: i64,
     /// Its versions, the preferred one first.
-    pub versions: Vec<Str>,
+    pub versions: Vec<RemoteVersion>,
+}
+
+/// A version of a group that another server serves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemoteVersion {
+    /// `v1`.
+    pub name: Str,
+    /// The server.
+    pub server: Arc<RemoteServer>,
+    /// Whether requests are passed on to it.
+    pub is_available: bool,
+    /// What it serves, in the form of aggregated discovery; `None` before it has said so.
+    pub resources: Option<Arc<Value>>,
+}
+
+/// A server that an APIService names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteServer {
+    /// The namespace of its service.
+    pub namespace: Str,
+    /// The name of its service.
+    pub service: Str,
+    /// The port of its service.
+    pub port: u16,
+    /// The authorities of its certificate, in PEM; `None`: those of the system.
+    pub ca_bundle: Option<Arc<[u8]>>,
+    /// Whether its certificate is not verified.
+    pub is_insecure: bool,
 }
 
 /// A served version of a group.

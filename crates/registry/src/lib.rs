@@ -30,7 +30,7 @@ mod verbs;
 mod write;
 
 pub use admission::AdmissionConfigs;
-pub use api_table::{ApiTable, Endpoint, RemoteGroup};
+pub use api_table::{ApiTable, Endpoint, RemoteGroup, RemoteServer, RemoteVersion};
 pub use clock::{Clock, SystemClock};
 pub use informer::{Informer, InformerEvent, InformerScope};
 /// Encodes a store value for an object that exists but cannot be read, with the reason.

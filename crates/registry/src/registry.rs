@@ -4,7 +4,7 @@ pub mod hooks;
 mod objects_reader;
 
 use crate::api_changes::ApiChanges;
-use crate::api_table::{ApiTable, RemoteGroup, Source};
+use crate::api_table::{ApiTable, RemoteGroup, RemoteVersion, Source};
 use crate::clock::Clock;
 use crate::converted_entries::ConvertedEntries;
 use crate::kind::{Kind, Target};
@@ -264,6 +264,16 @@ impl Registry {
     /// Returns the groups that APIServices delegate to other servers, highest priority first.
     pub fn remote_groups(&self) -> Arc<Vec<RemoteGroup>> {
         self.remote_groups.load_full()
+    }
+
+    /// Returns the version of a group that another server serves; `None` if this server does, or nobody.
+    pub fn remote_version(&self, group: &str, version: &str) -> Option<RemoteVersion> {
+        let remote = self.remote_groups.load();
+        let of_group = remote.iter().find(|remote| remote.name == group)?;
+        let found = of_group.versions.iter().find(|known| known.name == version)?;
+        let api = self.api();
+        let is_own = api.group(group).is_some_and(|group| group.version(version).is_some());
+        (!is_own).then(|| found.clone())
     }
 
     /// Sets the groups that APIServices delegate to other servers.

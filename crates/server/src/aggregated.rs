@@ -5,7 +5,7 @@ use crate::discovery::strings;
 use bytes::Bytes;
 use keelson_meta::{GroupVersionKind, Map, Str, Value, value};
 use keelson_registry::Registry;
-use keelson_registry::api_table::{ApiGroup, ApiTable, ApiVersion, RemoteGroup};
+use keelson_registry::api_table::{ApiGroup, ApiTable, ApiVersion, RemoteGroup, RemoteVersion};
 use keelson_schema::catalogue::Resource;
 use keelson_schema::json;
 use keelson_schema::openapi::OpenApi;
@@ -118,7 +118,16 @@ fn groups_of(api: &ApiTable, core: bool) -> impl Iterator<Item = &ApiGroup> {
 
 /// A group that an APIService delegates to another server.
 fn remote_value(remote: &RemoteGroup) -> Value {
-    let version = |version: &Str| value!({"version": (version.clone()), "freshness": "Stale"});
+    let version = |version: &RemoteVersion| {
+        let mut out = Map::new();
+        out.insert("version", version.name.clone());
+        if let Some(resources) = &version.resources {
+            out.insert("resources", (**resources).clone());
+        }
+        let is_current = version.is_available && version.resources.is_some();
+        out.insert("freshness", if is_current { "Current" } else { "Stale" });
+        Value::Object(out)
+    };
     let versions: Vec<Value> = remote.versions.iter().map(version).collect();
     value!({"metadata": {"name": (remote.name.clone())}, "versions": (versions)})
 }

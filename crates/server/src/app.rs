@@ -8,13 +8,13 @@ use crate::health::Health;
 use crate::health_log::HealthLog;
 use crate::impersonate::LastModes;
 use crate::in_flight::InFlight;
-use crate::kubelets::Kubelets;
+use crate::kubelets::{Current, KubeletAccess};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::stream_limit::StreamLimit;
 use crate::version::VersionInfo;
 use keelson_auth::{Authenticator, Authorizer};
-use keelson_egress::Egress;
+use keelson_egress::{Egress, Identity};
 use keelson_meta::Timestamp;
 use keelson_registry::Registry;
 use std::sync::Arc;
@@ -31,7 +31,9 @@ pub struct App {
     /// The connections to nodes, pods and services.
     pub egress: Arc<Egress>,
     /// How this server meets kubelets.
-    pub kubelets: Arc<Kubelets>,
+    pub kubelets: Arc<Current<KubeletAccess>>,
+    /// The client certificate for servers behind this one (`--proxy-client-cert-file`).
+    pub aggregator: Arc<Current<Option<Identity>>>,
     /// The document at `/version`.
     pub version: VersionInfo,
     /// When the server started.

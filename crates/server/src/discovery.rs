@@ -44,15 +44,8 @@ fn written_group(name: &Str, versions: &[(&str, &str)], typed: bool) -> Value {
 /// A group that an APIService delegates to another server.
 fn remote_group(group: &RemoteGroup, typed: bool) -> Value {
     let versions: Vec<(&str, &str)> =
-        group.versions.iter().map(|version| (group.name.as_str(), version.as_str())).collect();
+        group.versions.iter().map(|version| (group.name.as_str(), version.name.as_str())).collect();
     written_group(&group.name, &versions, typed)
-}
-
-/// Returns whether an APIService delegates a group version to another server.
-pub(crate) fn is_remote(registry: &Registry, group: &str, version: &str) -> bool {
-    let remote = registry.remote_groups();
-    let group = remote.iter().find(|remote| remote.name == group);
-    group.is_some_and(|group| group.versions.iter().any(|known| known == version))
 }
 
 /// `/apis`.

@@ -106,7 +106,7 @@ pub(crate) fn connect_by() -> Instant {
 }
 
 /// Adds the client's address to `X-Forwarded-For`.
-fn forward_for(headers: &mut HeaderMap, head: &RequestHead) {
+pub(crate) fn forward_for(headers: &mut HeaderMap, head: &RequestHead) {
     let mut all: Vec<String> = headers
         .get_all(X_FORWARDED_FOR)
         .iter()

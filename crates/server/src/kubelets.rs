@@ -1,4 +1,4 @@
-//! [`Kubelets`]: how this server meets kubelets.
+//! How this server meets kubelets, and the values that change with files.
 
 use keelson_egress::Identity;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,22 +13,22 @@ pub struct KubeletAccess {
     pub identity: Option<Identity>,
 }
 
-/// The present [`KubeletAccess`], which changes with its files.
-pub struct Kubelets(RwLock<Arc<KubeletAccess>>);
+/// A value that changes with files, and is read for each connection.
+pub struct Current<T>(RwLock<Arc<T>>);
 
-impl Kubelets {
-    /// Starts with an access.
-    pub fn new(access: KubeletAccess) -> Kubelets {
-        Kubelets(RwLock::new(Arc::new(access)))
+impl<T> Current<T> {
+    /// Starts with a value.
+    pub fn new(value: T) -> Current<T> {
+        Current(RwLock::new(Arc::new(value)))
     }
 
-    /// Replaces the access, for connections from now on.
-    pub fn set(&self, access: KubeletAccess) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+    /// Replaces the value, for connections from now on.
+    pub fn set(&self, value: T) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
     }
 
-    /// Returns the present access.
-    pub(crate) fn get(&self) -> Arc<KubeletAccess> {
+    /// Returns the present value.
+    pub fn get(&self) -> Arc<T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -7,6 +7,7 @@
 
 mod aggregated;
 mod app;
+mod behind;
 mod body;
 mod body_memory;
 mod browsers;
@@ -70,7 +71,7 @@ mod websocket;
 pub use app::{App, State};
 pub use browsers::{BrowserOptions, CrossOrigins};
 pub use health::Health;
-pub use kubelets::{KubeletAccess, Kubelets};
+pub use kubelets::{Current, KubeletAccess};
 pub use limits::Limits;
 pub use listen::{Listening, serve};
 pub use peer_certificate::{ClientAuthorities, PeerCertificate};

@@ -20,7 +20,12 @@ const BUFFER_BYTES: usize = 16 << 10;
 pub(crate) async fn run(head: &RequestHead, far_end: FarEnd) -> Result<Outcome, Failure> {
     let request = far_end.request(head, head.headers.clone())?;
     let answer = far_end.client.request_upgrade(request, Instant::now() + UPGRADE_TIME_MAX).await;
-    match answer.map_err(|error| unreachable_far_side(&error))? {
+    switch(answer.map_err(|error| unreachable_far_side(&error))?)
+}
+
+/// Passes the answer of a far side on, and what both send if it has switched.
+pub(crate) fn switch(answer: UpgradeAnswer) -> Result<Outcome, Failure> {
+    match answer {
         UpgradeAnswer::Switched(switched, far) => {
             let reply = switched.map(|()| crate::body::Body::empty());
             let run = move |near| Box::pin(splice(near, far)) as _;

@@ -213,9 +213,6 @@ fn resources(app: &App, head: &RequestHead, group: &str, version: &str) -> Resul
             document(head, &found)
         }
         // An unknown version of a known group gets a Status, an unknown group the plain 404 page.
-        None if discovery::is_remote(&app.registry, group, version) => {
-            Ok(respond::service_unavailable())
-        }
         None if app.registry.has_group(group) => Err(Status::no_such_path()),
         None => Ok(respond::no_such_page()),
     }

@@ -13,9 +13,9 @@
 //! last byte is sent.
 
 use crate::app::App;
+use crate::behind;
 use crate::body::Body;
 use crate::context::RequestContext;
-use crate::discovery;
 use crate::impersonate;
 use crate::in_flight::TooMany;
 use crate::outcome::{Outcome, Refusal};
@@ -37,7 +37,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Versio
 use hyper::body::Incoming;
 use keelson_auth::{ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, Permit, User};
 use keelson_meta::{Failure, Status};
-use keelson_registry::clock;
+use keelson_registry::{RemoteVersion, clock};
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -341,8 +341,16 @@ impl<'a> Permitted<'a> {
         let Arrived { head, info, body, context, deadline, .. } = request;
         let place = match &info.route {
             Route::Invalid => return Err(Status::no_such_path().into()),
-            Route::Path(path) => Place::Path(path),
-            Route::Resource(route) => local(app, info, route)?,
+            Route::Path(path) => match remote_of_path(app, path) {
+                Some(remote) => Place::Remote(remote),
+                None => Place::Path(path),
+            },
+            Route::Resource(route) => {
+                match app.registry.remote_version(&route.group, &route.version) {
+                    Some(remote) => Place::Remote(remote),
+                    None => local(app, info, route)?,
+                }
+            }
         };
         Ok(Resolved { head, body, context, permit, deadline: *deadline, place })
     }
@@ -355,11 +363,7 @@ fn local<'a>(
     route: &'a ResourceRoute,
 ) -> Result<Place<'a>, Refusal> {
     let Some(resolved) = resolve::resolve(app, route)? else {
-        let is_remote = discovery::is_remote(&app.registry, &route.group, &route.version);
-        return Err(Refusal::from(match is_remote {
-            true => respond::service_unavailable(),
-            false => respond::no_such_page(),
-        }));
+        return Err(Refusal::from(respond::no_such_page()));
     };
     if resource::is_across_namespaces(info.verb, &resolved) {
         return Err(Refusal::from(respond::no_such_page()));
@@ -367,8 +371,17 @@ fn local<'a>(
     Ok(Place::Local(resolved, info.verb))
 }
 
+/// Returns the server behind this one that serves `/apis/GROUP/VERSION`.
+fn remote_of_path(app: &App, path: &str) -> Option<RemoteVersion> {
+    let path = path.strip_prefix("/apis/")?.trim_end_matches('/');
+    let (group, version) = path.split_once('/')?;
+    app.registry.remote_version(group, version)
+}
+
 /// What a URL names.
 enum Place<'a> {
+    /// Something that a server behind this one serves.
+    Remote(RemoteVersion),
     /// A resource of this server.
     Local(ResolvedRoute<'a>, Verb),
     /// A non-resource path.
@@ -392,6 +405,15 @@ impl Resolved<'_> {
         let metrics = &app.state.metrics;
         let (resolved, verb) = match place {
             Place::Local(resolved, verb) => (resolved, verb),
+            Place::Remote(remote) => {
+                let work = pin!(behind::run(app, head, permit.user(), &remote, body));
+                return match deadline {
+                    None => work.await,
+                    Some(end) => tokio::time::timeout_at(end, work)
+                        .await
+                        .unwrap_or_else(|_| Err(Status::timed_out().into())),
+                };
+            }
             Place::Path(path) => {
                 if let Some(labels) = paths::request_labels(head, path) {
                     context.measure(metrics, &labels, head);

@@ -9,11 +9,12 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::respond::Reply;
 use crate::rewrite::{self, Links};
-use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use keelson_egress::Cause;
 use keelson_meta::{Failure, Status};
 
-const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+/// The path that the client asked for.
+pub(crate) const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 /// The answers to cross-origin requests are this server's business, not that of the far side.
 const CORS: [HeaderName; 4] = [
@@ -49,9 +50,14 @@ pub(crate) async fn run(
         _ => Status::unavailable(format!("error trying to reach service: {error}")),
     })?;
     remove_hop_by_hop(answer.headers_mut());
-    CORS.iter().for_each(|name| drop(answer.headers_mut().remove(name)));
+    remove_cors(answer.headers_mut());
     let links = Links::new(head, &far_end.location);
     Ok(Outcome::Reply(rewrite::answer(links, answer).await))
+}
+
+/// Removes what another server says about cross-origin requests.
+pub(crate) fn remove_cors(headers: &mut HeaderMap) {
+    CORS.iter().for_each(|name| drop(headers.remove(name)));
 }
 
 /// Redirects a browser to the path with a slash, so that relative links work.

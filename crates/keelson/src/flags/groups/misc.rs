@@ -8,7 +8,7 @@ use std::path::Path;
 
 const NODES_SAY_PORTS: &str = "each node says its port; without it, 10250 is taken";
 const NO_TIMEOUT: &str = "kube-apiserver does not use it either: connecting takes 30 s at most";
-const NO_PROXY: &str = "requests are not proxied to extension API servers yet";
+const ALWAYS_REJECTED: &str = "they are always rejected";
 const COORDINATED: &str = "the feature CoordinatedLeaderElection is not implemented";
 const PEERS: &str = "requests are not proxied to other kube-apiservers";
 
@@ -22,7 +22,7 @@ pub const GROUP: Group = Group {
             "true",
             "Whether redirects of extension API servers are rejected.",
         )
-        .accepted(NO_PROXY),
+        .accepted(ALWAYS_REJECTED),
         Flag::new(
             "allow-privileged",
             Kind::Bool,
@@ -157,15 +157,13 @@ pub const GROUP: Group = Group {
             Kind::Text,
             "",
             "Client certificate for extension API servers.",
-        )
-        .accepted(NO_PROXY),
+        ),
         Flag::new(
             "proxy-client-key-file",
             Kind::Text,
             "",
             "Key of the client certificate for extension API servers.",
-        )
-        .accepted(NO_PROXY),
+        ),
         Flag::new(
             "service-account-signing-endpoint",
             Kind::Text,
@@ -229,6 +227,8 @@ pub fn apply(setup: &mut Setup<'_>) {
         client_certificate: certificate.zip(values.path("kubelet-client-key")),
         address_types: values.list("kubelet-preferred-address-types").to_vec(),
     };
+    let certificate = values.path("proxy-client-cert-file");
+    setup.builder.proxy_client_certificate = certificate.zip(values.path("proxy-client-key-file"));
     for flag in [
         "kubelet-certificate-authority",
         "kubelet-client-certificate",

@@ -6,7 +6,7 @@ use keelson_auth::{Authenticator, MASTERS, TokenFile, User};
 use keelson_egress::{Egress, Resolved, Resolver};
 use keelson_meta::time::Timestamp;
 use keelson_registry::{Clock, RegistryOptions, SystemClock};
-use keelson_server::{App, KubeletAccess, Kubelets, Limits, Listening, State, VersionInfo};
+use keelson_server::{App, Current, KubeletAccess, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     Batch, BoxFuture, Embedded, HealthError, KeyValue, Page, Range, ReadError, Revision, Store,
     Txn, TxnOutcome, Watch, WatchError, WriteError,
@@ -98,7 +98,8 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         authenticator: Arc::new(Authenticator::new(tokens)),
         authorizer: Arc::default(),
         egress: Arc::new(Egress::new(Arc::new(NoServices))),
-        kubelets: Arc::new(Kubelets::new(KubeletAccess { authority: None, identity: None })),
+        kubelets: Arc::new(Current::new(KubeletAccess { authority: None, identity: None })),
+        aggregator: Arc::new(Current::new(None)),
         flags: vec![],
         browsers: Default::default(),
         version: VersionInfo { git_version: "v1.36.0".to_owned(), build: "test".to_owned() },

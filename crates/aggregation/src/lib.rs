@@ -1,0 +1,10 @@
+//! The servers behind this one, which APIServices name: how they are reached ([`peer`]), what they are
+//! told about users ([`user_headers`]), whether they are available and what they serve ([`Probes`]).
+//! They are reached by `egress` alone (kube-aggregator).
+
+mod discovery;
+mod peer;
+mod probes;
+
+pub use peer::{peer, remove_user_headers, user_headers};
+pub use probes::{Identities, Outcome, Probes};

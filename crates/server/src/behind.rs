@@ -1,0 +1,85 @@
+//! Passes requests on to the servers behind this one, which APIServices name (kube-aggregator
+//! `apiserver/handler_proxy.go`).
+
+use crate::app::App;
+use crate::body::Body;
+use crate::far_side::{UPGRADE_TIME_MAX, connect_by, forward_for, remove_hop_by_hop};
+use crate::outcome::{Outcome, Refusal};
+use crate::passage;
+use crate::proxy::{X_FORWARDED_URI, remove_cors};
+use crate::request_body::RequestBody;
+use crate::request_head::RequestHead;
+use crate::respond::{self, Reply};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use keelson_aggregation::{peer, remove_user_headers, user_headers};
+use keelson_auth::User;
+use keelson_registry::RemoteVersion;
+use tokio::time::Instant;
+
+/// Passes a request on.
+pub(crate) async fn run(
+    app: &App,
+    head: &RequestHead,
+    user: &User,
+    remote: &RemoteVersion,
+    body: &mut RequestBody,
+) -> Result<Outcome, Refusal> {
+    if !remote.is_available {
+        return Err(Refusal::from(respond::service_unavailable()));
+    }
+    let peer = peer(&remote.server, app.aggregator.get().as_ref().clone());
+    let client = app.egress.client(&peer).map_err(|error| unavailable(&error))?;
+    let mut headers = head.headers.clone();
+    let is_upgrade = head.is_upgrade();
+    if !is_upgrade {
+        remove_hop_by_hop(&mut headers);
+        headers.remove(header::EXPECT);
+    }
+    headers.remove(header::HOST);
+    // After the headers of the connection: a client must not have these removed.
+    remove_user_headers(&mut headers);
+    user_headers(&mut headers, user).map_err(|why| unavailable(&why))?;
+    if is_upgrade {
+        let mut request = request(head, headers);
+        forward_for(request.headers_mut(), head);
+        let deadline = Instant::now() + UPGRADE_TIME_MAX;
+        let answer = client.request_upgrade(request, deadline).await;
+        return passage::switch(answer.map_err(|error| unavailable(&error))?)
+            .map_err(|failure| unavailable(&failure.message));
+    }
+    if let Ok(uri) = HeaderValue::from_str(head.uri.path()) {
+        headers.insert(X_FORWARDED_URI, uri);
+    }
+    let mut request = request(head, headers).map(|()| body.take());
+    forward_for(request.headers_mut(), head);
+    let answer = client.stream(request, connect_by()).await;
+    let mut answer =
+        answer.map_err(|error| unavailable(&format!("error trying to reach service: {error}")))?;
+    // A redirect would send the client, with his credentials, to another place.
+    if answer.status().is_redirection() && answer.headers().contains_key(header::LOCATION) {
+        return Ok(Outcome::Reply(redirect_refused()));
+    }
+    remove_hop_by_hop(answer.headers_mut());
+    remove_cors(answer.headers_mut());
+    Ok(Outcome::Reply(respond::passed_on(answer)))
+}
+
+fn request(head: &RequestHead, headers: HeaderMap) -> Request<()> {
+    let mut request = Request::new(());
+    *request.method_mut() = head.method.clone();
+    *request.uri_mut() = head.uri.clone();
+    *request.headers_mut() = headers;
+    request
+}
+
+/// Returns the plain text with which the aggregator answers.
+fn unavailable(why: &dyn std::fmt::Display) -> Refusal {
+    Refusal::from(respond::text(503, &format!("{why}\n")))
+}
+
+fn redirect_refused() -> Reply {
+    let why = "the backend attempted to redirect this request, which is not permitted";
+    let mut reply = Reply::new(Body::from(why.as_bytes().to_vec()));
+    *reply.status_mut() = StatusCode::BAD_GATEWAY;
+    reply
+}
