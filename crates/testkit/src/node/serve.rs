@@ -36,7 +36,8 @@ pub(super) async fn serve(stream: TlsStream<TcpStream>, state: &State) -> io::Re
     let has_certificate = stream.get_ref().1.peer_certificates().is_some();
     let mut connection = Connection { stream, unread: BytesMut::new() };
     let Some(request) = connection.read_request().await? else { return Ok(()) };
-    if state.options.client_authority.is_some() && !has_certificate {
+    let options = &state.options;
+    if options.client_authority.is_some() && !options.is_open && !has_certificate {
         return connection.respond_error("401 Unauthorized", "Unauthorized").await;
     }
     let fault = request.path.split('/').find_map(|part| part.strip_prefix(PREFIX));
