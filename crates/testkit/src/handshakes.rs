@@ -1,8 +1,10 @@
-//! Recorded answers to requests that upgrade a connection, and to those that are passed on to nodes.
+//! Recorded answers to requests that upgrade a connection, and to those that are passed on to
+//! nodes.
 //!
-//! A recording is a file of JSON lines, one a case: `name`, `method`, `path`, `headers`, and the `answer`.
-//! `{"send": [...]}` are binary messages, in base64, that are sent on a WebSocket after its first message.
-//! The objects that the paths name are created by [`prepare`], in the namespace `default`:
+//! A recording is a file of JSON lines, one a case: `name`, `method`, `path`, `headers`, and the
+//! `answer`. `{"send": [...]}` are messages that are sent on a WebSocket after its first message:
+//! binary ones in base64, or `{"text": "..."}`. The objects that the paths name are created by
+//! [`prepare`], in the namespace `default`:
 //!
 //! | object | what it is |
 //! |---|---|
@@ -15,11 +17,11 @@
 //! | pods `unassigned`, `far`, `lost` | on no node, on `away`, on `nowhere` |
 //! | pods `fault-*` | on `node`, for port-forward |
 //!
-//! Cases that kube-apiserver answers differently from run to run are left out, for example a node that closes
-//! the connection while its streams are opened.
+//! Cases that kube-apiserver answers differently from run to run are left out, for example a node
+//! that closes the connection while its streams are opened.
 //!
-//! An answer has a `status` (null: none in [`ANSWER_TIME_MAX`]), `headers` in a normal form, and a `body`, or
-//! `messages` and a `close` code.
+//! An answer has a `status` (null: none in [`ANSWER_TIME_MAX`]), `headers` in a normal form, and a
+//! `body`, or `messages` and a `close` code.
 
 use crate::api::Api;
 use crate::node::faults::FAULTS;
@@ -140,7 +142,8 @@ fn patch_status(api: &Api, path: &str, status: &Value) -> io::Result<()> {
     }
 }
 
-/// Performs the cases of a recording, one after the other. Returns the recording with the answers of now.
+/// Performs the cases of a recording, one after the other. Returns the recording with the answers
+/// of now.
 pub fn perform(text: &str, servers: &Servers) -> Result<String, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|why| why.to_string())?;
@@ -305,7 +308,8 @@ async fn read_body(
     }
 }
 
-/// Reads the messages of a WebSocket until its end. Data that follows on the same channel is joined.
+/// Reads the messages of a WebSocket until its end. Data that follows on the same channel is
+/// joined.
 async fn read_messages(
     mut socket: WebSocketStream<TlsStream<TcpStream>>,
     case: &Value,
@@ -333,8 +337,14 @@ async fn read_messages(
             _ => messages.push((kind, data)),
         }
         for message in sent.take().into_iter().flatten() {
-            let bytes = STANDARD.decode(message.as_str().unwrap_or_default()).unwrap_or_default();
-            let _ = socket.send(Message::binary(bytes)).await;
+            let message = match message["text"].as_str() {
+                Some(text) => Message::text(text),
+                None => {
+                    let bytes = STANDARD.decode(message.as_str().unwrap_or_default());
+                    Message::binary(bytes.unwrap_or_default())
+                }
+            };
+            let _ = socket.send(message).await;
         }
     };
     let shown = |(kind, data): (&str, Vec<u8>)| {

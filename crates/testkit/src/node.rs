@@ -1,9 +1,9 @@
 //! The HTTPS server of a fake node: what an API server asks a kubelet for.
 //!
-//! Commands run as real processes on this machine, forwarded ports are its ports, and logs are kept in
-//! memory. Every pod and container exists, except those whose names start with `missing`. A container, pod
-//! or path with the name `fault-NAME` misbehaves; the table [`faults::FAULTS`] lists how. So a test needs no
-//! state to get a fault, and tests run side by side on one node.
+//! Commands run as real processes on this machine, forwarded ports are its ports, and logs are kept
+//! in memory. Every pod and container exists, except those whose names start with `missing`. A
+//! container, pod or path with the name `fault-NAME` misbehaves; the table [`faults::FAULTS`] lists
+//! how. So a test needs no state to get a fault, and tests run side by side on one node.
 //!
 //! | path | served |
 //! |---|---|
@@ -50,7 +50,8 @@ pub struct ServerOptions {
     pub port: u16,
     /// The authority, in PEM, of the certificates that clients must have. `None`: anyone is served.
     pub client_authority: Option<Vec<u8>>,
-    /// Serves clients without a certificate all the same; the page `/testkit/echo` says who has one.
+    /// Serves clients without a certificate all the same; the page `/testkit/echo` says who has
+    /// one.
     pub is_open: bool,
     /// The folder in which commands run. `None`: the current one.
     pub folder: Option<PathBuf>,
@@ -121,8 +122,8 @@ impl NodeServer {
         self.state.logs.add(container, stream, line);
     }
 
-    /// Ends the log of a container as a restart does: it becomes the previous one, and those who follow it
-    /// reach its end.
+    /// Ends the log of a container as a restart does: it becomes the previous one, and those who
+    /// follow it reach its end.
     pub fn restart(&self, container: &str) {
         self.state.logs.end(container);
     }
@@ -142,8 +143,8 @@ impl Drop for NodeServer {
     }
 }
 
-/// Returns an address of this machine that is not its loopback address: the one from which it reaches
-/// others. API servers proxy to no other nodes. `None`: it has none.
+/// Returns an address of this machine that is not its loopback address: the one from which it
+/// reaches others. API servers proxy to no other nodes. `None`: it has none.
 pub fn machine_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     // Connecting sends nothing.

@@ -16,7 +16,7 @@ use keelson_streams::handshake::{
 };
 use keelson_streams::outcome::{Form, Outcome, Writer};
 use keelson_streams::resize::ResizeReader;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -116,7 +116,10 @@ async fn upgrade_to_spdy(
     supported: &[&'static str],
 ) -> io::Result<Option<(Connection, &'static str)>> {
     let requested = request.headers_of(STREAM_PROTOCOL);
-    let protocol = match choose_spdy(&requested, supported, request.headers.len()) {
+    // Go counts names, and keeps Host apart.
+    let names = request.headers.iter().map(|(name, _)| name.to_ascii_lowercase());
+    let names: HashSet<String> = names.filter(|name| name != "host").collect();
+    let protocol = match choose_spdy(&requested, supported, names.len()) {
         Ok(protocol) => protocol,
         Err(refusal) => {
             let accepted = refusal.accepted.iter();
