@@ -1,7 +1,8 @@
-//! Several channels in the messages of one WebSocket: the protocols `channel.k8s.io` and its successors.
+//! Several channels in the messages of one WebSocket: the protocols `channel.k8s.io` and its
+//! successors.
 //!
-//! Each message begins with the number of its channel: a byte, or a digit before base64. This is the
-//! side of the server, which a node and the API server have in common.
+//! Each message begins with the number of its channel: a byte, or a digit before base64. This is
+//! the side of the server, which a node and the API server have in common.
 
 use crate::outcome::Form;
 use base64::Engine;
@@ -59,8 +60,8 @@ const fn before_v5(name: &'static str, encoding: Encoding, errors: Form) -> Prot
     Protocol { name, encoding, errors, has_close: false }
 }
 
-/// The protocols that a node serves for exec and attach. The first one is that of clients which ask for
-/// none.
+/// The protocols that a node serves for exec and attach. The first one is that of clients which ask
+/// for none.
 pub const NODE_PROTOCOLS: [Protocol; 5] = [
     before_v5("", Encoding::Binary, Form::Text),
     before_v5("channel.k8s.io", Encoding::Binary, Form::Text),
@@ -183,8 +184,8 @@ impl Channels {
         Channels { encoding, has_close: false, access }
     }
 
-    /// Reads a message, binary or text. `None`: it means nothing and is skipped, as are messages for
-    /// channels that do not exist or are not read.
+    /// Reads a message, binary or text. `None`: it means nothing and is skipped, as are messages
+    /// for channels that do not exist or are not read.
     pub fn decode(&mut self, mut message: Bytes) -> Result<Option<Input>, ChannelError> {
         let Some(first) = message.first().copied() else { return Ok(None) };
         if self.has_close && first == CLOSE {

@@ -1,5 +1,6 @@
 //! The choice of a protocol when a connection is upgraded.
 
+use serde_json::Value;
 use std::fmt::{self, Write};
 
 /// The request and response header of SPDY's subprotocols.
@@ -79,15 +80,16 @@ pub fn choose_spdy(
 /// Chooses a WebSocket subprotocol for channels; `requested` is the first value of
 /// `Sec-WebSocket-Protocol`, or empty. `None`: 403 without a body.
 ///
-/// A client that asks for none gets the supported protocol with the empty name, if there is one; the
-/// response then has no header, but it has an empty one if the client's list has an empty entry.
+/// A client that asks for none gets the supported protocol with the empty name, if there is one;
+/// the response then has no header, but it has an empty one if the client's list has an empty
+/// entry.
 pub fn choose_websocket<'a>(requested: &'a str, supported: &[&str]) -> Option<&'a str> {
     let requested = requested.trim();
     requested.split(',').map(str::trim).find(|protocol| supported.contains(protocol))
 }
 
-/// Returns whether a WebSocket client lists a protocol in which channels can be closed. Then the API
-/// server translates, unless the node does it.
+/// Returns whether a WebSocket client lists a protocol in which channels can be closed. Then the
+/// API server translates, unless the node does it.
 pub fn wants_close(requested: &str) -> bool {
     requested.split(',').any(|protocol| protocol.trim() == crate::channels::V5.name)
 }
@@ -97,17 +99,40 @@ pub fn wants_tunnel(requested: &str) -> bool {
     requested.split(',').any(|protocol| tunnelled(protocol.trim()).is_some())
 }
 
-/// Returns the SPDY protocols that a tunnel asks for: the values of [`STREAM_PROTOCOL`] in the request
-/// to the node. If there are none, the response is 400 with [`NO_TUNNEL_PROTOCOL`].
+/// Returns the SPDY protocols that a tunnel asks for: the values of [`STREAM_PROTOCOL`] in the
+/// request to the node. If there are none, the response is 400 with [`NO_TUNNEL_PROTOCOL`].
 pub fn tunnelled_protocols(requested: &str) -> Vec<&str> {
     requested.split(',').filter_map(|protocol| tunnelled(protocol.trim())).collect()
 }
 
-/// Returns the WebSocket subprotocol for the SPDY protocol that a node has chosen. `None`: the response
-/// to the client has none.
+/// Returns the WebSocket subprotocol for the SPDY protocol that a node has chosen. `None`: the
+/// response to the client has none.
 pub fn tunnel_protocol(chosen: &str) -> Option<String> {
     let chosen = chosen.trim();
     (!chosen.is_empty()).then(|| format!("{TUNNEL_PREFIX}{chosen}"))
+}
+
+/// The body of the 500 to a tunnel whose node answered 101 without switching to SPDY.
+pub const NO_UPGRADE_HEADERS: &str = "unable to upgrade: missing upgrade headers in response";
+
+/// Returns the error if a node answers an upgrade that is passed on with a status below 400 other
+/// than 101. Answers from 400 on are passed on to the client.
+pub fn invalid_upgrade_response(code: u16) -> String {
+    format!("invalid upgrade response: status code {code}")
+}
+
+/// Returns the cause, for [`Translator::failed`](crate::translate::Translator::failed), if a node
+/// does not switch to SPDY; `body` is its answer's.
+pub fn upgrade_failure(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let json: Option<Value> = serde_json::from_slice(body).ok();
+    let member = |name: &str| {
+        let text = json.as_ref().and_then(|json| json[name].as_str());
+        text.map(str::trim).filter(|text| !text.is_empty())
+    };
+    let shown = member("message").or(member("error")).unwrap_or(text.trim());
+    let shown = if shown.is_empty() { "empty server response" } else { shown };
+    format!("unable to upgrade connection: {shown}")
 }
 
 /// Returns whether the headers of a 101 of a node switch to SPDY.
@@ -194,6 +219,22 @@ mod tests {
         }
         assert!(wants_close("v4.channel.k8s.io, v5.channel.k8s.io"));
         assert!(!wants_close("v4.channel.k8s.io"));
+    }
+
+    #[test]
+    fn failed_upgrades_show_what_the_node_said() {
+        for (body, expected) in [
+            ("fault 500\n", "fault 500"),
+            (" \n", "empty server response"),
+            (r#"{"kind":"Status","message":"no pod "}"#, "no pod"),
+            (r#"{"message":"","error":"no pod"}"#, "no pod"),
+            (r#"{"code":1}"#, r#"{"code":1}"#),
+            ("[1]", "[1]"),
+        ] {
+            let expected = format!("unable to upgrade connection: {expected}");
+            assert_eq!(upgrade_failure(body.as_bytes()), expected, "{body}");
+        }
+        assert_eq!(invalid_upgrade_response(204), "invalid upgrade response: status code 204");
     }
 
     #[test]

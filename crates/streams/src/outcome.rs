@@ -1,7 +1,7 @@
 //! How a command ended, as the error channel says it.
 //!
-//! The protocols v4 and v5 send a `Status` in JSON, always; those before send a text, and only if the
-//! command failed.
+//! The protocols v4 and v5 send a `Status` in JSON, always; those before send a text, and only if
+//! the command failed.
 
 use keelson_meta::json_text::compact;
 use serde_json::Value;

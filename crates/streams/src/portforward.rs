@@ -1,12 +1,12 @@
 //! Forwarded ports, on the side of a node.
 //!
-//! Over SPDY, a client opens two streams for each connection, for data and for errors, which have one
-//! request id in common: [`Pairs`]. Over a WebSocket, the ports are parameters of the request, and each has
-//! two channels ([`Channels::of_ports`](crate::channels::Channels::of_ports)) on which the server first
-//! sends the number of the port: [`ports_of_query`], [`port_message`].
+//! Over SPDY, a client opens two streams for each connection, for data and for errors, which have
+//! one request id in common: [`Pairs`]. Over a WebSocket, the ports are parameters of the request,
+//! and each has two channels ([`Channels::of_ports`](crate::channels::Channels::of_ports)) on which
+//! the server first sends the number of the port: [`ports_of_query`], [`port_message`].
 //!
-//! In a tunnel (`SPDY/3.1+portforward.k8s.io`), each binary message of a WebSocket is a piece of the SPDY
-//! connection, in both directions, and text messages end it; nothing is parsed in between.
+//! In a tunnel (`SPDY/3.1+portforward.k8s.io`), each binary message of a WebSocket is a piece of
+//! the SPDY connection, in both directions, and text messages end it; nothing is parsed in between.
 
 use crate::channels::CHANNELS_MAX;
 use crate::spdy::Headers;
@@ -20,8 +20,8 @@ pub const PAIR_TIME_MAX: Duration = Duration::from_secs(30);
 /// Most ports of a WebSocket.
 pub const PORTS_MAX: usize = CHANNELS_MAX / 2;
 
-/// Returns the ports of a WebSocket request: the values of the query parameter `port`, of which each may
-/// list several. The error is the body of a 400.
+/// Returns the ports of a WebSocket request: the values of the query parameter `port`, of which
+/// each may list several. The error is the body of a 400.
 pub fn ports_of_query<'a>(values: impl IntoIterator<Item = &'a str>) -> Result<Vec<u16>, String> {
     let mut ports = vec![];
     let mut is_given = false;
@@ -116,8 +116,8 @@ struct Waiting {
 }
 
 impl Pairs {
-    /// Adds a stream that the client has opened. Returns the pair that it completes, with the port of the
-    /// data stream.
+    /// Adds a stream that the client has opened. Returns the pair that it completes, with the port
+    /// of the data stream.
     pub fn add(
         &mut self,
         stream: u32,

@@ -30,8 +30,8 @@ pub struct ResizeReader {
 }
 
 impl ResizeReader {
-    /// Takes a piece of the stream; returns the last size that is complete now. Earlier ones have no
-    /// effect that anyone would see.
+    /// Takes a piece of the stream; returns the last size that is complete now. Earlier ones have
+    /// no effect that anyone would see.
     pub fn receive(&mut self, piece: &[u8]) -> Option<TerminalSize> {
         if self.is_broken {
             return None;

@@ -1,11 +1,11 @@
 //! SPDY/3.1 as far as Kubernetes uses it, which is what the Go library spdystream speaks.
 //!
-//! There is no flow control: WINDOW_UPDATE is neither sent nor obeyed, so a receiver that wants to slow
-//! its peer down stops reading the connection. Streams of clients have odd numbers, those of servers even
-//! ones. SETTINGS are checked and ignored.
+//! There is no flow control: WINDOW_UPDATE is neither sent nor obeyed, so a receiver that wants to
+//! slow its peer down stops reading the connection. Streams of clients have odd numbers, those of
+//! servers even ones. SETTINGS are checked and ignored.
 //!
-//! A [`Session`] holds no received data and no data to send beyond what the caller has not taken yet. Its
-//! driver reads and writes the connection:
+//! A [`Session`] holds no received data and no data to send beyond what the caller has not taken
+//! yet. Its driver reads and writes the connection:
 //!
 //! ```
 //! use bytes::Bytes;

@@ -1,21 +1,23 @@
-//! Translates a WebSocket client that speaks `v5.channel.k8s.io` towards a node that speaks SPDY only.
+//! Translates a WebSocket client that speaks `v5.channel.k8s.io` towards a node that speaks SPDY
+//! only.
 //!
-//! The client is upgraded before the node is dialled, so every later error is a `Status` on the error
-//! channel. The driver moves bytes and has the clock:
+//! The client is upgraded before the node is dialled, so every later error is a `Status` on the
+//! error channel. The driver moves bytes and has the clock:
 //!
 //! 1. After the 101 to the client: [`Translator::new`]. From now on it sends what
 //!    [`Translator::next_message`] returns as binary messages.
-//! 2. It dials the node with POST and the [`COMMAND_PROTOCOLS`](crate::handshake::COMMAND_PROTOCOLS),
-//!    following no redirect, then calls [`Translator::connected`] with the protocol that the node chose,
-//!    or [`Translator::failed`].
+//! 2. It dials the node with POST and [`COMMAND_PROTOCOLS`], following no redirect, then calls
+//!    [`Translator::connected`] with the protocol that the node chose, or [`Translator::failed`].
 //! 3. It writes [`Translator::take_node_output`] to the node, only when all that it took before is
 //!    written. It passes on what it reads, [`Translator::receive_client`] and
 //!    [`Translator::receive_node`], while [`Translator::may_read_client`] and
 //!    [`Translator::may_read_node`] allow it. This is the back pressure.
 //! 4. While [`Translator::is_opening`], it waits [`OPENING_TIME_MAX`], then calls
 //!    [`Translator::opening_timed_out`]. It calls [`Translator::ping_node`] every [`PING_PERIOD`].
-//! 5. When [`Translator::is_done`] and the messages and the output are written (10 s at most), it closes
-//!    the WebSocket with the code 1000, and the connection to the node.
+//! 5. When [`Translator::is_done`] and the messages and the output are written (10 s at most), it
+//!    closes the WebSocket with the code 1000, and the connection to the node.
+//!
+//! [`COMMAND_PROTOCOLS`]: crate::handshake::COMMAND_PROTOCOLS
 
 use crate::channels::{
     ChannelError, Channels, CommandStreams, ERROR, Input, Message, RESIZE, STDERR, STDIN, STDOUT,
@@ -130,7 +132,8 @@ impl Translator {
         }
     }
 
-    /// Takes a binary message of the client. An error ends the connection, without a message.
+    /// Takes a message of the client, binary or text. An error ends the connection, without a
+    /// message.
     pub fn receive_client(&mut self, message: Bytes) -> Result<(), ChannelError> {
         let input = match self.channels.decode(message) {
             Ok(input) => input,
@@ -294,7 +297,8 @@ impl Translator {
         }
     }
 
-    /// Queues data for the client; it joins data to the last message if that is of the same channel.
+    /// Queues data for the client; it joins data to the last message if that is of the same
+    /// channel.
     fn push_message(&mut self, channel: u8, data: &[u8]) {
         if let Some(last) = self.messages.back_mut()
             && last[0] == channel

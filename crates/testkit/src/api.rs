@@ -269,7 +269,7 @@ fn config(roots: RootCertStore, pair: Option<(&[u8], &[u8])>) -> io::Result<Arc<
 
 /// Accepts any server certificate.
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+pub(crate) struct AnyCertificate(pub(crate) Arc<CryptoProvider>);
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(

@@ -8,6 +8,7 @@
 #![allow(clippy::missing_panics_doc)]
 
 pub mod api;
+pub mod handshakes;
 pub mod klog;
 pub mod kubelet;
 pub mod node;

@@ -2,17 +2,21 @@
 //! transcripts, or compares them with the recorded ones. `keelson-testkit node` runs a fake node.
 
 use keelson_testkit::api::{Api, Response};
+use keelson_testkit::handshakes;
 use keelson_testkit::node::faults::FAULTS;
-use keelson_testkit::node::{NodeServer, ServerOptions};
+use keelson_testkit::node::{NodeServer, ServerOptions, machine_address};
 use keelson_testkit::transcript::{Request, Responder, Transcript, record, replay};
 use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const HELP: &str = "\
 record --server URL --token TOKEN [FILE|all]...
 replay --server URL --token TOKEN [FILE|all]... [--show N]
-node [--port PORT] [--client-ca FILE] [--write-ca FILE] [--folder FOLDER] [--v5]
+handshakes record|replay FILE --server URL --token TOKEN --node ADDRESS
+node [--address ADDRESS|machine] [--port PORT] [--client-ca FILE] [--open] [--write-ca FILE]
+    [--folder FOLDER] [--v5]
 
 Transcripts are files with requests and the responses of a kube-apiserver 1.36. `all`, or no file, means those of this
 repository (crates/*/tests/**/*.transcript). Their format is documented in crates/testkit/src/transcript.rs, the normal
@@ -29,8 +33,12 @@ kube-controller-manager, Keelson with --controllers=-*. The certificate of the s
   keelson serve --controllers=-* --data-dir /tmp/k --secure-port 7443 --token-auth-file tokens.csv &
   cargo xtask replay --server https://127.0.0.1:7443 --token admintoken
 
-`node` serves what an API server asks a kubelet for, on 127.0.0.1, until it is killed: commands run on this machine, in
-FOLDER. Clients need a certificate of --client-ca; the authority of its own certificate is written to --write-ca.
+`handshakes` does the same with FILE, requests that upgrade connections or go to nodes: see the head of
+crates/testkit/src/handshakes.rs. The objects that they name are created first; the node is the one below at ADDRESS,
+and the server has a certificate for it (--kubelet-client-certificate).
+
+`node` serves what an API server asks a kubelet for until it is killed: commands run on this machine, in FOLDER. API
+servers proxy to no loopback address; `--address machine` chooses another. Clients need a certificate of --client-ca (unless --open); the authority of its own certificate is written to --write-ca.
 --v5 offers v5.channel.k8s.io, as nodes with the feature ExtendWebSocketsToKubelet do. Containers, pods and paths with
 these names misbehave:
 
@@ -62,16 +70,66 @@ fn main() -> ExitCode {
         let faults = FAULTS.map(|(name, what)| format!("  fault-{name}: {what}\n"));
         return print(&format!("{HELP}{}", faults.concat()), ExitCode::SUCCESS);
     }
-    if words[0] == "node" {
-        return match run_node(&words[1..]) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => print(&format!("{why}\n"), ExitCode::FAILURE),
-        };
+    let command = match words[0].as_str() {
+        "node" => Some(run_node(&words[1..])),
+        "handshakes" => Some(run_handshakes(&words[1..])),
+        _ => None,
+    };
+    match command {
+        Some(Ok(())) => return ExitCode::SUCCESS,
+        Some(Err(why)) => return print(&format!("{why}\n"), ExitCode::FAILURE),
+        None => {}
     }
     match Options::parse(&words).and_then(run) {
         Ok((text, 0)) => print(&text, ExitCode::SUCCESS),
         Ok((text, _)) => print(&text, ExitCode::FAILURE),
         Err(why) => print(&format!("{why}\n"), ExitCode::FAILURE),
+    }
+}
+
+/// Records or replays handshakes.
+fn run_handshakes(words: &[String]) -> Result<(), String> {
+    let (mut url, mut token, mut node, mut names) = (None, None, None, vec![]);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().cloned().ok_or(format!("{word} needs a value"));
+        match word.as_str() {
+            "--server" => url = Some(value()?),
+            "--token" => token = Some(value()?),
+            "--node" => node = Some(value()?),
+            name => names.push(name.to_owned()),
+        }
+    }
+    let [action, file] = names.as_slice() else {
+        return Err("`record` or `replay`, and a file; see --help".to_owned());
+    };
+    let api = server_address(&url.ok_or("--server URL is missing")?)?;
+    let token = token.ok_or("--token TOKEN is missing")?;
+    let node = node.ok_or("--node ADDRESS is missing")?;
+    let node = node.parse().map_err(|_| format!("{node} is not ADDRESS:PORT"))?;
+    let client = Api::unchecked(api, Some(token.clone())).map_err(|why| why.to_string())?;
+    handshakes::prepare(&client, node).map_err(|why| why.to_string())?;
+    let recorded = std::fs::read_to_string(file).map_err(|why| format!("{file}: {why}"))?;
+    let answers = handshakes::perform(&recorded, &handshakes::Servers { api, token, node })?;
+    if action == "record" {
+        return std::fs::write(file, answers).map_err(|why| format!("{file}: {why}"));
+    }
+    let pairs = recorded.lines().zip(answers.lines());
+    let different: Vec<_> = pairs.filter(|(recorded, now)| recorded != now).collect();
+    for (recorded, now) in &different {
+        print(&format!("- {recorded}\n+ {now}\n"), ExitCode::FAILURE);
+    }
+    match different.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} answers differ")),
+    }
+}
+
+/// Returns the address in a word; `machine` is an address to which API servers proxy.
+fn node_address(word: &str) -> Result<Option<IpAddr>, String> {
+    match word {
+        "machine" => machine_address().map(Some).ok_or("the machine has no address".to_owned()),
+        word => word.parse().map(Some).map_err(|_| format!("{word} is no address")),
     }
 }
 
@@ -83,6 +141,7 @@ fn run_node(words: &[String]) -> Result<(), String> {
     while let Some(word) = words.next() {
         let mut value = || words.next().cloned().ok_or(format!("{word} needs a value"));
         match word.as_str() {
+            "--address" => options.address = node_address(&value()?)?,
             "--port" => options.port = value()?.parse().map_err(|_| "--port needs a number")?,
             "--client-ca" => {
                 let path = value()?;
@@ -91,6 +150,7 @@ fn run_node(words: &[String]) -> Result<(), String> {
             }
             "--write-ca" => authority_file = Some(value()?),
             "--folder" => options.folder = Some(value()?.into()),
+            "--open" => options.is_open = true,
             "--v5" => options.has_v5 = true,
             unknown => return Err(format!("unknown option {unknown}")),
         }
@@ -138,12 +198,17 @@ impl Options {
             files = repository_transcripts()?;
         }
         let url = url.ok_or("--server URL is missing")?;
-        let address = url.trim_end_matches('/').strip_prefix("https://");
-        let address = address.and_then(|address| address.parse().ok());
-        let address = address.ok_or(format!("{url} is not https://ADDRESS:PORT"))?;
+        let address = server_address(&url)?;
         let api = Api::unchecked(address, token).map_err(|why| why.to_string())?;
         Ok(Options { is_recording, server: Remote(api), files, shown })
     }
+}
+
+/// Returns the address in a URL.
+fn server_address(url: &str) -> Result<SocketAddr, String> {
+    let address = url.trim_end_matches('/').strip_prefix("https://");
+    let address = address.and_then(|address| address.parse().ok());
+    address.ok_or(format!("{url} is not https://ADDRESS:PORT"))
 }
 
 /// Returns the paths of the repository's transcripts.

@@ -1,18 +1,18 @@
 //! The HTTPS server of a fake node: what an API server asks a kubelet for.
 //!
-//! Commands run as real processes on this machine, forwarded ports are its ports, and logs are kept in
-//! memory. Every pod and container exists, except those whose names start with `missing`. A container, pod
-//! or path with the name `fault-NAME` misbehaves; the table [`faults::FAULTS`] lists how. So a test needs no
-//! state to get a fault, and tests run side by side on one node.
+//! Commands run as real processes on this machine, forwarded ports are its ports, and logs are kept
+//! in memory. Every pod and container exists, except those whose names start with `missing`. A
+//! container, pod or path with the name `fault-NAME` misbehaves; the table [`faults::FAULTS`] lists
+//! how. So a test needs no state to get a fault, and tests run side by side on one node.
 //!
 //! | path | served |
 //! |---|---|
 //! | `/exec/NS/POD/CONTAINER` | the command, over WebSocket (v1 to v5) and SPDY |
 //! | `/attach/NS/POD/CONTAINER` | the process `cat` |
-//! | `/portForward/NS/POD` | ports of 127.0.0.1, over WebSocket (v4) and SPDY |
+//! | `/portForward/NS/POD` | ports of this machine (127.0.0.1), over WebSocket (v4) and SPDY |
 //! | `/containerLogs/NS/POD/CONTAINER` | what `POST /testkit/log/...` has added, with all options |
 //! | `/testkit/log/NS/POD/CONTAINER?stream=stderr` | POST: adds the lines of the body to a log; DELETE: ends it |
-//! | `/testkit/echo/...` | the request as JSON: method, target, headers, body |
+//! | `/testkit/echo/...` | the request as JSON: method, target, headers, body, `hasCertificate` |
 //! | `/healthz`, `/metrics`, `/metrics/resource`, `/stats/summary`, `/configz`, `/logs/` | as a kubelet, in small |
 
 mod command;
@@ -33,7 +33,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -44,10 +44,15 @@ use tokio_rustls::TlsAcceptor;
 /// The options of a node.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
+    /// The address. `None`: 127.0.0.1, to which no API server proxies.
+    pub address: Option<IpAddr>,
     /// The port; 0 chooses one.
     pub port: u16,
     /// The authority, in PEM, of the certificates that clients must have. `None`: anyone is served.
     pub client_authority: Option<Vec<u8>>,
+    /// Serves clients without a certificate all the same; the page `/testkit/echo` says who has
+    /// one.
+    pub is_open: bool,
     /// The folder in which commands run. `None`: the current one.
     pub folder: Option<PathBuf>,
     /// Whether exec and attach over WebSocket offer v5, as nodes that declare the feature
@@ -73,11 +78,12 @@ struct State {
 }
 
 impl NodeServer {
-    /// Starts a node on 127.0.0.1, in a thread of its own.
+    /// Starts a node, in a thread of its own.
     pub fn start(options: ServerOptions) -> io::Result<NodeServer> {
-        let (config, authority) = tls(options.client_authority.as_deref())?;
+        let ip = options.address.unwrap_or(Ipv4Addr::LOCALHOST.into());
+        let (config, authority) = tls(ip, options.client_authority.as_deref())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, options.port))?;
+        let listener = std::net::TcpListener::bind((ip, options.port))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let state = Arc::new(State {
@@ -116,8 +122,8 @@ impl NodeServer {
         self.state.logs.add(container, stream, line);
     }
 
-    /// Ends the log of a container as a restart does: it becomes the previous one, and those who follow it
-    /// reach its end.
+    /// Ends the log of a container as a restart does: it becomes the previous one, and those who
+    /// follow it reach its end.
     pub fn restart(&self, container: &str) {
         self.state.logs.end(container);
     }
@@ -135,6 +141,16 @@ impl Drop for NodeServer {
             let _ = thread.join();
         }
     }
+}
+
+/// Returns an address of this machine that is not its loopback address: the one from which it
+/// reaches others. API servers proxy to no other nodes. `None`: it has none.
+pub fn machine_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // Connecting sends nothing.
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
 
 async fn accept(
@@ -157,12 +173,12 @@ async fn accept(
 }
 
 /// Returns the configuration of the server with a new certificate, and its authority.
-fn tls(client_authority: Option<&[u8]>) -> io::Result<(ServerConfig, String)> {
+fn tls(ip: IpAddr, client_authority: Option<&[u8]>) -> io::Result<(ServerConfig, String)> {
     let authority = authority()?;
     let key = KeyPair::generate().map_err(io::Error::other)?;
     let mut params =
         CertificateParams::new(vec!["localhost".to_owned()]).map_err(io::Error::other)?;
-    params.subject_alt_names.push(SanType::IpAddress(Ipv4Addr::LOCALHOST.into()));
+    params.subject_alt_names.push(SanType::IpAddress(ip));
     let certificate = params.signed_by(&key, &authority).map_err(io::Error::other)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())

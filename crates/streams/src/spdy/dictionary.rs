@@ -1,5 +1,5 @@
-//! The text with which SPDY/3 primes the compression of headers: words, each with its length, and a text
-//! of frequent values (SPDY/3 draft, section 2.6.10.1).
+//! The text with which SPDY/3 primes the compression of headers: words, each with its length, and a
+//! text of frequent values (SPDY/3 draft, section 2.6.10.1).
 
 /// The checksum by which a compressed stream names the dictionary.
 pub(super) const DICTIONARY_ID: u32 = 0xe3c6_a7c2;

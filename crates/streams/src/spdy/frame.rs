@@ -60,8 +60,8 @@ enum State {
 }
 
 impl FrameReader {
-    /// Takes the next frame, or a piece of a data frame, from the front of `input`. `None`: `input` is
-    /// empty now, and more is needed.
+    /// Takes the next frame, or a piece of a data frame, from the front of `input`. `None`: `input`
+    /// is empty now, and more is needed.
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Frame>, SpdyError> {
         loop {
             match self.state {

@@ -1,8 +1,9 @@
-//! Compression of headers: one zlib stream for each direction of a connection, flushed after each frame.
+//! Compression of headers: one zlib stream for each direction of a connection, flushed after each
+//! frame.
 //!
-//! What we send is not compressed: a few short headers per stream do not repay a compressor's 250 KB per
-//! connection. It is a valid zlib stream nevertheless: each frame is a stored block, and an empty stored
-//! block, after which decoders deliver what they have.
+//! What we send is not compressed: a few short headers per stream do not repay a compressor's 250
+//! KB per connection. It is a valid zlib stream nevertheless: each frame is a stored block, and an
+//! empty stored block, after which decoders deliver what they have.
 
 use super::dictionary::{DICTIONARY_ID, dictionary};
 use super::{HEADER_BLOCK_BYTES_MAX, SpdyError};

@@ -101,8 +101,8 @@ struct Stream {
 
 /// One side of a connection.
 ///
-/// What is sent is collected until [`Session::take_output`]. The caller should stop to send, and to call
-/// [`Session::receive`], while [`Session::output_bytes`] is more than it wants to hold.
+/// What is sent is collected until [`Session::take_output`]. The caller should stop to send, and to
+/// call [`Session::receive`], while [`Session::output_bytes`] is more than it wants to hold.
 #[derive(Debug)]
 pub struct Session {
     is_client: bool,

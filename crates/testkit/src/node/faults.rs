@@ -143,8 +143,8 @@ fn upgrade_head(request: &Request, protocol: &str) -> String {
 
 /// Returns a SYN_REPLY whose headers would be 16 MiB: a byte, then copies of it.
 fn headers_bomb() -> Vec<u8> {
-    // A zlib stream of one fixed block: the literal 0 and many matches of 258 bytes at distance 1. A match
-    // is 8 bits for the length 258, and 5 for the distance.
+    // A zlib stream of one fixed block: the literal 0 and many matches of 258 bytes at distance 1.
+    // A match is 8 bits for the length 258, and 5 for the distance.
     let mut bits = BitWriter::default();
     bits.push(0b010, 3);
     bits.push(0b0000_1100, 8);
@@ -181,8 +181,8 @@ impl BitWriter {
     }
 }
 
-/// Sends bytes and closes the connection. It is read until the other side closes it: closing it with
-/// unread bytes would reset it, and the other side might lose what was sent.
+/// Sends bytes and closes the connection. It is read until the other side closes it: closing it
+/// with unread bytes would reset it, and the other side might lose what was sent.
 async fn raw(mut connection: Connection, bytes: &[u8]) -> io::Result<()> {
     connection.stream.write_all(bytes).await?;
     connection.stream.shutdown().await?;

@@ -55,7 +55,9 @@ async fn echo(connection: &mut Connection, request: &Request) -> io::Result<()> 
     let body = connection.read_body(request).await?;
     let headers: Vec<Value> =
         request.headers.iter().map(|(name, value)| json!([name, value])).collect();
+    let has_certificate = connection.stream.get_ref().1.peer_certificates().is_some();
     let response = json!({
+        "hasCertificate": has_certificate,
         "method": request.method, "target": request.target, "headers": headers,
         "body": String::from_utf8_lossy(&body),
     });

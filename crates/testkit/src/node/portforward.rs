@@ -105,7 +105,8 @@ enum Destination {
     Channel(ChannelSender),
 }
 
-/// Copies in both directions until the port has ended. What the client still sends then goes nowhere.
+/// Copies in both directions until the port has ended. What the client still sends then goes
+/// nowhere.
 async fn forward(port: u16, data: Receiver<Bytes>, to: &Destination) -> io::Result<()> {
     let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
     let (reading, writing) = socket.into_split();

@@ -16,7 +16,7 @@ use keelson_streams::handshake::{
 };
 use keelson_streams::outcome::{Form, Outcome, Writer};
 use keelson_streams::resize::ResizeReader;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -36,7 +36,8 @@ pub(super) async fn serve(stream: TlsStream<TcpStream>, state: &State) -> io::Re
     let has_certificate = stream.get_ref().1.peer_certificates().is_some();
     let mut connection = Connection { stream, unread: BytesMut::new() };
     let Some(request) = connection.read_request().await? else { return Ok(()) };
-    if state.options.client_authority.is_some() && !has_certificate {
+    let options = &state.options;
+    if options.client_authority.is_some() && !options.is_open && !has_certificate {
         return connection.respond_error("401 Unauthorized", "Unauthorized").await;
     }
     let fault = request.path.split('/').find_map(|part| part.strip_prefix(PREFIX));
@@ -115,7 +116,10 @@ async fn upgrade_to_spdy(
     supported: &[&'static str],
 ) -> io::Result<Option<(Connection, &'static str)>> {
     let requested = request.headers_of(STREAM_PROTOCOL);
-    let protocol = match choose_spdy(&requested, supported, request.headers.len()) {
+    // Go counts names, and keeps Host apart.
+    let names = request.headers.iter().map(|(name, _)| name.to_ascii_lowercase());
+    let names: HashSet<String> = names.filter(|name| name != "host").collect();
+    let protocol = match choose_spdy(&requested, supported, names.len()) {
         Ok(protocol) => protocol,
         Err(refusal) => {
             let accepted = refusal.accepted.iter();

@@ -129,7 +129,8 @@ pub(super) async fn serve(connection: Connection, opened: Sender<Stream>) -> io:
     }
 }
 
-/// Writes a part of `bytes`, or flushes what was written if there are none. Cancelling it loses nothing.
+/// Writes a part of `bytes`, or flushes what was written if there are none. Cancelling it loses
+/// nothing.
 async fn write_or_flush(writing: &mut WriteHalf<Connection>, bytes: &[u8]) -> io::Result<usize> {
     match bytes {
         [] => writing.flush().await.map(|()| 0),
@@ -145,8 +146,8 @@ struct Serving {
     session: Session,
     /// Where the data of each stream goes, until its end.
     queues: HashMap<u32, Sender<Bytes>>,
-    /// Data that was received and not queued yet; `None` is the end of a stream. While there is any, the
-    /// connection is not read.
+    /// Data that was received and not queued yet; `None` is the end of a stream. While there is
+    /// any, the connection is not read.
     waiting: VecDeque<(u32, Option<Bytes>)>,
     /// A stream that was opened and not given on yet.
     new: Option<Stream>,

@@ -63,9 +63,9 @@ pub(super) async fn accept(
     Ok(Some((socket, protocol)))
 }
 
-/// Moves messages between a socket and queues: each input of the client to `inputs`, each message of
-/// `outputs` to the client. Ends after the close message that follows the last output, or when the client
-/// has gone or violates the protocol.
+/// Moves messages between a socket and queues: each input of the client to `inputs`, each message
+/// of `outputs` to the client. Ends after the close message that follows the last output, or when
+/// the client has gone or violates the protocol.
 pub(super) async fn serve(
     socket: WebSocketStream<Connection>,
     mut channels: Channels,
