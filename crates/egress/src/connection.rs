@@ -147,7 +147,8 @@ pub(crate) async fn start_upgradable(
 
 fn http1() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX);
+    // Some far sides, written against Go's client, compare names of headers by case.
+    builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX).title_case_headers(true);
     builder
 }
 

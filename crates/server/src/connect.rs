@@ -12,6 +12,7 @@ use crate::request_info::Verb;
 use crate::resolve::ResolvedRoute;
 use crate::session;
 use keelson_auth::Permit;
+use keelson_meta::go_numbers::parse_uint;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Value};
 use keelson_registry::Target;
 use keelson_registry::hooks::Connection;
@@ -43,7 +44,7 @@ pub(crate) async fn run(
     if verb == Verb::Get {
         check_create(app, permit, target).await?;
     }
-    let mut options = session_options(head, &sub.kind);
+    let mut options = session_options(head, &sub.kind)?;
     app.registry.admit_connection(permit, target, &sub.kind, &mut options).await?;
     let asked = Connection::Session(session, &options);
     let location = app.registry.locate(permit, target, asked).await?;
@@ -78,7 +79,7 @@ async fn proxied(
 }
 
 /// Converts the query of a stream to an object of the subresource's kind (`PodExecOptions`, ...).
-fn session_options(head: &RequestHead, kind: &GroupVersionKind) -> Object {
+fn session_options(head: &RequestHead, kind: &GroupVersionKind) -> Result<Object, Failure> {
     let mut options = Object::new();
     options.set_gvk(kind);
     for name in ["stdin", "stdout", "stderr", "tty"] {
@@ -94,12 +95,15 @@ fn session_options(head: &RequestHead, kind: &GroupVersionKind) -> Object {
         options.root.insert("command", command);
     }
     let ports = head.query.all("ports").flat_map(|list| list.split(','));
-    let ports: Vec<Value> =
-        ports.filter_map(|port| port.parse::<i64>().ok()).map(Value::from).collect();
+    let ports = ports.map(|port| match parse_uint(port) {
+        Ok(number) => Ok(Value::from(i64::try_from(number).unwrap_or(i64::MAX))),
+        Err(error) => Err(Status::bad_request(format!("cannot convert to []int32: {error}"))),
+    });
+    let ports: Vec<Value> = ports.collect::<Result<_, _>>()?;
     if !ports.is_empty() {
         options.root.insert("ports", ports);
     }
-    options
+    Ok(options)
 }
 
 /// Checks that the user may also create the subresource (AuthorizePodWebsocketUpgradeCreatePermission).

@@ -7,11 +7,11 @@ use crate::outcome::{Outcome, Stream};
 use crate::request_head::RequestHead;
 use crate::respond;
 use crate::websocket::Framing;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, Empty};
 use keelson_auth::Permit;
 use keelson_egress::StreamedResponse;
-use keelson_meta::status::{Cause, Details, quote};
+use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, Reason, Status};
 use keelson_registry::Target;
 use keelson_registry::hooks::Connection;
@@ -71,9 +71,14 @@ async fn checked(
     if (200..=206).contains(&code) {
         return Ok(answer);
     }
+    let location = answer.headers().get(header::LOCATION);
+    let location = location.and_then(|value| value.to_str().ok()).map(quote);
     let text = beginning(answer.into_body(), connect_by()).await;
     Err(match code {
-        300..=399 => Status::new(Reason::Unknown, "redirects forbidden"),
+        300..=399 if location.is_some() => {
+            let location = location.unwrap_or_default();
+            Status::new(Reason::Unknown, format!("Get {location}: redirects forbidden"))
+        }
         400 => Status::bad_request(text),
         500 => Status::internal(text),
         _ => from_kubelet(code, target, text),
@@ -114,14 +119,8 @@ fn from_kubelet(code: u16, target: &Target, text: String) -> Failure {
     };
     let mut status = Status::new(reason, message);
     status.code = code;
-    let cause =
-        Cause { reason: "UnexpectedServerResponse".into(), message: text, ..Cause::default() };
-    status.details = Some(Details {
-        name: target.name.clone(),
-        kind: "pods/log".into(),
-        causes: vec![cause],
-        ..Details::default()
-    });
+    status.details =
+        Some(Details { name: target.name.clone(), kind: "pods/log".into(), ..Details::default() });
     status
 }
 

@@ -9,6 +9,7 @@ use crate::upgrade::Tunnel;
 use http::Response;
 use keelson_egress::{Cause, Error, UpgradeAnswer, Upgraded};
 use keelson_meta::{Failure, Reason, Status};
+use keelson_streams::handshake;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
@@ -42,8 +43,7 @@ pub(crate) fn refused(
 ) -> Result<Reply, Failure> {
     let code = answer.status().as_u16();
     if code < 400 {
-        let why = format!("invalid upgrade response: status code {code}");
-        return Err(Status::new(Reason::Unknown, why));
+        return Err(Status::new(Reason::Unknown, handshake::invalid_upgrade_response(code)));
     }
     let mut reply = respond::passed_on(answer);
     respond::close(&mut reply);
@@ -54,7 +54,8 @@ pub(crate) fn refused(
 pub(crate) fn unreachable_far_side(error: &Error) -> Failure {
     let why = match &error.cause {
         Cause::NotAllowed => return Status::bad_request("address not allowed"),
-        Cause::Closed | Cause::Cut | Cause::Protocol(_) => error.to_string(),
+        Cause::Closed | Cause::Cut => Cause::Cut.to_string(),
+        Cause::Transport { .. } | Cause::Protocol(_) => error.to_string(),
         _ => format!("error dialing backend: {error}"),
     };
     Status::new(Reason::Unknown, why)

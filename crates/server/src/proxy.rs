@@ -12,6 +12,7 @@ use crate::rewrite::{self, Links};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use keelson_egress::Cause;
 use keelson_meta::{Failure, Status};
+use keelson_registry::hooks::Location;
 
 /// The path that the client asked for.
 pub(crate) const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
@@ -31,7 +32,9 @@ pub(crate) async fn run(
     body: &mut RequestBody,
 ) -> Result<Outcome, Failure> {
     if head.is_upgrade() {
-        return passage::run(head, far_end).await;
+        // As upstream, the query of an upgrade stays behind.
+        let location = Location { query: Some(String::new()), ..far_end.location };
+        return passage::run(head, FarEnd { location, ..far_end }).await;
     }
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
     if far_end.location.path.is_empty() && is_read {

@@ -43,8 +43,9 @@ pub struct ResourceRoute {
 impl Route {
     /// Parses the path of a URL.
     pub fn parse(raw: &str) -> Route {
-        let mut escapes = raw.split('%').skip(1).filter_map(|rest| rest.get(..2));
-        if escapes.any(|escape| matches!(escape, "2f" | "2F" | "00")) {
+        // What follows `/proxy/` belongs to another server.
+        let own = raw.split_once("/proxy/").map_or(raw, |(own, _)| own);
+        if has_ambiguous_escape(own) || raw.contains("%00") {
             return Route::Invalid;
         }
         let Ok(path) = percent_decode_str(raw).decode_utf8() else {
@@ -57,6 +58,7 @@ impl Route {
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ if has_ambiguous_escape(raw) => return Route::Invalid,
             _ => return Route::Path(path.to_string()),
         };
         let mut route = ResourceRoute {
@@ -74,6 +76,10 @@ impl Route {
             rest => rest,
         };
         route.parse_resource(rest);
+        let is_proxy = SubresourceClass::of(&route.subresource) == Some(SubresourceClass::Proxy);
+        if !is_proxy && has_ambiguous_escape(raw) {
+            return Route::Invalid;
+        }
         Route::Resource(route)
     }
 }
@@ -115,6 +121,12 @@ impl ResourceRoute {
         self.subresource = part(2);
         self.rest = parts.get(3..).unwrap_or_default().join("/");
     }
+}
+
+/// Whether a path has an escaped slash or NUL: it could be interpreted as another path.
+fn has_ambiguous_escape(raw: &str) -> bool {
+    let mut escapes = raw.split('%').skip(1).filter_map(|rest| rest.get(..2));
+    escapes.any(|escape| matches!(escape, "2f" | "2F" | "00"))
 }
 
 fn is_of_namespaces(subresource: &str) -> bool {
@@ -161,6 +173,7 @@ mod tests {
             "apps|v1|ns|deployments|d|||watch",
         );
         check("/api/v1/nodes/n/proxy/a/b", "|v1|-|nodes|n|proxy|a/b");
+        check("/api/v1/nodes/n/proxy/a%2Fb", "|v1|-|nodes|n|proxy|a/b");
         check("//api/v1/pods", "|v1|-|pods||||misplaced");
         check("/apis//v1/pods", "|v1|-|pods||||misplaced");
         check("/api/v1/namespaces//pods", "|v1||pods|||");
@@ -170,9 +183,14 @@ mod tests {
 
     #[test]
     fn ambiguous_paths_are_rejected() {
-        for path in
-            ["/api/v1/namespaces/a%2Fb/pods", "/api/v1/pods/..", "/api/v1/%2e%2e/x", "/a%00"]
-        {
+        for path in [
+            "/api/v1/namespaces/n/configmaps/proxy/%2f",
+            "/proxy/a%2fb",
+            "/api/v1/namespaces/a%2Fb/pods",
+            "/api/v1/pods/..",
+            "/api/v1/%2e%2e/x",
+            "/a%00",
+        ] {
             check(path, "invalid");
         }
     }

@@ -12,8 +12,8 @@ use crate::respond;
 use crate::translation;
 use crate::upgrade::Tunnel;
 use crate::websocket;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
-use keelson_egress::{UpgradeAnswer, Upgraded};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
+use keelson_egress::{Cause, UpgradeAnswer, Upgraded};
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, Object, Status, Value};
 use keelson_registry::hooks::FarSide;
@@ -67,10 +67,11 @@ pub(crate) async fn run_ports(
 ) -> Result<Outcome, Failure> {
     check_upgrade(head)?;
     let requested = head.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default();
-    let needs_tunnel =
-        head.is_websocket() && handshake::wants_tunnel(requested) && !takes_websockets(&far_end);
-    if !needs_tunnel {
+    if !handshake::wants_tunnel(requested) || takes_websockets(&far_end) {
         return passage::run(head, far_end).await;
+    }
+    if let Some(refused) = websocket::tunnel_refusal(head) {
+        return Ok(Outcome::Reply(refused));
     }
     let protocols = handshake::tunnelled_protocols(requested);
     if protocols.is_empty() {
@@ -82,6 +83,10 @@ pub(crate) async fn run_ports(
         UpgradeAnswer::Switched(switched, far) => (switched, far),
         UpgradeAnswer::Refused(answer) => return passage::refused(answer).map(Outcome::Reply),
     };
+    if !is_spdy(&switched) {
+        let why = format!("{}\n", handshake::NO_UPGRADE_HEADERS);
+        return Ok(Outcome::Reply(respond::text(500, &why)));
+    }
     let chosen = switched.headers().get(X_STREAM_PROTOCOL);
     let chosen = chosen.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let protocol = handshake::tunnel_protocol(chosen);
@@ -126,29 +131,38 @@ fn spdy_request(
 /// Dials a kubelet. Returns the connection and the protocol that it chose, or why there is none, as
 /// client-go says it.
 async fn connect(far_end: FarEnd, request: Request<()>) -> Result<(Upgraded, String), String> {
+    let failed = |url: &str, why: &dyn std::fmt::Display| {
+        format!("error sending request: Post {}: {why}", quote(url))
+    };
     let answer = far_end.client.request_upgrade(request, Instant::now() + UPGRADE_TIME_MAX).await;
     match answer {
-        Ok(UpgradeAnswer::Switched(switched, far)) => {
+        Ok(UpgradeAnswer::Switched(switched, far)) if is_spdy(&switched) => {
             let chosen = switched.headers().get(X_STREAM_PROTOCOL);
             let chosen = chosen.and_then(|value| value.to_str().ok()).unwrap_or_default();
             Ok((far, chosen.to_owned()))
         }
+        Ok(UpgradeAnswer::Switched(..)) => Err(handshake::upgrade_failure(b"")),
         Ok(UpgradeAnswer::Refused(answer)) if answer.status().is_redirection() => {
-            Err("redirect not allowed".to_owned())
+            let location = answer.headers().get(header::LOCATION);
+            let location = location.and_then(|value| value.to_str().ok()).unwrap_or_default();
+            Err(failed(location, &"redirect not allowed"))
         }
         Ok(UpgradeAnswer::Refused(answer)) => {
             let text = log_stream::beginning(answer.into_body(), connect_by()).await;
-            let status = keelson_schema::json::parse(text.as_bytes()).ok();
-            let status = status.map(|parsed| parsed.value);
-            let is_status = |value: &Value| value.str_at(&["kind"]) == Some("Status");
-            Err(match status.filter(is_status) {
-                Some(status) => status.str_at(&["message"]).unwrap_or_default().to_owned(),
-                None => format!("unable to upgrade connection: {}", text.trim()),
-            })
+            Err(handshake::upgrade_failure(text.as_bytes()))
         }
-        Err(error) => {
-            let url = quote(&far_end.url());
-            Err(format!("error sending request: Post {url}: {error}"))
-        }
+        Err(error) => Err(match error.cause {
+            Cause::Closed => failed(&far_end.url(), &Cause::Cut),
+            _ => failed(&far_end.url(), &error),
+        }),
     }
+}
+
+/// Whether a kubelet has switched to SPDY.
+fn is_spdy(switched: &Response<()>) -> bool {
+    let text = |name| {
+        let value = switched.headers().get(name);
+        value.and_then(|value| value.to_str().ok()).unwrap_or_default()
+    };
+    handshake::is_spdy_upgrade(text(header::CONNECTION), text(header::UPGRADE))
 }

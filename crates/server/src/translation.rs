@@ -60,7 +60,6 @@ pub(crate) async fn run(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "translated stream ended");
-        return;
     }
     let close = pump.close();
     if timeout(LAST_WRITE_TIME_MAX, close).await.is_err() {
@@ -93,6 +92,7 @@ impl Pump {
         &mut self,
         far: impl Future<Output = Result<(Upgraded, String), String>>,
     ) -> io::Result<()> {
+        self.greet().await?;
         let mut far = match far.await {
             Ok((far, protocol)) => {
                 self.translator.connected(&protocol);
@@ -158,6 +158,14 @@ impl Pump {
         Ok(())
     }
 
+    /// Tells the client that the connection works, before the kubelet is reached.
+    async fn greet(&mut self) -> io::Result<()> {
+        while let Some(message) = self.translator.next_message() {
+            self.sink.feed(Message::binary(message)).await.map_err(io::Error::other)?;
+        }
+        self.sink.flush().await.map_err(io::Error::other)
+    }
+
     /// Takes what the translator has for both sides.
     fn take(&mut self, far: &mut FarPump) {
         if self.held.is_none() {
@@ -212,10 +220,10 @@ fn receive(translator: &mut Translator, message: Received) -> io::Result<()> {
         Some(Ok(Message::Binary(data))) => {
             translator.receive_client(data).map_err(|error| io::Error::other(error.to_string()))
         }
-        Some(Ok(Message::Text(_))) => {
-            translator.client_gone();
-            Err(io::Error::other("the client sent a text message"))
-        }
+        // As upstream: what a message carries counts, not its kind.
+        Some(Ok(Message::Text(text))) => translator
+            .receive_client(text.into())
+            .map_err(|error| io::Error::other(error.to_string())),
         // The library answers pings, and a close with a close.
         Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(()),
         Some(Ok(Message::Close(_))) | None => {

@@ -12,14 +12,15 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::{Buf, Bytes};
 use futures_util::{SinkExt, StreamExt};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use keelson_meta::{Failure, Status};
 use tokio::sync::watch;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
 /// Most bytes of a message or frame from a client, which only sends the close.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
@@ -43,10 +44,10 @@ pub(crate) fn switch(
             let requested = head.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default();
             let names = BYTE_PROTOCOLS.map(|(name, _)| name);
             let chosen = keelson_streams::handshake::choose_websocket(requested, &names);
-            let chosen = chosen.ok_or_else(|| Box::new(respond::text(403, "")))?;
+            let chosen = chosen.ok_or_else(|| bare(403, ""))?;
             let row = BYTE_PROTOCOLS.iter().find(|(name, _)| *name == chosen);
-            let protocol = Some(chosen).filter(|name| !name.is_empty());
-            (accept(&head.headers, protocol)?, row.map_or(framing, |(_, framing)| *framing))
+            let reply = accept(&head.headers, Some(chosen))?;
+            (reply, row.map_or(framing, |(_, framing)| *framing))
         }
     };
     let shutdown = app.shutdown.clone();
@@ -83,7 +84,8 @@ async fn run(
             }
             sink.flush().await?;
         }
-        sink.close().await
+        let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+        sink.send(Message::Close(Some(end))).await
     };
     let listen = async { while let Some(Ok(_)) = source.next().await {} };
     tokio::select! {
@@ -159,13 +161,25 @@ fn handshake(headers: &HeaderMap) -> Result<Reply, Box<Reply>> {
     if more.is_some() {
         return Err(refused(400));
     }
-    accept(headers, protocol)
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).ok_or_else(|| refused(400))?;
+    switched(key, protocol)
 }
 
 /// Returns the response 101 to a handshake, with the chosen subprotocol, or an error.
 pub(crate) fn accept(headers: &HeaderMap, protocol: Option<&str>) -> Result<Reply, Box<Reply>> {
-    check_version(headers)?;
-    let key = headers.get(header::SEC_WEBSOCKET_KEY).ok_or_else(|| refused(400))?;
+    let Some(key) = headers.get(header::SEC_WEBSOCKET_KEY) else {
+        return Err(bare(400, "mismatch challenge/response"));
+    };
+    if !has_token(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {
+        let mut reply = bare(400, "missing or bad WebSocket Version");
+        set_version(&mut reply);
+        return Err(reply);
+    }
+    switched(key, protocol)
+}
+
+/// Returns the response 101, with the chosen subprotocol.
+fn switched(key: &HeaderValue, protocol: Option<&str>) -> Result<Reply, Box<Reply>> {
     let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes()));
     let mut reply = Reply::new(Body::empty());
     *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -179,14 +193,38 @@ pub(crate) fn accept(headers: &HeaderMap, protocol: Option<&str>) -> Result<Repl
     Ok(reply)
 }
 
+/// Returns the response to a handshake of a tunnel that is none, in the words of another library.
+pub(crate) fn tunnel_refusal(head: &RequestHead) -> Option<Reply> {
+    let is_versioned = has_token(&head.headers, header::SEC_WEBSOCKET_VERSION, VERSION);
+    let has_key = head.headers.contains_key(header::SEC_WEBSOCKET_KEY);
+    let (code, text) = match head.is_websocket() {
+        true if is_versioned && has_key => return None,
+        false if head.method != Method::GET => (405, "Method Not Allowed\n"),
+        _ => (400, "Bad Request\n"),
+    };
+    let mut reply = respond::text(code, text);
+    set_version(&mut reply);
+    Some(reply)
+}
+
 fn check_version(headers: &HeaderMap) -> Result<(), Box<Reply>> {
     if has_token(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {
         return Ok(());
     }
     let mut reply = refused(400);
-    let version = HeaderValue::from_static(VERSION);
-    reply.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, version);
+    set_version(&mut reply);
     Err(reply)
+}
+
+fn set_version(reply: &mut Reply) {
+    reply.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
+}
+
+/// Returns a response without headers.
+fn bare(code: u16, text: &str) -> Box<Reply> {
+    let mut reply = Reply::new(Body::from(text.as_bytes().to_vec()));
+    *reply.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST);
+    Box::new(reply)
 }
 
 fn refused(code: u16) -> Box<Reply> {

@@ -36,6 +36,7 @@ mod forms;
 mod frames;
 mod front_proxy;
 mod growth;
+mod handshakes;
 mod http;
 mod http_edges;
 mod https_peer;

@@ -1,0 +1,78 @@
+//! Replays the recorded handshakes of kube-apiserver: requests that upgrade connections, and those that are
+//! passed on to nodes.
+
+use crate::http::{Server, without_controllers};
+use keelson_testkit::api::Api;
+use keelson_testkit::handshakes::{Servers, perform, prepare};
+use keelson_testkit::node::{NodeServer, ServerOptions, machine_address};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+#[test]
+fn handshakes_are_answered_as_recorded() {
+    let recorded = include_str!("files/handshakes.jsonl");
+    let dir = tempfile::tempdir().expect("a folder");
+    let (authority, certificate) = client_certificate(dir.path());
+    // The node says whether it was shown the certificate; it must be for kubelets only.
+    let node = NodeServer::start(ServerOptions {
+        address: machine_address(),
+        client_authority: Some(authority),
+        is_open: true,
+        ..ServerOptions::default()
+    });
+    let node = node.expect("the node starts");
+    let mut builder = without_controllers().token("t", "admin");
+    builder.kubelets.client_certificate = Some(certificate);
+    let server = Server::start(builder);
+    let servers =
+        Servers { api: server.keelson.address(), token: "t".to_owned(), node: node.address() };
+    let api = Api::unchecked(servers.api, Some(servers.token.clone())).expect("a client");
+    prepare(&api, servers.node).expect("the objects are created");
+    let answers = perform(recorded, &servers).expect("each case has an answer");
+    let different: Vec<String> = recorded
+        .lines()
+        .zip(answers.lines())
+        .filter(|(recorded, now)| normal(recorded) != normal(now))
+        .map(|(recorded, now)| format!("- {recorded}\n+ {now}\n"))
+        .collect();
+    assert!(different.is_empty(), "{} answers differ:\n{}", different.len(), different.concat());
+    server.stop();
+}
+
+/// Cases that are answered differently on purpose, or by the texts of another HTTP library.
+const DIFFERENT: [&str; 0] = [];
+
+/// Returns a case without what depends on the HTTP library: how the end of a body is marked, and whether
+/// the connection stays open afterwards. Errors of malformed HTTP name no bytes.
+fn normal(case: &str) -> Option<Value> {
+    let mut case: Value = serde_json::from_str(case).expect("a case is JSON");
+    if DIFFERENT.contains(&case["name"].as_str().unwrap_or_default()) {
+        return None;
+    }
+    if let Some(headers) = case["answer"]["headers"].as_array_mut() {
+        headers.retain(|header| {
+            let is = |name: &str, value: &str| header[0] == name && header[1] == value;
+            !is("connection", "close") && header[0] != "transfer-encoding"
+        });
+    }
+    Some(case)
+}
+
+/// Writes a client certificate and its key. Returns the authority, and the two files.
+fn client_certificate(dir: &Path) -> (Vec<u8>, (PathBuf, PathBuf)) {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let authority = CertifiedIssuer::self_signed(params, key).expect("an authority");
+    let mut params = CertificateParams::default();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.signed_by(&key, &authority).expect("a certificate");
+    let files = (dir.join("client.crt"), dir.join("client.key"));
+    std::fs::write(&files.0, certificate.pem()).expect("written");
+    std::fs::write(&files.1, key.serialize_pem()).expect("written");
+    (authority.pem().into_bytes(), files)
+}
