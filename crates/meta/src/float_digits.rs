@@ -69,7 +69,7 @@ mod tests {
     fn digits_of_floats_are_the_shortest_and_closest() {
         let decimal = |number: f64| ShortestDigits::of(number).decimal();
         // As many digits with 3 at the end are equally close.
-        assert_eq!(decimal(185_373_836_967_671.625), "185373836967671.62");
+        assert_eq!(decimal(185_373_836_967_671.0 + 0.625), "185373836967671.62");
         assert_eq!(decimal(-0.25), "-0.25");
         assert_eq!(decimal(0.025), "0.025");
         assert_eq!(decimal(1500.0), "1500");

@@ -540,3 +540,36 @@ fn summary(body: &[u8]) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_fields_of_custom_resources_are_sorted_with_metadata_first() {
+        let mut paths = [
+            "zzz",
+            "spec.o.y",
+            "metadata.ownerReferences[10].q",
+            "spec.template.metadata.b",
+            "metadata.zz",
+            "metadata.ownerReferences[2].q",
+            "aaa",
+            "spec.template.metadata.a",
+            "metadata.aa",
+        ];
+        paths.sort_by(|one, other| compare_unknown_fields(one, other));
+        let want = [
+            "metadata.aa",
+            "metadata.ownerReferences[2].q",
+            "metadata.ownerReferences[10].q",
+            "metadata.zz",
+            "aaa",
+            "spec.o.y",
+            "zzz",
+            "spec.template.metadata.a",
+            "spec.template.metadata.b",
+        ];
+        assert_eq!(paths, want);
+    }
+}

@@ -268,6 +268,9 @@ fn memory_and_time_of_decoders_are_proportional_to_bodies() {
     }
     for (name, make) in [
         ("containers", wrapped("{\"spec\":{\"containers\":[", "{},", "{}]}}")),
+        ("duplicate maps", wrapped("{\"spec\":{\"a\":0", ",\"nodeSelector\":{\"a\":\"b\"}", "}}")),
+        ("duplicate lists", wrapped("{\"spec\":{\"a\":0", ",\"containers\":[{},{}]", "}}")),
+        ("duplicate unknown fields", wrapped("{\"spec\":{\"a\":0", ",\"x\":0", "}}")),
         ("unknown fields", counted("{\"spec\":{\"a\":0", |at| format!(",\"k{at}\":0"))),
     ] {
         let make: Box<Make> = match name {

@@ -103,7 +103,7 @@ fn malformed_yaml_is_rejected() {
     let mapping =
         unrecognized("yaml: mapping values are not allowed in this context (613a20623a2063)");
     unchanged.create(YAML, "a: b: c", (400, BAD, &mapping));
-    let utf8 = unrecognized("yaml: control characters are not allowed (613a2022ff22)");
+    let utf8 = unrecognized("yaml: invalid leading UTF-8 octet (613a2022ff22)");
     unchanged.create(YAML, b"a: \"\xff\"", (400, BAD, &utf8));
     let number = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal \
                   number into Go struct field ConfigMap.data of type string";

@@ -7,4 +7,5 @@ mod generate;
 mod openapi;
 mod property;
 mod roundtrip;
+mod strict;
 mod yaml;
