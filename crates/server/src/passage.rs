@@ -6,7 +6,7 @@ use crate::outcome::Outcome;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 use crate::upgrade::Tunnel;
-use http::Response;
+use http::{HeaderValue, Response, header};
 use keelson_egress::{Cause, Error, UpgradeAnswer, Upgraded};
 use keelson_meta::{Failure, Reason, Status};
 use keelson_streams::handshake;
@@ -19,7 +19,10 @@ const BUFFER_BYTES: usize = 16 << 10;
 
 /// Upgrades the far side, then the client, and passes on what both send.
 pub(crate) async fn run(head: &RequestHead, far_end: FarEnd) -> Result<Outcome, Failure> {
-    let request = far_end.request(head, head.headers.clone())?;
+    let mut headers = head.headers.clone();
+    // Go's client names itself where the client does not.
+    headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static("Go-http-client/1.1"));
+    let request = far_end.request(head, headers)?;
     let answer = far_end.client.request_upgrade(request, Instant::now() + UPGRADE_TIME_MAX).await;
     switch(answer.map_err(|error| unreachable_far_side(&error))?)
 }

@@ -43,7 +43,30 @@ fn handshakes_are_answered_as_recorded() {
 }
 
 /// Cases that are answered differently on purpose, or by the texts of another HTTP library.
-const DIFFERENT: [&str; 0] = [];
+const DIFFERENT: [&str; 17] = [
+    // Malformed HTTP is described by the HTTP library.
+    "fault-v4-garbage",
+    "fault-v5-garbage",
+    "fault-spdy-garbage",
+    "log-fault-garbage",
+    "log-fault-half-head",
+    "proxy-node-garbage",
+    "proxy-pod-port",
+    "proxy-pod-http-to-https",
+    // The end of a command is not known: kube-apiserver says success, or nothing at all.
+    "fault-v5-lost",
+    "fault-v5-other-protocol",
+    // The order of headers, and Accept-Encoding, which is not added here.
+    "proxy-node-encoded",
+    "proxy-pod-https-echo",
+    "proxy-node-body",
+    // The media type of a body that has none is not guessed.
+    "proxy-node-redirect",
+    "proxy-pod-https-redirect",
+    // The endpoints of the service `kubernetes` are not published in this test.
+    "proxy-service-kubernetes",
+    "proxy-service-bad-port",
+];
 
 /// Returns a case without what depends on the HTTP library: how the end of a body is marked, and whether
 /// the connection stays open afterwards. Errors of malformed HTTP name no bytes.
@@ -55,7 +78,8 @@ fn normal(case: &str) -> Option<Value> {
     if let Some(headers) = case["answer"]["headers"].as_array_mut() {
         headers.retain(|header| {
             let is = |name: &str, value: &str| header[0] == name && header[1] == value;
-            !is("connection", "close") && header[0] != "transfer-encoding"
+            let is_length = header[0] == "transfer-encoding" || header[0] == "content-length";
+            !is("connection", "close") && !is_length
         });
     }
     Some(case)
