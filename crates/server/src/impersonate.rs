@@ -326,6 +326,14 @@ impl ImpersonationHeaders {
     }
 }
 
+/// Removes the headers that ask for impersonation: proxied requests must not carry them.
+pub(crate) fn remove_headers(headers: &mut HeaderMap) {
+    while let Some(name) = headers.keys().find(|name| name.as_str().starts_with(PREFIX)) {
+        let name = name.clone();
+        headers.remove(name);
+    }
+}
+
 /// Returns whether a sender may impersonate all groups, or all extra values.
 async fn is_allowed_all(authorizer: &Authorizer, sender: &User, check: &Attributes) -> bool {
     let any = Str::new_static("*");

@@ -14,7 +14,6 @@
 
 use crate::app::App;
 use crate::behind;
-use crate::body::Body;
 use crate::context::RequestContext;
 use crate::impersonate;
 use crate::in_flight::TooMany;
@@ -159,7 +158,7 @@ impl Arrived {
         };
         self.context.warnings().for_each(|warning| respond::warn_first(&mut reply, warning));
         if self.head.method == Method::HEAD {
-            *reply.body_mut() = Body::empty();
+            respond::drop_body(&mut reply);
         }
         // HTTP/2 only resets the stream of an unread body.
         let is_unread = self.version != Version::HTTP_2 && self.body.is_unread();
@@ -244,6 +243,7 @@ impl<'a> Known<'a> {
             &self.attributes,
         )
         .await?;
+        impersonate::remove_headers(&mut self.request.head.headers);
         self.request.context.authenticated(&self.user, &self.attributes);
         Ok(self)
     }

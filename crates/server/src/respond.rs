@@ -5,6 +5,7 @@ use crate::negotiate::Encoding;
 use crate::request_head::RequestHead;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body::Body as _;
 use hyper::ext::ReasonPhrase;
 use keelson_egress::StreamedResponse;
 use keelson_meta::status::quote;
@@ -92,6 +93,15 @@ pub(crate) fn too_many_requests() -> Reply {
     let mut reply = text(429, "Too many requests, please try again later.\n");
     reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     reply
+}
+
+/// Drops the body of an answer to HEAD; its length stays.
+pub(crate) fn drop_body(reply: &mut Reply) {
+    let body = std::mem::replace(reply.body_mut(), Body::empty());
+    if let Some(bytes) = body.size_hint().exact() {
+        let headers = reply.headers_mut();
+        headers.entry(header::CONTENT_LENGTH).or_insert(HeaderValue::from(bytes));
+    }
 }
 
 /// Adds `Connection: close`.

@@ -6,6 +6,7 @@
 
 mod access_reviews;
 mod admission;
+mod aggregation;
 mod api_services;
 mod authenticators;
 mod authorization;

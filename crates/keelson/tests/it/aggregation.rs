@@ -1,0 +1,187 @@
+//! Servers behind this one: a second server serves the group of an APIService.
+
+use crate::front_proxy;
+use crate::http::{Client, Server, without_controllers};
+use keelson_testkit::api::Api;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
+};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const THINGS: &str = "/apis/behind.example/v1/namespaces/default/things";
+const AGGREGATED: &str =
+    "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList\r\n";
+
+/// Two servers: `front` passes requests for `behind.example/v1` on to `behind`.
+struct World {
+    front: Server,
+    behind: Server,
+    _dir: TempDir,
+}
+
+impl World {
+    fn start() -> World {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (authority, certificate) = proxy_certificate(dir.path());
+        let mut builder = without_controllers().token("t", "admin");
+        builder.front_proxy = Some(front_proxy::options(&authority, &["aggregator"]));
+        let behind = Server::start(builder);
+        let api = Api::unchecked(behind.keelson.address(), Some("t".to_owned())).expect("a client");
+        let definition = json!({
+            "metadata": {"name": "things.behind.example"},
+            "spec": {"group": "behind.example", "scope": "Namespaced",
+                "names": {"plural": "things", "kind": "Thing", "shortNames": ["th"]},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object",
+                        "x-kubernetes-preserve-unknown-fields": true}}}]}
+        });
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        assert_eq!(api.post(path, &definition).expect("an answer").code, 201);
+        let mut builder = without_controllers();
+        builder.proxy_client_certificate = Some(certificate);
+        let front = Server::start_plain(builder);
+        let world = World { front, behind, _dir: dir };
+        let client = world.front.client();
+        let service = json!({"metadata": {"name": "behind"}, "spec": {
+            "type": "ExternalName", "externalName": "localhost"}});
+        let created = client.post("/api/v1/namespaces/default/services", &service);
+        assert_eq!(created.status, 201);
+        let port = world.behind.keelson.address().port();
+        let registered = json!({"metadata": {"name": "v1.behind.example"}, "spec": {
+            "group": "behind.example", "version": "v1", "groupPriorityMinimum": 100,
+            "versionPriority": 10, "insecureSkipTLSVerify": true,
+            "service": {"name": "behind", "namespace": "default", "port": port}}});
+        assert_eq!(client.post(SERVICES, &registered).status, 201);
+        world
+    }
+
+    /// Returns a client, once requests are passed on.
+    fn client(&self) -> Client {
+        let client = self.front.client();
+        client.poll(&format!("{SERVICES}/v1.behind.example"), |answer| {
+            answer.body["status"]["conditions"][0]["status"] == "True"
+        });
+        client.poll("/apis/behind.example/v1", |answer| answer.status == 200);
+        client
+    }
+
+    fn stop(self) {
+        self.front.stop();
+        self.behind.stop();
+    }
+}
+
+/// Writes an authority of front proxies, and a client certificate with its key.
+fn proxy_certificate(dir: &Path) -> (PathBuf, (PathBuf, PathBuf)) {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let authority = CertifiedIssuer::self_signed(params, key).expect("an authority");
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "aggregator");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.signed_by(&key, &authority).expect("a certificate");
+    let [ca, chain, private] = ["ca.crt", "proxy.crt", "proxy.key"].map(|name| dir.join(name));
+    std::fs::write(&ca, authority.pem()).expect("written");
+    std::fs::write(&chain, certificate.pem()).expect("written");
+    std::fs::write(&private, key.serialize_pem()).expect("written");
+    (ca, (chain, private))
+}
+
+#[test]
+fn requests_reach_the_server_behind() {
+    let world = World::start();
+    let client = world.client();
+    let service = client.get(&format!("{SERVICES}/v1.behind.example")).body;
+    let condition = &service["status"]["conditions"][0];
+    assert_eq!(condition["reason"], "Passed");
+    assert_eq!(condition["message"], "all checks passed");
+    let made = client.post(
+        THINGS,
+        &json!({"apiVersion": "behind.example/v1", "kind": "Thing",
+        "metadata": {"name": "a"}, "spec": {"size": 1}}),
+    );
+    assert_eq!((made.status, &made.body["spec"]["size"]), (201, &json!(1)));
+    let mut watch = client.open_watch(&format!("{THINGS}?watch=true"));
+    assert_eq!(watch.next_types_and_names(1), [("ADDED".to_owned(), "a".to_owned())]);
+    let patched = client.call(
+        "PATCH",
+        &format!("{THINGS}/a"),
+        "application/merge-patch+json",
+        Some(&json!({"spec": {"size": 2}})),
+    );
+    assert_eq!((patched.status, &patched.body["spec"]["size"]), (200, &json!(2)));
+    assert_eq!(watch.next_types_and_names(1), [("MODIFIED".to_owned(), "a".to_owned())]);
+    assert_eq!(client.get(&format!("{THINGS}/missing")).status, 404);
+    assert_eq!(client.delete(&format!("{THINGS}/a")).status, 200);
+    world.stop();
+}
+
+#[test]
+fn the_server_behind_knows_the_user() {
+    let world = World::start();
+    let client = world.client();
+    // The front allows it, and the server behind refuses it: it decides for itself.
+    let role = json!({"metadata": {"name": "all-things"}, "rules": [
+        {"apiGroups": ["behind.example"], "resources": ["*"], "verbs": ["*"]}]});
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    assert_eq!(client.post(&format!("{rbac}/clusterroles"), &role).status, 201);
+    let binding = json!({"metadata": {"name": "all-things"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all-things"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}]});
+    assert_eq!(client.post(&format!("{rbac}/clusterrolebindings"), &binding).status, 201);
+    let as_bob =
+        "Impersonate-User: bob\r\nX-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n";
+    let refused = client.send_bytes(&format!("GET {THINGS}"), as_bob, b"");
+    let message = refused.body["message"].as_str().unwrap_or_default();
+    assert_eq!(refused.status, 403);
+    assert!(message.contains("User \"bob\" cannot list resource \"things\""), "{message}");
+    world.stop();
+}
+
+#[test]
+fn discovery_says_what_the_server_behind_serves() {
+    let world = World::start();
+    let client = world.client();
+    let list = client.get("/apis/behind.example/v1").body;
+    assert_eq!(list["resources"][0]["name"], "things");
+    let group = |answer: &Value| {
+        let items = answer["items"].as_array().cloned().unwrap_or_default();
+        items.into_iter().find(|item| item["metadata"]["name"] == "behind.example")
+    };
+    let answer = client.send_bytes("GET /apis", AGGREGATED, b"");
+    let version = group(&answer.body).expect("the group")["versions"][0].clone();
+    assert_eq!(version["freshness"], "Current");
+    let resource = &version["resources"][0];
+    assert_eq!(resource["resource"], "things");
+    assert_eq!(
+        resource["responseKind"],
+        json!({"group": "behind.example", "version": "v1", "kind": "Thing"})
+    );
+    assert_eq!(resource["shortNames"], json!(["th"]));
+    assert_eq!(resource["subresources"][0]["subresource"], "status");
+    world.behind.stop();
+    // The condition names what fails, and requests are answered at once.
+    let down = client.poll(&format!("{SERVICES}/v1.behind.example"), |answer| {
+        answer.body["status"]["conditions"][0]["status"] == "False"
+    });
+    let condition = &down.body["status"]["conditions"][0];
+    assert_eq!(condition["reason"], "FailedDiscoveryCheck");
+    let message = condition["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains("failing or missing response from https://behind.default.svc"),
+        "{message}"
+    );
+    client.poll(THINGS, |answer| answer.status == 503 && answer.body == "service unavailable\n");
+    let answer = client.send_bytes("GET /apis", AGGREGATED, b"");
+    let version = group(&answer.body).expect("the group")["versions"][0].clone();
+    assert_eq!(version["freshness"], "Stale");
+    assert_eq!(version["resources"][0]["resource"], "things");
+    world.front.stop();
+}
