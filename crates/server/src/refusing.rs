@@ -66,7 +66,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service =
-        service_fn(|request: Request<Incoming>| async move { Ok::<_, Infallible>(refusal(&request)) });
+        service_fn(
+            |request: Request<Incoming>| async move { Ok::<_, Infallible>(refusal(&request)) },
+        );
     let stream = TokioIo::new(stream);
     let served = match is_http2 {
         true => http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await,

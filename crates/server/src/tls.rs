@@ -121,7 +121,10 @@ impl Tls {
     }
 
     /// Does the handshake of a connection whose requests are all refused.
-    pub(crate) async fn accept_plainly(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn accept_plainly(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<TlsStream<TcpStream>> {
         self.acceptor.accept(stream).await
     }
 

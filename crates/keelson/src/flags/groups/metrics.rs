@@ -54,9 +54,8 @@ pub fn apply(setup: &mut Setup<'_>) {
     }
     let labels = values.pairs("allow-metric-labels");
     let is_label = |key: &String| {
-        key.split_once(',').is_some_and(|(metric, label)| {
-            is_name(metric, true) && is_name(label, false)
-        })
+        key.split_once(',')
+            .is_some_and(|(metric, label)| is_name(metric, true) && is_name(label, false))
     };
     if !labels.keys().all(is_label) {
         let shown: Vec<String> =
@@ -72,9 +71,8 @@ pub fn apply(setup: &mut Setup<'_>) {
 
 /// Returns whether a text is the name of a metric, or of a label, which has no colons.
 fn is_name(text: &str, has_colons: bool) -> bool {
-    let is_letter = |byte: u8| {
-        byte.is_ascii_alphabetic() || byte == b'_' || has_colons && byte == b':'
-    };
+    let is_letter =
+        |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || has_colons && byte == b':';
     text.bytes().next().is_some_and(is_letter)
         && text.bytes().all(|byte| is_letter(byte) || byte.is_ascii_digit())
 }

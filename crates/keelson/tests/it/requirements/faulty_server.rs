@@ -91,6 +91,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     let admin = User { name: "admin".into(), ..User::default() }.with_group(MASTERS);
     tokens.insert("t", admin);
     let app = App {
+        browsers: keelson_server::BrowserOptions::default(),
         started: registry.clock.now(),
         registry,
         authenticator: Arc::new(Authenticator::new(tokens)),
