@@ -4,7 +4,6 @@ use crate::authentication::{JwtOptions, TokenWebhookOptions};
 use crate::authorization::Authorization;
 use crate::etcd::Etcd;
 use crate::front_proxy::FrontProxyOptions;
-use crate::server::STOP_TIME_MAX;
 use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::signing::SigningOptions;
 use crate::tls_files::NamedCertificate;
@@ -24,6 +23,10 @@ use std::time::Duration;
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Default of kube-apiserver's `--event-ttl`.
 const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
+
+/// Time that a stop takes at most without delays: 10 s for requests in flight, the grace periods of writes and
+/// control loops, and a margin for the store. The program exits after it whatever still runs.
+const STOP_TIME_MAX: Duration = Duration::from_secs(45);
 
 /// The configuration of a server.
 pub struct Builder {

@@ -24,7 +24,7 @@ use keelson_egress::Egress;
 use keelson_meta::Feature;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
-use keelson_server::{App, Health, Limits, Listening, State, VersionInfo};
+use keelson_server::{App, Health, Limits, Listening, State, Tls, VersionInfo};
 use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, Store};
 use keelson_store_etcd::EtcdStore;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -39,9 +39,6 @@ use tokio::time::timeout;
 
 /// The Kubernetes version that the server implements.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
-/// Time that [`Keelson::stop`] takes at most: 10 s for requests in flight, the grace periods below, and a
-/// margin for the store. The program exits after it whatever still runs.
-pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(45);
 /// Connections that wait to be accepted; the kernel's own limit is usually lower.
 const BACKLOG_CONNECTIONS_MAX: u32 = 4096;
 /// Grace period at shutdown for writes that outlive their requests.
@@ -72,7 +69,6 @@ impl Builder {
         let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
         let advertise = self.advertise.unwrap_or_else(|| advertise_address_default(address.ip()));
         let tls_files = self.tls_files(advertise)?;
-        self.name_external_host(address.port());
         // The first objects and the certificates both wait for the disk: write them concurrently.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
         let resolver = Arc::new(ServiceResolver::new(self.aggregator_routing));
@@ -99,11 +95,8 @@ impl Builder {
         let (fatal_error_sender, fatal_error) = watch::channel(None);
         loops.monitor(registry.clone(), fatal_error_sender);
         self.start_maintenance(&backend, (&registry, services), &mut loops).await?;
-        if let Some(tls) = tls.clone() {
-            let interval = self.certificate_check_interval;
-            loops.run("certificates", move || {
-                tls_files.clone().reload_when_changed(tls.clone(), current.clone(), interval)
-            });
+        if let Some(tls) = &tls {
+            self.start_certificate_loop(tls_files, tls.clone(), current, &mut loops);
         }
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
         let context =
@@ -112,10 +105,7 @@ impl Builder {
         let defers_controllers = runner.defers_controllers.clone();
         runner.start_on_each_server(&mut loops);
         let control_loops = self.start_control_loops(&backend, runner, identity, &shutdown_signal);
-        let endpoints = match self.publishes_endpoint {
-            true => start_endpoints_loop(&registry, &backend, &health, &shutdown_signal),
-            false => None,
-        };
+        let endpoints = self.start_endpoints_loop(&registry, &backend, &health, &shutdown_signal);
         let (backups, url) = (self.backup_socket(&backend), self.url(address));
         let remote = self.remote_tokens(&egress, &mut loops)?;
         self.start_reload_loops(&registry, &egress, &account_tokens, &mut loops);
@@ -138,6 +128,20 @@ impl Builder {
             pki,
             url,
         })
+    }
+
+    /// Starts the loop that reloads changed certificates and renews own ones.
+    fn start_certificate_loop(
+        &self,
+        tls_files: TlsFiles,
+        tls: Tls,
+        current: CurrentFiles,
+        loops: &mut Loops,
+    ) {
+        let interval = self.certificate_check_interval;
+        loops.run("certificates", move || {
+            tls_files.clone().reload_when_changed(tls.clone(), current.clone(), interval)
+        });
     }
 
     async fn listen(&self) -> Result<TcpListener, StartError> {
@@ -311,6 +315,7 @@ impl Builder {
         port: u16,
         egress: &Arc<Egress>,
     ) -> Result<RegistryOptions, StartError> {
+        self.name_external_host(port);
         Ok(RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             node_ports: self.node_ports,
@@ -384,6 +389,25 @@ impl Builder {
         }
     }
 
+    /// Starts the loop that maintains the endpoints of the service `kubernetes`, unless it is
+    /// switched off, or the advertised address is a loopback address: that is not a valid endpoint.
+    fn start_endpoints_loop(
+        &self,
+        registry: &Arc<Registry>,
+        backend: &Backend,
+        health: &Arc<Health>,
+        shutdown_signal: &watch::Receiver<bool>,
+    ) -> Option<JoinHandle<()>> {
+        if !self.publishes_endpoint || registry.options.advertise_address.is_loopback() {
+            return None;
+        }
+        let is_shared = matches!(backend, Backend::Etcd(_));
+        let (registry, signal, health) =
+            (registry.clone(), shutdown_signal.clone(), health.clone());
+        let start = move || kubernetes_endpoints::run(registry.clone(), is_shared, signal.clone());
+        Some(tokio::spawn(keep_running("kubernetes-endpoints", start, health, true)))
+    }
+
     fn tls_files(&self, advertise: IpAddr) -> Result<TlsFiles, StartError> {
         let service =
             self.service_ranges.first().and_then(|range| keelson_builtin::first_address(range));
@@ -433,23 +457,6 @@ fn limits_within_open_files(limits: &Limits) -> Result<Limits, StartError> {
     limits.clone().within_files(files).ok_or_else(|| {
         StartError(format!("RLIMIT_NOFILE is {files}: too few files to serve (ulimit -n)"))
     })
-}
-
-/// Starts the loop that maintains the endpoints of the service `kubernetes`, unless the advertised
-/// address is a loopback address: that is not a valid endpoint.
-fn start_endpoints_loop(
-    registry: &Arc<Registry>,
-    backend: &Backend,
-    health: &Arc<Health>,
-    shutdown_signal: &watch::Receiver<bool>,
-) -> Option<JoinHandle<()>> {
-    if registry.options.advertise_address.is_loopback() {
-        return None;
-    }
-    let is_shared = matches!(backend, Backend::Etcd(_));
-    let (registry, signal, health) = (registry.clone(), shutdown_signal.clone(), health.clone());
-    let start = move || kubernetes_endpoints::run(registry.clone(), is_shared, signal.clone());
-    Some(tokio::spawn(keep_running("kubernetes-endpoints", start, health, true)))
 }
 
 /// Returns the default of `--advertise-address`: the address that the server listens on, or else the

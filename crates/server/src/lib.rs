@@ -15,6 +15,7 @@ mod context;
 mod delete_options;
 mod discovery;
 mod documents;
+mod front;
 mod handler;
 mod health;
 mod health_checks;

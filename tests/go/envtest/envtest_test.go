@@ -144,7 +144,7 @@ func TestInstallsDefinitionsAndWatchesTheirObjects(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerFindsItsObjectsAfterARestart(t *testing.T) {
+func TestObjectsSurviveRestarts(t *testing.T) {
 	ctx := context.Background()
 	environment := &envtest.Environment{CRDs: []*apiextensionsv1.CustomResourceDefinition{widgets()}}
 	objects := start(t, environment)

@@ -7,7 +7,7 @@ use std::path::Path;
 
 const NO_KUBELETS: &str = "nothing is proxied to kubelets yet";
 const NO_PROXY: &str = "requests are not proxied to extension API servers yet";
-const COORDINATED: &str = "the feature CoordinatedLeaderElection is not implemented";
+const COORDINATED: &str = "no coordinated leaders are elected";
 const PEERS: &str = "requests are not proxied to other kube-apiservers";
 
 /// The group.
@@ -204,9 +204,9 @@ const HOST_BITS_MAX: [u8; 2] = [20, 64];
 /// Checks the flags and applies them.
 pub fn apply(setup: &mut Setup<'_>) {
     let values = setup.values;
+    setup.builder.event_ttl = setup.duration("event-ttl");
     let builder = &mut *setup.builder;
     builder.aggregator_routing = values.bool("enable-aggregator-routing");
-    builder.event_ttl = values.duration("event-ttl");
     builder.allows_privileged = values.bool("allow-privileged");
     if let Ok(ports) = values.text("service-node-port-range").parse() {
         builder.node_ports = ports;
