@@ -10,6 +10,7 @@ use crate::tls_files::NamedCertificate;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::{TokenFile, User};
+use keelson_controllers::Controllers;
 use keelson_meta::Features;
 use keelson_registry::{Clock, PortRange, SystemClock};
 use keelson_server::{BrowserOptions, Limits, TlsOptions};
@@ -221,6 +222,13 @@ impl Builder {
     #[must_use]
     pub fn authorization(mut self, authorization: Authorization) -> Self {
         self.authorization = authorization;
+        self
+    }
+
+    /// Runs no control loop that belongs to kube-controller-manager, as kube-apiserver runs none.
+    #[must_use]
+    pub fn without_manager(mut self) -> Self {
+        self.controllers = Controllers::names_of_manager().map(|name| format!("-{name}")).collect();
         self
     }
 

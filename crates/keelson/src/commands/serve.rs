@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Grace period for requests after a fatal error.
 const FATAL_STOP_TIME_MAX: Duration = Duration::from_secs(5);
+/// kube-apiserver has no flag for control loops: this names those to run, as `--controllers` of `serve`.
+const CONTROLLERS_VARIABLE: &str = "KEELSON_CONTROLLERS";
 /// The Kubernetes version that the server implements.
 const KUBERNETES_VERSION: &str = "1.36";
 
@@ -100,12 +102,18 @@ fn serve(face: Face, values: &Values, began: Instant) -> Result<()> {
     // Files that a library creates are private, too.
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     start_logs(values);
-    let Configured { builder, notes } = configure::configure(face, values).map_err(|errors| {
-        anyhow!(match &errors[..] {
-            [one] => one.clone(),
-            all => format!("[{}]", all.join(", ")),
-        })
-    })?;
+    let Configured { mut builder, notes } =
+        configure::configure(face, values).map_err(|errors| {
+            anyhow!(match &errors[..] {
+                [one] => one.clone(),
+                all => format!("[{}]", all.join(", ")),
+            })
+        })?;
+    if face == Face::KubeApiserver
+        && let Ok(controllers) = std::env::var(CONTROLLERS_VARIABLE)
+    {
+        builder.controllers = controllers.split(',').map(|name| name.trim().to_owned()).collect();
+    }
     for note in notes {
         tracing::warn!("{note}");
     }

@@ -30,6 +30,9 @@ pub fn read(face: Face, arguments: Vec<String>) -> Result<Values, FlagError> {
 /// Returns the configuration that the values describe, or all that is wrong with them.
 pub fn configure(face: Face, values: &Values) -> Result<Configured, Vec<String>> {
     let mut builder = keelson::Keelson::builder();
+    if face == Face::KubeApiserver {
+        builder = builder.without_manager();
+    }
     builder.flags = values.shown();
     let (first_error, errors, notes) = (None, vec![], vec![]);
     let mut setup = Setup { face, values, builder: &mut builder, first_error, errors, notes };
