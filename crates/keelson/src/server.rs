@@ -5,14 +5,14 @@ use crate::builder::Builder;
 use crate::certificates::{Pki, host_names};
 use crate::controllers::{self, ControllerRunner};
 use crate::dynamic_admission;
-use crate::etcd;
+use crate::etcd::{self, Answering};
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
 use crate::service_resolver::ServiceResolver;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
-use crate::{election, etcd_stand_in, event_ttl, files, private_files};
+use crate::{election, event_ttl, files, private_files};
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens};
@@ -298,12 +298,13 @@ impl Builder {
     async fn open_store(&self) -> Result<Backend, StartError> {
         match (&self.store, &self.etcd, &self.data_dir) {
             (Some(store), ..) => Ok(Backend::Given(store.clone())),
-            (None, Some(etcd), _) => {
-                if let Some(folder) = etcd_stand_in::folder_behind(&etcd.servers).await {
-                    return open_embedded(folder.join(folder_name(&etcd.prefix)), "--etcd-servers");
+            (None, Some(etcd), _) => match etcd.open(&self.runtime_config, self.features).await? {
+                Answering::Cluster(store) => Ok(Backend::Etcd(store)),
+                Answering::StandIn(folder) => {
+                    let folder = folder.join(folder_name(&etcd.prefix));
+                    open_embedded(folder, "--etcd-servers")
                 }
-                Ok(Backend::Etcd(etcd.open(&self.runtime_config, self.features).await?))
-            }
+            },
             (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
             (None, None, Some(dir)) => open_embedded(dir.join("store"), "--data-dir"),
         }

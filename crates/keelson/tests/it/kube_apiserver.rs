@@ -174,6 +174,15 @@ fn envtests_command_lines_start_a_server_that_keeps_its_objects() {
     assert_eq!(connection.status(&format!("{MAPS}/kept")).expect("an answer"), 200);
     assert_eq!(server.terminate(), Some(0));
     assert_eq!(etcd.terminate(), Some(0));
+    // The API server waits for etcd.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| environment.start_api_server());
+        let etcd = environment.start_etcd();
+        let (server, connection) = waiting.join().expect("it starts");
+        assert_eq!(connection.status(&format!("{MAPS}/kept")).expect("an answer"), 200);
+        assert_eq!(server.terminate(), Some(0));
+        assert_eq!(etcd.terminate(), Some(0));
+    });
 }
 
 #[test]
