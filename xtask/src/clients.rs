@@ -20,6 +20,7 @@ The fabric8 client for Java reads RSA keys only, and the keys in Keelson's kubec
 token (`--token-auth-file`, or one of a service account) instead of the certificate.
 ";
 const GO: &str = "tests/go/clients";
+const GO_ENVTEST: &str = "tests/go/envtest";
 const JAVA_RESULTS: &str = "target/java/surefire-reports";
 const TOKEN: &str = "admintoken";
 
@@ -81,26 +82,29 @@ fn page(rows: &[Row]) -> String {
     page
 }
 
-/// Two versions of client-go, and controller-runtime with the newer one.
+/// Two versions of client-go, and controller-runtime with the newer one, also with servers that it starts
+/// itself.
 fn go(program: &Path) -> Result<Vec<Row>> {
     let mut rows = vec![];
-    for (module, package, pins) in [
-        ("k8s.io/client-go", "./clientgo", "-modfile=go-0.36.mod"),
-        ("k8s.io/client-go", "./clientgo", "-modfile=go.mod"),
-        ("sigs.k8s.io/controller-runtime", "./controllers", "-modfile=go.mod"),
+    let controllers = "sigs.k8s.io/controller-runtime";
+    for (folder, module, package, pins, part) in [
+        (GO, "k8s.io/client-go", "./clientgo", "-modfile=go-0.36.mod", ""),
+        (GO, "k8s.io/client-go", "./clientgo", "-modfile=go.mod", ""),
+        (GO, controllers, "./controllers", "-modfile=go.mod", ""),
+        (GO_ENVTEST, controllers, ".", "-modfile=go.mod", ", envtest"),
     ] {
         let version = commands::output(
             Command::new("go")
                 .args(["list", pins, "-m", "-f", "{{.Version}}", module])
-                .current_dir(GO),
+                .current_dir(folder),
         )?;
         let mut tests = Command::new("go");
-        tests.args(["test", pins, "-count=1", "-json", package]).current_dir(GO);
+        tests.args(["test", pins, "-count=1", "-json", package]).current_dir(folder);
         tests.env("KEELSON_PROGRAM", program).stdin(Stdio::null());
         let output = tests.output().context("run go")?;
         let events = String::from_utf8_lossy(&output.stdout);
-        let mut row =
-            Row { client: format!("{module} {}", version.trim()), tests: go_tests(&events) };
+        let client = format!("{module} {}{part}", version.trim());
+        let mut row = Row { client, tests: go_tests(&events) };
         if !output.status.success() {
             let mut err = std::io::stderr();
             writeln!(err, "{events}{}", String::from_utf8_lossy(&output.stderr))?;

@@ -38,6 +38,12 @@ impl Controllers {
         Controllers { always, fallback, every_server }
     }
 
+    /// Returns the names of the control loops that kube-controller-manager runs, too.
+    pub fn names_of_manager() -> impl Iterator<Item = &'static str> {
+        let of_manager = ALL.iter().filter(|controller| controller.in_kube_controller_manager);
+        of_manager.map(|controller| controller.name)
+    }
+
     /// Returns the words that name no control loop.
     pub fn unknown(words: &[String]) -> Vec<&str> {
         let is_known = |word: &&str| {

@@ -5,13 +5,13 @@ use crate::authorization::Authorization;
 use crate::etcd::Etcd;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubelets::KubeletOptions;
-use crate::server::STOP_TIME_MAX;
 use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::signing::SigningOptions;
 use crate::tls_files::NamedCertificate;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::{TokenFile, User};
+use keelson_controllers::Controllers;
 use keelson_meta::Features;
 use keelson_registry::{Clock, PortRange, SystemClock};
 use keelson_server::{BrowserOptions, Limits, TlsOptions};
@@ -25,6 +25,10 @@ use std::time::Duration;
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Default of kube-apiserver's `--event-ttl`.
 const EVENT_TTL_DEFAULT: Duration = Duration::from_secs(3600);
+
+/// Time that a stop takes at most without delays: 10 s for requests in flight, the grace periods of writes and
+/// control loops, and a margin for the store. The program exits after it whatever still runs.
+const STOP_TIME_MAX: Duration = Duration::from_secs(45);
 
 /// The configuration of a server.
 pub struct Builder {
@@ -226,6 +230,13 @@ impl Builder {
     #[must_use]
     pub fn authorization(mut self, authorization: Authorization) -> Self {
         self.authorization = authorization;
+        self
+    }
+
+    /// Runs no control loop that belongs to kube-controller-manager, as kube-apiserver runs none.
+    #[must_use]
+    pub fn without_manager(mut self) -> Self {
+        self.controllers = Controllers::names_of_manager().map(|name| format!("-{name}")).collect();
         self
     }
 

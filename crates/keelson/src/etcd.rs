@@ -1,5 +1,6 @@
 //! Data in an etcd cluster instead of a folder: the options, and opening the store.
 
+use crate::etcd_stand_in;
 use crate::start_error::StartError;
 use bytes::Bytes;
 use keelson_builtin::EtcdCodec;
@@ -38,6 +39,14 @@ pub struct Etcd {
     pub compaction_interval: Duration,
 }
 
+/// What answers at the URLs of `--etcd-servers`.
+pub(crate) enum Answering {
+    /// A cluster.
+    Cluster(Arc<EtcdStore>),
+    /// The program in etcd's place, with the folder of the data.
+    StandIn(PathBuf),
+}
+
 impl Etcd {
     /// Returns the options for a cluster at these URLs, with the defaults of kube-apiserver.
     #[must_use]
@@ -57,7 +66,7 @@ impl Etcd {
         &self,
         runtime_config: &[(String, bool)],
         features: Features,
-    ) -> Result<Arc<EtcdStore>, StartError> {
+    ) -> Result<Answering, StartError> {
         let options = EtcdOptions {
             tls: self.tls()?,
             prefix: key_prefix(&self.prefix)?,
@@ -68,8 +77,11 @@ impl Etcd {
         let began = Instant::now();
         let mut last_logged = None;
         loop {
+            if let Some(folder) = etcd_stand_in::folder_behind(&self.servers).await {
+                return Ok(Answering::StandIn(folder));
+            }
             let error = match EtcdStore::open(options.clone()).await {
-                Ok(store) => return Ok(store),
+                Ok(store) => return Ok(Answering::Cluster(store)),
                 Err(error) => error,
             };
             let is_retryable = matches!(&error, OpenError::Unreachable { is_retryable: true, .. });

@@ -2,11 +2,12 @@
 //! read as it reads them (`pflag`); `groups` lists them with what they do here.
 
 mod cli;
+pub mod configure;
 mod go_values;
 mod groups;
 pub mod help;
 pub mod pflag;
-pub mod setup;
+mod setup;
 pub mod table;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use crate::builder::Builder;
 use crate::certificates::{Pki, host_names};
 use crate::controllers::{self, ControllerRunner};
 use crate::dynamic_admission;
-use crate::etcd;
+use crate::etcd::{self, Answering};
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
 use crate::kubelets::start_aggregator;
@@ -13,7 +13,7 @@ use crate::service_resolver::ServiceResolver;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
-use crate::{election, etcd_stand_in, event_ttl, files, private_files};
+use crate::{election, event_ttl, files, private_files};
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_aggregation::Probes;
 use keelson_auth::service_account::ServiceAccountTokens;
@@ -43,9 +43,6 @@ use tokio::time::timeout;
 
 /// The Kubernetes version that the server implements.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
-/// Time that [`Keelson::stop`] takes at most: 10 s for requests in flight, the grace periods below, and a
-/// margin for the store. The program exits after it whatever still runs.
-pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(45);
 /// Connections that wait to be accepted; the kernel's own limit is usually lower.
 const BACKLOG_CONNECTIONS_MAX: u32 = 4096;
 /// Grace period at shutdown for writes that outlive their requests.
@@ -89,7 +86,6 @@ impl Builder {
         let address = listener.local_addr().map_err(|e| StartError(e.to_string()))?;
         let advertise = self.advertise.unwrap_or_else(|| advertise_address_default(address.ip()));
         let tls_files = self.tls_files(advertise)?;
-        self.name_external_host(address.port());
         // The first objects and the certificates both wait for the disk: write them concurrently.
         let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
         let resolver = Arc::new(ServiceResolver::new(self.aggregator_routing));
@@ -117,9 +113,7 @@ impl Builder {
         loops.monitor(registry.clone(), fatal_error_sender);
         let far_side = self.far_side(&registry, &egress, &mut loops)?;
         self.start_maintenance(&backend, (&registry, services), &mut loops).await?;
-        if let Some(tls) = &tls {
-            self.reload_certificates(tls, tls_files, current, &mut loops);
-        }
+        self.start_certificate_loop(tls_files, tls.clone(), current, &mut loops);
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
         let context =
             self.controller_context(&registry, (&pki.borrow(), root_ca), trust, &account_tokens)?;
@@ -127,10 +121,7 @@ impl Builder {
         let defers_controllers = runner.defers_controllers.clone();
         runner.start_on_each_server(&mut loops);
         let control_loops = self.start_control_loops(&backend, runner, identity, &shutdown_signal);
-        let endpoints = match self.publishes_endpoint {
-            true => start_endpoints_loop(&registry, &backend, &health, &shutdown_signal),
-            false => None,
-        };
+        let endpoints = self.start_endpoints_loop(&registry, &backend, &health, &shutdown_signal);
         let (backups, url) = (self.backup_socket(&backend), self.url(address));
         self.start_reload_loops(&registry, &egress, &account_tokens, &mut loops);
         let remote = self.remote_tokens(&egress, &mut loops)?;
@@ -175,17 +166,18 @@ impl Builder {
         Ok(FarSide { egress: egress.clone(), kubelets, aggregator })
     }
 
-    /// Starts the loop that reads the server's certificates again when their files change.
-    fn reload_certificates(
+    /// Starts the loop that reloads changed certificates and renews own ones.
+    fn start_certificate_loop(
         &self,
-        tls: &Tls,
-        files: TlsFiles,
-        now: CurrentFiles,
+        tls_files: TlsFiles,
+        tls: Option<Tls>,
+        current: CurrentFiles,
         loops: &mut Loops,
     ) {
-        let (tls, interval) = (tls.clone(), self.certificate_check_interval);
+        let Some(tls) = tls else { return };
+        let interval = self.certificate_check_interval;
         loops.run("certificates", move || {
-            files.clone().reload_when_changed(tls.clone(), now.clone(), interval)
+            tls_files.clone().reload_when_changed(tls.clone(), current.clone(), interval)
         });
     }
 
@@ -346,12 +338,13 @@ impl Builder {
     async fn open_store(&self) -> Result<Backend, StartError> {
         match (&self.store, &self.etcd, &self.data_dir) {
             (Some(store), ..) => Ok(Backend::Given(store.clone())),
-            (None, Some(etcd), _) => {
-                if let Some(folder) = etcd_stand_in::folder_behind(&etcd.servers).await {
-                    return open_embedded(folder.join(folder_name(&etcd.prefix)), "--etcd-servers");
+            (None, Some(etcd), _) => match etcd.open(&self.runtime_config, self.features).await? {
+                Answering::Cluster(store) => Ok(Backend::Etcd(store)),
+                Answering::StandIn(folder) => {
+                    let folder = folder.join(folder_name(&etcd.prefix));
+                    open_embedded(folder, "--etcd-servers")
                 }
-                Ok(Backend::Etcd(etcd.open(&self.runtime_config, self.features).await?))
-            }
+            },
             (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
             (None, None, Some(dir)) => open_embedded(dir.join("store"), "--data-dir"),
         }
@@ -363,6 +356,7 @@ impl Builder {
         port: u16,
         egress: &Arc<Egress>,
     ) -> Result<RegistryOptions, StartError> {
+        self.name_external_host(port);
         Ok(RegistryOptions {
             service_ranges: self.service_ranges.clone(),
             node_ports: self.node_ports,
@@ -435,6 +429,25 @@ impl Builder {
         }
     }
 
+    /// Starts the loop that maintains the endpoints of the service `kubernetes`, unless it is
+    /// switched off, or the advertised address is a loopback address: that is not a valid endpoint.
+    fn start_endpoints_loop(
+        &self,
+        registry: &Arc<Registry>,
+        backend: &Backend,
+        health: &Arc<Health>,
+        shutdown_signal: &watch::Receiver<bool>,
+    ) -> Option<JoinHandle<()>> {
+        if !self.publishes_endpoint || registry.options.advertise_address.is_loopback() {
+            return None;
+        }
+        let is_shared = matches!(backend, Backend::Etcd(_));
+        let (registry, signal, health) =
+            (registry.clone(), shutdown_signal.clone(), health.clone());
+        let start = move || kubernetes_endpoints::run(registry.clone(), is_shared, signal.clone());
+        Some(tokio::spawn(keep_running("kubernetes-endpoints", start, health, true)))
+    }
+
     fn tls_files(&self, advertise: IpAddr) -> Result<TlsFiles, StartError> {
         let service =
             self.service_ranges.first().and_then(|range| keelson_builtin::first_address(range));
@@ -484,23 +497,6 @@ fn limits_within_open_files(limits: &Limits) -> Result<Limits, StartError> {
     limits.clone().within_files(files).ok_or_else(|| {
         StartError(format!("RLIMIT_NOFILE is {files}: too few files to serve (ulimit -n)"))
     })
-}
-
-/// Starts the loop that maintains the endpoints of the service `kubernetes`, unless the advertised
-/// address is a loopback address: that is not a valid endpoint.
-fn start_endpoints_loop(
-    registry: &Arc<Registry>,
-    backend: &Backend,
-    health: &Arc<Health>,
-    shutdown_signal: &watch::Receiver<bool>,
-) -> Option<JoinHandle<()>> {
-    if registry.options.advertise_address.is_loopback() {
-        return None;
-    }
-    let is_shared = matches!(backend, Backend::Etcd(_));
-    let (registry, signal, health) = (registry.clone(), shutdown_signal.clone(), health.clone());
-    let start = move || kubernetes_endpoints::run(registry.clone(), is_shared, signal.clone());
-    Some(tokio::spawn(keep_running("kubernetes-endpoints", start, health, true)))
 }
 
 /// Returns the default of `--advertise-address`: the address that the server listens on, or else the

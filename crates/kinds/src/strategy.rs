@@ -303,6 +303,12 @@ impl Strategy {
         gated_status: &[],
     };
 
+    /// Sets whether containers may be privileged.
+    #[must_use]
+    pub fn allow_privileged(self, allows_privileged: bool) -> Self {
+        Strategy { allows_privileged, ..self }
+    }
+
     fn gates(&self) -> Gates {
         Gates { features: self.features, allows_privileged: self.allows_privileged }
     }

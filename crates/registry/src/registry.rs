@@ -18,7 +18,7 @@ use keelson_admission::{
 };
 use keelson_auth::{Authorizer, WatchedIndex};
 use keelson_cache::{Cache, Entry, Resource, Snapshot, StartError};
-use keelson_kinds::{PortRange, Strategy, facts};
+use keelson_kinds::{PortRange, facts};
 use keelson_meta::{
     Failure, Features, GroupVersionKind, GroupVersionResource, Overgrown, Reason, Status, Str,
 };
@@ -142,11 +142,9 @@ impl Registry {
         hooks: Hooks,
     ) -> Result<Arc<Registry>, OpenError> {
         let catalogue = Catalogue::shared();
-        let served = Served {
-            runtime_config: &options.runtime_config,
-            features: options.features,
-            allows_privileged: options.allows_privileged,
-        };
+        let RegistryOptions { features, allows_privileged, .. } = options;
+        let served =
+            Served { runtime_config: &options.runtime_config, features, allows_privileged };
         let kinds = built_in(catalogue, served, &hooks);
         let api = ApiTable::built_in(catalogue, &kinds, |group, version, resource| {
             served.has(&group.name, version, resource)
@@ -655,10 +653,8 @@ fn kind_of(
         GroupVersionResource::new(group.name.clone(), storage.gvk.version.clone(), name.clone());
     Some(Kind {
         prefix: prefix(&group.name, name),
-        strategy: Strategy {
-            allows_privileged: served.allows_privileged,
-            ..keelson_kinds::strategy(&group.name, name, served.features)
-        },
+        strategy: keelson_kinds::strategy(&group.name, name, served.features)
+            .allow_privileged(served.allows_privileged),
         gvr,
         list_kind: Str::from(format!("{}List", storage.gvk.kind)),
         source: Source::BuiltIn,
@@ -685,7 +681,6 @@ pub(crate) struct Served<'a> {
     pub runtime_config: &'a [(String, bool)],
     /// `--feature-gates`.
     pub features: Features,
-    /// `--allow-privileged`.
     pub allows_privileged: bool,
 }
 

@@ -1,16 +1,9 @@
 //! Headers for browsers: which origins may call the server (CORS), and that it is only called with TLS
 //! (HSTS). They are on every response, whatever answered the request.
 
-use crate::app::App;
-use crate::body::Body;
-use crate::context::RequestContext;
-use crate::peer::Peer;
-use crate::response_body::ResponseBody;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use keelson_meta::go_regex;
 use regex::Regex;
-use std::sync::Arc;
 
 /// What kube-apiserver tells browsers, beside the origin.
 const CORS_HEADERS: [(HeaderName, &str); 4] = [
@@ -71,39 +64,15 @@ fn compile(expression: &str) -> Result<Regex, String> {
     Regex::new(&translated.text).map_err(|error| invalid(error.to_string()))
 }
 
-impl App {
-    /// Answers a request with the headers for browsers. What a browser asks before a request of another
-    /// origin is answered here, without authentication.
-    pub(crate) async fn answer_browser(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        peer: Arc<Peer>,
-    ) -> Response<ResponseBody> {
-        let app = self.clone();
-        let origin = request.headers().get(header::ORIGIN).filter(|origin| {
-            origin.to_str().is_ok_and(|origin| app.browsers.origins.allow(origin))
-        });
-        let origin = origin.cloned();
-        let mut response = if origin.is_some() && request.method() == Method::OPTIONS {
-            let body = ResponseBody::new(Body::empty(), false, RequestContext::default());
-            let mut response = Response::new(body);
-            *response.status_mut() = StatusCode::NO_CONTENT;
-            response
-        } else {
-            self.handle(request, peer).await
-        };
-        app.browsers.add_headers(response.headers_mut(), origin);
-        response
-    }
-}
-
 impl BrowserOptions {
-    /// Returns whether a response gets headers.
-    pub(crate) fn are_set(&self) -> bool {
-        !self.origins.0.is_empty() || self.transport_security.is_some()
+    /// Returns the origin of a request, if it may call the server.
+    pub(crate) fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let origin = headers.get(header::ORIGIN).filter(|_| !self.origins.0.is_empty())?;
+        origin.to_str().is_ok_and(|text| self.origins.allow(text)).then(|| origin.clone())
     }
 
-    fn add_headers(&self, headers: &mut HeaderMap, origin: Option<HeaderValue>) {
+    /// Adds the headers of a response to a request of an allowed origin, or another one.
+    pub(crate) fn add_headers(&self, headers: &mut HeaderMap, origin: Option<HeaderValue>) {
         if let Some(value) = &self.transport_security
             && let Ok(value) = HeaderValue::from_str(value)
         {

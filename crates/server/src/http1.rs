@@ -6,6 +6,7 @@
 use crate::app::App;
 use crate::body::{Body, ChunkStream};
 use crate::context::RequestContext;
+use crate::front;
 use crate::header_lists::has_token;
 use crate::host;
 use crate::peer::{FirstRequest, Peer};
@@ -86,10 +87,7 @@ where
                 let can_hand_over =
                     request.version() == Version::HTTP_11 && request.body().is_end_stream();
                 let keep_alive = !has_token(request.headers(), header::CONNECTION, "close");
-                let reply = match app.browsers.are_set() {
-                    true => app.answer_browser(request, peer).await,
-                    false => app.handle(request, peer).await,
-                };
+                let reply = front::answer(app, request, peer).await;
                 if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
                     handover.state.response_ready();
                 }

@@ -2,6 +2,7 @@
 //! gracefully (GOAWAY) if it is idle or old, on request, or at shutdown.
 
 use crate::app::App;
+use crate::front;
 use crate::peer::{FirstRequest, Peer, shutdown_requested};
 use crate::polls::Measured;
 use crate::response_body::{self, PollOutcome};
@@ -33,10 +34,7 @@ where
             let (app, peer) = (app.clone(), peer.clone());
             // Boxed, so that its memory is freed when the response begins: a watch needs little of it.
             Box::pin(async move {
-                let answer = match app.browsers.are_set() {
-                    true => app.answer_browser(request, peer).await,
-                    false => app.handle(request, peer).await,
-                };
+                let answer = front::answer(app, request, peer).await;
                 response_body::mark_waiting_for_client();
                 Ok::<_, Infallible>(answer)
             })

@@ -19,6 +19,7 @@ mod delete_options;
 mod discovery;
 mod documents;
 mod far_side;
+mod front;
 mod header_lists;
 mod health;
 mod health_checks;

@@ -77,20 +77,7 @@ impl Stream {
         let end = Instant::now() + life;
         let bookmark_after = self.bookmark_times(end);
         // Created once, so that it is not registered again for each event.
-        let mut shutdown = self.view.app.shutdown.clone();
-        let peer = self.peer.clone();
-        let end_delay = self.end_delay();
-        let spread = async {
-            crate::peer::shutdown_requested(&mut shutdown).await;
-            tokio::time::sleep(end_delay).await;
-        };
-        let cancelled = async {
-            tokio::select! {
-                () = spread => {}
-                // An HTTP/2 connection detects a closed client itself.
-                () = closed(peer.socket.as_ref()) => {}
-            }
-        };
+        let cancelled = self.cancelled();
         tokio::pin!(cancelled);
         let timer = sleep_until(bookmark_after(Instant::now()));
         tokio::pin!(timer);
@@ -140,6 +127,23 @@ impl Stream {
                     timer.as_mut().reset(bookmark_after(now));
                     slot.put(self.bookmark(out.through.max(applied), false)).await;
                 }
+            }
+        }
+    }
+
+    /// Waits until the shutdown ends the watch, or its client is gone.
+    fn cancelled(&self) -> impl Future<Output = ()> + use<> {
+        let (mut shutdown, peer) = (self.view.app.shutdown.clone(), self.peer.clone());
+        let end_delay = self.end_delay();
+        async move {
+            let ends = async {
+                crate::peer::shutdown_requested(&mut shutdown).await;
+                tokio::time::sleep(end_delay).await;
+            };
+            tokio::select! {
+                () = ends => {}
+                // An HTTP/2 connection detects a closed client itself.
+                () = closed(peer.socket.as_ref()) => {}
             }
         }
     }

@@ -144,7 +144,7 @@ func TestInstallsDefinitionsAndWatchesTheirObjects(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerFindsItsObjectsAfterARestart(t *testing.T) {
+func TestObjectsSurviveRestarts(t *testing.T) {
 	ctx := context.Background()
 	environment := &envtest.Environment{CRDs: []*apiextensionsv1.CustomResourceDefinition{widgets()}}
 	objects := start(t, environment)
@@ -223,6 +223,8 @@ func TestTokensAreSignedWithTheKeyOfTheEnvironment(t *testing.T) {
 }
 
 func TestNamespacesGoAway(t *testing.T) {
+	// As with kube-apiserver, no control loop runs otherwise.
+	t.Setenv("KEELSON_CONTROLLERS", "namespace-controller")
 	ctx := context.Background()
 	objects := start(t, &envtest.Environment{})
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "short"}}

@@ -111,10 +111,14 @@ fn command(arguments: Vec<String>) -> Result<()> {
         return Ok(writeln!(out, "keelson {} in the place of etcd", env!("CARGO_PKG_VERSION"))?);
     }
     for flag in GROUP.flags {
-        if let Effect::Refused(what) = flag.effect
-            && values.is_changed(flag)
-        {
-            bail!("--{}: {what} is not there yet", flag.name);
+        match flag.effect {
+            Effect::Refused(what) if values.is_changed(flag) => {
+                bail!("--{}: {what} is not there yet", flag.name);
+            }
+            Effect::Accepted(why) if values.is_given(flag.name) => {
+                writeln!(std::io::stderr(), "etcd: --{} has no effect: {why}", flag.name)?;
+            }
+            _ => {}
         }
     }
     let addresses = addresses(values.text("listen-client-urls"))?;

@@ -1,7 +1,7 @@
 //! `keelson serve` and `kube-apiserver`: reads the flags, runs the server until a signal, and stops it.
 
+use crate::flags::configure::{self, Configured};
 use crate::flags::pflag::Values;
-use crate::flags::setup::{self, Configured};
 use crate::flags::table::Face;
 use crate::flags::{data_dir, help};
 use crate::stop_signals;
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Grace period for requests after a fatal error.
 const FATAL_STOP_TIME_MAX: Duration = Duration::from_secs(5);
+/// kube-apiserver has no flag for control loops: this names those to run, as `--controllers` of `serve`.
+const CONTROLLERS_VARIABLE: &str = "KEELSON_CONTROLLERS";
 /// The Kubernetes version that the server implements.
 const KUBERNETES_VERSION: &str = "1.36";
 
@@ -48,7 +50,8 @@ enum Failed {
 }
 
 fn command(face: Face, arguments: Vec<String>, began: Instant) -> Result<(), Failed> {
-    let values = setup::read(face, arguments).map_err(|error| Failed::Usage(error.to_string()))?;
+    let values =
+        configure::read(face, arguments).map_err(|error| Failed::Usage(error.to_string()))?;
     for warning in &values.warnings {
         let _ = writeln!(std::io::stderr(), "{warning}");
     }
@@ -99,12 +102,18 @@ fn serve(face: Face, values: &Values, began: Instant) -> Result<()> {
     // Files that a library creates are private, too.
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     start_logs(values);
-    let Configured { builder, notes } = setup::configure(face, values).map_err(|errors| {
-        anyhow!(match &errors[..] {
-            [one] => one.clone(),
-            all => format!("[{}]", all.join(", ")),
-        })
-    })?;
+    let Configured { mut builder, notes } =
+        configure::configure(face, values).map_err(|errors| {
+            anyhow!(match &errors[..] {
+                [one] => one.clone(),
+                all => format!("[{}]", all.join(", ")),
+            })
+        })?;
+    if face == Face::KubeApiserver
+        && let Ok(controllers) = std::env::var(CONTROLLERS_VARIABLE)
+    {
+        builder.controllers = controllers.split(',').map(|name| name.trim().to_owned()).collect();
+    }
     for note in notes {
         tracing::warn!("{note}");
     }
@@ -203,7 +212,7 @@ fn start_logs(values: &Values) {
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    match setup::log_format(values) {
+    match configure::log_format(values) {
         "json" => logs.json().init(),
         _ => logs.init(),
     }

@@ -3,7 +3,7 @@
 
 use super::pflag::Values;
 use super::table::{Effect, Face, Flag, Kind};
-use super::{groups, help, setup};
+use super::{configure as configured, groups, help};
 use keelson::Builder;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -21,13 +21,13 @@ const WRITE: &str = "KEELSON_WRITE_FLAGS";
 
 fn read(face: Face, arguments: &[&str]) -> Result<Values, String> {
     let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-    setup::read(face, arguments).map_err(|error| error.to_string())
+    configured::read(face, arguments).map_err(|error| error.to_string())
 }
 
 /// Returns the configuration of kube-apiserver with these flags beside [`REQUIRED`].
 fn configure(arguments: &[&str]) -> Result<Builder, String> {
     let values = read(Face::KubeApiserver, &[&REQUIRED, arguments].concat())?;
-    let configured = setup::configure(Face::KubeApiserver, &values);
+    let configured = configured::configure(Face::KubeApiserver, &values);
     configured.map(|configured| configured.builder).map_err(|errors| errors.join("; "))
 }
 
@@ -90,9 +90,9 @@ fn names_are_unique_and_in_order_and_defaults_are_valid() {
 #[test]
 fn every_served_flag_is_read() {
     let values = read(Face::KubeApiserver, &REQUIRED).expect("flags");
-    setup::configure(Face::KubeApiserver, &values).map(drop).expect("a configuration");
+    configured::configure(Face::KubeApiserver, &values).map(drop).expect("a configuration");
     let values_of_serve = read(Face::Serve, &["--data-dir=/nowhere"]).expect("flags");
-    setup::configure(Face::Serve, &values_of_serve).map(drop).expect("a configuration");
+    configured::configure(Face::Serve, &values_of_serve).map(drop).expect("a configuration");
     let mut asked = values.asked();
     asked.extend(values_of_serve.asked());
     // These are read before or after the configuration is made.
@@ -214,7 +214,7 @@ fn flags_that_contradict_each_other_are_all_reported() {
         Face::KubeApiserver,
         &["--secure-port=0", "--request-timeout=-1s", "--etcd-certfile=a", "--audit-log-path=-"],
     );
-    let errors = setup::configure(Face::KubeApiserver, &values.expect("flags"));
+    let errors = configured::configure(Face::KubeApiserver, &values.expect("flags"));
     let errors = errors.map(drop).expect_err("they are wrong");
     assert_eq!(
         errors,
@@ -364,7 +364,7 @@ fn command_lines_of_other_programs_are_accepted() {
         }
         let arguments: Vec<&str> = list.lines().collect();
         let values = read(Face::KubeApiserver, &arguments).expect(name);
-        let configured = setup::configure(Face::KubeApiserver, &values).map(drop);
+        let configured = configured::configure(Face::KubeApiserver, &values).map(drop);
         assert_eq!(configured, Ok(()), "{name}");
     }
 }

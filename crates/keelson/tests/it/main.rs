@@ -44,6 +44,7 @@ mod https_peer;
 mod impersonation;
 mod in_process_admission;
 mod kill;
+mod kube_apiserver;
 mod kubectl;
 mod legacy_tokens;
 mod logs;

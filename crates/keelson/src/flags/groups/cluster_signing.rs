@@ -97,7 +97,7 @@ pub fn apply(setup: &mut Setup<'_>) {
             "cluster-signing-legacy-unknown-cert-file",
             "cluster-signing-legacy-unknown-key-file",
         ),
-        duration: setup.values.duration("cluster-signing-duration"),
+        duration: setup.duration("cluster-signing-duration"),
     };
     setup.builder.signing = signing;
 }

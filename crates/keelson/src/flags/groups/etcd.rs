@@ -186,6 +186,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     if certificate.is_some() != key.is_some() {
         setup.fail("--etcd-certfile and --etcd-keyfile must be given together");
     }
+    let compaction_interval = setup.duration("etcd-compaction-interval");
     let reuse = u64::try_from(values.int("lease-reuse-duration-seconds")).unwrap_or(0);
     if servers.is_empty() {
         return;
@@ -194,7 +195,7 @@ pub fn apply(setup: &mut Setup<'_>) {
         ca_file: values.path("etcd-cafile"),
         identity_files: certificate.zip(key),
         prefix: values.text("etcd-prefix").to_owned(),
-        compaction_interval: values.duration("etcd-compaction-interval"),
+        compaction_interval,
         start_timeout: values.duration("storage-initialization-timeout"),
         lease_reuse: std::time::Duration::from_secs(reuse),
         ..Etcd::new(servers.to_vec())

@@ -9,7 +9,7 @@ use std::path::Path;
 const NODES_SAY_PORTS: &str = "each node says its port; without it, 10250 is taken";
 const NO_TIMEOUT: &str = "kube-apiserver does not use it either: connecting takes 30 s at most";
 const ALWAYS_REJECTED: &str = "they are always rejected";
-const COORDINATED: &str = "the feature CoordinatedLeaderElection is not implemented";
+const COORDINATED: &str = "no coordinated leaders are elected";
 const PEERS: &str = "requests are not proxied to other kube-apiservers";
 
 /// The group.
@@ -200,9 +200,9 @@ const HOST_BITS_MAX: [u8; 2] = [20, 64];
 /// Checks the flags and applies them.
 pub fn apply(setup: &mut Setup<'_>) {
     let values = setup.values;
+    setup.builder.event_ttl = setup.duration("event-ttl");
     let builder = &mut *setup.builder;
     builder.aggregator_routing = values.bool("enable-aggregator-routing");
-    builder.event_ttl = values.duration("event-ttl");
     builder.allows_privileged = values.bool("allow-privileged");
     if let Ok(ports) = values.text("service-node-port-range").parse() {
         builder.node_ports = ports;

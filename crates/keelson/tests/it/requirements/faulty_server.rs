@@ -93,6 +93,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     let admin = User { name: "admin".into(), ..User::default() }.with_group(MASTERS);
     tokens.insert("t", admin);
     let app = App {
+        browsers: keelson_server::BrowserOptions::default(),
         started: registry.clock.now(),
         registry,
         authenticator: Arc::new(Authenticator::new(tokens)),
@@ -101,7 +102,6 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         kubelets: Arc::new(Current::new(KubeletAccess { authority: None, identity: None })),
         aggregator: Arc::new(Current::new(None)),
         flags: vec![],
-        browsers: Default::default(),
         version: VersionInfo { git_version: "v1.36.0".to_owned(), build: "test".to_owned() },
         state: State::new(&Limits::default()),
         limits: Limits::default(),
