@@ -406,7 +406,7 @@ impl Resolved<'_> {
         let (resolved, verb) = match place {
             Place::Local(resolved, verb) => (resolved, verb),
             Place::Remote(remote) => {
-                let work = pin!(behind::run(app, head, permit.user(), &remote, body));
+                let work = Box::pin(behind::run(app, head, permit.user(), &remote, body));
                 return match deadline {
                     None => work.await,
                     Some(end) => tokio::time::timeout_at(end, work)

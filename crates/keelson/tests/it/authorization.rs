@@ -326,3 +326,27 @@ fn writing_a_trust_bundle_requires_attest_on_its_signer() {
     assert_eq!(patch("one", json!({"labels": {"a": "b"}})), 200);
     server.stop();
 }
+
+#[test]
+fn a_stream_that_starts_with_get_needs_the_right_to_create() {
+    let server = Server::start_plain(Keelson::builder().in_memory().no_controllers());
+    let client = server.client();
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let subresources = json!(["pods/exec", "pods/attach", "pods/portforward"]);
+    let role = json!({"metadata": {"name": "reader"}, "rules": [
+        {"apiGroups": [""], "resources": subresources, "verbs": ["get"]}]});
+    assert_eq!(client.post(&format!("{rbac}/clusterroles"), &role).status, 201);
+    let binding = json!({"metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}]});
+    assert_eq!(client.post(&format!("{rbac}/clusterrolebindings"), &binding).status, 201);
+    for subresource in ["exec", "attach", "portforward"] {
+        let line = format!("GET /api/v1/namespaces/default/pods/p/{subresource}");
+        let answer = client.send_bytes(&line, "Impersonate-User: bob\r\n", b"");
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        assert_eq!(answer.status, 403, "{subresource}: {message}");
+        // The log of the same pod would be a get.
+        assert!(message.contains("pods \"p\" is forbidden"), "{message}");
+    }
+    server.stop();
+}
