@@ -1,0 +1,42 @@
+//! Small answers that clients rely on: unusual selectors, media types and paths, the version, ports.
+
+use crate::http::{Server, without_controllers};
+use serde_json::{Value, json};
+
+/// Ports that nobody asked for lie above those that manifests name, and are not in a sequence. What
+/// a Service gives up in an update can be taken by another of its ports.
+#[test]
+fn node_ports_are_random_and_can_be_swapped() {
+    let server = Server::start_plain(without_controllers());
+    let client = server.client();
+    let path = "/api/v1/namespaces/default/services";
+    let service = |ports: &[(i64, Option<i64>)]| {
+        let port = |(port, node): &(i64, Option<i64>)| json!({"name": format!("p{port}"), "port": port, "nodePort": node});
+        let ports: Vec<Value> = ports.iter().map(port).collect();
+        json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": ports}})
+    };
+    let taken = |body: &Value| -> Vec<i64> {
+        let ports = body["spec"]["ports"].as_array().expect("the ports");
+        ports.iter().filter_map(|port| port["nodePort"].as_i64()).collect()
+    };
+    let any: Vec<_> = (1..=20).map(|port| (port, None)).collect();
+    let created = client.post(path, &service(&any));
+    let ports = taken(&created.body);
+    assert_eq!((created.status, ports.len()), (201, 20));
+    assert!(ports.iter().all(|port| (30_086..=32_767).contains(port)), "{ports:?}");
+    let steps: std::collections::BTreeSet<i64> =
+        ports.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(steps.len() > 2, "they are in a sequence: {ports:?}");
+    let put = |ports: &[(i64, Option<i64>)]| {
+        let body = service(ports);
+        client.call("PUT", &format!("{path}/s"), "application/json", Some(&body))
+    };
+    let [one, two] = [ports[0], ports[1]];
+    let swapped = put(&[(1, Some(two)), (2, Some(one))]);
+    assert_eq!((swapped.status, taken(&swapped.body)), (200, vec![two, one]));
+    let moved = put(&[(1, None), (2, Some(two))]);
+    let [new, kept] = taken(&moved.body)[..] else { panic!("{}", moved.body) };
+    assert_eq!((moved.status, kept), (200, two));
+    assert!(new != two, "{new}");
+    server.stop();
+}
