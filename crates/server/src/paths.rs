@@ -226,7 +226,8 @@ fn version(app: &App, head: &RequestHead) -> Reply {
         "major": major, "minor": minor,
         "emulationMajor": major, "emulationMinor": minor,
         "minCompatibilityMajor": major, "minCompatibilityMinor": (previous(minor)),
-        "gitVersion": (git.as_str()), "gitCommit": "", "gitTreeState": "clean",
+        "gitVersion": (git.as_str()), "gitCommit": (app.version.git_commit.as_str()),
+        "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": (app.version.build.as_str()),
         "platform": (format!("{}/{}", std::env::consts::OS, go_arch()))
     });

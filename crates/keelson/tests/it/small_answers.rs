@@ -3,6 +3,19 @@
 use crate::http::{Server, without_controllers};
 use serde_json::{Value, json};
 
+/// `kubectl --match-server-version` compares these three with those of its own release.
+#[test]
+fn the_version_is_that_of_a_release() {
+    let server = Server::start_plain(without_controllers());
+    let version = server.client().get("/version").body;
+    assert_eq!(version["gitVersion"], keelson::KUBERNETES_VERSION);
+    let commit = version["gitCommit"].as_str().unwrap_or_default();
+    assert_eq!(commit.len(), 40, "{commit}");
+    assert!(commit.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')), "{commit}");
+    assert_eq!(version["gitTreeState"], "clean");
+    server.stop();
+}
+
 /// Ports that nobody asked for lie above those that manifests name, and are not in a sequence. What
 /// a Service gives up in an update can be taken by another of its ports.
 #[test]
