@@ -1,7 +1,60 @@
 //! Small answers that clients rely on: unusual selectors, media types and paths, the version, ports.
 
-use crate::http::{Server, without_controllers};
+use crate::http::{Client, Server, without_controllers};
 use serde_json::{Value, json};
+
+fn message(body: &Value) -> &str {
+    body["message"].as_str().unwrap_or_default()
+}
+
+/// Checks the status and the message of a GET.
+#[track_caller]
+fn check(client: &Client, path: &str, want: (u16, &str)) {
+    let answer = client.get(path);
+    assert_eq!((answer.status, message(&answer.body)), want, "{path}");
+}
+
+/// Each kind has its own set of fields for selectors, and its own text for others.
+#[test]
+fn field_selectors_are_those_of_the_kind() {
+    let server = Server::start_plain(without_controllers());
+    let client = server.client();
+    let refused = |path: &str, field: &str, why: &str| {
+        check(&client, &format!("{path}?fieldSelector={field}%3Dx"), (400, why));
+    };
+    let accepted = |path: &str, field: &str| {
+        check(&client, &format!("{path}?fieldSelector={field}%3Dx"), (200, ""));
+    };
+    let namespace = "metadata.namespace";
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    for path in ["/api/v1/nodes", "/api/v1/namespaces", requests] {
+        refused(path, namespace, "field label not supported: metadata.namespace");
+    }
+    accepted("/api/v1/persistentvolumes", namespace);
+    accepted("/api/v1/pods", namespace);
+    let slices = "/apis/resource.k8s.io/v1/resourceslices";
+    let slice = "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: ";
+    refused(slices, namespace, &format!("{slice}metadata.namespace"));
+    refused(slices, "spec.x", &format!("{slice}spec.x"));
+    accepted(slices, "spec.driver");
+    refused("/apis/batch/v1/jobs", "a.b", "field label \"a.b\" not supported for Job");
+    let (core, new) = ("/api/v1/events", "/apis/events.k8s.io/v1/events");
+    let object = ["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"];
+    for name in object {
+        let (involved, regarding) = (format!("involvedObject.{name}"), format!("regarding.{name}"));
+        accepted(core, &involved);
+        accepted(new, &regarding);
+        refused(core, &regarding, &format!("field label not supported: {regarding}"));
+        refused(new, &involved, &format!("field label not supported: {involved}"));
+    }
+    accepted(core, "source");
+    accepted(new, "reportingController");
+    refused(new, "source", "field label not supported: source");
+    refused(core, "reportingController", "field label not supported: reportingController");
+    let other = "fieldSelector metadata.name doesn't match requested name";
+    refused("/api/v1/watch/nodes/n", "metadata.name", other);
+    server.stop();
+}
 
 /// `kubectl --match-server-version` compares these three with those of its own release.
 #[test]
