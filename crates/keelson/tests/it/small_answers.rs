@@ -3,6 +3,9 @@
 use crate::http::{Client, Server, without_controllers};
 use serde_json::{Value, json};
 
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+
 fn message(body: &Value) -> &str {
     body["message"].as_str().unwrap_or_default()
 }
@@ -53,6 +56,38 @@ fn field_selectors_are_those_of_the_kind() {
     refused(core, "reportingController", "field label not supported: reportingController");
     let other = "fieldSelector metadata.name doesn't match requested name";
     refused("/api/v1/watch/nodes/n", "metadata.name", other);
+    server.stop();
+}
+
+/// What a review answers has no columns; its metadata can be had alone.
+#[test]
+fn reviews_are_no_tables() {
+    let server = Server::start_plain(without_controllers());
+    let client = server.client();
+    let post = |path: &str, media: &str, body: &Value| {
+        let headers = format!("Accept: {media}\r\nContent-Type: application/json\r\n");
+        client.send_bytes(&format!("POST {path}"), &headers, body.to_string().as_bytes())
+    };
+    let only = "only the following media types are accepted: application/json, application/yaml, \
+                application/vnd.kubernetes.protobuf";
+    let access = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    let rows = [
+        ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &access),
+        ("/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({})),
+        ("/api/v1/namespaces/default/serviceaccounts/none/token", &json!({"spec": {}})),
+        ("/api/v1/namespaces/default/bindings", &json!({"metadata": {"name": "none"}})),
+        ("/api/v1/namespaces/default/pods/none/eviction", &json!({})),
+    ];
+    for (path, body) in rows {
+        let answer = post(path, TABLE, body);
+        assert_eq!((answer.status, message(&answer.body)), (406, only), "{path}");
+    }
+    let (path, body) = rows[1];
+    let whole = post(path, &format!("{TABLE},application/json"), body);
+    assert_eq!((whole.status, &whole.body["kind"]), (201, &json!("SelfSubjectReview")));
+    let partial = post(path, PARTIAL, body);
+    assert_eq!((partial.status, &partial.body["kind"]), (201, &json!("PartialObjectMetadata")));
+    assert_eq!(partial.body.get("status"), None);
     server.stop();
 }
 
