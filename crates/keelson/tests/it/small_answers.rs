@@ -91,6 +91,49 @@ fn reviews_are_no_tables() {
     server.stop();
 }
 
+/// Slashes at the end of a discovery path are ignored; a missing name is named.
+#[test]
+fn superfluous_slashes_and_missing_names() {
+    let server = Server::start_plain(without_controllers());
+    let client = server.client();
+    for (path, kind) in [
+        ("/api//", "APIVersions"),
+        ("/api/v1//", "APIResourceList"),
+        ("/apis/apps//", "APIGroup"),
+        ("/apis/apps/v1//", "APIResourceList"),
+        ("/apis/", "APIGroupList"),
+    ] {
+        let answer = client.get(path);
+        assert_eq!((answer.status, &answer.body["kind"]), (200, &json!(kind)), "{path}");
+    }
+    assert_eq!(client.get("/version//").status, 200);
+    for path in ["/apis//", "/apis//apps", "/openapi/v2/", "/openapi/v3/"] {
+        assert_eq!(client.get(path).status, 404, "{path}");
+    }
+    let (missing, no_method) = (
+        "name must be provided",
+        "the server does not allow this method on the requested resource",
+    );
+    let nowhere = "the server could not find the requested resource";
+    let pods = "/api/v1/namespaces/default/pods/";
+    for (method, path, want) in [
+        ("GET", format!("{pods}/log"), (400, missing)),
+        ("GET", format!("{pods}/status"), (400, missing)),
+        ("PUT", format!("{pods}/status"), (400, missing)),
+        ("POST", format!("{pods}/eviction"), (400, missing)),
+        ("POST", format!("{pods}/log"), (405, no_method)),
+        ("DELETE", format!("{pods}/status"), (405, no_method)),
+        ("GET", "/api/v1/nodes//proxy/x".to_owned(), (400, missing)),
+        ("PUT", "/api/v1/namespaces//finalize".to_owned(), (400, missing)),
+        ("GET", "/api/v1/pods//log".to_owned(), (404, nowhere)),
+        ("GET", "/api//v1".to_owned(), (404, nowhere)),
+    ] {
+        let answer = client.call(method, &path, "application/json", None);
+        assert_eq!((answer.status, message(&answer.body)), want, "{method} {path}");
+    }
+    server.stop();
+}
+
 /// `kubectl --match-server-version` compares these three with those of its own release.
 #[test]
 fn the_version_is_that_of_a_release() {
