@@ -182,7 +182,8 @@ impl Services {
     ) -> Result<(), Failure> {
         families::complete(service, old, &addresses::families(registry))?;
         addresses::allocate(registry, service, old, mode, allocations).await?;
-        allocations.ports = ports::allocate(&self.ports, service, old, mode).await?;
+        let random = u128::from_le_bytes(registry.clock.random());
+        allocations.ports = ports::allocate(&self.ports, service, old, mode, random).await?;
         Ok(())
     }
 }

@@ -43,6 +43,8 @@ use tokio::time::timeout;
 
 /// The Kubernetes version that the server implements.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
+/// The commit of that version, by which `kubectl --match-server-version` compares releases.
+const KUBERNETES_COMMIT: &str = "24e2b02af5543d7910c2bb074c7264df5a8f0467";
 /// Connections that wait to be accepted; the kernel's own limit is usually lower.
 const BACKLOG_CONNECTIONS_MAX: u32 = 4096;
 /// Grace period at shutdown for writes that outlive their requests.
@@ -299,6 +301,7 @@ impl Builder {
             aggregator: far_side.aggregator,
             version: VersionInfo {
                 git_version: KUBERNETES_VERSION.to_owned(),
+                git_commit: KUBERNETES_COMMIT.to_owned(),
                 build: format!("keelson-{}", env!("CARGO_PKG_VERSION")),
             },
             state: State::new(&self.limits),

@@ -7,6 +7,7 @@ use crate::{
     nodes, pod, policies, rbac, scheduling, service, storage, workloads,
 };
 use keelson_meta::Features;
+use keelson_meta::status::quote;
 
 const fn field(name: &'static str, paths: &'static [&'static [&'static str]]) -> SelectableField {
     SelectableField { name, paths, unset: "" }
@@ -52,12 +53,19 @@ const EVENT: &[SelectableField] = &[
     field("regarding.namespace", &[&["involvedObject", "namespace"]]),
     field("regarding.name", &[&["involvedObject", "name"]]),
     field("regarding.uid", &[&["involvedObject", "uid"]]),
+    field("regarding.apiVersion", &[&["involvedObject", "apiVersion"]]),
+    field("regarding.resourceVersion", &[&["involvedObject", "resourceVersion"]]),
+    field("regarding.fieldPath", &[&["involvedObject", "fieldPath"]]),
     field("reportingController", &[&["reportingComponent"]]),
     field("reason", &[&["reason"]]),
     field("reportingComponent", &[&["reportingComponent"], &["reportingController"]]),
     field("source", &[&["source", "component"], &["reportingComponent"]]),
     field("type", &[&["type"]]),
 ];
+
+/// Events of both groups are the same stored objects, with all fields; selectors know those of a group.
+const NOT_OF_CORE_EVENTS: &[&str] = &["regarding.", "reportingController"];
+const NOT_OF_NEW_EVENTS: &[&str] = &["involvedObject.", "reportingComponent", "source"];
 
 const REPLICAS: &[SelectableField] =
     &[SelectableField { name: "status.replicas", paths: &[&["status", "replicas"]], unset: "0" }];
@@ -99,6 +107,8 @@ pub fn strategy(group: &str, resource: &str, features: Features) -> Strategy {
         status_checks: status_checks(group, resource),
         create_checks: create_checks(group, resource),
         standard_finalizers: has_standard_finalizers(group, resource),
+        not_selectable: not_selectable(group, resource),
+        selector_error: selector_error(group, resource),
         ..base
     };
     match group {
@@ -110,6 +120,32 @@ pub fn strategy(group: &str, resource: &str, features: Features) -> Strategy {
         "rbac.authorization.k8s.io" => role_kind(resource, base),
         "resource.k8s.io" => device_kind(resource, base),
         _ => other_kind(resource, base),
+    }
+}
+
+/// Returns the fields, or beginnings of fields, that selectors of a resource do not know.
+fn not_selectable(group: &str, resource: &str) -> &'static [&'static str] {
+    match (group, resource) {
+        ("", "events") => NOT_OF_CORE_EVENTS,
+        ("events.k8s.io", "events") => NOT_OF_NEW_EVENTS,
+        ("", "namespaces" | "nodes")
+        | ("certificates.k8s.io", "certificatesigningrequests")
+        | ("resource.k8s.io", "resourceslices") => &["metadata.namespace"],
+        _ => &[],
+    }
+}
+
+/// Returns what makes the error for an unknown field, where it is not one of the common ones.
+fn selector_error(group: &str, resource: &str) -> Option<fn(&str) -> String> {
+    match (group, resource) {
+        ("batch", "jobs") => {
+            Some(|field| format!("field label {} not supported for Job", quote(field)))
+        }
+        ("resource.k8s.io", "resourceslices") => Some(|field| {
+            let kind = "resource.k8s.io/v1, Kind=ResourceSlice";
+            format!("field label not supported for {kind}: {field}")
+        }),
+        _ => None,
     }
 }
 

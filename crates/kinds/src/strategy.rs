@@ -5,7 +5,7 @@ use crate::equality;
 use crate::gated_fields::{self, GatedFields};
 use crate::gates::{self, Gates};
 use keelson_meta::names::{self, NameRule};
-use keelson_meta::{ErrorList, Features, Map, Object, Path, Str, User, Value};
+use keelson_meta::{ErrorList, Features, Map, Object, Path, Str, User, Value, field_selector};
 use keelson_schema::Schema;
 use smallvec::SmallVec;
 
@@ -225,6 +225,10 @@ pub struct Strategy {
     pub has_raw_extension: bool,
     /// The selectable fields.
     pub fields: &'static [SelectableField],
+    /// Those of `fields` and of the metadata that selectors do not know; a final dot stands for all below.
+    pub not_selectable: &'static [&'static str],
+    /// Makes the error for an unknown field; `None`: one of the common errors.
+    pub selector_error: Option<fn(&str) -> String>,
     /// The feature gates during the rules.
     pub features: Features,
     /// Whether containers may be privileged (`--allow-privileged`).
@@ -297,6 +301,8 @@ impl Strategy {
         manages_converted_fields: false,
         has_raw_extension: false,
         fields: &[],
+        not_selectable: &[],
+        selector_error: None,
         features: Features::DEFAULT,
         allows_privileged: true,
         gated: &[],
@@ -405,8 +411,21 @@ impl Strategy {
 
     /// Returns whether field selectors can use `field`.
     pub fn is_selectable(&self, field: &str) -> bool {
-        matches!(field, "metadata.name" | "metadata.namespace")
-            || self.fields.iter().any(|known| known.name == field)
+        let is_known = matches!(field, "metadata.name" | "metadata.namespace")
+            || self.fields.iter().any(|known| known.name == field);
+        let is_unknown =
+            |name: &&str| field == *name || (name.ends_with('.') && field.starts_with(*name));
+        is_known && !self.not_selectable.iter().any(|name| is_unknown(name))
+    }
+
+    /// Returns the error for a field that selectors do not know.
+    pub fn selector_error(&self, field: &str) -> String {
+        match self.selector_error {
+            Some(error) => error(field),
+            // The message depends on whether the kind has selectable fields of its own.
+            None if self.fields.is_empty() => field_selector::not_known(field),
+            None => field_selector::not_supported(field),
+        }
     }
 
     /// Sets the generation of a new object.

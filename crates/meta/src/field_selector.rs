@@ -114,14 +114,6 @@ impl FieldSelector {
         let terms = self.terms.iter().map(convert).collect::<Result<_, _>>()?;
         Ok(FieldSelector::of(terms))
     }
-
-    /// Rejects the first field for which `is_known` is false.
-    pub fn check_fields(&self, is_known: impl Fn(&str) -> bool) -> Result<(), String> {
-        match self.terms.iter().find(|term| !is_known(&term.field)) {
-            Some(term) => Err(not_supported(&term.field)),
-            None => Ok(()),
-        }
-    }
 }
 
 fn by_field(terms: &[FieldTerm]) -> BTreeMap<Str, Conditions> {
@@ -260,11 +252,6 @@ mod tests {
         check(r"a=\x", r"error: invalid field selector: invalid escape sequence: \x");
         check("a=b=c", "error: invalid field selector: unescaped character in value: 61");
         check(r"a=b\", r"error: invalid field selector: invalid escape sequence: \");
-        let selector = FieldSelector::parse("x=1").expect("the selector is valid");
-        assert_eq!(
-            selector.check_fields(|field| field == "metadata.name"),
-            Err("field label not supported: x".to_owned())
-        );
     }
 
     #[test]

@@ -29,11 +29,7 @@ pub(crate) async fn answer(
         return reply;
     }
     let parts: Vec<&str> = path.split('/').skip(1).collect();
-    let parts: &[&str] = match parts.as_slice() {
-        [rest @ .., ""] if rest.len() > 1 || matches!(rest, ["api" | "apis" | "version"]) => rest,
-        all => all,
-    };
-    match parts {
+    match without_last_slashes(&parts) {
         ["" | "index.html"] => only_get(head).map(|()| index(app, head)),
         ["api"] => discovery_root(app, head, true),
         ["apis"] => discovery_root(app, head, false),
@@ -59,6 +55,22 @@ pub(crate) async fn answer(
         }
         ["metrics", "slis"] => Ok(respond::text(200, "")),
         _ => Ok(respond::no_such_page()),
+    }
+}
+
+/// Removes the slashes at the end of a path that its handler ignores: all below `/api`, `/apis` and
+/// `/version`, but one after `/apis` itself, and none below `/openapi`.
+fn without_last_slashes<'a, 'b>(parts: &'a [&'b str]) -> &'a [&'b str] {
+    match parts {
+        ["apis", ""] => &parts[..1],
+        ["apis", group, ..] if group.is_empty() => parts,
+        ["api" | "apis" | "version", ..] => {
+            let last = parts.iter().rposition(|part| !part.is_empty()).unwrap_or(0);
+            &parts[..=last]
+        }
+        ["openapi", ..] => parts,
+        [rest @ .., ""] if rest.len() > 1 => rest,
+        all => all,
     }
 }
 
@@ -226,7 +238,8 @@ fn version(app: &App, head: &RequestHead) -> Reply {
         "major": major, "minor": minor,
         "emulationMajor": major, "emulationMinor": minor,
         "minCompatibilityMajor": major, "minCompatibilityMinor": (previous(minor)),
-        "gitVersion": (git.as_str()), "gitCommit": "", "gitTreeState": "clean",
+        "gitVersion": (git.as_str()), "gitCommit": (app.version.git_commit.as_str()),
+        "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": (app.version.build.as_str()),
         "platform": (format!("{}/{}", std::env::consts::OS, go_arch()))
     });

@@ -73,6 +73,15 @@ impl Verb {
         }
     }
 
+    /// Returns the verb that the method means for an object: a collection is one whose name is missing.
+    pub fn of_object(self) -> Verb {
+        match self {
+            Verb::List | Verb::Watch => Verb::Get,
+            Verb::DeleteCollection => Verb::Delete,
+            other => other,
+        }
+    }
+
     /// Returns the verb of a request for a non-resource path.
     fn of_path(method: &Method) -> Verb {
         Verb::Method(match method.as_str() {

@@ -64,7 +64,8 @@ pub(crate) fn resolve<'a>(
     route: &'a ResourceRoute,
 ) -> Result<Option<ResolvedRoute<'a>>, Failure> {
     if route.is_misplaced {
-        return Ok(None);
+        let is_core = route.group.is_empty() && route.version.is_empty();
+        return if is_core { Err(Status::no_such_path()) } else { Ok(None) };
     }
     let api = app.registry.api();
     let Some(endpoint) = api.endpoint(&route.group, &route.version, &route.resource) else {
@@ -75,8 +76,9 @@ pub(crate) fn resolve<'a>(
     let facts = &endpoint.facts;
     // A namespaced object cannot be reached without a namespace, nor a cluster-scoped one with one.
     let has_namespace = route.namespace.is_some();
-    if has_namespace != facts.namespaced && (has_namespace || !route.name.is_empty()) {
-        let is_custom = endpoint.source == Source::Custom;
+    let is_custom = endpoint.source == Source::Custom;
+    let is_below = !route.name.is_empty() || (!is_custom && !route.subresource.is_empty());
+    if has_namespace != facts.namespaced && (has_namespace || is_below) {
         return if is_custom { Ok(None) } else { Err(Status::no_such_path()) };
     }
     // Reviews are not stored, so they have no names and no collection across namespaces.

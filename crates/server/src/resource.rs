@@ -82,20 +82,26 @@ pub(crate) fn check_verb(
     if route.is_watch && head.method != Method::GET {
         return Err(Status::method_not_allowed());
     }
+    let on_object = !route.name.is_empty();
     let is_proxy = resolved.class() == Some(SubresourceClass::Proxy);
+    if is_proxy && !on_object {
+        return Err(Status::bad_request("name must be provided"));
+    }
     if is_proxy && (head.method == Method::HEAD || head.method == Method::OPTIONS) {
         return Ok(());
     }
     if head.method == Method::HEAD {
         return Err(Status::method_not_allowed());
     }
-    let on_object = !route.name.is_empty();
     let is_custom = resolved.endpoint.source == Source::Custom;
     let is_change = matches!(verb, Verb::Update | Verb::Patch);
     if is_custom && !on_object && is_change && resolved.sub.is_none() {
         return Err(Status::bad_request("name must be provided"));
     }
     let allowed = match resolved.sub() {
+        Some(sub) if !on_object && sub.has_verb(verb.of_object().name()) => {
+            return Err(Status::bad_request("name must be provided"));
+        }
         Some(sub) => on_object && sub.has_verb(verb.name()),
         None => {
             let is_in_scope = route.namespace.is_some() == resolved.facts().namespaced;

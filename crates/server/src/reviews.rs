@@ -2,11 +2,12 @@
 //! eviction, token).
 
 use crate::app::App;
-use crate::negotiate;
+use crate::negotiate::{self, Accepted};
 use crate::request_head::RequestHead;
 use crate::request_info::Verb;
 use crate::resolve::{ResolvedRoute, decoded_in_any_version, write_options};
 use crate::respond::{self, Reply};
+use crate::view;
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Status, Str, Value, value};
 use keelson_registry::options::WriteOptions;
@@ -28,6 +29,7 @@ pub(crate) async fn answer(
         .ok_or_else(|| Status::internal("the kind has no schema"))?;
     let (registry, resource) = (&app.registry, resolved.resource());
     if let Some((of, action)) = registry.alias_of(&resource.group, &resource.resource) {
+        head.accepted_without_tables()?;
         let options = write_options(head, "CreateOptions")?;
         let posted = checked(head, &schema, resolved, &options, body)?;
         let namespace = resolved.route.namespace.as_deref().unwrap_or_default();
@@ -39,10 +41,12 @@ pub(crate) async fn answer(
     let computed = computed.ok_or_else(Status::method_not_allowed)?;
     match verb {
         Verb::Get => {
-            reply_object(head, 200, &schema, &computed.get(registry, &resolved.route.name)?)
+            let obj = computed.get(registry, &resolved.route.name)?;
+            reply_object(app, head, head.accepted()?, 200, &schema, obj)
         }
         Verb::List => Ok(list(head, &schema, computed.list(registry)?)),
         _ => {
+            let accepted = head.accepted_without_tables()?;
             let options = write_options(head, "CreateOptions")?;
             let mut review = checked(head, &schema, resolved, &options, body)?;
             wipe_system_fields(&mut review);
@@ -52,7 +56,7 @@ pub(crate) async fn answer(
             let warnings = warnings.await?;
             let mut answer = computed.post(registry, permit, review).await?;
             answer.set_gvk(&schema.gvk);
-            let mut reply = reply_object(head, 201, &schema, &answer)?;
+            let mut reply = reply_object(app, head, accepted, 201, &schema, answer)?;
             respond::warn(&mut reply, &warnings);
             Ok(reply)
         }
@@ -117,11 +121,12 @@ pub(crate) async fn act(
     };
     let schema = app.registry.catalogue.schema(&sub.kind);
     let schema = schema.ok_or_else(|| Status::internal("the kind has no schema"))?;
+    let accepted = head.accepted_without_tables()?;
     let options = write_options(head, "CreateOptions")?;
     let posted = checked(head, &schema, resolved, &options, body)?;
     let acted = app.registry.act(permit, target, &sub.name, posted, &options).await?;
     let Some(answer) = acted.object else { return Ok(success(head, 201, &acted.warnings)) };
-    let mut reply = reply_object(head, 201, &schema, &answer)?;
+    let mut reply = reply_object(app, head, accepted, 201, &schema, answer)?;
     respond::warn(&mut reply, &acted.warnings);
     Ok(reply)
 }
@@ -142,12 +147,13 @@ fn success(head: &RequestHead, code: u16, warnings: &[Str]) -> Reply {
 }
 
 fn reply_object(
+    app: &App,
     head: &RequestHead,
+    accepted: Accepted,
     code: u16,
     schema: &Schema,
-    obj: &Object,
+    obj: Object,
 ) -> Result<Reply, Failure> {
-    let accepted = head.accepted()?;
-    let text = accepted.encoding.object(schema, obj)?;
+    let text = view::computed_text(app, accepted, schema, obj)?;
     Ok(respond::encoded(head.pretty(), code, accepted.encoding, text))
 }

@@ -73,14 +73,12 @@ impl View {
     }
 
     fn meta_kind(&self, kind: &'static str) -> GroupVersionKind {
-        let version = if self.accepted.meta_v1beta1 { "v1beta1" } else { "v1" };
-        GroupVersionKind::new("meta.k8s.io", version, kind)
+        meta_kind(self.accepted, kind)
     }
 
     /// Returns the schema of a meta.k8s.io kind.
     pub fn meta_schema(&self, kind: &'static str) -> Result<Schema, Failure> {
-        let schema = self.app.registry.catalogue.schema(&self.meta_kind(kind));
-        schema.ok_or_else(|| Status::internal(format!("{kind} has no schema")))
+        meta_schema(&self.app, self.accepted, kind)
     }
 
     /// Returns the object of an answer, in the version of the view.
@@ -128,14 +126,7 @@ impl View {
                 }
                 Ok(to_json(&self.table(metadata, rows, true)))
             }
-            (Shape::PartialList, _) => Err(Status::new(
-                Reason::NotAcceptable,
-                format!(
-                    "you requested PartialObjectMetadataList, but the requested object is not a \
-                     list (*{})",
-                    go_type(&self.schema, "")
-                ),
-            )),
+            (Shape::PartialList, _) => Err(no_list(&self.schema)),
         }
     }
 
@@ -216,18 +207,13 @@ impl View {
     }
 
     /// Returns the `PartialObjectMetadata` of an object.
-    pub fn partial(&self, mut obj: Object) -> Object {
-        let metadata = obj.root.remove("metadata").unwrap_or_else(|| Map::new().into());
-        let mut partial = Object::new();
-        partial.set_gvk(&self.meta_kind("PartialObjectMetadata"));
-        partial.root.insert("metadata", metadata);
-        partial
+    pub fn partial(&self, obj: Object) -> Object {
+        partial(self.accepted, obj)
     }
 
     /// Encodes the `PartialObjectMetadata` of an object for [`respond::encoded`].
     pub fn partial_text(&self, obj: Object) -> Result<Bytes, Failure> {
-        let schema = self.meta_schema("PartialObjectMetadata")?;
-        self.accepted.encoding.object(&schema, &self.partial(obj))
+        partial_text(&self.app, self.accepted, obj)
     }
 
     fn printer(&self) -> &'static tables::Printer {
@@ -316,6 +302,54 @@ impl View {
             Shape::Object | Shape::Partial => self.text(target, &Answer::Entry(entry.clone())),
         }
     }
+}
+
+/// Encodes an object that is not stored for [`respond::encoded`], complete or as metadata alone.
+pub(crate) fn computed_text(
+    app: &App,
+    accepted: Accepted,
+    schema: &Schema,
+    obj: Object,
+) -> Result<Bytes, Failure> {
+    match accepted.shape {
+        Shape::Partial => partial_text(app, accepted, obj),
+        Shape::PartialList => Err(no_list(schema)),
+        Shape::Object | Shape::Table => accepted.encoding.object(schema, &obj),
+    }
+}
+
+fn partial_text(app: &App, accepted: Accepted, obj: Object) -> Result<Bytes, Failure> {
+    let schema = meta_schema(app, accepted, "PartialObjectMetadata")?;
+    accepted.encoding.object(&schema, &partial(accepted, obj))
+}
+
+fn partial(accepted: Accepted, mut obj: Object) -> Object {
+    let metadata = obj.root.remove("metadata").unwrap_or_else(|| Map::new().into());
+    let mut partial = Object::new();
+    partial.set_gvk(&meta_kind(accepted, "PartialObjectMetadata"));
+    partial.root.insert("metadata", metadata);
+    partial
+}
+
+fn meta_kind(accepted: Accepted, kind: &'static str) -> GroupVersionKind {
+    let version = if accepted.meta_v1beta1 { "v1beta1" } else { "v1" };
+    GroupVersionKind::new("meta.k8s.io", version, kind)
+}
+
+fn meta_schema(app: &App, accepted: Accepted, kind: &'static str) -> Result<Schema, Failure> {
+    let schema = app.registry.catalogue.schema(&meta_kind(accepted, kind));
+    schema.ok_or_else(|| Status::internal(format!("{kind} has no schema")))
+}
+
+/// Returns the failure of a request for a list of metadata that is answered with one object.
+fn no_list(schema: &Schema) -> Failure {
+    Status::new(
+        Reason::NotAcceptable,
+        format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*{})",
+            go_type(schema, "")
+        ),
+    )
 }
 
 pub(crate) fn to_json(value: &Value) -> Bytes {

@@ -16,8 +16,9 @@ use tokio::sync::Semaphore;
 
 /// The key of the bitmap.
 pub(crate) const PORTS_KEY: &[u8] = b"/registry/ranges/servicenodeports";
-/// Distance between the starts of searches for a free port; a prime, so that all ports become a start.
-const STRIDE: usize = 7_919;
+/// The smallest and largest number of ports at the lower end that are used last (KEP-3070).
+const RESERVED_MIN: usize = 16;
+const RESERVED_MAX: usize = 128;
 /// Maximum tries of an update that conflicts with other servers.
 const TRIES_MAX: usize = 100;
 
@@ -110,15 +111,16 @@ impl Ports {
         Ok(())
     }
 
-    /// Allocates any free port. Each call starts the search elsewhere, so that a released port is not
-    /// reused immediately.
-    pub fn allocate_any(&mut self) -> Result<u16, String> {
-        let used: usize = self.bits.iter().map(|byte| byte.count_ones() as usize).sum();
-        let (range, size) = (self.range.ports(), self.range.size());
-        let first = used.wrapping_mul(STRIDE) % size;
-        let mut ports = range.clone().chain(range).skip(first).take(size);
-        let port = ports.find(|port| !self.contains(*port));
-        let port = port.ok_or_else(|| "range is full".to_owned())?;
+    /// Allocates any free port, at a random position, so that a released port is not reused
+    /// immediately. The lower end of the range is used last, because manifests name its ports.
+    pub fn allocate_any(&mut self, random: u128) -> Result<u16, String> {
+        let (size, reserved) = (self.range.size(), reserved(self.range.size()));
+        let within = |count: usize| usize::try_from(random % (count.max(1) as u128)).unwrap_or(0);
+        let (upper, lower) = (within(size - reserved), within(reserved));
+        let above = (reserved + upper..size).chain(reserved..reserved + upper);
+        let mut offsets = above.chain(lower..reserved).chain(0..lower);
+        let free = |offset: usize| self.range.ports().nth(offset).filter(|p| !self.contains(*p));
+        let port = offsets.find_map(free).ok_or_else(|| "range is full".to_owned())?;
         self.insert(port);
         Ok(port)
     }
@@ -155,6 +157,11 @@ impl Ports {
         ports.bits[start..].copy_from_slice(&data);
         Ok(ports)
     }
+}
+
+/// Returns the number of ports at the lower end of a range that are used last (KEP-3070).
+fn reserved(size: usize) -> usize {
+    if size <= RESERVED_MIN { 0 } else { (size / 32).clamp(RESERVED_MIN, RESERVED_MAX) }
 }
 
 /// Checks a stored bitmap. One of another range is valid, because a server replaces it.
@@ -390,13 +397,31 @@ mod tests {
     }
 
     #[test]
-    fn every_port_is_allocated_once() {
+    fn every_port_is_allocated_once_and_the_reserved_ones_last() {
         let mut ports = Ports::empty(RANGE);
-        for _ in RANGE.ports() {
-            ports.allocate_any().expect("a port");
+        let mut order = vec![];
+        for at in 0..RANGE.size() as u128 {
+            let random = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            order.push(ports.allocate_any(random).expect("a port"));
         }
         assert_eq!(ports.iter().count(), RANGE.size());
-        assert_eq!(ports.allocate_any().expect_err("all are taken"), "range is full");
+        assert_eq!(ports.allocate_any(7).expect_err("all are taken"), "range is full");
         assert_eq!(Ports::decode(&ports.encode().expect("a value"), RANGE), Ok(ports));
+        let (first, last) = order.split_at(order.len() - 86);
+        assert!(first.iter().all(|port| *port > 30_085), "{first:?}");
+        assert!(last.iter().all(|port| *port <= 30_085), "{last:?}");
+    }
+
+    #[test]
+    fn the_position_is_random() {
+        let any = |random| Ports::empty(RANGE).allocate_any(random);
+        let all: Vec<_> = [0, 1, 2_681, 2_682].map(any).into_iter().collect();
+        assert_eq!(all, [Ok(30_086), Ok(30_087), Ok(32_767), Ok(30_086)]);
+    }
+
+    #[test]
+    fn a_share_of_a_range_is_reserved() {
+        let sizes = [1, 16, 17, 512, 2_768, 4_096, 65_535];
+        assert_eq!(sizes.map(reserved), [0, 0, 16, 16, 86, 128, 128]);
     }
 }

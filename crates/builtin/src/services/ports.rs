@@ -19,6 +19,16 @@ pub(super) struct Change {
     /// Ports to release once the service is stored.
     pub released: Vec<u16>,
     mode: Mode,
+    /// Where the next search for a free port starts.
+    random: u128,
+}
+
+impl Change {
+    /// Returns the next number of a sequence (the upper bits of a linear congruential generator).
+    fn next_random(&mut self) -> u128 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.random >> 64
+    }
 }
 
 /// Returns the node ports of a service, including the health check node port.
@@ -104,6 +114,7 @@ pub(super) async fn allocate(
     service: &mut Object,
     old: Option<&Object>,
     mode: Mode,
+    random: u128,
 ) -> Result<Change, Failure> {
     let needs = |service: &Object| needs_node_ports(service) || needs_health_check(service);
     if !needs(service) && !old.is_some_and(needs) {
@@ -111,7 +122,8 @@ pub(super) async fn allocate(
     }
     let original = &*service;
     let allocate = |ports: &mut Ports| {
-        let (mut service, mut change) = (original.clone(), Change { mode, ..Change::default() });
+        let mut change = Change { mode, random, ..Change::default() };
+        let mut service = original.clone();
         match old {
             None => create(ports, &mut service, &mut change)?,
             Some(old) => update(ports, &mut service, old, &mut change)?,
@@ -225,7 +237,7 @@ fn allocate_any(pool: &mut Ports, change: &mut Change) -> Result<u16, Failure> {
         return Ok(last.saturating_add(1));
     }
     let number = pool
-        .allocate_any()
+        .allocate_any(change.next_random())
         .map_err(|why| Status::internal(format!("failed to allocate a nodePort: {why}")))?;
     change.allocated.push(number);
     Ok(number)
@@ -357,7 +369,7 @@ fn update_health_check(
             let mut errors = ErrorList::new();
             let spec = Path::new("spec");
             let path = spec.field("healthCheckNodePort");
-            errors.push(FieldError::invalid(&path, number(service), "field is immutable"));
+            errors.push(FieldError::forbidden(&path, "field is immutable"));
             into_result(service, errors)
         }
         _ => Ok(()),

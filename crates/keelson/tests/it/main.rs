@@ -65,6 +65,7 @@ mod resources;
 mod restart;
 mod rights;
 mod runtime_kinds;
+mod small_answers;
 mod small_warnings;
 mod stop_signals;
 mod subresource_metadata;

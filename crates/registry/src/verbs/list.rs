@@ -78,24 +78,21 @@ impl Filter {
         fields: &FieldSelector,
     ) -> Result<Filter, Failure> {
         let strategy = &target.kind.strategy;
-        fields
-            .check_fields(|field| {
-                strategy.is_selectable(field)
-                    || target.kind.is_selectable(&target.version, field)
-                    || (field == "metadata.namespace" && !target.kind.namespaced)
-            })
-            .map_err(|unknown| {
-                let field = fields.terms().iter().find(|t| !strategy.is_selectable(&t.field));
-                let field = field.map_or("", |term| &term.field);
-                // The message depends on whether the kind has selectable fields of its own.
-                Status::bad_request(if target.kind.source == Source::Custom {
-                    format!("field label not supported: {field}")
-                } else if strategy.fields.is_empty() {
-                    field_selector::not_known(field)
-                } else {
-                    unknown
-                })
-            })?;
+        let is_known = |term: &&FieldTerm| {
+            strategy.is_selectable(&term.field)
+                || target.kind.is_selectable(&target.version, &term.field)
+        };
+        if let Some(unknown) = fields.terms().iter().find(|term| !is_known(term)) {
+            return Err(Status::bad_request(match target.kind.source {
+                Source::Custom => field_selector::not_supported(&unknown.field),
+                Source::BuiltIn => strategy.selector_error(&unknown.field),
+            }));
+        }
+        let required = fields.required_value("metadata.name");
+        if !target.name.is_empty() && !fields.terms().is_empty() && required != Some(&target.name) {
+            let why = "fieldSelector metadata.name doesn't match requested name";
+            return Err(Status::bad_request(why));
+        }
         let namespaced = target.kind.namespaced && !target.namespace.is_empty();
         let prefix = if namespaced { format!("{}/", target.namespace) } else { String::new() };
         let is_computed =

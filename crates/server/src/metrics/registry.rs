@@ -10,7 +10,8 @@ pub(super) fn write(registry: &Registry, built: &VersionInfo, out: &mut Expositi
     let mut parts = version.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let platform = format!("{}/{}", std::env::consts::OS, architecture());
-    let values = ["", "rustc", &built.build, "", version, "", major, minor, &platform];
+    let commit = built.git_commit.as_str();
+    let values = ["", &built.build, commit, "clean", version, "", major, minor, &platform];
     out.family(&BUILD_INFO).value(&values, 1.0);
     let mut features = out.family(&FEATURES);
     for feature in Feature::all() {

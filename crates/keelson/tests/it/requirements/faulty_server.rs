@@ -102,7 +102,11 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         kubelets: Arc::new(Current::new(KubeletAccess { authority: None, identity: None })),
         aggregator: Arc::new(Current::new(None)),
         flags: vec![],
-        version: VersionInfo { git_version: "v1.36.0".to_owned(), build: "test".to_owned() },
+        version: VersionInfo {
+            git_version: "v1.36.0".to_owned(),
+            git_commit: String::new(),
+            build: "test".to_owned(),
+        },
         state: State::new(&Limits::default()),
         limits: Limits::default(),
         cbor: false,
