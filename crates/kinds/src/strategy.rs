@@ -415,7 +415,7 @@ impl Strategy {
             || self.fields.iter().any(|known| known.name == field);
         let is_unknown =
             |name: &&str| field == *name || (name.ends_with('.') && field.starts_with(*name));
-        is_known && !self.not_selectable.iter().any(|name| is_unknown(name))
+        is_known && !self.not_selectable.iter().any(is_unknown)
     }
 
     /// Returns the error for a field that selectors do not know.

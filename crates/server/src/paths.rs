@@ -63,7 +63,7 @@ pub(crate) async fn answer(
 fn without_last_slashes<'a, 'b>(parts: &'a [&'b str]) -> &'a [&'b str] {
     match parts {
         ["apis", ""] => &parts[..1],
-        ["apis", group, ..] if group.is_empty() => parts,
+        ["apis", "", ..] => parts,
         ["api" | "apis" | "version", ..] => {
             let last = parts.iter().rposition(|part| !part.is_empty()).unwrap_or(0);
             &parts[..=last]
