@@ -83,17 +83,19 @@ impl Audit {
         Err(NotStored)
     }
 
-    /// Stores an event for which no request waits any more.
-    pub fn process_later(self: &Arc<Audit>, config: RequestConfig, event: Event) {
+    /// Stores the events of a request that does not wait for it any more, in their order.
+    pub fn process_later(self: &Arc<Audit>, config: RequestConfig, events: Vec<Event>) {
         let permit = self.late.clone().try_acquire_owned();
         let (Ok(permit), Ok(runtime)) = (permit, tokio::runtime::Handle::try_current()) else {
-            self.backends.iter().for_each(Backend::count_lost);
+            self.backends.iter().for_each(|backend| backend.count_lost(events.len() as u64));
             return;
         };
         let audit = self.clone();
         runtime.spawn(async move {
-            // The backend has logged a failure.
-            let _ = audit.process(config, &event).await;
+            for event in &events {
+                // The backend has logged a failure.
+                let _ = audit.process(config, event).await;
+            }
             drop(permit);
         });
     }

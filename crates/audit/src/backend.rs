@@ -170,9 +170,9 @@ impl Backend {
         }
     }
 
-    /// Counts an event that could not even be given to the backend.
-    pub(crate) fn count_lost(&self) {
-        self.target.lose(Plugin::Buffered, 0, 1, "too many requests end at once");
+    /// Counts events that could not even be given to the backend.
+    pub(crate) fn count_lost(&self, events: u64) {
+        self.target.lose(Plugin::Buffered, 0, events, "too many requests end at once");
     }
 
     /// Stores what is buffered, for at most `time_max`.

@@ -1,3 +1,5 @@
+//! Tests of modes, truncation, lost events and shutdowns, with a log.
+
 use super::*;
 use crate::backend::{Batching, LogFile, LogFileOptions, Mode, Truncation};
 use crate::encoded::Format;

@@ -1,3 +1,5 @@
+//! Tests of the JSON and the legacy line of events.
+
 use super::*;
 use crate::event::{ObjectReference, ResponseStatus};
 use crate::level::{Level, Stage};

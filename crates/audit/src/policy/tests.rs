@@ -1,3 +1,5 @@
+//! Tests of policy files and of the rules in them.
+
 use super::*;
 use keelson_meta::GroupVersionResource;
 

@@ -1,3 +1,5 @@
+//! Tests of names, removal and compression of rotated files.
+
 use super::*;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
