@@ -1,5 +1,6 @@
 //! [`Builder`]: the configuration of a server.
 
+use crate::auditing::AuditOptions;
 use crate::authentication::{JwtOptions, TokenWebhookOptions};
 use crate::authorization::Authorization;
 use crate::etcd::Etcd;
@@ -72,6 +73,8 @@ pub struct Builder {
     pub jwt: Option<JwtOptions>,
     /// A webhook that authenticates bearer tokens.
     pub token_webhook: Option<TokenWebhookOptions>,
+    /// The audit policy and where events are stored; `None`: nothing is audited.
+    pub audit: Option<AuditOptions>,
     /// Static tokens (`--token-auth-file`).
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
@@ -147,6 +150,7 @@ impl Default for Builder {
             anonymous: AnonymousConfig { enabled: true, paths: vec![] },
             jwt: None,
             token_webhook: None,
+            audit: None,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             node_ports: PortRange::default(),

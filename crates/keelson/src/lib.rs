@@ -10,6 +10,7 @@
 //!
 //! There is no global state: any number of servers can run in one process.
 
+mod auditing;
 mod authentication;
 mod authorization;
 mod backup_socket;
@@ -38,6 +39,7 @@ mod supervisor;
 mod tls_files;
 mod user_kubeconfig;
 
+pub use auditing::{AuditLogOptions, AuditOptions, AuditPolicyFile, AuditWebhookOptions};
 pub use authentication::{AuthenticationFile, JwtOptions, TokenWebhookOptions};
 pub use authorization::Authorization;
 pub use backup_socket::backup_socket;
@@ -51,6 +53,10 @@ pub use in_process_admission::AdmissionRequest;
 pub use keelson_admission::Operation;
 pub use keelson_admission::{
     Chain as AdmissionChain, NameError as AdmissionNameError, PlugInConfig as AdmissionConfig,
+};
+pub use keelson_audit::{
+    Batching as AuditBatching, Format as AuditFormat, LogFileOptions as AuditLogFileOptions,
+    Mode as AuditMode, Truncation as AuditTruncation,
 };
 pub use keelson_meta::time::Timestamp;
 pub use keelson_registry::{Clock, Registry, SystemClock, producer};

@@ -16,6 +16,7 @@ use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
 use crate::{election, event_ttl, files, private_files};
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_aggregation::Probes;
+use keelson_audit::Audit;
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens};
 use keelson_builtin::{
@@ -67,6 +68,13 @@ fn open_error(flag: &str, error: &OpenError) -> StartError {
 struct Tokens {
     accounts: Arc<ServiceAccountTokens>,
     remote: Option<RemoteTokens>,
+}
+
+/// What runs beside the requests.
+struct Background {
+    audit: Option<Arc<Audit>>,
+    health: Arc<Health>,
+    shutdown: watch::Receiver<bool>,
 }
 
 /// The connections to nodes, pods and services.
@@ -128,8 +136,10 @@ impl Builder {
         self.start_reload_loops(&registry, &egress, &account_tokens, &mut loops);
         let remote = self.remote_tokens(&egress, &mut loops)?;
         let tokens = Tokens { accounts: account_tokens, remote };
+        let audit = self.start_audit(&egress, &mut loops)?;
         let shutdown_delay = self.shutdown_delay;
-        let app = self.app(registry.clone(), tokens, far_side, health, shutdown_signal);
+        let background = Background { audit: audit.clone(), health, shutdown: shutdown_signal };
+        let app = self.app(registry.clone(), tokens, far_side, background);
         token_reviews.attach(app.authenticator.clone());
         let listening = keelson_server::serve(app, listener, tls);
         Ok(Keelson {
@@ -142,11 +152,21 @@ impl Builder {
             endpoints,
             defers_controllers,
             backups,
+            audit,
             registry,
             backend,
             pki,
             url,
         })
+    }
+
+    fn start_audit(
+        &self,
+        egress: &Egress,
+        loops: &mut Loops,
+    ) -> Result<Option<Arc<Audit>>, StartError> {
+        let Some(options) = &self.audit else { return Ok(None) };
+        options.start(egress, self.certificate_check_interval, loops).map(Some)
     }
 
     /// Returns what connections to nodes, pods, services and servers behind this one need, and starts the
@@ -275,8 +295,7 @@ impl Builder {
         registry: Arc<Registry>,
         tokens: Tokens,
         far_side: FarSide,
-        health: Arc<Health>,
-        shutdown: watch::Receiver<bool>,
+        background: Background,
     ) -> Arc<App> {
         let mut authenticator = Authenticator::new(self.tokens)
             .with_service_accounts(tokens.accounts)
@@ -308,9 +327,10 @@ impl Builder {
             limits: self.limits,
             cbor: self.features.is_on(Feature::CBORServingAndStorage),
             browsers: self.browsers,
-            health,
+            audit: background.audit,
+            health: background.health,
             draining: AtomicBool::new(false),
-            shutdown,
+            shutdown: background.shutdown,
         })
     }
 
@@ -557,6 +577,7 @@ pub struct Keelson {
     endpoints: Option<JoinHandle<()>>,
     defers_controllers: Arc<AtomicBool>,
     backups: Option<BackupSocket>,
+    audit: Option<Arc<Audit>>,
     registry: Arc<Registry>,
     backend: Backend,
     pki: watch::Receiver<Pki>,
@@ -639,6 +660,9 @@ impl Keelson {
             control_loops.abort();
         }
         self.loops.shutdown().await;
+        if let Some(audit) = self.audit {
+            audit.shutdown().await;
+        }
         if timeout(WRITES_END_TIME_MAX, self.registry.wait_for_writes()).await.is_err() {
             tracing::warn!("writes are still running; closing the store without them");
         }

@@ -22,7 +22,12 @@ pub struct Counter(AtomicU64);
 impl Counter {
     /// Adds 1.
     pub fn increment(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.add(1);
+    }
+
+    /// Adds a number.
+    pub fn add(&self, by: u64) {
+        self.0.fetch_add(by, Ordering::Relaxed);
     }
 
     /// Returns the number.

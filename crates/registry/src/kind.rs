@@ -155,7 +155,7 @@ impl Kind {
     }
 
     /// Sets the defaults of the schema and of the strategy.
-    pub(crate) fn fill_defaults(
+    pub fn fill_defaults(
         &self,
         schema: &Schema,
         obj: &mut Object,

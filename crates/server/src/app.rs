@@ -13,6 +13,7 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::stream_limit::StreamLimit;
 use crate::version::VersionInfo;
+use keelson_audit::Audit;
 use keelson_auth::{Authenticator, Authorizer};
 use keelson_egress::{Egress, Identity};
 use keelson_meta::Timestamp;
@@ -46,6 +47,8 @@ pub struct App {
     pub browsers: BrowserOptions,
     /// Whether CBOR is served (feature `CBORServingAndStorage`).
     pub cbor: bool,
+    /// The audit policy and where events are stored; `None`: nothing is audited.
+    pub audit: Option<Arc<Audit>>,
     /// The health of background components.
     pub health: Arc<Health>,
     /// Set when the server is shutting down: `/readyz` fails from then on.

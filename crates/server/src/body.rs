@@ -65,6 +65,50 @@ impl Body {
         }
     }
 
+    /// Returns a complete body, uncompressed. `None`: it is empty, or made while it is sent.
+    pub fn whole(&self) -> Option<&Bytes> {
+        match self {
+            Body::Whole(bytes) => bytes.as_ref(),
+            Body::Gzip(gzip) => gzip.plain.whole(),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the body is made while it is sent.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Body::Whole(_) | Body::Broken => false,
+            Body::Gzip(gzip) => gzip.plain.is_lasting(),
+            Body::List(_) | Body::Listing(_) | Body::Stream(_) | Body::Remote(_) => true,
+        }
+    }
+
+    /// Encodes the whole of a list that would be encoded while it is sent.
+    pub async fn complete(&mut self) {
+        if let Body::Gzip(gzip) = self {
+            return Box::pin(gzip.plain.complete()).await;
+        }
+        let mut out = vec![];
+        loop {
+            let step = match self {
+                Body::List(list) => Ok(list.chunk().map_or(Step::Done, Step::Chunk)),
+                Body::Listing(listing) => listing.next(),
+                _ => return,
+            };
+            match step {
+                Ok(Step::Chunk(chunk)) => out.extend_from_slice(&chunk),
+                Ok(Step::Yield) => {}
+                Ok(Step::Done) => break *self = Body::from(out),
+                Err(failure) => {
+                    let why = failure.message.as_str();
+                    tracing::error!(why, "encoding a list failed; closing the connection");
+                    break *self = Body::Broken;
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Creates an empty body.
     pub fn empty() -> Body {
         Body::Whole(None)

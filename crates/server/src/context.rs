@@ -1,5 +1,6 @@
 //! The context of a request, from before its authentication until the last byte of its response is sent.
 
+use crate::audited::AuditedRequest;
 use crate::connections::{ConnectionSlot, OpenRequest};
 use crate::in_flight::InFlightGuard;
 use crate::metrics::{Metrics, RequestLabels, RequestObserver};
@@ -31,6 +32,8 @@ pub(crate) struct RequestContext {
     started: Option<Instant>,
     /// Records the request in metrics, once its labels are known.
     observer: Option<RequestObserver>,
+    /// The audit event, which is stored when the response ends; `None` if the request is not audited.
+    audited: Option<Arc<AuditedRequest>>,
     /// `None` unless the debug level is logged.
     log: Option<Box<RequestLog>>,
 }
@@ -117,7 +120,7 @@ impl RequestContext {
         labels: &RequestLabels<'_>,
         head: &RequestHead,
     ) {
-        let started = self.started.unwrap_or_else(Instant::now);
+        let started = self.started();
         let dry_run: SmallVec<[&str; 1]> = head.query.all("dryRun").collect();
         let agent = head.header(header::USER_AGENT).unwrap_or_default();
         self.observer = RequestObserver::begin(metrics, labels, started, &dry_run, agent);
@@ -137,9 +140,20 @@ impl RequestContext {
         }
     }
 
-    /// Returns the audit annotations of the request, or `None` if they are not logged.
+    /// Keeps the audit event until the request ends.
+    pub fn set_audited(&mut self, audited: Arc<AuditedRequest>) {
+        self.audited = Some(audited);
+    }
+
+    /// Returns when the request started.
+    pub fn started(&self) -> Instant {
+        self.started.unwrap_or_else(Instant::now)
+    }
+
+    /// Returns the audit annotations of the request, or `None` if they are neither logged nor audited.
     pub fn annotations(&self) -> Option<Arc<Annotations>> {
-        self.log.as_ref().map(|log| log.annotations.clone())
+        let logged = || self.log.as_ref().map(|log| log.annotations.clone());
+        self.audited.as_ref().map(|audited| audited.annotations.clone()).or_else(logged)
     }
 
     /// Records the status of the response.

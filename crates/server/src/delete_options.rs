@@ -1,6 +1,8 @@
 //! Decodes the options of delete and deletecollection: the body if there is one, otherwise the query.
 
 use crate::query::Query;
+use crate::request_head::RequestHead;
+use crate::request_object;
 use keelson_meta::status::quote;
 use keelson_meta::{Failure, GroupVersionKind, Status, Str};
 use keelson_registry::delete_options::GivenDeleteOptions;
@@ -43,8 +45,13 @@ const META_KINDS: [(&str, &str, &str); 12] = [
 ];
 
 /// Decodes and validates the options of a request.
-pub(crate) fn read(query: &Query, body: &[u8], format: Format) -> Result<DeleteOptions, Failure> {
-    let given = if body.is_empty() { from_query(query)? } else { from_body(body, format)? };
+pub(crate) fn read(
+    head: &RequestHead,
+    body: &[u8],
+    format: Format,
+) -> Result<DeleteOptions, Failure> {
+    let given =
+        if body.is_empty() { from_query(&head.query)? } else { from_body(head, body, format)? };
     given.validate()
 }
 
@@ -66,14 +73,19 @@ fn from_query(query: &Query) -> Result<GivenDeleteOptions, Failure> {
 }
 
 /// Decodes a body. Upstream takes the kind DeleteOptions in every group version, also in unknown ones.
-fn from_body(body: &[u8], format: Format) -> Result<GivenDeleteOptions, Failure> {
+fn from_body(
+    head: &RequestHead,
+    body: &[u8],
+    format: Format,
+) -> Result<GivenDeleteOptions, Failure> {
     let schema = Catalogue::shared().schema(&GroupVersionKind::new("", "v1", KIND));
     let schema = schema.ok_or_else(|| Status::internal("DeleteOptions has no schema"))?;
     let schema = Schema { gvk: GroupVersionKind::new(META_GROUP, "v1", KIND), ..schema };
     let check = |given: &GroupVersionKind| check_kind(given);
     let decoded = decode::decode_options(&schema, body, format, &check);
-    let options = decoded.map_err(Status::bad_request)?.into_value();
-    Ok(GivenDeleteOptions::from_value(&options))
+    let options = decoded.map_err(Status::bad_request)?;
+    request_object::record_options(head, &schema, &options);
+    Ok(GivenDeleteOptions::from_value(&options.into_value()))
 }
 
 fn check_kind(given: &GroupVersionKind) -> Result<(), String> {

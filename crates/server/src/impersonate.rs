@@ -54,6 +54,17 @@ impl Mode {
             Mode::Legacy => "",
         }
     }
+
+    /// Returns the verb that audit events name, unless the impersonation is not constrained.
+    fn constraint(self) -> Option<&'static str> {
+        match self {
+            Mode::AssociatedNode => Some("impersonate:associated-node"),
+            Mode::ArbitraryNode => Some("impersonate:arbitrary-node"),
+            Mode::ServiceAccount => Some("impersonate:serviceaccount"),
+            Mode::UserInfo => Some("impersonate:user-info"),
+            Mode::Legacy => None,
+        }
+    }
 }
 
 /// The mode that last succeeded for each sender, which is tried first. It only affects the order of modes, so hash
@@ -123,24 +134,33 @@ struct ImpersonationHeaders {
     extra: Vec<(Str, Vec<Str>)>,
 }
 
-/// Returns the impersonated user, or the sender if there are no impersonation headers. Fails with 403 if the
+/// The user as whom a request acts.
+pub(crate) struct Impersonated {
+    /// The user.
+    pub user: User,
+    /// The verb of constrained impersonation that allowed it.
+    pub constraint: Option<&'static str>,
+}
+
+/// Returns the impersonated user; `None` if there are no impersonation headers. Fails with 403 if the
 /// sender may not impersonate that user.
 pub(crate) async fn impersonate(
     authorizer: &Authorizer,
     last_modes: &LastModes,
     headers: &HeaderMap,
-    user: User,
+    user: &User,
     request: &Attributes,
-) -> Result<User, Failure> {
-    let Some(requested) = ImpersonationHeaders::read(headers)? else { return Ok(user) };
+) -> Result<Option<Impersonated>, Failure> {
+    let Some(requested) = ImpersonationHeaders::read(headers)? else { return Ok(None) };
     let Some(name) = requested.name.clone() else { return Err(requested.missing_user_error()) };
     // Boxed, because it is rare and would enlarge the future of each request.
     let first = last_modes.get(&user.name);
-    let mode = Box::pin(requested.check(authorizer, first, &user, &name, request)).await?;
+    let mode = Box::pin(requested.check(authorizer, first, user, &name, request)).await?;
     if first != Some(mode) {
         last_modes.set(&user.name, mode);
     }
-    Ok(requested.into_user(mode, name))
+    let user = requested.into_user(mode, name);
+    Ok(Some(Impersonated { user, constraint: mode.constraint() }))
 }
 
 impl ImpersonationHeaders {
@@ -401,17 +421,23 @@ mod tests {
         let admin = User { name: "admin".into(), ..User::default() };
         let admin = admin.with_group(MASTERS);
         let request = Attributes { verb: "get".into(), ..Attributes::default() };
-        let got =
-            match impersonate(&Authorizer::default(), &LastModes::default(), &map, admin, &request)
-                .await
-            {
-                Ok(User { name, uid, groups, extra }) => {
-                    let extra: Vec<_> =
-                        extra.iter().map(|(k, v)| format!("{k}={}", v.join("+"))).collect();
-                    format!("{name}|{uid}|{}|{}", groups.join(","), extra.join(","))
-                }
-                Err(failure) => format!("{} {}", failure.code, failure.message),
-            };
+        let got = match impersonate(
+            &Authorizer::default(),
+            &LastModes::default(),
+            &map,
+            &admin,
+            &request,
+        )
+        .await
+        .map(|impersonated| impersonated.map_or(admin, |impersonated| impersonated.user))
+        {
+            Ok(User { name, uid, groups, extra }) => {
+                let extra: Vec<_> =
+                    extra.iter().map(|(k, v)| format!("{k}={}", v.join("+"))).collect();
+                format!("{name}|{uid}|{}|{}", groups.join(","), extra.join(","))
+            }
+            Err(failure) => format!("{} {}", failure.code, failure.message),
+        };
         assert_eq!(got, want, "{headers:?}");
     }
 

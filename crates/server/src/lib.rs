@@ -7,6 +7,7 @@
 
 mod aggregated;
 mod app;
+mod audited;
 mod behind;
 mod body;
 mod body_memory;
@@ -50,10 +51,12 @@ mod refusing;
 mod request_body;
 mod request_head;
 mod request_info;
+mod request_object;
 mod resolve;
 mod resource;
 mod respond;
 mod response_body;
+mod response_object;
 mod reviews;
 mod rewrite;
 pub mod route;

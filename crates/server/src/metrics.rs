@@ -11,6 +11,7 @@ pub(crate) use access::Access;
 pub(crate) use requests::{RequestLabels, RequestObserver, Requests};
 
 use crate::version::VersionInfo;
+use keelson_audit::Audit;
 use keelson_metrics::{
     Bounds, Counter, Description, Exposition, Histogram, MetricType, SeriesMap, Unit,
 };
@@ -80,9 +81,18 @@ impl Default for WatchMetrics {
 }
 
 /// Returns the text of all metrics.
-pub(crate) fn text(metrics: &Metrics, registry: &Registry, version: &VersionInfo) -> String {
+pub(crate) fn text(
+    metrics: &Metrics,
+    audit: Option<&Audit>,
+    registry: &Registry,
+    version: &VersionInfo,
+) -> String {
     let mut out = Exposition::default();
     metrics.write(&mut out);
+    match audit {
+        Some(audit) => audit.metrics().write(&mut out),
+        None => keelson_audit::Metrics::default().write(&mut out),
+    }
     registry.options.admission.metrics().write(&mut out);
     registry::write(registry, version, &mut out);
     process::write(&mut out);

@@ -48,9 +48,9 @@ pub(crate) async fn answer(
         [".well-known", "openid-configuration"] => openid_configuration(app, head),
         ["openid", "v1", "jwks"] => key_set(app, head),
         ["metrics"] => {
-            let body = Body::Whole(Some(
-                metrics::text(&app.state.metrics, &app.registry, &app.version).into(),
-            ));
+            let audit = app.audit.as_deref();
+            let text = metrics::text(&app.state.metrics, audit, &app.registry, &app.version);
+            let body = Body::Whole(Some(text.into()));
             Ok(respond::compress(head, respond::with_body(200, metrics::MEDIA_TYPE, body)))
         }
         ["metrics", "slis"] => Ok(respond::text(200, "")),

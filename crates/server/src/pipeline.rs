@@ -13,9 +13,10 @@
 //! last byte is sent.
 
 use crate::app::App;
+use crate::audited::{Arrival, AuditedRequest};
 use crate::behind;
 use crate::context::RequestContext;
-use crate::impersonate;
+use crate::impersonate::{self, Impersonated};
 use crate::in_flight::TooMany;
 use crate::outcome::{Outcome, Refusal};
 use crate::paths;
@@ -37,6 +38,8 @@ use hyper::body::Incoming;
 use keelson_auth::{ANONYMOUS, Attributes, Certificate, Credentials, FrontProxy, Permit, User};
 use keelson_meta::{Failure, Status};
 use keelson_registry::{RemoteVersion, clock};
+use std::any::Any;
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -51,6 +54,8 @@ async fn order(app: &Arc<App>, request: &mut Arrived) -> Result<Outcome, Refusal
     request.check_url()?;
     request.set_deadline(app)?;
     Known::authenticate(app, request)
+        .await?
+        .audit(app)
         .await?
         .impersonate(app)
         .await?
@@ -75,7 +80,10 @@ impl App {
             request.reply(&self, outcome).await
         }))
         .await;
-        request.finish(&self, reply)
+        if let (Err(why), Some(audited)) = (&reply, &request.head.audited) {
+            Box::pin(audited.panicked(why)).await;
+        }
+        request.finish(&self, reply.ok())
     }
 }
 
@@ -116,6 +124,7 @@ impl Arrived {
             headers: parts.headers,
             cbor: app.cbor,
             peer,
+            audited: None,
         };
         Arrived {
             head,
@@ -139,9 +148,36 @@ impl Arrived {
     }
 
     fn set_deadline(&mut self, app: &App) -> Result<(), Failure> {
-        let timeout = self.info.timeout(&self.head.query, app.limits.request_timeout)?;
+        let timeout = self.info.timeout(&self.head.query, app.limits.request_timeout);
+        let timeout = timeout.inspect_err(|_| self.start_audit(app, None))?;
         self.deadline = timeout.map(|timeout| Instant::now() + timeout);
         Ok(())
+    }
+
+    /// Starts the audit event, if the policy wants one. Without a user, the request is refused.
+    fn start_audit(&mut self, app: &App, user: Option<(&User, &Attributes)>) {
+        let Some(audit) = &app.audit else { return };
+        let attributes = match user {
+            Some((_, attributes)) => Cow::Borrowed(attributes),
+            None => Cow::Owned(self.info.attributes(&self.head.query)),
+        };
+        let arrival = Arrival {
+            attributes: &attributes,
+            user: user.map(|(user, _)| user),
+            audit_id: &self.audit_id,
+            uri: &self.head.uri,
+            headers: &self.head.headers,
+            client: self.head.peer.slot.address(),
+            started: self.context.started(),
+            is_long_running: self.info.is_long_running,
+            is_refused: user.is_none(),
+        };
+        let annotations = self.context.annotations().unwrap_or_default();
+        let audited = AuditedRequest::new(audit, &app.registry, annotations, &arrival);
+        if let Some(audited) = audited.map(Arc::new) {
+            self.head.audited = Some(audited.clone());
+            self.context.set_audited(audited);
+        }
     }
 
     /// Makes the response of an outcome, with what every response gets.
@@ -157,6 +193,14 @@ impl Arrived {
             Err(Refusal::Reply(reply)) => *reply,
         };
         self.context.warnings().for_each(|warning| respond::warn_first(&mut reply, warning));
+        if let Some(audited) = self.head.audited.clone() {
+            let shows_objects = match &self.info.route {
+                Route::Path(path) => path.starts_with("/api") || reply.status().as_u16() >= 400,
+                Route::Resource(_) | Route::Invalid => true,
+            };
+            let is_upgraded = self.connection.is_some();
+            Box::pin(audited.answered(&mut reply, shows_objects, is_upgraded)).await;
+        }
         if self.head.method == Method::HEAD {
             respond::drop_body(&mut reply);
         }
@@ -229,21 +273,40 @@ impl<'a> Known<'a> {
     async fn authenticate(app: &App, request: &'a mut Arrived) -> Result<Known<'a>, Failure> {
         let user = authenticated(app, request).await;
         drop_credentials(app, &mut request.head.headers);
+        let user = user.inspect_err(|_| request.start_audit(app, None))?;
         let attributes = request.info.attributes(&request.head.query);
-        Ok(Known { user: user?, attributes, request })
+        Ok(Known { user, attributes, request })
+    }
+
+    /// Stores the first audit event. Fails with 500 if it must be stored and is not.
+    async fn audit(self, app: &App) -> Result<Known<'a>, Refusal> {
+        if app.audit.is_some() {
+            self.request.start_audit(app, Some((&self.user, &self.attributes)));
+        }
+        if let Some(audited) = self.request.head.audited.clone() {
+            let stored = Box::pin(audited.received()).await;
+            stored.map_err(|why| respond::internal_error(&self.request.head, &why))?;
+        }
+        Ok(self)
     }
 
     /// Replaces the user by the one that he asks to act as, if he may.
     async fn impersonate(mut self, app: &App) -> Result<Known<'a>, Failure> {
-        self.user = impersonate::impersonate(
+        let impersonated = impersonate::impersonate(
             &app.authorizer,
             &app.state.last_modes,
             &self.request.head.headers,
-            self.user,
+            &self.user,
             &self.attributes,
         )
         .await?;
         impersonate::remove_headers(&mut self.request.head.headers);
+        if let Some(Impersonated { user, constraint }) = impersonated {
+            if let Some(audited) = &self.request.head.audited {
+                audited.impersonated(&user, constraint);
+            }
+            self.user = user;
+        }
         self.request.context.authenticated(&self.user, &self.attributes);
         Ok(self)
     }
@@ -438,16 +501,21 @@ impl Resolved<'_> {
     }
 }
 
-/// Runs a future to its end. Returns `None` if it panics.
-async fn catch_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+/// Runs a future to its end. Fails with the message of its panic.
+async fn catch_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Result<T, String> {
     std::future::poll_fn(|cx| {
         match std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
-            Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
             Ok(Poll::Pending) => Poll::Pending,
-            Err(_) => Poll::Ready(None),
+            Err(panic) => Poll::Ready(Err(panic_message(&*panic))),
         }
     })
     .await
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! [`RequestHead`]: a request without its body.
 
+use crate::audited::AuditedRequest;
 use crate::header_lists;
 use crate::negotiate::{self, Accepted};
 use crate::peer::Peer;
@@ -24,6 +25,8 @@ pub struct RequestHead {
     pub cbor: bool,
     /// The client's connection.
     pub(crate) peer: Arc<Peer>,
+    /// The audit event of the request; `None` if it is not audited.
+    pub(crate) audited: Option<Arc<AuditedRequest>>,
 }
 
 impl RequestHead {

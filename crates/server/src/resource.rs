@@ -10,6 +10,7 @@ use crate::outcome::Outcome;
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::request_info::Verb;
+use crate::request_object;
 use crate::resolve::{ResolvedRoute, decoded, write_options};
 use crate::respond::{self, Reply};
 use crate::reviews;
@@ -315,9 +316,18 @@ impl<'a> Call<'a> {
         decoded(self.head, self.target.schema(), body)
     }
 
+    /// Records the object of a write in the audit event.
+    fn record(&self, decoded: &Decoded, options: &WriteOptions) {
+        let (schema, kind) = (self.target.schema(), &self.target.kind);
+        request_object::record(self.head, schema, decoded, options.field_validation, |object| {
+            kind.fill_defaults(schema, object, self.app.registry.clock.as_ref())
+        });
+    }
+
     async fn create(&self, body: Bytes) -> Result<Reply, Failure> {
         let options = write_options(self.head, "CreateOptions")?;
         let decoded = self.decoded(&body)?;
+        self.record(&decoded, &options);
         let registry = &self.app.registry;
         self.written(registry.create(self.permit, self.target, decoded, &options).await?)
     }
@@ -325,6 +335,7 @@ impl<'a> Call<'a> {
     async fn update(&self, body: Bytes) -> Result<Reply, Failure> {
         let options = write_options(self.head, "UpdateOptions")?;
         let decoded = self.decoded(&body)?;
+        self.record(&decoded, &options);
         let registry = &self.app.registry;
         let update = registry.update(self.permit, self.target, self.part, decoded, &options);
         self.written(update.await?)
@@ -339,6 +350,7 @@ impl<'a> Call<'a> {
             Err(failure) if is_custom && failure.code == 415 => return Err(no_strategic_patch()),
             read => read?,
         };
+        request_object::record_patch(self.head, &patch);
         let registry = &self.app.registry;
         let patched = registry.patch(self.permit, self.target, self.part, &patch, &options);
         self.written(patched.await?)
@@ -353,7 +365,7 @@ impl<'a> Call<'a> {
 
     async fn delete(&self, body: Bytes) -> Result<Reply, Failure> {
         let format = delete_format(self.head, &body)?;
-        let options = delete_options::read(&self.head.query, &body, format)?;
+        let options = delete_options::read(self.head, &body, format)?;
         let target = self.target;
         if options.ignore_read_error {
             self.may_ignore_read_errors().await?;
@@ -407,7 +419,7 @@ impl<'a> Call<'a> {
     async fn delete_collection(&self, body: Bytes) -> Result<Reply, Failure> {
         let list = self.head.query.list_options()?;
         let format = delete_format(self.head, &body)?;
-        let options = delete_options::read(&self.head.query, &body, format)?;
+        let options = delete_options::read(self.head, &body, format)?;
         let registry = &self.app.registry;
         let mut warnings = vec![];
         let deleted =
@@ -427,9 +439,13 @@ impl<'a> Call<'a> {
         }
         let (change, options) = if self.head.method == Method::PUT {
             let options = write_options(self.head, "UpdateOptions")?;
-            (ScaleChange::Whole(decoded(self.head, &self.view.schema, &body)?), options)
+            let decoded = decoded(self.head, &self.view.schema, &body)?;
+            let (schema, validation) = (&self.view.schema, options.field_validation);
+            request_object::record_with_defaults(self.head, schema, &decoded, validation);
+            (ScaleChange::Whole(decoded), options)
         } else {
             let (patch, options) = read_patch(self.head, body)?;
+            request_object::record_patch(self.head, &patch);
             (ScaleChange::Patch(patch), options)
         };
         self.written(registry.update_scale(self.permit, self.target, &change, &options).await?)

@@ -12,6 +12,7 @@ use keelson_meta::status::quote;
 use keelson_meta::{Failure, SmallSet, Str, Value};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{cbor, json, proto, yaml};
+use std::fmt::Display;
 
 /// A response.
 pub(crate) type Reply = Response<Body>;
@@ -86,6 +87,12 @@ pub(crate) fn bad_request(line: &'static str) -> Reply {
     }
     close(&mut reply);
     reply
+}
+
+/// Creates upstream's plain 500 for a request that cannot be handled at all.
+pub(crate) fn internal_error(head: &RequestHead, why: &dyn Display) -> Reply {
+    let uri = head.uri.path_and_query().map_or("/", |uri| uri.as_str());
+    text(500, &format!("Internal Server Error: {}: {why}\n", quote(uri)))
 }
 
 /// Creates upstream's 429 for too many requests in flight.

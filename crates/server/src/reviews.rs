@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::negotiate::{self, Accepted};
 use crate::request_head::RequestHead;
 use crate::request_info::Verb;
+use crate::request_object;
 use crate::resolve::{ResolvedRoute, decoded_in_any_version, write_options};
 use crate::respond::{self, Reply};
 use crate::view;
@@ -82,6 +83,7 @@ fn checked(
     body: &[u8],
 ) -> Result<Object, Failure> {
     let decoded = decoded_in_any_version(head, schema, body)?;
+    request_object::record_with_defaults(head, schema, &decoded, options.field_validation);
     keelson_registry::check_body_fields(schema, &decoded, options.field_validation)?;
     let mut obj = decoded.object;
     match resolved.route.namespace.as_deref() {

@@ -61,6 +61,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     let of_authorization = setup.errors.split_off(before);
     authentication::apply(setup, allows_all);
     setup.errors.extend(of_authorization);
+    auditing::apply(setup);
     admission::apply(setup);
     api_enablement::apply(setup);
     authentication::check_token_requests(setup);

@@ -212,7 +212,12 @@ fn wrong_command_lines_are_refused_in_the_words_of_pflag() {
 fn flags_that_contradict_each_other_are_all_reported() {
     let values = read(
         Face::KubeApiserver,
-        &["--secure-port=0", "--request-timeout=-1s", "--etcd-certfile=a", "--audit-log-path=-"],
+        &[
+            "--secure-port=0",
+            "--request-timeout=-1s",
+            "--etcd-certfile=a",
+            "--max-connection-bytes-per-sec=1",
+        ],
     );
     let errors = configured::configure(Face::KubeApiserver, &values.expect("flags"));
     let errors = errors.map(drop).expect_err("they are wrong");
@@ -226,7 +231,7 @@ fn flags_that_contradict_each_other_are_all_reported() {
             "service-account-issuer is a required flag",
             "either `--service-account-key-file` or `--service-account-signing-endpoint` must be set",
             "--service-account-signing-key-file and --service-account-issuer are required flags",
-            "--audit-log-path: auditing is not there yet",
+            "--max-connection-bytes-per-sec: a limit of bytes per second is not there yet",
         ]
     );
 }
@@ -381,4 +386,122 @@ fn the_help_has_a_flag_a_line_at_its_start() {
         assert_eq!(shown, !flag.is_hidden, "{}", flag.name);
     }
     assert!(help.starts_with("Serves") && help.contains("\nGeneric flags:\n\n"), "{help}");
+}
+
+/// Returns what the audit flags lead to, with a policy of this content.
+fn audit(policy: &str, arguments: &[&str]) -> Result<Option<keelson::AuditOptions>, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("policy.yaml");
+    std::fs::write(&path, policy).expect("a policy");
+    let shown = path.display().to_string();
+    let policy = format!("--audit-policy-file={shown}");
+    let configured = configure(&[&[policy.as_str()], arguments].concat());
+    configured.map(|builder| builder.audit).map_err(|why| why.replace(&shown, "POLICY"))
+}
+
+const AUDIT_POLICY: &str =
+    "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n";
+
+/// The messages are those of kube-apiserver 1.36.
+#[test]
+fn wrong_audit_flags_are_refused_if_they_are_used() {
+    let check = |arguments: &str, expected: &str| {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let error = audit(AUDIT_POLICY, &arguments).map(drop);
+        assert_eq!(error, Err(expected.to_owned()), "{arguments:?}");
+    };
+    let positive = "must be a positive number";
+    let log = "--audit-log-path=-";
+    for (arguments, expected) in [
+        (
+            "--audit-log-mode=foo",
+            "invalid audit log mode foo, allowed modes are \"batch,blocking,blocking-strict\""
+                .to_owned(),
+        ),
+        (
+            "--audit-log-mode=batch --audit-log-batch-buffer-size=0",
+            format!("invalid audit batch log buffer size 0, {positive}"),
+        ),
+        (
+            "--audit-log-mode=batch --audit-log-batch-max-size=0",
+            format!("invalid audit batch log max batch size 0, {positive}"),
+        ),
+        (
+            "--audit-log-mode=batch --audit-log-batch-throttle-enable",
+            format!("invalid audit batch log throttle QPS 0, {positive}"),
+        ),
+        (
+            "--audit-log-mode=batch --audit-log-batch-throttle-enable \
+             --audit-log-batch-throttle-qps=1",
+            format!("invalid audit batch log throttle burst 0, {positive}"),
+        ),
+        (
+            "--audit-log-truncate-max-event-size=0",
+            format!("invalid audit truncate log max event size 0, {positive}"),
+        ),
+        (
+            "--audit-log-truncate-max-batch-size=5",
+            "invalid audit truncate log max batch size 5, must be greater than max event size \
+             (102400)"
+                .to_owned(),
+        ),
+        (
+            "--audit-log-version=audit.k8s.io/v1beta1",
+            "invalid group version, allowed versions are [\"audit.k8s.io/v1\"]".to_owned(),
+        ),
+        ("--audit-log-version=a/b/c", "unexpected GroupVersion string: a/b/c".to_owned()),
+        (
+            "--audit-log-format=x",
+            "invalid audit log format x, allowed formats are \"legacy,json\"".to_owned(),
+        ),
+        ("--audit-log-maxage=-1", "--audit-log-maxage -1 can't be a negative number".to_owned()),
+        (
+            "--audit-log-maxbackup=-1",
+            "--audit-log-maxbackup -1 can't be a negative number".to_owned(),
+        ),
+        ("--audit-log-maxsize=-1", "--audit-log-maxsize -1 can't be a negative number".to_owned()),
+    ] {
+        check(&format!("{log} {arguments}"), &expected);
+        // Without a log they do not matter.
+        assert!(audit(AUDIT_POLICY, &arguments.split(' ').collect::<Vec<_>>()).is_ok());
+    }
+    check(
+        "--audit-webhook-config-file=x --audit-webhook-mode=x --audit-webhook-version=z/v1",
+        "invalid audit webhook mode x, allowed modes are \"batch,blocking,blocking-strict\"; \
+         invalid group version, allowed versions are [\"audit.k8s.io/v1\"]",
+    );
+    let refused = audit("rules: []", &[log]).map(drop);
+    let why = "loading audit policy file: unknown group version field audit.k8s.io/__internal, \
+               Kind=Policy in policy: from file POLICY";
+    assert_eq!(refused, Err(why.to_owned()));
+}
+
+#[test]
+fn audit_flags_choose_backends_and_modes() {
+    assert!(audit(AUDIT_POLICY, &[]).expect("flags").is_none());
+    let unused = configure(&["--audit-log-path=/nowhere/audit.log"]).expect("flags");
+    assert!(unused.audit.is_none());
+    let options = audit(AUDIT_POLICY, &["--audit-log-path=a.log"]).expect("flags");
+    let log = options.expect("an audit").log.expect("a log");
+    assert_eq!(log.mode, keelson::AuditMode::Blocking);
+    assert_eq!((log.file.rotate_bytes, log.file.days_max), (100 << 20, 366));
+    assert!(log.truncation.is_none());
+    let webhook = [
+        "--audit-webhook-config-file=kubeconfig",
+        "--audit-webhook-truncate-enabled",
+        "--audit-webhook-batch-initial-backoff=3s",
+    ];
+    let options = audit(AUDIT_POLICY, &webhook).expect("flags").expect("an audit");
+    let webhook = options.webhook.expect("a webhook");
+    let batching = keelson::AuditBatching {
+        buffer_events_max: 10_000,
+        batch_events_max: 400,
+        wait: std::time::Duration::from_secs(30),
+        throttle: Some((10.0, 15)),
+    };
+    assert_eq!(webhook.mode, keelson::AuditMode::Batch(batching));
+    assert_eq!(webhook.initial_backoff, std::time::Duration::from_secs(3));
+    let limits = webhook.truncation.expect("limits");
+    assert_eq!((limits.event_bytes_max, limits.batch_bytes_max), (102_400, 10_485_760));
+    assert!(options.log.is_none());
 }

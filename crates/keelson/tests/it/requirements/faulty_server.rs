@@ -110,6 +110,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         state: State::new(&Limits::default()),
         limits: Limits::default(),
         cbor: false,
+        audit: None,
         health: Arc::default(),
         draining: AtomicBool::new(false),
         shutdown,

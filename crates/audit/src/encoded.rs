@@ -1,0 +1,81 @@
+//! [`Encoded`]: an event whose JSON is made once for all backends. [`Format`]: the form of its text.
+
+use crate::event::Event;
+use crate::legacy;
+use bytes::Bytes;
+use keelson_meta::Str;
+use std::cell::OnceCell;
+
+/// What begins the JSON of an event that stands alone.
+const KIND: &[u8] = b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",";
+
+/// The form of an event's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A line of JSON.
+    Json,
+    /// A line of text.
+    Legacy,
+    /// JSON as part of a list.
+    Item,
+}
+
+/// An event whose JSON is made once for all backends.
+pub(crate) struct Encoded<'e> {
+    pub event: &'e Event,
+    item: OnceCell<Bytes>,
+}
+
+impl<'e> Encoded<'e> {
+    pub fn new(event: &'e Event) -> Encoded<'e> {
+        Encoded { event, item: OnceCell::new() }
+    }
+
+    /// Returns the item of an `EventList`.
+    fn item(&self) -> Bytes {
+        self.item.get_or_init(|| item(self.event)).clone()
+    }
+
+    /// Returns the text in a format, with an annotation more.
+    pub fn text(&self, format: Format, annotation: Option<(Str, Str)>) -> Bytes {
+        match annotation {
+            None => text(self.event, format, || self.item()),
+            Some((key, value)) => {
+                let mut event = self.event.clone();
+                event.annotations.insert(key, value);
+                text(&event, format, || item(&event))
+            }
+        }
+    }
+}
+
+fn text(event: &Event, format: Format, item: impl FnOnce() -> Bytes) -> Bytes {
+    match format {
+        Format::Item => item(),
+        Format::Json => line_of(&item()),
+        Format::Legacy => {
+            let mut line = legacy::line(event);
+            line.push('\n');
+            Bytes::from(line)
+        }
+    }
+}
+
+fn item(event: &Event) -> Bytes {
+    let mut out = vec![];
+    event.write_item(&mut out);
+    Bytes::from(out)
+}
+
+/// Returns the line of an event in a log.
+fn line_of(item: &[u8]) -> Bytes {
+    let members = item.strip_prefix(b"{").unwrap_or(item);
+    let mut line = Vec::with_capacity(KIND.len() + members.len() + 1);
+    line.extend_from_slice(KIND);
+    line.extend_from_slice(members);
+    line.push(b'\n');
+    Bytes::from(line)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,255 @@
+//! [`Event`]: what is known of a request at one stage (audit.k8s.io/v1 `Event`), and its JSON.
+
+use crate::level::{Level, Stage};
+use bytes::Bytes;
+use keelson_meta::{Str, Timestamp, User, Value};
+use keelson_schema::json;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// What is known of a request at one stage.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// How much the event says.
+    pub level: Level,
+    /// Identifies the request.
+    pub audit_id: Str,
+    /// The stage.
+    pub stage: Stage,
+    /// Path and query.
+    pub request_uri: String,
+    /// The API verb; of non-resource requests the lower-case HTTP method.
+    pub verb: Str,
+    /// The sender; `None` if he was not authenticated.
+    pub user: Option<User>,
+    /// The user as whom the sender acts.
+    pub impersonated_user: Option<User>,
+    /// The verb of constrained impersonation that allowed it.
+    pub impersonation_constraint: Option<&'static str>,
+    /// Where the request came from.
+    pub source_addresses: Vec<IpAddr>,
+    /// The client's program.
+    pub user_agent: String,
+    /// The object; `None` for non-resource requests.
+    pub object: Option<ObjectReference>,
+    /// How it ended; `None` before the response.
+    pub status: Option<ResponseStatus>,
+    /// The object that was sent, as JSON.
+    pub request_object: Option<Bytes>,
+    /// The object of the response, as JSON.
+    pub response_object: Option<Bytes>,
+    /// When the request arrived.
+    pub received: Timestamp,
+    /// When the stage was reached.
+    pub stage_time: Timestamp,
+    /// What authorization, admission and others say of the request.
+    pub annotations: BTreeMap<Str, Str>,
+}
+
+/// The object of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectReference {
+    /// The resource.
+    pub resource: Str,
+    /// The namespace, or empty.
+    pub namespace: Str,
+    /// The name, or empty.
+    pub name: Str,
+    /// The uid that the client sent, or empty.
+    pub uid: Str,
+    /// The API group, or empty.
+    pub group: Str,
+    /// The API version.
+    pub version: Str,
+    /// The resourceVersion that the client sent, or empty.
+    pub resource_version: Str,
+    /// The subresource, or empty.
+    pub subresource: Str,
+}
+
+/// How a request ended: the code, and what a `Status` in the response says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResponseStatus {
+    /// `Success` or `Failure`; empty if the response is no `Status`.
+    pub status: Str,
+    /// The message.
+    pub message: Str,
+    /// The reason.
+    pub reason: Str,
+    /// The details.
+    pub details: Option<Value>,
+    /// The HTTP status.
+    pub code: u16,
+}
+
+impl ResponseStatus {
+    /// Returns the status of a response with a `Status` in its body.
+    pub fn of(status: &Value, code: u16) -> ResponseStatus {
+        let text = |name: &str| Str::new(status.str_at(&[name]).unwrap_or_default());
+        ResponseStatus {
+            status: text("status"),
+            message: text("message"),
+            reason: text("reason"),
+            details: status.get("details").filter(|details| !details.is_null()).cloned(),
+            code,
+        }
+    }
+}
+
+impl Event {
+    /// Appends the event as JSON, without `kind` and `apiVersion`: an item of an `EventList`.
+    pub fn write_item(&self, out: &mut Vec<u8>) {
+        let mut object = Writer::begin(out);
+        object.text("level", self.level.name());
+        object.text("auditID", &self.audit_id);
+        object.text("stage", self.stage.name());
+        object.text("requestURI", &self.request_uri);
+        object.text("verb", &self.verb);
+        object.nested("user", |out| match &self.user {
+            Some(user) => write_user(user, out),
+            None => out.extend_from_slice(b"{}"),
+        });
+        if let Some(user) = &self.impersonated_user {
+            object.nested("impersonatedUser", |out| write_user(user, out));
+        }
+        if let Some(constraint) = self.impersonation_constraint {
+            object.nested("authenticationMetadata", |out| {
+                let mut metadata = Writer::begin(out);
+                metadata.text("impersonationConstraint", constraint);
+                metadata.end();
+            });
+        }
+        let addresses = self.source_addresses.iter().map(IpAddr::to_string);
+        object.texts("sourceIPs", addresses);
+        object.filled("userAgent", &self.user_agent);
+        if let Some(reference) = &self.object {
+            object.nested("objectRef", |out| reference.write(out));
+        }
+        if let Some(status) = &self.status {
+            object.nested("responseStatus", |out| status.write(out));
+        }
+        for (name, text) in
+            [("requestObject", &self.request_object), ("responseObject", &self.response_object)]
+        {
+            if let Some(text) = text {
+                object.nested(name, |out| out.extend_from_slice(text));
+            }
+        }
+        object.text("requestReceivedTimestamp", &self.received.micro().to_string());
+        object.text("stageTimestamp", &self.stage_time.micro().to_string());
+        if !self.annotations.is_empty() {
+            object.nested("annotations", |out| {
+                let mut annotations = Writer::begin(out);
+                self.annotations.iter().for_each(|(key, value)| annotations.text(key, value));
+                annotations.end();
+            });
+        }
+        object.end();
+    }
+}
+
+impl ObjectReference {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut object = Writer::begin(out);
+        object.filled("resource", &self.resource);
+        object.filled("namespace", &self.namespace);
+        object.filled("name", &self.name);
+        object.filled("uid", &self.uid);
+        object.filled("apiGroup", &self.group);
+        object.filled("apiVersion", &self.version);
+        object.filled("resourceVersion", &self.resource_version);
+        object.filled("subresource", &self.subresource);
+        object.end();
+    }
+}
+
+impl ResponseStatus {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut object = Writer::begin(out);
+        object.nested("metadata", |out| out.extend_from_slice(b"{}"));
+        object.filled("status", &self.status);
+        object.filled("message", &self.message);
+        object.filled("reason", &self.reason);
+        if let Some(details) = &self.details {
+            object.nested("details", |out| json::write_value(details, out));
+        }
+        object.nested("code", |out| out.extend_from_slice(self.code.to_string().as_bytes()));
+        object.end();
+    }
+}
+
+fn write_user(user: &User, out: &mut Vec<u8>) {
+    let mut object = Writer::begin(out);
+    object.filled("username", &user.name);
+    object.filled("uid", &user.uid);
+    object.texts("groups", user.groups.iter());
+    if !user.extra.is_empty() {
+        let mut extra: Vec<_> = user.extra.iter().collect();
+        extra.sort();
+        object.nested("extra", |out| {
+            let mut object = Writer::begin(out);
+            for (key, values) in extra {
+                object.nested(key, |out| write_texts(values.iter(), out));
+            }
+            object.end();
+        });
+    }
+    object.end();
+}
+
+fn write_texts<T: AsRef<str>>(texts: impl Iterator<Item = T>, out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (at, text) in texts.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        json::write_string(text.as_ref(), out);
+    }
+    out.push(b']');
+}
+
+/// Writes the members of a JSON object.
+struct Writer<'o> {
+    out: &'o mut Vec<u8>,
+    is_first: bool,
+}
+
+impl<'o> Writer<'o> {
+    fn begin(out: &'o mut Vec<u8>) -> Writer<'o> {
+        out.push(b'{');
+        Writer { out, is_first: true }
+    }
+
+    fn end(self) {
+        self.out.push(b'}');
+    }
+
+    fn nested(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        if !self.is_first {
+            self.out.push(b',');
+        }
+        self.is_first = false;
+        json::write_string(name, self.out);
+        self.out.push(b':');
+        write(self.out);
+    }
+
+    fn text(&mut self, name: &str, text: &str) {
+        self.nested(name, |out| json::write_string(text, out));
+    }
+
+    /// Writes a text unless it is empty.
+    fn filled(&mut self, name: &str, text: &str) {
+        if !text.is_empty() {
+            self.text(name, text);
+        }
+    }
+
+    /// Writes a list of texts unless it is empty.
+    fn texts<T: AsRef<str>>(&mut self, name: &str, texts: impl Iterator<Item = T>) {
+        let mut texts = texts.peekable();
+        if texts.peek().is_some() {
+            self.nested(name, |out| write_texts(texts, out));
+        }
+    }
+}
