@@ -88,8 +88,7 @@ impl Builder {
     /// Starts the server.
     pub async fn start(mut self) -> Result<Keelson, StartError> {
         self.limits = limits_within_open_files(&self.limits)?;
-        // Loading the built-in types takes milliseconds, and opening the store waits for the disk:
-        // do both at once.
+        // Loading the built-in types and opening the store take milliseconds: do both at once.
         tokio::spawn(async { _ = Catalogue::shared() });
         let backend = self.open_store().await?;
         let listener = self.listen().await?;
@@ -133,9 +132,7 @@ impl Builder {
         let control_loops = self.start_control_loops(&backend, runner, identity, &shutdown_signal);
         let endpoints = self.start_endpoints_loop(&registry, &backend, &health, &shutdown_signal);
         let (backups, url) = (self.backup_socket(&backend), self.url(address));
-        self.start_reload_loops(&registry, &egress, &account_tokens, &mut loops);
-        let remote = self.remote_tokens(&egress, &mut loops)?;
-        let tokens = Tokens { accounts: account_tokens, remote };
+        let tokens = self.tokens(&registry, &egress, account_tokens, &mut loops)?;
         let audit = self.start_audit(&egress, &mut loops)?;
         let shutdown_delay = self.shutdown_delay;
         let background = Background { audit: audit.clone(), health, shutdown: shutdown_signal };
@@ -158,6 +155,18 @@ impl Builder {
             pki,
             url,
         })
+    }
+
+    /// Returns the verifiers of bearer tokens, and starts the loops that reload their files.
+    fn tokens(
+        &self,
+        registry: &Arc<Registry>,
+        egress: &Arc<Egress>,
+        accounts: Arc<ServiceAccountTokens>,
+        loops: &mut Loops,
+    ) -> Result<Tokens, StartError> {
+        self.start_reload_loops(registry, egress, &accounts, loops);
+        Ok(Tokens { remote: self.remote_tokens(egress, loops)?, accounts })
     }
 
     fn start_audit(

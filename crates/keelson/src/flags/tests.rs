@@ -431,8 +431,7 @@ fn wrong_audit_flags_are_refused_if_they_are_used() {
             format!("invalid audit batch log throttle QPS 0, {positive}"),
         ),
         (
-            "--audit-log-mode=batch --audit-log-batch-throttle-enable \
-             --audit-log-batch-throttle-qps=1",
+            "--audit-log-mode=batch --audit-log-batch-throttle-enable --audit-log-batch-throttle-qps=1",
             format!("invalid audit batch log throttle burst 0, {positive}"),
         ),
         (
