@@ -55,8 +55,6 @@ async fn order(app: &Arc<App>, request: &mut Arrived) -> Result<Outcome, Refusal
     request.set_deadline(app)?;
     Known::authenticate(app, request)
         .await?
-        .audit(app)
-        .await?
         .impersonate(app)
         .await?
         .take_seat(app)?
@@ -270,24 +268,20 @@ struct Known<'a> {
 
 impl<'a> Known<'a> {
     /// Authenticates the request, and removes the headers that only this reads.
-    async fn authenticate(app: &App, request: &'a mut Arrived) -> Result<Known<'a>, Failure> {
+    async fn authenticate(app: &App, request: &'a mut Arrived) -> Result<Known<'a>, Refusal> {
         let user = authenticated(app, request).await;
         drop_credentials(app, &mut request.head.headers);
         let user = user.inspect_err(|_| request.start_audit(app, None))?;
         let attributes = request.info.attributes(&request.head.query);
-        Ok(Known { user, attributes, request })
-    }
-
-    /// Stores the first audit event. Fails with 500 if it must be stored and is not.
-    async fn audit(self, app: &App) -> Result<Known<'a>, Refusal> {
         if app.audit.is_some() {
-            self.request.start_audit(app, Some((&self.user, &self.attributes)));
+            request.start_audit(app, Some((&user, &attributes)));
         }
-        if let Some(audited) = self.request.head.audited.clone() {
+        if let Some(audited) = request.head.audited.clone() {
+            // A request whose event must be stored and is not does not go on.
             let stored = Box::pin(audited.received()).await;
-            stored.map_err(|why| respond::internal_error(&self.request.head, &why))?;
+            stored.map_err(|why| respond::internal_error(&request.head, &why))?;
         }
-        Ok(self)
+        Ok(Known { user, attributes, request })
     }
 
     /// Replaces the user by the one that he asks to act as, if he may.
@@ -481,7 +475,8 @@ impl Resolved<'_> {
                 if let Some(labels) = paths::request_labels(head, path) {
                     context.measure(metrics, &labels, head);
                 }
-                return Ok(Outcome::Reply(paths::answer(app, head, path).await?));
+                let answer = Box::pin(paths::answer(app, head, path));
+                return Ok(Outcome::Reply(answer.await?));
             }
         };
         resource::check_verb(head, verb, &resolved)?;

@@ -142,9 +142,20 @@ impl Api {
         media_type: &str,
         body: &str,
     ) -> io::Result<Response> {
+        self.send_with(method, path, &format!("Content-Type: {media_type}\r\n"), body)
+    }
+
+    /// Sends a request with more header lines, each with its line break, and a body as text.
+    pub fn send_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> io::Result<Response> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut stream) = connection.take()
-            && self.send(&mut stream, method, path, media_type, body).is_ok()
+            && self.send(&mut stream, method, path, headers, body).is_ok()
             // If nothing is received, the server had closed the idle connection.
             && stream.fill_buf().is_ok_and(|bytes| !bytes.is_empty())
         {
@@ -153,7 +164,7 @@ impl Api {
             return Ok(response);
         }
         let mut stream = self.connect()?;
-        self.send(&mut stream, method, path, media_type, body)?;
+        self.send(&mut stream, method, path, headers, body)?;
         let response = response(&mut stream)?;
         *connection = Some(stream);
         Ok(response)
@@ -187,7 +198,7 @@ impl Api {
     /// Starts a watch; a status other than 200 is an error.
     pub fn watch(&self, path: &str) -> io::Result<Watch> {
         let mut stream = self.connect()?;
-        self.send(&mut stream, "GET", path, "application/json", "")?;
+        self.send(&mut stream, "GET", path, "Content-Type: application/json\r\n", "")?;
         let head = head(&mut stream)?;
         if head.code != 200 {
             return Err(io::Error::other(format!("watch of {path}: {}", head.code)));
@@ -209,13 +220,13 @@ impl Api {
         stream: &mut Stream,
         method: &str,
         path: &str,
-        media_type: &str,
+        headers: &str,
         body: &str,
     ) -> io::Result<()> {
         let token = self.token.iter().map(|token| format!("Authorization: Bearer {token}\r\n"));
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: keelson-testkit\r\n\
-             Accept: application/json\r\n{}Content-Type: {media_type}\r\nContent-Length: {}\r\n\r\n",
+             Accept: application/json\r\n{}{headers}Content-Length: {}\r\n\r\n",
             self.address,
             token.collect::<String>(),
             body.len()

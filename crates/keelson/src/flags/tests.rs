@@ -464,12 +464,17 @@ fn wrong_audit_flags_are_refused_if_they_are_used() {
         // Without a log they do not matter.
         assert!(audit(AUDIT_POLICY, &arguments.split(' ').collect::<Vec<_>>()).is_ok());
     }
-    check(
-        "--audit-webhook-config-file=x --audit-webhook-mode=x --audit-webhook-version=z/v1",
-        "invalid audit webhook mode x, allowed modes are \"batch,blocking,blocking-strict\"; \
-         invalid group version, allowed versions are [\"audit.k8s.io/v1\"]",
-    );
-    let refused = audit("rules: []", &[log]).map(drop);
+}
+
+#[test]
+fn wrong_audit_webhooks_and_policies_are_refused() {
+    let webhook =
+        ["--audit-webhook-config-file=x", "--audit-webhook-mode=x", "--audit-webhook-version=z/v1"];
+    let refused = audit(AUDIT_POLICY, &webhook).map(drop);
+    let why = "invalid audit webhook mode x, allowed modes are \"batch,blocking,blocking-strict\"; \
+               invalid group version, allowed versions are [\"audit.k8s.io/v1\"]";
+    assert_eq!(refused, Err(why.to_owned()));
+    let refused = audit("rules: []", &["--audit-log-path=-"]).map(drop);
     let why = "loading audit policy file: unknown group version field audit.k8s.io/__internal, \
                Kind=Policy in policy: from file POLICY";
     assert_eq!(refused, Err(why.to_owned()));

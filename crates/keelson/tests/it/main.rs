@@ -8,6 +8,7 @@ mod access_reviews;
 mod admission;
 mod aggregation;
 mod api_services;
+mod audit;
 mod authenticators;
 mod authorization;
 mod authorization_webhooks;
