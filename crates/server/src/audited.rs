@@ -153,6 +153,10 @@ impl AuditedRequest {
         shows_objects: bool,
         is_upgraded: bool,
     ) {
+        if self.state().progress == Progress::Complete {
+            // Its first event was not stored: it has no others.
+            return;
+        }
         let shown = response_object::read(
             reply,
             shows_objects && self.level() == Level::RequestResponse,

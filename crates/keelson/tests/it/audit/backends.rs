@@ -221,13 +221,22 @@ fn a_webhook_gets_lists_of_events_and_is_asked_again_after_failures() {
     assert_eq!(shown, expected);
 }
 
+/// A request that does not go on has no further event.
 #[test]
 fn a_dead_webhook_ends_requests_in_the_strict_mode_only() {
+    const TRIES: usize = 5;
     let folder = tempfile::tempdir().expect("a folder");
-    let peer = HttpsPeer::start(|_, _| Some((503, json!({}))));
-    for (mode, code) in [(AuditMode::Blocking, 200), (AuditMode::BlockingStrict, 500)] {
+    let asked: Arc<AtomicUsize> = Arc::default();
+    let counted = asked.clone();
+    let peer = HttpsPeer::start(move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Some((503, json!({})))
+    });
+    let modes = [(AuditMode::Blocking, 200, 2), (AuditMode::BlockingStrict, 500, 1)];
+    for (mode, code, events) in modes {
         let server = server(webhook(&folder, &peer, mode));
         assert_eq!(get(&server.client(), "x"), code);
         server.stop();
+        assert_eq!(asked.swap(0, Ordering::SeqCst), events * TRIES);
     }
 }
