@@ -2,6 +2,7 @@
 //! when its file changes.
 
 use crate::authorization;
+use crate::files::text_changed;
 use crate::start_error::StartError;
 use crate::supervisor::Loops;
 use keelson_audit::{
@@ -122,17 +123,8 @@ impl AuditWebhookOptions {
 /// policy before it stays.
 async fn reload_when_changed(mut file: AuditPolicyFile, audit: Arc<Audit>, interval: Duration) {
     loop {
-        tokio::time::sleep(interval).await;
+        text_changed(&file.path, &mut file.text, interval, "audit policy").await;
         let path = file.path.display().to_string();
-        match std::fs::read_to_string(&file.path) {
-            Ok(text) if text == file.text => continue,
-            // Set before parsing, so that an invalid file is logged only once.
-            Ok(text) => file.text = text,
-            Err(error) => {
-                tracing::debug!(%error, path, "audit policy not read");
-                continue;
-            }
-        }
         match parse(&file.text, &file.path) {
             Ok(policy) => {
                 audit.set_policy(policy);

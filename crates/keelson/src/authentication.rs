@@ -2,6 +2,7 @@
 //! `--authentication-config` when it changes. [`TokenWebhookOptions`]: the token webhook.
 
 use crate::authorization;
+use crate::files::text_changed;
 use crate::start_error::StartError;
 use keelson_auth::JwtSlot;
 use keelson_auth::oidc::{
@@ -119,18 +120,10 @@ impl Reload {
     /// start, as in kube-apiserver.
     pub async fn run(mut self) {
         loop {
-            tokio::time::sleep(self.interval).await;
-            let path = self.file.path.display().to_string();
-            let text = match std::fs::read_to_string(&self.file.path) {
-                Ok(text) if text == self.file.text => continue,
-                Ok(text) => text,
-                Err(error) => {
-                    tracing::debug!(%error, path, "authentication configuration not read");
-                    continue;
-                }
-            };
-            // Set before parsing, so that an invalid file is logged only once.
-            self.file.text = text;
+            let file = &mut self.file;
+            let what = "authentication configuration";
+            text_changed(&file.path, &mut file.text, self.interval, what).await;
+            let path = file.path.display().to_string();
             match self.issuers() {
                 Ok(issuers) => {
                     // Meanwhile the old authenticators verify the tokens of known issuers.

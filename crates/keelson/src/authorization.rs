@@ -1,6 +1,7 @@
 //! [`Authorization`]: the authorizers of `--authorization-mode` or `--authorization-config`, and the
 //! loop that reloads that file when it changes.
 
+use crate::files::text_changed;
 use crate::start_error::StartError;
 use keelson_auth::node::NodeAuthorizer;
 use keelson_auth::webhook::{
@@ -193,18 +194,9 @@ impl Reload {
     /// configuration before it stays.
     pub async fn run(mut self) {
         loop {
-            tokio::time::sleep(self.interval).await;
             let Some((file, last_read)) = &mut self.authorization.file else { return };
+            text_changed(file, last_read, self.interval, "authorization configuration").await;
             let path = file.display().to_string();
-            match std::fs::read_to_string(file) {
-                Ok(text) if text == *last_read => continue,
-                // Set before parsing, so that an invalid file is logged only once.
-                Ok(text) => *last_read = text,
-                Err(error) => {
-                    tracing::debug!(%error, path, "authorization configuration not read");
-                    continue;
-                }
-            }
             let text = last_read.clone();
             match self.modes(&text) {
                 Ok(modes) => {

@@ -3,6 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Returns the soft limit of open files.
 pub(crate) fn open_files_max() -> u64 {
@@ -33,4 +34,40 @@ pub(crate) fn fingerprint(files: impl IntoIterator<Item = impl AsRef<Path>>) -> 
         Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
     };
     files.into_iter().map(|file| of_file(file.as_ref())).collect()
+}
+
+/// Waits until files have another fingerprint than `last`, which is replaced. It is taken before the
+/// caller reads the files, so that the next call finds changes made meanwhile.
+pub(crate) async fn changed(
+    last: &mut Fingerprint,
+    interval: Duration,
+    fingerprint: impl Fn() -> Fingerprint,
+) {
+    loop {
+        tokio::time::sleep(interval).await;
+        let new = fingerprint();
+        if new != *last {
+            *last = new;
+            return;
+        }
+    }
+}
+
+/// Waits until a file has another text than `last`, which is replaced before the caller parses it, so
+/// that an invalid file is logged only once. `what` names the file in the log.
+pub(crate) async fn text_changed(path: &Path, last: &mut String, interval: Duration, what: &str) {
+    loop {
+        tokio::time::sleep(interval).await;
+        match std::fs::read_to_string(path) {
+            Ok(text) if text == *last => {}
+            Ok(text) => {
+                *last = text;
+                return;
+            }
+            Err(error) => {
+                let path = path.display().to_string();
+                tracing::debug!(%error, path, "{what} not read");
+            }
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! How the server meets kubelets, for logs, streams and proxies ([`KubeletOptions`]), and the servers
 //! behind it.
 
+use crate::files::{changed, fingerprint};
 use crate::start_error::StartError;
 use crate::supervisor::Loops;
+use arc_swap::ArcSwap;
 use keelson_egress::Identity;
-use keelson_server::{Current, KubeletAccess};
-use std::path::PathBuf;
+use keelson_server::KubeletAccess;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,16 +34,17 @@ impl Default for KubeletOptions {
 }
 
 impl KubeletOptions {
-    /// Reads the files, and reads them again when `interval` has passed.
+    /// Reads the files, and reads them again when they change.
     pub(crate) fn start(
         &self,
         interval: Duration,
         loops: &mut Loops,
-    ) -> Result<Arc<Current<KubeletAccess>>, StartError> {
-        let has_files = self.certificate_authority.is_some() || self.client_certificate.is_some();
+    ) -> Result<Arc<ArcSwap<KubeletAccess>>, StartError> {
+        let (chain, key) = self.client_certificate.clone().unzip();
+        let files = self.certificate_authority.iter().cloned().chain(chain).chain(key);
         let options = self.clone();
         let read = move || options.access();
-        reloading("kubelet-certificates", read, interval, has_files.then_some(loops))
+        reloading("kubelet-certificates", files.collect(), read, interval, loops)
     }
 
     fn access(&self) -> Result<KubeletAccess, StartError> {
@@ -53,43 +56,49 @@ impl KubeletOptions {
     }
 }
 
-/// Reads the client certificate for servers behind this one, and reads it again when `interval` has
-/// passed.
+/// Reads the client certificate for servers behind this one, and reads it again when it changes.
 pub(crate) fn start_aggregator(
     files: Option<&(PathBuf, PathBuf)>,
     interval: Duration,
     loops: &mut Loops,
-) -> Result<Arc<Current<Option<Identity>>>, StartError> {
-    let Some(files) = files.cloned() else { return Ok(Arc::new(Current::new(None))) };
+) -> Result<Arc<ArcSwap<Option<Identity>>>, StartError> {
+    let files = files.cloned();
+    let paths = files.iter().flat_map(|(chain, key)| [chain.clone(), key.clone()]).collect();
     let flags = ("--proxy-client-cert-file", "--proxy-client-key-file");
-    let read = move || identity(flags, &files).map(Some);
-    reloading("proxy-client-certificate", read, interval, Some(loops))
+    let read = move || files.as_ref().map(|files| identity(flags, files)).transpose();
+    reloading("proxy-client-certificate", paths, read, interval, loops)
 }
 
-/// Returns the present value of files. A loop reads them again, if there is any; files that cannot be
-/// read later leave the value as it is.
+/// Returns what `read` makes of files. A loop reads them again when they change, if there is any; files
+/// that cannot be read then leave the value as it is.
 fn reloading<T: Send + Sync + 'static>(
     name: &'static str,
+    files: Vec<PathBuf>,
     read: impl Fn() -> Result<T, StartError> + Clone + Send + Sync + 'static,
     interval: Duration,
-    loops: Option<&mut Loops>,
-) -> Result<Arc<Current<T>>, StartError> {
-    let current = Arc::new(Current::new(read()?));
-    if let Some(loops) = loops {
-        let reloaded = current.clone();
-        loops.run(name, move || {
-            let (read, reloaded) = (read.clone(), reloaded.clone());
-            async move {
-                loop {
-                    tokio::time::sleep(interval).await;
-                    match read() {
-                        Ok(value) => reloaded.set(value),
-                        Err(error) => tracing::warn!(%error, name, "certificates not reloaded"),
+    loops: &mut Loops,
+) -> Result<Arc<ArcSwap<T>>, StartError> {
+    let last = fingerprint(&files);
+    let current = Arc::new(ArcSwap::from_pointee(read()?));
+    if files.is_empty() {
+        return Ok(current);
+    }
+    let reloaded = current.clone();
+    loops.run(name, move || {
+        let (files, read, reloaded) = (files.clone(), read.clone(), reloaded.clone());
+        let mut last = last.clone();
+        async move {
+            loop {
+                changed(&mut last, interval, || fingerprint(&files)).await;
+                match read() {
+                    Ok(value) => reloaded.store(Arc::new(value)),
+                    Err(error) => {
+                        tracing::warn!(%error, name, "certificates not reloaded; keeping those before");
                     }
                 }
             }
-        });
-    }
+        }
+    });
     Ok(current)
 }
 
@@ -97,7 +106,7 @@ fn identity(flags: (&str, &str), files: &(PathBuf, PathBuf)) -> Result<Identity,
     Ok(Identity { chain: read_file(flags.0, &files.0)?, key: read_file(flags.1, &files.1)? })
 }
 
-fn read_file(flag: &str, path: &PathBuf) -> Result<Arc<[u8]>, StartError> {
+fn read_file(flag: &str, path: &Path) -> Result<Arc<[u8]>, StartError> {
     let bytes = std::fs::read(path)
         .map_err(|error| StartError(format!("{flag}: {}: {error}", path.display())))?;
     Ok(bytes.into())

@@ -14,6 +14,7 @@ use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
 use crate::{election, event_ttl, files, private_files};
+use arc_swap::ArcSwap;
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_aggregation::Probes;
 use keelson_audit::Audit;
@@ -27,9 +28,7 @@ use keelson_egress::{Egress, Identity};
 use keelson_meta::Feature;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
-use keelson_server::{
-    App, Current, Health, KubeletAccess, Limits, Listening, State, Tls, VersionInfo,
-};
+use keelson_server::{App, Health, KubeletAccess, Limits, Listening, State, Tls, VersionInfo};
 use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, Store};
 use keelson_store_etcd::EtcdStore;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -80,8 +79,8 @@ struct Background {
 /// The connections to nodes, pods and services.
 struct FarSide {
     egress: Arc<Egress>,
-    kubelets: Arc<Current<KubeletAccess>>,
-    aggregator: Arc<Current<Option<Identity>>>,
+    kubelets: Arc<ArcSwap<KubeletAccess>>,
+    aggregator: Arc<ArcSwap<Option<Identity>>>,
 }
 
 impl Builder {
@@ -191,7 +190,7 @@ impl Builder {
         let files = self.proxy_client_certificate.as_ref();
         let aggregator = start_aggregator(files, interval, loops)?;
         let shown = aggregator.clone();
-        let probes = Probes::new(egress.clone(), Arc::new(move || shown.get().as_ref().clone()));
+        let probes = Probes::new(egress.clone(), Arc::new(move || Option::clone(&shown.load())));
         let registry = registry.clone();
         loops.run("api-services", move || api_services::run(registry.clone(), probes.clone()));
         Ok(FarSide { egress: egress.clone(), kubelets, aggregator })

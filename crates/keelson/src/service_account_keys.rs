@@ -2,7 +2,7 @@
 //! from an external signer, or from a key that is generated at the first start and kept beside the
 //! certificates.
 
-use crate::files::fingerprint;
+use crate::files::{changed, fingerprint};
 use crate::private_files;
 use crate::start_error::StartError;
 use keelson_auth::service_account::{
@@ -162,11 +162,7 @@ impl ServiceAccountTokenOptions {
         let current = || fingerprint(self.signing_key_file.iter().chain(&self.key_files));
         let mut last = current();
         loop {
-            tokio::time::sleep(interval).await;
-            let new = current();
-            if new == last {
-                continue;
-            }
+            changed(&mut last, interval, current).await;
             match self.reloaded(&tokens) {
                 Ok(keys) => {
                     let count = keys.verifying.len();
@@ -177,8 +173,6 @@ impl ServiceAccountTokenOptions {
                     tracing::error!(%error, "service account keys not reloaded; keeping those before");
                 }
             }
-            // Taken before the reload, so that the next check finds changes made during it.
-            last = new;
         }
     }
 }

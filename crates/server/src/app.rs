@@ -8,11 +8,12 @@ use crate::health::Health;
 use crate::health_log::HealthLog;
 use crate::impersonate::LastModes;
 use crate::in_flight::InFlight;
-use crate::kubelets::{Current, KubeletAccess};
+use crate::kubelets::KubeletAccess;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::stream_limit::StreamLimit;
 use crate::version::VersionInfo;
+use arc_swap::ArcSwap;
 use keelson_audit::Audit;
 use keelson_auth::{Authenticator, Authorizer};
 use keelson_egress::{Egress, Identity};
@@ -32,9 +33,9 @@ pub struct App {
     /// The connections to nodes, pods and services.
     pub egress: Arc<Egress>,
     /// How this server meets kubelets.
-    pub kubelets: Arc<Current<KubeletAccess>>,
+    pub kubelets: Arc<ArcSwap<KubeletAccess>>,
     /// The client certificate for servers behind this one (`--proxy-client-cert-file`).
-    pub aggregator: Arc<Current<Option<Identity>>>,
+    pub aggregator: Arc<ArcSwap<Option<Identity>>>,
     /// The document at `/version`.
     pub version: VersionInfo,
     /// When the server started.

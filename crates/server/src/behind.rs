@@ -27,7 +27,7 @@ pub(crate) async fn run(
     if !remote.is_available {
         return Err(Refusal::from(respond::service_unavailable()));
     }
-    let peer = peer(&remote.server, app.aggregator.get().as_ref().clone());
+    let peer = peer(&remote.server, Option::clone(&app.aggregator.load()));
     let client = app.egress.client(&peer).map_err(|error| unavailable(&error))?;
     let mut headers = head.headers.clone();
     let is_upgrade = head.is_upgrade();

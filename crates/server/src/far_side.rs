@@ -34,7 +34,7 @@ impl FarEnd {
         let mut peer = Peer::new(location.host.clone(), port);
         match location.far_side {
             FarSide::Kubelet { is_verified, .. } => {
-                let access = app.kubelets.get();
+                let access = app.kubelets.load();
                 peer.route = Route::Node;
                 peer.trust = match &access.authority {
                     Some(bundle) if is_verified => Trust::Bundle(bundle.clone()),

@@ -75,7 +75,7 @@ mod websocket;
 pub use app::{App, State};
 pub use browsers::{BrowserOptions, CrossOrigins};
 pub use health::Health;
-pub use kubelets::{Current, KubeletAccess};
+pub use kubelets::KubeletAccess;
 pub use limits::Limits;
 pub use listen::{Listening, serve};
 pub use peer_certificate::{ClientAuthorities, PeerCertificate};

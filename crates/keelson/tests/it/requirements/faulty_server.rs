@@ -1,12 +1,13 @@
 //! A server whose store, clock and random numbers can be made to fail, for rare responses.
 
 use crate::http::{Client, POLL_TIMEOUT};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use keelson_auth::{Authenticator, MASTERS, TokenFile, User};
 use keelson_egress::{Egress, Resolved, Resolver};
 use keelson_meta::time::Timestamp;
 use keelson_registry::{Clock, RegistryOptions, SystemClock};
-use keelson_server::{App, Current, KubeletAccess, Limits, Listening, State, VersionInfo};
+use keelson_server::{App, KubeletAccess, Limits, Listening, State, VersionInfo};
 use keelson_store::{
     Batch, BoxFuture, Embedded, HealthError, KeyValue, Page, Range, ReadError, Revision, Store,
     Txn, TxnOutcome, Watch, WatchError, WriteError,
@@ -99,8 +100,11 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         authenticator: Arc::new(Authenticator::new(tokens)),
         authorizer: Arc::default(),
         egress: Arc::new(Egress::new(Arc::new(NoServices))),
-        kubelets: Arc::new(Current::new(KubeletAccess { authority: None, identity: None })),
-        aggregator: Arc::new(Current::new(None)),
+        kubelets: Arc::new(ArcSwap::from_pointee(KubeletAccess {
+            authority: None,
+            identity: None,
+        })),
+        aggregator: Arc::default(),
         flags: vec![],
         version: VersionInfo {
             git_version: "v1.36.0".to_owned(),
