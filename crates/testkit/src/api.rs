@@ -280,7 +280,7 @@ fn config(roots: RootCertStore, pair: Option<(&[u8], &[u8])>) -> io::Result<Arc<
 
 /// Accepts any server certificate.
 #[derive(Debug)]
-pub(crate) struct AnyCertificate(pub(crate) Arc<CryptoProvider>);
+pub struct AnyCertificate(pub Arc<CryptoProvider>);
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(

@@ -1,14 +1,10 @@
 //! Servers behind this one: a second server serves the group of an APIService.
 
+use crate::certificates::client_files;
 use crate::front_proxy;
 use crate::http::{Client, Server, without_controllers};
 use keelson_testkit::api::Api;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair,
-};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
@@ -26,9 +22,11 @@ struct World {
 impl World {
     fn start() -> World {
         let dir = tempfile::tempdir().expect("a folder");
-        let (authority, certificate) = proxy_certificate(dir.path());
+        let (authority, certificate) = client_files(dir.path(), "aggregator");
         let mut builder = without_controllers().token("t", "admin");
-        builder.front_proxy = Some(front_proxy::options(&authority, &["aggregator"]));
+        let proxies = dir.path().join("ca.crt");
+        std::fs::write(&proxies, authority).expect("written");
+        builder.front_proxy = Some(front_proxy::options(&proxies, &["aggregator"]));
         let behind = Server::start(builder);
         let api = Api::unchecked(behind.keelson.address(), Some("t".to_owned())).expect("a client");
         let definition = json!({
@@ -74,24 +72,6 @@ impl World {
         self.front.stop();
         self.behind.stop();
     }
-}
-
-/// Writes an authority of front proxies, and a client certificate with its key.
-fn proxy_certificate(dir: &Path) -> (PathBuf, (PathBuf, PathBuf)) {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().expect("a key");
-    let authority = CertifiedIssuer::self_signed(params, key).expect("an authority");
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "aggregator");
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    let key = KeyPair::generate().expect("a key");
-    let certificate = params.signed_by(&key, &authority).expect("a certificate");
-    let [ca, chain, private] = ["ca.crt", "proxy.crt", "proxy.key"].map(|name| dir.join(name));
-    std::fs::write(&ca, authority.pem()).expect("written");
-    std::fs::write(&chain, certificate.pem()).expect("written");
-    std::fs::write(&private, key.serialize_pem()).expect("written");
-    (ca, (chain, private))
 }
 
 #[test]

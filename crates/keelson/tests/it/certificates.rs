@@ -10,7 +10,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
@@ -50,6 +50,20 @@ pub fn client(
     let signed = params.signed_by(&key, authority).expect("a certificate");
     let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).expect("a key");
     (signed.der().clone(), key)
+}
+
+/// Writes a client certificate and its key. Returns the PEM of its authority, and the two files.
+pub fn client_files(dir: &Path, name: &str) -> (String, (PathBuf, PathBuf)) {
+    let (authority_pem, authority) = authority("clients");
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, &authority).expect("a certificate");
+    let files = (dir.join("client.crt"), dir.join("client.key"));
+    std::fs::write(&files.0, certificate.pem()).expect("written");
+    std::fs::write(&files.1, key.serialize_pem()).expect("written");
+    (authority_pem, files)
 }
 
 pub fn connect(

@@ -1,25 +1,22 @@
 //! Replays the recorded handshakes of kube-apiserver: requests that upgrade connections, and those that are
 //! passed on to nodes.
 
+use crate::certificates::client_files;
 use crate::http::{Server, without_controllers};
 use keelson_testkit::api::Api;
 use keelson_testkit::handshakes::{Servers, perform, prepare};
 use keelson_testkit::node::{NodeServer, ServerOptions, machine_address};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
 
 #[test]
 fn handshakes_are_answered_as_recorded() {
     let recorded = include_str!("files/handshakes.jsonl");
     let dir = tempfile::tempdir().expect("a folder");
-    let (authority, certificate) = client_certificate(dir.path());
+    let (authority, certificate) = client_files(dir.path(), "apiserver");
     // The node says whether it was shown the certificate; it must be for kubelets only.
     let node = NodeServer::start(ServerOptions {
         address: machine_address(),
-        client_authority: Some(authority),
+        client_authority: Some(authority.into_bytes()),
         is_open: true,
         ..ServerOptions::default()
     });
@@ -83,20 +80,4 @@ fn normal(case: &str) -> Option<Value> {
         });
     }
     Some(case)
-}
-
-/// Writes a client certificate and its key. Returns the authority, and the two files.
-fn client_certificate(dir: &Path) -> (Vec<u8>, (PathBuf, PathBuf)) {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().expect("a key");
-    let authority = CertifiedIssuer::self_signed(params, key).expect("an authority");
-    let mut params = CertificateParams::default();
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    let key = KeyPair::generate().expect("a key");
-    let certificate = params.signed_by(&key, &authority).expect("a certificate");
-    let files = (dir.join("client.crt"), dir.join("client.key"));
-    std::fs::write(&files.0, certificate.pem()).expect("written");
-    std::fs::write(&files.1, key.serialize_pem()).expect("written");
-    (authority.pem().into_bytes(), files)
 }

@@ -5,6 +5,7 @@ use crate::connection::{Connection, plain, secure, tls_client};
 use crate::http::{POLL_TIMEOUT, Server as InProcess, without_controllers};
 use crate::kill::Server;
 use keelson::{BrowserOptions, Builder, CrossOrigins, NamedCertificate, TlsOptions};
+use keelson_testkit::api::AnyCertificate;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use rustls_pki_types::pem::PemObject;
@@ -327,57 +328,17 @@ fn each_host_gets_its_certificate() {
         ("a.b.example.com", &default),
     ] {
         // The name need not fit the certificate: only what is presented counts.
-        let config =
-            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .expect("versions")
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(AcceptAny))
-                .with_no_client_auth();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+            .with_no_client_auth();
         let (got, _) = presented(server.client().address, host, config).expect("a handshake");
         assert_eq!(got, expected.0, "{host}");
     }
     server.stop();
-}
-
-/// Accepts every certificate.
-#[derive(Debug)]
-struct AcceptAny;
-
-impl rustls::client::danger::ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: rustls_pki_types::UnixTime,
-    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
-        Ok(rustls::client::danger::ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        let provider = rustls::crypto::ring::default_provider();
-        provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[test]
