@@ -143,6 +143,20 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// Takes the blanks, the comment and the line break that end a line. All may be missing.
+    pub fn skip_rest_of_line(&mut self) -> Result<(), Fault> {
+        self.skip_blanks()?;
+        self.skip_comment()?;
+        if !self.is_break_or_end(0) {
+            return Err(self.fault("did not find expected comment or line break"));
+        }
+        if self.is_break(0) {
+            self.need(2)?;
+            self.skip_break();
+        }
+        Ok(())
+    }
+
     /// Whether upstream skips a character at the start of a line: it means to look at the next
     /// character, but looks at the first one of its buffer.
     pub fn buffer_has_byte_order_mark(&self) -> bool {

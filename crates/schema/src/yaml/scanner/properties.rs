@@ -166,15 +166,7 @@ impl Scanner<'_> {
             "TAG" => self.read_tag_directive()?,
             _ => return Err(self.cursor.fault("found unknown directive name")),
         };
-        self.cursor.skip_blanks()?;
-        self.cursor.skip_comment()?;
-        if !self.cursor.is_break_or_end(0) {
-            return Err(self.cursor.fault("did not find expected comment or line break"));
-        }
-        if self.cursor.is_break(0) {
-            self.cursor.need(2)?;
-            self.cursor.skip_break();
-        }
+        self.cursor.skip_rest_of_line()?;
         self.push(kind, mark);
         Ok(())
     }

@@ -311,15 +311,7 @@ impl Scanner<'_> {
             self.cursor.need(1)?;
             chomping = chomping.or_else(|| self.read_chomping());
         }
-        self.cursor.skip_blanks()?;
-        self.cursor.skip_comment()?;
-        if !self.cursor.is_break_or_end(0) {
-            return Err(self.cursor.fault("did not find expected comment or line break"));
-        }
-        if self.cursor.is_break(0) {
-            self.cursor.need(2)?;
-            self.cursor.skip_break();
-        }
+        self.cursor.skip_rest_of_line()?;
         Ok((chomping.unwrap_or(Chomping::Clip), indentation))
     }
 
