@@ -1,15 +1,33 @@
 //! How a server behind this one is reached, and what it is told about users.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use keelson_auth::User;
+use keelson_auth::{FrontProxy, User};
 use keelson_egress::{Identity, Peer, Route, Trust};
 use keelson_registry::RemoteServer;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 const USER: HeaderName = HeaderName::from_static("x-remote-user");
 const UID: HeaderName = HeaderName::from_static("x-remote-uid");
 const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
 /// The beginning of the headers of extra values.
 const EXTRA: &str = "x-remote-extra-";
+
+/// The bytes of a key that cannot stand in a header's name, and `%`.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'#')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'^')
+    .remove(b'_')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'~');
 
 /// Returns the far side of a connection to a server.
 pub fn peer(server: &RemoteServer, identity: Option<Identity>) -> Peer {
@@ -27,9 +45,8 @@ pub fn peer(server: &RemoteServer, identity: Option<Identity>) -> Peer {
 
 /// Removes what a client says about users: only this server does.
 pub fn remove_user_headers(headers: &mut HeaderMap) {
-    let is_ours =
-        |name: &HeaderName| [USER, UID, GROUP].contains(name) || name.as_str().starts_with(EXTRA);
-    let names: Vec<HeaderName> = headers.keys().filter(|name| is_ours(name)).cloned().collect();
+    let is_ours = |name: &&HeaderName| FrontProxy::is_standard_header(name.as_str());
+    let names: Vec<HeaderName> = headers.keys().filter(is_ours).cloned().collect();
     names.iter().for_each(|name| drop(headers.remove(name)));
 }
 
@@ -48,26 +65,15 @@ pub fn user_headers(headers: &mut HeaderMap, user: &User) -> Result<(), String> 
         headers.append(GROUP, value(group)?);
     }
     for (key, values) in &user.extra {
-        let name = HeaderName::try_from(format!("{EXTRA}{}", escaped(key)));
+        let key = key.to_ascii_lowercase();
+        let name = format!("{EXTRA}{}", utf8_percent_encode(&key, ESCAPED));
+        let name = HeaderName::try_from(name);
         let name = name.map_err(|error| error.to_string())?;
         for text in values {
             headers.append(name.clone(), value(text)?);
         }
     }
     Ok(())
-}
-
-/// Escapes the bytes of a key that cannot stand in a header's name, and `%`.
-fn escaped(key: &str) -> String {
-    let mut out = String::new();
-    for byte in key.bytes() {
-        let is_name = byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte);
-        match is_name {
-            true => out.push(char::from(byte.to_ascii_lowercase())),
-            false => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct Event {
     /// The user as whom the sender acts.
     pub impersonated_user: Option<User>,
     /// The verb of constrained impersonation that allowed it.
-    pub impersonation_constraint: Option<&'static str>,
+    pub impersonation_constraint: Option<Str>,
     /// Where the request came from.
     pub source_addresses: Vec<IpAddr>,
     /// The client's program.
@@ -112,7 +112,7 @@ impl Event {
         if let Some(user) = &self.impersonated_user {
             object.nested("impersonatedUser", |out| write_user(user, out));
         }
-        if let Some(constraint) = self.impersonation_constraint {
+        if let Some(constraint) = &self.impersonation_constraint {
             object.nested("authenticationMetadata", |out| {
                 let mut metadata = Writer::begin(out);
                 metadata.text("impersonationConstraint", constraint);

@@ -196,7 +196,7 @@ impl State {
         match is_local(&object) {
             true => drop(self.remote.remove(&name)),
             false => match self.remote.get_mut(&name) {
-                Some(remote) => remote.object = object,
+                Some(remote) => remote.set(object),
                 None => drop(self.remote.insert(name.clone(), Remote::new(object))),
             },
         }
@@ -322,6 +322,7 @@ impl State {
 /// An APIService of another server.
 struct Remote {
     object: Object,
+    server: Arc<RemoteServer>,
     /// `None` before the server has answered or failed to.
     available: Option<Available>,
     resources: Option<Arc<Value>>,
@@ -329,30 +330,19 @@ struct Remote {
 
 impl Remote {
     fn new(object: Object) -> Remote {
-        Remote { object, available: None, resources: None }
+        Remote { server: Arc::new(server_of(&object)), object, available: None, resources: None }
     }
 
-    fn server(&self) -> RemoteServer {
-        let text = |name: &str| Str::new(self.object.str_at(&["spec", "service", name]));
-        let port = self.object.int_at(&["spec", "service", "port"]).unwrap_or(HTTPS_PORT);
-        let bundle = STANDARD.decode(self.object.str_at(&["spec", "caBundle"])).unwrap_or_default();
-        RemoteServer {
-            namespace: text("namespace"),
-            service: text("name"),
-            port: u16::try_from(port).unwrap_or_default(),
-            ca_bundle: (!bundle.is_empty()).then(|| bundle.into()),
-            is_insecure: self
-                .object
-                .at(&["spec", "insecureSkipTLSVerify"])
-                .and_then(Value::as_bool)
-                == Some(true),
-        }
+    /// Replaces the object by a newer one.
+    fn set(&mut self, object: Object) {
+        self.server = Arc::new(server_of(&object));
+        self.object = object;
     }
 
     fn version(&self) -> RemoteVersion {
         RemoteVersion {
             name: Str::new(self.object.str_at(&["spec", "version"])),
-            server: Arc::new(self.server()),
+            server: self.server.clone(),
             is_available: self.available.as_ref().is_some_and(|it| it.is_available),
             resources: self.resources.clone(),
         }
@@ -364,7 +354,7 @@ impl Remote {
             return;
         }
         let part = |name: &str| Str::new(self.object.str_at(&["spec", name]));
-        let outcome = probes.outcome(&part("group"), &part("version"), &self.server());
+        let outcome = probes.outcome(&part("group"), &part("version"), &self.server);
         let Some(outcome) = outcome else { return };
         if outcome.resources.is_some() {
             self.resources = outcome.resources;
@@ -379,6 +369,21 @@ impl Remote {
                 Available { is_available: false, reason: "FailedDiscoveryCheck", message }
             }
         });
+    }
+}
+
+/// Returns the server that an APIService names.
+fn server_of(service: &Object) -> RemoteServer {
+    let text = |name: &str| Str::new(service.str_at(&["spec", "service", name]));
+    let port = service.int_at(&["spec", "service", "port"]).unwrap_or(HTTPS_PORT);
+    let bundle = STANDARD.decode(service.str_at(&["spec", "caBundle"])).unwrap_or_default();
+    RemoteServer {
+        namespace: text("namespace"),
+        service: text("name"),
+        port: u16::try_from(port).unwrap_or_default(),
+        ca_bundle: (!bundle.is_empty()).then(|| bundle.into()),
+        is_insecure: service.at(&["spec", "insecureSkipTLSVerify"]).and_then(Value::as_bool)
+            == Some(true),
     }
 }
 

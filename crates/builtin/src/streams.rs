@@ -76,8 +76,7 @@ impl Streams {
             node => self.kubelet(registry, node).await?,
         };
         let path = format!("/containerLogs/{}/{}/{container}", pod.namespace(), pod.name());
-        let mut location =
-            Location { path, query: Some(log_query(options, may_split)), ..node.location };
+        let mut location = Location { path, query: Some(log_query(options, may_split)), ..node };
         if let FarSide::Kubelet { is_verified, .. } = &mut location.far_side {
             *is_verified = !options.is_unverified;
         }
@@ -109,7 +108,7 @@ impl Streams {
             node => self.kubelet(registry, node).await?,
         };
         let query = Some(session_query(session, options));
-        Ok(Location { path: place, query, ..node.location })
+        Ok(Location { path: place, query, ..node })
     }
 
     /// Finds the far side of a proxied request, without its path.
@@ -128,16 +127,16 @@ impl Streams {
             "service" => service_endpoint(registry, target, &backend).await,
             _ => {
                 let node = self.kubelet(registry, backend.name).await?;
-                if backend.port.is_empty() || backend.port == node.location.port {
-                    return Ok(Location { query: None, ..node.location });
+                if backend.port.is_empty() || backend.port == node.port {
+                    return Ok(Location { query: None, ..node });
                 }
-                Ok(backend.location(&node.location.host, backend.port))
+                Ok(backend.location(&node.host, backend.port))
             }
         }
     }
 
-    /// Finds the kubelet of a node.
-    async fn kubelet(&self, registry: &Registry, name: &str) -> Result<Kubelet, Failure> {
+    /// Finds the kubelet of a node; the path is empty.
+    async fn kubelet(&self, registry: &Registry, name: &str) -> Result<Location, Failure> {
         let nodes = GroupVersionResource::new("", "v1", "nodes");
         let target = registry.target("", "nodes", "", name);
         let node = read_object(registry, &target).await.map_err(|failure| match failure.code {
@@ -163,27 +162,20 @@ impl Streams {
         };
         let port = node.int_at(&["status", "daemonEndpoints", "kubeletEndpoint", "Port"]);
         let features = node.array_at(&["status", "declaredFeatures"]);
-        Ok(Kubelet {
-            location: Location {
-                is_secure: true,
-                host: host.to_owned(),
-                port: port.filter(|port| *port > 0).unwrap_or(KUBELET_PORT).to_string(),
-                path: String::new(),
-                query: None,
-                far_side: FarSide::Kubelet {
-                    is_verified: true,
-                    takes_websockets: features
-                        .iter()
-                        .any(|feature| feature.as_str() == Some(WEBSOCKETS_FEATURE)),
-                },
+        Ok(Location {
+            is_secure: true,
+            host: host.to_owned(),
+            port: port.filter(|port| *port > 0).unwrap_or(KUBELET_PORT).to_string(),
+            path: String::new(),
+            query: None,
+            far_side: FarSide::Kubelet {
+                is_verified: true,
+                takes_websockets: features
+                    .iter()
+                    .any(|feature| feature.as_str() == Some(WEBSOCKETS_FEATURE)),
             },
         })
     }
-}
-
-/// The kubelet of a node; the path is empty.
-struct Kubelet {
-    location: Location,
 }
 
 async fn read_object(registry: &Registry, target: &Target) -> Result<Object, Failure> {

@@ -118,7 +118,7 @@ impl AuditedRequest {
     }
 
     /// Records the user as whom the sender acts.
-    pub fn impersonated(&self, user: &User, constraint: Option<&'static str>) {
+    pub fn impersonated(&self, user: &User, constraint: Option<Str>) {
         let event = &mut self.state().event;
         event.impersonated_user = Some(user.clone());
         event.impersonation_constraint = constraint;

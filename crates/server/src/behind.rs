@@ -3,18 +3,16 @@
 
 use crate::app::App;
 use crate::body::Body;
-use crate::far_side::{UPGRADE_TIME_MAX, connect_by, forward_for, remove_hop_by_hop};
+use crate::far_side::{clean_answer, connect_by, forward_for, forwarded_headers, upgrade_by};
 use crate::outcome::{Outcome, Refusal};
 use crate::passage;
-use crate::proxy::{X_FORWARDED_URI, remove_cors};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http::{Request, StatusCode, header};
 use keelson_aggregation::{peer, remove_user_headers, user_headers};
 use keelson_auth::User;
 use keelson_registry::RemoteVersion;
-use tokio::time::Instant;
 
 /// Passes a request on.
 pub(crate) async fn run(
@@ -29,47 +27,32 @@ pub(crate) async fn run(
     }
     let peer = peer(&remote.server, Option::clone(&app.aggregator.load()));
     let client = app.egress.client(&peer).map_err(|error| unavailable(&error))?;
-    let mut headers = head.headers.clone();
     let is_upgrade = head.is_upgrade();
-    if !is_upgrade {
-        remove_hop_by_hop(&mut headers);
-        headers.remove(header::EXPECT);
-    }
+    // The headers of the connection are what asks for the upgrade.
+    let mut headers = if is_upgrade { head.headers.clone() } else { forwarded_headers(head) };
     headers.remove(header::HOST);
     // After the headers of the connection: a client must not have these removed.
     remove_user_headers(&mut headers);
     user_headers(&mut headers, user).map_err(|why| unavailable(&why))?;
+    forward_for(&mut headers, head);
+    let mut request = Request::new(());
+    *request.method_mut() = head.method.clone();
+    *request.uri_mut() = head.uri.clone();
+    *request.headers_mut() = headers;
     if is_upgrade {
-        let mut request = request(head, headers);
-        forward_for(request.headers_mut(), head);
-        let deadline = Instant::now() + UPGRADE_TIME_MAX;
-        let answer = client.request_upgrade(request, deadline).await;
+        let answer = client.request_upgrade(request, upgrade_by()).await;
         return passage::switch(answer.map_err(|error| unavailable(&error))?)
             .map_err(|failure| unavailable(&failure.message));
     }
-    if let Ok(uri) = HeaderValue::from_str(head.uri.path()) {
-        headers.insert(X_FORWARDED_URI, uri);
-    }
-    let mut request = request(head, headers).map(|()| body.take());
-    forward_for(request.headers_mut(), head);
-    let answer = client.stream(request, connect_by()).await;
+    let answer = client.stream(request.map(|()| body.take()), connect_by()).await;
     let mut answer =
         answer.map_err(|error| unavailable(&format!("error trying to reach service: {error}")))?;
     // A redirect would send the client, with his credentials, to another place.
     if answer.status().is_redirection() && answer.headers().contains_key(header::LOCATION) {
         return Ok(Outcome::Reply(redirect_refused()));
     }
-    remove_hop_by_hop(answer.headers_mut());
-    remove_cors(answer.headers_mut());
+    clean_answer(answer.headers_mut());
     Ok(Outcome::Reply(respond::passed_on(answer)))
-}
-
-fn request(head: &RequestHead, headers: HeaderMap) -> Request<()> {
-    let mut request = Request::new(());
-    *request.method_mut() = head.method.clone();
-    *request.uri_mut() = head.uri.clone();
-    *request.headers_mut() = headers;
-    request
 }
 
 /// Returns the plain text with which the aggregator answers.

@@ -11,11 +11,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long the connection to the far side may take (Go's dialer).
-pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long a kubelet may take to answer a request to upgrade.
-pub(crate) const UPGRADE_TIME_MAX: Duration = Duration::from_secs(30);
+const UPGRADE_TIME_MAX: Duration = Duration::from_secs(30);
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// The path that the client asked for.
+const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+
+/// The answers to cross-origin requests are this server's business, not that of the far side.
+const CORS: [HeaderName; 4] = [
+    header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
+    header::ACCESS_CONTROL_ALLOW_HEADERS,
+    header::ACCESS_CONTROL_ALLOW_METHODS,
+    header::ACCESS_CONTROL_ALLOW_ORIGIN,
+];
 
 /// The far side of a connection.
 pub(crate) struct FarEnd {
@@ -105,6 +115,29 @@ pub(crate) fn connect_by() -> Instant {
     Instant::now() + CONNECT_TIME_MAX
 }
 
+/// Returns when a request to upgrade that is sent now must be answered.
+pub(crate) fn upgrade_by() -> Instant {
+    Instant::now() + UPGRADE_TIME_MAX
+}
+
+/// Returns the client's headers for a request that is passed on, without those of the connection.
+pub(crate) fn forwarded_headers(head: &RequestHead) -> HeaderMap {
+    let mut headers = head.headers.clone();
+    remove_hop_by_hop(&mut headers);
+    headers.remove(header::EXPECT);
+    if let Ok(uri) = HeaderValue::from_str(head.uri.path()) {
+        headers.insert(X_FORWARDED_URI, uri);
+    }
+    headers
+}
+
+/// Removes the headers of an answer that is passed on which speak of the connection, or which are this
+/// server's business.
+pub(crate) fn clean_answer(headers: &mut HeaderMap) {
+    remove_hop_by_hop(headers);
+    CORS.iter().for_each(|name| drop(headers.remove(name)));
+}
+
 /// Adds the client's address to `X-Forwarded-For`.
 pub(crate) fn forward_for(headers: &mut HeaderMap, head: &RequestHead) {
     let mut all: Vec<String> = headers
@@ -131,7 +164,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 ];
 
 /// Removes the headers that speak of one connection only.
-pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let listed = headers.get_all(header::CONNECTION).iter();
     let listed: Vec<HeaderName> = listed
         .filter_map(|value| value.to_str().ok())

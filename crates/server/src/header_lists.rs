@@ -1,6 +1,6 @@
-//! Headers whose values are lists of words.
+//! Headers: their text, those that are lists of words, and the removal of many.
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 
 /// Whether a request asks for another protocol: as upstream, `Connection` contains the word.
 pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
@@ -11,15 +11,25 @@ pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the words of a header that is a list, in all its values.
-pub(crate) fn header_tokens(
-    headers: &HeaderMap,
-    name: header::HeaderName,
-) -> impl Iterator<Item = &str> {
+pub(crate) fn header_tokens(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty())
 }
 
 /// Whether a header that is a list has a word, in any case of its letters.
-pub(crate) fn has_token(headers: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
+pub(crate) fn has_token(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     header_tokens(headers, name).any(|given| given.eq_ignore_ascii_case(word))
+}
+
+/// Returns a header as text; `None` if it is absent or not visible ASCII.
+pub(crate) fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Removes the headers whose names (in lower case) are picked.
+pub(crate) fn remove(headers: &mut HeaderMap, is_picked: impl Fn(&str) -> bool) {
+    while let Some(name) = headers.keys().find(|name| is_picked(name.as_str())) {
+        let name = name.clone();
+        headers.remove(name);
+    }
 }

@@ -2,6 +2,7 @@
 //! `filters/impersonation`). It fails closed: a header that is empty, repeated, not UTF-8 or unknown is an
 //! error. kube-apiserver ignores some of these and serves the request as its sender.
 
+use crate::header_lists;
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
 use keelson_auth::service_account;
@@ -55,14 +56,11 @@ impl Mode {
         }
     }
 
-    /// Returns the verb that audit events name, unless the impersonation is not constrained.
-    fn constraint(self) -> Option<&'static str> {
+    /// Returns the verb that allows the impersonation.
+    fn verb(self) -> Str {
         match self {
-            Mode::AssociatedNode => Some("impersonate:associated-node"),
-            Mode::ArbitraryNode => Some("impersonate:arbitrary-node"),
-            Mode::ServiceAccount => Some("impersonate:serviceaccount"),
-            Mode::UserInfo => Some("impersonate:user-info"),
-            Mode::Legacy => None,
+            Mode::Legacy => Str::new_static("impersonate"),
+            mode => format!("impersonate:{}", mode.verb_part()).into(),
         }
     }
 }
@@ -139,7 +137,7 @@ pub(crate) struct Impersonated {
     /// The user.
     pub user: User,
     /// The verb of constrained impersonation that allowed it.
-    pub constraint: Option<&'static str>,
+    pub constraint: Option<Str>,
 }
 
 /// Returns the impersonated user; `None` if there are no impersonation headers. Fails with 403 if the
@@ -160,7 +158,8 @@ pub(crate) async fn impersonate(
         last_modes.set(&user.name, mode);
     }
     let user = requested.into_user(mode, name);
-    Ok(Some(Impersonated { user, constraint: mode.constraint() }))
+    let constraint = (mode != Mode::Legacy).then(|| mode.verb());
+    Ok(Some(Impersonated { user, constraint }))
 }
 
 impl ImpersonationHeaders {
@@ -273,10 +272,7 @@ impl ImpersonationHeaders {
 
     /// Returns the authorization checks for each part of the user (name, uid, groups, extra).
     fn permissions(&self, mode: Mode, name: &Str) -> [Vec<Attributes>; 4] {
-        let verb: Str = match mode {
-            Mode::Legacy => Str::new_static("impersonate"),
-            mode => format!("impersonate:{}", mode.verb_part()).into(),
-        };
+        let verb = mode.verb();
         let check = |group: &str, resource: &str, subresource: &str, name: &str| Attributes {
             verb: verb.clone(),
             gvr: GroupVersionResource::new(group, "v1", resource),
@@ -348,10 +344,7 @@ impl ImpersonationHeaders {
 
 /// Removes the headers that ask for impersonation: proxied requests must not carry them.
 pub(crate) fn remove_headers(headers: &mut HeaderMap) {
-    while let Some(name) = headers.keys().find(|name| name.as_str().starts_with(PREFIX)) {
-        let name = name.clone();
-        headers.remove(name);
-    }
+    header_lists::remove(headers, |name| name.starts_with(PREFIX));
 }
 
 /// Returns whether a sender may impersonate all groups, or all extra values.

@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::body::{Body, ChunkStream};
 use crate::far_side::{FarEnd, connect_by};
+use crate::header_lists;
 use crate::outcome::{Outcome, Stream};
 use crate::request_head::RequestHead;
 use crate::respond;
@@ -71,8 +72,7 @@ async fn checked(
     if (200..=206).contains(&code) {
         return Ok(answer);
     }
-    let location = answer.headers().get(header::LOCATION);
-    let location = location.and_then(|value| value.to_str().ok()).map(quote);
+    let location = header_lists::text(answer.headers(), header::LOCATION).map(quote);
     let text = beginning(answer.into_body(), connect_by()).await;
     Err(match code {
         300..=399 if location.is_some() => {

@@ -70,6 +70,12 @@ impl Encoding {
         }
     }
 
+    /// Returns the encoding that a Content-Type names; its parameters do not count.
+    pub(crate) fn of_media_type(text: &str) -> Option<Encoding> {
+        let media = text.split(';').next().unwrap_or_default().trim();
+        ENCODINGS.into_iter().find(|encoding| encoding.media_type().eq_ignore_ascii_case(media))
+    }
+
     /// Returns the media type of a watch, or `None` if the encoding has no framing of events.
     pub fn stream_media_type(self) -> Option<&'static str> {
         match self {
@@ -288,8 +294,7 @@ pub fn body_format(header: Option<&str>, supported: &[Encoding]) -> Result<Forma
     if header.is_empty() {
         return Ok(Format::Json);
     }
-    let media = header.split(';').next().unwrap_or_default().trim();
-    match supported.iter().find(|encoding| encoding.media_type().eq_ignore_ascii_case(media)) {
+    match Encoding::of_media_type(header).filter(|encoding| supported.contains(encoding)) {
         Some(Encoding::Json) => Ok(Format::Json),
         Some(Encoding::Yaml) => Ok(Format::Yaml),
         Some(Encoding::Protobuf) => Ok(Format::Protobuf),

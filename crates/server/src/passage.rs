@@ -1,18 +1,18 @@
 //! Upgrades that are passed through: what client and far side speak is not looked at (apimachinery
 //! `util/proxy/upgradeaware.go`).
 
-use crate::far_side::{FarEnd, UPGRADE_TIME_MAX};
+use crate::body::Body;
+use crate::far_side::{FarEnd, upgrade_by};
 use crate::outcome::Outcome;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 use crate::upgrade::Tunnel;
 use http::{HeaderValue, Response, header};
-use keelson_egress::{Cause, Error, UpgradeAnswer, Upgraded};
+use keelson_egress::{Cause, Error, StreamedResponse, UpgradeAnswer, Upgraded};
 use keelson_meta::{Failure, Reason, Status};
 use keelson_streams::handshake;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::Instant;
 
 /// Size of the buffer of a connection, in each direction.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -23,7 +23,7 @@ pub(crate) async fn run(head: &RequestHead, far_end: FarEnd) -> Result<Outcome, 
     // Go's client names itself where the client does not.
     headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static("Go-http-client/1.1"));
     let request = far_end.request(head, headers)?;
-    let answer = far_end.client.request_upgrade(request, Instant::now() + UPGRADE_TIME_MAX).await;
+    let answer = far_end.client.request_upgrade(request, upgrade_by()).await;
     switch(answer.map_err(|error| unreachable_far_side(&error))?)
 }
 
@@ -31,7 +31,7 @@ pub(crate) async fn run(head: &RequestHead, far_end: FarEnd) -> Result<Outcome, 
 pub(crate) fn switch(answer: UpgradeAnswer) -> Result<Outcome, Failure> {
     match answer {
         UpgradeAnswer::Switched(switched, far) => {
-            let reply = switched.map(|()| crate::body::Body::empty());
+            let reply = switched.map(|()| Body::empty());
             let run = move |near| Box::pin(splice(near, far)) as _;
             Ok(Outcome::Tunnel(Tunnel { reply, run: Box::new(run) }))
         }
@@ -41,9 +41,7 @@ pub(crate) fn switch(answer: UpgradeAnswer) -> Result<Outcome, Failure> {
 
 /// Returns the answer of a far side that did not switch. A redirect is never followed and never sent
 /// to the client, who would take it to another place with his credentials.
-pub(crate) fn refused(
-    answer: Response<keelson_egress::StreamedResponse>,
-) -> Result<Reply, Failure> {
+pub(crate) fn refused(answer: Response<StreamedResponse>) -> Result<Reply, Failure> {
     let code = answer.status().as_u16();
     if code < 400 {
         return Err(Status::new(Reason::Unknown, handshake::invalid_upgrade_response(code)));

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Arrived    deadline, audit id, log line
-//!   Known      authenticate, impersonate, take a seat among the requests in flight
+//!   Known      authenticate (and audit), impersonate, take a seat among the requests in flight
 //!     Permitted  authorize: a Permit
 //!       Resolved   the endpoint, or the row of a non-resource path; the body is still unread
 //!         Outcome    the verb: a reply, a stream of events, or an upgraded connection
@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::audited::{Arrival, AuditedRequest};
 use crate::behind;
 use crate::context::RequestContext;
+use crate::header_lists;
 use crate::impersonate::{self, Impersonated};
 use crate::in_flight::TooMany;
 use crate::outcome::{Outcome, Refusal};
@@ -267,15 +268,14 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// Authenticates the request, and removes the headers that only this reads.
+    /// Authenticates the request, removes the headers that only this reads, and stores the audit event
+    /// `RequestReceived`, if the policy wants the request.
     async fn authenticate(app: &App, request: &'a mut Arrived) -> Result<Known<'a>, Refusal> {
         let user = authenticated(app, request).await;
         drop_credentials(app, &mut request.head.headers);
         let user = user.inspect_err(|_| request.start_audit(app, None))?;
         let attributes = request.info.attributes(&request.head.query);
-        if app.audit.is_some() {
-            request.start_audit(app, Some((&user, &attributes)));
-        }
+        request.start_audit(app, Some((&user, &attributes)));
         if let Some(audited) = request.head.audited.clone() {
             // A request whose event must be stored and is not does not go on.
             let stored = Box::pin(audited.received()).await;
@@ -379,10 +379,7 @@ fn drop_credentials(app: &App, headers: &mut HeaderMap) {
     let names_user = |name: &str| {
         FrontProxy::is_standard_header(name) || proxy.is_some_and(|proxy| proxy.reads(name))
     };
-    while let Some(name) = headers.keys().find(|name| names_user(name.as_str())) {
-        let name = name.clone();
-        headers.remove(name);
-    }
+    header_lists::remove(headers, names_user);
 }
 
 /// A request that its user may send.

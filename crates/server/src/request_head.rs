@@ -32,7 +32,7 @@ pub struct RequestHead {
 impl RequestHead {
     /// Returns a header as text.
     pub fn header(&self, name: HeaderName) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
+        header_lists::text(&self.headers, name)
     }
 
     /// Negotiates the encoding and shape of objects in the response.

@@ -4,7 +4,7 @@ use crate::body::{Body, GzipBody};
 use crate::negotiate::Encoding;
 use crate::request_head::RequestHead;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
 use hyper::ext::ReasonPhrase;
 use keelson_egress::StreamedResponse;
@@ -243,10 +243,6 @@ fn pretty(text: &[u8]) -> Bytes {
 /// truncated, and those beyond the total are left out. Texts that are empty or have control characters are
 /// left out, as in upstream.
 pub(crate) fn warn(reply: &mut Reply, warnings: &[Str]) {
-    add_warnings(reply.headers_mut(), warnings);
-}
-
-fn add_warnings(headers: &mut HeaderMap, warnings: &[Str]) {
     let mut seen: SmallSet<&str> = SmallSet::new();
     let is_header = |text: &&str| !text.is_empty() && !text.chars().any(char::is_control);
     let texts = warnings.iter().map(Str::as_str).filter(is_header);
@@ -261,13 +257,13 @@ fn add_warnings(headers: &mut HeaderMap, warnings: &[Str]) {
         }
     }
     if characters <= ALL_WARNINGS_CHARACTERS_MAX {
-        return texts.into_iter().for_each(|text| add_warning(headers, text));
+        return texts.into_iter().for_each(|text| add_warning(reply, text));
     }
     characters = 0;
     for text in texts.into_iter().chain(distinct) {
         let end = text.char_indices().nth(WARNING_CHARACTERS_MAX).map_or(text.len(), |(at, _)| at);
         let text = &text[..end];
-        add_warning(headers, text);
+        add_warning(reply, text);
         characters += text.chars().count();
         if characters >= ALL_WARNINGS_CHARACTERS_MAX {
             return;
@@ -275,9 +271,9 @@ fn add_warnings(headers: &mut HeaderMap, warnings: &[Str]) {
     }
 }
 
-fn add_warning(headers: &mut HeaderMap, text: &str) {
+fn add_warning(reply: &mut Reply, text: &str) {
     if let Ok(value) = HeaderValue::from_str(&format!("299 - {}", quote(text))) {
-        headers.append(header::WARNING, value);
+        reply.headers_mut().append(header::WARNING, value);
     }
 }
 
@@ -286,9 +282,9 @@ pub(crate) fn warn_first(reply: &mut Reply, warning: &str) {
     let headers = reply.headers_mut();
     let others: Vec<HeaderValue> = headers.get_all(header::WARNING).iter().cloned().collect();
     headers.remove(header::WARNING);
-    add_warnings(headers, &[Str::new(warning)]);
+    warn(reply, &[Str::new(warning)]);
     for other in others {
-        headers.append(header::WARNING, other);
+        reply.headers_mut().append(header::WARNING, other);
     }
 }
 

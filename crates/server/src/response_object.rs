@@ -1,7 +1,9 @@
 //! The object of a response, for its audit event: whatever was sent, as JSON.
 
 use crate::body::Body;
+use crate::header_lists;
 use crate::heavy;
+use crate::negotiate::Encoding;
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use keelson_meta::json_text::compact;
@@ -32,21 +34,23 @@ pub(crate) async fn read(
     if reply.status() == StatusCode::NOT_ACCEPTABLE {
         return Shown::default();
     }
-    let media_type = reply.headers().get(header::CONTENT_TYPE).and_then(|text| text.to_str().ok());
-    let Some(media_type) = media_type.and_then(MediaType::parse) else { return Shown::default() };
+    let media_type = header_lists::text(reply.headers(), header::CONTENT_TYPE);
+    let Some(encoding) = media_type.and_then(Encoding::of_media_type) else {
+        return Shown::default();
+    };
     let is_failure = reply.status().as_u16() >= 400;
     if wants_object {
         reply.body_mut().complete().await;
     }
     let Some(body) = reply.body().whole() else { return Shown::default() };
-    if !(wants_object || is_failure || may_be_status(media_type, body)) {
+    if !(wants_object || is_failure || may_be_status(encoding, body)) {
         return Shown::default();
     }
-    heavy::compute(body.len(), || show(media_type, body, omits_managed_fields))
+    heavy::compute(body.len(), || show(encoding, body, omits_managed_fields))
 }
 
-fn show(media_type: MediaType, body: &[u8], omits_managed_fields: bool) -> Shown {
-    let Some(text) = to_json(media_type, body) else { return Shown::default() };
+fn show(encoding: Encoding, body: &[u8], omits_managed_fields: bool) -> Shown {
+    let Some(text) = to_json(encoding, body) else { return Shown::default() };
     let kind = json::value_range(&text, &["kind"]).map(|range| text[range].to_vec());
     let Some(kind) = kind else { return Shown::default() };
     let status = (kind == b"\"Status\"").then(|| json::parse(&text).ok()).flatten();
@@ -57,51 +61,30 @@ fn show(media_type: MediaType, body: &[u8], omits_managed_fields: bool) -> Shown
     Shown { object: Some(object), status: status.map(|parsed| parsed.value) }
 }
 
-/// How a body is encoded.
-#[derive(Clone, Copy, PartialEq)]
-enum MediaType {
-    Json,
-    Yaml,
-    Protobuf,
-    Cbor,
-}
-
-impl MediaType {
-    fn parse(text: &str) -> Option<MediaType> {
-        match text.split(';').next().unwrap_or_default().trim() {
-            "application/json" => Some(MediaType::Json),
-            "application/yaml" => Some(MediaType::Yaml),
-            "application/vnd.kubernetes.protobuf" => Some(MediaType::Protobuf),
-            "application/cbor" => Some(MediaType::Cbor),
-            _ => None,
-        }
-    }
-}
-
 /// Returns whether the body of a success may be a `Status`, as it is after most deletions.
-fn may_be_status(media_type: MediaType, body: &[u8]) -> bool {
-    match media_type {
-        MediaType::Json => {
+fn may_be_status(encoding: Encoding, body: &[u8]) -> bool {
+    match encoding {
+        Encoding::Json => {
             let kind = json::value_range(body, &["kind"]);
             kind.is_some_and(|range| &body[range] == b"\"Status\"")
         }
-        MediaType::Protobuf => {
+        Encoding::Protobuf => {
             proto::decode_envelope(body).is_ok_and(|envelope| envelope.kind == "Status")
         }
-        MediaType::Yaml | MediaType::Cbor => body.len() <= STATUS_BYTES_MAX,
+        Encoding::Yaml | Encoding::Cbor => body.len() <= STATUS_BYTES_MAX,
     }
 }
 
 /// Returns a body as compact JSON.
-fn to_json(media_type: MediaType, body: &[u8]) -> Option<Vec<u8>> {
-    let value = match media_type {
-        MediaType::Json => {
+fn to_json(encoding: Encoding, body: &[u8]) -> Option<Vec<u8>> {
+    let value = match encoding {
+        Encoding::Json => {
             let text = std::str::from_utf8(body).ok()?;
             return Some(compact(text).into_owned().into_bytes());
         }
-        MediaType::Yaml => yaml::parse(body).ok()?.value,
-        MediaType::Cbor => cbor::parse(body).ok()?,
-        MediaType::Protobuf => {
+        Encoding::Yaml => yaml::parse(body).ok()?.value,
+        Encoding::Cbor => cbor::parse(body).ok()?,
+        Encoding::Protobuf => {
             let envelope = proto::decode_envelope(body).ok()?;
             let version = GroupVersion::parse(&envelope.api_version)?;
             let kind = version.kind(envelope.kind.into_owned());

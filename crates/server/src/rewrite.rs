@@ -2,6 +2,7 @@
 //! (apimachinery `util/proxy/transport.go`).
 
 use crate::body::Body;
+use crate::header_lists;
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 use bytes::Bytes;
@@ -103,20 +104,17 @@ impl Links {
 
 /// Makes the answer to the client: `Location` and the links of HTML pages are rewritten.
 pub(crate) async fn answer(links: Links, mut answer: Response<StreamedResponse>) -> Reply {
-    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
-    if let Some(location) = answer.headers().get(header::LOCATION).and_then(text) {
-        if let Ok(value) = HeaderValue::from_str(&links.rewrite(&location)) {
+    if let Some(location) = header_lists::text(answer.headers(), header::LOCATION) {
+        if let Ok(value) = HeaderValue::from_str(&links.rewrite(location)) {
             answer.headers_mut().insert(header::LOCATION, value);
         }
         return respond::passed_on(answer);
     }
-    let media_type = answer.headers().get(header::CONTENT_TYPE).and_then(text);
-    let media_type = media_type.unwrap_or_default();
+    let media_type = header_lists::text(answer.headers(), header::CONTENT_TYPE).unwrap_or_default();
     if media_type.split(';').next().unwrap_or_default().trim() != "text/html" {
         return respond::passed_on(answer);
     }
-    let encoding = answer.headers().get(header::CONTENT_ENCODING).and_then(text);
-    let encoding = match encoding.as_deref() {
+    let encoding = match header_lists::text(answer.headers(), header::CONTENT_ENCODING) {
         None | Some("") => Encoding::None,
         Some("gzip") => Encoding::Gzip,
         Some("deflate") => Encoding::Deflate,

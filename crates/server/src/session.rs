@@ -3,7 +3,8 @@
 //! translated.
 
 use crate::app::App;
-use crate::far_side::{FarEnd, UPGRADE_TIME_MAX, connect_by};
+use crate::far_side::{FarEnd, connect_by, upgrade_by};
+use crate::header_lists;
 use crate::log_stream;
 use crate::outcome::Outcome;
 use crate::passage;
@@ -20,7 +21,6 @@ use keelson_registry::hooks::FarSide;
 use keelson_streams::channels::{CommandStreams, V5};
 use keelson_streams::handshake;
 use std::sync::Arc;
-use tokio::time::Instant;
 
 /// The subprotocols that a client asks for.
 const X_STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
@@ -78,7 +78,7 @@ pub(crate) async fn run_ports(
         return Ok(Outcome::Reply(respond::text(400, handshake::NO_TUNNEL_PROTOCOL)));
     }
     let request = spdy_request(&far_end, head, &protocols)?;
-    let answer = far_end.client.request_upgrade(request, Instant::now() + UPGRADE_TIME_MAX).await;
+    let answer = far_end.client.request_upgrade(request, upgrade_by()).await;
     let (switched, far) = match answer.map_err(|error| passage::unreachable_far_side(&error))? {
         UpgradeAnswer::Switched(switched, far) => (switched, far),
         UpgradeAnswer::Refused(answer) => return passage::refused(answer).map(Outcome::Reply),
@@ -87,9 +87,7 @@ pub(crate) async fn run_ports(
         let why = format!("{}\n", handshake::NO_UPGRADE_HEADERS);
         return Ok(Outcome::Reply(respond::text(500, &why)));
     }
-    let chosen = switched.headers().get(X_STREAM_PROTOCOL);
-    let chosen = chosen.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let protocol = handshake::tunnel_protocol(chosen);
+    let protocol = handshake::tunnel_protocol(text(&switched, X_STREAM_PROTOCOL));
     let reply = match websocket::accept(&head.headers, protocol.as_deref()) {
         Ok(reply) => reply,
         Err(refused) => return Ok(Outcome::Reply(*refused)),
@@ -134,18 +132,14 @@ async fn connect(far_end: FarEnd, request: Request<()>) -> Result<(Upgraded, Str
     let failed = |url: &str, why: &dyn std::fmt::Display| {
         format!("error sending request: Post {}: {why}", quote(url))
     };
-    let answer = far_end.client.request_upgrade(request, Instant::now() + UPGRADE_TIME_MAX).await;
+    let answer = far_end.client.request_upgrade(request, upgrade_by()).await;
     match answer {
         Ok(UpgradeAnswer::Switched(switched, far)) if is_spdy(&switched) => {
-            let chosen = switched.headers().get(X_STREAM_PROTOCOL);
-            let chosen = chosen.and_then(|value| value.to_str().ok()).unwrap_or_default();
-            Ok((far, chosen.to_owned()))
+            Ok((far, text(&switched, X_STREAM_PROTOCOL).to_owned()))
         }
         Ok(UpgradeAnswer::Switched(..)) => Err(handshake::upgrade_failure(b"")),
         Ok(UpgradeAnswer::Refused(answer)) if answer.status().is_redirection() => {
-            let location = answer.headers().get(header::LOCATION);
-            let location = location.and_then(|value| value.to_str().ok()).unwrap_or_default();
-            Err(failed(location, &"redirect not allowed"))
+            Err(failed(text(&answer, header::LOCATION), &"redirect not allowed"))
         }
         Ok(UpgradeAnswer::Refused(answer)) => {
             let text = log_stream::beginning(answer.into_body(), connect_by()).await;
@@ -160,9 +154,11 @@ async fn connect(far_end: FarEnd, request: Request<()>) -> Result<(Upgraded, Str
 
 /// Whether a kubelet has switched to SPDY.
 fn is_spdy(switched: &Response<()>) -> bool {
-    let text = |name| {
-        let value = switched.headers().get(name);
-        value.and_then(|value| value.to_str().ok()).unwrap_or_default()
-    };
-    handshake::is_spdy_upgrade(text(header::CONNECTION), text(header::UPGRADE))
+    let (connection, upgrade) = (header::CONNECTION, header::UPGRADE);
+    handshake::is_spdy_upgrade(text(switched, connection), text(switched, upgrade))
+}
+
+/// Returns a header of an answer, or an empty text.
+fn text<B>(answer: &Response<B>, name: HeaderName) -> &str {
+    header_lists::text(answer.headers(), name).unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 //! the kubelet. What they mean is decided by [`keelson_streams`].
 
 use crate::peer::shutdown_requested;
+use crate::websocket;
 use bytes::{Buf, Bytes};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -16,8 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::Message;
 
 /// A connection of a client that has left HTTP.
 type Near = TokioIo<hyper::upgrade::Upgraded>;
@@ -32,13 +32,6 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(4 * 3600);
 /// How long the last messages to a client may take.
 const LAST_WRITE_TIME_MAX: Duration = Duration::from_secs(10);
 
-async fn socket(near: Near) -> Socket {
-    let config = WebSocketConfig::default()
-        .max_message_size(Some(MESSAGE_BYTES_MAX))
-        .max_frame_size(Some(MESSAGE_BYTES_MAX));
-    WebSocketStream::from_raw_socket(near, Role::Server, Some(config)).await
-}
-
 /// Translates a client that speaks v5 of the channel protocol towards a kubelet that speaks SPDY.
 pub(crate) async fn run(
     near: Near,
@@ -46,7 +39,7 @@ pub(crate) async fn run(
     far: impl Future<Output = Result<(Upgraded, String), String>>,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let (sink, source) = socket(near).await.split();
+    let (sink, source) = websocket::socket(near, MESSAGE_BYTES_MAX).await.split();
     let mut pump = Pump {
         translator: Translator::new(streams),
         sink,
@@ -185,8 +178,7 @@ impl Pump {
             }
             next = self.translator.next_message();
         }
-        let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
-        if self.sink.send(Message::Close(Some(end))).await.is_ok() {
+        if self.sink.send(websocket::normal_close()).await.is_ok() {
             // The client answers with its own close frame.
             while let Some(Ok(_)) = self.source.next().await {}
         }
@@ -240,7 +232,7 @@ fn receive(translator: &mut Translator, message: Received) -> io::Result<()> {
 /// Passes a SPDY connection on that a client tunnels through a WebSocket: each binary message is a
 /// piece of it.
 pub(crate) async fn run_tunnel(near: Near, far: Upgraded, mut shutdown: watch::Receiver<bool>) {
-    let (mut sink, mut source) = socket(near).await.split();
+    let (mut sink, mut source) = websocket::socket(near, MESSAGE_BYTES_MAX).await.split();
     let (mut reader, mut writer) = tokio::io::split(far);
     let to_far = async {
         while let Some(message) = source.next().await {
@@ -267,8 +259,7 @@ pub(crate) async fn run_tunnel(near: Near, far: Upgraded, mut shutdown: watch::R
                 }
             }
         }
-        let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
-        sink.send(Message::Close(Some(end))).await.map_err(io::Error::other)
+        sink.send(websocket::normal_close()).await.map_err(io::Error::other)
     };
     let ended: io::Result<()> = tokio::select! {
         ended = to_far => ended,

@@ -24,6 +24,8 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSoc
 
 /// Most bytes of a message or frame from a client, which only sends the close.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
+/// Largest buffer for what clients send (the library's default).
+const READ_BUFFER_BYTES_MAX: usize = 128 << 10;
 /// Most bytes of a message of a stream without structure.
 const PIECE_BYTES_MAX: usize = 2048;
 /// The protocol version in `Sec-WebSocket-Version`.
@@ -62,18 +64,30 @@ const BYTE_PROTOCOLS: [(&str, Framing); 3] = [
     ("base64.binary.k8s.io", Framing::Base64),
 ];
 
+/// Starts the server's side of a WebSocket, whose messages and frames may have `bytes_max` bytes.
+pub(crate) async fn socket(
+    io: TokioIo<Upgraded>,
+    bytes_max: usize,
+) -> WebSocketStream<TokioIo<Upgraded>> {
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(bytes_max))
+        .max_frame_size(Some(bytes_max))
+        .read_buffer_size(bytes_max.min(READ_BUFFER_BYTES_MAX));
+    WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
+}
+
+/// Returns the message that ends a WebSocket whose stream is complete.
+pub(crate) fn normal_close() -> Message {
+    Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
+}
+
 async fn run(
     io: TokioIo<Upgraded>,
     mut chunks: ChunkStream,
     framing: Framing,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let config = WebSocketConfig::default()
-        .max_message_size(Some(MESSAGE_BYTES_MAX))
-        .max_frame_size(Some(MESSAGE_BYTES_MAX))
-        .read_buffer_size(MESSAGE_BYTES_MAX);
-    let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-    let (mut sink, mut source) = socket.split();
+    let (mut sink, mut source) = socket(io, MESSAGE_BYTES_MAX).await.split();
     let pump = async {
         if let Some(first) = framing.first_message() {
             sink.send(first).await?;
@@ -84,8 +98,7 @@ async fn run(
             }
             sink.flush().await?;
         }
-        let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
-        sink.send(Message::Close(Some(end))).await
+        sink.send(normal_close()).await
     };
     let listen = async { while let Some(Ok(_)) = source.next().await {} };
     tokio::select! {

@@ -46,7 +46,7 @@ fn full_event() -> Event {
             extra: vec![("z".into(), vec!["1".into(), "2".into()]), ("k".into(), vec![])],
         }),
         impersonated_user: Some(User { name: "bob".into(), ..User::default() }),
-        impersonation_constraint: Some("impersonate:user-info"),
+        impersonation_constraint: Some("impersonate:user-info".into()),
         source_addresses: vec![IpAddr::from([1, 2, 3, 4])],
         user_agent: "test/1".to_owned(),
         object: Some(ObjectReference {
