@@ -21,7 +21,7 @@ mod v3;
 use crate::catalogue::{Catalogue, Group, Version};
 use crate::json::{write_string, write_value};
 pub use custom::{CustomResource, CustomVersion};
-use descriptions::Descriptions;
+pub(crate) use descriptions::{Descriptions, UNPACKED_BYTES};
 use facts::Facts;
 use keelson_meta::{Str, Value};
 use operations::{Answer, META, PathItem, discovery_operation, group_tag, path_item};

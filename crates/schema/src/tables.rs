@@ -5,11 +5,15 @@
 //! Objects are printed in one version per kind: core/v1 for events (events.k8s.io is supported
 //! too), autoscaling/v2 for autoscalers, otherwise v1 if the kind has it.
 
-use keelson_meta::{Object, Timestamp, Value, value};
+use crate::openapi::{Descriptions, UNPACKED_BYTES};
+use keelson_meta::{Object, Str, Timestamp, Value, value};
 use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::OnceLock;
 
 mod column;
 mod custom;
+mod json_path;
 mod row;
 
 mod access;
@@ -114,17 +118,13 @@ impl Printer {
         rank(a).cmp(&rank(b)).then_with(|| a.name().cmp(b.name()))
     }
 
-    /// Returns `columnDefinitions` of the Table. `describe` looks up the description of a field of
-    /// a type; an unknown field has an empty description.
-    pub fn column_definitions<'a>(
-        &self,
-        describe: impl Fn(&str, &str) -> Option<&'a str>,
-    ) -> Vec<Value> {
+    /// Returns `columnDefinitions` of the Table.
+    pub fn column_definitions(&self) -> Vec<Value> {
         let definition = |column: &Column| {
             let description = match column.description {
                 Description::Literal(literal) => literal,
                 Description::Field { type_name, field } => {
-                    describe(type_name, field).unwrap_or_default()
+                    description_of(type_name, field).unwrap_or_default()
                 }
             };
             value!({
@@ -134,6 +134,33 @@ impl Printer {
         };
         self.columns.iter().map(definition).collect()
     }
+}
+
+/// The descriptions of the fields that columns show. Read from all descriptions when the first
+/// Table is made, see [`describing_bytes`].
+static FIELD_DESCRIPTIONS: OnceLock<HashMap<(Str, Str), Box<str>>> = OnceLock::new();
+
+/// Returns how many bytes the next call of [`Printer::column_definitions`] reads: many for the
+/// first.
+pub fn describing_bytes() -> usize {
+    if FIELD_DESCRIPTIONS.get().is_some() { 0 } else { UNPACKED_BYTES }
+}
+
+/// Returns the description of a field that a column shows.
+fn description_of(type_name: &str, field: &str) -> Option<&'static str> {
+    let texts = FIELD_DESCRIPTIONS.get_or_init(|| {
+        let all = Descriptions::read();
+        let printers = PRINTERS.iter().copied().flatten().chain([&DEFAULT]);
+        let columns = printers.flat_map(|printer| printer.columns);
+        let texts = columns.filter_map(|column| match column.description {
+            Description::Literal(_) => None,
+            Description::Field { type_name, field } => {
+                Some(((type_name.into(), field.into()), all.of_member(type_name, field)?.into()))
+            }
+        });
+        texts.collect()
+    });
+    texts.get(&(type_name.into(), field.into())).map(|text| &**text)
 }
 
 #[cfg(test)]

@@ -10,8 +10,11 @@ pub(super) const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descr
 /// Maximum size of the decompressed texts.
 const UNPACKED_BYTES_MAX: usize = 16 << 20;
 
+/// Size of [`PACKED`] after decompression, about.
+pub(crate) const UNPACKED_BYTES: usize = 2 << 20;
+
 /// The descriptions of all built-in types.
-pub(super) struct Descriptions {
+pub(crate) struct Descriptions {
     unpacked: String,
     /// Ranges of texts in `unpacked`.
     texts: Vec<Range<usize>>,

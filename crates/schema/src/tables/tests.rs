@@ -1,5 +1,6 @@
 //! Checks that every served kind has a consistent table, and that recorded tables are reproduced.
 
+use super::column::OBJECT_META;
 use super::*;
 use keelson_meta::Map;
 use keelson_testkit::prerequisites::reference_data;
@@ -105,15 +106,24 @@ fn flow_schemas_are_sorted_by_precedence() {
 
 #[test]
 fn definitions_take_descriptions_from_fields() {
-    let describe = |name: &str, field: &str| {
-        (name.ends_with("PodStatus") && field == "podIP").then_some("doc")
-    };
-    let definitions = printer("", "Pod").column_definitions(describe);
+    let all = Descriptions::read();
+    let text = |name: &str, field: &str| all.of_member(name, field).unwrap_or_default().to_owned();
+    let address = text("io.k8s.api.core.v1.PodStatus", "podIP");
     assert_eq!(
-        definitions[5],
-        value!({"name": "IP", "type": "string", "format": "", "description": "doc", "priority": 1})
+        printer("", "Pod").column_definitions()[5],
+        value!({
+            "name": "IP", "type": "string", "format": "", "description": (address.clone()),
+            "priority": 1
+        })
     );
-    assert_eq!(definitions[0].str_at(&["format"]), Some("name"));
+    let name = text(OBJECT_META, "name");
+    assert_eq!(name.is_empty(), address.is_empty(), "both are embedded, or none");
+    let name = value!({
+        "name": "Name", "type": "string", "format": "name", "description": name, "priority": 0
+    });
+    assert_eq!(printer("", "Pod").column_definitions()[0], name);
+    assert_eq!(CustomColumns::read(&[]).definitions()[0], name);
+    assert_eq!(describing_bytes(), 0, "they were read");
 }
 
 /// Compares with recorded tables of kube-apiserver: the columns, and the cells of objects whose
@@ -356,7 +366,7 @@ fn check_columns(body: &Value, printer: &Printer, path: &Path) {
         ["name", "type", "format"].map(|name| column.str_at(&[name]).unwrap_or_default().to_owned())
     };
     let recorded = body.array_at(&["columnDefinitions"]);
-    let ours = printer.column_definitions(|_, _| None);
+    let ours = printer.column_definitions();
     let priorities =
         |all: &[Value]| all.iter().map(|c| c.int_at(&["priority"])).collect::<Vec<_>>();
     let place = path.display();
