@@ -46,6 +46,7 @@ async fn evict(req: ActionRequest<'_>, mut eviction: Object) -> Result<ActionRes
     if eviction.name() != req.target.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
+    check_dry_run(&eviction, req.options.dry_run)?;
     let admitted = req.validate_admitted(&write, &configs, &eviction, &mut warnings).await;
     admitted.map_err(|failure| failure.with_warnings(warnings.clone()))?;
     let options = delete_options(&eviction, req.options.dry_run)?;
@@ -184,6 +185,18 @@ async fn add_condition_and_delete(
 }
 
 /// Returns the validated options of the deletion.
+/// Refuses a dry run whose options say something else.
+fn check_dry_run(eviction: &Object, dry_run: bool) -> Result<(), Failure> {
+    let given = eviction.array_at(&["deleteOptions", "dryRun"]);
+    let given: Vec<&str> = given.iter().filter_map(Value::as_str).collect();
+    if !dry_run || given.is_empty() || given == ["All"] {
+        return Ok(());
+    }
+    let given = given.join(" ");
+    let why = format!("Non-matching dry-run options in request and content: [All] and [{given}]");
+    Err(Status::new(Reason::Unknown, why))
+}
+
 fn delete_options(eviction: &Object, dry_run: bool) -> Result<DeleteOptions, Failure> {
     let given = eviction.at(&["deleteOptions"]).map(GivenDeleteOptions::from_value);
     let mut options = given.unwrap_or_default().validate()?;

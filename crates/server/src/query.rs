@@ -80,9 +80,11 @@ impl Query {
         self.flag("watch").unwrap_or(false)
     }
 
-    /// Returns `pretty`, if given.
+    /// Returns `pretty`, if given. Unlike other booleans, it is false unless Go's `ParseBool` takes it
+    /// as true.
     pub fn pretty(&self) -> Option<bool> {
-        self.flag("pretty")
+        let is_true = |text| matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True");
+        self.get("pretty").filter(|text| !text.is_empty()).map(is_true)
     }
 
     /// Returns `timeoutSeconds` of a watch; `None` for 0. As in Go the nanoseconds wrap around at 64 bits, and a
@@ -245,7 +247,10 @@ impl Query {
             fields,
             start,
             bookmarks: self.flag("allowWatchBookmarks").unwrap_or(false),
-            initial_events: self.flag("sendInitialEvents"),
+            // As upstream, a watch without a revision asks for them, too.
+            initial_events: self
+                .flag("sendInitialEvents")
+                .or_else(|| (!matches!(start, WatchStart::After(_))).then_some(true)),
         })
     }
 

@@ -32,11 +32,12 @@ pub(crate) async fn answer(
     if let Some((of, action)) = registry.alias_of(&resource.group, &resource.resource) {
         head.accepted_without_tables()?;
         let options = write_options(head, "CreateOptions")?;
-        let posted = checked(head, &schema, resolved, &options, body)?;
+        let Posted { object, warnings } = posted(head, &schema, resolved, &options, body)?;
         let namespace = resolved.route.namespace.as_deref().unwrap_or_default();
-        let target = registry.target(&resource.group, of, namespace, posted.name());
-        let acted = registry.act(permit, &target, action, posted, &options).await?;
-        return Ok(success(head, 201, &acted.warnings));
+        let target = registry.target(&resource.group, of, namespace, object.name());
+        let acted = registry.act(permit, &target, action, object, &options).await;
+        let acted = acted.map_err(|failure| warned(failure, &warnings))?;
+        return Ok(success(head, 201, &[warnings, acted.warnings].concat()));
     }
     let computed = registry.computed(&resource.group, &resource.resource);
     let computed = computed.ok_or_else(Status::method_not_allowed)?;
@@ -49,13 +50,18 @@ pub(crate) async fn answer(
         _ => {
             let accepted = head.accepted_without_tables()?;
             let options = write_options(head, "CreateOptions")?;
-            let mut review = checked(head, &schema, resolved, &options, body)?;
+            let Posted { object: mut review, mut warnings } =
+                posted(head, &schema, resolved, &options, body)?;
             wipe_system_fields(&mut review);
             registry.set_field_manager(&schema, "", &mut review, &options);
             let kind = &resolved.facts().kind;
-            let warnings = registry.admit_review(permit, &resource, kind, &mut review, &options);
-            let warnings = warnings.await?;
-            let mut answer = computed.post(registry, permit, review).await?;
+            let answered = async {
+                let admitted =
+                    registry.admit_review(permit, &resource, kind, &mut review, &options);
+                warnings.extend(admitted.await?);
+                computed.post(registry, permit, review).await
+            };
+            let mut answer = answered.await.map_err(|failure| warned(failure, &warnings))?;
             answer.set_gvk(&schema.gvk);
             let mut reply = reply_object(app, head, accepted, 201, &schema, answer)?;
             respond::warn(&mut reply, &warnings);
@@ -74,17 +80,30 @@ fn list(head: &RequestHead, schema: &Schema, objects: Vec<Object>) -> Reply {
     respond::value(head, 200, negotiate::Encoding::Json, &list)
 }
 
-/// Decodes and checks the body of a review or binding, and sets the namespace of the URL.
-fn checked(
+/// The body of a review or of an action.
+struct Posted {
+    object: Object,
+    /// Warnings about unknown and duplicate fields.
+    warnings: Vec<Str>,
+}
+
+/// Puts warnings in front of those of a failure.
+fn warned(failure: Failure, warnings: &[Str]) -> Failure {
+    let all = warnings.iter().chain(&failure.warnings).cloned().collect();
+    failure.with_warnings(all)
+}
+
+/// Decodes and checks the body of a review or an action, and sets the namespace of the URL.
+fn posted(
     head: &RequestHead,
     schema: &Schema,
     resolved: &ResolvedRoute<'_>,
     options: &WriteOptions,
     body: &[u8],
-) -> Result<Object, Failure> {
+) -> Result<Posted, Failure> {
     let decoded = decoded_in_any_version(head, schema, body)?;
     request_object::record_with_defaults(head, schema, &decoded, options.field_validation);
-    keelson_registry::check_body_fields(schema, &decoded, options.field_validation)?;
+    let warnings = keelson_registry::check_body_fields(schema, &decoded, options.field_validation)?;
     let mut obj = decoded.object;
     match resolved.route.namespace.as_deref() {
         None => obj.set_meta("namespace", ""),
@@ -94,10 +113,10 @@ fn checked(
         Some(_) => {
             let why = "the namespace of the provided object does not match the namespace sent on \
                        the request";
-            return Err(Status::bad_request(why));
+            return Err(warned(Status::bad_request(why), &warnings));
         }
     }
-    Ok(obj)
+    Ok(Posted { object: obj, warnings })
 }
 
 /// Removes the metadata that only the server sets.
@@ -125,11 +144,13 @@ pub(crate) async fn act(
     let schema = schema.ok_or_else(|| Status::internal("the kind has no schema"))?;
     let accepted = head.accepted_without_tables()?;
     let options = write_options(head, "CreateOptions")?;
-    let posted = checked(head, &schema, resolved, &options, body)?;
-    let acted = app.registry.act(permit, target, &sub.name, posted, &options).await?;
-    let Some(answer) = acted.object else { return Ok(success(head, 201, &acted.warnings)) };
+    let Posted { object, warnings } = posted(head, &schema, resolved, &options, body)?;
+    let acted = app.registry.act(permit, target, &sub.name, object, &options).await;
+    let acted = acted.map_err(|failure| warned(failure, &warnings))?;
+    let warnings = [warnings, acted.warnings].concat();
+    let Some(answer) = acted.object else { return Ok(success(head, 201, &warnings)) };
     let mut reply = reply_object(app, head, accepted, 201, &schema, answer)?;
-    respond::warn(&mut reply, &acted.warnings);
+    respond::warn(&mut reply, &warnings);
     Ok(reply)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use crate::body::Body;
+use crate::heavy;
 use crate::negotiate::{Accepted, Encoding, Shape};
 use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
@@ -265,10 +266,10 @@ impl View {
     /// Creates a Table. `columns` says whether it has column definitions (in a watch, only the first has).
     pub fn table(&self, metadata: Map, rows: Vec<Value>, columns: bool) -> Value {
         let definitions = if columns {
-            Value::Array(match &self.columns {
+            Value::Array(heavy::compute(tables::describing_bytes(), || match &self.columns {
                 Some(columns) => columns.definitions(),
-                None => self.printer().column_definitions(|_, _| None),
-            })
+                None => self.printer().column_definitions(),
+            }))
         } else {
             Value::Null
         };
@@ -282,6 +283,13 @@ impl View {
         })
     }
 
+    /// Encodes the table of a watch event or bookmark: one row.
+    pub fn event_table(&self, obj: &Object, printed: Option<&Object>, first: bool) -> Bytes {
+        let mut metadata = Map::new();
+        metadata.insert("resourceVersion", obj.resource_version());
+        to_json(&self.table(metadata, vec![self.row(obj, printed)], first))
+    }
+
     /// Encodes the object of a watch event, in the encoding of the stream.
     pub fn event_object(
         &self,
@@ -292,11 +300,7 @@ impl View {
         match self.accepted.shape {
             Shape::Table => {
                 let obj = self.decoded(target, entry)?;
-                let mut metadata = Map::new();
-                metadata.insert("resourceVersion", obj.resource_version());
-                let printed = self.printed(target, entry)?;
-                let rows = vec![self.row(&obj, printed.as_ref())];
-                Ok(to_json(&self.table(metadata, rows, first)))
+                Ok(self.event_table(&obj, self.printed(target, entry)?.as_ref(), first))
             }
             Shape::PartialList => self.partial_text(self.decoded(target, entry)?),
             Shape::Object | Shape::Partial => self.text(target, &Answer::Entry(entry.clone())),
@@ -352,7 +356,7 @@ fn no_list(schema: &Schema) -> Failure {
     )
 }
 
-pub(crate) fn to_json(value: &Value) -> Bytes {
+fn to_json(value: &Value) -> Bytes {
     let mut text = vec![];
     json::write_value(value, &mut text);
     Bytes::from(text)

@@ -7,7 +7,7 @@ use crate::negotiate::{Encoding, Shape};
 use crate::outcome::{self, Outcome};
 use crate::peer::Peer;
 use crate::socket::Socket;
-use crate::view::{self, View};
+use crate::view::View;
 use crate::websocket::Framing;
 use bytes::{BufMut, Bytes, BytesMut};
 use keelson_cache::CursorError;
@@ -125,7 +125,8 @@ impl Stream {
                         return;
                     }
                     timer.as_mut().reset(bookmark_after(now));
-                    slot.put(self.bookmark(out.through.max(applied), false)).await;
+                    let revision = out.through.max(applied);
+                    slot.put(self.bookmark(&mut out, revision, false)).await;
                 }
             }
         }
@@ -224,7 +225,8 @@ impl Stream {
                 let is_complete = self.session.initial_events_are_complete();
                 if out.initial_end_due && is_complete && !self.session.is_paused() {
                     out.initial_end_due = false;
-                    frames.put(self.bookmark(out.through.max(applied), true));
+                    let revision = out.through.max(applied);
+                    frames.put(self.bookmark(out, revision, true));
                 }
                 break;
             }
@@ -278,7 +280,7 @@ impl Stream {
     }
 
     /// Encodes a bookmark: all events up to `revision` have been sent.
-    fn bookmark(&self, revision: Revision, initial_end: bool) -> Bytes {
+    fn bookmark(&self, out: &mut StreamState, revision: Revision, initial_end: bool) -> Bytes {
         let schema = self.target.schema();
         let mut metadata = Map::new();
         metadata.insert("resourceVersion", revision.to_string());
@@ -290,10 +292,7 @@ impl Stream {
         // An object with only metadata is valid for every kind.
         let text = match self.view.accepted.shape {
             Shape::Object => self.view.accepted.encoding.object(schema, &obj),
-            Shape::Table => {
-                let metadata = obj.metadata().cloned().unwrap_or_default();
-                Ok(view::to_json(&self.view.table(metadata, vec![], false)))
-            }
+            Shape::Table => Ok(self.view.event_table(&obj, None, std::mem::take(&mut out.first))),
             Shape::Partial | Shape::PartialList => self.view.partial_text(obj),
         };
         let frame =

@@ -31,6 +31,17 @@ const GENERATE_TRIES_MAX: usize = 8;
 const LABELS: &[&str] = &["metadata", "labels"];
 const TEMPLATE_LABELS: &[&str] = &["spec", "template", "metadata", "labels"];
 
+/// Refuses the resourceVersion of an object that a client creates. Upstream's store does it, so other
+/// faults come first; an update that creates the object may have one.
+fn check_no_revision(permit: &Permit, obj: &Object) -> Result<(), Failure> {
+    let is_create = permit.attributes().is_some_and(|given| given.verb == "create");
+    if is_create && obj.resource_version().parse::<u64>().is_ok_and(|version| version != 0) {
+        let why = "resourceVersion should not be set on objects to be created";
+        return Err(Status::new(Reason::Unknown, why));
+    }
+    Ok(())
+}
+
 impl Registry {
     /// Creates an object from the body of a request.
     pub async fn create(
@@ -49,12 +60,6 @@ impl Registry {
         let mut obj = body.object;
         if let Err(failure) = check_namespace(target, &mut obj) {
             return Err(failure.with_warnings(warnings));
-        }
-        if !options.dry_run
-            && obj.resource_version().parse::<u64>().is_ok_and(|version| version != 0)
-        {
-            let why = "resourceVersion should not be set on objects to be created";
-            return Err(Status::new(Reason::Unknown, why).with_warnings(warnings));
         }
         for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             obj.metadata_mut().remove(name);
@@ -279,6 +284,7 @@ impl Registry {
             // Boxed because it is rare: the future of every write stays small.
             return Box::pin(self.dry_run_create(new, obj)).await;
         }
+        check_no_revision(new.permit, obj)?;
         if !self.has_claims(&new.target.kind) && !self.has_quotas(&new.write()) {
             set_stored_defaults(new.target, obj)?;
             let record = encode_record!(self, new.target, obj)?;
