@@ -10,6 +10,7 @@ pub mod api_services;
 mod binding;
 mod bootstrap;
 mod claim_status;
+mod component_statuses;
 pub mod definitions;
 mod ensure;
 mod escalation;
@@ -38,6 +39,7 @@ pub use token_request::TokenRequests;
 
 use binding::Bindings;
 use claim_status::ClaimStatus;
+use component_statuses::ComponentStatuses;
 use escalation::Escalation;
 use eviction::Evictions;
 use keelson_auth::rbac;
@@ -157,6 +159,7 @@ fn hooks(
     for resource in ["roles", "clusterroles", "rolebindings", "clusterrolebindings"] {
         kinds.push((rbac::GROUP, resource, grants.clone()));
     }
-    let computed = reviews::rows(token_reviews);
+    let mut computed = reviews::rows(token_reviews);
+    computed.push(("", "componentstatuses", Arc::new(ComponentStatuses::new())));
     Hooks { kinds, computed, quotas: Some(Arc::new(ResourceQuotas::default())) }
 }

@@ -1,9 +1,9 @@
-//! Resources without stored objects: reviews and ComponentStatuses.
+//! Reviews: resources without stored objects.
 
 use crate::access_review;
 use keelson_auth::service_account::AuthenticatedToken;
 use keelson_auth::{Authenticator, Permit, User};
-use keelson_meta::{Failure, GroupVersionResource, Map, Object, Status, Str, Value, value};
+use keelson_meta::{Failure, Map, Object, Status, Str, Value, value};
 use keelson_registry::Registry;
 use keelson_registry::hooks::Computed;
 use keelson_store::BoxFuture;
@@ -11,8 +11,6 @@ use std::sync::{Arc, OnceLock};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
-/// The name of the ComponentStatus of the store.
-const STORE: &str = "etcd-0";
 
 /// Returns all of them, with group and resource.
 pub(crate) fn rows(
@@ -20,7 +18,6 @@ pub(crate) fn rows(
 ) -> Vec<(&'static str, &'static str, Arc<dyn Computed>)> {
     let access = |kind| Arc::new(AccessReviews { kind }) as Arc<dyn Computed>;
     vec![
-        ("", "componentstatuses", Arc::new(ComponentStatuses)),
         (AUTHENTICATION, "selfsubjectreviews", Arc::new(SelfSubjectReviews)),
         (AUTHENTICATION, "tokenreviews", token_reviews.clone()),
         (AUTHORIZATION, "selfsubjectrulesreviews", Arc::new(RulesReviews)),
@@ -145,34 +142,6 @@ async fn review_token(
     }
     obj.root.insert("status", status);
     Ok(())
-}
-
-/// ComponentStatus: whether the store accepts writes.
-struct ComponentStatuses;
-
-impl Computed for ComponentStatuses {
-    fn get(&self, registry: &Registry, name: &str) -> Result<Object, Failure> {
-        if name != STORE {
-            let gvr = GroupVersionResource::new("", "v1", "componentstatus");
-            return Err(Status::not_found(&gvr, name));
-        }
-        Ok(component_status(registry))
-    }
-
-    fn list(&self, registry: &Registry) -> Result<Vec<Object>, Failure> {
-        Ok(vec![component_status(registry)])
-    }
-}
-
-fn component_status(registry: &Registry) -> Object {
-    let healthy = registry.store.health().is_ok();
-    let state = if healthy { "True" } else { "False" };
-    let message = if healthy { "ok" } else { "the store refuses writes" };
-    let status = value!({
-        "metadata": {"name": STORE},
-        "conditions": [{"type": "Healthy", "status": state, "message": message}]
-    });
-    Object::from_value(status).unwrap_or_default()
 }
 
 /// Returns the `UserInfo` of a user.

@@ -2,11 +2,12 @@
 //! clients request it often and a CustomResourceDefinition changes only one group.
 
 use crate::discovery::strings;
+use crate::negotiate::Encoding;
 use bytes::Bytes;
-use keelson_meta::{GroupVersionKind, Map, Str, Value, value};
+use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status, Str, Value, value};
 use keelson_registry::Registry;
 use keelson_registry::api_table::{ApiGroup, ApiTable, ApiVersion, RemoteGroup, RemoteVersion};
-use keelson_schema::catalogue::Resource;
+use keelson_schema::catalogue::{Catalogue, Resource};
 use keelson_schema::json;
 use keelson_schema::openapi::OpenApi;
 use std::collections::{BTreeSet, HashMap};
@@ -86,6 +87,18 @@ impl Aggregated {
         *guard = Some(cached);
         Document { text, hash }
     }
+}
+
+/// Encodes a document, given as JSON, for [`crate::respond::encoded`].
+pub(crate) fn encoded(text: Vec<u8>, encoding: Encoding) -> Result<Bytes, Failure> {
+    if matches!(encoding, Encoding::Json | Encoding::Yaml) {
+        return Ok(text.into());
+    }
+    let kind = GroupVersionKind::new("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList");
+    let schema = Catalogue::shared().schema_or_unserved(&kind);
+    let schema = schema.ok_or_else(|| Status::internal("the kind has no schema"))?;
+    let list = json::parse(&text).ok().and_then(|parsed| Object::from_value(parsed.value));
+    encoding.object(&schema, &list.unwrap_or_default())
 }
 
 impl CachedDocument {

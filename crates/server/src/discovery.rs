@@ -1,7 +1,7 @@
 //! Legacy discovery: one document each for the groups, a group, and a group version.
 
 use keelson_meta::{Map, Str, Value, value};
-use keelson_registry::api_table::{ApiGroup, ApiVersion, Endpoint};
+use keelson_registry::api_table::{ApiGroup, ApiVersion, Endpoint, Source};
 use keelson_registry::{Registry, RemoteGroup};
 
 fn group_version(group: &str, version: &str) -> String {
@@ -67,6 +67,13 @@ pub(crate) fn group(registry: &Registry, name: &str) -> Option<Value> {
     }
     let remote = registry.remote_groups();
     remote.iter().find(|remote| remote.name == name).map(|remote| remote_group(remote, true))
+}
+
+/// Whether a group version has built-in resources.
+pub(crate) fn is_built_in(registry: &Registry, group: &str, version: &str) -> bool {
+    let api = registry.api();
+    let version = api.group(group).and_then(|group| group.version(version));
+    version.is_some_and(|version| version.endpoints().any(|end| end.source == Source::BuiltIn))
 }
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.

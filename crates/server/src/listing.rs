@@ -4,10 +4,10 @@
 use crate::body::{Body, ChunkSource, ListBody, Step};
 use crate::negotiate::{Encoding, Shape};
 use crate::respond::{self, Reply};
-use crate::view::{self, View};
+use crate::view::View;
 use bytes::Bytes;
 use keelson_cache::Entry;
-use keelson_meta::{Failure, Map, Object, Reason, Status, Value};
+use keelson_meta::{Failure, Map, Object, Status, Value};
 use keelson_registry::api_table::Source;
 use keelson_registry::{List, Target};
 use keelson_schema::{Schema, cbor, json, proto};
@@ -102,13 +102,7 @@ impl View {
             return Ok(respond::with_body(200, Encoding::Json.media_type(), body));
         }
         if self.accepted.shape == Shape::Partial {
-            return Err(Status::new(
-                Reason::NotAcceptable,
-                format!(
-                    "you requested PartialObjectMetadata, but the requested object is a list (*{})",
-                    view::go_type(&self.schema, "List")
-                ),
-            ));
+            return Err(self.is_list());
         }
         let items = self.sorted(target, list.items)?;
         let listing = Listing::new(self.clone(), target.clone(), metadata, items);

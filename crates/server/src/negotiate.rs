@@ -5,6 +5,7 @@ use keelson_meta::status::Details;
 use keelson_meta::{Failure, Object, Reason, Status};
 use keelson_schema::decode::Format;
 use keelson_schema::{Schema, cbor, json, proto};
+use smallvec::SmallVec;
 
 /// The encoding of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub fn supported_encodings(cbor: bool) -> &'static [Encoding] {
 }
 
 /// Returns the encodings of discovery documents.
-pub fn document_encodings() -> &'static [Encoding] {
+fn document_encodings() -> &'static [Encoding] {
     &ENCODINGS[..3]
 }
 
@@ -111,6 +112,12 @@ struct Entry<'a> {
     version: &'a str,
 }
 
+impl Entry<'_> {
+    fn names(&self, encoding: Encoding) -> bool {
+        matches!(self.media, "*/*" | "application/*") || self.media == encoding.media_type()
+    }
+}
+
 /// Negotiates the encoding and shape of objects and lists.
 pub fn accept(header: Option<&str>, supported: &[Encoding]) -> Result<Accepted, Failure> {
     choose(header, supported, |_, _| true)
@@ -132,13 +139,74 @@ pub fn accept_without_tables(
     choose(header, supported, |_, shape| shape != Shape::Table)
 }
 
+/// Like [`accept`], for responses that have only one shape: errors and discovery.
+pub fn accept_plain(header: Option<&str>, supported: &[Encoding]) -> Result<Encoding, Failure> {
+    choose(header, supported, |_, shape| shape == Shape::Object).map(|accepted| accepted.encoding)
+}
+
+/// Like [`accept_plain`], for the documents of `/api` and of built-in group versions.
+pub fn accept_document(header: Option<&str>) -> Result<Encoding, Failure> {
+    let supported = document_encodings();
+    check_route(header, supported, false)?;
+    accept_plain(header, supported)
+}
+
+/// Like [`accept_plain`], for the documents of `/apis`, groups, and custom group versions.
+pub fn accept_group(header: Option<&str>) -> Result<Encoding, Failure> {
+    accept_plain(header, document_encodings())
+}
+
+/// Returns the encoding of the aggregated discovery document (`as=APIGroupDiscoveryList`); `None` if the
+/// client does not accept it, or prefers the other one.
+pub fn accept_aggregated(header: Option<&str>) -> Option<Encoding> {
+    entries(header?).iter().find_map(|entry| {
+        let encoding = document_encodings().iter().find(|encoding| entry.names(**encoding))?;
+        match (entry.as_kind, entry.group, entry.version) {
+            ("", ..) => Some(None),
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => Some(Some(*encoding)),
+            _ => None,
+        }
+    })?
+}
+
+/// Checks that the client accepts the only media type of a page.
+pub fn check_accepts(header: Option<&str>, media_type: &str) -> Result<(), Failure> {
+    if accepts(header, &[media_type]) { Ok(()) } else { Err(no_representation(media_type)) }
+}
+
+/// Checks that the client accepts an encoding of a built-in resource, as upstream's routes do before
+/// anything else. `streams`: whether the route also serves watches.
+pub fn check_route(
+    header: Option<&str>,
+    supported: &[Encoding],
+    streams: bool,
+) -> Result<(), Failure> {
+    let media_types = supported.iter().map(|encoding| encoding.media_type());
+    if header.is_none() || accepts(header, &media_types.collect::<SmallVec<[&str; 4]>>()) {
+        return Ok(());
+    }
+    match streams {
+        false => Err(not_acceptable(supported)),
+        true => {
+            Err(no_representation(&format!("{}, {}", names(supported), stream_names(supported))))
+        }
+    }
+}
+
+/// Returns whether the client accepts one of the media types. As in go-restful, parameters do not count.
+fn accepts(header: Option<&str>, media_types: &[&str]) -> bool {
+    header.unwrap_or("*/*").split(',').any(|entry| {
+        let media = entry.split(';').next().unwrap_or_default().trim();
+        matches!(media, "*/*" | "") || media_types.contains(&media)
+    })
+}
+
 fn choose(
     header: Option<&str>,
     supported: &[Encoding],
     allows: impl Fn(Encoding, Shape) -> bool,
 ) -> Result<Accepted, Failure> {
     let header = header.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
-    let mut is_supported = false;
     let (one, many);
     let entries: &[Entry<'_>] = if header.contains(',') {
         many = entries(header);
@@ -148,10 +216,8 @@ fn choose(
         &one
     };
     for entry in entries {
-        let mut wanted =
-            supported.iter().filter(|e| entry.media == "*/*" || entry.media == e.media_type());
-        let Some(&encoding) = wanted.next() else { continue };
-        is_supported = true;
+        let wanted = supported.iter().find(|encoding| entry.names(**encoding));
+        let Some(&encoding) = wanted else { continue };
         let shape = match (entry.as_kind, entry.group, entry.version) {
             ("", ..) => Shape::Object,
             ("Table", "meta.k8s.io", "v1" | "v1beta1") => Shape::Table,
@@ -168,7 +234,7 @@ fn choose(
         }
         return Ok(Accepted { encoding, shape, meta_v1beta1: entry.version == "v1beta1" });
     }
-    Err(if is_supported { unsupported_shape(supported) } else { not_acceptable(supported) })
+    Err(unsupported_shape(supported))
 }
 
 /// The form of `/statusz` and `/flagz`.
@@ -211,17 +277,21 @@ pub fn accept_component(header: Option<&str>, kind: &str) -> Result<ComponentFor
     Err(Status::new(Reason::NotAcceptable, why))
 }
 
-/// Returns the 406 for unknown media types.
+/// Returns the 406 of a route that has none of the media types.
 fn not_acceptable(supported: &[Encoding]) -> Failure {
+    no_representation(&names(supported))
+}
+
+fn no_representation(available: &str) -> Failure {
     let mut status = Status::new(
         Reason::NotAcceptable,
-        format!("406: Not Acceptable\n\nAvailable representations: {}", names(supported)),
+        format!("406: Not Acceptable\n\nAvailable representations: {available}"),
     );
     status.details = Some(Details::default());
     status
 }
 
-/// Returns the 406 for a known media type with an unsupported shape.
+/// Returns the 406 for media types or shapes that cannot be encoded.
 fn unsupported_shape(supported: &[Encoding]) -> Failure {
     let names = names(supported);
     Status::new(
@@ -233,14 +303,18 @@ fn unsupported_shape(supported: &[Encoding]) -> Failure {
 /// Returns the media type of a watch, or 406.
 pub fn accept_stream(encoding: Encoding, supported: &[Encoding]) -> Result<&'static str, Failure> {
     encoding.stream_media_type().ok_or_else(|| {
-        let streams = supported.iter().filter_map(|encoding| match encoding {
-            Encoding::Json => Some("application/json;stream=watch"),
-            other => other.stream_media_type(),
-        });
-        let names = streams.collect::<Vec<_>>().join(", ");
+        let names = stream_names(supported);
         let why = format!("only the following media types are accepted: {names}");
         Status::new(Reason::NotAcceptable, why)
     })
+}
+
+fn stream_names(supported: &[Encoding]) -> String {
+    let streams = supported.iter().filter_map(|encoding| match encoding {
+        Encoding::Json => Some("application/json;stream=watch"),
+        other => other.stream_media_type(),
+    });
+    streams.collect::<Vec<_>>().join(", ")
 }
 
 fn names(supported: &[Encoding]) -> String {
@@ -326,7 +400,7 @@ mod tests {
             "application/json;as=Other;v=v1;g=x,application/json",
             Ok((Encoding::Json, Shape::Object)),
         );
-        check("application/*", Err(406));
+        check("application/*", Ok((Encoding::Json, Shape::Object)));
         check("garbage", Err(406));
         check("application/cbor", Err(406));
     }
@@ -362,11 +436,20 @@ mod tests {
                 .map_err(|status| status.message.to_string())
         };
         let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-        let unknown = format!("406: Not Acceptable\n\nAvailable representations: {known}");
-        assert_eq!(why("application/cbor", false), Err(unknown));
-        let only =
-            format!("only the following media types are accepted: {known}, application/cbor");
+        let only = format!("only the following media types are accepted: {known}");
+        assert_eq!(why("application/cbor", false), Err(only.clone()));
+        let only = format!("{only}, application/cbor");
         assert_eq!(why("application/cbor;as=Table;v=v1;g=meta.k8s.io", true), Err(only));
+        let route = |header: &str, streams: bool| {
+            check_route(Some(header), supported_encodings(false), streams)
+                .map_err(|status| status.message.to_string())
+        };
+        let unknown = format!("406: Not Acceptable\n\nAvailable representations: {known}");
+        assert_eq!(route("application/cbor", false), Err(unknown.clone()));
+        let streams =
+            "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        assert_eq!(route("application/*", true), Err(format!("{unknown}, {streams}")));
+        assert_eq!(route("text/html, application/yaml;q=0.1", true), Ok(()));
         let streams = accept_stream(Encoding::Yaml, supported_encodings(true))
             .map_err(|status| status.message);
         let want = "only the following media types are accepted: application/json;stream=watch, \

@@ -1,5 +1,6 @@
 //! Non-resource paths: discovery, version, health, OpenAPI, the index.
 
+use crate::aggregated;
 use crate::app::App;
 use crate::body::Body;
 use crate::component_pages;
@@ -11,8 +12,8 @@ use crate::request_head::RequestHead;
 use crate::respond::{self, Reply};
 use bytes::Bytes;
 use http::{Method, header};
-use keelson_meta::status::Details;
-use keelson_meta::{Failure, Reason, Status, Value, value};
+use keelson_meta::{Failure, Status, Value, value};
+use keelson_schema::json;
 use keelson_schema::openapi::OpenApi;
 use std::sync::Arc;
 
@@ -30,17 +31,14 @@ pub(crate) async fn answer(
     }
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     match without_last_slashes(&parts) {
-        ["" | "index.html"] => only_get(head).map(|()| index(app, head)),
+        ["" | "index.html"] => only_get(head).map(|()| index(app)),
         ["api"] => discovery_root(app, head, true),
         ["apis"] => discovery_root(app, head, false),
         ["api", version] => resources(app, head, "", version),
-        ["apis", group] => match discovery::group(&app.registry, group) {
-            Some(found) => document(head, &found),
-            None => Ok(respond::no_such_page()),
-        },
+        ["apis", name] => group(app, head, name),
         ["apis", "", _] => Ok(respond::no_such_page()),
         ["apis", group, version] => resources(app, head, group, version),
-        ["version"] => only_get(head).map(|()| version(app, head)),
+        ["version"] => version(app, head),
         ["openapi", rest @ ..] => {
             only_get(head)?;
             openapi(app, head, rest).await
@@ -99,6 +97,7 @@ pub(crate) fn request_labels(head: &RequestHead, path: &str) -> Option<RequestLa
 /// Responds with the OIDC discovery document of the service account issuer.
 fn openid_configuration(app: &App, head: &RequestHead) -> Result<Reply, Failure> {
     only_get(head)?;
+    negotiate::check_accepts(head.header(header::ACCEPT), Encoding::Json.media_type())?;
     let options = &app.registry.options;
     let address = format!("{}:{}", options.advertise_address, options.advertise_port);
     let tokens = app.authenticator.service_accounts();
@@ -113,29 +112,17 @@ fn openid_configuration(app: &App, head: &RequestHead) -> Result<Reply, Failure>
 fn key_set(app: &App, head: &RequestHead) -> Result<Reply, Failure> {
     const JWKS: &str = "application/jwk-set+json";
     only_get(head)?;
-    let accept = head.header(header::ACCEPT).unwrap_or("*/*");
-    let is_accepted = accept.split(',').any(|entry| {
-        let entry = entry.split(';').next().unwrap_or_default().trim();
-        matches!(entry, JWKS | "application/*" | "*/*" | "")
-    });
-    if !is_accepted {
-        let why = format!("406: Not Acceptable\n\nAvailable representations: {JWKS}");
-        let mut status = Status::new(Reason::NotAcceptable, why);
-        status.details = Some(Details::default());
-        return Err(status);
-    }
+    negotiate::check_accepts(head.header(header::ACCEPT), JWKS)?;
     match app.authenticator.service_accounts() {
         Some(tokens) => Ok(public_json(&tokens.key_set(), JWKS, tokens.keys_age_seconds_max())),
         None => Ok(respond::no_such_page()),
     }
 }
 
-fn public_json(
-    value: &impl std::fmt::Display,
-    media_type: &'static str,
-    age_seconds_max: u64,
-) -> Reply {
-    let body = Body::Whole(Some(value.to_string().into()));
+fn public_json(value: &Value, media_type: &'static str, age_seconds_max: u64) -> Reply {
+    let mut text = vec![];
+    json::write_value(value, &mut text);
+    let body = Body::Whole(Some(text.into()));
     let mut reply = respond::with_body(200, media_type, body);
     if let Ok(age) = http::HeaderValue::from_str(&format!("public, max-age={age_seconds_max}")) {
         reply.headers_mut().insert(header::CACHE_CONTROL, age);
@@ -150,45 +137,30 @@ fn only_get(head: &RequestHead) -> Result<(), Failure> {
     }
 }
 
-/// Responds with a discovery document in the negotiated encoding.
-fn document(head: &RequestHead, value: &Value) -> Result<Reply, Failure> {
-    let accepted = negotiate::accept(head.header(header::ACCEPT), negotiate::document_encodings())?;
-    Ok(respond::document(head, accepted.encoding, value))
-}
-
-/// The media type of aggregated discovery.
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-
 /// Responds with `/api` or `/apis`, aggregated if the client accepts that.
 fn discovery_root(app: &App, head: &RequestHead, core: bool) -> Result<Reply, Failure> {
     only_get(head)?;
-    let accept = head.header(header::ACCEPT).unwrap_or_default();
-    let is_aggregated = |entry: &str| {
-        let entry = format!("{};", entry.replace(' ', ""));
-        entry.starts_with("application/json;")
-            && ["as=APIGroupDiscoveryList;", "g=apidiscovery.k8s.io;", "v=v2;"]
-                .iter()
-                .all(|word| entry.contains(word))
-    };
-    if accept.split(',').any(is_aggregated) {
-        return Ok(aggregated(app, head, core));
+    let accept = head.header(header::ACCEPT);
+    if let Some(encoding) = negotiate::accept_aggregated(accept) {
+        return aggregated(app, head, core, encoding);
     }
-    let value = if core {
-        let options = &app.registry.options;
-        discovery::core_versions(&format!(
-            "{}:{}",
-            options.advertise_address, options.advertise_port
-        ))
-    } else {
-        discovery::groups(&app.registry)
-    };
-    let mut reply = document(head, &value)?;
-    vary_accept(&mut reply);
-    Ok(reply)
+    if !core {
+        let encoding = negotiate::accept_group(accept)?;
+        return Ok(respond::document(head, encoding, &discovery::groups(&app.registry)));
+    }
+    let encoding = negotiate::accept_document(accept)?;
+    let options = &app.registry.options;
+    let address = format!("{}:{}", options.advertise_address, options.advertise_port);
+    Ok(respond::document(head, encoding, &discovery::core_versions(&address)))
 }
 
 /// Responds with the aggregated document, or 304 if the client has it.
-fn aggregated(app: &App, head: &RequestHead, core: bool) -> Reply {
+fn aggregated(
+    app: &App,
+    head: &RequestHead,
+    core: bool,
+    encoding: Encoding,
+) -> Result<Reply, Failure> {
     let cache = if core { &app.state.core_discovery } else { &app.state.discovery };
     let named = head.header(header::IF_NONE_MATCH).unwrap_or_default();
     let is_known =
@@ -199,10 +171,13 @@ fn aggregated(app: &App, head: &RequestHead, core: bool) -> Reply {
         *reply.status_mut() = http::StatusCode::NOT_MODIFIED;
         reply
     } else {
-        let text = Bytes::from(document.text);
-        let mut reply = respond::encoded(head.pretty(), 200, Encoding::Json, text);
-        let value = http::HeaderValue::from_static(AGGREGATED);
-        reply.headers_mut().insert(header::CONTENT_TYPE, value);
+        let text = aggregated::encoded(document.text, encoding)?;
+        let mut reply = respond::encoded(head.pretty(), 200, encoding, text);
+        let shape = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let media_type = format!("{}{shape}", encoding.media_type());
+        if let Ok(value) = http::HeaderValue::from_str(&media_type) {
+            reply.headers_mut().insert(header::CONTENT_TYPE, value);
+        }
         reply
     };
     let headers = reply.headers_mut();
@@ -210,19 +185,28 @@ fn aggregated(app: &App, head: &RequestHead, core: bool) -> Reply {
         headers.insert(header::ETAG, tag);
     }
     headers.insert(header::CACHE_CONTROL, http::HeaderValue::from_static("public"));
-    vary_accept(&mut reply);
-    reply
+    headers.insert(header::VARY, http::HeaderValue::from_static("Accept"));
+    Ok(reply)
 }
 
-fn vary_accept(reply: &mut Reply) {
-    reply.headers_mut().insert(header::VARY, http::HeaderValue::from_static("Accept"));
+fn group(app: &App, head: &RequestHead, name: &str) -> Result<Reply, Failure> {
+    let Some(found) = discovery::group(&app.registry, name) else {
+        return Ok(respond::no_such_page());
+    };
+    let encoding = negotiate::accept_group(head.header(header::ACCEPT))?;
+    Ok(respond::document(head, encoding, &found))
 }
 
 fn resources(app: &App, head: &RequestHead, group: &str, version: &str) -> Result<Reply, Failure> {
     match discovery::group_version_resources(&app.registry, group, version) {
         Some(found) => {
             only_get(head)?;
-            document(head, &found)
+            let accept = head.header(header::ACCEPT);
+            let encoding = match discovery::is_built_in(&app.registry, group, version) {
+                true => negotiate::accept_document(accept)?,
+                false => negotiate::accept_group(accept)?,
+            };
+            Ok(respond::document(head, encoding, &found))
         }
         // An unknown version of a known group gets a Status, an unknown group the plain 404 page.
         None if app.registry.has_group(group) => Err(Status::no_such_path()),
@@ -230,7 +214,10 @@ fn resources(app: &App, head: &RequestHead, group: &str, version: &str) -> Resul
     }
 }
 
-fn version(app: &App, head: &RequestHead) -> Reply {
+fn version(app: &App, head: &RequestHead) -> Result<Reply, Failure> {
+    only_get(head)?;
+    let json = Encoding::Json.media_type();
+    negotiate::check_accepts(head.header(header::ACCEPT), json)?;
     let git = &app.version.git_version;
     let mut numbers = git.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or("1"), numbers.next().unwrap_or("0"));
@@ -243,7 +230,7 @@ fn version(app: &App, head: &RequestHead) -> Reply {
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": (app.version.build.as_str()),
         "platform": (format!("{}/{}", std::env::consts::OS, go_arch()))
     });
-    respond::value(head, 200, Encoding::Json, &value)
+    Ok(respond::indented(200, &value))
 }
 
 fn previous(minor: &str) -> String {
@@ -259,7 +246,7 @@ fn go_arch() -> &'static str {
 }
 
 /// Responds with the index (`/`): a list of paths.
-fn index(app: &App, head: &RequestHead) -> Reply {
+fn index(app: &App) -> Reply {
     let rest =
         ["/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
     let first = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"];
@@ -278,7 +265,7 @@ fn index(app: &App, head: &RequestHead) -> Reply {
     }
     paths.sort();
     let paths: Vec<Value> = paths.into_iter().map(Value::from).collect();
-    respond::value(head, 200, Encoding::Json, &value!({"paths": (paths)}))
+    respond::indented(200, &value!({"paths": (paths)}))
 }
 
 /// Accepted, but the response is JSON.
@@ -368,7 +355,7 @@ fn accepts(accept: &str, media_types: &[&str]) -> bool {
 fn not_acceptable() -> Reply {
     let mut reply = respond::no_content();
     *reply.status_mut() = http::StatusCode::NOT_ACCEPTABLE;
-    vary_accept(&mut reply);
+    reply.headers_mut().insert(header::VARY, http::HeaderValue::from_static("Accept"));
     reply
 }
 

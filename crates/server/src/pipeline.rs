@@ -477,6 +477,7 @@ impl Resolved<'_> {
             }
         };
         resource::check_verb(head, verb, &resolved)?;
+        resource::check_accepted(head, verb, &resolved)?;
         context.measure(metrics, &resource::request_labels(head, &resolved, verb), head);
         let mut work = pin!(resource::run(app, head, &permit, &resolved, verb, body));
         let outcome = match deadline {

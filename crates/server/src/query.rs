@@ -2,12 +2,12 @@
 
 use crate::heavy;
 use keelson_auth::Selectors;
-use keelson_meta::field_selector::FieldSelector;
+use keelson_meta::field_selector::{self, FieldSelector};
 use keelson_meta::go_numbers::parse_uint;
 use keelson_meta::selector::Selector;
 use keelson_meta::status::quote;
 use keelson_meta::time::GoDuration;
-use keelson_meta::{ErrorList, Failure, FieldError, Path, Reason, Status, Str, Timestamp};
+use keelson_meta::{ErrorList, Failure, FieldError, Object, Path, Reason, Status, Str, Timestamp};
 use keelson_registry::delete_options::check_dry_run;
 use keelson_registry::options::{
     ContinueToken, FieldValidation, Freshness, ListOptions, LogOptions, WatchOptions, WatchStart,
@@ -229,6 +229,23 @@ impl Query {
             errors.push(FieldError::forbidden(&rule, why));
             errors.push(FieldError::not_supported(&rule, matching, &["NotOlderThan"]));
         }
+    }
+
+    /// Returns which of the objects of a list are selected, for objects that are computed. Only name and
+    /// namespace are selectable fields.
+    pub fn computed_selection(&self) -> Result<impl Fn(&Object) -> bool + use<>, Failure> {
+        let (labels, fields) = self.selectors()?;
+        let is_known = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
+        if let Some(term) = fields.terms().iter().find(|term| !is_known(&term.field)) {
+            return Err(Status::bad_request(field_selector::not_known(&term.field)));
+        }
+        Ok(move |obj: &Object| {
+            let field = |name: &str| match name {
+                "metadata.name" => Some(obj.name()),
+                _ => Some(obj.namespace()),
+            };
+            labels.matches_object(obj) && fields.matches(field)
+        })
     }
 
     /// Parses the options of watch.

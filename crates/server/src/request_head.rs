@@ -2,7 +2,7 @@
 
 use crate::audited::AuditedRequest;
 use crate::header_lists;
-use crate::negotiate::{self, Accepted};
+use crate::negotiate::{self, Accepted, Encoding};
 use crate::peer::Peer;
 use crate::query::Query;
 use http::{HeaderMap, HeaderName, Method, Uri, header};
@@ -38,6 +38,12 @@ impl RequestHead {
     /// Negotiates the encoding and shape of objects in the response.
     pub fn accepted(&self) -> Result<Accepted, Failure> {
         negotiate::accept(self.header(header::ACCEPT), negotiate::supported_encodings(self.cbor))
+    }
+
+    /// Negotiates the encoding of an error.
+    pub fn accepted_for_errors(&self) -> Result<Encoding, Failure> {
+        let supported = negotiate::supported_encodings(self.cbor);
+        negotiate::accept_plain(self.header(header::ACCEPT), supported)
     }
 
     /// Negotiates the encoding and shape of a subresource that has no tables.

@@ -114,10 +114,29 @@ pub(crate) fn check_verb(
                 Verb::DeleteCollection => is_in_scope,
                 _ => true,
             };
+            if verb == Verb::Watch && !resolved.facts().has_verb("watch") {
+                return if route.is_watch { Err(Status::no_such_path()) } else { Ok(()) };
+            }
             fits && resolved.facts().has_verb(verb.name())
         }
     };
     if allowed { Ok(()) } else { Err(Status::method_not_allowed()) }
+}
+
+/// Fails with 406 if the client accepts no encoding of a built-in resource. The error for custom resources
+/// comes later, as upstream.
+pub(crate) fn check_accepted(
+    head: &RequestHead,
+    verb: Verb,
+    resolved: &ResolvedRoute<'_>,
+) -> Result<(), Failure> {
+    let is_connection = resolved.class().is_some_and(SubresourceClass::is_connection);
+    if is_connection || resolved.endpoint.source == Source::Custom {
+        return Ok(());
+    }
+    let supported = negotiate::supported_encodings(head.cbor);
+    let streams = matches!(verb, Verb::List | Verb::Watch);
+    negotiate::check_route(head.header(header::ACCEPT), supported, streams)
 }
 
 /// Returns whether a request for a custom resource lacks the namespace that its verb requires. Upstream responds
@@ -164,19 +183,21 @@ async fn watch(
     permit: &Permit,
     resolved: &ResolvedRoute<'_>,
 ) -> Result<Outcome, Failure> {
-    let target = resolved.target()?;
     let accepted = head.accepted_of(resolved.endpoint.source)?;
+    let Some(target) = &resolved.target else {
+        return Err(Status::method_not_supported(&resolved.resource(), "watch"));
+    };
+    let options = head.query.watch_options()?;
     let media_type =
-        negotiate::accept_stream(accepted.encoding, negotiate::supported_encodings(head.cbor))?;
+        negotiate::accept_stream(accepted.encoding, negotiate::supported_encodings(head.cbor));
     // Table options are checked before the stream begins.
     let view = View::new(app, head, accepted, target, None)?;
-    let options = head.query.watch_options()?;
     let timeout = head.query.timeout()?;
     let session = match app.registry.watch(permit, target, &options).await {
         Ok(session) => session,
         Err(WatchRefusal::Answer(failure)) => return Err(failure),
         Err(WatchRefusal::Event(failure)) => {
-            return Ok(watch::refusal(app, accepted.encoding, media_type, &failure));
+            return Ok(watch::refusal(app, accepted.encoding, media_type?, &failure));
         }
     };
     let ResourceRoute { group, version, resource, .. } = resolved.route;
@@ -189,7 +210,7 @@ async fn watch(
         bookmarks: options.bookmarks,
         timeout,
     };
-    Ok(stream.start(media_type))
+    Ok(stream.start(media_type?))
 }
 
 /// Estimates the work of a request in bytes. A small patch of a large object decodes and encodes the object, and a JSON

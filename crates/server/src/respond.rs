@@ -116,10 +116,12 @@ pub(crate) fn close(reply: &mut Reply) {
     reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// Creates the response of a failure.
+/// Creates the response of a failure. A client that accepts none of its forms gets indented JSON.
 pub(crate) fn failure(head: &RequestHead, failure: &Failure) -> Reply {
-    let encoding = head.accepted().map(|accepted| accepted.encoding).unwrap_or_default();
-    let mut response = status(head, failure.code, encoding, failure.to_value());
+    let mut response = match head.accepted_for_errors() {
+        Ok(encoding) => status(head, failure.code, encoding, failure.to_value()),
+        Err(_) => indented(failure.code, &failure.to_value()),
+    };
     let retry = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if retry > 0 {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry));
@@ -165,6 +167,13 @@ pub(crate) fn value(head: &RequestHead, code: u16, encoding: Encoding, value: &V
         json::write_value(value, &mut text);
     }
     encoded(head.pretty(), code, encoding, Bytes::from(text))
+}
+
+/// Creates a response with JSON that is always indented.
+pub(crate) fn indented(code: u16, value: &Value) -> Reply {
+    let mut text = vec![];
+    json::write_value(value, &mut text);
+    with_body(code, Encoding::Json.media_type(), Body::Whole(Some(pretty(&text))))
 }
 
 /// Creates a response with an encoded object or list. `text` is JSON if the encoding is JSON or YAML, otherwise

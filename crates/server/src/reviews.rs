@@ -2,21 +2,22 @@
 //! eviction, token).
 
 use crate::app::App;
-use crate::negotiate::{self, Accepted};
+use crate::negotiate::Accepted;
 use crate::request_head::RequestHead;
 use crate::request_info::Verb;
 use crate::request_object;
 use crate::resolve::{ResolvedRoute, decoded_in_any_version, write_options};
 use crate::respond::{self, Reply};
-use crate::view;
+use crate::view::{self, View};
 use keelson_auth::Permit;
-use keelson_meta::{Failure, Object, Status, Str, Value, value};
+use keelson_meta::{Failure, Object, Status, Str, value};
 use keelson_registry::options::WriteOptions;
 use keelson_schema::Schema;
+use std::sync::Arc;
 
 /// Handles a request for a resource without stored objects.
 pub(crate) async fn answer(
-    app: &App,
+    app: &Arc<App>,
     head: &RequestHead,
     permit: &Permit,
     resolved: &ResolvedRoute<'_>,
@@ -30,23 +31,29 @@ pub(crate) async fn answer(
         .ok_or_else(|| Status::internal("the kind has no schema"))?;
     let (registry, resource) = (&app.registry, resolved.resource());
     if let Some((of, action)) = registry.alias_of(&resource.group, &resource.resource) {
-        head.accepted_without_tables()?;
+        let accepted = head.accepted_without_tables()?;
         let options = write_options(head, "CreateOptions")?;
         let Posted { object, warnings } = posted(head, &schema, resolved, &options, body)?;
         let namespace = resolved.route.namespace.as_deref().unwrap_or_default();
         let target = registry.target(&resource.group, of, namespace, object.name());
         let acted = registry.act(permit, &target, action, object, &options).await;
         let acted = acted.map_err(|failure| warned(failure, &warnings))?;
-        return Ok(success(head, 201, &[warnings, acted.warnings].concat()));
+        return Ok(success(head, accepted, &[warnings, acted.warnings].concat()));
     }
     let computed = registry.computed(&resource.group, &resource.resource);
     let computed = computed.ok_or_else(Status::method_not_allowed)?;
     match verb {
         Verb::Get => {
-            let obj = computed.get(registry, &resolved.route.name)?;
-            reply_object(app, head, head.accepted()?, 200, &schema, obj)
+            let view = View::computed(app, head, head.accepted()?, &schema)?;
+            view.reply_computed(&computed.get(registry, &resolved.route.name).await?)
         }
-        Verb::List => Ok(list(head, &schema, computed.list(registry)?)),
+        Verb::List => {
+            let view = View::computed(app, head, head.accepted()?, &schema)?;
+            let is_selected = head.query.computed_selection()?;
+            let mut objects = computed.list(registry).await?;
+            objects.retain(is_selected);
+            view.reply_computed_list(objects)
+        }
         _ => {
             let accepted = head.accepted_without_tables()?;
             let options = write_options(head, "CreateOptions")?;
@@ -63,21 +70,9 @@ pub(crate) async fn answer(
             };
             let mut answer = answered.await.map_err(|failure| warned(failure, &warnings))?;
             answer.set_gvk(&schema.gvk);
-            let mut reply = reply_object(app, head, accepted, 201, &schema, answer)?;
-            respond::warn(&mut reply, &warnings);
-            Ok(reply)
+            reply_object(app, head, accepted, &schema, answer, &warnings)
         }
     }
-}
-
-/// Responds with a list of objects that are not stored.
-fn list(head: &RequestHead, schema: &Schema, objects: Vec<Object>) -> Reply {
-    let items: Vec<Value> = objects.into_iter().map(Object::into_value).collect();
-    let list = value!({
-        "kind": (format!("{}List", schema.gvk.kind)), "apiVersion": (schema.gvk.api_version()),
-        "metadata": {}, "items": (items)
-    });
-    respond::value(head, 200, negotiate::Encoding::Json, &list)
 }
 
 /// The body of a review or of an action.
@@ -148,23 +143,15 @@ pub(crate) async fn act(
     let acted = app.registry.act(permit, target, &sub.name, object, &options).await;
     let acted = acted.map_err(|failure| warned(failure, &warnings))?;
     let warnings = [warnings, acted.warnings].concat();
-    let Some(answer) = acted.object else { return Ok(success(head, 201, &warnings)) };
-    let mut reply = reply_object(app, head, accepted, 201, &schema, answer)?;
-    respond::warn(&mut reply, &warnings);
-    Ok(reply)
+    let Some(answer) = acted.object else { return Ok(success(head, accepted, &warnings)) };
+    reply_object(app, head, accepted, &schema, answer, &warnings)
 }
 
-fn success(head: &RequestHead, code: u16, warnings: &[Str]) -> Reply {
-    let status =
-        value!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
-    let status = match status {
-        Value::Object(mut map) => {
-            map.insert("code", i64::from(code));
-            Value::Object(map)
-        }
-        other => other,
-    };
-    let mut reply = respond::value(head, code, negotiate::Encoding::Json, &status);
+fn success(head: &RequestHead, accepted: Accepted, warnings: &[Str]) -> Reply {
+    let status = value!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201
+    });
+    let mut reply = respond::status(head, 201, accepted.encoding, status);
     respond::warn(&mut reply, warnings);
     reply
 }
@@ -173,10 +160,13 @@ fn reply_object(
     app: &App,
     head: &RequestHead,
     accepted: Accepted,
-    code: u16,
     schema: &Schema,
     obj: Object,
+    warnings: &[Str],
 ) -> Result<Reply, Failure> {
-    let text = view::computed_text(app, accepted, schema, obj)?;
-    Ok(respond::encoded(head.pretty(), code, accepted.encoding, text))
+    let text = view::computed_text(app, accepted, schema, obj);
+    let text = text.map_err(|failure| warned(failure, warnings))?;
+    let mut reply = respond::encoded(head.pretty(), 201, accepted.encoding, text);
+    respond::warn(&mut reply, warnings);
+    Ok(reply)
 }

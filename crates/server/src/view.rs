@@ -11,6 +11,7 @@ use keelson_cache::Entry;
 use keelson_meta::{
     Failure, FieldError, GroupVersionKind, Map, Object, Path, Reason, Status, Str, Value, value,
 };
+use keelson_registry::api_table::Source;
 use keelson_registry::{
     Answer, Target, drop_converted_annotations, has_printed_form, printed_form,
 };
@@ -32,6 +33,8 @@ pub(crate) struct View {
     include: Include,
     /// Whether JSON is indented.
     pub is_pretty: bool,
+    /// Whether the objects are custom resources.
+    is_custom: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -39,6 +42,25 @@ enum Include {
     None,
     Metadata,
     Object,
+}
+
+impl Include {
+    fn read(head: &RequestHead, accepted: Accepted) -> Result<Include, Failure> {
+        match head.query.get("includeObject").unwrap_or_default() {
+            _ if accepted.shape != Shape::Table => Ok(Include::Metadata),
+            "" | "Metadata" => Ok(Include::Metadata),
+            "None" => Ok(Include::None),
+            "Object" => Ok(Include::Object),
+            other => {
+                let path = Path::new("includeObject");
+                let why = "must be 'Metadata', 'Object', 'None', or empty";
+                let error = FieldError::invalid(&path, other, why);
+                Err(Status::bad_request(format!(
+                    "Unable to convert to Table as requested: {error}"
+                )))
+            }
+        }
+    }
 }
 
 impl View {
@@ -51,26 +73,33 @@ impl View {
         target: &Target,
         schema_override: Option<&Schema>,
     ) -> Result<View, Failure> {
-        let include = match head.query.get("includeObject").unwrap_or_default() {
-            _ if accepted.shape != Shape::Table => Include::Metadata,
-            "" | "Metadata" => Include::Metadata,
-            "None" => Include::None,
-            "Object" => Include::Object,
-            other => {
-                let path = Path::new("includeObject");
-                let why = "must be 'Metadata', 'Object', 'None', or empty";
-                let error = FieldError::invalid(&path, other, why);
-                return Err(Status::bad_request(format!(
-                    "Unable to convert to Table as requested: {error}"
-                )));
-            }
-        };
+        let include = Include::read(head, accepted)?;
         let (app, schema) =
             (app.clone(), schema_override.unwrap_or_else(|| target.schema()).clone());
         let list_kind = target.kind.list_kind.clone();
         let columns =
             if schema_override.is_none() { target.kind.columns(&target.version) } else { None };
-        Ok(View { app, accepted, schema, list_kind, columns, include, is_pretty: head.pretty() })
+        let (is_custom, is_pretty) = (target.kind.source == Source::Custom, head.pretty());
+        Ok(View { app, accepted, schema, list_kind, columns, include, is_pretty, is_custom })
+    }
+
+    /// Creates a view of objects that are computed for the request.
+    pub fn computed(
+        app: &Arc<App>,
+        head: &RequestHead,
+        accepted: Accepted,
+        schema: &Schema,
+    ) -> Result<View, Failure> {
+        Ok(View {
+            app: app.clone(),
+            accepted,
+            schema: schema.clone(),
+            list_kind: Str::from(format!("{}List", schema.gvk.kind)),
+            columns: None,
+            include: Include::read(head, accepted)?,
+            is_pretty: head.pretty(),
+            is_custom: false,
+        })
     }
 
     fn meta_kind(&self, kind: &'static str) -> GroupVersionKind {
@@ -127,7 +156,10 @@ impl View {
                 }
                 Ok(to_json(&self.table(metadata, rows, true)))
             }
-            (Shape::PartialList, _) => Err(no_list(&self.schema)),
+            (Shape::PartialList, _) if self.is_custom && self.schema.gvk == target.schema().gvk => {
+                Err(Status::new(Reason::Unknown, "content is not a list"))
+            }
+            (Shape::PartialList, _) => Err(no_list(&go_type(self.is_custom, &self.schema))),
         }
     }
 
@@ -308,6 +340,57 @@ impl View {
     }
 }
 
+impl View {
+    /// Returns the response of an object that is computed.
+    pub fn reply_computed(&self, obj: &Object) -> Result<Reply, Failure> {
+        let text = match self.accepted.shape {
+            Shape::Table => to_json(&self.table(Map::new(), vec![self.row(obj, None)], true)),
+            _ => computed_text(&self.app, self.accepted, &self.schema, obj.clone())?,
+        };
+        Ok(respond::encoded(self.is_pretty, 200, self.accepted.encoding, text))
+    }
+
+    /// Returns the 406 for the metadata of one object where there is a list.
+    pub fn is_list(&self) -> Failure {
+        let list = format!("{}List", go_type(self.is_custom, &self.schema));
+        let why = "you requested PartialObjectMetadata, but the requested object is a list";
+        Status::new(Reason::NotAcceptable, format!("{why} (*{list})"))
+    }
+
+    /// Returns the response of a list of objects that are computed.
+    pub fn reply_computed_list(&self, objects: Vec<Object>) -> Result<Reply, Failure> {
+        let Accepted { encoding, shape, .. } = self.accepted;
+        let kind = match shape {
+            Shape::Table => {
+                let rows = objects.iter().map(|obj| self.row(obj, None)).collect();
+                let text = to_json(&self.table(Map::new(), rows, true));
+                return Ok(respond::encoded(self.is_pretty, 200, encoding, text));
+            }
+            Shape::Partial => return Err(self.is_list()),
+            Shape::PartialList => self.meta_kind("PartialObjectMetadataList"),
+            Shape::Object => self.list_kind(),
+        };
+        let objects = objects.into_iter().map(|obj| match shape {
+            Shape::PartialList => self.partial(obj),
+            _ => obj,
+        });
+        let items: Vec<Value> = objects.map(Object::into_value).collect();
+        let list = value!({
+            "kind": (kind.kind.clone()), "apiVersion": (kind.api_version()), "metadata": {},
+            "items": (items)
+        });
+        let text = match encoding {
+            Encoding::Json | Encoding::Yaml => to_json(&list),
+            Encoding::Protobuf | Encoding::Cbor => {
+                let schema = self.app.registry.catalogue.schema(&kind);
+                let schema = schema.ok_or_else(|| Status::internal("the list has no schema"))?;
+                encoding.object(&schema, &Object::from_value(list).unwrap_or_default())?
+            }
+        };
+        Ok(respond::encoded(self.is_pretty, 200, self.accepted.encoding, text))
+    }
+}
+
 /// Encodes an object that is not stored for [`respond::encoded`], complete or as metadata alone.
 pub(crate) fn computed_text(
     app: &App,
@@ -317,7 +400,7 @@ pub(crate) fn computed_text(
 ) -> Result<Bytes, Failure> {
     match accepted.shape {
         Shape::Partial => partial_text(app, accepted, obj),
-        Shape::PartialList => Err(no_list(schema)),
+        Shape::PartialList => Err(no_list(&go_type(false, schema))),
         Shape::Object | Shape::Table => accepted.encoding.object(schema, &obj),
     }
 }
@@ -346,12 +429,11 @@ fn meta_schema(app: &App, accepted: Accepted, kind: &'static str) -> Result<Sche
 }
 
 /// Returns the failure of a request for a list of metadata that is answered with one object.
-fn no_list(schema: &Schema) -> Failure {
+fn no_list(go_type: &str) -> Failure {
     Status::new(
         Reason::NotAcceptable,
         format!(
-            "you requested PartialObjectMetadataList, but the requested object is not a list (*{})",
-            go_type(schema, "")
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*{go_type})"
         ),
     )
 }
@@ -362,9 +444,14 @@ fn to_json(value: &Value) -> Bytes {
     Bytes::from(text)
 }
 
-/// Returns upstream's name of the internal type: `core.ConfigMapList`.
-pub(crate) fn go_type(schema: &Schema, suffix: &str) -> String {
-    let group = schema.gvk.group.split('.').next().unwrap_or_default();
-    let package = if group.is_empty() { "core" } else { group };
-    format!("{package}.{}{suffix}", schema.gvk.kind)
+/// Returns upstream's name of the type of an object: `core.ConfigMap`. The scale of a custom resource has an
+/// external type, and a custom resource none.
+fn go_type(is_custom: bool, schema: &Schema) -> String {
+    let GroupVersionKind { group, version, kind } = &schema.gvk;
+    let group = group.split('.').next().unwrap_or_default();
+    match (is_custom, kind.as_str()) {
+        (true, "Scale") if group == "autoscaling" => format!("{version}.{kind}"),
+        (true, _) => "unstructured.Unstructured".to_owned(),
+        (false, _) => format!("{}.{kind}", if group.is_empty() { "core" } else { group }),
+    }
 }

@@ -36,6 +36,10 @@ pub struct Response {
     pub warnings: Vec<String>,
     /// The body; null if it is not JSON.
     pub body: Value,
+    /// The Content-Type.
+    pub media_type: String,
+    /// The body as it was sent.
+    pub bytes: Vec<u8>,
 }
 
 impl Response {
@@ -145,7 +149,8 @@ impl Api {
         self.send_with(method, path, &format!("Content-Type: {media_type}\r\n"), body)
     }
 
-    /// Sends a request with more header lines, each with its line break, and a body as text.
+    /// Sends a request with more header lines, each with its line break, and a body as text. Accept and
+    /// User-Agent replace those that are sent otherwise.
     pub fn send_with(
         &self,
         method: &str,
@@ -224,10 +229,15 @@ impl Api {
         body: &str,
     ) -> io::Result<()> {
         let token = self.token.iter().map(|token| format!("Authorization: Bearer {token}\r\n"));
+        let defaults = ["User-Agent: keelson-testkit\r\n", "Accept: application/json\r\n"];
+        let defaults = defaults.into_iter().filter(|line| {
+            let name = line.split(' ').next().unwrap_or_default();
+            !headers.lines().any(|given| given.starts_with(name))
+        });
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: keelson-testkit\r\n\
-             Accept: application/json\r\n{}{headers}Content-Length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\n{}{}{headers}Content-Length: {}\r\n\r\n",
             self.address,
+            defaults.collect::<String>(),
             token.collect::<String>(),
             body.len()
         );
@@ -323,6 +333,7 @@ impl ServerCertVerifier for AnyCertificate {
 struct Head {
     code: u16,
     warnings: Vec<String>,
+    media_type: String,
     length: Option<usize>,
     is_chunked: bool,
 }
@@ -331,13 +342,15 @@ fn head(stream: &mut Stream) -> io::Result<Head> {
     let status = line(stream)?;
     let code = status.split(' ').nth(1).and_then(|word| word.parse().ok());
     let code = code.ok_or_else(|| io::Error::other(format!("no status line: {status}")))?;
-    let mut head = Head { code, warnings: vec![], length: None, is_chunked: false };
+    let mut head =
+        Head { code, warnings: vec![], media_type: String::new(), length: None, is_chunked: false };
     loop {
         let line = line(stream)?;
         let Some((name, value)) = line.split_once(':') else { return Ok(head) };
         match (name.to_ascii_lowercase().as_str(), value.trim()) {
             ("content-length", length) => head.length = length.parse().ok(),
             ("transfer-encoding", coding) => head.is_chunked = coding.contains("chunked"),
+            ("content-type", text) => head.media_type = text.to_owned(),
             ("warning", text) => head.warnings.push(text.to_owned()),
             _ => {}
         }
@@ -357,6 +370,8 @@ fn response(stream: &mut Stream) -> io::Result<Response> {
         code: head.code,
         warnings: head.warnings,
         body: crate::sorted(serde_json::from_slice(&bytes).unwrap_or_default()),
+        media_type: head.media_type,
+        bytes,
     })
 }
 

@@ -9,8 +9,7 @@ use super::{
     Claims, ServiceAccountOptions, ServiceAccountTokens, TokenError, TokenKeys, VerifyingKey,
 };
 use super::{claims, jwt};
-use keelson_meta::Object;
-use serde_json::Value;
+use keelson_meta::{Object, Value, value};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -70,7 +69,7 @@ impl ServiceAccountTokens {
     async fn sign_externally(
         &self,
         external: &External,
-        claims: &Value,
+        claims: &serde_json::Value,
     ) -> Result<String, TokenError> {
         let claims = jwt::part(claims);
         let (header, signature) = external.signer.sign(&claims).await?;
@@ -176,16 +175,17 @@ impl ServiceAccountTokens {
         algorithms.dedup();
         let own = format!("https://{address}/openid/v1/jwks");
         let jwks_uri = self.options.jwks_uri.as_ref().unwrap_or(&own);
-        Some(serde_json::json!({
-            "issuer": issuer, "jwks_uri": jwks_uri, "response_types_supported": ["id_token"],
-            "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": algorithms
+        let algorithms: Vec<Value> = algorithms.into_iter().map(Value::from).collect();
+        Some(value!({
+            "issuer": (issuer.as_str()), "jwks_uri": (jwks_uri.as_str()),
+            "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": (algorithms)
         }))
     }
 
     /// Returns `/openid/v1/jwks`.
     pub fn key_set(&self) -> Value {
         let keys: Vec<Value> = self.keys().published().map(VerifyingKey::to_jwk).collect();
-        serde_json::json!({"keys": keys})
+        value!({"keys": (keys)})
     }
 }

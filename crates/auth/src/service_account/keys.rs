@@ -4,12 +4,12 @@
 use crate::der;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use keelson_meta::{Value, value};
 use p521::ecdsa::signature::{Signer, Verifier};
 use ring::rand::SystemRandom;
 use ring::signature::{
     self, EcdsaKeyPair, KeyPair, RsaKeyPair, UnparsedPublicKey, VerificationAlgorithm,
 };
-use serde_json::{Value, json};
 use std::fmt;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
@@ -181,15 +181,15 @@ impl VerifyingKey {
                 .and_then(|(n, rest)| Some((n, der::expect(der::INTEGER, rest)?.0)));
             let (n, e) = numbers.unwrap_or_default();
             let unsigned = |number: &[u8]| part(number.strip_prefix(&[0]).unwrap_or(number));
-            return json!({
-                "use": "sig", "kty": "RSA", "kid": id, "alg": alg,
-                "n": unsigned(n), "e": unsigned(e)
+            return value!({
+                "use": "sig", "kty": "RSA", "kid": (id.as_str()), "alg": alg,
+                "n": (unsigned(n)), "e": (unsigned(e))
             });
         };
         let (x, y) = key.get(1..).unwrap_or_default().split_at(key.len().saturating_sub(1) / 2);
-        json!({
-            "use": "sig", "kty": "EC", "kid": id, "crv": curve, "alg": alg,
-            "x": part(x), "y": part(y)
+        value!({
+            "use": "sig", "kty": "EC", "kid": (id.as_str()), "crv": curve, "alg": alg,
+            "x": (part(x)), "y": (part(y))
         })
     }
 }

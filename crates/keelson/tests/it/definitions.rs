@@ -365,7 +365,7 @@ impl Responder for Replayed<'_> {
         let answer = self.0.request(request.method, request.path, &headers, body.as_ref());
         let warnings = answer.headers.into_iter().filter(|(name, _)| name == "warning");
         let warnings = warnings.map(|(_, text)| text).collect();
-        Ok(Response { code: answer.status, warnings, body: answer.body })
+        Ok(Response { code: answer.status, warnings, body: answer.body, ..Response::default() })
     }
 }
 

@@ -7,6 +7,7 @@
 mod access_reviews;
 mod admission;
 mod aggregation;
+mod answer_forms;
 mod api_services;
 mod audit;
 mod authenticators;

@@ -45,6 +45,12 @@ impl Recorded {
         response.unwrap_or_else(|why| panic!("{method} {path} {body}: {why}"))
     }
 
+    /// Sends a request with more header lines.
+    pub fn send_with(&self, method: &str, path: &str, headers: &str, body: &str) -> Response {
+        let response = self.api.send_with(method, path, headers, body);
+        response.unwrap_or_else(|why| panic!("{method} {path} {body}: {why}"))
+    }
+
     /// Sends a request that prepares a case: it may fail because the object exists, or does not.
     pub fn prepare(&self, method: &str, path: &str, body: &Value) {
         let media = match method {
@@ -112,7 +118,7 @@ pub fn outcome(response: &Response) -> String {
 }
 
 /// Replaces uids, and the revisions after the words that precede them in messages.
-fn without_generated(line: &str) -> String {
+pub fn without_generated(line: &str) -> String {
     const WORDS: [&str; 3] = ["current: ", "in record (", "in object meta: "];
     let is_uid = |text: &str| {
         text.len() >= 36

@@ -178,13 +178,17 @@ pub trait Computed: Send + Sync {
     }
 
     /// Returns the object of a name.
-    fn get(&self, _registry: &Registry, _name: &str) -> Result<Object, Failure> {
-        Err(Status::method_not_allowed())
+    fn get<'a>(
+        &'a self,
+        _registry: &'a Registry,
+        _name: &'a str,
+    ) -> BoxFuture<'a, Result<Object, Failure>> {
+        Box::pin(async { Err(Status::method_not_allowed()) })
     }
 
     /// Returns all objects.
-    fn list(&self, _registry: &Registry) -> Result<Vec<Object>, Failure> {
-        Err(Status::method_not_allowed())
+    fn list<'a>(&'a self, _registry: &'a Registry) -> BoxFuture<'a, Result<Vec<Object>, Failure>> {
+        Box::pin(async { Err(Status::method_not_allowed()) })
     }
 }
 

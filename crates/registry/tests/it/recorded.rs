@@ -23,7 +23,7 @@ impl Responder for InProcess {
         json::write_value(&answer, &mut text);
         let body = serde_json::from_slice(&text).map_err(|why| why.to_string())?;
         let warnings = warnings.iter().map(|text| format!("299 - {}", quote(text))).collect();
-        Ok(Response { code, warnings, body })
+        Ok(Response { code, warnings, body, ..Response::default() })
     }
 
     /// Warnings about deprecated versions are added by the crate `server`.

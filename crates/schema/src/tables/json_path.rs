@@ -216,12 +216,12 @@ impl Filter {
         Ok(passed)
     }
 
-    fn passes(&self, item: &Cow<'_, Value>) -> Result<bool, Mismatch> {
-        let lefts = find(vec![item.clone()], &self.left);
+    fn passes(&self, item: &Value) -> Result<bool, Mismatch> {
+        let lefts = find(vec![Cow::Borrowed(item)], &self.left);
         let Some((operator, right)) = &self.comparison else {
             return Ok(lefts.is_ok_and(|found| !found.is_empty()));
         };
-        let (lefts, rights) = (lefts?, find(vec![item.clone()], right)?);
+        let (lefts, rights) = (lefts?, find(vec![Cow::Borrowed(item)], right)?);
         match (lefts.as_slice(), rights.as_slice()) {
             ([], _) => Ok(false),
             ([_], []) => Ok(false),

@@ -38,7 +38,12 @@ impl Responder for Echo {
                 "resourceVersion": serial.to_string(), "uid": "u", "managedFields": [
                 {"manager": "b", "time": "t"}, {"manager": "a"}]},
         });
-        Ok(Response { code: 200, warnings: vec!["299 - \"w\"".to_owned()], body })
+        Ok(Response {
+            code: 200,
+            warnings: vec!["299 - \"w\"".to_owned()],
+            body,
+            ..Response::default()
+        })
     }
 }
 
