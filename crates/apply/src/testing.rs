@@ -156,6 +156,7 @@ fn shape(text: &str, names: &HashMap<&str, StructId>) -> Shape {
         return Shape::Map(Box::new(MapShape {
             value: shape(value.trim(), names),
             nullable: false,
+            default: None,
             atomic,
         }));
     }
@@ -175,8 +176,13 @@ fn shape(text: &str, names: &HashMap<&str, StructId>) -> Shape {
 }
 
 fn list(item: Shape, rules: &str) -> Shape {
-    let mut list =
-        ListShape { item, kind: ListKind::Atomic, patch_merge: false, patch_merge_key: None };
+    let mut list = ListShape {
+        item,
+        kind: ListKind::Atomic,
+        patch_merge: false,
+        patch_merge_key: None,
+        default: None,
+    };
     for rule in rules.split_inclusive([')', ' ']).map(str::trim).filter(|rule| !rule.is_empty()) {
         match rule.split_once('(') {
             None if rule == "set" => list.kind = ListKind::Set,

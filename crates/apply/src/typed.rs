@@ -104,7 +104,9 @@ impl<'t> MergeKind<'t> {
         match shape {
             Shape::String | Shape::Bytes | Shape::Duration => MergeKind::Scalar(Scalar::String),
             Shape::Bool => MergeKind::Scalar(Scalar::Boolean),
-            Shape::Int32 | Shape::Int64 | Shape::Double => MergeKind::Scalar(Scalar::Numeric),
+            Shape::Int32 | Shape::Int64 | Shape::Double | Shape::Number => {
+                MergeKind::Scalar(Scalar::Numeric)
+            }
             Shape::Quantity | Shape::Time | Shape::MicroTime | Shape::Formatted => {
                 MergeKind::Scalar(Scalar::Any)
             }
@@ -174,7 +176,7 @@ pub(crate) fn zero(shape: &Shape) -> &'static Value {
     match shape {
         Shape::String | Shape::Formatted => &NO_TEXT,
         Shape::Bool => &FALSE,
-        Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => &ZERO,
+        Shape::Int32 | Shape::Int64 | Shape::Double | Shape::Number | Shape::IntOrString => &ZERO,
         Shape::Quantity => &NO_QUANTITY,
         Shape::Duration => &NO_DURATION,
         Shape::Struct(_) => &EMPTY,

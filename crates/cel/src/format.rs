@@ -1,7 +1,7 @@
 //! `kubernetes.NamedFormat`: named string formats (apiserver `cel/library/format.go`).
 
-use crate::url::Url;
 use base64::Engine;
+use keelson_meta::go_url::Url;
 use keelson_meta::names;
 use keelson_meta::time::Timestamp;
 

@@ -63,7 +63,6 @@ mod semver;
 mod stack;
 mod types;
 mod unify;
-mod url;
 mod validate;
 mod value;
 
@@ -79,13 +78,13 @@ pub use format::NamedFormat;
 pub use functions::regex::check_pattern;
 pub use issues::{CompileErrors, Issue, REPORTED_ERRORS_MAX};
 pub use json::to_json;
+pub use keelson_meta::go_url::Url;
 pub use meter::{VALUES_BYTES_MAX, is_interrupted, run_briefly, run_until};
 pub use parser::{EXPRESSION_CHARS_MAX, NESTING_DEPTH_MAX};
 pub use program::Program;
 pub use registry::Library;
 pub use semver::Semver;
 pub use types::{DeclField, DeclType, ListKind, ObjectType, Shape, Type, escape};
-pub use url::Url;
 pub use value::{
     ConcatList, EvalError, EvalResult, List, Map, NO_SUCH_OVERLOAD, Opaque, OwnedMap, Text, Val,
     adapt,

@@ -11,7 +11,7 @@ use crate::format::NamedFormat;
 use crate::meter::{self, Ended};
 use crate::semver::Semver;
 use crate::types::{DeclType, ListKind, ObjectType, Type};
-use crate::url::Url;
+use keelson_meta::go_url::Url;
 use keelson_meta::ip::Cidr;
 use keelson_meta::time::{GoDuration, Timestamp};
 use keelson_meta::{Quantity, Str, Value};

@@ -7,8 +7,10 @@
 pub mod features;
 pub mod field_selector;
 pub mod float_digits;
+pub mod go_mail;
 pub mod go_numbers;
 pub mod go_regex;
+pub mod go_url;
 pub mod growth;
 pub mod gvk;
 pub mod ip;

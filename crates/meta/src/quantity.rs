@@ -248,6 +248,27 @@ impl Quantity {
         number.and_then(|number| i64::try_from(number).ok()).unwrap_or(limit)
     }
 
+    /// Whether upstream takes the value as an integer: by the remainder of its thousandths, whose
+    /// overflow decides about very large values.
+    pub fn is_integer(&self) -> bool {
+        const SMALL: i128 = 10_i128.pow(18);
+        let up = self.exponent.saturating_add(3);
+        let thousandths = match u32::try_from(up) {
+            Err(_) | Ok(0) => return self.milli_value() % 1000 == 0,
+            // Other factors are applied one by one, and an overflow is zero.
+            Ok(4 | 5 | 7 | 8 | 10..) if self.number.abs() < SMALL => {
+                let exact = power_of_ten(up.unsigned_abs());
+                let exact = exact.and_then(|factor| self.number.checked_mul(factor));
+                exact.and_then(|exact| i64::try_from(exact).ok()).unwrap_or(0)
+            }
+            Ok(digits) => {
+                let factor = 10_i64.checked_pow(digits).unwrap_or(i64::MIN);
+                (self.number as i64).wrapping_mul(factor)
+            }
+        };
+        thousandths % 1000 == 0
+    }
+
     /// Returns the value if it is an integer of 64 bits.
     pub fn as_i64(&self) -> Option<i64> {
         let factor = power_of_ten(self.exponent.unsigned_abs())?;
@@ -479,6 +500,17 @@ mod tests {
         check(text, "error: unable to parse numeric part of quantity");
         let huge = quantity(&"9".repeat(38));
         assert!(huge.add(&huge).to_string().starts_with("1701411834604692317316873037158841057"));
+    }
+
+    /// A kube-apiserver 1.36.3 takes these as amounts of an extended resource, or refuses them.
+    #[test]
+    fn very_large_amounts_are_integers_by_the_overflow_of_their_thousandths() {
+        for text in ["10P", "1E", "10E", "1e100", "9223372036854775807", "16Ei", "12e6", "1Ti"] {
+            assert!(quantity(text).is_integer(), "{text}");
+        }
+        for text in ["1Ei", "100000000000000000000", "1500m", "0.1n", "1u"] {
+            assert!(!quantity(text).is_integer(), "{text}");
+        }
     }
 
     #[test]

@@ -195,6 +195,9 @@ impl<'t> Canonicalizer<'t> {
             {
                 self.convert_integer(shape, &value)
             }
+            (Shape::Number, value @ (Value::Int(_) | Value::Float(_))) => {
+                Ok(crate::scalar::number(value))
+            }
             (Shape::Double, Value::Int(number)) => Ok(crate::scalar::double(number as f64)),
             (Shape::Double, Value::Float(number)) => Ok(crate::scalar::double(number)),
             (Shape::Struct(id), Value::Object(map)) => {
@@ -336,7 +339,9 @@ impl<'t> Canonicalizer<'t> {
         match shape {
             Shape::String | Shape::Bytes => Value::String(Str::default()),
             Shape::Bool => Value::Bool(false),
-            Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => Value::Int(0),
+            Shape::Int32 | Shape::Int64 | Shape::Double | Shape::Number | Shape::IntOrString => {
+                Value::Int(0)
+            }
             Shape::Quantity => Value::from("0"),
             Shape::Duration => Value::from("0s"),
             Shape::Struct(_) => Value::Object(Map::new()),
@@ -531,7 +536,7 @@ impl<'t> Canonicalizer<'t> {
             Shape::Bool => "bool".to_owned(),
             Shape::Int32 => "int32".to_owned(),
             Shape::Int64 => "int64".to_owned(),
-            Shape::Double => "float64".to_owned(),
+            Shape::Double | Shape::Number => "float64".to_owned(),
             Shape::Bytes => "[]uint8".to_owned(),
             Shape::Time => "v1.Time".to_owned(),
             Shape::MicroTime => "v1.MicroTime".to_owned(),
@@ -612,8 +617,10 @@ mod tests {
             kind: ListKind::Atomic,
             patch_merge: false,
             patch_merge_key: None,
+            default: None,
         };
-        let labels = MapShape { value: Shape::String, nullable: false, atomic: false };
+        let labels =
+            MapShape { value: Shape::String, nullable: false, default: None, atomic: false };
         Types::new(vec![
             Struct::new(
                 "io.k8s.api.core.v1.Thing",

@@ -41,17 +41,40 @@ fn walk(
         (Shape::Struct(id), Value::Object(map)) => {
             members(types, types.get(*id), map, growth)?;
         }
-        (Shape::List(list), Value::Array(items)) if holds_structs(&list.item) => {
-            for item in items {
-                walk(types, &list.item, item, growth)?;
+        (Shape::List(list), Value::Array(items)) => {
+            for item in items.iter_mut() {
+                replace_null(list.default.as_deref(), item, growth)?;
+            }
+            if holds_structs(&list.item) {
+                for item in items {
+                    walk(types, &list.item, item, growth)?;
+                }
             }
         }
-        (Shape::Map(shape), Value::Object(map)) if holds_structs(&shape.value) => {
+        (Shape::Map(shape), Value::Object(map)) => {
             for (_, item) in map.iter_mut() {
-                walk(types, &shape.value, item, growth)?;
+                replace_null(shape.default.as_deref(), item, growth)?;
+            }
+            if holds_structs(&shape.value) {
+                for (_, item) in map.iter_mut() {
+                    walk(types, &shape.value, item, growth)?;
+                }
             }
         }
         _ => {}
+    }
+    Ok(())
+}
+
+/// Replaces a null item or value by its default.
+fn replace_null(
+    default: Option<&Value>,
+    item: &mut Value,
+    growth: &mut Growth,
+) -> Result<(), Overgrown> {
+    if let Some(default) = default.filter(|_| item.is_null()) {
+        growth.add_member("", default)?;
+        *item = default.clone();
     }
     Ok(())
 }

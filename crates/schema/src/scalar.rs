@@ -74,7 +74,7 @@ pub(crate) fn quantity(value: &Value) -> Result<Value, TypeError> {
 /// Rounds the amounts of a ResourceList up to 1m.
 pub(crate) fn round_to_milli(amounts: &mut keelson_meta::Map) {
     for (_, amount) in amounts.iter_mut() {
-        let text = amount.as_str().filter(|text| text.ends_with(['n', 'u']));
+        let text = amount.as_str().filter(|text| may_be_below_milli(text));
         let rounded = text.and_then(|text| quantity::canonical_milli(text).ok());
         if let Some(rounded) = rounded {
             *amount = Value::from(rounded);
@@ -82,9 +82,14 @@ pub(crate) fn round_to_milli(amounts: &mut keelson_meta::Map) {
     }
 }
 
+/// Whether a canonical quantity may have less than thousandths.
+fn may_be_below_milli(text: &str) -> bool {
+    text.ends_with(['n', 'u']) || text.contains("e-") || text.contains("E-")
+}
+
 /// Whether a quantity is known to be canonical: one to three digits without a leading 0, and a
 /// suffix. A larger suffix cannot express such an amount, because suffixes differ by a factor of
-/// 1000 or 1024.
+/// 1000 or 1024. From 8Ei on upstream caps an amount.
 fn is_plain_quantity(text: &str) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = text.split_at(digits);
@@ -106,7 +111,6 @@ fn is_plain_quantity(text: &str) -> bool {
                 | "Gi"
                 | "Ti"
                 | "Pi"
-                | "Ei"
         )
 }
 
@@ -138,6 +142,14 @@ pub(crate) fn micro_time(text: Str) -> Result<Value, TypeError> {
 /// Returns a duration in canonical form.
 pub(crate) fn duration(text: &str) -> Result<Value, TypeError> {
     GoDuration::parse(text).map(|span| Value::from(span.to_string())).map_err(TypeError)
+}
+
+/// Returns a number of a custom resource; a whole float becomes an integer, as Go prints it.
+pub(crate) fn number(value: Value) -> Value {
+    match value {
+        Value::Float(number) => double(number),
+        value => value,
+    }
 }
 
 /// Returns a float; a whole one becomes an integer, as Go prints it.

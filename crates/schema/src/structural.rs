@@ -176,6 +176,11 @@ impl Structural {
 }
 
 impl Node {
+    /// Returns what a null item or value of this schema becomes.
+    fn default_of_null(&self) -> Option<Box<Value>> {
+        self.default.clone().filter(|_| !self.nullable)
+    }
+
     /// Whether a schema of members or items, at any depth, matches.
     fn is_any_below(&self, is: &impl Fn(&Node) -> bool) -> bool {
         let additional = match &self.additional {

@@ -351,6 +351,8 @@ pub enum Shape {
     Int64,
     /// A floating-point number.
     Double,
+    /// A number of a custom resource: an integer stays one.
+    Number,
     /// Bytes; base64 in JSON.
     Bytes,
     /// RFC 3339 with seconds (meta/v1 Time).
@@ -405,6 +407,8 @@ pub struct ListShape {
     pub patch_merge: bool,
     /// `x-kubernetes-patch-merge-key`; `None` on a merged list of scalars.
     pub patch_merge_key: Option<Str>,
+    /// What null items of a custom resource become.
+    pub default: Option<Box<Value>>,
 }
 
 /// `x-kubernetes-list-type`: how server-side apply merges a list.
@@ -423,8 +427,10 @@ pub enum ListKind {
 pub struct MapShape {
     /// Type of the values.
     pub value: Shape,
-    /// Whether the values of a custom resource are `nullable`.
+    /// Whether null values of a custom resource are kept: they are `nullable`, or have a default.
     pub nullable: bool,
+    /// What null values of a custom resource become.
+    pub default: Option<Box<Value>>,
     /// `x-kubernetes-map-type: atomic`.
     pub atomic: bool,
 }

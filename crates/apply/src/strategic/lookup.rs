@@ -56,7 +56,7 @@ impl<'t> Context<'t> {
             Shape::Bool => Context::Other("bool"),
             Shape::Int32 => Context::Other("int32"),
             Shape::Int64 => Context::Other("int64"),
-            Shape::Double => Context::Other("float64"),
+            Shape::Double | Shape::Number => Context::Other("float64"),
             Shape::Time | Shape::MicroTime => Context::Opaque("Time"),
             Shape::Duration => Context::Opaque("Duration"),
             Shape::Quantity => Context::Opaque("Quantity"),

@@ -65,8 +65,13 @@ fn texts(name: &'static str) -> Field {
 }
 
 fn list(name: &'static str, item: Shape) -> Field {
-    let list =
-        ListShape { item, kind: ListKind::Atomic, patch_merge: false, patch_merge_key: None };
+    let list = ListShape {
+        item,
+        kind: ListKind::Atomic,
+        patch_merge: false,
+        patch_merge_key: None,
+        default: None,
+    };
     let shape = Shape::List(Box::new(list));
     Field { presence: Presence::OmitEmpty, ..Field::new(name, shape) }
 }

@@ -2,9 +2,9 @@
 
 use super::{Implementation, text_arg};
 use crate::meter;
-use crate::url::{Url, unescape};
 use crate::value::{EvalError, EvalResult, Key, Opaque, OwnedMap, Val};
 use keelson_meta::Str;
+use keelson_meta::go_url::{Url, unescape};
 use std::collections::HashMap;
 
 /// Returns the query parameters, each with a list of values. Malformed parameters are skipped.

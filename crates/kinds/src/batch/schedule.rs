@@ -90,9 +90,9 @@ fn time_zone(at: &Field<'_, '_>, errors: &mut ErrorList) {
     if name.eq_ignore_ascii_case("local") {
         let words = "timeZone must be an explicit time zone as defined in \
                      https://www.iana.org/time-zones";
-        return at.invalid(errors, words);
+        at.invalid(errors, words);
     }
-    if !is_zone(name) {
+    if name != "Local" && !is_zone(name) {
         at.invalid(errors, &format!("unknown time zone {name}"));
     }
 }

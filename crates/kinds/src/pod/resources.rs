@@ -102,7 +102,7 @@ fn whole_pages(name: &str, at: &Field<'_, '_>, errors: &mut ErrorList) {
     let Some(size) = name.strip_prefix(HUGE_PAGES) else { return };
     let Some(amount) = at.quantity() else { return };
     let size = size.parse::<Quantity>().ok().filter(|size| size.sign() > 0);
-    let size = size.filter(|size| size.milli_value() % 1000 == 0).map(|size| size.value());
+    let size = size.filter(Quantity::is_integer).map(|size| size.value());
     if size.is_none_or(|size| amount.value() % size != 0) {
         let words = format!("{amount} is not positive integer multiple of {name}");
         at.invalid_as(errors, amount.to_string(), &words);
@@ -230,7 +230,7 @@ pub(crate) fn positive(name: &str, at: &Field<'_, '_>, errors: &mut ErrorList) {
             | "services.nodeports"
             | "services.loadbalancers"
     ) || is_extended(name);
-    if whole && amount.milli_value() % 1000 != 0 {
+    if whole && !amount.is_integer() {
         at.invalid_as(errors, amount.to_string(), "must be an integer");
     }
 }

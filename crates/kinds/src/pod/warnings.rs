@@ -331,7 +331,7 @@ pub(crate) fn claim_sizes(spec: &Field<'_, '_>, warnings: &mut Warnings) {
 
 fn fraction(amount: &Value, place: &Path<'_>, warnings: &mut Warnings) {
     let amount: Option<Quantity> = amount.as_str().and_then(|text| text.parse().ok());
-    if let Some(amount) = amount.filter(|amount| amount.milli_value() % 1_000 != 0) {
+    if let Some(amount) = amount.filter(|amount| !amount.is_integer()) {
         let shown = quote(&amount.to_string());
         let text = format!("fractional byte value {shown} is invalid, must be an integer");
         warnings.push(place, text);

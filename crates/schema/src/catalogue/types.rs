@@ -225,11 +225,17 @@ fn shape(text: &'static str, package: &'static str, ids: &StructIds) -> Shape {
             kind: ListKind::Atomic,
             patch_merge: false,
             patch_merge_key: None,
+            default: None,
         }));
     }
     if let Some(value) = text.strip_prefix("{}") {
         let value = shape(value, package, ids);
-        return Shape::Map(Box::new(MapShape { value, nullable: false, atomic: false }));
+        return Shape::Map(Box::new(MapShape {
+            value,
+            nullable: false,
+            default: None,
+            atomic: false,
+        }));
     }
     let schema = || ids[&SCHEMA_PROPS];
     match text {

@@ -126,7 +126,7 @@ fn zero(types: &Types, shape: &Shape, out: &mut Vec<u8>) {
         Shape::String | Shape::Formatted => text("", out),
         Shape::Bool => out.push(FALSE),
         Shape::Int32 | Shape::Int64 | Shape::IntOrString => head(0, 0, out),
-        Shape::Double => float(0.0, out),
+        Shape::Double | Shape::Number => float(0.0, out),
         Shape::Quantity => text("0", out),
         Shape::Duration => text("0s", out),
         Shape::FieldsV1 => head(5, 0, out),

@@ -421,7 +421,9 @@ fn is_misfit(shape: &Shape, tree: &Tree) -> bool {
         (Shape::Bool, tree) => !matches!(tree, Tree::Scalar(Value::Bool(_))),
         (Shape::Int32, Tree::Scalar(Value::Int(number))) => i32::try_from(*number).is_err(),
         (Shape::Int32 | Shape::Int64, tree) => !matches!(tree, Tree::Scalar(Value::Int(_))),
-        (Shape::Double, tree) => !matches!(tree, Tree::Scalar(Value::Int(_) | Value::Float(_))),
+        (Shape::Double | Shape::Number, tree) => {
+            !matches!(tree, Tree::Scalar(Value::Int(_) | Value::Float(_)))
+        }
         _ => false,
     }
 }

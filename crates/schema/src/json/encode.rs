@@ -294,7 +294,9 @@ impl<'a> Encoder<'a> {
         let text: &[u8] = match shape {
             Shape::String | Shape::Formatted => b"\"\"",
             Shape::Bool => b"false",
-            Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => b"0",
+            Shape::Int32 | Shape::Int64 | Shape::Double | Shape::Number | Shape::IntOrString => {
+                b"0"
+            }
             Shape::Quantity => b"\"0\"",
             Shape::Duration => b"\"0s\"",
             Shape::FieldsV1 => b"{}",
@@ -382,6 +384,7 @@ mod tests {
             kind: crate::ListKind::Atomic,
             patch_merge: false,
             patch_merge_key: None,
+            default: None,
         }
     }
 

@@ -242,6 +242,7 @@ impl<const ALL: bool> TypedReader<'_, ALL> {
                 Value::Float(number) => Some(scalar::double(number)),
                 _ => None,
             },
+            (Shape::Number, b'-' | b'0'..=b'9') => self.reader.number().ok().map(scalar::number),
             (Shape::FieldsV1, b'{') if ALL => match self.reader.map_of_maps() {
                 Some(text) => Some(Value::Raw(Str::new(text))),
                 None => self.reader.value(&Path::ROOT).ok(),

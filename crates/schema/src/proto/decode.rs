@@ -202,7 +202,7 @@ impl<'t> Decoder<'t> {
             (Shape::List(list), None) => self.wrapped_list(&list.item, &pieces, name)?,
             (shape, None) if is_message(shape) => self.message_value(shape, &pieces, name)?,
             (Shape::Bool, None) => Value::Bool(false),
-            (Shape::Int32 | Shape::Int64 | Shape::Double, None) => Value::Int(0),
+            (Shape::Int32 | Shape::Int64 | Shape::Double | Shape::Number, None) => Value::Int(0),
             (_, None) => Value::String(Str::default()),
         };
         self.depth -= 1;
@@ -301,6 +301,7 @@ fn is_message(shape: &Shape) -> bool {
         | Shape::Int32
         | Shape::Int64
         | Shape::Double
+        | Shape::Number
         | Shape::Bytes
         | Shape::List(_)
         | Shape::Map(_) => false,

@@ -255,7 +255,7 @@ impl Encoder<'_> {
         match shape {
             Shape::String | Shape::Formatted => put_bytes(tag, b"", self.out),
             Shape::Bool | Shape::Int32 | Shape::Int64 => self.varint(tag, 0),
-            Shape::Double => self.double(tag, 0.0),
+            Shape::Double | Shape::Number => self.double(tag, 0.0),
             Shape::Bytes | Shape::List(_) | Shape::Map(_) => {}
             Shape::Time
             | Shape::MicroTime

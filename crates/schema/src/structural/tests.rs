@@ -219,6 +219,32 @@ fn null_is_kept_where_the_schema_is_nullable() {
     assert!(text.ends_with(kept), "{text}");
 }
 
+/// As a kube-apiserver 1.36.3: a null item or value whose schema has a default becomes that, and an integer in a
+/// field of type number stays one.
+#[test]
+fn null_items_get_their_default_and_numbers_keep_their_digits() {
+    let item = value!({"type": "object", "default": {"a": "b"},
+        "properties": {"a": {"type": "string"}}});
+    let schema = value!({"type": "object", "properties": {
+        "items": {"type": "array", "items": (item.clone())},
+        "values": {"type": "object", "additionalProperties": (item)},
+        "number": {"type": "array", "items": {"type": "number"}},
+    }});
+    let given = value!({"items": [null, {}], "values": {"x": null, "y": {}},
+        "number": [(9007199254740993_i64), (i64::MAX), 1.0, 1.5]});
+    let schema = Structural::read(Some(&schema)).schema(GroupVersionKind::new("g", "v1", "K"));
+    let mut decoded = crate::decode::canonicalize(&schema, given).expect("of the type");
+    crate::default::fill(&schema, &mut decoded.object).expect("small");
+    let mut text = vec![];
+    crate::json::encode(&schema, &decoded.object, &mut text);
+    let text = String::from_utf8(text).expect("UTF-8");
+    let stored = concat!(
+        r#""items":[{"a":"b"},{}],"number":[9007199254740993,9223372036854775807,1,1.5],"#,
+        r#""values":{"x":{"a":"b"},"y":{}}}"#
+    );
+    assert!(text.ends_with(stored), "{text}");
+}
+
 /// A compiled pattern takes about 20 kB, so only those in use are kept.
 #[test]
 fn patterns_that_go_accepts_are_enforced() {

@@ -112,6 +112,7 @@ impl StructBuilder {
                     },
                     patch_merge: false,
                     patch_merge_key: None,
+                    default: items.default_of_null(),
                 })),
                 None => Shape::Json,
             },
@@ -121,7 +122,7 @@ impl StructBuilder {
             Some(Type::String) => Shape::String,
             Some(Type::Boolean) => Shape::Bool,
             Some(Type::Integer) => Shape::Int64,
-            Some(Type::Number) => Shape::Double,
+            Some(Type::Number) => Shape::Number,
             None => Shape::Json,
         }
     }
@@ -130,12 +131,13 @@ impl StructBuilder {
         match &node.additional {
             AdditionalProperties::Schema(values) => {
                 let value = self.shape(values);
-                let nullable = values.nullable;
-                Shape::Map(Box::new(MapShape { value, nullable, atomic: node.atomic }))
+                let default = values.default_of_null();
+                let nullable = values.nullable || default.is_some();
+                Shape::Map(Box::new(MapShape { value, nullable, default, atomic: node.atomic }))
             }
             AdditionalProperties::Any | AdditionalProperties::Forbidden => {
-                let (value, nullable) = (Shape::Json, true);
-                Shape::Map(Box::new(MapShape { value, nullable, atomic: node.atomic }))
+                let (value, nullable, default) = (Shape::Json, true, None);
+                Shape::Map(Box::new(MapShape { value, nullable, default, atomic: node.atomic }))
             }
             AdditionalProperties::None if node.properties.is_empty() && node.preserve_unknown => {
                 Shape::Json

@@ -24,6 +24,9 @@ pub(super) fn type_name(value: ValueRef<'_>) -> &'static str {
 /// The largest integer that a JSON number distinguishes from its neighbors.
 const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
 
+/// The first float beyond the integers of 64 bits.
+const INT64_MAX: f64 = 9_223_372_036_854_775_808.0;
+
 /// Whether a number is an integer.
 fn is_whole(number: f64) -> bool {
     number.fract() == 0.0 && number.abs() <= WHOLE_MAX
@@ -241,7 +244,9 @@ impl ValueValidation {
         }
         let whole = match value {
             Value::Int(number) => Some(*number),
-            Value::Float(number) if is_whole(*number) => Some(*number as i64),
+            Value::Float(number) if number.fract() == 0.0 && number.abs() < INT64_MAX => {
+                Some(*number as i64)
+            }
             _ => None,
         };
         match format {

@@ -1,28 +1,37 @@
-//! `kubernetes.URL`: a URL as Go's `url.ParseRequestURI` parses it.
+//! A URL as Go's `url.ParseRequestURI` parses it; `kubernetes.URL` of expressions.
 
-use keelson_meta::Str;
+use crate::Str;
 use std::fmt::Write;
 
 /// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    pub(crate) scheme: Str,
-    pub(crate) host: Str,
-    pub(crate) escaped_path: Str,
-    pub(crate) query: Str,
+    /// In lower case; empty for a path.
+    pub scheme: Str,
+    /// With the port.
+    pub host: Str,
+    /// The path, with its escapes.
+    pub escaped_path: Str,
+    /// What follows the question mark.
+    pub query: Str,
     /// The source text.
     text: Str,
 }
 
 impl Url {
     /// Parses an absolute URL or an absolute path. Returns Go's error message.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let fault = |why: &str| Err(format!("parse {text:?}: {why}"));
         if text.chars().any(|c| c.is_ascii_control()) {
             return fault("net/url: invalid control character in URL");
         }
         if text.is_empty() {
             return fault("empty url");
+        }
+        if text == "*" {
+            let (none, path) = (Str::default(), Str::new_static("*"));
+            let (scheme, host, query) = (none.clone(), none.clone(), none);
+            return Ok(Url { scheme, host, escaped_path: path.clone(), query, text: path });
         }
         let (scheme, rest) = match split_scheme(text) {
             Ok(split) => split,
@@ -61,21 +70,23 @@ impl Url {
     }
 
     /// Returns the memory of its parts.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         [&self.scheme, &self.host, &self.escaped_path, &self.query, &self.text]
             .iter()
             .map(|part| part.len())
             .sum()
     }
 
-    pub(crate) fn hostname(&self) -> &str {
+    /// Returns the host without the port and without brackets.
+    pub fn hostname(&self) -> &str {
         if let Some(rest) = self.host.strip_prefix('[') {
             return rest.split(']').next().unwrap_or(rest);
         }
         self.host.rsplit_once(':').map_or(self.host.as_str(), |(name, _)| name)
     }
 
-    pub(crate) fn port(&self) -> &str {
+    /// Returns the port, or an empty text.
+    pub fn port(&self) -> &str {
         let rest = self.host.rsplit_once(']').map_or(self.host.as_str(), |(_, rest)| rest);
         rest.rsplit_once(':').map_or("", |(_, port)| port)
     }
@@ -111,7 +122,7 @@ fn parse_host(host: &str) -> Result<String, String> {
     if let Some(bad) = host.chars().find(|c| !allowed(*c)) {
         return Err(format!("invalid character {:?} in host name", bad.to_string()));
     }
-    if let Some(bad) = bad_escape(host) {
+    if let Some(bad) = bad_escape(host).or_else(|| ascii_escape(host)) {
         return Err(format!("invalid URL escape {bad:?}"));
     }
     Ok(host.to_owned())
@@ -137,6 +148,15 @@ fn bad_escape(text: &str) -> Option<String> {
     None
 }
 
+/// Returns the first escape of an ASCII character, which a host must not have, but `%25`.
+fn ascii_escape(host: &str) -> Option<String> {
+    host.match_indices('%').map(|(at, _)| &host[at..]).find_map(|rest| {
+        let escape: String = rest.chars().take(3).collect();
+        let is_ascii = matches!(escape.as_bytes().get(1), Some(b'0'..=b'7'));
+        (is_ascii && escape != "%25").then_some(escape)
+    })
+}
+
 /// Percent-encodes characters that a path cannot contain. Existing escapes are kept.
 fn escape_path(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
@@ -151,7 +171,8 @@ fn escape_path(path: &str) -> String {
     out
 }
 
-pub(crate) fn unescape(text: &str) -> Option<String> {
+/// Returns the text of a query component; `None` for a wrong escape.
+pub fn unescape(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();
     let mut at = 0;
