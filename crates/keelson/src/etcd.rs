@@ -2,11 +2,7 @@
 
 use crate::etcd_stand_in;
 use crate::start_error::StartError;
-use bytes::Bytes;
-use keelson_builtin::EtcdCodec;
-use keelson_meta::Features;
-use keelson_store::DiskError;
-use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError, ValueCodec};
+use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::error::Error;
@@ -62,16 +58,11 @@ impl Etcd {
         }
     }
 
-    pub(crate) async fn open(
-        &self,
-        runtime_config: &[(String, bool)],
-        features: Features,
-    ) -> Result<Answering, StartError> {
+    pub(crate) async fn open(&self) -> Result<Answering, StartError> {
         let options = EtcdOptions {
             tls: self.tls()?,
             prefix: key_prefix(&self.prefix)?,
             lease_reuse: self.lease_reuse,
-            codec: Arc::new(StoredObjects(EtcdCodec::new(runtime_config, features))),
             ..EtcdOptions::new(self.servers.clone())
         };
         let began = Instant::now();
@@ -130,20 +121,6 @@ impl Etcd {
             )),
         };
         Ok(EtcdTls { authorities, identity })
-    }
-}
-
-/// Encodes objects as kube-apiserver stores them in etcd.
-#[derive(Debug)]
-struct StoredObjects(EtcdCodec);
-
-impl ValueCodec for StoredObjects {
-    fn encode(&self, key: &[u8], value: &Bytes) -> Result<Bytes, DiskError> {
-        self.0.encode(key, value).map_err(|error| Arc::new(error) as DiskError)
-    }
-
-    fn decode(&self, key: &[u8], value: Bytes) -> Bytes {
-        self.0.decode(key, value)
     }
 }
 

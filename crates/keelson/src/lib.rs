@@ -13,6 +13,7 @@
 mod auditing;
 mod authentication;
 mod authorization;
+mod backend;
 mod backup_socket;
 mod builder;
 mod certificates;
@@ -35,6 +36,7 @@ mod service_account_keys;
 mod service_resolver;
 mod signing;
 mod start_error;
+mod stored_values;
 mod supervisor;
 mod tls_files;
 mod user_kubeconfig;

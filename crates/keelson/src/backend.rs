@@ -1,0 +1,83 @@
+//! [`Backend`]: the opened store.
+
+use crate::builder::Builder;
+use crate::etcd::Answering;
+use crate::private_files;
+use crate::start_error::{StartError, with_causes};
+use crate::stored_values::StoredValues;
+use keelson_builtin::EtcdCodec;
+use keelson_store::{Embedded, EmbeddedOptions, OpenError, Store, Transformed};
+use keelson_store_etcd::EtcdStore;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The opened store.
+pub(crate) struct Backend {
+    /// The store of the registry: values are records.
+    pub store: Arc<dyn Store>,
+    /// What is below it.
+    pub engine: Engine,
+}
+
+/// Where the data is. Its values are as they are stored.
+pub(crate) enum Engine {
+    Embedded(Arc<Embedded>),
+    Etcd(Arc<EtcdStore>),
+    /// In a store of the embedding program.
+    Given,
+}
+
+impl Builder {
+    pub(crate) async fn open_store(&self) -> Result<Backend, StartError> {
+        match (&self.store, &self.etcd, &self.data_dir) {
+            (Some(store), ..) => Ok(Backend { store: store.clone(), engine: Engine::Given }),
+            (None, Some(etcd), _) => match etcd.open().await? {
+                Answering::Cluster(store) => {
+                    let codec = EtcdCodec::new(&self.runtime_config, self.features);
+                    let values = Arc::new(StoredValues::new(codec));
+                    let engine = Engine::Etcd(store.clone());
+                    Ok(Backend { store: Transformed::new(store, values), engine })
+                }
+                Answering::StandIn(folder) => {
+                    let folder = folder.join(folder_name(&etcd.prefix));
+                    open_embedded(folder, "--etcd-servers")
+                }
+            },
+            (None, None, None) => Ok(embedded(Embedded::in_memory())),
+            (None, None, Some(dir)) => open_embedded(dir.join("store"), "--data-dir"),
+        }
+    }
+}
+
+fn embedded(store: Arc<Embedded>) -> Backend {
+    Backend { store: store.clone(), engine: Engine::Embedded(store) }
+}
+
+/// Opens the embedded store in a folder. A damaged object is replaced by a placeholder, so that all others are
+/// served.
+fn open_embedded(folder: PathBuf, flag: &str) -> Result<Backend, StartError> {
+    private_files::ensure_private_folder(&folder)
+        .map_err(|error| StartError(format!("{flag}: {error}: {}", error.source)))?;
+    let mut options = EmbeddedOptions::new(folder);
+    options.make_placeholder = Some(keelson_registry::unreadable_record);
+    let store = Embedded::open(options).map_err(|error| open_error(flag, &error))?;
+    Ok(embedded(store))
+}
+
+/// Returns the name of the folder that has the data of a prefix in etcd's place.
+fn folder_name(prefix: &str) -> String {
+    let name = prefix.trim_matches('/').bytes().map(|byte| match byte {
+        byte if byte.is_ascii_alphanumeric() => (byte as char).to_string(),
+        byte => format!("_{byte:02x}"),
+    });
+    format!("store-{}", name.collect::<String>())
+}
+
+/// Formats an error of opening the store, with a hint what to do about damaged records.
+fn open_error(flag: &str, error: &OpenError) -> StartError {
+    let mut line = format!("{flag}: {}", with_causes(error));
+    if matches!(error, OpenError::Records { .. }) {
+        line.push_str("\n`keelson check` names what is damaged; `keelson restore` makes a new folder of a backup");
+    }
+    StartError(line)
+}
