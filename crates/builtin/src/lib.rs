@@ -25,6 +25,7 @@ mod record_checker;
 mod reviews;
 pub mod services;
 mod signers;
+mod stored_resources;
 mod streams;
 mod token_request;
 
@@ -34,6 +35,7 @@ pub use lease::{Candidate, campaign, resign};
 pub use record_checker::RecordChecker;
 pub use reviews::TokenReviews;
 pub use services::{PortLeaks, Services};
+pub use stored_resources::StoredResources;
 pub use token_request::TokenRequests;
 
 use binding::Bindings;

@@ -4,22 +4,29 @@ use crate::builder::Builder;
 use crate::etcd::Answering;
 use crate::private_files;
 use crate::start_error::{StartError, with_causes};
-use crate::stored_values::StoredValues;
+use crate::stored_values::{EncryptedValues, StoredValues};
 use keelson_builtin::EtcdCodec;
+use keelson_encryption::Encryption;
 use keelson_store::{Embedded, EmbeddedOptions, OpenError, Store, Transformed};
 use keelson_store_etcd::EtcdStore;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The prefix of all keys in the embedded store, which is that of kube-apiserver in etcd.
+const PREFIX: &str = "/registry/";
+
 /// The opened store.
 pub(crate) struct Backend {
     /// The store of the registry: values are records.
     pub store: Arc<dyn Store>,
-    /// What is below it.
+    /// The same store with its values as they are stored.
+    pub stored: Arc<dyn Store>,
     pub engine: Engine,
+    /// How values are encrypted.
+    pub encryption: Option<Arc<Encryption>>,
 }
 
-/// Where the data is. Its values are as they are stored.
+/// Where the data is.
 pub(crate) enum Engine {
     Embedded(Arc<Embedded>),
     Etcd(Arc<EtcdStore>),
@@ -29,15 +36,33 @@ pub(crate) enum Engine {
 
 impl Builder {
     pub(crate) async fn open_store(&self) -> Result<Backend, StartError> {
+        let encryption = match &self.encryption {
+            Some(file) => Some(file.start().await?),
+            None => None,
+        };
+        let (stored, engine) = self.open_engine().await?;
+        let (codec, prefix) = match (&engine, &self.etcd) {
+            (Engine::Etcd(_), Some(etcd)) => {
+                let codec = EtcdCodec::new(&self.runtime_config, self.features);
+                (Some(codec), etcd.key_prefix()?)
+            }
+            _ => (None, PREFIX.to_owned()),
+        };
+        let encrypted =
+            encryption.clone().map(|encryption| EncryptedValues::new(encryption, &prefix));
+        let store: Arc<dyn Store> = if codec.is_none() && encrypted.is_none() {
+            stored.clone()
+        } else {
+            Transformed::new(stored.clone(), Arc::new(StoredValues { codec, encrypted }))
+        };
+        Ok(Backend { store, stored, engine, encryption })
+    }
+
+    async fn open_engine(&self) -> Result<(Arc<dyn Store>, Engine), StartError> {
         match (&self.store, &self.etcd, &self.data_dir) {
-            (Some(store), ..) => Ok(Backend { store: store.clone(), engine: Engine::Given }),
+            (Some(store), ..) => Ok((store.clone(), Engine::Given)),
             (None, Some(etcd), _) => match etcd.open().await? {
-                Answering::Cluster(store) => {
-                    let codec = EtcdCodec::new(&self.runtime_config, self.features);
-                    let values = Arc::new(StoredValues::new(codec));
-                    let engine = Engine::Etcd(store.clone());
-                    Ok(Backend { store: Transformed::new(store, values), engine })
-                }
+                Answering::Cluster(store) => Ok((store.clone(), Engine::Etcd(store))),
                 Answering::StandIn(folder) => {
                     let folder = folder.join(folder_name(&etcd.prefix));
                     open_embedded(folder, "--etcd-servers")
@@ -49,13 +74,13 @@ impl Builder {
     }
 }
 
-fn embedded(store: Arc<Embedded>) -> Backend {
-    Backend { store: store.clone(), engine: Engine::Embedded(store) }
+fn embedded(store: Arc<Embedded>) -> (Arc<dyn Store>, Engine) {
+    (store.clone(), Engine::Embedded(store))
 }
 
 /// Opens the embedded store in a folder. A damaged object is replaced by a placeholder, so that all others are
 /// served.
-fn open_embedded(folder: PathBuf, flag: &str) -> Result<Backend, StartError> {
+fn open_embedded(folder: PathBuf, flag: &str) -> Result<(Arc<dyn Store>, Engine), StartError> {
     private_files::ensure_private_folder(&folder)
         .map_err(|error| StartError(format!("{flag}: {error}: {}", error.source)))?;
     let mut options = EmbeddedOptions::new(folder);

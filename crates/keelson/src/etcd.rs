@@ -61,7 +61,7 @@ impl Etcd {
     pub(crate) async fn open(&self) -> Result<Answering, StartError> {
         let options = EtcdOptions {
             tls: self.tls()?,
-            prefix: key_prefix(&self.prefix)?,
+            prefix: self.key_prefix()?,
             lease_reuse: self.lease_reuse,
             ..EtcdOptions::new(self.servers.clone())
         };
@@ -86,6 +86,15 @@ impl Etcd {
             }
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
+    }
+
+    /// Returns the prefix of all keys, which begins and ends with one slash.
+    pub(crate) fn key_prefix(&self) -> Result<String, StartError> {
+        let name = self.prefix.trim_matches('/');
+        if name.is_empty() {
+            return Err(StartError::new("--etcd-prefix: it must not be empty".to_owned()));
+        }
+        Ok(format!("/{name}/"))
     }
 
     /// Returns the error with the flags it concerns, in one line.
@@ -136,15 +145,6 @@ fn read(
     Ok(text)
 }
 
-/// Normalizes a prefix: it begins and ends with one slash.
-fn key_prefix(prefix: &str) -> Result<String, StartError> {
-    let name = prefix.trim_matches('/');
-    if name.is_empty() {
-        return Err(StartError::new("--etcd-prefix: it must not be empty".to_owned()));
-    }
-    Ok(format!("/{name}/"))
-}
-
 /// Takes part in the compaction of the cluster: one of the servers that share it compacts. Calls
 /// `on_compacted` with the compacted revision.
 pub(crate) async fn compact(
@@ -168,9 +168,10 @@ mod tests {
 
     #[test]
     fn a_prefix_begins_and_ends_with_one_slash() {
+        let etcd = |prefix: &str| Etcd { prefix: prefix.to_owned(), ..Etcd::new(vec![]) };
         for (prefix, expected) in [("/registry", "/registry/"), ("a/b/", "/a/b/")] {
-            assert_eq!(key_prefix(prefix).expect("a prefix"), expected);
+            assert_eq!(etcd(prefix).key_prefix().expect("a prefix"), expected);
         }
-        assert!(key_prefix("/").is_err());
+        assert!(etcd("/").key_prefix().is_err());
     }
 }

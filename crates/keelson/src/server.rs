@@ -110,6 +110,7 @@ impl Builder {
         let (fatal_error_sender, fatal_error) = watch::channel(None);
         loops.monitor(registry.clone(), fatal_error_sender);
         let far_side = self.far_side(&registry, &egress, &mut loops)?;
+        self.start_encryption_loops(&backend, &health, &mut loops);
         self.start_maintenance(&backend, (&registry, services), &mut loops).await?;
         self.start_certificate_loop(tls_files, tls.clone(), current, &mut loops);
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
@@ -156,6 +157,12 @@ impl Builder {
     ) -> Result<Tokens, StartError> {
         self.start_reload_loops(registry, egress, &accounts, loops);
         Ok(Tokens { remote: self.remote_tokens(egress, loops)?, accounts })
+    }
+
+    fn start_encryption_loops(&self, backend: &Backend, health: &Arc<Health>, loops: &mut Loops) {
+        if let (Some(file), Some(encryption)) = (&self.encryption, &backend.encryption) {
+            file.start_loops(encryption, self.certificate_check_interval, health, loops);
+        }
     }
 
     fn start_audit(

@@ -265,7 +265,8 @@ fn index(app: &App, head: &RequestHead) -> Reply {
     let first = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"];
     let fixed = rest.into_iter().chain(first).chain(["/openid/v1/jwks"]);
     let fixed = fixed.chain(component_pages::paths(app));
-    let mut paths: Vec<String> = fixed.map(str::to_owned).chain(health_checks::paths()).collect();
+    let mut paths: Vec<String> =
+        fixed.map(str::to_owned).chain(health_checks::paths(app)).collect();
     if let Some(groups) = discovery::groups(&app.registry).get("groups").and_then(Value::as_array) {
         for group in groups {
             let name = group.get("name").and_then(Value::as_str).unwrap_or_default();

@@ -42,6 +42,9 @@ pub trait Transform: fmt::Debug + Send + Sync + 'static {
     /// Whether [`Transform::decode_now`] may give values back.
     fn may_wait(&self) -> bool;
 
+    /// Whether any value may be stale.
+    fn may_be_stale(&self) -> bool;
+
     /// Whether a write of the same value would store it in another way, for example with another key.
     fn is_stale(&self, key: &[u8], value: &Bytes) -> bool;
 }
@@ -192,6 +195,9 @@ impl Store for Transformed {
 
     fn is_stale<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<bool, ReadError>> {
         Box::pin(async move {
+            if !self.values.transform.may_be_stale() {
+                return Ok(false);
+            }
             let found = self.backend.get(key).await?;
             Ok(found.is_some_and(|kv| self.values.transform.is_stale(key, &kv.value)))
         })
@@ -317,6 +323,10 @@ mod tests {
         }
 
         fn may_wait(&self) -> bool {
+            false
+        }
+
+        fn may_be_stale(&self) -> bool {
             false
         }
 

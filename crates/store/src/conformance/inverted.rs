@@ -39,6 +39,10 @@ impl Transform for Inverted {
         self.waits
     }
 
+    fn may_be_stale(&self) -> bool {
+        true
+    }
+
     fn is_stale(&self, _key: &[u8], value: &Bytes) -> bool {
         value.starts_with(b"\xff")
     }

@@ -1,0 +1,4 @@
+//! Tests of the crate's public interface.
+
+mod configs;
+mod values;

@@ -1,0 +1,104 @@
+//! [`EncryptionFile`]: how stored values are encrypted, and the loops that reload its file and ask the plug-ins.
+
+use crate::files::text_changed;
+use crate::start_error::StartError;
+use crate::supervisor::Loops;
+use keelson_encryption::{Config, Encryption};
+use keelson_server::Health;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The health check of the plug-ins.
+const CHECK: &str = "kms-providers";
+/// kube-apiserver's name of the loop that reloads.
+const RELOAD_CHECK: &str = "poststarthook/start-encryption-provider-config-automatic-reload";
+
+/// A file of `--encryption-provider-config`.
+#[derive(Clone, Debug)]
+pub struct EncryptionFile {
+    path: PathBuf,
+    /// The content that was read last.
+    text: String,
+    config: Config,
+    /// Whether the server reloads it when it changes.
+    reloads: bool,
+}
+
+impl EncryptionFile {
+    /// Reads a file. With `reloads` the server reloads it when it changes.
+    pub fn read(path: &Path, reloads: bool) -> Result<EncryptionFile, String> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            format!(
+                "error while parsing file: error while loading file: error reading encryption \
+                 provider configuration file {name:?}: open {name}: {}",
+                go_text(&error)
+            )
+        })?;
+        let config = Config::parse(&text, &name).map_err(|error| error.to_string())?;
+        Ok(EncryptionFile { path: path.to_owned(), text, config, reloads })
+    }
+
+    /// Starts to encrypt, and asks each plug-in once.
+    pub async fn start(&self) -> Result<Arc<Encryption>, StartError> {
+        let started = Encryption::start(&self.config).await;
+        started.map_err(|error| StartError::new(format!("--encryption-provider-config: {error}")))
+    }
+
+    /// Starts the loops.
+    pub(crate) fn start_loops(
+        &self,
+        encryption: &Arc<Encryption>,
+        interval: Duration,
+        health: &Arc<Health>,
+        loops: &mut Loops,
+    ) {
+        if self.reloads || self.config.has_plug_ins() {
+            health.list(CHECK);
+            let (encryption, health) = (encryption.clone(), health.clone());
+            loops.run("encryption-plug-ins", move || {
+                let (encryption, health) = (encryption.clone(), health.clone());
+                async move {
+                    let report = |state: &Result<(), String>| match state {
+                        Ok(()) => health.recover(CHECK),
+                        Err(why) => health.fail(CHECK, why.clone()),
+                    };
+                    encryption.follow_plugins(report).await;
+                }
+            });
+        }
+        if self.reloads {
+            health.list(RELOAD_CHECK);
+            let (file, encryption) = (self.clone(), encryption.clone());
+            loops.run("encryption-config", move || {
+                reload_when_changed(file.clone(), encryption.clone(), interval)
+            });
+        }
+    }
+}
+
+/// Checks the file for changes until the future is dropped. An invalid file is logged, and the configuration
+/// before it stays.
+async fn reload_when_changed(
+    mut file: EncryptionFile,
+    encryption: Arc<Encryption>,
+    interval: Duration,
+) {
+    loop {
+        text_changed(&file.path, &mut file.text, interval, "encryption configuration").await;
+        let path = file.path.display().to_string();
+        let replaced = match Config::parse(&file.text, &path) {
+            Ok(config) => encryption.replace(&config).await,
+            Err(error) => Err(error.to_string()),
+        };
+        match replaced {
+            Ok(()) => tracing::info!(path, "encryption configuration reloaded"),
+            Err(error) => tracing::error!(
+                error,
+                path,
+                "encryption configuration not reloaded; keeping the one before"
+            ),
+        }
+    }
+}
