@@ -110,24 +110,28 @@ impl Encryption {
         Ok(())
     }
 
-    /// Asks the plug-ins how they are, until the future is dropped, and passes each change to `report`.
+    /// Asks the plug-ins how they are until the future is dropped, and passes each result to `report`.
     pub async fn follow_plugins(&self, report: impl Fn(&Result<(), String>)) {
         loop {
             let health = self.health();
             report(&health);
-            let well = health.is_ok();
-            tokio::time::sleep(if well { CHECK_INTERVAL } else { RETRY_INTERVAL }).await;
-            let loaded = self.current.load_full();
-            let checked = loaded.check().await;
-            match (&checked, well) {
-                (Err(error), true) => tracing::error!(error, "KMS plug-ins not well"),
-                (Ok(()), false) => tracing::info!("KMS plug-ins well again"),
-                _ => {}
-            }
-            // The configuration may have been replaced meanwhile.
-            if Arc::ptr_eq(&loaded, &self.current.load()) {
-                self.set_health(checked);
-            }
+            tokio::time::sleep(if health.is_ok() { CHECK_INTERVAL } else { RETRY_INTERVAL }).await;
+            self.check_plugins().await;
+        }
+    }
+
+    /// Asks the plug-ins how they are. New values use the key that they have now.
+    pub async fn check_plugins(&self) {
+        let loaded = self.current.load_full();
+        let (checked, before) = (loaded.check().await, self.health());
+        match (&checked, before) {
+            (Err(error), Ok(())) => tracing::error!(error, "KMS plug-ins not well"),
+            (Ok(()), Err(_)) => tracing::info!("KMS plug-ins well again"),
+            _ => {}
+        }
+        // The configuration may have been replaced meanwhile.
+        if Arc::ptr_eq(&loaded, &self.current.load()) {
+            self.set_health(checked);
         }
     }
 
@@ -209,8 +213,14 @@ pub fn key_of(stored: &[u8]) -> String {
     key_name(stored)
 }
 
+/// Whether a stored value is encrypted.
+#[must_use]
+pub fn is_encrypted(stored: &[u8]) -> bool {
+    stored.starts_with(ENCRYPTED)
+}
+
 fn open_plain(stored: &Bytes) -> Result<Opened, String> {
-    if stored.starts_with(ENCRYPTED) {
+    if is_encrypted(stored) {
         return Err(NOT_PLAIN.to_owned());
     }
     Ok(Opened::Plain { value: stored.clone(), is_stale: false })

@@ -20,5 +20,5 @@ mod providers;
 pub use config::{
     Config, ConfigError, GroupResource, KeyConfig, KmsConfig, ProviderConfig, ResourceConfig,
 };
-pub use encryption::{Encryption, key_of};
+pub use encryption::{Encryption, is_encrypted, key_of};
 pub use providers::Opened;

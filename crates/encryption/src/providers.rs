@@ -175,7 +175,8 @@ impl Providers {
                 kms_key_name(&plugin.name, id.as_deref())
             }
             Some(Provider::Keys(keys)) => {
-                let key = keys.keys.first().map_or("", |key| key.prefix.trim_end_matches(':'));
+                let key = keys.keys.first().and_then(|key| key.prefix.split(':').next());
+                let key = key.unwrap_or_default();
                 format!("{}:{key}", cipher_name(keys.prefix))
             }
         }

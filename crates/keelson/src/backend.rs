@@ -4,16 +4,13 @@ use crate::builder::Builder;
 use crate::etcd::Answering;
 use crate::private_files;
 use crate::start_error::{StartError, with_causes};
-use crate::stored_values::{EncryptedValues, StoredValues};
+use crate::stored_values::{EncryptedValues, PREFIX, StoredValues};
 use keelson_builtin::EtcdCodec;
 use keelson_encryption::Encryption;
 use keelson_store::{Embedded, EmbeddedOptions, OpenError, Store, Transformed};
 use keelson_store_etcd::EtcdStore;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// The prefix of all keys in the embedded store, which is that of kube-apiserver in etcd.
-const PREFIX: &str = "/registry/";
 
 /// The opened store.
 pub(crate) struct Backend {

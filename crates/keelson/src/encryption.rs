@@ -33,7 +33,7 @@ impl EncryptionFile {
             format!(
                 "error while parsing file: error while loading file: error reading encryption \
                  provider configuration file {name:?}: open {name}: {}",
-                go_text(&error)
+                crate::files::go_words(&error)
             )
         })?;
         let config = Config::parse(&text, &name).map_err(|error| error.to_string())?;

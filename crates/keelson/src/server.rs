@@ -6,6 +6,7 @@ use crate::builder::Builder;
 use crate::certificates::{Pki, host_names};
 use crate::controllers::{self, ControllerRunner};
 use crate::dynamic_admission;
+use crate::encryption_admin::EncryptionAdmin;
 use crate::etcd;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
@@ -61,6 +62,7 @@ struct Tokens {
 
 /// What runs beside the requests.
 struct Background {
+    admin: Arc<EncryptionAdmin>,
     audit: Option<Arc<Audit>>,
     health: Arc<Health>,
     shutdown: watch::Receiver<bool>,
@@ -125,7 +127,9 @@ impl Builder {
         let tokens = self.tokens(&registry, &egress, account_tokens, &mut loops)?;
         let audit = self.start_audit(&egress, &mut loops)?;
         let shutdown_delay = self.shutdown_delay;
-        let background = Background { audit: audit.clone(), health, shutdown: shutdown_signal };
+        let admin = EncryptionAdmin::new(&backend, registry.clone(), self.event_ttl);
+        let background =
+            Background { admin, audit: audit.clone(), health, shutdown: shutdown_signal };
         let app = self.app(registry.clone(), tokens, far_side, background);
         token_reviews.attach(app.authenticator.clone());
         let listening = keelson_server::serve(app, listener, tls);
@@ -333,6 +337,7 @@ impl Builder {
             cbor: self.features.is_on(Feature::CBORServingAndStorage),
             browsers: self.browsers,
             audit: background.audit,
+            extra_paths: background.admin.paths(),
             health: background.health,
             draining: AtomicBool::new(false),
             shutdown: background.shutdown,

@@ -1,14 +1,19 @@
 //! [`StoredValues`]: the form that records have in a backend: encoded for etcd, encrypted, or both.
 
+use crate::encryption::EncryptionFile;
 use bytes::Bytes;
 use keelson_builtin::{EtcdCodec, StoredResources};
 use keelson_encryption::{Encryption, Opened};
 use keelson_registry::{is_unreadable, unreadable_record};
 use keelson_store::{BoxFuture, DiskError, Transform};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The prefix of all keys of a store.
 const ROOT: &[u8] = b"/registry/";
+
+/// The prefix of all keys in the embedded store, which is that of kube-apiserver in etcd.
+pub(crate) const PREFIX: &str = "/registry/";
 
 /// The form of records in a backend.
 #[derive(Debug, Default)]
@@ -72,12 +77,34 @@ impl EncryptedValues {
         }
     }
 
-    /// Returns why a stored value cannot be decrypted, or its record or object.
-    pub async fn decrypt(&self, key: &[u8], stored: &Bytes) -> Result<Bytes, String> {
+    async fn decrypt(&self, key: &[u8], stored: &Bytes) -> Result<Bytes, String> {
         match self.open(key, stored)? {
             Opened::Plain { value, .. } => Ok(value),
             Opened::Waits { .. } => self.open_waiting(key, stored).await,
         }
+    }
+}
+
+/// Decrypts the values of a data folder or a backup, for commands.
+#[derive(Debug)]
+pub struct Decrypter {
+    values: EncryptedValues,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Decrypter {
+    /// Returns what decrypts with the keys of a file of `--encryption-provider-config`.
+    pub fn open(path: &Path) -> Result<Decrypter, String> {
+        let file = EncryptionFile::read(path, false)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let encryption = runtime.block_on(file.start()).map_err(|error| error.to_string())?;
+        Ok(Decrypter { values: EncryptedValues::new(encryption, PREFIX), runtime })
+    }
+
+    /// Decrypts a stored value. Blocks while a plug-in is asked.
+    pub fn decrypt(&self, key: &[u8], stored: &Bytes) -> Result<Bytes, String> {
+        self.runtime.block_on(self.values.decrypt(key, stored))
     }
 }
 

@@ -54,7 +54,16 @@ pub(crate) async fn answer(
             Ok(respond::compress(head, respond::with_body(200, metrics::MEDIA_TYPE, body)))
         }
         ["metrics", "slis"] => Ok(respond::text(200, "")),
-        _ => Ok(respond::no_such_page()),
+        _ => extra(app, head, path).await,
+    }
+}
+
+/// Responds with what the program adds.
+async fn extra(app: &App, head: &RequestHead, path: &str) -> Result<Reply, Failure> {
+    let mut paths = app.extra_paths.iter();
+    match paths.find(|extra| extra.path == path && extra.method == head.method) {
+        Some(extra) => Ok(respond::value(head, 200, Encoding::Json, &(extra.answer)().await?)),
+        None => Ok(respond::no_such_page()),
     }
 }
 

@@ -1,4 +1,5 @@
 //! Tests of the crate's public interface.
 
 mod configs;
+mod kms;
 mod values;
