@@ -4,7 +4,8 @@ mod types;
 mod validate;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use keelson_meta::Value;
 use keelson_meta::status::quote;
 use keelson_meta::time::GoDuration;
@@ -279,8 +280,15 @@ fn keys(of: &Value) -> Vec<KeyConfig> {
     .collect()
 }
 
+/// Go's decoder does not look at the bits behind the last byte.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
 /// Decodes a secret; `None` if it is not base64. Like Go's decoder, it skips line ends.
 fn decode_secret(text: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
-    STANDARD.decode(text).ok().map(Zeroizing::new)
+    let text: Zeroizing<String> =
+        Zeroizing::new(text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect());
+    BASE64.decode(text.as_bytes()).ok().map(Zeroizing::new)
 }

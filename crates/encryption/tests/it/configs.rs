@@ -33,3 +33,13 @@ fn broken_configurations_get_the_messages_of_kube_apiserver() {
     }
     assert_eq!(count, 67);
 }
+
+#[test]
+fn secrets_are_decoded_as_by_go() {
+    // Bits behind the last byte, and line ends.
+    let text = "apiVersion: v1\nkind: EncryptionConfig\nresources:\n- resources: [secrets]\n  providers:\n\
+                - aesgcm: {keys: [{name: a, secret: \"MDEyMzQ1Njc4\\nOWFiY2RlZh==\"}]}\n";
+    let text = text.replace("- aesgcm", "  - aesgcm");
+    let config = Config::parse(&text, "FILE").expect("a configuration");
+    assert!(format!("{config:?}").contains("a (16 bytes)"), "{config:?}");
+}
