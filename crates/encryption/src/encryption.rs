@@ -111,12 +111,12 @@ impl Encryption {
     }
 
     /// Asks the plug-ins how they are until the future is dropped, and passes each result to `report`.
-    pub async fn follow_plugins(&self, report: impl Fn(&Result<(), String>)) {
+    pub async fn follow_plugins(&self, report: impl Fn(Result<(), String>)) {
         loop {
-            let health = self.health();
-            report(&health);
-            tokio::time::sleep(if health.is_ok() { CHECK_INTERVAL } else { RETRY_INTERVAL }).await;
+            let is_well = self.health().is_ok();
+            tokio::time::sleep(if is_well { CHECK_INTERVAL } else { RETRY_INTERVAL }).await;
             self.check_plugins().await;
+            report(self.health());
         }
     }
 

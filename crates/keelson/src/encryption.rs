@@ -41,7 +41,7 @@ impl EncryptionFile {
     }
 
     /// Starts to encrypt, and asks each plug-in once.
-    pub async fn start(&self) -> Result<Arc<Encryption>, StartError> {
+    pub(crate) async fn start(&self) -> Result<Arc<Encryption>, StartError> {
         let started = Encryption::start(&self.config).await;
         started.map_err(|error| StartError::new(format!("--encryption-provider-config: {error}")))
     }
@@ -56,16 +56,11 @@ impl EncryptionFile {
     ) {
         if self.reloads || self.config.has_plug_ins() {
             health.list(CHECK);
+            report(health, encryption.health());
             let (encryption, health) = (encryption.clone(), health.clone());
             loops.run("encryption-plug-ins", move || {
                 let (encryption, health) = (encryption.clone(), health.clone());
-                async move {
-                    let report = |state: &Result<(), String>| match state {
-                        Ok(()) => health.recover(CHECK),
-                        Err(why) => health.fail(CHECK, why.clone()),
-                    };
-                    encryption.follow_plugins(report).await;
-                }
+                async move { encryption.follow_plugins(|state| report(&health, state)).await }
             });
         }
         if self.reloads {
@@ -75,6 +70,14 @@ impl EncryptionFile {
                 reload_when_changed(file.clone(), encryption.clone(), interval)
             });
         }
+    }
+}
+
+/// Reports how the plug-ins are to the health checks.
+fn report(health: &Health, state: Result<(), String>) {
+    match state {
+        Ok(()) => health.recover(CHECK),
+        Err(why) => health.fail(CHECK, why),
     }
 }
 

@@ -8,7 +8,7 @@ use keelson_encryption::{Encryption, key_of};
 use keelson_meta::{Failure, Map, Status, Value};
 use keelson_registry::{Registry, is_unreadable};
 use keelson_server::ExtraPath;
-use keelson_store::{Compare, Lease, Op, Store, Txn};
+use keelson_store::{Compare, KeyValue, Lease, Op, Range, Store, Txn, key_after};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,6 +18,8 @@ const STATUS_PATH: &str = "/keelson/encryption";
 const ROTATE_PATH: &str = "/keelson/encryption/rotate";
 /// The prefix of all keys.
 const ROOT: &[u8] = b"/registry/";
+/// Values that are read at once.
+const PAGE_ITEMS: usize = 256;
 /// Values that are written at the same time.
 const WRITES_MAX: usize = 16;
 /// Failures that are named; further ones are counted.
@@ -96,16 +98,12 @@ impl EncryptionAdmin {
     async fn status(&self) -> Result<Value, Failure> {
         let mut counts = KeyCounts::new();
         let mut write_keys = BTreeMap::new();
-        let mut sink = |kv: keelson_store::KeyValue| {
-            if let Some(resource) = self.resources.group_resource(&kv.key) {
-                let name = resource_name(resource);
-                count_key(&mut counts, &name, &kv.value);
-                write_keys.entry(name).or_insert_with(|| self.write_key(resource));
-            }
-        };
-        self.stored.load(ROOT, None, &mut sink).await.map_err(|error| {
-            Status::internal(format!("the stored values cannot be read: {error}"))
-        })?;
+        let counted = self.for_each_stored(|kv, resource| {
+            let name = resource_name(resource);
+            count_key(&mut counts, &name, &kv.value);
+            write_keys.entry(name).or_insert_with(|| self.write_key(resource));
+        });
+        counted.await.map_err(Status::internal)?;
         let mut resources = vec![];
         for (name, keys) in &counts {
             let write_key = write_keys.get(name).map_or("", String::as_str);
@@ -126,6 +124,27 @@ impl EncryptionAdmin {
         status.insert("resources", resources);
         status.insert("rotation", self.rotation().shown());
         Ok(Value::Object(status))
+    }
+
+    /// Passes each stored object to `take`, page by page, so that requests are served between them.
+    async fn for_each_stored(
+        &self,
+        mut take: impl FnMut(&KeyValue, (&str, &str)),
+    ) -> Result<(), String> {
+        let mut query = Range { limit: PAGE_ITEMS, ..Range::prefix(ROOT) };
+        loop {
+            let page = self.stored.range(query.clone()).await;
+            let page =
+                page.map_err(|error| format!("the stored values cannot be read: {error}"))?;
+            for kv in &page.items {
+                if let Some(resource) = self.resources.group_resource(&kv.key) {
+                    take(kv, resource);
+                }
+            }
+            let Some(last) = page.items.last().filter(|_| page.more) else { return Ok(()) };
+            query = Range { start: key_after(&last.key), at: Some(page.at), ..query };
+            tokio::task::yield_now().await;
+        }
     }
 
     fn write_key(&self, (group, resource): (&str, &str)) -> String {
@@ -165,15 +184,12 @@ impl EncryptionAdmin {
     /// Writes all stale values again.
     async fn rewrite_all(self: &Arc<Self>) -> Result<(), String> {
         let mut stale: Vec<Bytes> = vec![];
-        let mut sink = |kv: keelson_store::KeyValue| {
-            if let Some(resource) = self.resources.group_resource(&kv.key)
-                && key_of(&kv.value) != self.write_key(resource)
-            {
-                stale.push(kv.key);
+        let found = self.for_each_stored(|kv, resource| {
+            if key_of(&kv.value) != self.write_key(resource) {
+                stale.push(kv.key.clone());
             }
-        };
-        let loaded = self.stored.load(ROOT, None, &mut sink).await;
-        loaded.map_err(|error| format!("the stored values cannot be read: {error}"))?;
+        });
+        found.await?;
         self.update(|rotation| rotation.total = stale.len());
         let mut writes = JoinSet::new();
         for key in stale {

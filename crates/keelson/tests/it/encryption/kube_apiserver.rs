@@ -70,7 +70,10 @@ fn object(kind: &str, api_version: &str, name: &str) -> Value {
         "PodTemplate" => {
             obj["template"] = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}})
         }
-        "ControllerRevision" => obj["revision"] = json!(1),
+        "ControllerRevision" => {
+            obj["revision"] = json!(1);
+            obj["data"] = json!({"a": "b"});
+        }
         _ => {}
     }
     obj
