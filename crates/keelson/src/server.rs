@@ -108,11 +108,9 @@ impl Builder {
         let root_ca = tls_files.root_ca(&pki.borrow())?;
         let (shutdown, shutdown_signal) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
-        let mut loops = Loops::new(health.clone());
-        let (fatal_error_sender, fatal_error) = watch::channel(None);
-        loops.monitor(registry.clone(), fatal_error_sender);
+        let (mut loops, fatal_error) = Loops::monitored(&health, &registry);
         let far_side = self.far_side(&registry, &egress, &mut loops)?;
-        self.start_encryption_loops(&backend, &health, &mut loops);
+        let admin = self.start_encryption(&backend, &registry, &health, &mut loops);
         self.start_maintenance(&backend, (&registry, services), &mut loops).await?;
         self.start_certificate_loop(tls_files, tls.clone(), current, &mut loops);
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
@@ -127,7 +125,6 @@ impl Builder {
         let tokens = self.tokens(&registry, &egress, account_tokens, &mut loops)?;
         let audit = self.start_audit(&egress, &mut loops)?;
         let shutdown_delay = self.shutdown_delay;
-        let admin = EncryptionAdmin::new(&backend, registry.clone(), self.event_ttl);
         let background =
             Background { admin, audit: audit.clone(), health, shutdown: shutdown_signal };
         let app = self.app(registry.clone(), tokens, far_side, background);
@@ -163,10 +160,18 @@ impl Builder {
         Ok(Tokens { remote: self.remote_tokens(egress, loops)?, accounts })
     }
 
-    fn start_encryption_loops(&self, backend: &Backend, health: &Arc<Health>, loops: &mut Loops) {
+    /// Starts the loops of the encryption, and returns what counts and rotates its keys.
+    fn start_encryption(
+        &self,
+        backend: &Backend,
+        registry: &Arc<Registry>,
+        health: &Arc<Health>,
+        loops: &mut Loops,
+    ) -> Arc<EncryptionAdmin> {
         if let (Some(file), Some(encryption)) = (&self.encryption, &backend.encryption) {
             file.start_loops(encryption, self.certificate_check_interval, health, loops);
         }
+        EncryptionAdmin::new(backend, registry.clone(), self.event_ttl)
     }
 
     fn start_audit(

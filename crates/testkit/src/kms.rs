@@ -77,7 +77,7 @@ impl FakeKms {
                 *state.calls.entry(call.to_owned()).or_default() += 1;
                 state.behaviour.clone()
             };
-            std::thread::sleep(behaviour.delay);
+            std::thread::park_timeout(behaviour.delay);
             behaviour.answer(call, body)
         };
         let server = GrpcServer::start(socket, Arc::new(answer));
