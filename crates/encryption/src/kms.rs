@@ -221,8 +221,8 @@ impl Plugin {
 
     /// Makes a seed and lets the plug-in encrypt it.
     async fn make_seed(&self) -> Result<(DataKey, EncryptedObject), String> {
-        let seed: [u8; SEED_BYTES] = random().map_err(|error| error.to_string())?;
-        let seed = Zeroizing::new(seed.to_vec());
+        let seed = random::<SEED_BYTES>().map(Zeroizing::new);
+        let seed = Zeroizing::new(seed.map_err(|error| error.to_string())?.to_vec());
         let request = EncryptRequest { plaintext: seed.to_vec(), uid: uid()? };
         let response: EncryptResponse = self
             .call(ENCRYPT, request)

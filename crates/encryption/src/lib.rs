@@ -7,7 +7,7 @@
 //!   to another key is not read. secretbox and AES-CBC do not have that, as upstream.
 //! - A value that cannot be decrypted is an error that says why, never another value. AES-CBC alone does not notice
 //!   changed bytes.
-//! - Keys are overwritten when they are dropped, and no key is ever formatted.
+//! - The keys of ciphers are overwritten when they are dropped, and no key is ever formatted.
 //!
 //! The crate knows keys and bytes. What is stored where is the business of its caller.
 

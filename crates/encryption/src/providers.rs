@@ -63,7 +63,7 @@ pub enum Opened {
         /// Whether it should be written again.
         is_stale: bool,
     },
-    /// A plug-in has to be asked for its key: see `Encryption::fetch_keys`.
+    /// A plug-in has to be asked for its key: see `Encryption::open_waiting`.
     Waits {
         /// Whether it should be written again.
         is_stale: bool,

@@ -5,6 +5,7 @@ use crate::start_error::StartError;
 use crate::supervisor::Loops;
 use keelson_encryption::{Config, Encryption};
 use keelson_server::Health;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ const CHECK: &str = "kms-providers";
 const RELOAD_CHECK: &str = "poststarthook/start-encryption-provider-config-automatic-reload";
 
 /// A file of `--encryption-provider-config`.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct EncryptionFile {
     path: PathBuf,
     /// The content that was read last.
@@ -23,6 +24,12 @@ pub struct EncryptionFile {
     config: Config,
     /// Whether the server reloads it when it changes.
     reloads: bool,
+}
+
+impl fmt::Debug for EncryptionFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EncryptionFile({}, {:?})", self.path.display(), self.config)
+    }
 }
 
 impl EncryptionFile {

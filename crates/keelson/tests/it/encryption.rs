@@ -5,7 +5,8 @@ mod kube_apiserver;
 
 use crate::controllers::wait_until;
 use crate::http::{Client, Server, revision_of, without_controllers};
-use keelson::{Builder, EncryptionFile};
+use keelson::{Builder, EncryptionFile, Keelson};
+use keelson_meta::Features;
 use keelson_testkit::kms::{FakeKms, KmsBehaviour};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -132,6 +133,9 @@ fn keys_are_rotated_while_no_secret_is_on_the_disk() {
     assert_eq!(client.post(MAPS, &map).status, 201);
     assert_eq!(client.get(&format!("{SECRETS}/a")).body["data"]["k"], SECRET);
     assert_eq!(keys(&client), ("aesgcm:key1=2".to_owned(), 0));
+    for line in [format!("GET {STATUS}"), format!("POST {STATUS}/rotate")] {
+        assert_eq!(client.send_as(&line, "", b"").status, 403, "{line}");
+    }
     assert_eq!(touch(&client, "a"), revision_of(&created), "nothing is stale");
     server.stop();
     assert!(contains(&case.path("data"), PUBLIC) && !contains(&case.path("data"), SECRET));
@@ -206,8 +210,38 @@ fn a_missing_key_affects_only_its_objects_and_is_named() {
     let server = case.serve(&[KEY1]);
     let why =
         "unable to transform key \"/registry/secrets/default/plain\": no matching prefix found";
-    let answer = server.client().get(&format!("{SECRETS}/plain"));
+    let client = server.client();
+    let path = format!("{SECRETS}/plain");
+    let answer = client.get(&path);
     assert_eq!((answer.status, &answer.body["message"]), (500, &json!(why)));
+    let ignore = "ignoreStoreReadErrorWithClusterBreakingPotential=true";
+    assert_eq!(client.delete(&path).status, 500);
+    assert_eq!(client.delete(&format!("{path}?{ignore}")).status, 200);
+    assert_eq!((client.get(&path).status, client.get(SECRETS).status), (404, 200));
+    server.stop();
+}
+
+#[test]
+fn a_storage_version_migration_replaces_keys() {
+    let case = Case::new();
+    let server = case.serve(&[KEY1]);
+    create(&server.client(), "a");
+    server.stop();
+    case.write(&[KEY2, KEY1]);
+    let file = EncryptionFile::read(&case.path("encryption.yaml"), false);
+    let encryption = Some(file.expect("a configuration"));
+    let features = Features::parse(["StorageVersionMigrator=true"]).expect("a feature gate");
+    let runtime_config = vec![("storagemigration.k8s.io/v1beta1".to_owned(), true)];
+    let builder = Builder { encryption, features, runtime_config, ..Keelson::builder() };
+    let server = Server::start_plain(builder.data_dir(case.path("data")));
+    let client = server.client();
+    assert_eq!(keys(&client), ("aesgcm:key1=1".to_owned(), 1));
+    let migration = json!({"kind": "StorageVersionMigration",
+        "apiVersion": "storagemigration.k8s.io/v1beta1", "metadata": {"name": "secrets"},
+        "spec": {"resource": {"group": "", "resource": "secrets"}}});
+    let path = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations";
+    assert_eq!(client.post(path, &migration).status, 201);
+    wait_until("the secret is migrated", || keys(&client) == ("secretbox:key2=1".to_owned(), 0));
     server.stop();
 }
 
