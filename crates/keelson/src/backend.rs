@@ -19,8 +19,8 @@ pub(crate) struct Backend {
     /// The same store with its values as they are stored.
     pub stored: Arc<dyn Store>,
     pub engine: Engine,
-    /// How values are encrypted.
-    pub encryption: Option<Arc<Encryption>>,
+    /// How values are encrypted, and the store above that.
+    pub encrypted: Option<(Arc<Encryption>, Arc<Transformed>)>,
 }
 
 /// Where the data is.
@@ -47,12 +47,13 @@ impl Builder {
         };
         let encrypted =
             encryption.clone().map(|encryption| EncryptedValues::new(encryption, &prefix));
-        let store: Arc<dyn Store> = if codec.is_none() && encrypted.is_none() {
-            stored.clone()
-        } else {
-            Transformed::new(stored.clone(), Arc::new(StoredValues { codec, encrypted }))
-        };
-        Ok(Backend { store, stored, engine, encryption })
+        if codec.is_none() && encrypted.is_none() {
+            return Ok(Backend { store: stored.clone(), stored, engine, encrypted: None });
+        }
+        let values = Arc::new(StoredValues { codec, encrypted });
+        let store = Transformed::new(stored.clone(), values);
+        let encrypted = encryption.map(|encryption| (encryption, store.clone()));
+        Ok(Backend { store, stored, engine, encrypted })
     }
 
     async fn open_engine(&self) -> Result<(Arc<dyn Store>, Engine), StartError> {

@@ -4,7 +4,9 @@ use crate::files::text_changed;
 use crate::start_error::StartError;
 use crate::supervisor::Loops;
 use keelson_encryption::{Config, Encryption};
+use keelson_registry::{Entry, Registry};
 use keelson_server::Health;
+use keelson_store::{Store, Transformed};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use std::time::Duration;
 
 /// The health check of the plug-ins.
 const CHECK: &str = "kms-providers";
+/// Objects that cannot be read and are looked at.
+const UNREADABLE_MAX: usize = 100;
 /// kube-apiserver's name of the loop that reloads.
 const RELOAD_CHECK: &str = "poststarthook/start-encryption-provider-config-automatic-reload";
 
@@ -76,6 +80,28 @@ impl EncryptionFile {
             loops.run("encryption-config", move || {
                 reload_when_changed(file.clone(), encryption.clone(), interval)
             });
+        }
+    }
+}
+
+/// Looks at objects that cannot be read, until the future is dropped. When one of them can be read now, because
+/// a key was added or a plug-in answers, all values are read again.
+pub(crate) async fn reread_when_readable(
+    registry: Arc<Registry>,
+    store: Arc<Transformed>,
+    interval: Duration,
+) {
+    loop {
+        tokio::time::sleep(interval).await;
+        for (prefix_bytes, key) in registry.cache.unreadable_keys(UNREADABLE_MAX) {
+            let found = store.get(&key).await;
+            if let Ok(Some(kv)) = found
+                && Entry::from_store(prefix_bytes, &kv).is_ok()
+            {
+                tracing::info!("encrypted objects can be read again; loading all objects");
+                store.reread();
+                break;
+            }
         }
     }
 }

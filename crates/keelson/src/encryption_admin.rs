@@ -72,7 +72,7 @@ impl EncryptionAdmin {
         Arc::new(EncryptionAdmin {
             store: backend.store.clone(),
             stored: backend.stored.clone(),
-            encryption: backend.encryption.clone(),
+            encryption: backend.encrypted.as_ref().map(|(encryption, _)| encryption.clone()),
             resources: LazyLock::new(StoredResources::default),
             registry,
             event_ttl,

@@ -15,7 +15,7 @@ use crate::service_resolver::ServiceResolver;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
-use crate::{election, event_ttl, files};
+use crate::{election, encryption, event_ttl, files};
 use arc_swap::ArcSwap;
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_aggregation::Probes;
@@ -168,8 +168,13 @@ impl Builder {
         health: &Arc<Health>,
         loops: &mut Loops,
     ) -> Arc<EncryptionAdmin> {
-        if let (Some(file), Some(encryption)) = (&self.encryption, &backend.encryption) {
-            file.start_loops(encryption, self.certificate_check_interval, health, loops);
+        if let (Some(file), Some((encryption, store))) = (&self.encryption, &backend.encrypted) {
+            let interval = self.certificate_check_interval;
+            file.start_loops(encryption, interval, health, loops);
+            let (registry, store) = (registry.clone(), store.clone());
+            loops.run("encryption-rereads", move || {
+                encryption::reread_when_readable(registry.clone(), store.clone(), interval)
+            });
         }
         EncryptionAdmin::new(backend, registry.clone(), self.event_ttl)
     }

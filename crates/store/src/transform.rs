@@ -6,9 +6,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use bytes::Bytes;
+use tokio::sync::watch;
 
 use crate::contract::{
     Batch, BoxFuture, KeyValue, Op, Range, Store, Timestamp, Txn, TxnOutcome, Watch, key_after,
@@ -53,6 +57,8 @@ pub trait Transform: fmt::Debug + Send + Sync + 'static {
 pub struct Transformed {
     backend: Arc<dyn Store>,
     values: Arc<Values>,
+    /// Counts the calls of [`Transformed::reread`].
+    rereads: watch::Sender<u64>,
 }
 
 /// The transformation, and the writes of this process.
@@ -75,7 +81,13 @@ impl Transformed {
     /// Creates a store over a backend.
     #[must_use]
     pub fn new(backend: Arc<dyn Store>, transform: Arc<dyn Transform>) -> Arc<Self> {
-        Arc::new(Self { backend, values: Arc::new(Values { transform, own: Mutex::default() }) })
+        let values = Arc::new(Values { transform, own: Mutex::default() });
+        Arc::new(Self { backend, values, rereads: watch::Sender::default() })
+    }
+
+    /// Ends all watches with [`WatchError::Reread`], so that their readers load all values again.
+    pub fn reread(&self) {
+        self.rereads.send_modify(|count| *count += 1);
     }
 
     async fn decode_all(&self, items: &mut [KeyValue]) {
@@ -169,8 +181,8 @@ impl Store for Transformed {
 
     fn watch(&self, prefix: Bytes, after: Revision) -> Result<Box<dyn Watch>, WatchError> {
         let events = self.backend.watch(prefix, after)?;
-        let values = Arc::clone(&self.values);
-        Ok(Box::new(TransformedWatch { events, values, batch: None, decoded: 0 }))
+        let (values, rereads) = (Arc::clone(&self.values), self.rereads.subscribe());
+        Ok(Box::new(TransformedWatch { events, values, rereads, batch: None, decoded: 0 }))
     }
 
     fn revision(&self) -> Revision {
@@ -212,17 +224,37 @@ impl Store for Transformed {
 struct TransformedWatch {
     events: Box<dyn Watch>,
     values: Arc<Values>,
+    rereads: watch::Receiver<u64>,
     /// The batch that is being decoded; kept here so that a dropped `next` loses no event.
     batch: Option<Batch>,
     /// How many of its events are decoded.
     decoded: usize,
 }
 
+impl TransformedWatch {
+    /// Waits for a batch of the backend, or for a call of [`Transformed::reread`].
+    async fn next_batch(&mut self) -> Result<Batch, WatchError> {
+        let mut next = self.events.next();
+        let mut reread = pin!(self.rereads.changed());
+        let mut is_dropped = false;
+        poll_fn(|ctx| {
+            if !is_dropped && let Poll::Ready(changed) = reread.as_mut().poll(ctx) {
+                if changed.is_ok() {
+                    return Poll::Ready(Err(WatchError::Reread));
+                }
+                is_dropped = true;
+            }
+            next.as_mut().poll(ctx)
+        })
+        .await
+    }
+}
+
 impl Watch for TransformedWatch {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, WatchError>> {
         Box::pin(async move {
             if self.batch.is_none() {
-                self.batch = Some(self.events.next().await?);
+                self.batch = Some(self.next_batch().await?);
                 self.decoded = 0;
             }
             let events = self.batch.iter_mut().flat_map(|batch| &mut batch.events);

@@ -191,11 +191,10 @@ fn a_missing_key_affects_only_its_objects_and_is_named() {
     let server = case.serve(&[KEY2]);
     let client = server.client();
     case.write(&[KEY2, KEY1]);
-    wait_until("the value has the new key", || {
-        client.post(&format!("{STATUS}/rotate"), &json!({}));
-        client.get(&format!("{SECRETS}/a")).status == 200
-    });
-    assert_eq!(keys(&client), ("secretbox:key2=1".to_owned(), 0));
+    client.poll(&format!("{SECRETS}/a"), |answer| answer.status == 200);
+    assert_eq!(keys(&client), ("aesgcm:key1=1".to_owned(), 1));
+    client.post(&format!("{STATUS}/rotate"), &json!({}));
+    wait_until("the value has the new key", || keys(&client).1 == 0);
     server.stop();
     let server = case.serve(&[KEY1, KEY2]);
     server.client().post(&format!("{STATUS}/rotate"), &json!({}));
@@ -294,8 +293,12 @@ fn a_plug_in_is_part_of_the_health_and_its_keys_are_rotated() {
     let client = server.client();
     assert_eq!(client.get(check).status, 500);
     assert_eq!(client.get(MAPS).status, 200);
+    // The plug-in starts after the server.
+    let path = format!("{SECRETS}/a");
+    assert_eq!(client.get(&path).status, 500);
     kms.behave(|kms| kms.failing = vec![]);
     client.poll(check, |answer| answer.status == 200);
+    client.poll(&path, |answer| answer.body["data"]["k"] == SECRET);
     server.stop();
 }
 

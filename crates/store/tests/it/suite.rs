@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keelson_store::conformance::{Inverted, Walk, cases, put};
-use keelson_store::{Embedded, EmbeddedOptions, Model, Store, Transformed};
+use keelson_store::{Embedded, EmbeddedOptions, Model, Revision, Store, Transformed, WatchError};
 use tempfile::TempDir;
 
 async fn check(open: impl Fn() -> Arc<dyn Store>) {
@@ -60,6 +60,18 @@ async fn the_backend_has_the_other_form_and_knows_stale_values() {
         assert_eq!(inverted.is_stale(key.as_bytes()).await.expect("a read"), is_stale, "{key}");
         assert!(!plain.is_stale(key.as_bytes()).await.expect("a read"));
     }
+}
+
+#[tokio::test]
+async fn a_reread_ends_the_watches_that_are_open() {
+    let store = Transformed::new(Embedded::in_memory(), Arc::new(Inverted { waits: false }));
+    let at = put(&*store, "a", "v").await;
+    let mut watch = store.watch("".into(), Revision(0)).expect("a watch");
+    assert_eq!(watch.next().await.expect("a batch").through, at);
+    store.reread();
+    assert!(matches!(watch.next().await, Err(WatchError::Reread)));
+    let mut watch = store.watch("".into(), Revision(0)).expect("a watch");
+    assert_eq!(watch.next().await.expect("a batch").through, at);
 }
 
 #[tokio::test]
