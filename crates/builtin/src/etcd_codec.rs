@@ -8,16 +8,13 @@
 mod custom;
 
 use bytes::Bytes;
-use keelson_cache::{PrefixMap, Record, get_by_prefix};
+use keelson_cache::{ENCRYPTED, NOT_DECRYPTED, PrefixMap, Record, get_by_prefix};
 use keelson_meta::{Features, GroupVersion, GroupVersionKind, Object};
 use keelson_registry::{Kind, built_in_kinds, stored_gvk};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{Schema, decode, default, json, proto};
 use std::fmt;
 use std::sync::Arc;
-
-/// Prefix of encrypted values.
-const ENCRYPTED: &[u8] = b"k8s:enc:";
 
 /// A record that cannot be encoded, which is a bug: objects are validated before they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +137,7 @@ impl EtcdCodec {
         } else if value.trim_ascii_start().starts_with(b"{") {
             self.decode_json(stored, value)?
         } else if value.starts_with(ENCRYPTED) {
-            return Err("identity transformer tried to read encrypted data".to_owned());
+            return Err(NOT_DECRYPTED.to_owned());
         } else {
             return Err("it is neither protobuf nor JSON".to_owned());
         };

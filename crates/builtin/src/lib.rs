@@ -26,6 +26,7 @@ mod record_checker;
 mod reviews;
 pub mod services;
 mod signers;
+mod stored_resources;
 mod streams;
 mod token_request;
 
@@ -35,6 +36,7 @@ pub use lease::{Candidate, campaign, resign};
 pub use record_checker::RecordChecker;
 pub use reviews::TokenReviews;
 pub use services::{PortLeaks, Services};
+pub use stored_resources::StoredResources;
 pub use token_request::TokenRequests;
 
 use binding::Bindings;

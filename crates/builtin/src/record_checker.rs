@@ -1,9 +1,9 @@
 //! [`RecordChecker`]: checks the records of a store that no server uses (`keelson check`).
 
 use crate::services::{PORTS_KEY, check_ports};
-use keelson_cache::{Entry, PrefixMap, get_by_prefix};
-use keelson_meta::Features;
-use keelson_registry::{Kind, built_in_kinds};
+use crate::stored_resources::StoredResources;
+use keelson_cache::Entry;
+use keelson_registry::Kind;
 use keelson_schema::{decode, json};
 use keelson_store::KeyValue;
 use std::sync::Arc;
@@ -13,17 +13,13 @@ const PORTS_NAME: &str = "ranges/servicenodeports";
 
 /// Checks records of the built-in kinds.
 pub struct RecordChecker {
-    by_prefix: PrefixMap<Arc<Kind>>,
+    resources: StoredResources,
 }
 
 impl RecordChecker {
     /// Returns a checker for all built-in kinds, including those that are not served by default.
     pub fn for_all_kinds() -> RecordChecker {
-        let mut kinds = built_in_kinds(&[("api/all".to_owned(), true)], Features::ALL);
-        // Both resources of Events share their prefix; the core group, whose form is stored, wins.
-        kinds.sort_by(|one, other| other.gvr.group.cmp(&one.gvr.group));
-        let by_prefix = kinds.into_iter().map(|kind| (kind.prefix.clone(), kind)).collect();
-        RecordChecker { by_prefix }
+        RecordChecker { resources: StoredResources::default() }
     }
 
     /// Returns the resource of a key; `None` if the key is unknown.
@@ -80,7 +76,7 @@ impl RecordChecker {
     }
 
     fn kind(&self, key: &[u8]) -> Option<&Arc<Kind>> {
-        get_by_prefix(&self.by_prefix, key)
+        self.resources.kind(key)
     }
 }
 

@@ -127,6 +127,17 @@ impl Cache {
         Ok(cache)
     }
 
+    /// Returns the keys in the store of objects that cannot be read, at most `max`, each with the length of the
+    /// prefix of its resource.
+    pub fn unreadable_keys(&self, max: usize) -> Vec<(usize, Bytes)> {
+        let resources = self.shared.resources.read().expect("the cache state is not poisoned");
+        let keys = resources.iter().flat_map(|(prefix, resource)| {
+            let keys = resource.unreadable_keys().into_iter();
+            keys.map(|key| (prefix.len(), Bytes::from([prefix, key.as_bytes()].concat())))
+        });
+        keys.take(max).collect()
+    }
+
     /// Returns the resource with this key prefix.
     pub fn resource(&self, prefix: &[u8]) -> Option<Arc<Resource>> {
         let resources = self.shared.resources.read().expect("the cache state is not poisoned");

@@ -33,6 +33,10 @@ use triomphe::ThinArc;
 const FORMAT: u8 = 1;
 /// The first byte of a value that stands for an unreadable object; the reason follows.
 const UNREADABLE: u8 = 2;
+/// What encrypted values begin with.
+pub const ENCRYPTED: &[u8] = b"k8s:enc:";
+/// The message for an encrypted value that nothing has decrypted, as upstream.
+pub const NOT_DECRYPTED: &str = "identity transformer tried to read encrypted data";
 /// Bytes before the labels.
 const FIXED_BYTES: usize = 13;
 
@@ -80,6 +84,11 @@ pub fn unreadable(why: &str) -> Bytes {
     [&[UNREADABLE], why.as_bytes()].concat().into()
 }
 
+/// Returns whether a stored value stands for an object that cannot be read.
+pub fn is_unreadable(value: &[u8]) -> bool {
+    value.first() == Some(&UNREADABLE)
+}
+
 /// Converts an offset in an object; an object has at most a few MiB.
 fn to_u32(offset: usize) -> u32 {
     u32::try_from(offset).expect("an object is smaller than 4 GiB")
@@ -122,6 +131,7 @@ impl<'a> Parts<'a> {
             Some((&UNREADABLE, why)) => {
                 return Err(String::from_utf8_lossy(why).into_owned().into());
             }
+            _ if record.starts_with(ENCRYPTED) => return Err(NOT_DECRYPTED.into()),
             _ => return Err("unknown record format".into()),
         }
         let number = |at: usize| -> Option<usize> {

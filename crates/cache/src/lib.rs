@@ -27,7 +27,7 @@ mod tree;
 mod varint;
 
 pub use cache::{Cache, CacheError, StartError};
-pub use entry::{Entry, Record, RecordError, unreadable};
+pub use entry::{ENCRYPTED, Entry, NOT_DECRYPTED, Record, RecordError, is_unreadable, unreadable};
 pub use follower::Follower;
 pub use history::{Change, ChangeKind, HISTORY_BYTES_MAX, HISTORY_EVENTS_MAX};
 pub use index::Term;

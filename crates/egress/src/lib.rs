@@ -5,12 +5,15 @@
 //! exchanges, headers and bodies have maximums, and each exchange has one deadline. Error texts are
 //! those of Go's `net/http`, because clients of a kube-apiserver see them.
 //!
+//! [`GrpcSocket`] is the one exception to HTTP: processes of this host, over Unix domain sockets.
+//!
 //! This crate does not depend on the API: services are resolved by a [`Resolver`]. It parses the
 //! servers and users of a [`kubeconfig`].
 
 mod client;
 mod connection;
 mod error;
+mod grpc;
 pub mod kubeconfig;
 mod peer;
 mod resolve;
@@ -21,6 +24,7 @@ mod verify;
 pub use client::{Client, Egress, Request, Response};
 pub use connection::StreamedBody;
 pub use error::{Cause, Error, Phase};
+pub use grpc::{GrpcSocket, grpc_error_text};
 pub use peer::{Identity, Peer, Route, Scheme, Trust};
 pub use resolve::{BoxFuture, Resolved, Resolver};
 pub use stream::{StreamedResponse, UpgradeAnswer, Upgraded};

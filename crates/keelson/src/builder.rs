@@ -3,6 +3,7 @@
 use crate::auditing::AuditOptions;
 use crate::authentication::{JwtOptions, TokenWebhookOptions};
 use crate::authorization::Authorization;
+use crate::encryption::EncryptionFile;
 use crate::etcd::Etcd;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubelets::KubeletOptions;
@@ -37,6 +38,8 @@ pub struct Builder {
     pub etcd: Option<Etcd>,
     /// An open store to use instead of a data folder. The caller closes it.
     pub store: Option<Arc<dyn Store>>,
+    /// `--encryption-provider-config`: how stored values are encrypted; `None`: not at all.
+    pub encryption: Option<EncryptionFile>,
     /// The data folder; `None`: data is in etcd, in a given store, or in memory only.
     pub data_dir: Option<PathBuf>,
     /// The folder of the certificates; `None`: `pki` in the data folder.
@@ -133,6 +136,7 @@ impl Default for Builder {
         Builder {
             etcd: None,
             store: None,
+            encryption: None,
             data_dir: None,
             cert_dir: None,
             bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

@@ -2,6 +2,7 @@
 
 pub mod backup;
 pub mod check;
+pub mod encryption;
 pub mod envtest;
 pub mod etcd;
 mod output;

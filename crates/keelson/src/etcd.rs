@@ -2,11 +2,7 @@
 
 use crate::etcd_stand_in;
 use crate::start_error::StartError;
-use bytes::Bytes;
-use keelson_builtin::EtcdCodec;
-use keelson_meta::Features;
-use keelson_store::DiskError;
-use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError, ValueCodec};
+use keelson_store_etcd::{Compactor, EtcdOptions, EtcdStore, EtcdTls, OpenError};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::error::Error;
@@ -62,16 +58,11 @@ impl Etcd {
         }
     }
 
-    pub(crate) async fn open(
-        &self,
-        runtime_config: &[(String, bool)],
-        features: Features,
-    ) -> Result<Answering, StartError> {
+    pub(crate) async fn open(&self) -> Result<Answering, StartError> {
         let options = EtcdOptions {
             tls: self.tls()?,
-            prefix: key_prefix(&self.prefix)?,
+            prefix: self.key_prefix()?,
             lease_reuse: self.lease_reuse,
-            codec: Arc::new(StoredObjects(EtcdCodec::new(runtime_config, features))),
             ..EtcdOptions::new(self.servers.clone())
         };
         let began = Instant::now();
@@ -95,6 +86,15 @@ impl Etcd {
             }
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
+    }
+
+    /// Returns the prefix of all keys, which begins and ends with one slash.
+    pub(crate) fn key_prefix(&self) -> Result<String, StartError> {
+        let name = self.prefix.trim_matches('/');
+        if name.is_empty() {
+            return Err(StartError::new("--etcd-prefix: it must not be empty".to_owned()));
+        }
+        Ok(format!("/{name}/"))
     }
 
     /// Returns the error with the flags it concerns, in one line.
@@ -133,20 +133,6 @@ impl Etcd {
     }
 }
 
-/// Encodes objects as kube-apiserver stores them in etcd.
-#[derive(Debug)]
-struct StoredObjects(EtcdCodec);
-
-impl ValueCodec for StoredObjects {
-    fn encode(&self, key: &[u8], value: &Bytes) -> Result<Bytes, DiskError> {
-        self.0.encode(key, value).map_err(|error| Arc::new(error) as DiskError)
-    }
-
-    fn decode(&self, key: &[u8], value: Bytes) -> Bytes {
-        self.0.decode(key, value)
-    }
-}
-
 /// Reads a PEM file and validates it with `check`.
 fn read(
     flag: &str,
@@ -157,15 +143,6 @@ fn read(
     let text = std::fs::read(path).map_err(|error| bad(error.to_string()))?;
     check(&text).map_err(|error| bad(error.to_string()))?;
     Ok(text)
-}
-
-/// Normalizes a prefix: it begins and ends with one slash.
-fn key_prefix(prefix: &str) -> Result<String, StartError> {
-    let name = prefix.trim_matches('/');
-    if name.is_empty() {
-        return Err(StartError::new("--etcd-prefix: it must not be empty".to_owned()));
-    }
-    Ok(format!("/{name}/"))
 }
 
 /// Takes part in the compaction of the cluster: one of the servers that share it compacts. Calls
@@ -191,9 +168,10 @@ mod tests {
 
     #[test]
     fn a_prefix_begins_and_ends_with_one_slash() {
+        let etcd = |prefix: &str| Etcd { prefix: prefix.to_owned(), ..Etcd::new(vec![]) };
         for (prefix, expected) in [("/registry", "/registry/"), ("a/b/", "/a/b/")] {
-            assert_eq!(key_prefix(prefix).expect("a prefix"), expected);
+            assert_eq!(etcd(prefix).key_prefix().expect("a prefix"), expected);
         }
-        assert!(key_prefix("/").is_err());
+        assert!(etcd("/").key_prefix().is_err());
     }
 }

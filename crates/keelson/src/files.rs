@@ -23,6 +23,12 @@ pub fn raise_open_files() -> u64 {
     open_files_max()
 }
 
+/// Returns the words of Go for an error: without its number, in lower case.
+pub(crate) fn go_words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
 /// For each file the modification time in seconds and nanoseconds, the size and the inode number;
 /// `None`: the file does not exist. It changes when one of the files changes.
 pub(crate) type Fingerprint = Vec<Option<(i64, i64, u64, u64)>>;

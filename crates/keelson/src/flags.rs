@@ -14,8 +14,8 @@ mod tests;
 
 use anyhow::{Context, Result};
 pub use cli::{
-    BackupFlags, CheckFlags, Cli, Command, EnvtestFlags, KubeconfigFlags, RestoreFlags,
-    ResultFormat, STDIO, SummaryFormat,
+    BackupFlags, CheckFlags, Cli, Command, EncryptionCommand, EncryptionFlags, EnvtestFlags,
+    KubeconfigFlags, RestoreFlags, ResultFormat, STDIO, SummaryFormat,
 };
 use keelson_meta::time::GoDuration;
 use std::path::PathBuf;

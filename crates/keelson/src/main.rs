@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Kubeconfig(flags) => kubeconfig(&flags),
         Command::Backup(flags) => commands::backup::run(&flags),
         Command::Restore(flags) => commands::restore::run(&flags),
+        Command::Encryption(command) => commands::encryption::run(&command),
         Command::Check(flags) => commands::check::run(&flags),
         Command::Completion { shell } => {
             let mut command = flags::help::with_flags(Cli::command());

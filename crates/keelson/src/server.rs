@@ -1,11 +1,13 @@
 //! [`Keelson`]: a running server, and how [`Builder`] starts it.
 
+use crate::backend::{Backend, Engine};
 use crate::backup_socket::{BackupSocket, backup_socket};
 use crate::builder::Builder;
 use crate::certificates::{Pki, host_names};
 use crate::controllers::{self, ControllerRunner};
 use crate::dynamic_admission;
-use crate::etcd::{self, Answering};
+use crate::encryption_admin::EncryptionAdmin;
+use crate::etcd;
 use crate::front_proxy::FrontProxyOptions;
 use crate::kubeconfig::Kubeconfig;
 use crate::kubelets::start_aggregator;
@@ -13,7 +15,7 @@ use crate::service_resolver::ServiceResolver;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
-use crate::{election, event_ttl, files, private_files};
+use crate::{election, encryption, event_ttl, files};
 use arc_swap::ArcSwap;
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_aggregation::Probes;
@@ -29,10 +31,8 @@ use keelson_meta::Feature;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
 use keelson_server::{App, Health, KubeletAccess, Limits, Listening, State, Tls, VersionInfo};
-use keelson_store::{CompactionWindow, Embedded, EmbeddedOptions, Lease, OpenError, Store};
-use keelson_store_etcd::EtcdStore;
+use keelson_store::{CompactionWindow, Lease};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -54,15 +54,6 @@ const COMPACTION_INTERVAL: Duration = Duration::from_secs(15);
 /// Grace period at shutdown for control loops and the release of the lease.
 const CONTROL_LOOPS_END_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Formats an error of opening the store, with a hint what to do about damaged records.
-fn open_error(flag: &str, error: &OpenError) -> StartError {
-    let mut line = format!("{flag}: {}", with_causes(error));
-    if matches!(error, OpenError::Records { .. }) {
-        line.push_str("\n`keelson check` names what is damaged; `keelson restore` makes a new folder of a backup");
-    }
-    StartError(line)
-}
-
 /// The verifiers of bearer tokens.
 struct Tokens {
     accounts: Arc<ServiceAccountTokens>,
@@ -71,6 +62,7 @@ struct Tokens {
 
 /// What runs beside the requests.
 struct Background {
+    admin: Arc<EncryptionAdmin>,
     audit: Option<Arc<Audit>>,
     health: Arc<Health>,
     shutdown: watch::Receiver<bool>,
@@ -99,7 +91,7 @@ impl Builder {
         let resolver = Arc::new(ServiceResolver::new(self.aggregator_routing));
         let egress = Arc::new(Egress::new(resolver.clone()));
         let options = self.registry_options(advertise, address.port(), &egress)?;
-        let opening = tokio::spawn(keelson_builtin::open(backend.store(), clock, options));
+        let opening = tokio::spawn(keelson_builtin::open(backend.store.clone(), clock, options));
         let pki = tls_files.pki();
         let account_tokens = self.service_account_tokens.tokens(tls_files.dir.as_deref()).await;
         let Opened { registry, services, token_requests, token_reviews } =
@@ -116,10 +108,9 @@ impl Builder {
         let root_ca = tls_files.root_ca(&pki.borrow())?;
         let (shutdown, shutdown_signal) = watch::channel(false);
         let health: Arc<Health> = Arc::default();
-        let mut loops = Loops::new(health.clone());
-        let (fatal_error_sender, fatal_error) = watch::channel(None);
-        loops.monitor(registry.clone(), fatal_error_sender);
+        let (mut loops, fatal_error) = Loops::monitored(&health, &registry);
         let far_side = self.far_side(&registry, &egress, &mut loops)?;
+        let admin = self.start_encryption(&backend, &registry, &health, &mut loops);
         self.start_maintenance(&backend, (&registry, services), &mut loops).await?;
         self.start_certificate_loop(tls_files, tls.clone(), current, &mut loops);
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
@@ -134,7 +125,8 @@ impl Builder {
         let tokens = self.tokens(&registry, &egress, account_tokens, &mut loops)?;
         let audit = self.start_audit(&egress, &mut loops)?;
         let shutdown_delay = self.shutdown_delay;
-        let background = Background { audit: audit.clone(), health, shutdown: shutdown_signal };
+        let background =
+            Background { admin, audit: audit.clone(), health, shutdown: shutdown_signal };
         let app = self.app(registry.clone(), tokens, far_side, background);
         token_reviews.attach(app.authenticator.clone());
         let listening = keelson_server::serve(app, listener, tls);
@@ -166,6 +158,25 @@ impl Builder {
     ) -> Result<Tokens, StartError> {
         self.start_reload_loops(registry, egress, &accounts, loops);
         Ok(Tokens { remote: self.remote_tokens(egress, loops)?, accounts })
+    }
+
+    /// Starts the loops of the encryption, and returns what counts and rotates its keys.
+    fn start_encryption(
+        &self,
+        backend: &Backend,
+        registry: &Arc<Registry>,
+        health: &Arc<Health>,
+        loops: &mut Loops,
+    ) -> Arc<EncryptionAdmin> {
+        if let (Some(file), Some((encryption, store))) = (&self.encryption, &backend.encrypted) {
+            let interval = self.certificate_check_interval;
+            file.start_loops(encryption, interval, health, loops);
+            let (registry, store) = (registry.clone(), store.clone());
+            loops.run("encryption-rereads", move || {
+                encryption::reread_when_readable(registry.clone(), store.clone(), interval)
+            });
+        }
+        EncryptionAdmin::new(backend, registry.clone(), self.event_ttl)
     }
 
     fn start_audit(
@@ -288,7 +299,7 @@ impl Builder {
         }
         let (health, signal) = (runner.health.clone(), shutdown_signal.clone());
         let runner = Arc::new(runner);
-        Some(if matches!(backend, Backend::Etcd(_)) {
+        Some(if matches!(backend.engine, Engine::Etcd(_)) {
             let start = move || election::run(runner.clone(), identity.clone(), signal.clone());
             tokio::spawn(keep_running("leader-election", start, health, true))
         } else {
@@ -336,6 +347,7 @@ impl Builder {
             cbor: self.features.is_on(Feature::CBORServingAndStorage),
             browsers: self.browsers,
             audit: background.audit,
+            extra_paths: background.admin.paths(),
             health: background.health,
             draining: AtomicBool::new(false),
             shutdown: background.shutdown,
@@ -355,7 +367,9 @@ impl Builder {
 
     /// Opens the backup socket. The server also starts when that fails.
     fn backup_socket(&self, backend: &Backend) -> Option<BackupSocket> {
-        let (Backend::Embedded(store), Some(dir)) = (backend, &self.data_dir) else { return None };
+        let (Engine::Embedded(store), Some(dir)) = (&backend.engine, &self.data_dir) else {
+            return None;
+        };
         let path = backup_socket(dir);
         let opened = BackupSocket::open(path.clone(), store.clone());
         opened
@@ -364,21 +378,6 @@ impl Builder {
                 tracing::warn!(%error, %path, "backup socket not opened; no backups while running");
             })
             .ok()
-    }
-
-    async fn open_store(&self) -> Result<Backend, StartError> {
-        match (&self.store, &self.etcd, &self.data_dir) {
-            (Some(store), ..) => Ok(Backend::Given(store.clone())),
-            (None, Some(etcd), _) => match etcd.open(&self.runtime_config, self.features).await? {
-                Answering::Cluster(store) => Ok(Backend::Etcd(store)),
-                Answering::StandIn(folder) => {
-                    let folder = folder.join(folder_name(&etcd.prefix));
-                    open_embedded(folder, "--etcd-servers")
-                }
-            },
-            (None, None, None) => Ok(Backend::Embedded(Embedded::in_memory())),
-            (None, None, Some(dir)) => open_embedded(dir.join("store"), "--data-dir"),
-        }
     }
 
     fn registry_options(
@@ -426,10 +425,12 @@ impl Builder {
         loops.run("definitions", move || definitions::run(cloned.clone()));
         let cloned = registry.clone();
         loops.run("flow-control", move || flow_control::run(cloned.clone()));
-        if matches!(backend, Backend::Etcd(_)) || self.event_ttl.is_zero() {
+        if matches!(backend.engine, Engine::Etcd(_)) || self.event_ttl.is_zero() {
             return Ok(());
         }
-        if let (Backend::Embedded(store), Some(events)) = (backend, registry.kind("", "events")) {
+        if let (Engine::Embedded(store), Some(events)) =
+            (&backend.engine, registry.kind("", "events"))
+        {
             // Events from a backup or an older version of Keelson have no lease.
             let lease = Lease::new(registry.store_time(), self.event_ttl);
             let leased = store.lease_others(events.prefix.clone(), lease.expires).await;
@@ -443,8 +444,8 @@ impl Builder {
     /// Starts the loop that compacts the store.
     fn start_compaction(&self, backend: &Backend, registry: &Arc<Registry>, loops: &mut Loops) {
         let registry = registry.clone();
-        match (backend, &self.etcd) {
-            (Backend::Etcd(store), Some(etcd)) if !etcd.compaction_interval.is_zero() => {
+        match (&backend.engine, &self.etcd) {
+            (Engine::Etcd(store), Some(etcd)) if !etcd.compaction_interval.is_zero() => {
                 let (store, interval) = (store.clone(), etcd.compaction_interval);
                 loops.run("compaction", move || {
                     let registry = registry.clone();
@@ -452,8 +453,8 @@ impl Builder {
                     etcd::compact(store.clone(), interval, on_compacted)
                 });
             }
-            (Backend::Etcd(_), _) => {}
-            (Backend::Embedded(_) | Backend::Given(_), _) => {
+            (Engine::Etcd(_), _) => {}
+            (Engine::Embedded(_) | Engine::Given, _) => {
                 let history = self.history;
                 loops.run("compaction", move || compact(registry.clone(), history));
             }
@@ -472,7 +473,7 @@ impl Builder {
         if !self.publishes_endpoint || registry.options.advertise_address.is_loopback() {
             return None;
         }
-        let is_shared = matches!(backend, Backend::Etcd(_));
+        let is_shared = matches!(backend.engine, Engine::Etcd(_));
         let (registry, signal, health) =
             (registry.clone(), shutdown_signal.clone(), health.clone());
         let start = move || kubernetes_endpoints::run(registry.clone(), is_shared, signal.clone());
@@ -500,26 +501,6 @@ impl Builder {
             front_proxy: self.front_proxy.as_ref().map(FrontProxyOptions::ca_file_and_headers),
         })
     }
-}
-
-/// Opens the embedded store in a folder. A damaged object is replaced by a placeholder, so that all others are
-/// served.
-fn open_embedded(folder: PathBuf, flag: &str) -> Result<Backend, StartError> {
-    private_files::ensure_private_folder(&folder)
-        .map_err(|error| StartError(format!("{flag}: {error}: {}", error.source)))?;
-    let mut options = EmbeddedOptions::new(folder);
-    options.make_placeholder = Some(keelson_registry::unreadable_record);
-    let store = Embedded::open(options).map_err(|error| open_error(flag, &error))?;
-    Ok(Backend::Embedded(store))
-}
-
-/// Returns the name of the folder that has the data of a prefix in etcd's place.
-fn folder_name(prefix: &str) -> String {
-    let name = prefix.trim_matches('/').bytes().map(|byte| match byte {
-        byte if byte.is_ascii_alphanumeric() => (byte as char).to_string(),
-        byte => format!("_{byte:02x}"),
-    });
-    format!("store-{}", name.collect::<String>())
 }
 
 /// Returns the limits, with no more connections than the limit of open files allows.
@@ -553,23 +534,6 @@ async fn compact(registry: Arc<Registry>, history: Duration) {
         match registry.store.compact(through).await {
             Ok(()) => registry.cache.compact(through),
             Err(error) => tracing::warn!(%error, "compaction failed"),
-        }
-    }
-}
-
-/// The storage backend.
-enum Backend {
-    Embedded(Arc<Embedded>),
-    Etcd(Arc<EtcdStore>),
-    Given(Arc<dyn Store>),
-}
-
-impl Backend {
-    fn store(&self) -> Arc<dyn Store> {
-        match self {
-            Backend::Embedded(store) => store.clone(),
-            Backend::Etcd(store) => store.clone(),
-            Backend::Given(store) => store.clone(),
         }
     }
 }
@@ -679,7 +643,7 @@ impl Keelson {
         if let Some(backups) = self.backups {
             backups.close().await;
         }
-        if let Backend::Embedded(store) = self.backend {
+        if let Engine::Embedded(store) = self.backend.engine {
             store.close();
         }
     }

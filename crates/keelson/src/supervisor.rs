@@ -35,22 +35,24 @@ impl Loops {
         Loops { tasks: JoinSet::new(), health }
     }
 
+    /// Creates a set with the health check of the components that cannot be restarted. Their first failure
+    /// is received.
+    pub(crate) fn monitored(
+        health: &Arc<Health>,
+        registry: &Arc<Registry>,
+    ) -> (Loops, watch::Receiver<Option<String>>) {
+        let mut loops = Loops::new(health.clone());
+        let (failed, fatal_error) = watch::channel(None);
+        loops.tasks.spawn(monitor(registry.clone(), health.clone(), failed));
+        (loops, fatal_error)
+    }
+
     /// Starts a loop, and restarts it whenever it panics or ends.
     pub(crate) fn run<F>(&mut self, name: &'static str, start: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         self.tasks.spawn(keep_running(name, start, self.health.clone(), false));
-    }
-
-    /// Starts the health check of the components that cannot be restarted. The first failure is sent
-    /// to `fatal_error`.
-    pub(crate) fn monitor(
-        &mut self,
-        registry: Arc<Registry>,
-        fatal_error: watch::Sender<Option<String>>,
-    ) {
-        self.tasks.spawn(monitor(registry, self.health.clone(), fatal_error));
     }
 
     /// Aborts all loops and waits until they have ended.

@@ -343,6 +343,13 @@ impl Registry {
         self.cache.wait_latest().await.map_err(|error| Status::unavailable(error.to_string()))
     }
 
+    /// Whether a write of the same object would store it in another way, for example with another key.
+    pub(crate) async fn is_stale(&self, target: &Target) -> Result<bool, Failure> {
+        let key = target.kind.store_key(&target.namespace, &target.name);
+        let stale = self.store.is_stale(&key).await;
+        stale.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
     /// Waits until reads are as new as any revision that this process has seen. Makes no request to the store.
     pub async fn wait_for_known(&self) -> Result<(), Failure> {
         self.cache.wait_known().await.map_err(|error| Status::unavailable(error.to_string()))

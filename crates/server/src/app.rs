@@ -4,6 +4,7 @@ use crate::aggregated::Aggregated;
 use crate::body_memory::BodyMemory;
 use crate::browsers::BrowserOptions;
 use crate::documents::Documents;
+use crate::extra_paths::ExtraPath;
 use crate::health::Health;
 use crate::health_log::HealthLog;
 use crate::impersonate::LastModes;
@@ -50,6 +51,8 @@ pub struct App {
     pub cbor: bool,
     /// The audit policy and where events are stored; `None`: nothing is audited.
     pub audit: Option<Arc<Audit>>,
+    /// Further non-resource paths.
+    pub extra_paths: Vec<ExtraPath>,
     /// The health of background components.
     pub health: Arc<Health>,
     /// Set when the server is shutting down: `/readyz` fails from then on.

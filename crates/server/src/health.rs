@@ -1,16 +1,28 @@
 //! The health of background components: the feed of the cache, the commit thread, control loops. `/livez` and
 //! `/readyz` fail while one of them does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 /// The components that currently fail, with reasons. Updated by the owner of a component's task.
 #[derive(Debug, Default)]
 pub struct Health {
+    /// The optional checks of this server.
+    optional: Mutex<BTreeSet<&'static str>>,
     failing: Mutex<BTreeMap<&'static str, String>>,
 }
 
 impl Health {
+    /// Lists a check of upstream that only some configurations have. It passes unless its component fails.
+    pub fn list(&self, check: &'static str) {
+        self.optional.lock().unwrap_or_else(PoisonError::into_inner).insert(check);
+    }
+
+    /// Whether this server has an optional check.
+    pub fn is_listed(&self, check: &str) -> bool {
+        self.optional.lock().unwrap_or_else(PoisonError::into_inner).contains(check)
+    }
+
     /// Marks a component as failing. `why` is visible to every client that may read the health checks.
     pub fn fail(&self, component: &'static str, why: impl Into<String>) {
         self.failing().insert(component, why.into());

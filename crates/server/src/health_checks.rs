@@ -29,10 +29,17 @@ enum Probe {
     Store,
     /// The server is not shutting down.
     Shutdown,
+    /// The component of this name works. Only listed where the configuration has it.
+    Component(&'static str),
 }
 
 const fn check(on: CheckedBy, name: &'static str, probe: Probe) -> Check {
     Check { name, probe, on }
+}
+
+/// A check that only some configurations have.
+const fn optional(name: &'static str) -> Check {
+    check(CheckedBy::All, name, Probe::Component(name))
 }
 
 const fn started(name: &'static str) -> Check {
@@ -46,7 +53,9 @@ const CHECKS: &[Check] = &[
     check(CheckedBy::Live, "loopback-serving-certificate", Probe::Started),
     check(CheckedBy::All, "etcd", Probe::Store),
     check(CheckedBy::Ready, "etcd-readiness", Probe::Store),
+    optional("kms-providers"),
     check(CheckedBy::Ready, "informer-sync", Probe::Started),
+    optional("poststarthook/start-encryption-provider-config-automatic-reload"),
     started("poststarthook/start-apiserver-admission-initializer"),
     started("poststarthook/generic-apiserver-start-informers"),
     started("poststarthook/priority-and-fairness-config-consumer"),
@@ -83,16 +92,19 @@ const CHECKS: &[Check] = &[
 const ROOTS: [&str; 3] = ["healthz", "livez", "readyz"];
 
 /// Returns the paths of all checks, for the index.
-pub(crate) fn paths() -> impl Iterator<Item = String> {
+pub(crate) fn paths(app: &App) -> impl Iterator<Item = String> {
     ROOTS.into_iter().flat_map(|root| {
-        let single = checks(root).map(move |check| format!("/{root}/{}", check.name));
+        let single = checks(app, root).map(move |check| format!("/{root}/{}", check.name));
         std::iter::once(format!("/{root}")).chain(single)
     })
 }
 
-fn checks(root: &str) -> impl Iterator<Item = &'static Check> {
+fn checks(app: &App, root: &str) -> impl Iterator<Item = &'static Check> {
     let other = if root == "readyz" { CheckedBy::Live } else { CheckedBy::Ready };
-    CHECKS.iter().filter(move |check| check.on != other)
+    CHECKS.iter().filter(move |check| match check.probe {
+        Probe::Component(name) => app.health.is_listed(name),
+        _ => check.on != other,
+    })
 }
 
 /// Responds to a request for a health check. Returns `None` for other paths.
@@ -112,7 +124,7 @@ pub(crate) fn answer(app: &App, head: &RequestHead, path: &str) -> Option<Reply>
 fn single(app: &App, root: &str, name: &str) -> Reply {
     let failing = app.health.failures();
     let component = failing.iter().find(|(component, _)| *component == name);
-    let state = match (checks(root).find(|check| check.name == name), component) {
+    let state = match (checks(app, root).find(|check| check.name == name), component) {
         (Some(check), _) => app.probe(check.probe),
         (None, Some((_, why))) => Err(why.clone()),
         (None, None) => return respond::no_such_page(),
@@ -129,7 +141,7 @@ fn aggregate(app: &App, head: &RequestHead, root: &str) -> Reply {
     let mut unmatched: Vec<&str> = head.query.all("exclude").collect();
     let excluded = unmatched.clone();
     let (mut text, mut all_pass) = (String::new(), true);
-    for check in checks(root) {
+    for check in checks(app, root) {
         unmatched.retain(|name| *name != check.name);
         let line = if excluded.contains(&check.name) {
             format!("[+]{} excluded: ok\n", check.name)
@@ -143,6 +155,9 @@ fn aggregate(app: &App, head: &RequestHead, root: &str) -> Reply {
     }
     // Components that upstream does not have. Their owners have logged why they fail.
     for (component, why) in app.health.failures() {
+        if app.health.is_listed(component) {
+            continue;
+        }
         unmatched.retain(|name| *name != component);
         if !excluded.contains(&component) {
             all_pass = false;
@@ -173,6 +188,11 @@ impl App {
             Probe::Store => self.live(),
             Probe::Shutdown if self.is_draining() => Err("process is shutting down".to_owned()),
             Probe::Shutdown => Ok(()),
+            Probe::Component(name) => {
+                let failing = self.health.failures();
+                let found = failing.into_iter().find(|(component, _)| *component == name);
+                found.map_or(Ok(()), |(_, why)| Err(why))
+            }
         }
     }
 }

@@ -19,6 +19,7 @@ mod context;
 mod delete_options;
 mod discovery;
 mod documents;
+mod extra_paths;
 mod far_side;
 mod front;
 mod header_lists;
@@ -74,6 +75,7 @@ mod websocket;
 
 pub use app::{App, State};
 pub use browsers::{BrowserOptions, CrossOrigins};
+pub use extra_paths::{ExtraAnswer, ExtraPath};
 pub use health::Health;
 pub use kubelets::KubeletAccess;
 pub use limits::Limits;

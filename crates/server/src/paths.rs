@@ -52,7 +52,16 @@ pub(crate) async fn answer(
             Ok(respond::compress(head, respond::with_body(200, metrics::MEDIA_TYPE, body)))
         }
         ["metrics", "slis"] => Ok(respond::text(200, "")),
-        _ => Ok(respond::no_such_page()),
+        _ => extra(app, head, path).await,
+    }
+}
+
+/// Responds with what the program adds.
+async fn extra(app: &App, head: &RequestHead, path: &str) -> Result<Reply, Failure> {
+    let mut paths = app.extra_paths.iter();
+    match paths.find(|extra| extra.path == path && extra.method == head.method) {
+        Some(extra) => Ok(respond::value(head, 200, Encoding::Json, &(extra.answer)().await?)),
+        None => Ok(respond::no_such_page()),
     }
 }
 
@@ -252,7 +261,8 @@ fn index(app: &App) -> Reply {
     let first = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"];
     let fixed = rest.into_iter().chain(first).chain(["/openid/v1/jwks"]);
     let fixed = fixed.chain(component_pages::paths(app));
-    let mut paths: Vec<String> = fixed.map(str::to_owned).chain(health_checks::paths()).collect();
+    let mut paths: Vec<String> =
+        fixed.map(str::to_owned).chain(health_checks::paths(app)).collect();
     if let Some(groups) = discovery::groups(&app.registry).get("groups").and_then(Value::as_array) {
         for group in groups {
             let name = group.get("name").and_then(Value::as_str).unwrap_or_default();

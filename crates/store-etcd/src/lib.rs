@@ -6,12 +6,11 @@
 //!   retried. Reads are retried on the next member of the cluster.
 //! - A watch survives the loss of its connection, of the leader and of etcd itself: it continues after
 //!   the last revision that it has delivered completely.
-//! - Values may be encoded differently in the cluster: see [`ValueCodec`].
+//! - Values are those of the cluster: see [`Transformed`](keelson_store::Transformed) for another form.
 //! - A key with a lease is attached to an etcd lease, so that etcd deletes it.
 //! - Only keys under one prefix are read or written, and [`COMPACT_KEY`].
 
 mod client;
-mod codec;
 mod compactor;
 mod keys;
 mod latest;
@@ -24,7 +23,6 @@ mod store;
 pub mod testing;
 mod watch;
 
-pub use codec::{IdentityCodec, ValueCodec};
 pub use compactor::Compactor;
 pub use options::{EtcdOptions, EtcdTls, OpenError};
 pub use shared::COMPACT_KEY;

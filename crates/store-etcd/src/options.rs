@@ -1,12 +1,9 @@
 //! Options of an etcd store, and why it cannot be opened.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use keelson_store::DiskError;
-
-use crate::codec::{IdentityCodec, ValueCodec};
 
 /// Certificates for the connections to etcd, as PEM.
 #[derive(Clone, Default)]
@@ -35,8 +32,6 @@ pub struct EtcdOptions {
     pub root: String,
     /// The prefix of these keys in the cluster, with a slash at its end; not empty.
     pub prefix: String,
-    /// The encoding of values in the cluster.
-    pub codec: Arc<dyn ValueCodec>,
     /// By how much a key may live longer than requested at most, so that keys share a lease.
     pub lease_reuse: Duration,
     /// How long a watch may be behind the newest known revision before it requests its progress.
@@ -49,10 +44,9 @@ impl EtcdOptions {
     pub fn new(servers: Vec<String>) -> Self {
         let root = String::from("/registry/");
         let progress_after = Duration::from_millis(20);
-        let codec = Arc::new(IdentityCodec);
         let (tls, prefix) = (EtcdTls::default(), root.clone());
         let lease_reuse = Duration::from_secs(60);
-        Self { servers, tls, root, prefix, codec, lease_reuse, progress_after }
+        Self { servers, tls, root, prefix, lease_reuse, progress_after }
     }
 }
 

@@ -10,14 +10,13 @@ use keelson_store::{DiskError, ReadError, Revision, WatchSlots};
 use tonic::{Code, Status};
 
 use crate::client::{Client, RANGE, error_line};
-use crate::codec::CachingCodec;
 use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::options::EtcdOptions;
 use crate::proto::{Header, RangeRequest, RangeResponse};
 
-/// Most values decoded before the task yields to others.
-pub(crate) const DECODES_MAX: usize = 64;
+/// Most values passed on before the task yields to others: the receiver may decode them.
+pub(crate) const VALUES_MAX: usize = 64;
 
 /// The key by which servers agree which of them compacts, and through which revision. kube-apiserver uses
 /// the same key in the same way, so both can share a cluster.
@@ -33,7 +32,6 @@ pub(crate) struct EtcdError(pub(crate) String);
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) keys: Keys,
-    pub(crate) codec: CachingCodec,
     pub(crate) leases: Leases,
     pub(crate) progress_after: Duration,
     /// The newest revision in a response of etcd. Only grows.
@@ -56,7 +54,6 @@ impl Shared {
         Self {
             client,
             keys: Keys::new(options.root.into(), options.prefix.into()),
-            codec: CachingCodec::new(options.codec),
             leases: Leases::new(options.lease_reuse),
             progress_after: options.progress_after,
             newest: tokio::sync::watch::Sender::new(newest.0),

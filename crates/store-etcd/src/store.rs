@@ -19,7 +19,7 @@ use crate::proto::{
     RangeResponse, Request, RequestOp, TxnRequest, TxnResponse,
 };
 use crate::shared::{
-    COMPACT_KEY, DECODES_MAX, EtcdError, Shared, etcd_error, number, parse_revision, revision,
+    COMPACT_KEY, EtcdError, Shared, VALUES_MAX, etcd_error, number, parse_revision, revision,
 };
 use crate::watch::EtcdWatch;
 
@@ -102,11 +102,11 @@ impl EtcdStore {
             let average = bytes / response.kvs.len().max(1);
             let after = response.kvs.last().map(|kv| key_after(&kv.key));
             for (number, kv) in response.kvs.into_iter().enumerate() {
-                if number % DECODES_MAX == DECODES_MAX - 1 {
+                if number % VALUES_MAX == VALUES_MAX - 1 {
                     tokio::task::yield_now().await;
                 }
                 if let Some(key) = self.shared.keys.to_store(&kv.key)
-                    && !take(self.to_key_value(key, kv))
+                    && !take(to_key_value(key, kv))
                 {
                     return Ok(read_at);
                 }
@@ -146,10 +146,9 @@ impl EtcdStore {
             Request::Range(RangeRequest { key, ..RangeRequest::default() }).into()
         });
         let lease = self.acquire_lease(&txn).await?;
-        let success: Result<_, _> = txn.ops.iter().map(|op| self.operation(op, lease)).collect();
         let request = TxnRequest {
             compare: compare.collect(),
-            success: success.map_err(|source| WriteError::Value { source })?,
+            success: txn.ops.iter().map(|op| self.operation(op, lease)).collect(),
             failure: current.collect(),
         };
         let response = self.shared.client.write(TXN, request).await;
@@ -166,7 +165,7 @@ impl EtcdStore {
             return Ok(TxnOutcome::Committed(at));
         }
         for (compare, found) in txn.compare.into_iter().zip(response.kvs()) {
-            let current = found.map(|kv| self.to_key_value(compare.key.clone(), kv));
+            let current = found.map(|kv| to_key_value(compare.key.clone(), kv));
             if current.as_ref().map_or(Revision(0), |kv| kv.modified) != compare.modified {
                 return Ok(TxnOutcome::Conflict { key: compare.key, current });
             }
@@ -188,25 +187,23 @@ impl EtcdStore {
     }
 
     /// Converts an operation. `lease` is used by puts that have a lease.
-    fn operation(&self, op: &Op, lease: i64) -> Result<RequestOp, DiskError> {
+    fn operation(&self, op: &Op, lease: i64) -> RequestOp {
         let key = self.shared.keys.to_etcd(op.key());
         let request = match op {
             Op::Put { value, lease: requested, .. } => {
-                let value = self.shared.codec.encode(op.key(), value)?;
                 let lease = if requested.is_some() { lease } else { 0 };
-                Request::Put(PutRequest { key, value, lease })
+                Request::Put(PutRequest { key, value: value.clone(), lease })
             }
             Op::Delete { .. } => Request::Delete(DeleteRangeRequest { key }),
         };
-        Ok(request.into())
+        request.into()
     }
+}
 
-    /// Converts a key and value of etcd. `key` is its store key.
-    fn to_key_value(&self, key: Bytes, kv: crate::proto::KeyValue) -> KeyValue {
-        let (created, modified) = (revision(kv.create_revision), revision(kv.mod_revision));
-        let value = self.shared.codec.decode(&key, kv.value);
-        KeyValue { key, value, created, modified }
-    }
+/// Converts a key and value of etcd. `key` is its store key.
+fn to_key_value(key: Bytes, kv: crate::proto::KeyValue) -> KeyValue {
+    let (created, modified) = (revision(kv.create_revision), revision(kv.mod_revision));
+    KeyValue { key, value: kv.value, created, modified }
 }
 
 impl Store for EtcdStore {
@@ -215,7 +212,7 @@ impl Store for EtcdStore {
             let cluster_key = self.shared.keys.to_etcd(key);
             let (response, _) = self.shared.fetch((cluster_key, Bytes::new()), 1, None).await?;
             let found = response.kvs.into_iter().next();
-            Ok(found.map(|kv| self.to_key_value(Bytes::copy_from_slice(key), kv)))
+            Ok(found.map(|kv| to_key_value(Bytes::copy_from_slice(key), kv)))
         })
     }
 

@@ -23,13 +23,12 @@ use tokio::time::{Instant, sleep};
 use tonic::{Status, Streaming};
 
 use crate::client::{PUT, STATUS, WATCH, error_line, stream, unary};
-use crate::codec::CachingCodec;
 use crate::keys::Keys;
 use crate::proto::{
     self, HeaderResponse, PutRequest, StatusRequest, StatusResponse, WatchCreateRequest,
     WatchProgressRequest, WatchRequest, WatchRequestUnion, WatchResponse,
 };
-use crate::shared::{DECODES_MAX, Shared, number, revision};
+use crate::shared::{Shared, VALUES_MAX, number, revision};
 
 /// Most batches queued for the reader. Beyond this etcd has to wait, through HTTP/2 flow control.
 const BATCHES_MAX: usize = 1;
@@ -230,7 +229,7 @@ impl WatchTask {
             vec![Batch { events: vec![], through }]
         } else {
             let events = std::mem::take(events);
-            split(&self.shared.keys, &self.shared.codec, &self.prefix, events)
+            split(&self.shared.keys, &self.prefix, events)
                 .await
                 .ok_or_else(|| StreamEnd::Final(self.compacted()))?
         };
@@ -294,17 +293,12 @@ fn has_exact_progress(version: &str) -> bool {
 
 /// Splits events of whole revisions into batches for a watch of `prefix`. Returns `None` if compaction has
 /// removed the previous value of a deleted key.
-async fn split(
-    keys: &Keys,
-    codec: &CachingCodec,
-    prefix: &[u8],
-    events: Vec<proto::Event>,
-) -> Option<Vec<Batch>> {
+async fn split(keys: &Keys, prefix: &[u8], events: Vec<proto::Event>) -> Option<Vec<Batch>> {
     let mut batches = Vec::new();
     let mut batch = Batch { events: Vec::new(), through: Revision(0) };
     let mut bytes = 0;
     for (number, event) in events.into_iter().enumerate() {
-        if number % DECODES_MAX == DECODES_MAX - 1 {
+        if number % VALUES_MAX == VALUES_MAX - 1 {
             tokio::task::yield_now().await;
         }
         let kv = event.kv?;
@@ -321,7 +315,7 @@ async fn split(
         };
         let is_put = event.kind == 0;
         let created = if is_put { kv.create_revision } else { event.prev_kv?.create_revision };
-        let value = is_put.then(|| codec.decode_event(&key, kv.value));
+        let value = is_put.then_some(kv.value);
         bytes += value.as_ref().map_or(0, Bytes::len);
         batch.events.push(Event { key, value, revision: at, created: revision(created) });
     }
@@ -333,7 +327,6 @@ async fn split(
 mod tests {
     use super::*;
     use crate::client::Client;
-    use crate::codec::IdentityCodec;
     use crate::options::{EtcdOptions, EtcdTls};
     use futures_util::stream::{iter, pending};
     use tokio::time::timeout;
@@ -401,10 +394,6 @@ mod tests {
         assert!(waited.is_err() && requests.try_recv().is_err());
     }
 
-    fn codec() -> CachingCodec {
-        CachingCodec::new(Arc::new(IdentityCodec))
-    }
-
     fn keys() -> Keys {
         Keys::new("/registry/".into(), "/other/".into())
     }
@@ -413,8 +402,7 @@ mod tests {
     async fn batches_never_split_a_revision() {
         let events =
             (0..BATCH_EVENTS_MAX as i64 + 9).map(|n| put(&format!("/other/{n}"), 5 + n / 10));
-        let batches =
-            split(&keys(), &codec(), b"/registry/", events.collect()).await.expect("whole");
+        let batches = split(&keys(), b"/registry/", events.collect()).await.expect("whole");
         let lens: Vec<_> = batches.iter().map(|batch| batch.events.len()).collect();
         let over = BATCH_EVENTS_MAX.next_multiple_of(10);
         assert_eq!(lens, [over, BATCH_EVENTS_MAX + 9 - over]);
@@ -425,7 +413,7 @@ mod tests {
     #[tokio::test]
     async fn events_of_other_keys_only_advance_the_watch() {
         let events = vec![put("/other/pods/a", 5), put("/other/nodes/a", 6)];
-        let batches = split(&keys(), &codec(), b"/registry/pods/", events).await.expect("whole");
+        let batches = split(&keys(), b"/registry/pods/", events).await.expect("whole");
         assert_eq!((batches[0].events.len(), batches[0].through), (1, Revision(6)));
         assert_eq!(batches[0].events[0].key, "/registry/pods/a");
     }
@@ -434,6 +422,6 @@ mod tests {
     async fn a_delete_without_its_previous_value_is_not_delivered() {
         let mut event = put("/other/pods/a", 5);
         event.kind = 1;
-        assert_eq!(split(&keys(), &codec(), b"/registry/", vec![event]).await, None);
+        assert_eq!(split(&keys(), b"/registry/", vec![event]).await, None);
     }
 }

@@ -279,6 +279,12 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(0) })
     }
 
+    /// Whether the backend has the newest value of a key in a form that a write of the same value would
+    /// replace, for example encrypted with an old key. Reads the value.
+    fn is_stale<'a>(&'a self, _key: &'a [u8]) -> BoxFuture<'a, Result<bool, ReadError>> {
+        Box::pin(async { Ok(false) })
+    }
+
     /// Returns an error while writes cannot succeed. Reads work in any case.
     fn health(&self) -> Result<(), HealthError>;
 }

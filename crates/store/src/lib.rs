@@ -34,6 +34,7 @@ mod errors;
 mod limits;
 mod model;
 mod revision;
+mod transform;
 mod watch_slots;
 mod window;
 
@@ -52,5 +53,6 @@ pub use limits::{
 };
 pub use model::Model;
 pub use revision::Revision;
+pub use transform::{Transform, Transformed};
 pub use watch_slots::{WatchSlot, WatchSlots};
 pub use window::CompactionWindow;

@@ -1,5 +1,5 @@
 //! Test utilities: recording and replay of transcripts, a blocking client, a fake kubelet, the HTTPS
-//! server of a fake node, and Kubernetes programs as child processes.
+//! server of a fake node, a fake key management service, and Kubernetes programs as child processes.
 //!
 //! The crate uses only HTTPS and, of the workspace, only the protocols of streams, so that a test can
 //! run against Keelson and against kube-apiserver. The Python programs in `compare/` send the same
@@ -8,8 +8,10 @@
 #![allow(clippy::missing_panics_doc)]
 
 pub mod api;
+pub mod grpc;
 pub mod handshakes;
 pub mod klog;
+pub mod kms;
 pub mod kubelet;
 pub mod node;
 pub mod pods;

@@ -10,24 +10,18 @@ use super::VerifyingKey;
 use crate::json::kind_of;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
-use http::uri::PathAndQuery;
+use keelson_egress::{GrpcSocket, grpc_error_text};
 use keelson_meta::status::quote;
-use prost::Message;
 use proto::{
     FetchKeysRequest, FetchKeysResponse, MetadataRequest, MetadataResponse, SignJwtRequest,
     SignJwtResponse,
 };
 use serde_json::Value;
-use std::error::Error;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, timeout_at};
-use tonic::client::Grpc;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
-use tonic_prost::ProstCodec;
+use tokio::time::Instant;
 
 const FETCH_KEYS: &str = "/v1.ExternalJWTSigner/FetchKeys";
 const METADATA: &str = "/v1.ExternalJWTSigner/Metadata";
@@ -41,11 +35,8 @@ pub const REQUEST_FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 const METADATA_TIME_MAX: Duration = Duration::from_secs(10);
 /// Delay of the next fetch of keys after a failed one.
 pub const FETCH_RETRY_DELAY: Duration = Duration::from_secs(10);
-/// Delay between two attempts to connect.
-const CONNECT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Maximum refresh interval that is honoured.
 const REFRESH_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
-const ANSWER_BYTES_MAX: usize = 4 << 20;
 const KEY_ID_BYTES_MAX: usize = 1024;
 
 /// The error of a call, in kube-apiserver's words.
@@ -53,16 +44,14 @@ pub type SignerError = String;
 
 /// An external signer.
 pub struct ExternalSigner {
-    /// As the flag names it.
-    endpoint: String,
-    channel: Channel,
+    socket: GrpcSocket,
     fetches_begun: AtomicU64,
     last_fetch: Mutex<Fetch>,
 }
 
 impl fmt::Debug for ExternalSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ExternalSigner({})", self.endpoint)
+        write!(f, "ExternalSigner({:?})", self.socket)
     }
 }
 
@@ -86,17 +75,8 @@ impl ExternalSigner {
     /// Returns a signer at a socket path, or in the abstract namespace (`@name`). Does not connect
     /// yet.
     pub fn new(endpoint: &str) -> Result<ExternalSigner, SignerError> {
-        // The kernel's form of an abstract name begins with a zero byte.
-        let path = match endpoint.strip_prefix('@') {
-            Some(name) => format!("unix:\0{name}"),
-            None => format!("unix:{endpoint}"),
-        };
-        let dialed = Endpoint::from_shared(path).and_then(|made| made.user_agent("keelson"));
-        let dialed = dialed
-            .map_err(|error| format!("while dialing grpc socket at {}: {error}", quote(endpoint)));
         Ok(ExternalSigner {
-            endpoint: endpoint.to_owned(),
-            channel: dialed?.connect_lazy(),
+            socket: GrpcSocket::new(endpoint)?,
             fetches_begun: AtomicU64::new(0),
             last_fetch: Mutex::new(Fetch { number: 0, outcome: Ok(()) }),
         })
@@ -105,14 +85,16 @@ impl ExternalSigner {
     /// Returns the maximum lifetime of a token, in seconds.
     pub async fn expiration_seconds_max(&self) -> Result<i64, SignerError> {
         let until = Instant::now() + METADATA_TIME_MAX;
-        let response = self.call::<_, MetadataResponse>(METADATA, MetadataRequest {}, until).await;
+        let response =
+            self.socket.call::<_, MetadataResponse>(METADATA, MetadataRequest {}, until).await;
         Ok(response.map_err(|error| grpc_error_text(&error))?.max_token_expiration_seconds)
     }
 
     /// Fetches the verification keys.
     pub async fn fetch_keys(&self, time_max: Duration) -> Result<ExternalKeys, SignerError> {
         let until = Instant::now() + time_max;
-        let response = self.call::<_, FetchKeysResponse>(FETCH_KEYS, FetchKeysRequest {}, until);
+        let response =
+            self.socket.call::<_, FetchKeysResponse>(FETCH_KEYS, FetchKeysRequest {}, until);
         let response = response.await.map_err(|error| {
             let error = grpc_error_text(&error);
             format!("while getting externally supported jwt signing keys: {error}")
@@ -143,67 +125,11 @@ impl ExternalSigner {
     pub async fn sign(&self, claims: &str) -> Result<(String, String), SignerError> {
         let until = Instant::now() + CALL_TIME_MAX;
         let request = SignJwtRequest { claims: claims.to_owned() };
-        let response = self.call::<_, SignJwtResponse>(SIGN, request, until).await;
+        let response = self.socket.call::<_, SignJwtResponse>(SIGN, request, until).await;
         let response =
             response.map_err(|error| format!("while signing jwt: {}", grpc_error_text(&error)))?;
         Ok((response.header, response.signature))
     }
-
-    /// Retries until the signer answers. All calls can be repeated safely.
-    async fn call<Q, A>(&self, path: &'static str, request: Q, until: Instant) -> Result<A, Status>
-    where
-        Q: Message + Clone + 'static,
-        A: Message + Default + 'static,
-    {
-        loop {
-            let response = timeout_at(until, self.call_once(path, request.clone())).await;
-            let Ok(response) = response else {
-                return Err(Status::deadline_exceeded("context deadline exceeded"));
-            };
-            let Err(error) = response else { return response };
-            // A status from the signer has no source.
-            let Some(cause) = deepest_cause(&error) else { return Err(error) };
-            if Instant::now() + CONNECT_RETRY_DELAY >= until {
-                let endpoint = &self.endpoint;
-                let why = format!(
-                    "connection error: desc = \"transport: Error while dialing: dial unix \
-                     {endpoint}: {cause}\""
-                );
-                return Err(Status::deadline_exceeded(why));
-            }
-            sleep(CONNECT_RETRY_DELAY).await;
-        }
-    }
-
-    async fn call_once<Q, A>(&self, path: &'static str, request: Q) -> Result<A, Status>
-    where
-        Q: Message + 'static,
-        A: Message + Default + 'static,
-    {
-        let mut client =
-            Grpc::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
-        client.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
-        let codec = ProstCodec::<Q, A>::default();
-        let path = PathAndQuery::from_static(path);
-        let response = client.unary(tonic::Request::new(request), path, codec).await?;
-        Ok(response.into_inner())
-    }
-}
-
-/// Returns the transport error of a call; `None` when the peer answered.
-fn deepest_cause(error: &Status) -> Option<String> {
-    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    causes.last().map(ToString::to_string)
-}
-
-/// Formats a status as gRPC for Go does.
-fn grpc_error_text(status: &Status) -> String {
-    let code = match status.code() {
-        Code::Ok => "OK".to_owned(),
-        Code::Cancelled => "Canceled".to_owned(),
-        code => format!("{code:?}"),
-    };
-    format!("rpc error: code = {code} desc = {}", status.message())
 }
 
 fn read_keys(response: &FetchKeysResponse) -> Result<ExternalKeys, SignerError> {

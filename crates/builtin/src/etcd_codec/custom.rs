@@ -3,9 +3,9 @@
 //! later; pruning, defaulting and conversion happen when the object is read
 //! ([`Kind`](keelson_registry::Kind)).
 
-use super::{ENCRYPTED, EncodeError};
+use super::EncodeError;
 use bytes::Bytes;
-use keelson_cache::{Record, custom_prefix};
+use keelson_cache::{ENCRYPTED, NOT_DECRYPTED, Record, custom_prefix};
 use keelson_meta::{GroupVersion, Object, Value};
 use keelson_schema::structural::Structural;
 use keelson_schema::{Schema, decode, json};
@@ -55,7 +55,7 @@ pub(super) fn decode(any: &Schema, group: &str, value: Bytes) -> Bytes {
 
 fn record(any: &Schema, group: &str, value: &[u8]) -> Result<Bytes, String> {
     if value.starts_with(ENCRYPTED) {
-        return Err("identity transformer tried to read encrypted data".to_owned());
+        return Err(NOT_DECRYPTED.to_owned());
     }
     if !value.trim_ascii_start().starts_with(b"{") {
         return Err("it is not JSON".to_owned());

@@ -5,7 +5,9 @@ use crate::flags::{CheckFlags, ResultFormat};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use keelson::Decrypter;
 use keelson_builtin::RecordChecker;
+use keelson_encryption::{is_encrypted, key_of};
 use keelson_meta::{Map, Value};
 use keelson_store::backup::{BackupReader, BackupSummary};
 use keelson_store::embedded::{CheckItem, CheckSummary, Offline, Removed, remove_damaged};
@@ -23,6 +25,10 @@ const UNKNOWN: &str = "(unknown)";
 /// The findings.
 struct Report {
     kinds: RecordChecker,
+    /// `None`: encrypted values are not decrypted.
+    decrypter: Option<Decrypter>,
+    /// Encrypted values that were not decrypted, by their key.
+    encrypted: BTreeMap<String, u64>,
     resources: BTreeMap<String, Count>,
     summary: CheckSummary,
     damages: Vec<String>,
@@ -43,6 +49,8 @@ pub fn run(flags: &CheckFlags) -> Result<()> {
     }
     let mut report = Report {
         kinds: RecordChecker::for_all_kinds(),
+        decrypter: flags.encryption_provider_config.as_deref().map(open_decrypter).transpose()?,
+        encrypted: BTreeMap::new(),
         resources: BTreeMap::new(),
         summary: CheckSummary::default(),
         damages: vec![],
@@ -65,6 +73,13 @@ pub fn run(flags: &CheckFlags) -> Result<()> {
     })?;
     if flags.output.is_none() {
         use std::io::Write;
+        for (key, count) in &report.encrypted {
+            let line = format!(
+                "{count} values are encrypted with {key}: only their checksums were checked, see \
+                 --encryption-provider-config"
+            );
+            writeln!(std::io::stderr(), "{line}").context("write to standard error")?;
+        }
         for line in &report.damages {
             writeln!(std::io::stderr(), "{line}").context("write to standard error")?;
         }
@@ -76,12 +91,19 @@ pub fn run(flags: &CheckFlags) -> Result<()> {
     }
 }
 
+fn open_decrypter(path: &Path) -> Result<Decrypter> {
+    Decrypter::open(path).map_err(|why| anyhow!("--encryption-provider-config: {why}"))
+}
+
 /// Removes records that cannot be read from a data folder, prints each, and saves the values that
 /// are still intact in `removed-SECONDS.jsonl`.
 fn repair(dir: &Path) -> Result<()> {
     use std::io::Write;
     let kinds = RecordChecker::for_all_kinds();
-    let fault = |kv: &KeyValue| kinds.unreadable_reason(kv);
+    // An encrypted value is not unreadable: its key may be elsewhere.
+    let fault = |kv: &KeyValue| {
+        if is_encrypted(&kv.value) { None } else { kinds.unreadable_reason(kv) }
+    };
     let mut removed = vec![];
     let count = remove_damaged(&dir.join("store"), &fault, &mut |record| removed.push(record));
     let count = count.map_err(|error| open_error(&error, "--data-dir"))?;
@@ -184,7 +206,18 @@ impl Report {
     }
 
     fn check(&mut self, kv: &KeyValue) {
-        if let Err(why) = self.kinds.check(kv) {
+        let checked = match &self.decrypter {
+            None if is_encrypted(&kv.value) => {
+                *self.encrypted.entry(key_of(&kv.value)).or_default() += 1;
+                Ok(())
+            }
+            None => self.kinds.check(kv),
+            Some(decrypter) => decrypter
+                .decrypt(&kv.key, &kv.value)
+                .map_err(|why| format!("encrypted with {}: {why}", key_of(&kv.value)))
+                .and_then(|value| self.kinds.check(&KeyValue { value, ..kv.clone() })),
+        };
+        if let Err(why) = checked {
             let (key, at) = (kv.key.escape_ascii(), kv.modified);
             self.damage(format!("{key} at revision {at}: {why}"));
         }
@@ -246,6 +279,12 @@ impl Report {
         map.insert("historySince", output::number(floor.0));
         map.insert("records", output::number(records));
         map.insert("resources", resources);
+        let not_checked = self.encrypted.iter().map(|(key, count)| (key, output::number(*count)));
+        let mut encrypted = Map::default();
+        not_checked.for_each(|(key, count)| {
+            encrypted.insert(key.as_str(), count);
+        });
+        map.insert("encryptedNotChecked", encrypted);
         let lines: Vec<Value> =
             self.damages.iter().map(|line| Value::from(line.as_str())).collect();
         map.insert("damages", lines);

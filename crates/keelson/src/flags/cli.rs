@@ -66,6 +66,12 @@ pub enum Command {
     /// after a crash are made in memory.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckFlags),
+    /// See which keys stored values are encrypted with, or write those with an old key again.
+    ///
+    /// Asks the running server, by its path /keelson/encryption; a data folder that no server uses is
+    /// read. The keys are those of --encryption-provider-config.
+    #[command(subcommand, after_help = ENCRYPTION_EXAMPLES)]
+    Encryption(EncryptionCommand),
     /// Print a completion script: `source <(keelson completion bash)`.
     Completion {
         /// The shell.
@@ -91,6 +97,12 @@ Examples:
   keelson check monday.backup            a backup
   keelson backup - | keelson check -     what a running server holds
   keelson check -o json | jq .damages";
+
+const ENCRYPTION_EXAMPLES: &str = "\
+Examples:
+  keelson encryption status
+  keelson encryption rotate --kubeconfig ~/.kube/config
+  keelson encryption status -o json | jq '.resources[] | select(.stale > 0)'";
 
 const ENVTEST_EXAMPLES: &str = "\
 Examples:
@@ -208,6 +220,33 @@ pub struct CheckFlags {
     /// is gone.
     #[arg(long, conflicts_with = "file")]
     pub repair: bool,
+    /// The server's file of this flag: encrypted objects are checked too, not only their checksums.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub encryption_provider_config: Option<PathBuf>,
+    /// Output format [default: a table].
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<ResultFormat>,
+}
+
+/// The commands of `encryption`.
+#[derive(Debug, Subcommand)]
+pub enum EncryptionCommand {
+    /// Print how many objects of which resource are encrypted with which key.
+    Status(EncryptionFlags),
+    /// Write all values that have another key than new ones, while the server serves, and print the
+    /// status after it.
+    Rotate(EncryptionFlags),
+}
+
+/// Flags of `encryption status` and `encryption rotate`.
+#[derive(Debug, Args)]
+pub struct EncryptionFlags {
+    /// Kubeconfig of a server [default: admin.kubeconfig in the data folder].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The data folder.
+    #[command(flatten)]
+    pub data: DataFlags,
     /// Output format [default: a table].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<ResultFormat>,

@@ -297,8 +297,10 @@ fn single_flags_are_refused_in_the_words_of_kube_apiserver() {
         ),
         (&["--logging-format=xml"], "format: Invalid value: \"xml\": Unsupported log format"),
         (
-            &["--encryption-provider-config=f"],
-            "--encryption-provider-config: encryption at rest is not there yet",
+            &["--encryption-provider-config=/absent"],
+            "--encryption-provider-config: error while parsing file: error while loading file: \
+             error reading encryption provider configuration file \"/absent\": open /absent: no such \
+             file or directory",
         ),
         (&["--tracing-config-file=f"], "--tracing-config-file: tracing is not there yet"),
     ] {

@@ -2,25 +2,18 @@
 //! Messages are those of kube-apiserver 1.36 with the same signer.
 
 use crate::controllers::wait_until;
-use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};
+use crate::http::{Client, Server, without_controllers};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::header::HeaderValue;
-use hyper::service::service_fn;
-use hyper::{HeaderMap, Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use keelson::{Builder, ServiceAccountTokenOptions};
 use keelson_auth::service_account::SigningKey;
+use keelson_testkit::grpc::GrpcServer;
 use prost::Message;
 use rcgen::{KeyPair, PublicKeyData};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 
 const NAME: &str = "system:serviceaccount:default:a";
@@ -67,7 +60,7 @@ struct Signer {
     state: Arc<Mutex<State>>,
     socket: PathBuf,
     _dir: tempfile::TempDir,
-    _runtime: Runtime,
+    _server: GrpcServer,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -152,23 +145,15 @@ impl Signer {
         let dir = tempfile::tempdir().expect("a folder");
         let socket = dir.path().join("signer.sock");
         let state = Arc::new(Mutex::new(State { behaviour, ..State::default() }));
-        let runtime = Runtime::new().expect("a runtime");
-        Signer::listen(&runtime, &socket, &state);
-        Signer { state, socket, _dir: dir, _runtime: runtime }
+        let server = Signer::listen(&socket, &state);
+        Signer { state, socket, _dir: dir, _server: server }
     }
 
-    fn listen(runtime: &Runtime, socket: &Path, state: &Arc<Mutex<State>>) {
-        let _entered = runtime.enter();
-        let listener = UnixListener::bind(socket).expect("a socket");
+    fn listen(socket: &Path, state: &Arc<Mutex<State>>) -> GrpcServer {
         let state = state.clone();
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let state = state.clone();
-                let answers = service_fn(move |request| respond(state.clone(), request));
-                let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                tokio::spawn(http2.serve_connection(TokioIo::new(stream), answers));
-            }
-        });
+        let answer =
+            move |call: &str, body: &[u8]| state.lock().expect("a lock").answer(call, body);
+        GrpcServer::start(socket, Arc::new(answer))
     }
 
     fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
@@ -189,38 +174,6 @@ impl Signer {
     fn builder(&self) -> Builder {
         Builder { service_account_tokens: self.options(), ..without_controllers() }
     }
-}
-
-type Reply = Response<http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>>;
-
-/// A gRPC call.
-async fn respond(
-    state: Arc<Mutex<State>>,
-    request: Request<Incoming>,
-) -> Result<Reply, std::io::Error> {
-    let call = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
-    let answer = state.lock().expect("a lock").answer(&call, &body[5..]);
-    let mut trailers = HeaderMap::new();
-    let mut message = vec![];
-    match answer {
-        Ok(encoded) => {
-            trailers.insert("grpc-status", HeaderValue::from_static("0"));
-            message.push(0);
-            message.extend(u32::try_from(encoded.len()).expect("small").to_be_bytes());
-            message.extend(encoded);
-        }
-        Err(why) => {
-            trailers.insert("grpc-status", HeaderValue::from_static("2"));
-            trailers.insert("grpc-message", HeaderValue::from_str(&why).expect("a header"));
-        }
-    }
-    let body = Full::new(Bytes::from(message));
-    let body = body.with_trailers(std::future::ready(Some(Ok(trailers)))).boxed();
-    let mut response = Response::new(body);
-    let media = HeaderValue::from_static("application/grpc");
-    response.headers_mut().insert("content-type", media);
-    Ok(response)
 }
 
 fn account(client: &Client) {
@@ -388,16 +341,13 @@ fn a_server_waits_for_its_external_signer_and_survives_its_restart() {
     let starting = std::thread::spawn(move || {
         Server::start_plain(Builder { service_account_tokens: options, ..without_controllers() })
     });
-    let first = Runtime::new().expect("a runtime");
-    Signer::listen(&first, &socket, &state);
+    let first = Signer::listen(&socket, &state);
     let server = starting.join().expect("it starts");
     let client = server.client();
     account(&client);
     assert_eq!(review(&client, &token(&client)), NAME);
-    first.shutdown_timeout(POLL_TIMEOUT);
-    std::fs::remove_file(&socket).expect("the socket");
-    let second = Runtime::new().expect("a runtime");
-    Signer::listen(&second, &socket, &state);
+    drop(first);
+    let _second = Signer::listen(&socket, &state);
     assert_eq!(review(&client, &token(&client)), NAME);
     server.stop();
 }

@@ -29,6 +29,7 @@ mod definitions;
 mod discovery;
 mod documents;
 mod empty_values;
+mod encryption;
 mod etcd;
 mod etcd_values;
 mod event_ttl;

@@ -322,7 +322,7 @@ impl Registry {
             Subresource::Status | Subresource::Other(_) | Subresource::Action(_) => None,
         };
         let record = encode_record!(self, target, new)?;
-        if entry.has_content_of(&record) {
+        if entry.has_content_of(&record) && (options.dry_run || !self.is_stale(target).await?) {
             return Ok(Outcome::Done(Answer::Entry(entry.clone())));
         }
         if options.dry_run {

@@ -18,6 +18,7 @@
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used)]
 
 mod history;
+mod inverted;
 mod leases;
 mod order;
 mod power_disk;
@@ -37,6 +38,7 @@ use crate::{
     key_after,
 };
 
+pub use inverted::Inverted;
 pub use leases::leases;
 pub use power_disk::{Fault, PowerDisk, Snapshot};
 pub use walk::{Rng, Walk};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use keelson_store::conformance::{Walk, cases};
-use keelson_store::{Embedded, EmbeddedOptions, Model, Store};
+use keelson_store::conformance::{Inverted, Walk, cases, put};
+use keelson_store::{Embedded, EmbeddedOptions, Model, Revision, Store, Transformed, WatchError};
 use tempfile::TempDir;
 
 async fn check(open: impl Fn() -> Arc<dyn Store>) {
@@ -34,6 +34,44 @@ async fn the_engine_on_disk_passes_the_suite() {
         Embedded::open(EmbeddedOptions::new(dir)).expect("open")
     })
     .await;
+}
+
+#[tokio::test]
+async fn values_of_another_form_pass_the_suite() {
+    for waits in [false, true] {
+        check(|| Transformed::new(Embedded::in_memory(), Arc::new(Inverted { waits }))).await;
+        for seed in 0..3 {
+            let transform = Arc::new(Inverted { waits });
+            let store = Transformed::new(Embedded::in_memory(), transform);
+            Walk::new(seed).steps(&*store, 500).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_backend_has_the_other_form_and_knows_stale_values() {
+    let plain = Embedded::in_memory();
+    let inverted = Transformed::new(plain.clone(), Arc::new(Inverted { waits: false }));
+    put(&*inverted, "a", "v").await;
+    put(&*inverted, "b", "\0").await;
+    let raw = plain.get(b"a").await.expect("a read").expect("a value");
+    assert_eq!(raw.value, vec![!b'v']);
+    for (key, is_stale) in [("a", false), ("b", true), ("c", false)] {
+        assert_eq!(inverted.is_stale(key.as_bytes()).await.expect("a read"), is_stale, "{key}");
+        assert!(!plain.is_stale(key.as_bytes()).await.expect("a read"));
+    }
+}
+
+#[tokio::test]
+async fn a_reread_ends_the_watches_that_are_open() {
+    let store = Transformed::new(Embedded::in_memory(), Arc::new(Inverted { waits: false }));
+    let at = put(&*store, "a", "v").await;
+    let mut watch = store.watch("".into(), Revision(0)).expect("a watch");
+    assert_eq!(watch.next().await.expect("a batch").through, at);
+    store.reread();
+    assert!(matches!(watch.next().await, Err(WatchError::Reread)));
+    let mut watch = store.watch("".into(), Revision(0)).expect("a watch");
+    assert_eq!(watch.next().await.expect("a batch").through, at);
 }
 
 #[tokio::test]

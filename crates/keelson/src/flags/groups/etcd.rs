@@ -2,7 +2,8 @@
 
 use crate::flags::setup::Setup;
 use crate::flags::table::{Face, Flag, Group, Kind};
-use keelson::Etcd;
+use anyhow::anyhow;
+use keelson::{EncryptionFile, Etcd};
 
 /// The default of `--storage-media-type`, the only one that is stored.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -37,8 +38,7 @@ pub const GROUP: Group = Group {
             Kind::Text,
             "",
             "File that says how Secrets and other resources are encrypted in the store.",
-        )
-        .refused("encryption at rest"),
+        ),
         Flag::new(
             "encryption-provider-config-automatic-reload",
             Kind::Bool,
@@ -158,6 +158,12 @@ pub fn apply(setup: &mut Setup<'_>) {
             "--encryption-provider-config-automatic-reload must be set with \
              --encryption-provider-config",
         );
+    }
+    if let Some(path) = values.path("encryption-provider-config") {
+        let reloads = values.bool("encryption-provider-config-automatic-reload");
+        let file = EncryptionFile::read(&path, reloads);
+        let file = file.map_err(|why| anyhow!("--encryption-provider-config: {why}"));
+        setup.builder.encryption = setup.take(file);
     }
     match values.text("storage-media-type") {
         "" | PROTOBUF => {}

@@ -94,6 +94,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     let admin = User { name: "admin".into(), ..User::default() }.with_group(MASTERS);
     tokens.insert("t", admin);
     let app = App {
+        extra_paths: vec![],
         browsers: keelson_server::BrowserOptions::default(),
         started: registry.clock.now(),
         registry,

@@ -1,0 +1,268 @@
+//! [`Providers`]: how the values of a resource are encrypted. The first provider encrypts, all decrypt.
+
+use crate::ciphers::{AesCbc, AesGcm, CipherError, Secretbox};
+use crate::config::{KeyConfig, ProviderConfig};
+use crate::kms::{KmsOpened, Plugin, aggregate};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What all encrypted values begin with.
+pub(crate) const ENCRYPTED: &[u8] = b"k8s:enc:";
+/// The message for a value that is encrypted although it should not be.
+pub(crate) const NOT_PLAIN: &str = "identity transformer tried to read encrypted data";
+
+const NO_KEY_AES: &str = "no matching key was found for the provided AES transformer";
+const NO_KEY_BOX: &str = "no matching key was found for the provided Secretbox transformer";
+
+/// The providers of a resource.
+#[derive(Debug, Default)]
+pub(crate) struct Providers(Vec<Provider>);
+
+#[derive(Debug)]
+enum Provider {
+    Keys(Keys),
+    Kms(Arc<Plugin>),
+    Identity,
+}
+
+/// Keys of one cipher. The first one encrypts, all decrypt.
+#[derive(Debug)]
+struct Keys {
+    prefix: &'static [u8],
+    keys: Vec<Key>,
+    no_key: &'static str,
+}
+
+struct Key {
+    /// The name with a colon behind it.
+    prefix: String,
+    cipher: Cipher,
+}
+
+enum Cipher {
+    AesGcm(AesGcm),
+    AesCbc(AesCbc),
+    Secretbox(Secretbox),
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.prefix)
+    }
+}
+
+/// A value that was read, or what keeps it from being read now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// The value, and whether a write would encrypt it in another way.
+    Plain {
+        /// The value.
+        value: Bytes,
+        /// Whether it should be written again.
+        is_stale: bool,
+    },
+    /// A plug-in has to be asked for its key: see `Encryption::open_waiting`.
+    Waits {
+        /// Whether it should be written again.
+        is_stale: bool,
+    },
+}
+
+/// The errors of plug-ins that were asked for the key of a value, by the place of the provider.
+pub(crate) type Fetched = HashMap<usize, String>;
+
+impl Providers {
+    /// Adds the providers of an entry. Plug-ins with the same name are the same one.
+    pub fn extend(
+        &mut self,
+        configs: &[ProviderConfig],
+        plugins: &HashMap<&str, Arc<Plugin>>,
+    ) -> Result<(), CipherError> {
+        for config in configs {
+            let gcm = |key: &[u8]| AesGcm::new(key).map(Cipher::AesGcm);
+            let cbc = |key: &[u8]| AesCbc::new(key).map(Cipher::AesCbc);
+            let secretbox = |key: &[u8]| Secretbox::new(key).map(Cipher::Secretbox);
+            self.0.extend(match config {
+                ProviderConfig::AesGcm(keys) => {
+                    Some(Provider::keys(b"k8s:enc:aesgcm:v1:", keys, gcm, NO_KEY_AES)?)
+                }
+                ProviderConfig::AesCbc(keys) => {
+                    Some(Provider::keys(b"k8s:enc:aescbc:v1:", keys, cbc, NO_KEY_AES)?)
+                }
+                ProviderConfig::Secretbox(keys) => {
+                    Some(Provider::keys(b"k8s:enc:secretbox:v1:", keys, secretbox, NO_KEY_BOX)?)
+                }
+                ProviderConfig::Kms(kms) => {
+                    plugins.get(&*kms.name).map(|plugin| Provider::Kms(plugin.clone()))
+                }
+                ProviderConfig::Identity => Some(Provider::Identity),
+            });
+        }
+        Ok(())
+    }
+
+    /// Encrypts a value with the first provider. `path` is its key in etcd.
+    pub fn seal(&self, value: &Bytes, path: &[u8], now: Instant) -> Result<Bytes, String> {
+        match self.0.first() {
+            None | Some(Provider::Identity) => Ok(value.clone()),
+            Some(Provider::Kms(plugin)) => plugin.seal(value, path, now),
+            Some(Provider::Keys(keys)) => keys.seal(value, path),
+        }
+    }
+
+    /// Decrypts a value with the first provider that can.
+    pub fn open(&self, stored: &Bytes, path: &[u8], fetched: &Fetched) -> Result<Opened, String> {
+        let mut errors = vec![];
+        for (at, provider) in self.0.iter().enumerate() {
+            let Some(sealed) = stored.strip_prefix(provider.prefix()) else { continue };
+            let opened = match provider {
+                // An encrypted value is for the providers behind it.
+                Provider::Identity if stored.starts_with(ENCRYPTED) => continue,
+                Provider::Identity => Ok(Opened::Plain { value: stored.clone(), is_stale: false }),
+                Provider::Keys(keys) => keys.open(sealed, path),
+                Provider::Kms(plugin) => match (plugin.open(sealed, path), fetched.get(&at)) {
+                    (Ok(KmsOpened::Waits { .. }), Some(error)) => Err(error.clone()),
+                    (Ok(KmsOpened::Waits { is_stale }), None) => Ok(Opened::Waits { is_stale }),
+                    (Ok(KmsOpened::Plain { value, is_stale }), _) => {
+                        Ok(Opened::Plain { value: value.into(), is_stale })
+                    }
+                    (Err(error), _) => Err(error),
+                },
+            };
+            match opened {
+                Ok(Opened::Plain { value, is_stale }) => {
+                    return Ok(Opened::Plain { value, is_stale: is_stale || at > 0 });
+                }
+                Ok(Opened::Waits { is_stale }) => {
+                    return Ok(Opened::Waits { is_stale: is_stale || at > 0 });
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        if errors.is_empty() {
+            return Err("no matching prefix found".to_owned());
+        }
+        Err(aggregate(errors))
+    }
+
+    /// Asks the plug-ins for the key of a value. Their errors are for [`Providers::open`].
+    pub async fn fetch_keys(&self, stored: &[u8]) -> Fetched {
+        let mut errors = Fetched::new();
+        for (at, provider) in self.0.iter().enumerate() {
+            if let Provider::Kms(plugin) = provider
+                && let Some(sealed) = stored.strip_prefix(&*plugin.prefix)
+                && let Err(error) = plugin.fetch_key(sealed).await
+            {
+                errors.insert(at, error);
+            }
+        }
+        errors
+    }
+
+    /// Whether a plug-in may have to be asked.
+    pub fn may_wait(&self) -> bool {
+        self.0.iter().any(|provider| matches!(provider, Provider::Kms(_)))
+    }
+
+    /// Returns the name of the key that new values are encrypted with.
+    pub fn write_key(&self) -> String {
+        match self.0.first() {
+            None | Some(Provider::Identity) => IDENTITY.to_owned(),
+            Some(Provider::Kms(plugin)) => {
+                let id = plugin.write_key_id();
+                kms_key_name(&plugin.name, id.as_deref())
+            }
+            Some(Provider::Keys(keys)) => {
+                let key = keys.keys.first().and_then(|key| key.prefix.split(':').next());
+                let key = key.unwrap_or_default();
+                format!("{}:{key}", cipher_name(keys.prefix))
+            }
+        }
+    }
+}
+
+/// The name of the key of values that are not encrypted.
+const IDENTITY: &str = "identity";
+
+/// Returns the name of the key that a value was encrypted with, as far as the value says: `aesgcm:NAME`,
+/// `kms:PLUG-IN:KEY` or `identity`.
+#[must_use]
+pub(crate) fn key_name(stored: &[u8]) -> String {
+    let Some(rest) = stored.strip_prefix(ENCRYPTED) else { return IDENTITY.to_owned() };
+    let mut parts = rest.splitn(4, |byte| *byte == b':');
+    let mut part = || parts.next().unwrap_or_default();
+    let (cipher, _version, name, sealed) = (part(), part(), part(), part());
+    let shown = |text: &[u8]| text.escape_ascii().to_string();
+    if cipher == b"kms" {
+        return kms_key_name(&shown(name), Plugin::key_id(sealed).as_deref());
+    }
+    format!("{}:{}", shown(cipher), shown(name))
+}
+
+fn kms_key_name(plugin: &str, key_id: Option<&str>) -> String {
+    format!("kms:{plugin}:{}", key_id.unwrap_or("unknown"))
+}
+
+/// Returns `aesgcm` of `k8s:enc:aesgcm:v1:`.
+fn cipher_name(prefix: &[u8]) -> &str {
+    let text = std::str::from_utf8(prefix).unwrap_or_default();
+    text.split(':').nth(2).unwrap_or_default()
+}
+
+impl Provider {
+    fn keys(
+        prefix: &'static [u8],
+        configs: &[KeyConfig],
+        cipher: impl Fn(&[u8]) -> Result<Cipher, CipherError>,
+        no_key: &'static str,
+    ) -> Result<Provider, CipherError> {
+        let key = |config: &KeyConfig| {
+            Ok(Key { prefix: format!("{}:", config.name), cipher: cipher(&config.secret)? })
+        };
+        let keys = configs.iter().map(key).collect::<Result<_, _>>()?;
+        Ok(Provider::Keys(Keys { prefix, keys, no_key }))
+    }
+
+    fn prefix(&self) -> &[u8] {
+        match self {
+            Provider::Keys(keys) => keys.prefix,
+            Provider::Kms(plugin) => &plugin.prefix,
+            Provider::Identity => b"",
+        }
+    }
+}
+
+impl Keys {
+    fn seal(&self, value: &[u8], path: &[u8]) -> Result<Bytes, String> {
+        let key = self.keys.first().ok_or(self.no_key)?;
+        let mut out = Vec::with_capacity(self.prefix.len() + key.prefix.len() + value.len() + 48);
+        out.extend_from_slice(self.prefix);
+        out.extend_from_slice(key.prefix.as_bytes());
+        let sealed = match &key.cipher {
+            Cipher::AesGcm(cipher) => cipher.seal(value, path, &mut out),
+            Cipher::AesCbc(cipher) => cipher.seal(value, &mut out),
+            Cipher::Secretbox(cipher) => cipher.seal(value, &mut out),
+        };
+        sealed.map_err(|error| error.to_string())?;
+        Ok(out.into())
+    }
+
+    fn open(&self, sealed: &[u8], path: &[u8]) -> Result<Opened, String> {
+        let mut errors = vec![];
+        for (at, key) in self.keys.iter().enumerate() {
+            let Some(sealed) = sealed.strip_prefix(key.prefix.as_bytes()) else { continue };
+            let opened = match &key.cipher {
+                Cipher::AesGcm(cipher) => cipher.open(sealed, path),
+                Cipher::AesCbc(cipher) => cipher.open(sealed),
+                Cipher::Secretbox(cipher) => cipher.open(sealed),
+            };
+            match opened {
+                Ok(value) => return Ok(Opened::Plain { value: value.into(), is_stale: at > 0 }),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        if errors.is_empty() { Err(self.no_key.to_owned()) } else { Err(aggregate(errors)) }
+    }
+}

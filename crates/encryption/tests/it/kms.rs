@@ -1,0 +1,202 @@
+//! KMS v2 plug-ins, and their faults.
+
+use crate::flips::flipped;
+use bytes::Bytes;
+use keelson_encryption::{Config, Encryption, Opened, key_of};
+use keelson_testkit::kms::{FakeKms, KmsBehaviour};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const SECRETS: (&str, &str) = ("", "secrets");
+const PATH: &[u8] = b"/registry/secrets/default/a";
+
+/// A plug-in, and a configuration of secrets that uses it.
+struct Case {
+    kms: FakeKms,
+    config: Config,
+    _dir: TempDir,
+}
+
+impl Case {
+    fn new(behaviour: KmsBehaviour) -> Case {
+        let dir = TempDir::new().expect("a folder");
+        let kms = FakeKms::start(&dir.path().join("kms.sock"), behaviour);
+        let config = format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n\
+             - resources: [secrets]\n  providers:\n\
+             \x20 - kms: {{apiVersion: v2, name: p, endpoint: '{}', timeout: 500ms}}\n\
+             \x20 - identity: {{}}\n",
+            kms.endpoint()
+        );
+        let config = Config::parse(&config, "FILE").expect("a configuration");
+        Case { kms, config, _dir: dir }
+    }
+
+    async fn start(&self) -> Arc<Encryption> {
+        Encryption::start(&self.config).await.expect("an encryption")
+    }
+}
+
+fn seal(encryption: &Encryption, value: &str) -> Result<Bytes, String> {
+    encryption.seal(SECRETS, PATH, &Bytes::copy_from_slice(value.as_bytes()))
+}
+
+fn is_stale(encryption: &Encryption, stored: &Bytes) -> bool {
+    match encryption.open(SECRETS, PATH, stored).expect("a value") {
+        Opened::Plain { is_stale, .. } | Opened::Waits { is_stale } => is_stale,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_server_asks_once_for_the_key_of_many_values() {
+    let case = Case::new(KmsBehaviour::default());
+    let first = case.start().await;
+    assert_eq!(first.health(), Ok(()));
+    let stored = seal(&first, "v").expect("a value");
+    assert!(stored.starts_with(b"k8s:enc:kms:v2:p:"));
+    assert!(!stored.windows(4).any(|part| part == b"vvvv"));
+    assert_eq!(
+        (key_of(&stored), first.write_key("", "secrets")),
+        ("kms:p:1".into(), "kms:p:1".into())
+    );
+    assert_eq!(seal(&first, "v").map(|again| again == stored), Ok(false), "each has its own key");
+    let plain = Opened::Plain { value: "v".into(), is_stale: false };
+    assert_eq!(first.open(SECRETS, PATH, &stored), Ok(plain.clone()));
+    let second = case.start().await;
+    assert_eq!(second.open(SECRETS, PATH, &stored), Ok(Opened::Waits { is_stale: false }));
+    let reads = (0..20).map(|_| {
+        let (second, stored) = (second.clone(), stored.clone());
+        tokio::spawn(async move { second.open_waiting(SECRETS, PATH, &stored).await })
+    });
+    for read in reads.collect::<Vec<_>>() {
+        assert_eq!(read.await.expect("no panic"), Ok("v".into()));
+    }
+    assert_eq!(case.kms.calls("Decrypt"), 1);
+    assert_eq!(second.open(SECRETS, PATH, &stored), Ok(plain));
+    let moved = second.open(SECRETS, b"/registry/secrets/default/b", &stored);
+    assert_eq!(moved, Err("cipher: message authentication failed".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_key_of_the_plug_in_makes_values_stale() {
+    let case = Case::new(KmsBehaviour::default());
+    let old = case.start().await;
+    let stored = seal(&old, "v").expect("a value");
+    case.kms.behave(|kms| kms.key_id = "2".to_owned());
+    let new = case.start().await;
+    assert!(is_stale(&new, &stored) && !is_stale(&old, &stored));
+    assert_eq!(new.open_waiting(SECRETS, PATH, &stored).await, Ok("v".into()));
+    assert_eq!(new.write_key("", "secrets"), "kms:p:2");
+    // The same server notices it when it asks the plug-in.
+    old.check_plugins().await;
+    assert!(is_stale(&old, &stored));
+    assert_eq!(key_of(&seal(&old, "v").expect("a value")), "kms:p:2");
+    // A key that the service has lost is an error for its values alone.
+    case.kms.behave(|kms| kms.lost_keys = vec!["1".to_owned()]);
+    let later = case.start().await;
+    let lost = later.open_waiting(SECRETS, PATH, &stored).await;
+    let why = "failed to decrypt DEK, error: rpc error: code = Unknown desc = no key 1";
+    assert_eq!(lost, Err(why.to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_plug_in_stops_neither_the_start_nor_known_values() {
+    let case = Case::new(KmsBehaviour::default());
+    let encryption = case.start().await;
+    let stored = seal(&encryption, "v").expect("a value");
+    case.kms.behave(|kms| kms.failing = vec!["Status", "Encrypt", "Decrypt"]);
+    let plain = Opened::Plain { value: "v".into(), is_stale: false };
+    assert_eq!(encryption.open(SECRETS, PATH, &stored), Ok(plain));
+    seal(&encryption, "w").expect("writes go on for three minutes");
+    let dead = case.start().await;
+    let status = "kms-provider-0: failed to perform status section of the healthz check for KMS \
+                  Provider p, error: rpc error: code = Unknown desc = no Status today";
+    assert_eq!(dead.health(), Err(status.to_owned()));
+    let nil = "got unexpected nil transformer";
+    assert_eq!(seal(&dead, "v"), Err(nil.to_owned()));
+    assert_eq!(dead.open(SECRETS, PATH, &stored), Err(nil.to_owned()));
+    // Values that are not encrypted are still read.
+    let old = Opened::Plain { value: "old".into(), is_stale: true };
+    assert_eq!(dead.open(SECRETS, PATH, &"old".into()), Ok(old));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_plug_in_has_a_time_limit() {
+    let case = Case::new(KmsBehaviour::default());
+    case.kms.behave(|kms| kms.delay = Duration::from_secs(2));
+    let slow = case.start().await;
+    let why = slow.health().expect_err("an error");
+    assert!(why.ends_with("code = DeadlineExceeded desc = context deadline exceeded"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_answers_of_a_plug_in_are_refused() {
+    let check = async |change: fn(&mut KmsBehaviour), expected: &str| {
+        let mut behaviour = KmsBehaviour::default();
+        change(&mut behaviour);
+        let case = Case::new(behaviour);
+        let why = case.start().await.health().expect_err(expected);
+        assert!(why.contains(expected), "{why}");
+    };
+    let source = "failed to validate encrypted DEK source: encrypted DEK source is";
+    check(|kms| kms.healthz = "ill".into(), "got unexpected healthz status: ill").await;
+    check(|kms| kms.version = "v3".into(), "expected KMSv2 API version v2, got v3").await;
+    check(|kms| kms.key_id = String::new(), "keyID is empty").await;
+    check(|kms| kms.key_id = "k".repeat(1025), "exceeds the max size of 1024").await;
+    check(|kms| kms.ciphertext_bytes = Some(0), &format!("{source} empty")).await;
+    check(|kms| kms.ciphertext_bytes = Some(1025), &format!("{source} 1025 bytes")).await;
+    check(
+        |kms| kms.annotations = [("a".to_owned(), vec![])].into(),
+        "failed to validate annotations",
+    )
+    .await;
+    // The key of `Status` counts.
+    check(|kms| kms.encrypts_with = Some("2".into()), "failed to rotate DEK").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seed_of_a_wrong_length_is_refused() {
+    let case = Case::new(KmsBehaviour::default());
+    let stored = seal(&*case.start().await, "v").expect("a value");
+    case.kms.behave(|kms| kms.plaintext_bytes = Some(16));
+    let got = case.start().await.open_waiting(SECRETS, PATH, &stored).await;
+    assert_eq!(got, Err("invalid seed length 16 used for key generation".to_owned()));
+    case.kms.behave(|kms| kms.plaintext_bytes = None);
+    assert_eq!(case.start().await.open_waiting(SECRETS, PATH, &stored).await, Ok("v".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_changed_value_is_read() {
+    let case = Case::new(KmsBehaviour::default());
+    let encryption = case.start().await;
+    let plain = "v".repeat(200);
+    let stored = seal(&encryption, &plain).expect("a value");
+    for (n, changed) in flipped(&stored).enumerate() {
+        // Other keys of the plug-in are asked for, and refused.
+        match encryption.open(SECRETS, PATH, &changed) {
+            // Protobuf has other texts for the same envelope.
+            Ok(Opened::Plain { value, .. }) if value == plain.as_bytes() => {}
+            Ok(Opened::Plain { value, .. }) => {
+                let is_foreign = !changed.starts_with(b"k8s:enc:");
+                assert!(is_foreign && value == changed, "change {n}");
+            }
+            Ok(Opened::Waits { .. }) | Err(_) => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_is_replaced_once_its_plug_ins_are_well() {
+    let case = Case::new(KmsBehaviour::default());
+    let plain = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n\
+                 resources:\n- {resources: [secrets], providers: [{identity: {}}]}\n";
+    let plain = Config::parse(plain, "FILE").expect("a configuration");
+    let encryption = Encryption::start(&plain).await.expect("an encryption");
+    assert_eq!((encryption.may_wait(), seal(&encryption, "v")), (false, Ok("v".into())));
+    encryption.replace(&case.config).await.expect("a well plug-in");
+    assert!(encryption.may_wait() && is_stale(&encryption, &"v".into()));
+    let stored = seal(&encryption, "v").expect("a value");
+    encryption.replace(&plain).await.expect("no plug-in");
+    assert_eq!(encryption.open(SECRETS, PATH, &stored), Err("no matching prefix found".to_owned()));
+}

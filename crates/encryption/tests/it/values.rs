@@ -1,0 +1,183 @@
+//! Values that kube-apiserver 1.36.3 has stored in etcd (`values.txt`: path, a part of the plain value, the stored
+//! value in base64), and values that were changed.
+
+use crate::flips::flipped;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use keelson_encryption::{Config, Encryption, Opened, key_of};
+
+const VALUES: &str = include_str!("files/values.txt");
+const PATH: &[u8] = b"/registry/secrets/default/a";
+const SECRETS: (&str, &str) = ("", "secrets");
+
+/// Returns a configuration of secrets, with these providers in YAML. `K16`, `K24` and `K32` are keys.
+fn config(providers: &[&str]) -> Config {
+    let secret = |bytes: usize| STANDARD.encode(&b"0123456789abcdef0123456789abcdef"[..bytes]);
+    let mut text = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n\
+                    resources:\n- resources: [secrets]\n  providers:\n"
+        .to_owned();
+    for provider in providers {
+        text.push_str(&format!("  - {provider}\n"));
+    }
+    for bytes in [16, 24, 32] {
+        text = text.replace(&format!("K{bytes}"), &secret(bytes));
+    }
+    Config::parse(&text, "FILE").expect("a configuration")
+}
+
+async fn encryption(providers: &[&str]) -> std::sync::Arc<Encryption> {
+    Encryption::start(&config(providers)).await.expect("an encryption")
+}
+
+const GCM: &str =
+    "aesgcm: {keys: [{name: g1, secret: K32}, {name: g24, secret: K24}, {name: g16, secret: K16}]}";
+const CBC: &str =
+    "aescbc: {keys: [{name: c1, secret: K32}, {name: c24, secret: K24}, {name: c16, secret: K16}]}";
+const BOX: &str = "secretbox: {keys: [{name: s1, secret: K32}]}";
+
+/// Returns the value and whether it is stale.
+fn open(encryption: &Encryption, stored: &Bytes, path: &[u8]) -> Result<(Bytes, bool), String> {
+    match encryption.open(SECRETS, path, stored)? {
+        Opened::Plain { value, is_stale } => Ok((value, is_stale)),
+        Opened::Waits { .. } => panic!("no plug-in is configured"),
+    }
+}
+
+#[tokio::test]
+async fn values_of_kube_apiserver_are_read() {
+    let encryption = encryption(&[GCM, CBC, BOX, "identity: {}"]).await;
+    let mut keys = vec![];
+    for line in VALUES.lines() {
+        let [path, uid, stored] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let stored: Bytes = STANDARD.decode(stored).expect("base64").into();
+        let (value, _) = open(&encryption, &stored, path.as_bytes()).expect(path);
+        assert!(value.starts_with(b"k8s\0"), "{path}");
+        assert!(value.windows(uid.len()).any(|part| part == uid.as_bytes()), "{path}");
+        keys.push(key_of(&stored));
+    }
+    keys.sort();
+    let expected = [
+        "aescbc:c1",
+        "aescbc:c16",
+        "aescbc:c24",
+        "aesgcm:g1",
+        "aesgcm:g16",
+        "aesgcm:g24",
+        "secretbox:s1",
+    ];
+    assert_eq!(keys, expected);
+}
+
+#[tokio::test]
+async fn no_changed_value_of_an_authenticated_cipher_is_read() {
+    let plain = Bytes::from(vec![b'p'; 300]);
+    for provider in [
+        GCM,
+        "aesgcm: {keys: [{name: g24, secret: K24}]}",
+        "aesgcm: {keys: [{name: g16, secret: K16}]}",
+        BOX,
+    ] {
+        let encryption = encryption(&[provider, "identity: {}"]).await;
+        let stored = encryption.seal(SECRETS, PATH, &plain).expect("an encrypted value");
+        for (n, changed) in flipped(&stored).enumerate() {
+            let opened = open(&encryption, &changed, PATH);
+            // Without its prefix it is no encrypted value: the reader of objects refuses it.
+            let is_foreign = !changed.starts_with(b"k8s:enc:");
+            match opened {
+                Err(why) => assert!(!why.is_empty()),
+                Ok((value, _)) => assert!(is_foreign && value == changed, "{n} of {provider}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn aescbc_alone_serves_changed_values() {
+    let encryption = encryption(&[CBC]).await;
+    let stored = encryption.seal(SECRETS, PATH, &vec![b'p'; 300].into()).expect("a value");
+    let header = b"k8s:enc:aescbc:v1:c1:".len();
+    let mut changed = stored.to_vec();
+    changed[header] ^= 1;
+    let (value, _) = open(&encryption, &changed.into(), PATH).expect("a changed value");
+    assert_eq!((value[0], value[1], value.len()), (b'p' ^ 1, b'p', 300));
+    let check = |stored: &[u8], expected: &str| {
+        let got = open(&encryption, &Bytes::copy_from_slice(stored), PATH);
+        assert_eq!(got.expect_err("an error"), expected);
+    };
+    check(&stored[..header + 15], "the stored data was shorter than the required size");
+    check(&stored[..header + 33], "the stored data is not a multiple of the block size");
+    check(&stored[..header + 16], "invalid PKCS7 data (empty or not padded)");
+}
+
+#[tokio::test]
+async fn a_value_of_another_path_is_read_only_where_upstream_reads_it() {
+    for (provider, is_read) in [(GCM, false), (CBC, true), (BOX, true)] {
+        let encryption = encryption(&[provider]).await;
+        let stored = encryption.seal(SECRETS, PATH, &"v".into()).expect("a value");
+        let moved = open(&encryption, &stored, b"/registry/secrets/default/b");
+        assert_eq!(moved.is_ok(), is_read, "{provider}: {moved:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_key_writes_and_others_are_stale() {
+    let old = encryption(&["aesgcm: {keys: [{name: a, secret: K16}]}"]).await;
+    let plain = Bytes::from_static(b"v");
+    let stored = old.seal(SECRETS, PATH, &plain).expect("a value");
+    assert!(stored.starts_with(b"k8s:enc:aesgcm:v1:a:"));
+    let failed = "cipher: message authentication failed";
+    let check = async |providers: &[&str], stored: &Bytes, expected: Result<bool, &str>| {
+        let encryption = encryption(providers).await;
+        let got = open(&encryption, stored, PATH);
+        let got = got.map(|(value, is_stale)| {
+            assert_eq!(value, "v");
+            is_stale
+        });
+        assert_eq!(got.as_ref().map_err(String::as_str), expected.as_ref().map_err(|why| *why));
+    };
+    let second_key = "aesgcm: {keys: [{name: b, secret: K32}, {name: a, secret: K16}]}";
+    check(&[second_key], &stored, Ok(true)).await;
+    check(&["identity: {}", second_key], &stored, Ok(true)).await;
+    check(&[BOX, "aesgcm: {keys: [{name: a, secret: K16}]}"], &stored, Ok(true)).await;
+    // The same name with another key does not hide the right one.
+    let same_name = "aesgcm: {keys: [{name: a, secret: K32}, {name: a, secret: K16}]}";
+    check(&[same_name], &stored, Ok(true)).await;
+    check(&["aesgcm: {keys: [{name: a, secret: K32}]}"], &stored, Err(failed)).await;
+    check(
+        &["aesgcm: {keys: [{name: b, secret: K16}]}"],
+        &stored,
+        Err("no matching key was found for the provided AES transformer"),
+    )
+    .await;
+    check(&[BOX], &stored, Err("no matching prefix found")).await;
+    check(&["identity: {}"], &stored, Err("no matching prefix found")).await;
+    check(&["identity: {}", GCM], &plain, Ok(false)).await;
+    check(&[GCM, "identity: {}"], &plain, Ok(true)).await;
+    let others = encryption(&[GCM]).await.open(("", "configmaps"), PATH, &stored);
+    assert_eq!(others, Err("identity transformer tried to read encrypted data".to_owned()));
+}
+
+#[tokio::test]
+async fn wildcards_stand_behind_names() {
+    let text = "apiVersion: v1\nkind: EncryptionConfig\nresources:\n\
+        - resources: [secrets, widgets.example.com]\n  providers: [{aesgcm: {keys: [{name: name, secret: K}]}}]\n\
+        - resources: [configmaps]\n  providers: [{identity: {}}]\n\
+        - resources: ['*.apps']\n  providers: [{aesgcm: {keys: [{name: group, secret: K}]}}]\n\
+        - resources: ['*.']\n  providers: [{aesgcm: {keys: [{name: core, secret: K}]}}]\n\
+        - resources: ['*.*']\n  providers: [{aesgcm: {keys: [{name: all, secret: K}]}}]\n";
+    let text = text.replace("secret: K", "secret: MDEyMzQ1Njc4OWFiY2RlZg==");
+    let config = Config::parse(&text, "FILE").expect("a configuration");
+    let encryption = Encryption::start(&config).await.expect("an encryption");
+    let check = |group: &str, resource: &str, expected: &str| {
+        assert_eq!(encryption.write_key(group, resource), expected);
+        let stored = encryption.seal((group, resource), PATH, &"v".into()).expect("a value");
+        assert_eq!(key_of(&stored), expected, "{resource}.{group}");
+    };
+    check("", "secrets", "aesgcm:name");
+    check("example.com", "widgets", "aesgcm:name");
+    check("", "configmaps", "identity");
+    check("", "pods", "aesgcm:core");
+    check("apps", "deployments", "aesgcm:group");
+    check("batch", "jobs", "aesgcm:all");
+}

@@ -1,0 +1,106 @@
+//! [`Backend`]: the opened store.
+
+use crate::builder::Builder;
+use crate::etcd::Answering;
+use crate::private_files;
+use crate::start_error::{StartError, with_causes};
+use crate::stored_values::{EncryptedValues, PREFIX, StoredValues};
+use keelson_builtin::EtcdCodec;
+use keelson_encryption::Encryption;
+use keelson_store::{Embedded, EmbeddedOptions, OpenError, Store, Transformed};
+use keelson_store_etcd::EtcdStore;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The opened store.
+pub(crate) struct Backend {
+    /// The store of the registry: values are records.
+    pub store: Arc<dyn Store>,
+    /// The same store with its values as they are stored.
+    pub stored: Arc<dyn Store>,
+    pub engine: Engine,
+    /// How values are encrypted, and the store above that.
+    pub encrypted: Option<(Arc<Encryption>, Arc<Transformed>)>,
+}
+
+/// Where the data is.
+pub(crate) enum Engine {
+    Embedded(Arc<Embedded>),
+    Etcd(Arc<EtcdStore>),
+    /// In a store of the embedding program.
+    Given,
+}
+
+impl Builder {
+    pub(crate) async fn open_store(&self) -> Result<Backend, StartError> {
+        let encryption = match &self.encryption {
+            Some(file) => Some(file.start().await?),
+            None => None,
+        };
+        let (stored, engine) = self.open_engine().await?;
+        let (codec, prefix) = match (&engine, &self.etcd) {
+            (Engine::Etcd(_), Some(etcd)) => {
+                let codec = EtcdCodec::new(&self.runtime_config, self.features);
+                (Some(codec), etcd.key_prefix()?)
+            }
+            _ => (None, PREFIX.to_owned()),
+        };
+        let encrypted =
+            encryption.clone().map(|encryption| EncryptedValues::new(encryption, &prefix));
+        if codec.is_none() && encrypted.is_none() {
+            return Ok(Backend { store: stored.clone(), stored, engine, encrypted: None });
+        }
+        let values = Arc::new(StoredValues { codec, encrypted });
+        let store = Transformed::new(stored.clone(), values);
+        let encrypted = encryption.map(|encryption| (encryption, store.clone()));
+        Ok(Backend { store, stored, engine, encrypted })
+    }
+
+    async fn open_engine(&self) -> Result<(Arc<dyn Store>, Engine), StartError> {
+        match (&self.store, &self.etcd, &self.data_dir) {
+            (Some(store), ..) => Ok((store.clone(), Engine::Given)),
+            (None, Some(etcd), _) => match etcd.open().await? {
+                Answering::Cluster(store) => Ok((store.clone(), Engine::Etcd(store))),
+                Answering::StandIn(folder) => {
+                    let folder = folder.join(folder_name(&etcd.prefix));
+                    open_embedded(folder, "--etcd-servers")
+                }
+            },
+            (None, None, None) => Ok(embedded(Embedded::in_memory())),
+            (None, None, Some(dir)) => open_embedded(dir.join("store"), "--data-dir"),
+        }
+    }
+}
+
+fn embedded(store: Arc<Embedded>) -> (Arc<dyn Store>, Engine) {
+    (store.clone(), Engine::Embedded(store))
+}
+
+/// Opens the embedded store in a folder. A damaged object is replaced by a placeholder, so that all others are
+/// served.
+fn open_embedded(folder: PathBuf, flag: &str) -> Result<(Arc<dyn Store>, Engine), StartError> {
+    private_files::ensure_private_folder(&folder)
+        .map_err(|error| StartError(format!("{flag}: {error}: {}", error.source)))?;
+    let mut options = EmbeddedOptions::new(folder);
+    options.make_placeholder = Some(keelson_registry::unreadable_record);
+    let store = Embedded::open(options).map_err(|error| open_error(flag, &error))?;
+    Ok(embedded(store))
+}
+
+/// Returns the name of the folder that has the data of a prefix in etcd's place.
+fn folder_name(prefix: &str) -> String {
+    let name = prefix.trim_matches('/').bytes().map(|byte| match byte {
+        byte if byte.is_ascii_alphanumeric() => (byte as char).to_string(),
+        byte => format!("_{byte:02x}"),
+    });
+    format!("store-{}", name.collect::<String>())
+}
+
+/// Formats an error of opening the store, with a hint what to do about damaged records.
+fn open_error(flag: &str, error: &OpenError) -> StartError {
+    let mut line = format!("{flag}: {}", with_causes(error));
+    if matches!(error, OpenError::Records { .. }) {
+        line.push_str("\n`keelson check` names what is damaged; `keelson restore` makes a new folder of a backup");
+    }
+    StartError(line)
+}
