@@ -34,6 +34,11 @@ const USAGE: &str =
 const PROGRAM_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 
+/// Checks the static program: the other packages have tests, but this one needs another build.
+pub fn check_static() -> Result<()> {
+    static_program::check()
+}
+
 /// What a package is made from.
 struct Parts {
     /// The program's bytes.

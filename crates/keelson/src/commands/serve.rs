@@ -255,6 +255,8 @@ fn start_logs(values: &Values) {
     let logs = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
+        // They would be written to standard error too, which may be what cannot be written.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match configure::log_format(values) {
         "json" => logs.json().init(),

@@ -5,7 +5,7 @@ use crate::flags::{VersionFlags, data_dir};
 use crate::version::{COMMIT, VERSION};
 use anyhow::{Context, Result, anyhow, bail};
 use keelson_egress::kubeconfig::Server;
-use keelson_egress::{BoxFuture, Egress, Request, Resolved, Resolver};
+use keelson_egress::{BoxFuture, Egress, Request, Resolved, Resolver, Route};
 use keelson_meta::{Map, Value, value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,7 +58,9 @@ fn ask(path: &Path) -> Result<Asked> {
     let text = std::fs::read(path)?;
     let kubeconfig = keelson_schema::yaml::parse(&text).map_err(|error| anyhow!("{error}"))?;
     let folder = path.parent().unwrap_or(Path::new("/"));
-    let server = Server::read(&kubeconfig.value, folder).map_err(anyhow::Error::msg)?;
+    let mut server = Server::read(&kubeconfig.value, folder).map_err(anyhow::Error::msg)?;
+    // `localhost` is as good as 127.0.0.1: whoever runs this command chose the server.
+    server.peer.route = Route::Node;
     let client = Egress::new(Arc::new(NoServices)).client(&server.peer)?;
     let request = Request {
         method: http::Method::GET,

@@ -28,6 +28,7 @@ mod definitions;
 mod discovery;
 mod documents;
 mod empty_values;
+mod ephemeral;
 mod etcd;
 mod etcd_values;
 mod event_ttl;
