@@ -187,7 +187,7 @@ fn static_program(report: &mut Report) -> Result<()> {
     let is_root = crate::commands::output(Command::new("id").arg("-u"))?.trim() == "0";
     if is_root {
         say("static program")?;
-        return crate::package::check_static();
+        return crate::package::run(&["--check-static".to_owned()]);
     }
     if is_required(STATIC_PROGRAM) {
         bail!("the check of the static program needs root, and KEELSON_REQUIRE names it");
