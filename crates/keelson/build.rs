@@ -1,8 +1,8 @@
 //! Passes linker flags that reduce the resident memory of an idle server. The functions that run
 //! during the start are placed next to each other: the kernel maps 64 kB around each page that is
 //! touched, so in any other order most of the program is resident after the start. The relocations,
-//! all of which are read at the start, are packed: 20 kB instead of 770 kB. Tells the program the commit
-//! that it was built from.
+//! all of which are read at the start, are packed: 20 kB instead of 770 kB. Tells the program the
+//! commit that it was built from.
 
 use std::path::Path;
 use std::process::Command;
@@ -45,8 +45,8 @@ fn main() {
     }
 }
 
-/// Returns the commit that is checked out, or `unknown`. Only optimised builds have it: with every commit
-/// the library is compiled again.
+/// Returns the commit that is checked out, or `unknown`. Only optimised builds have it: with every
+/// commit the library is compiled again.
 fn commit() -> String {
     println!("cargo::rerun-if-env-changed={COMMIT}");
     let given = std::env::var(COMMIT).unwrap_or_default();
@@ -70,8 +70,8 @@ fn commit() -> String {
     "unknown".to_owned()
 }
 
-/// Returns the folder of the profile in a path such as `target/dist/build/keelson-0123/out`: cargo tells a
-/// build script only whether a profile inherits from `release`.
+/// Returns the folder of the profile in a path such as `target/dist/build/keelson-0123/out`: cargo
+/// tells a build script only whether a profile inherits from `release`.
 fn profile_folder(out_dir: &str) -> Option<&str> {
     Path::new(out_dir).ancestors().nth(3)?.file_name()?.to_str()
 }

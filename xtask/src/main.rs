@@ -27,10 +27,10 @@ cargo xtask clients [--check]
     Runs the tests of stock clients for Go, Java, JavaScript and Python with servers, and writes
     docs/clients.md. With --check it only compares the page.
 cargo xtask package wheel|npm|deb|static|sbom|all [--program FILE] [--out DIR]
-    Makes the packages of docs/install.md in DIR (default target/packages), each with its SBOM beside it.
-    Builds the profile dist, or packs a program that is already built.
 cargo xtask package --check-static
-    Links a static program of the profile dev and runs it in an empty root, as root.
+    Makes the packages of docs/install.md in DIR (default target/packages), each with its SBOM beside it.
+    Builds the profile dist, or packs a program that is already built. --check-static links a static
+    program of the profile dev, and runs it in an empty root; it needs root.
 cargo xtask peers [NAME ...]
     Builds the stock programs that tests drive into target/peers: kube-apiserver, kube-controller-manager,
     kube-scheduler, kubectl and etcd, from the Go modules in tests/go. Needs Go 1.26; takes some five

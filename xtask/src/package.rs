@@ -1,5 +1,5 @@
-//! `cargo xtask package`: the packages that people install Keelson from. Each is made from one program, with
-//! the version of the workspace, and has a list of the program's parts beside it.
+//! `cargo xtask package`: the packages that people install Keelson from. Each is made from one
+//! program, with the version of the workspace, and has a list of the program's parts beside it.
 
 mod deb;
 mod elf;
@@ -29,8 +29,10 @@ const DESCRIPTION: &str = "The Kubernetes API as one small, fast server";
 const OUT: &str = "target/packages";
 /// The sources of the packages.
 const SOURCES: &str = "packages";
-const USAGE: &str = "cargo xtask package wheel|npm|deb|static|sbom|all [--program FILE] [--out DIR], or \
-     --check-static";
+/// The versions and hashes of the program's crates.
+const LOCK: &str = "Cargo.lock";
+const USAGE: &str = "cargo xtask package wheel|npm|deb|static|sbom|all [--program FILE] \
+                     [--out DIR], or --check-static";
 const PROGRAM_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 
@@ -60,7 +62,8 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     let Request { kinds, program, out } = Request::read(args)?;
     fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
-    let sbom = sbom::document(&sbom::metadata()?)?;
+    let lock = fs::read_to_string(LOCK).context(LOCK)?;
+    let sbom = sbom::document(&sbom::metadata()?, &lock)?;
     for kind in kinds {
         if kind == "sbom" {
             let path = out.join(format!("{NAME}-{VERSION}.cdx.json"));

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 const XTASK: &str = env!("CARGO_BIN_EXE_xtask");
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// How long the hundred tests with a server each may take with a program that is not optimised, on a machine
-/// that does much else; alone they take some 12 s.
+/// How long the hundred tests with a server each may take with a program that is not optimised, on
+/// a machine that does much else; alone they take some 12 s.
 const HUNDRED_TESTS_TIME_MAX: Duration = Duration::from_secs(150);
 
 /// A clean folder, and the packages that are made in it.
@@ -30,7 +30,8 @@ impl Workshop {
         self.dir.path().join(name)
     }
 
-    /// Makes a package of the program that the tests were built with. Returns the files of one ending.
+    /// Makes a package of the program that the tests were built with. Returns the files of one
+    /// ending.
     fn package(&self, kind: &str, ending: &str) -> Vec<PathBuf> {
         let built = Path::new(XTASK).with_file_name("keelson");
         assert!(built.exists(), "{}: cargo build -p keelson", built.display());
@@ -195,8 +196,8 @@ fn a_debian_package_has_a_service_that_serves() {
     assert!(!program.exists() && !root.join("etc/default/keelson").exists());
 }
 
-/// Returns the arguments with which the service starts the program: those of its unit, with the flags of its
-/// file, and a folder and port of the test.
+/// Returns the arguments with which the service starts the program: those of its unit, with the
+/// flags of its file, and a folder and port of the test.
 fn service_arguments(root: &Path, data: &Path) -> Vec<String> {
     let read = |name: &str| fs::read_to_string(root.join(name)).expect(name);
     let unit = read("usr/lib/systemd/system/keelson.service");

@@ -97,8 +97,8 @@ fn control(architecture: &str, glibc: Option<u32>, kilobytes: u64) -> String {
         "Package: {NAME}\nVersion: {VERSION}\nArchitecture: {architecture}\n\
          Maintainer: {MAINTAINER}\nInstalled-Size: {kilobytes}\n{depends}\
          Section: admin\nPriority: optional\nDescription: {DESCRIPTION}\n \
-         Keelson is a drop-in kube-apiserver that needs no etcd. The service is installed but not\n \
-         started: systemctl enable --now keelson.\n"
+         Keelson is a drop-in kube-apiserver that needs no etcd. The service is installed\n \
+         but not started: systemctl enable --now keelson.\n"
     )
 }
 

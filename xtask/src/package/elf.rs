@@ -1,5 +1,5 @@
-//! What a package must say of a program: its architecture, and what it needs of the C library. Read from
-//! the program's ELF headers.
+//! What a package must say of a program: its architecture, and what it needs of the C library. Read
+//! from the program's ELF headers.
 
 use anyhow::{Context, Result, bail};
 

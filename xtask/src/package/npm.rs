@@ -1,5 +1,5 @@
-//! The packages for npm: `keelson-apiserver` has the modules, and depends on a package of each platform,
-//! which has the program. No script runs at an installation.
+//! The packages for npm: `keelson-apiserver` has the modules, and depends on a package of each
+//! platform, which has the program. No script runs at an installation.
 
 use super::{NAME, PROGRAM, PROGRAM_MODE, Parts, SOURCES, VERSION};
 use crate::commands;

@@ -1,16 +1,14 @@
-//! The parts of the program as a CycloneDX document: every crate that is linked into it, with its license, its
-//! hash in Cargo.lock, and what it depends on.
+//! The parts of the program as a CycloneDX document: every crate that is linked into it, with its
+//! license, its hash in Cargo.lock, and what it depends on.
 
 use super::{PROGRAM, VERSION};
 use crate::commands;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::process::Command;
 
 const SPEC_VERSION: &str = "1.6";
-const LOCK: &str = "Cargo.lock";
 /// Crates of the registry have this source, and only they are known to package URLs.
 const REGISTRY: &str = "registry+";
 
@@ -24,14 +22,13 @@ pub fn metadata() -> Result<Value> {
     serde_json::from_str(&text).context("cargo metadata")
 }
 
-/// Returns the document.
-pub fn document(metadata: &Value) -> Result<String> {
+/// Returns the document. `lock` is the text of Cargo.lock.
+pub fn document(metadata: &Value, lock: &str) -> Result<String> {
     let packages = by_id(&metadata["packages"]);
     let nodes = by_id(&metadata["resolve"]["nodes"]);
     let root = packages.values().find(|package| package["name"] == PROGRAM);
     let root = root.and_then(|package| package["id"].as_str()).context("no package keelson")?;
-    let lock = fs::read_to_string(LOCK).context(LOCK)?;
-    let hashes = hashes(&lock);
+    let hashes = hashes(lock);
     let (mut components, mut dependencies) = (vec![], vec![]);
     let mut seen = BTreeSet::from([root]);
     let mut waiting = vec![root];
@@ -78,8 +75,8 @@ fn by_id(list: &Value) -> BTreeMap<&str, &Value> {
     list.filter_map(|item| Some((item["id"].as_str()?, item))).collect()
 }
 
-/// Returns the dependencies of a package that are linked: not those of its tests and build scripts, and no
-/// macros, which run in the compiler.
+/// Returns the dependencies of a package that are linked: not those of its tests and build scripts,
+/// and no macros, which run in the compiler.
 fn linked<'a>(node: &'a Value, packages: &BTreeMap<&str, &'a Value>) -> Vec<&'a str> {
     let dependencies = node["deps"].as_array().into_iter().flatten();
     let normal = dependencies.filter(|dependency| {
@@ -138,8 +135,8 @@ mod tests {
     use super::*;
 
     fn of_workspace() -> Value {
-        std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).expect("a workspace");
-        let text = document(&metadata().expect("metadata")).expect("a document");
+        let lock = include_str!("../../../Cargo.lock");
+        let text = document(&metadata().expect("metadata"), lock).expect("a document");
         serde_json::from_str(&text).expect("JSON")
     }
 

@@ -1,5 +1,5 @@
-//! The program without shared libraries, for hosts of any kind and for container images: an archive that is
-//! also a context for `docker build`.
+//! The program without shared libraries, for hosts of any kind and for container images: an archive
+//! that is also a context for `docker build`.
 
 use super::{FILE_MODE, PROGRAM, PROGRAM_MODE, Parts, SOURCES, VERSION};
 use crate::commands;
@@ -23,8 +23,8 @@ pub fn build() -> Result<PathBuf> {
     Ok(super::target_folder().join(target).join("dist").join(PROGRAM))
 }
 
-/// Builds the program with its libraries linked in. That is a matter of the last step: the crates that it
-/// consists of are those of other builds with the same arguments.
+/// Builds the program with its libraries linked in. That is a matter of the last step: the crates
+/// that it consists of are those of other builds with the same arguments.
 fn link(arguments: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.args(["rustc", "--quiet", "-p", PROGRAM, "--bin", PROGRAM]).args(arguments);
@@ -63,9 +63,9 @@ pub fn make(parts: &Parts) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Links a program of the profile dev without shared libraries, packs it, unpacks it into an empty root, runs
-/// the command of the image there, and asks the server its version. Needs root. Leaves the static program
-/// where cargo puts it: the next build replaces it.
+/// Links a program of the profile dev without shared libraries, packs it, unpacks it into an empty
+/// root, runs the command of the image there, and asks the server its version. Needs root. Leaves
+/// the static program where cargo puts it: the next build replaces it.
 pub fn check() -> Result<()> {
     link(&[])?;
     let folder = tempfile::tempdir().context("a folder")?;

@@ -1,4 +1,5 @@
-//! Zip archives, as far as wheels need them: deflated files with Unix modes. Equal files make equal archives.
+//! Zip archives, as far as wheels need them: deflated files with Unix modes. Equal files make equal
+//! archives.
 
 use anyhow::{Context, Result};
 use flate2::Compression;

@@ -1,4 +1,5 @@
-//! `keelson serve --ephemeral`, the server that a test starts, and `keelson version`, which asks it.
+//! `keelson serve --ephemeral`, the server that a test starts, and `keelson version`, which asks
+//! it.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! `keelson serve --ephemeral`: a server that a test starts. It says on standard output how it is reached,
-//! and does not outlive the process that started it.
+//! `keelson serve --ephemeral`: a server that a test starts. It says on standard output how it is
+//! reached, and does not outlive the process that started it.
 
 use anyhow::{Context, Result, anyhow};
 use keelson::{Builder, Keelson};
@@ -73,8 +73,8 @@ impl Drop for Ephemeral {
     }
 }
 
-/// Starts a thread that asks this process to stop, as SIGTERM does, when standard input ends: the process
-/// at its other end has closed it or is gone.
+/// Starts a thread that asks this process to stop, as SIGTERM does, when standard input ends: the
+/// process at its other end has closed it or is gone.
 pub fn stop_with_input() -> Result<()> {
     let wait = || {
         let mut input = std::io::stdin().lock();
