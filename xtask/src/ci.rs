@@ -16,6 +16,8 @@ pub const PYTHON: &str = "target/clients/bin/python";
 pub const PYTHON_CLIENT: &str = "37.0.2";
 /// The file in which tests record that they did not run, see `keelson_testkit::prerequisites`.
 const NOT_RUN: &str = "target/not-run.txt";
+/// The name of the check of the static program in `KEELSON_REQUIRE`.
+const STATIC_PROGRAM: &str = "static-program";
 /// The results of the tests, as `.config/nextest.toml` says.
 const JUNIT: &str = "target/nextest/ci/junit.xml";
 
@@ -41,6 +43,7 @@ pub fn run() -> Result<()> {
     }
     say("clients")?;
     report.not_run.extend(crate::clients::run(true)?);
+    static_program(&mut report)?;
     // After the tests: their CPU load would delay responses during the attacks.
     say("attacks")?;
     crate::attack::run(&["--seconds".to_owned(), ATTACK_SECONDS.to_owned()])?;
@@ -176,6 +179,20 @@ fn dependencies(report: &mut Report) -> Result<()> {
         return step("cargo", &["deny", "check", "advisories"]);
     }
     report.not_run.push("check for advisories (needs the network for their database)".to_owned());
+    Ok(())
+}
+
+/// Checks that the static program serves in an empty root, which only root can enter.
+fn static_program(report: &mut Report) -> Result<()> {
+    let is_root = crate::commands::output(Command::new("id").arg("-u"))?.trim() == "0";
+    if is_root {
+        say("static program")?;
+        return crate::package::run(&["--check-static".to_owned()]);
+    }
+    if is_required(STATIC_PROGRAM) {
+        bail!("the check of the static program needs root, and KEELSON_REQUIRE names it");
+    }
+    report.not_run.push("static program in an empty root (needs root)".to_owned());
     Ok(())
 }
 

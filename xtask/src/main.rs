@@ -8,8 +8,10 @@ mod clients;
 mod commands;
 mod fuzz;
 mod kills;
+mod package;
 mod peers;
 mod rbac;
+mod release_notes;
 mod requirements;
 mod startup_order;
 mod tidy;
@@ -24,6 +26,11 @@ cargo xtask ci
 cargo xtask clients [--check]
     Runs the tests of stock clients for Go, Java, JavaScript and Python with servers, and writes
     docs/clients.md. With --check it only compares the page.
+cargo xtask package wheel|npm|deb|static|sbom|all [--program FILE] [--out DIR]
+cargo xtask package --check-static
+    Makes the packages of docs/install.md in DIR (default target/packages), each with its SBOM beside it.
+    Builds the profile dist, or packs a program that is already built. --check-static links a static
+    program of the profile dev, and runs it in an empty root; it needs root.
 cargo xtask peers [NAME ...]
     Builds the stock programs that tests drive into target/peers: kube-apiserver, kube-controller-manager,
     kube-scheduler, kubectl and etcd, from the Go modules in tests/go. Needs Go 1.26; takes some five
@@ -50,6 +57,8 @@ cargo xtask replay --server URL --token TOKEN [FILE|all]
     Sends the requests of transcripts, crates/*/tests/**/*.transcript. `record` sends them to a
     kube-apiserver 1.36 and saves its answers; `replay` sends them to any server and prints the
     differences. --help prints more.
+cargo xtask release-notes [VERSION]
+    Prints the section of a version in CHANGELOG.md, or that of the next one.
 cargo xtask requirements [--check]
     Writes docs/requirements.md: which test proves which requirement of the API. With --check it only
     compares, and looks for requirements without a test if ../shared/spec exists.
@@ -82,11 +91,13 @@ fn main() -> Result<()> {
         Some("clients") => clients::run(args[1..] == ["--check"]).map(drop),
         Some("ci") => ci::run(),
         Some("fuzz") => fuzz::run(&args[1..]),
+        Some("package") => package::run(&args[1..]),
         Some("peers") => peers::run(&args[1..]),
         Some("kills") => kills::run(&args[1..]),
         Some("startup-order") => startup_order::run(),
         Some("soak") => bench::soak(&args[1..]),
         Some("rbac") => rbac::run(&args[1..]),
+        Some("release-notes") => release_notes::run(&args[1..]),
         Some("requirements") => requirements::run(&args[1..]),
         Some("record" | "replay") => transcripts::run(&args),
         Some("tidy") => tidy::run(),

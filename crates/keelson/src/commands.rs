@@ -1,4 +1,4 @@
-//! The commands: serve, and the operator's: backup, restore, check.
+//! The commands: serve, and the operator's: backup, restore, check, version.
 
 pub mod backup;
 pub mod check;
@@ -8,6 +8,7 @@ pub mod etcd;
 mod output;
 pub mod restore;
 pub mod serve;
+pub mod version;
 
 use crate::flags::STDIO;
 use anyhow::{Context, Result};

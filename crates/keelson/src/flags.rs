@@ -15,7 +15,7 @@ mod tests;
 use anyhow::{Context, Result};
 pub use cli::{
     BackupFlags, CheckFlags, Cli, Command, EncryptionCommand, EncryptionFlags, EnvtestFlags,
-    KubeconfigFlags, RestoreFlags, ResultFormat, STDIO, SummaryFormat,
+    KubeconfigFlags, RestoreFlags, ResultFormat, STDIO, SummaryFormat, VersionFlags,
 };
 use keelson_meta::time::GoDuration;
 use std::path::PathBuf;

@@ -3,6 +3,7 @@
 mod commands;
 mod flags;
 mod stop_signals;
+mod version;
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Restore(flags) => commands::restore::run(&flags),
         Command::Encryption(command) => commands::encryption::run(&command),
         Command::Check(flags) => commands::check::run(&flags),
+        Command::Version(flags) => commands::version::run(&flags),
         Command::Completion { shell } => {
             let mut command = flags::help::with_flags(Cli::command());
             clap_complete::generate(shell, &mut command, "keelson", &mut std::io::stdout());

@@ -593,6 +593,11 @@ impl Keelson {
         Kubeconfig::new(&self.url, &self.pki.borrow())
     }
 
+    /// Returns the certificate of the authority that signed the serving certificate, in PEM.
+    pub fn certificate_authority(&self) -> String {
+        self.pki.borrow().ca.clone()
+    }
+
     /// Returns a receiver of later kubeconfigs of the administrator: its certificate is renewed
     /// before it expires.
     pub fn kubeconfig_renewals(&self) -> KubeconfigRenewals {

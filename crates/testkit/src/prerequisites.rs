@@ -51,6 +51,14 @@ pub const CONTROLLERS: Prerequisite = Prerequisite {
 pub const API_SERVER: Prerequisite =
     Prerequisite { name: "kube-apiserver", needs: "Go 1.26 or KEELSON_REFERENCE_BIN" };
 
+/// What installs wheels and runs their tests.
+pub const PIP: Prerequisite =
+    Prerequisite { name: "pip", needs: "Python 3.9 with pip, venv and pytest" };
+/// What installs packages of npm and runs their tests.
+pub const NPM: Prerequisite = Prerequisite { name: "npm", needs: "Node 20 with npm" };
+/// What makes and installs Debian packages.
+pub const DPKG: Prerequisite = Prerequisite { name: "dpkg", needs: "dpkg and dpkg-deb" };
+
 /// Returns `found`. If it is `None`, the running test is recorded as not run.
 ///
 /// # Panics

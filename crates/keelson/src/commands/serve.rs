@@ -1,12 +1,16 @@
 //! `keelson serve` and `kube-apiserver`: reads the flags, runs the server until a signal, and stops it.
 
+mod ephemeral;
+
 use crate::flags::configure::{self, Configured};
 use crate::flags::pflag::Values;
 use crate::flags::table::Face;
 use crate::flags::{data_dir, help};
 use crate::stop_signals;
+use crate::version;
 use anyhow::{Context, Result, anyhow, bail};
-use keelson::Builder;
+use ephemeral::Ephemeral;
+use keelson::{Builder, Keelson};
 use keelson_meta::status::quote;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -91,7 +95,7 @@ fn raw_version() -> String {
         "version.Info{{Major:{major:?}, Minor:{minor:?}, GitVersion:{:?}, GitCommit:{:?}, \
          Platform:\"{}/{}\"}}\n",
         keelson::KUBERNETES_VERSION,
-        format!("keelson-{}", env!("CARGO_PKG_VERSION")),
+        format!("keelson-{}", version::VERSION),
         std::env::consts::OS,
         std::env::consts::ARCH,
     )
@@ -126,11 +130,17 @@ fn serve(face: Face, values: &Values, began: Instant) -> Result<()> {
         .context("start the runtime")?;
     // Registered before the start, so that no signal is missed.
     let stop = stop_signals::listen(builder.stop_time_max())?;
-    let kubeconfig = match face {
-        Face::Serve => Some(kubeconfig_path(values)?),
-        Face::KubeApiserver => None,
+    let ready = match face {
+        Face::Serve if values.bool("ephemeral") => {
+            let ephemeral = Ephemeral::new(values.path("kubeconfig"))?;
+            builder = ephemeral.configure(builder);
+            ephemeral::stop_with_input()?;
+            Ready::Ephemeral(ephemeral)
+        }
+        Face::Serve => Ready::Banner { kubeconfig: kubeconfig_path(values)? },
+        Face::KubeApiserver => Ready::Silent,
     };
-    let result = runtime.block_on(until_stopped(builder, kubeconfig.as_deref(), stop, began));
+    let result = runtime.block_on(until_stopped(builder, ready, stop, began));
     // Tasks that still run do not hold up the end: the store is closed.
     runtime.shutdown_background();
     result
@@ -143,11 +153,58 @@ fn kubeconfig_path(values: &Values) -> Result<PathBuf> {
     }
 }
 
-/// Starts the server, waits for the signal, and stops it. The administrator's kubeconfig is written if
-/// there is a path for it.
+/// What a server that is ready writes.
+enum Ready {
+    /// Nothing.
+    Silent,
+    /// The administrator's kubeconfig, and a banner for people.
+    Banner { kubeconfig: PathBuf },
+    /// A line for programs.
+    Ephemeral(Ephemeral),
+}
+
+impl Ready {
+    fn kubeconfig(&self) -> Option<&Path> {
+        match self {
+            Ready::Silent => None,
+            Ready::Banner { kubeconfig } => Some(kubeconfig),
+            Ready::Ephemeral(ephemeral) => ephemeral.kubeconfig(),
+        }
+    }
+
+    /// Says that a server is ready. `data` is where its data is, `took` what its start took.
+    fn announce(&mut self, keelson: &Keelson, data: &str, took: Duration) -> Result<()> {
+        let kubeconfig = keelson.kubeconfig();
+        let text = match self {
+            Ready::Silent => return Ok(()),
+            Ready::Banner { kubeconfig: path } => {
+                kubeconfig.save(path).context("--kubeconfig")?;
+                format!(
+                    "Keelson {} serves the Kubernetes API {KUBERNETES_VERSION} on {} ({took} ms)\n  \
+                     data        {data}\n  kubeconfig  {path}\n\n  export KUBECONFIG={path}\n  \
+                     kubectl get namespaces\n\n",
+                    version::VERSION,
+                    keelson.url(),
+                    took = took.as_millis(),
+                    path = path.display(),
+                )
+            }
+            Ready::Ephemeral(ephemeral) => {
+                ephemeral.save(kubeconfig.text())?;
+                ephemeral.line(keelson, kubeconfig.text())
+            }
+        };
+        let mut out = std::io::stdout();
+        let _ = out.write_all(text.as_bytes());
+        let _ = out.flush();
+        Ok(())
+    }
+}
+
+/// Starts the server, waits for the signal, and stops it.
 async fn until_stopped(
     builder: Builder,
-    kubeconfig: Option<&Path>,
+    mut ready: Ready,
     mut stop: stop_signals::StopSignal,
     began: Instant,
 ) -> Result<()> {
@@ -160,27 +217,14 @@ async fn until_stopped(
         keelson = builder.start() => keelson?,
         () = stop.received() => return Ok(()),
     };
-    let took = began.elapsed().as_millis();
-    tracing::info!(url = keelson.url(), milliseconds = took, "serving");
-    if let Some(path) = kubeconfig {
-        keelson.kubeconfig().save(path).context("--kubeconfig")?;
-        let mut out = std::io::stdout();
-        let _ = writeln!(
-            out,
-            "Keelson {} serves the Kubernetes API {KUBERNETES_VERSION} on {} ({took} ms)\n  \
-             data        {data}\n  kubeconfig  {path}\n\n  export KUBECONFIG={path}\n  kubectl get \
-             namespaces\n",
-            env!("CARGO_PKG_VERSION"),
-            keelson.url(),
-            path = path.display(),
-        );
-        let _ = out.flush();
-    }
+    let took = began.elapsed();
+    tracing::info!(url = keelson.url(), milliseconds = took.as_millis(), "serving");
+    ready.announce(&keelson, &data, took)?;
     let mut renewals = keelson.kubeconfig_renewals();
     let renewing = async {
         loop {
             let renewed = renewals.next().await;
-            let Some(path) = kubeconfig else { continue };
+            let Some(path) = ready.kubeconfig() else { continue };
             if let Err(error) = renewed.save(path) {
                 tracing::error!(%error, source = %error.source, "renewed kubeconfig not saved");
             }
@@ -211,6 +255,8 @@ fn start_logs(values: &Values) {
     let logs = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
+        // They would be written to standard error too, which may be what cannot be written.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match configure::log_format(values) {
         "json" => logs.json().init(),

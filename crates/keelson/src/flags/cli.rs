@@ -1,13 +1,14 @@
 //! The commands, and the flags of all but those that serve.
 
 use super::{data_dir, duration};
+use crate::version;
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
 /// The Kubernetes API as one small, fast server.
 #[derive(Debug, Parser)]
-#[command(name = "keelson", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "keelson", version = version::LINE.as_str(), max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]
@@ -72,6 +73,10 @@ pub enum Command {
     /// read. The keys are those of --encryption-provider-config.
     #[command(subcommand, after_help = ENCRYPTION_EXAMPLES)]
     Encryption(EncryptionCommand),
+    /// Print the versions of this program and of the server that runs, if there is one.
+    ///
+    /// The server is that of the administrator's kubeconfig in the data folder, or of --kubeconfig.
+    Version(VersionFlags),
     /// Print a completion script: `source <(keelson completion bash)`.
     Completion {
         /// The shell.
@@ -248,6 +253,23 @@ pub struct EncryptionFlags {
     #[command(flatten)]
     pub data: DataFlags,
     /// Output format [default: a table].
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<ResultFormat>,
+}
+
+/// Flags of `version`.
+#[derive(Debug, Args)]
+pub struct VersionFlags {
+    /// Data folder of the server.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Kubeconfig of the server to ask [default: admin.kubeconfig in the data folder].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Ask no server.
+    #[arg(long, conflicts_with = "kubeconfig")]
+    pub client: bool,
+    /// Output format [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<ResultFormat>,
 }

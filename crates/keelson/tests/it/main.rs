@@ -30,6 +30,7 @@ mod discovery;
 mod documents;
 mod empty_values;
 mod encryption;
+mod ephemeral;
 mod etcd;
 mod etcd_values;
 mod event_ttl;

@@ -3,6 +3,7 @@
 use crate::flags::data_dir;
 use crate::flags::setup::Setup;
 use crate::flags::table::{Flag, Group, Kind};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// The group.
@@ -31,6 +32,16 @@ pub const GROUP: Group = Group {
              memory (data is kept in memory only, for tests).",
         ),
         Flag::new(
+            "ephemeral",
+            Kind::Bool,
+            "false",
+            "For tests: data and keys are kept in memory, on a free port of 127.0.0.1 unless \
+             another is given. The URL, an administrator's token and the kubeconfig are printed as \
+             one line of JSON. The server stops when its standard input ends, so that it does not \
+             outlive a process that holds the other end. The file of --kubeconfig must not exist, \
+             and is removed at the stop; no other is written.",
+        ),
+        Flag::new(
             "history-seconds",
             Kind::Int,
             "300",
@@ -52,18 +63,14 @@ pub const GROUP: Group = Group {
 /// Checks the flags and applies them. Data in etcd excludes those of the embedded store.
 pub fn apply(setup: &mut Setup<'_>) {
     let values = setup.values;
-    let Some(dir) = setup.take(data_dir(values.path("data-dir").as_ref())) else { return };
+    if values.bool("ephemeral") {
+        apply_ephemeral(setup);
+    } else {
+        apply_data_dir(setup);
+    }
     setup.builder.controllers = values.list("controllers").to_vec();
     let seconds = u64::try_from(values.int("history-seconds")).unwrap_or(0);
     setup.builder.history = Duration::from_secs(seconds.max(1));
-    if setup.builder.cert_dir.is_none() {
-        setup.builder.cert_dir = Some(dir.join("pki"));
-    }
-    match values.text("durability") {
-        "sync" => setup.builder.data_dir = Some(dir),
-        "memory" => {}
-        other => setup.fail(format!("--durability: {other:?} is neither sync nor memory")),
-    }
     if !matches!(values.text("log-format"), "" | "text" | "json") {
         setup.fail("--log-format: it is neither text nor json");
     }
@@ -74,5 +81,38 @@ pub fn apply(setup: &mut Setup<'_>) {
         if values.is_given(flag) {
             setup.fail(format!("--{flag} cannot be used with --etcd-servers"));
         }
+    }
+}
+
+/// Applies the flags that say where data and certificates are.
+fn apply_data_dir(setup: &mut Setup<'_>) {
+    let values = setup.values;
+    let Some(dir) = setup.take(data_dir(values.path("data-dir").as_ref())) else { return };
+    if setup.builder.cert_dir.is_none() {
+        setup.builder.cert_dir = Some(dir.join("pki"));
+    }
+    match values.text("durability") {
+        "sync" => setup.builder.data_dir = Some(dir),
+        "memory" => {}
+        other => setup.fail(format!("--durability: {other:?} is neither sync nor memory")),
+    }
+}
+
+/// Applies `--ephemeral`: other defaults, and no folder.
+fn apply_ephemeral(setup: &mut Setup<'_>) {
+    let values = setup.values;
+    for flag in ["data-dir", "durability"] {
+        if values.is_given(flag) {
+            setup.fail(format!("--{flag} cannot be used with --ephemeral"));
+        }
+    }
+    if setup.builder.etcd.is_some() {
+        setup.fail("--etcd-servers cannot be used with --ephemeral");
+    }
+    if !values.is_given("bind-address") {
+        setup.builder.bind.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    if !values.is_given("secure-port") {
+        setup.builder.bind.set_port(0);
     }
 }

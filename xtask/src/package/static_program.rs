@@ -1,0 +1,111 @@
+//! The program without shared libraries, for hosts of any kind and for container images: an archive
+//! that is also a context for `docker build`.
+
+use super::{FILE_MODE, PROGRAM, PROGRAM_MODE, Parts, SOURCES, VERSION};
+use crate::commands;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Rust's targets for the two C libraries that can be linked in.
+const MUSL: &str = "x86_64-unknown-linux-musl";
+const GNU: &str = "x86_64-unknown-linux-gnu";
+/// The user and group of the Dockerfile.
+const IMAGE_USER: &str = "65532:65532";
+
+/// Builds the program: with musl if its target is installed, else with glibc.
+pub fn build() -> Result<PathBuf> {
+    let target = if is_installed(MUSL)? { MUSL } else { GNU };
+    writeln!(std::io::stdout(), "building the profile dist, static, for {target}")?;
+    link(&["--profile", "dist", "--target", target])?;
+    Ok(super::target_folder().join(target).join("dist").join(PROGRAM))
+}
+
+/// Builds the program with its libraries linked in. That is a matter of the last step: the crates
+/// that it consists of are those of other builds with the same arguments.
+fn link(arguments: &[&str]) -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["rustc", "--quiet", "-p", PROGRAM, "--bin", PROGRAM]).args(arguments);
+    commands::run(cargo.args(["--", "-C", "target-feature=+crt-static"]))
+}
+
+fn is_installed(target: &str) -> Result<bool> {
+    let mut rustc = Command::new("rustc");
+    let folder = commands::output(rustc.args(["--print", "target-libdir", "--target", target]))?;
+    Ok(Path::new(folder.trim()).exists())
+}
+
+/// Makes the archive.
+pub fn make(parts: &Parts) -> Result<PathBuf> {
+    if !parts.elf.is_static {
+        bail!("the program needs shared libraries; build it with -C target-feature=+crt-static");
+    }
+    let staged = tempfile::tempdir().context("a folder")?;
+    let root = staged.path();
+    super::write(&root.join(PROGRAM), &parts.program, PROGRAM_MODE)?;
+    for (from, name) in [
+        (Path::new(SOURCES).join("container/Dockerfile"), "Dockerfile"),
+        (PathBuf::from("LICENSE"), "LICENSE"),
+    ] {
+        let bytes = fs::read(&from).with_context(|| from.display().to_string())?;
+        super::write(&root.join(name), &bytes, FILE_MODE)?;
+    }
+    // The image gets its folder for data from it: nothing in an empty image can make one.
+    fs::create_dir(root.join("data")).context("data")?;
+    let name = format!("{PROGRAM}-{VERSION}-linux-{}-static.tar.gz", parts.machine());
+    let path = parts.out.join(name);
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--gzip", "--sort=name", "--mtime=@0", "--numeric-owner"]);
+    tar.args(["--owner=0", "--group=0", "--file"]).arg(&path).arg("-C").arg(root);
+    commands::run(tar.args(["Dockerfile", "LICENSE", "data", PROGRAM]))?;
+    Ok(path)
+}
+
+/// Links a program of the profile dev without shared libraries, packs it, unpacks it into an empty
+/// root, runs the command of the image there, and asks the server its version. Needs root. Leaves
+/// the static program where cargo puts it: the next build replaces it.
+pub fn check() -> Result<()> {
+    link(&[])?;
+    let folder = tempfile::tempdir().context("a folder")?;
+    let out = folder.path().join("out");
+    let program = folder.path().join(PROGRAM);
+    let built = super::target_folder().join("debug").join(PROGRAM);
+    commands::run(Command::new("strip").arg("-o").arg(&program).arg(built))?;
+    let arguments = ["static", "--program", &program.to_string_lossy(), "--out"];
+    let arguments = arguments.into_iter().map(str::to_owned);
+    super::run(&arguments.chain([out.to_string_lossy().into_owned()]).collect::<Vec<_>>())?;
+    let archive = fs::read_dir(&out)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let archive = archive.into_iter().find(|path| path.extension().is_some_and(|e| e == "gz"));
+    let root = folder.path().join("root");
+    // What every container has of /dev; the program takes its randomness from there.
+    fs::create_dir_all(root.join("dev")).context("/dev")?;
+    let mut tar = Command::new("tar");
+    tar.arg("-xzf").arg(archive.context("no archive")?).arg("-C").arg(&root);
+    commands::run(&mut tar)?;
+    for (name, minor) in [("random", "8"), ("urandom", "9")] {
+        let node = root.join("dev").join(name);
+        commands::run(Command::new("mknod").args(["-m", "666"]).arg(node).args(["c", "1", minor]))?;
+    }
+    commands::run(Command::new("chown").arg(IMAGE_USER).arg(root.join("data")))?;
+    let inside = |arguments: &[&str]| {
+        let mut command = Command::new("chroot");
+        command.arg(format!("--userspec={IMAGE_USER}")).arg(&root).arg("/keelson").args(arguments);
+        command
+    };
+    let mut serve = inside(&["serve", "--data-dir=/data", "--secure-port=0"]);
+    let mut server =
+        serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("chroot")?;
+    let mut banner = String::new();
+    let output = server.stdout.take().context("the output of the server")?;
+    let read = BufReader::new(output).read_line(&mut banner);
+    let asked = inside(&["version", "--kubeconfig", "/data/admin.kubeconfig"]).output();
+    server.kill().and_then(|()| server.wait()).context("stop the server")?;
+    read.context("the output of the server")?;
+    let answer = String::from_utf8(asked.context("chroot")?.stdout)?;
+    if !answer.contains("\nServer Version: v") {
+        bail!("the static program does not serve in an empty root: {banner}{answer}");
+    }
+    writeln!(std::io::stdout(), "in an empty root: {}", banner.trim_end()).context("output")
+}
