@@ -1,5 +1,5 @@
 //! The FlowSchemas and PriorityLevelConfigurations that every server has, and the condition Dangling
-//! of FlowSchemas. They are maintained for clients; requests are not queued by them.
+//! of FlowSchemas. What they mean for requests: `server/src/fairness.rs`.
 
 use crate::ensure::ensure_all;
 use bytes::Bytes;

@@ -119,6 +119,11 @@ impl Seat {
         self.work
     }
 
+    /// Returns whether the request belongs to a queue, in which it may have waited.
+    pub fn has_queue(&self) -> bool {
+        self.queue.is_some()
+    }
+
     /// Returns when the request got its seats.
     pub fn started(&self) -> Nanoseconds {
         self.started

@@ -137,6 +137,11 @@ impl Builder {
         let background = Background { audit: audit.clone(), health, shutdown: shutdown_signal };
         let app = self.app(registry.clone(), tokens, far_side, background);
         token_reviews.attach(app.authenticator.clone());
+        app.load_fairness();
+        let served = app.clone();
+        loops.run("fairness", move || {
+            keelson_server::fairness::configuration::follow(served.clone())
+        });
         let listening = keelson_server::serve(app, listener, tls);
         Ok(Keelson {
             listening: listening.map_err(|error| StartError(format!("listen: {error}")))?,

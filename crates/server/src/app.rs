@@ -4,6 +4,7 @@ use crate::aggregated::Aggregated;
 use crate::body_memory::BodyMemory;
 use crate::browsers::BrowserOptions;
 use crate::documents::Documents;
+use crate::fairness::{self, Fairness};
 use crate::health::Health;
 use crate::health_log::HealthLog;
 use crate::impersonate::LastModes;
@@ -69,6 +70,14 @@ impl App {
         self.live()
     }
 
+    /// Reads the FlowSchemas and PriorityLevelConfigurations, which
+    /// [`follow`](crate::fairness::configuration::follow) keeps up to date.
+    pub fn load_fairness(&self) {
+        if let Some(fairness) = &self.state.fairness {
+            fairness::configuration::load(fairness, &self.registry);
+        }
+    }
+
     /// Returns whether the server is shutting down.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
@@ -85,6 +94,8 @@ impl App {
 pub struct State {
     pub(crate) health: HealthLog,
     pub(crate) in_flight: Arc<InFlight>,
+    /// Replaces `in_flight`; `None`: it is switched off.
+    pub(crate) fairness: Option<Arc<Fairness>>,
     pub(crate) streams: Arc<StreamLimit>,
     pub(crate) bodies: BodyMemory,
     /// `/api` and `/apis` in aggregated form.
@@ -101,6 +112,7 @@ impl State {
         State {
             health: HealthLog::default(),
             in_flight: Arc::new(InFlight::new(limits)),
+            fairness: Fairness::new(limits),
             streams: Arc::new(StreamLimit::new(limits)),
             bodies: BodyMemory::new(limits),
             core_discovery: Aggregated::default(),

@@ -19,6 +19,7 @@ mod context;
 mod delete_options;
 mod discovery;
 mod documents;
+pub mod fairness;
 mod far_side;
 mod front;
 mod header_lists;

@@ -10,6 +10,7 @@ mod requests;
 pub(crate) use access::Access;
 pub(crate) use requests::{RequestLabels, RequestObserver, Requests};
 
+use crate::app::State;
 use crate::version::VersionInfo;
 use keelson_audit::Audit;
 use keelson_metrics::{
@@ -82,13 +83,16 @@ impl Default for WatchMetrics {
 
 /// Returns the text of all metrics.
 pub(crate) fn text(
-    metrics: &Metrics,
+    state: &State,
     audit: Option<&Audit>,
     registry: &Registry,
     version: &VersionInfo,
 ) -> String {
     let mut out = Exposition::default();
-    metrics.write(&mut out);
+    state.metrics.write(&mut out);
+    if let Some(fairness) = &state.fairness {
+        fairness.write(&mut out);
+    }
     match audit {
         Some(audit) => audit.metrics().write(&mut out),
         None => keelson_audit::Metrics::default().write(&mut out),

@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::body::Body;
 use crate::component_pages;
 use crate::discovery;
+use crate::fairness;
 use crate::health_checks;
 use crate::metrics::{self, RequestLabels};
 use crate::negotiate::{self, Encoding};
@@ -49,9 +50,15 @@ pub(crate) async fn answer(
         ["openid", "v1", "jwks"] => key_set(app, head),
         ["metrics"] => {
             let audit = app.audit.as_deref();
-            let text = metrics::text(&app.state.metrics, audit, &app.registry, &app.version);
+            let text = metrics::text(&app.state, audit, &app.registry, &app.version);
             let body = Body::Whole(Some(text.into()));
             Ok(respond::compress(head, respond::with_body(200, metrics::MEDIA_TYPE, body)))
+        }
+        ["debug", "api_priority_and_fairness", dump] => {
+            let now = app.registry.clock.now();
+            let fairness = app.state.fairness.as_ref();
+            let reply = fairness.and_then(|fairness| fairness::dump(fairness, head, dump, now));
+            Ok(reply.unwrap_or_else(respond::no_such_page))
         }
         ["metrics", "slis"] => Ok(respond::text(200, "")),
         _ => Ok(respond::no_such_page()),
