@@ -4,7 +4,7 @@ use crate::aggregated::Aggregated;
 use crate::body_memory::BodyMemory;
 use crate::browsers::BrowserOptions;
 use crate::documents::Documents;
-use crate::fairness::{self, Fairness};
+use crate::fairness::{self, Fairness, FairnessSource};
 use crate::health::Health;
 use crate::health_log::HealthLog;
 use crate::impersonate::LastModes;
@@ -70,11 +70,18 @@ impl App {
         self.live()
     }
 
-    /// Reads the FlowSchemas and PriorityLevelConfigurations, which
-    /// [`follow`](crate::fairness::configuration::follow) keeps up to date.
-    pub fn load_fairness(&self) {
+    /// Reads the FlowSchemas and PriorityLevelConfigurations.
+    pub fn load_fairness(&self, source: &FairnessSource) {
         if let Some(fairness) = &self.state.fairness {
-            fairness::configuration::load(fairness, &self.registry);
+            fairness::load(fairness, &self.registry, source);
+        }
+    }
+
+    /// Keeps them up to date, and divides the seats between levels, until it is dropped.
+    pub async fn follow_fairness(self: Arc<Self>, source: &FairnessSource) {
+        match &self.state.fairness {
+            Some(fairness) => fairness::follow(fairness, &self.registry, source).await,
+            None => std::future::pending().await,
         }
     }
 

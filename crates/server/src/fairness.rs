@@ -4,13 +4,15 @@
 //! A request that finds a seat costs two short locks of its level. One that waits has a place in a queue
 //! until it starts, its client goes away, or a quarter of its time has passed.
 
-pub mod configuration;
+mod configuration;
 mod dumps;
 mod metrics;
 mod seat;
 mod work;
 
-pub(crate) use dumps::answer as dump;
+pub use configuration::FairnessSource;
+pub(crate) use configuration::{follow, load};
+pub(crate) use dumps::text as dump;
 pub(crate) use seat::{FairSeat, WatchSeat};
 pub(crate) use work::estimate;
 

@@ -19,7 +19,7 @@ mod context;
 mod delete_options;
 mod discovery;
 mod documents;
-pub mod fairness;
+mod fairness;
 mod far_side;
 mod front;
 mod header_lists;
@@ -75,6 +75,7 @@ mod websocket;
 
 pub use app::{App, State};
 pub use browsers::{BrowserOptions, CrossOrigins};
+pub use fairness::FairnessSource;
 pub use health::Health;
 pub use kubelets::KubeletAccess;
 pub use limits::Limits;

@@ -10,7 +10,7 @@ mod requests;
 pub(crate) use access::Access;
 pub(crate) use requests::{RequestLabels, RequestObserver, Requests};
 
-use crate::app::State;
+use crate::fairness::Fairness;
 use crate::version::VersionInfo;
 use keelson_audit::Audit;
 use keelson_metrics::{
@@ -83,14 +83,15 @@ impl Default for WatchMetrics {
 
 /// Returns the text of all metrics.
 pub(crate) fn text(
-    state: &State,
+    metrics: &Metrics,
+    fairness: Option<&Fairness>,
     audit: Option<&Audit>,
     registry: &Registry,
     version: &VersionInfo,
 ) -> String {
     let mut out = Exposition::default();
-    state.metrics.write(&mut out);
-    if let Some(fairness) = &state.fairness {
+    metrics.write(&mut out);
+    if let Some(fairness) = fairness {
         fairness.write(&mut out);
     }
     match audit {

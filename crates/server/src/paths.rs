@@ -50,15 +50,26 @@ pub(crate) async fn answer(
         ["openid", "v1", "jwks"] => key_set(app, head),
         ["metrics"] => {
             let audit = app.audit.as_deref();
-            let text = metrics::text(&app.state, audit, &app.registry, &app.version);
+            let text = metrics::text(
+                &app.state.metrics,
+                app.state.fairness.as_deref(),
+                audit,
+                &app.registry,
+                &app.version,
+            );
             let body = Body::Whole(Some(text.into()));
             Ok(respond::compress(head, respond::with_body(200, metrics::MEDIA_TYPE, body)))
         }
         ["debug", "api_priority_and_fairness", dump] => {
             let now = app.registry.clock.now();
             let fairness = app.state.fairness.as_ref();
-            let reply = fairness.and_then(|fairness| fairness::dump(fairness, head, dump, now));
-            Ok(reply.unwrap_or_else(respond::no_such_page))
+            let details = head.query.get("includeRequestDetails");
+            let has_details = details.is_some_and(|text| !text.is_empty());
+            let text = fairness.and_then(|all| fairness::dump(all, dump, has_details, now));
+            let Some(text) = text else { return Ok(respond::no_such_page()) };
+            let mut reply = respond::text(200, &text);
+            reply.headers_mut().remove(header::X_CONTENT_TYPE_OPTIONS);
+            Ok(reply)
         }
         ["metrics", "slis"] => Ok(respond::text(200, "")),
         _ => Ok(respond::no_such_page()),

@@ -343,7 +343,7 @@ impl<'a> Known<'a> {
         let asked = Asked::new(&self.user, &self.attributes, head.uri.path());
         let Some(flow) = fairness.classify(&asked.request) else { return Ok(()) };
         context.classified(flow.clone());
-        let work = fairness::estimate(app, &flow, info, &self.attributes, &head.query);
+        let work = fairness::estimate(&app.registry, &flow, info, &self.attributes, &head.query);
         let seat = fairness.enter(flow, &asked, work, *deadline, &head.peer).await?;
         match info.verb {
             Verb::Watch => head.watch_seat = Some(WatchSeat::new(seat)),

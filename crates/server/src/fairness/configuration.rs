@@ -2,7 +2,6 @@
 //! seats by demand.
 
 use super::{Counts, Fairness, FlowOfLevel, LevelState, SharedLevel, Table, nanoseconds};
-use crate::app::App;
 use http::HeaderValue;
 use keelson_fairness::{
     Claim, FlowSchema, Level, LevelSpec, Limits, RetryAfter, Shape, allocate, seats_max,
@@ -14,23 +13,27 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const GROUP: &str = "flowcontrol.apiserver.k8s.io";
-const SCHEMAS: &str = "flowschemas";
-const LEVELS: &str = "prioritylevelconfigurations";
-const FOLLOWED: &[(&str, &str)] = &[(GROUP, SCHEMAS), (GROUP, LEVELS)];
 /// How often seats are divided by demand.
 const PERIOD: Duration = Duration::from_secs(10);
 
+/// Where the configuration is stored.
+#[derive(Debug)]
+pub struct FairnessSource {
+    /// Groups and names of its resources.
+    pub resources: &'static [(&'static str, &'static str)],
+    /// Returns its FlowSchemas and its levels.
+    pub read: fn(&Registry) -> (Vec<Object>, Vec<Object>),
+}
+
 /// Follows the configuration, and divides the seats, until it is dropped.
-pub async fn follow(app: Arc<App>) {
-    let Some(fairness) = &app.state.fairness else { return std::future::pending().await };
-    let mut informer = app.registry.informer(InformerScope::Only(FOLLOWED));
+pub(crate) async fn follow(fairness: &Fairness, registry: &Arc<Registry>, source: &FairnessSource) {
+    let mut informer = registry.informer(InformerScope::Only(source.resources));
     let mut next_division = Instant::now() + PERIOD;
     loop {
         let mut events = vec![];
         informer.take_all(&mut events);
         if !events.is_empty() {
-            load(fairness, &app.registry);
+            load(fairness, registry, source);
         }
         if Instant::now() >= next_division {
             next_division = Instant::now() + PERIOD;
@@ -41,15 +44,10 @@ pub async fn follow(app: Arc<App>) {
 }
 
 /// Reads the configuration of the store.
-pub(crate) fn load(fairness: &Fairness, registry: &Registry) {
-    let all = |resource| -> Vec<Object> {
-        let Some(kind) = registry.kind(GROUP, resource) else { return vec![] };
-        let objects = registry.cached_all(&kind);
-        objects.range("", "").filter_map(|entry| kind.decode(entry).ok()).collect()
-    };
-    let schemas = all(SCHEMAS).iter().map(FlowSchema::read).collect();
-    let levels = all(LEVELS).iter().map(LevelSpec::read).collect();
-    fairness.configure(schemas, levels);
+pub(crate) fn load(fairness: &Fairness, registry: &Registry, source: &FairnessSource) {
+    let (schemas, levels) = (source.read)(registry);
+    let schemas = schemas.iter().map(FlowSchema::read).collect();
+    fairness.configure(schemas, levels.iter().map(LevelSpec::read).collect());
 }
 
 impl Fairness {

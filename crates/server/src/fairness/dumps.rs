@@ -2,79 +2,43 @@
 //! form. Requests that are executed are counted in their levels, but not listed: nothing is kept of them.
 
 use super::{Fairness, nanoseconds};
-use crate::request_head::RequestHead;
-use crate::respond::{self, Reply};
 use keelson_fairness::Nanoseconds;
 use keelson_meta::Timestamp;
 use keelson_meta::time::GoDuration;
 
 /// Narrowest column.
 const COLUMN_MIN: usize = 8;
-const LEVELS: &[&str] = &[
-    "PriorityLevelName",
-    "ActiveQueues",
-    "IsIdle",
-    "IsQuiescing",
-    "WaitingRequests",
-    "ExecutingRequests",
-    "DispatchedRequests",
-    "RejectedRequests",
-    "TimedoutRequests",
-    "CancelledRequests",
-];
-const QUEUES: &[&str] = &[
-    "PriorityLevelName",
-    "Index",
-    "PendingRequests",
-    "ExecutingRequests",
-    "SeatsInUse",
-    "NextDispatchR",
-    "InitialSeatsSum",
-    "MaxSeatsSum",
-    "TotalWorkSum",
-];
-const REQUESTS: &[&str] = &[
-    "PriorityLevelName",
-    "FlowSchemaName",
-    "QueueIndex",
-    "RequestIndexInQueue",
-    "FlowDistingsher",
-    "ArriveTime",
-    "InitialSeats",
-    "FinalSeats",
-    "AdditionalLatency",
-    "StartTime",
-];
-const DETAILS: &[&str] =
-    &["UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource"];
+const LEVELS: &str = "PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, \
+     ExecutingRequests, DispatchedRequests, RejectedRequests, TimedoutRequests, \
+     CancelledRequests";
+const QUEUES: &str = "PriorityLevelName, Index, PendingRequests, ExecutingRequests, SeatsInUse, \
+     NextDispatchR, InitialSeatsSum, MaxSeatsSum, TotalWorkSum";
+const REQUESTS: &str = "PriorityLevelName, FlowSchemaName, QueueIndex, RequestIndexInQueue, FlowDistingsher, \
+     ArriveTime, InitialSeats, FinalSeats, AdditionalLatency, StartTime";
+const DETAILS: &str = "UserName, Verb, APIPath, Namespace, Name, APIVersion, Resource, SubResource";
 /// Go's zero time: the request has not started.
 const NOT_STARTED: &str = "0001-01-01T00:00:00Z";
 
 type Row = Vec<String>;
 
-/// Responds with a dump; `None` if there is none of this name.
-pub(crate) fn answer(
+/// Returns a dump as text; `None` if there is none of this name.
+pub(crate) fn text(
     fairness: &Fairness,
-    head: &RequestHead,
     name: &str,
+    has_details: bool,
     now: Timestamp,
-) -> Option<Reply> {
+) -> Option<String> {
     let rows = match name {
         "dump_priority_levels" => levels(fairness),
         "dump_queues" => queues(fairness),
-        "dump_requests" => {
-            let details = head.query.get("includeRequestDetails");
-            requests(fairness, now, details.is_some_and(|text| !text.is_empty()))
-        }
+        "dump_requests" => requests(fairness, now, has_details),
         _ => return None,
     };
-    let mut reply = respond::text(200, &table(&rows));
-    reply.headers_mut().remove(http::header::X_CONTENT_TYPE_OPTIONS);
-    Some(reply)
+    Some(table(&rows))
 }
 
-fn head_row(names: &[&str]) -> Row {
-    names.iter().map(|name| (*name).to_owned()).collect()
+fn head_row(names: &str) -> Row {
+    names.split(", ").map(str::to_owned).collect()
 }
 
 fn levels(fairness: &Fairness) -> Vec<Row> {
