@@ -1,5 +1,7 @@
 //! The FlowSchemas and PriorityLevelConfigurations that every server has, and the condition Dangling
-//! of FlowSchemas. They are maintained for clients; requests are not queued by them.
+//! of FlowSchemas. What they mean for requests: `server/src/fairness.rs`.
+
+mod restore;
 
 use crate::ensure::ensure_all;
 use bytes::Bytes;
@@ -16,10 +18,11 @@ use tokio::time::Instant;
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const SCHEMAS: &str = "flowschemas";
 const LEVELS: &str = "prioritylevelconfigurations";
-const FOLLOWED: &[(&str, &str)] = &[(GROUP, SCHEMAS), (GROUP, LEVELS)];
+/// Groups and names of the resources.
+pub const FOLLOWED: &[(&str, &str)] = &[(GROUP, SCHEMAS), (GROUP, LEVELS)];
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
-/// Interval at which deleted default objects are created again.
+/// Interval at which deleted default objects are created again, and changed ones set back.
 const ENSURE_INTERVAL: Duration = Duration::from_secs(60);
 /// Minimum time between updates of conditions. As upstream, a client that updates a FlowSchema right
 /// after creating it meets no conflict.
@@ -105,7 +108,7 @@ const FLOW_SCHEMAS: &[Schema] = &[
     all("system-nodes", "system", 500, "ByUser", &["Group system:nodes"]),
 ];
 
-/// Creates the default objects that do not exist.
+/// Creates the default objects that do not exist, and sets back those that were changed.
 pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     let (Some(levels), Some(schemas)) =
         (registry.kind(GROUP, LEVELS), registry.kind(GROUP, SCHEMAS))
@@ -123,7 +126,9 @@ pub(crate) async fn ensure(registry: &Arc<Registry>) -> Result<(), Failure> {
     let default_schemas = FLOW_SCHEMAS
         .iter()
         .map(|schema| (Target::of(&schemas, "", schema.name), default_schema(schema, &now)));
-    ensure_all(registry, default_levels.chain(default_schemas).collect(), PRODUCER).await
+    let defaults: Vec<_> = default_levels.chain(default_schemas).collect();
+    ensure_all(registry, defaults.clone(), PRODUCER).await?;
+    restore::restore_all(registry, &defaults, PRODUCER).await
 }
 
 /// Returns a default FlowSchema. It has its condition already, owned as if it had been applied, so that
@@ -147,7 +152,7 @@ fn default_schema(schema: &Schema, now: &str) -> Value {
 
 fn default_object(name: &str, spec: Value) -> Value {
     let mut annotations = Map::new();
-    annotations.insert("apf.kubernetes.io/autoupdate-spec", "true");
+    annotations.insert(restore::AUTO_UPDATE, "true");
     value!({"metadata": {"name": name, "annotations": (annotations)}, "spec": (spec)})
 }
 
@@ -245,6 +250,16 @@ pub async fn run(registry: Arc<Registry>) {
         let _ = tokio::time::timeout_at(next, informer.changed()).await;
         tokio::time::sleep(UPDATE_INTERVAL).await;
     }
+}
+
+/// Returns the stored FlowSchemas and PriorityLevelConfigurations.
+pub fn stored(registry: &Registry) -> (Vec<Object>, Vec<Object>) {
+    let all = |resource| -> Vec<Object> {
+        let Some(kind) = registry.kind(GROUP, resource) else { return vec![] };
+        let objects = registry.cached_all(&kind);
+        objects.range("", "").filter_map(|entry| kind.decode(entry).ok()).collect()
+    };
+    (all(SCHEMAS), all(LEVELS))
 }
 
 /// Updates the condition Dangling of all FlowSchemas.

@@ -230,7 +230,7 @@ impl Resource {
     }
 
     /// Returns the number of cursors that may wait for changes.
-    pub(crate) fn cursors(&self) -> usize {
+    pub fn cursors(&self) -> usize {
         self.next.receiver_count()
     }
 

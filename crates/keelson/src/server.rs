@@ -30,7 +30,9 @@ use keelson_egress::{Egress, Identity};
 use keelson_meta::Feature;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
-use keelson_server::{App, Health, KubeletAccess, Limits, Listening, State, Tls, VersionInfo};
+use keelson_server::{
+    App, FairnessSource, Health, KubeletAccess, Limits, Listening, State, Tls, VersionInfo,
+};
 use keelson_store::{CompactionWindow, Lease};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -45,6 +47,9 @@ use tokio::time::timeout;
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 /// The commit of that version, by which `kubectl --match-server-version` compares releases.
 const KUBERNETES_COMMIT: &str = "24e2b02af5543d7910c2bb074c7264df5a8f0467";
+/// Where FlowSchemas and priority levels are stored.
+static FAIRNESS_SOURCE: FairnessSource =
+    FairnessSource { resources: flow_control::FOLLOWED, read: flow_control::stored };
 /// Connections that wait to be accepted; the kernel's own limit is usually lower.
 const BACKLOG_CONNECTIONS_MAX: u32 = 4096;
 /// Grace period at shutdown for writes that outlive their requests.
@@ -127,7 +132,7 @@ impl Builder {
         let shutdown_delay = self.shutdown_delay;
         let background =
             Background { admin, audit: audit.clone(), health, shutdown: shutdown_signal };
-        let app = self.app(registry.clone(), tokens, far_side, background);
+        let app = self.app(registry.clone(), tokens, far_side, background, &mut loops);
         token_reviews.attach(app.authenticator.clone());
         let listening = keelson_server::serve(app, listener, tls);
         Ok(Keelson {
@@ -309,12 +314,14 @@ impl Builder {
         })
     }
 
+    /// Creates what handles requests, and starts the loop that follows its FlowSchemas.
     fn app(
         self,
         registry: Arc<Registry>,
         tokens: Tokens,
         far_side: FarSide,
         background: Background,
+        loops: &mut Loops,
     ) -> Arc<App> {
         let mut authenticator = Authenticator::new(self.tokens)
             .with_service_accounts(tokens.accounts)
@@ -328,7 +335,7 @@ impl Builder {
             tokens.attach(registry.objects_reader());
             authenticator = authenticator.with_bootstrap_tokens(tokens);
         }
-        Arc::new(App {
+        let app = Arc::new(App {
             authorizer: registry.options.authorizer.clone(),
             started: registry.clock.now(),
             flags: self.flags,
@@ -351,7 +358,11 @@ impl Builder {
             health: background.health,
             draining: AtomicBool::new(false),
             shutdown: background.shutdown,
-        })
+        });
+        app.load_fairness(&FAIRNESS_SOURCE);
+        let cloned = app.clone();
+        loops.run("fairness", move || cloned.clone().follow_fairness(&FAIRNESS_SOURCE));
+        app
     }
 
     /// Returns the URL for clients on this host.

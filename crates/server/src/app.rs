@@ -5,6 +5,7 @@ use crate::body_memory::BodyMemory;
 use crate::browsers::BrowserOptions;
 use crate::documents::Documents;
 use crate::extra_paths::ExtraPath;
+use crate::fairness::{self, Fairness, FairnessSource};
 use crate::health::Health;
 use crate::health_log::HealthLog;
 use crate::impersonate::LastModes;
@@ -72,6 +73,21 @@ impl App {
         self.live()
     }
 
+    /// Reads the FlowSchemas and PriorityLevelConfigurations.
+    pub fn load_fairness(&self, source: &FairnessSource) {
+        if let Some(fairness) = &self.state.fairness {
+            fairness::load(fairness, &self.registry, source);
+        }
+    }
+
+    /// Keeps them up to date, and divides the seats between levels, until it is dropped.
+    pub async fn follow_fairness(self: Arc<Self>, source: &FairnessSource) {
+        match &self.state.fairness {
+            Some(fairness) => fairness::follow(fairness, &self.registry, source).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Returns whether the server is shutting down.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
@@ -88,6 +104,8 @@ impl App {
 pub struct State {
     pub(crate) health: HealthLog,
     pub(crate) in_flight: Arc<InFlight>,
+    /// Replaces `in_flight`; `None`: it is switched off.
+    pub(crate) fairness: Option<Arc<Fairness>>,
     pub(crate) streams: Arc<StreamLimit>,
     pub(crate) bodies: BodyMemory,
     /// `/api` and `/apis` in aggregated form.
@@ -104,6 +122,7 @@ impl State {
         State {
             health: HealthLog::default(),
             in_flight: Arc::new(InFlight::new(limits)),
+            fairness: Fairness::new(limits),
             streams: Arc::new(StreamLimit::new(limits)),
             bodies: BodyMemory::new(limits),
             core_discovery: Aggregated::default(),

@@ -2,6 +2,7 @@
 
 use crate::audited::AuditedRequest;
 use crate::connections::{ConnectionSlot, OpenRequest};
+use crate::fairness::{FairSeat, FlowOfLevel};
 use crate::in_flight::InFlightGuard;
 use crate::metrics::{Metrics, RequestLabels, RequestObserver};
 use crate::request_head::RequestHead;
@@ -22,6 +23,10 @@ pub(crate) struct RequestContext {
     _open_request: Option<OpenRequest>,
     /// The request's seat among those in flight, after authentication.
     seat: Option<InFlightGuard>,
+    /// The seat by priority and fairness.
+    fair_seat: Option<FairSeat>,
+    /// The FlowSchema and level of the request, which the headers of the response name.
+    flow: Option<Arc<FlowOfLevel>>,
     /// The seat of a connection to something that runs.
     stream_seat: Option<StreamSeat>,
     /// A Warning header about the client's credentials.
@@ -106,6 +111,21 @@ impl RequestContext {
     /// Keeps the request's seat until the request ends.
     pub fn set_seat(&mut self, seat: Option<InFlightGuard>) {
         self.seat = seat;
+    }
+
+    /// Keeps the seat by priority and fairness until the request ends.
+    pub fn set_fair_seat(&mut self, seat: FairSeat) {
+        self.fair_seat = Some(seat);
+    }
+
+    /// Records the FlowSchema and level of the request.
+    pub fn classified(&mut self, flow: Arc<FlowOfLevel>) {
+        self.flow = Some(flow);
+    }
+
+    /// Returns the FlowSchema and level of the request, if it has one.
+    pub fn flow(&self) -> Option<&FlowOfLevel> {
+        self.flow.as_deref()
     }
 
     /// Keeps the seat of a stream until the request ends.

@@ -20,6 +20,9 @@ pub struct Limits {
     pub requests_in_flight_max: usize,
     /// Most other concurrent requests (`--max-mutating-requests-inflight`); 0 means no limit.
     pub mutating_requests_in_flight_max: usize,
+    /// Whether requests that are too many wait, by FlowSchemas and priority levels
+    /// (`--enable-priority-and-fairness`). The two maxima of requests are then one, for all levels together.
+    pub fairness: bool,
     /// Most open logs, streams to containers and proxied requests. Specific to Keelson.
     pub streams_max: usize,
     /// Most of them that one user has. Specific to Keelson.
@@ -89,6 +92,7 @@ impl Default for Limits {
             connections_max: 16_384,
             requests_in_flight_max: 400,
             mutating_requests_in_flight_max: 200,
+            fairness: true,
             streams_max: 4096,
             streams_of_user_max: 2048,
             goaway_chance: 0.0,

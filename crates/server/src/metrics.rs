@@ -10,6 +10,7 @@ mod requests;
 pub(crate) use access::Access;
 pub(crate) use requests::{RequestLabels, RequestObserver, Requests};
 
+use crate::fairness::Fairness;
 use crate::version::VersionInfo;
 use keelson_audit::Audit;
 use keelson_metrics::{
@@ -83,12 +84,16 @@ impl Default for WatchMetrics {
 /// Returns the text of all metrics.
 pub(crate) fn text(
     metrics: &Metrics,
+    fairness: Option<&Fairness>,
     audit: Option<&Audit>,
     registry: &Registry,
     version: &VersionInfo,
 ) -> String {
     let mut out = Exposition::default();
     metrics.write(&mut out);
+    if let Some(fairness) = fairness {
+        fairness.write(&mut out);
+    }
     match audit {
         Some(audit) => audit.metrics().write(&mut out),
         None => keelson_audit::Metrics::default().write(&mut out),

@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::body::Body;
 use crate::component_pages;
 use crate::discovery;
+use crate::fairness;
 use crate::health_checks;
 use crate::metrics::{self, RequestLabels};
 use crate::negotiate::{self, Encoding};
@@ -47,9 +48,26 @@ pub(crate) async fn answer(
         ["openid", "v1", "jwks"] => key_set(app, head),
         ["metrics"] => {
             let audit = app.audit.as_deref();
-            let text = metrics::text(&app.state.metrics, audit, &app.registry, &app.version);
+            let text = metrics::text(
+                &app.state.metrics,
+                app.state.fairness.as_deref(),
+                audit,
+                &app.registry,
+                &app.version,
+            );
             let body = Body::Whole(Some(text.into()));
             Ok(respond::compress(head, respond::with_body(200, metrics::MEDIA_TYPE, body)))
+        }
+        ["debug", "api_priority_and_fairness", dump] => {
+            let now = app.registry.clock.now();
+            let fairness = app.state.fairness.as_ref();
+            let details = head.query.get("includeRequestDetails");
+            let has_details = details.is_some_and(|text| !text.is_empty());
+            let text = fairness.and_then(|all| fairness::dump(all, dump, has_details, now));
+            let Some(text) = text else { return Ok(respond::no_such_page()) };
+            let mut reply = respond::text(200, &text);
+            reply.headers_mut().remove(header::X_CONTENT_TYPE_OPTIONS);
+            Ok(reply)
         }
         ["metrics", "slis"] => Ok(respond::text(200, "")),
         _ => extra(app, head, path).await,

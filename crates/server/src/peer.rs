@@ -19,6 +19,15 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// Waits until the client has closed the socket. For ever over HTTP/2, where the connection notices that
+    /// itself.
+    pub async fn closed(&self) {
+        match &self.socket {
+            Some(socket) => socket.closed().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Keeps reading after the response, because the rest of an unread body would reset the connection.
     pub fn linger(&self) {
         if let Some(socket) = &self.socket {

@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::audited::{Arrival, AuditedRequest};
 use crate::behind;
 use crate::context::RequestContext;
+use crate::fairness::{self, Asked, Fairness, Rejected, WatchSeat};
 use crate::header_lists;
 use crate::impersonate::{self, Impersonated};
 use crate::in_flight::TooMany;
@@ -49,6 +50,9 @@ use tokio::time::Instant;
 
 /// Identifies a request in responses, logs and audit events.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// They name the FlowSchema and the level of a request.
+const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
 /// The order of a request.
 async fn order(app: &Arc<App>, request: &mut Arrived) -> Result<Outcome, Refusal> {
@@ -58,7 +62,8 @@ async fn order(app: &Arc<App>, request: &mut Arrived) -> Result<Outcome, Refusal
         .await?
         .impersonate(app)
         .await?
-        .take_seat(app)?
+        .take_seat(app)
+        .await?
         .authorize(app)
         .await?
         .resolve(app)?
@@ -124,6 +129,7 @@ impl Arrived {
             cbor: app.cbor,
             peer,
             audited: None,
+            watch_seat: None,
         };
         Arrived {
             head,
@@ -224,6 +230,10 @@ impl Arrived {
         });
         let headers = response.headers_mut();
         headers.insert(AUDIT_ID, self.audit_id);
+        if let Some(flow) = self.context.flow() {
+            headers.insert(FLOW_SCHEMA_UID, flow.schema_uid.clone());
+            headers.insert(PRIORITY_LEVEL_UID, flow.level_uid.clone());
+        }
         headers
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
@@ -305,17 +315,41 @@ impl<'a> Known<'a> {
         Ok(self)
     }
 
-    /// Takes a seat among the requests in flight, until the response is sent.
-    fn take_seat(self, app: &App) -> Result<Known<'a>, Refusal> {
-        let seat = app.state.in_flight.enter(&self.user, &self.request.info);
-        let seat = seat.map_err(|TooMany| Refusal::from(respond::too_many_requests()))?;
-        self.request.context.set_seat(seat);
+    /// Takes a seat among the requests in flight, until the response is sent or, for a watch, until its
+    /// initial events are. Waits for it where the request's level has queues.
+    async fn take_seat(mut self, app: &App) -> Result<Known<'a>, Refusal> {
+        let too_many = |seconds| Refusal::from(respond::too_many_requests(seconds));
+        match &app.state.fairness {
+            Some(fairness) if !self.request.info.is_connection => {
+                let taken = self.take_fair_seat(app, fairness).await;
+                taken.map_err(|rejected| too_many(rejected.retry_after))?;
+            }
+            Some(_) => {}
+            None => {
+                let seat = app.state.in_flight.enter(&self.user, &self.request.info);
+                self.request.context.set_seat(seat.map_err(|TooMany| too_many(1))?);
+            }
+        }
         if self.request.info.is_connection {
-            let seat = app.state.streams.enter(&self.user);
-            let seat = seat.ok_or_else(|| Refusal::from(respond::too_many_requests()))?;
+            let seat = app.state.streams.enter(&self.user).ok_or_else(|| too_many(1))?;
             self.request.context.set_stream_seat(seat);
         }
         Ok(self)
+    }
+
+    /// Takes the seat that the FlowSchemas give to the request.
+    async fn take_fair_seat(&mut self, app: &App, fairness: &Fairness) -> Result<(), Rejected> {
+        let Arrived { head, info, context, deadline, .. } = &mut *self.request;
+        let asked = Asked::new(&self.user, &self.attributes, head.uri.path());
+        let Some(flow) = fairness.classify(&asked.request) else { return Ok(()) };
+        context.classified(flow.clone());
+        let work = fairness::estimate(&app.registry, &flow, info, &self.attributes, &head.query);
+        let seat = fairness.enter(flow, &asked, work, *deadline, &head.peer).await?;
+        match info.verb {
+            Verb::Watch => head.watch_seat = Some(WatchSeat::new(seat)),
+            _ => context.set_fair_seat(seat),
+        }
+        Ok(())
     }
 
     /// Asks the authorizers.

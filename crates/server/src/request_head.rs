@@ -1,6 +1,7 @@
 //! [`RequestHead`]: a request without its body.
 
 use crate::audited::AuditedRequest;
+use crate::fairness::WatchSeat;
 use crate::header_lists;
 use crate::negotiate::{self, Accepted, Encoding};
 use crate::peer::Peer;
@@ -27,6 +28,8 @@ pub struct RequestHead {
     pub(crate) peer: Arc<Peer>,
     /// The audit event of the request; `None` if it is not audited.
     pub(crate) audited: Option<Arc<AuditedRequest>>,
+    /// The seat that a watch returns when its initial events are out.
+    pub(crate) watch_seat: Option<WatchSeat>,
 }
 
 impl RequestHead {

@@ -205,6 +205,7 @@ async fn watch(
         metrics: app.state.metrics.watches(group, resource, version),
         view,
         peer: head.peer.clone(),
+        seat: head.watch_seat.clone(),
         target: target.clone(),
         session,
         bookmarks: options.bookmarks,

@@ -96,9 +96,9 @@ pub(crate) fn internal_error(head: &RequestHead, why: &dyn Display) -> Reply {
 }
 
 /// Creates upstream's 429 for too many requests in flight.
-pub(crate) fn too_many_requests() -> Reply {
+pub(crate) fn too_many_requests(retry_after_seconds: u64) -> Reply {
     let mut reply = text(429, "Too many requests, please try again later.\n");
-    reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds));
     reply
 }
 

@@ -2,11 +2,11 @@
 
 use crate::app::App;
 use crate::body::{ChunkSlot, ChunkStream};
+use crate::fairness::WatchSeat;
 use crate::metrics::WatchSeries;
 use crate::negotiate::{Encoding, Shape};
 use crate::outcome::{self, Outcome};
 use crate::peer::Peer;
-use crate::socket::Socket;
 use crate::view::View;
 use crate::websocket::Framing;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -30,6 +30,8 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 pub(crate) struct Stream {
     pub view: View,
     pub peer: Arc<Peer>,
+    /// The seat of its request, until the initial events are out.
+    pub seat: Option<WatchSeat>,
     pub target: Target,
     pub session: WatchSession,
     pub bookmarks: bool,
@@ -113,7 +115,11 @@ impl Stream {
                     Ok(()) if Instant::now() < end => continue,
                     _ => return,
                 },
-                Ok(None) => {}
+                Ok(None) => {
+                    if let Some(seat) = self.seat.take() {
+                        seat.release();
+                    }
+                }
                 Err(ended) => return self.end(slot, ended).await,
             }
             tokio::select! {
@@ -143,8 +149,7 @@ impl Stream {
             };
             tokio::select! {
                 () = ends => {}
-                // An HTTP/2 connection detects a closed client itself.
-                () = closed(peer.socket.as_ref()) => {}
+                () = peer.closed() => {}
             }
         }
     }
@@ -327,14 +332,6 @@ fn error_frame(app: &App, encoding: Encoding, failure: &Failure) -> Bytes {
     let schema = app.registry.catalogue.schema(&kind);
     let body = schema.map(|schema| encoding.object(&schema, &object));
     encode_frame(encoding, "ERROR", &body.and_then(Result::ok).unwrap_or_default())
-}
-
-/// Waits until the client has closed the socket; for ever without a socket.
-async fn closed(socket: Option<&Socket>) {
-    match socket {
-        Some(socket) => socket.closed().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Why a stream has no more events.

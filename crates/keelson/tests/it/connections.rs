@@ -225,7 +225,7 @@ fn hold_one(server: &Server) -> Frames {
 
 #[test]
 fn requests_over_the_in_flight_maximum_get_429_except_for_masters() {
-    let server = start(Limits { requests_in_flight_max: 1, ..Limits::default() });
+    let server = start(Limits { requests_in_flight_max: 1, fairness: false, ..Limits::default() });
     let held = hold_one(&server);
     let client = server.client();
     let anonymous = |client: &Client| client.send_as("GET /version", "", b"");

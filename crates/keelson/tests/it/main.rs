@@ -35,6 +35,7 @@ mod etcd;
 mod etcd_values;
 mod event_ttl;
 mod external_signer;
+mod fairness;
 mod faults;
 mod flow_control;
 mod forms;

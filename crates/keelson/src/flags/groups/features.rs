@@ -28,8 +28,7 @@ pub const GROUP: Group = Group {
             Kind::Bool,
             "true",
             "Whether requests wait in queues by priority when too many are in flight.",
-        )
-        .accepted("the limits of requests in flight apply either way; there are no queues"),
+        ),
         Flag::new(
             "profiling",
             Kind::Bool,
@@ -44,7 +43,8 @@ pub const GROUP: Group = Group {
 pub fn apply(setup: &mut Setup<'_>) {
     let values = setup.values;
     setup.builder.limits.contention_profiling = values.bool("contention-profiling");
-    if !values.bool("enable-priority-and-fairness") {
+    setup.builder.limits.fairness = values.bool("enable-priority-and-fairness");
+    if !setup.builder.limits.fairness {
         return;
     }
     let reads = values.int("max-requests-inflight");
