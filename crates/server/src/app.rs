@@ -7,6 +7,7 @@ use crate::documents::Documents;
 use crate::extra_paths::ExtraPath;
 use crate::fairness::{self, Fairness, FairnessSource};
 use crate::health::Health;
+use crate::health_counts::HealthCounts;
 use crate::health_log::HealthLog;
 use crate::impersonate::LastModes;
 use crate::in_flight::InFlight;
@@ -103,6 +104,7 @@ impl App {
 #[derive(Debug)]
 pub struct State {
     pub(crate) health: HealthLog,
+    pub(crate) health_counts: HealthCounts,
     pub(crate) in_flight: Arc<InFlight>,
     /// Replaces `in_flight`; `None`: it is switched off.
     pub(crate) fairness: Option<Arc<Fairness>>,
@@ -121,6 +123,7 @@ impl State {
     pub fn new(limits: &Limits) -> State {
         State {
             health: HealthLog::default(),
+            health_counts: HealthCounts::default(),
             in_flight: Arc::new(InFlight::new(limits)),
             fairness: Fairness::new(limits),
             streams: Arc::new(StreamLimit::new(limits)),

@@ -135,7 +135,7 @@ fn single(app: &App, root: &str, name: &str) -> Reply {
     }
 }
 
-fn aggregate(app: &App, head: &RequestHead, root: &str) -> Reply {
+fn aggregate(app: &App, head: &RequestHead, root: &'static str) -> Reply {
     let state = if root == "readyz" { app.ready() } else { app.live() };
     app.state.health.log_change(root == "readyz", &state);
     let mut unmatched: Vec<&str> = head.query.all("exclude").collect();
@@ -143,15 +143,17 @@ fn aggregate(app: &App, head: &RequestHead, root: &str) -> Reply {
     let (mut text, mut all_pass) = (String::new(), true);
     for check in checks(app, root) {
         unmatched.retain(|name| *name != check.name);
-        let line = if excluded.contains(&check.name) {
-            format!("[+]{} excluded: ok\n", check.name)
-        } else if app.probe(check.probe).is_ok() {
-            format!("[+]{} ok\n", check.name)
-        } else {
-            all_pass = false;
-            format!("[-]{} failed: reason withheld\n", check.name)
-        };
-        text.push_str(&line);
+        if excluded.contains(&check.name) {
+            text.push_str(&format!("[+]{} excluded: ok\n", check.name));
+            continue;
+        }
+        let has_passed = app.probe(check.probe).is_ok();
+        app.state.health_counts.count(check.name, root, has_passed);
+        all_pass &= has_passed;
+        text.push_str(&match has_passed {
+            true => format!("[+]{} ok\n", check.name),
+            false => format!("[-]{} failed: reason withheld\n", check.name),
+        });
     }
     // Components that upstream does not have. Their owners have logged why they fail.
     for (component, why) in app.health.failures() {

@@ -26,6 +26,7 @@ mod front;
 mod header_lists;
 mod health;
 mod health_checks;
+mod health_counts;
 mod health_log;
 mod heavy;
 mod host;

@@ -11,6 +11,7 @@ pub(crate) use access::Access;
 pub(crate) use requests::{RequestLabels, RequestObserver, Requests};
 
 use crate::fairness::Fairness;
+use crate::health_counts::HealthCounts;
 use crate::version::VersionInfo;
 use keelson_audit::Audit;
 use keelson_metrics::{
@@ -102,6 +103,14 @@ pub(crate) fn text(
     registry::write(registry, version, &mut out);
     process::write(&mut out);
     crate::polls::write(&mut out);
+    out.finish()
+}
+
+/// Returns the text of `/metrics/slis`.
+pub(crate) fn slis(checks: &HealthCounts) -> String {
+    let mut out = Exposition::default();
+    checks.write(&mut out);
+    process::write_start(&mut out);
     out.finish()
 }
 

@@ -69,7 +69,10 @@ pub(crate) async fn answer(
             reply.headers_mut().remove(header::X_CONTENT_TYPE_OPTIONS);
             Ok(reply)
         }
-        ["metrics", "slis"] => Ok(respond::text(200, "")),
+        ["metrics", "slis"] => {
+            let body = Body::Whole(Some(metrics::slis(&app.state.health_counts).into()));
+            Ok(respond::with_body(200, metrics::MEDIA_TYPE, body))
+        }
         _ => extra(app, head, path).await,
     }
 }

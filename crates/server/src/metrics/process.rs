@@ -11,12 +11,7 @@ const PAGE_BYTES: f64 = 4096.0;
 const AUXV_PAGE_BYTES: u64 = 6;
 
 pub(super) fn write(out: &mut Exposition) {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The program name, in parentheses, may contain spaces.
-    let fields: Vec<f64> = stat
-        .rsplit_once(')')
-        .map(|(_, rest)| rest.split_whitespace().map(|word| word.parse().unwrap_or(0.0)).collect())
-        .unwrap_or_default();
+    let fields = stat();
     // Field numbers as in `proc(5)`, which start at 1; the first two are cut off.
     let field = |number: usize| fields.get(number - 3).copied();
     let mut put = |described: &'static Description, value: Option<f64>| {
@@ -28,12 +23,31 @@ pub(super) fn write(out: &mut Exposition) {
     put(&CPU, cpu);
     put(&VIRTUAL, field(23));
     put(&RESIDENT, field(24).map(|pages| pages * page_bytes()));
-    let begun = field(22).zip(boot_seconds()).map(|(ticks, boot)| boot + ticks / TICKS_PER_SECOND);
-    put(&BEGUN, begun);
+    put(&BEGUN, begun(field(22)));
     put(&OPEN_FILES, fs::read_dir("/proc/self/fd").ok().map(|open| open.count() as f64));
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     put(&FILES_MAX, limit(&limits, "Max open files"));
     put(&VIRTUAL_MAX, limit(&limits, "Max address space"));
+}
+
+/// Appends only when the process began.
+pub(super) fn write_start(out: &mut Exposition) {
+    if let Some(begun) = begun(stat().get(22 - 3).copied()) {
+        out.family(&BEGUN).value(&[], begun);
+    }
+}
+
+/// Returns the fields of `/proc/self/stat` after the name of the program: from the third on.
+fn stat() -> Vec<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The program name, in parentheses, may contain spaces.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    fields.split_whitespace().map(|word| word.parse().unwrap_or(0.0)).collect()
+}
+
+/// Returns when the process began, from the ticks between the boot and that.
+fn begun(ticks: Option<f64>) -> Option<f64> {
+    ticks.zip(boot_seconds()).map(|(ticks, boot)| boot + ticks / TICKS_PER_SECOND)
 }
 
 fn page_bytes() -> f64 {
