@@ -28,7 +28,7 @@ fn documents_have_the_accepted_media_type() {
     check("/apis", &accept, 200, aggregated_type(), b"{\"kind\":\"APIGroupDiscoveryList\"");
     // 1.36 does not serve the older version.
     let accept = format!("Accept: {AGGREGATED};v=v2beta1");
-    check("/apis", &accept, 406, "application/json", b"{\"kind\":\"Status\"");
+    check("/apis", &accept, 406, "application/json", b"{\n  \"kind\": \"Status\"");
     let accept = format!("Accept: {AGGREGATED};v=v2beta1,application/json");
     check("/apis", &accept, 200, "application/json", b"{\"kind\":\"APIGroupList\"");
     for path in ["/openapi/v2", "/openapi/v3/version"] {
@@ -53,13 +53,15 @@ fn health_has_the_checks_of_kube_apiserver() {
         let answer = client.get(path);
         assert_eq!((answer.status, answer.body.as_str()), (status, Some(text)), "{path}");
     };
-    for path in ["/livez", "/readyz", "/livez/etcd", "/healthz/ping", "/readyz/shutdown"] {
+    for path in ["/livez", "/readyz", "/livez/etcd", "/readyz/etcd", "/readyz/etcd-readiness"] {
         check(path, 200, "ok");
     }
     check("/readyz/informer-sync", 200, "ok");
     check("/livez/poststarthook/crd-informer-synced", 200, "ok");
     check("/livez?exclude=nope", 200, "ok");
-    for path in ["/livez/nope", "/livez/", "/readyz/etcd", "/livez/shutdown", "/livez/etcd/x"] {
+    let none =
+        ["/livez/nope", "/livez/", "/livez/etcd-readiness", "/livez/shutdown", "/livez/etcd/x"];
+    for path in none {
         check(path, 404, "404 page not found\n");
     }
     let answer = client.get("/livez?verbose&exclude=etcd&exclude=nope");
@@ -72,6 +74,14 @@ fn health_has_the_checks_of_kube_apiserver() {
     let text = client.get("/readyz?verbose").body;
     let text = text.as_str().expect("text");
     assert!(text.ends_with("[+]shutdown ok\nreadyz check passed\n"), "{text}");
+    let counts = client.get("/metrics/slis").body;
+    let counts = counts.as_str().expect("text");
+    for line in [
+        r#"kubernetes_healthcheck{name="etcd",type="livez"} 1"#,
+        r#"kubernetes_healthchecks_total{name="shutdown",status="success",type="readyz"} 2"#,
+    ] {
+        assert!(counts.lines().any(|other| other == line), "{line}: {counts}");
+    }
     server.stop();
 }
 

@@ -254,7 +254,8 @@ fn cbor_is_rejected_unless_enabled() {
     let server = server(false);
     let client = server.client();
     let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-    let want = format!("406: Not Acceptable\n\nAvailable representations: {known}");
+    let streams = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    let want = format!("406: Not Acceptable\n\nAvailable representations: {known}, {streams}");
     assert_eq!(refusal(&get(&client, MAPS, "application/cbor")), (406, want));
     let headers = "Content-Type: application/cbor\r\n";
     let answer = client.raw_response("POST", MAPS, headers, &to_cbor(config_map("a")));

@@ -31,7 +31,9 @@ fn server(audit: AuditOptions) -> Server {
 /// Returns stage and code of the events of a request.
 fn stages(log: &Path, id: &str) -> Vec<String> {
     let text = std::fs::read_to_string(log).expect("a log");
-    let events = text.lines().map(|line| serde_json::from_str(line).expect("an event"));
+    // The last line may be half-written.
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let events = whole.map(|line| serde_json::from_str(line).expect("an event"));
     let of_request = events.filter(|event: &Value| event["auditID"] == id);
     let shown = of_request.map(|event| {
         let stage = event["stage"].as_str().expect("a stage").to_owned();
