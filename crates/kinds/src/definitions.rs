@@ -36,6 +36,7 @@ pub(super) fn definition(base: Strategy) -> Strategy {
         terminate: Some(terminate),
         standard_finalizers: false,
         validate: validate::definition,
+        validate_status: validate::status,
         warnings,
         ..base
     }
@@ -206,6 +207,11 @@ pub fn set_condition(
     };
     status.insert("conditions", conditions);
     is_changed
+}
+
+/// Sets the conditions of a definition that its own fields decide.
+pub fn set_own_conditions(definition: &mut Object, now: &str) {
+    validate::set_approval(definition, now);
 }
 
 /// Returns whether a condition of a definition is true.

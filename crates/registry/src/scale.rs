@@ -155,8 +155,12 @@ impl Registry {
                 return applied.apply(target, &manager, Some(before), options, now);
             }
             ScaleChange::Patch(patch) => {
-                let patched =
-                    ParsedPatch::parse(patch)?.apply(schema, before, validation, false)?;
+                let mut sent = before.clone();
+                if sent.int_at(REPLICAS) == Some(0) {
+                    // In Go's JSON zero replicas are absent, and so they are for a JSON Patch.
+                    sent.object_mut("spec").remove("replicas");
+                }
+                let patched = ParsedPatch::parse(patch)?.apply(schema, &sent, validation, false)?;
                 (patched.object, patched.warnings)
             }
             ScaleChange::Whole(body) => {

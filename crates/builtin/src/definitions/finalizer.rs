@@ -109,6 +109,7 @@ async fn delete_objects(registry: &Registry, permit: &Permit, name: &str) -> Res
     }
     let Some(target) = target_of(registry, name) else { return Ok(false) };
     let Some((resource, group)) = name.split_once('.') else { return Ok(false) };
+    begin(registry, permit, &target).await?;
     if let Some(kind) = registry.kind(group, resource) {
         let all = Target::of(&kind, "", "");
         let (list, options) = (ListOptions::default(), DeleteOptions::default());
@@ -122,6 +123,19 @@ async fn delete_objects(registry: &Registry, permit: &Permit, name: &str) -> Res
     registry.withdraw(group, resource);
     registry.wait_for_known().await?;
     Ok(false)
+}
+
+/// Says in the condition Terminating that the objects are being deleted, unless it says so.
+async fn begin(registry: &Registry, permit: &Permit, target: &Target) -> Result<(), Failure> {
+    let now = registry.clock.now().text();
+    let begun = |live: Option<&Object>| {
+        let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+        let reason = ("InstanceDeletionInProgress", "CustomResource deletion is in progress");
+        set_condition(&mut object, ("Terminating", true), reason, &now);
+        Ok(NewObject { object, managed: false, warnings: vec![] })
+    };
+    let options = own_options();
+    registry.modify(permit, target, Subresource::Status, &begun, &options).await.map(drop)
 }
 
 /// Sets the condition Terminating to false and removes the finalizer.

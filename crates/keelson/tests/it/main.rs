@@ -25,6 +25,7 @@ mod conformance;
 mod connection;
 mod connections;
 mod controllers;
+mod custom_objects;
 mod definitions;
 mod discovery;
 mod documents;

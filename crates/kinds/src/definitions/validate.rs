@@ -2,9 +2,10 @@
 //! upstream's internal type, where fields that all versions share are top-level fields.
 
 use super::members::at;
-use super::{defaults, internal_types, schema, selectable, structural};
+use super::{defaults, internal_types, schema, selectable, set_condition, structural};
 use crate::admission::client_config;
 use crate::check::Field;
+use keelson_meta::status::quote;
 use keelson_meta::{ErrorList, FieldError, Map, Object, Path, Str, Value, names};
 use std::collections::HashSet;
 
@@ -59,7 +60,7 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         errors.push(invalid("spec.preserveUnknownFields", true, why));
     }
     versions(spec, &mut errors);
-    validate_names(names, &mut errors);
+    validate_names(names, "spec.names", false, &mut errors);
     validate_common(spec, &mut errors);
     let strategy = new.at(&["spec", "conversion", "strategy"]).and_then(Value::as_str);
     if let Some(strategy) = strategy.filter(|strategy| keeps_unknown && *strategy != "None") {
@@ -82,17 +83,45 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
     errors
 }
 
-fn approval(new: &Object, group: &str, old: Option<&Object>, errors: &mut ErrorList) {
-    let is_protected = ["k8s.io", "kubernetes.io"]
-        .iter()
-        .any(|of| group == *of || group.ends_with(&format!(".{of}")));
-    let approval_of = |obj: &Object| {
-        obj.meta_map("annotations")
-            .find(|(key, _)| *key == APPROVAL)
-            .map(|(_, value)| value.to_owned())
+/// Whether a group belongs to the Kubernetes project, so that its definitions must be approved.
+fn is_protected(group: &str) -> bool {
+    let of = ["k8s.io", "kubernetes.io"];
+    of.iter()
+        .any(|of| group.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}
+
+fn approval_of(obj: &Object) -> Option<String> {
+    let mut annotations = obj.meta_map("annotations");
+    annotations.find(|(key, _)| *key == APPROVAL).map(|(_, value)| value.to_owned())
+}
+
+/// Sets the condition KubernetesAPIApprovalPolicyConformant of a definition in a protected group
+/// (apiextensions `pkg/controller/apiapproval`).
+pub(super) fn set_approval(definition: &mut Object, now: &str) {
+    if !is_protected(definition.str_at(&["spec", "group"])) {
+        return;
+    }
+    let wants = format!("protected groups must have approval annotation \"{APPROVAL}\"");
+    let (is_approved, reason, message) = match approval_of(definition).as_deref() {
+        None | Some("") => (false, "MissingAnnotation", format!("{wants}, see {APPROVAL_PAGE}")),
+        Some(word) if word.starts_with("unapproved") => {
+            (false, "UnapprovedAnnotation", format!("not approved: {}", quote(word)))
+        }
+        Some(word) if word.starts_with("https://") || word.starts_with("http://") => {
+            (true, "ApprovedAnnotation", format!("approved in {word}"))
+        }
+        Some(_) => {
+            let why = "with either a URL or a reason starting with \"unapproved\"";
+            (false, "InvalidAnnotation", format!("{wants} {why}, see {APPROVAL_PAGE}"))
+        }
     };
+    let kind = ("KubernetesAPIApprovalPolicyConformant", is_approved);
+    set_condition(definition, kind, (reason, &message), now);
+}
+
+fn approval(new: &Object, group: &str, old: Option<&Object>, errors: &mut ErrorList) {
     let now = approval_of(new);
-    if !is_protected || old.is_some_and(|old| approval_of(old) == now) {
+    if !is_protected(group) || old.is_some_and(|old| approval_of(old) == now) {
         return;
     }
     let field = format!("metadata.annotations[{APPROVAL}]");
@@ -379,13 +408,14 @@ fn validate_scale(scale: &Map, field: &str, errors: &mut ErrorList) {
     check("labelSelectorPath", false, &[".spec.", ".status."], why);
 }
 
-fn validate_names(given: &Map, errors: &mut ErrorList) {
+/// Checks names that are wanted, or that were accepted, which may be empty.
+fn validate_names(given: &Map, place: &str, may_be_empty: bool, errors: &mut ErrorList) {
     for name in ["plural", "singular", "kind", "listKind"] {
-        let (value, field) = (text(given, name), format!("spec.names.{name}"));
+        let (value, field) = (text(given, name), format!("{place}.{name}"));
         let is_kind = matches!(name, "kind" | "listKind");
         let label = if is_kind { value.to_lowercase() } else { value.to_owned() };
         let messages = if value.is_empty() { vec![] } else { names::is_dns1035_label(&label) };
-        if value.is_empty() {
+        if value.is_empty() && !may_be_empty {
             errors.push(required(&field, ""));
         } else if !messages.is_empty() {
             let why = messages.join(",");
@@ -402,15 +432,26 @@ fn validate_names(given: &Map, errors: &mut ErrorList) {
         for (i, word) in words.iter().filter_map(Value::as_str).enumerate() {
             let messages = names::is_dns1035_label(word);
             if !messages.is_empty() {
-                let field = format!("spec.names.{name}[{i}]");
+                let field = format!("{place}.{name}[{i}]");
                 errors.push(invalid(&field, word, &messages.join(",")));
             }
         }
     }
     let (kind, list) = (text(given, "kind"), text(given, "listKind"));
     if !kind.is_empty() && kind == list {
-        errors.push(invalid("spec.names.listKind", list, "kind and listKind may not be the same"));
+        let field = format!("{place}.listKind");
+        errors.push(invalid(&field, list, "kind and listKind may not be the same"));
     }
+}
+
+/// Validates a write of the status.
+pub(super) fn status(new: &Object, _old: Option<&Object>) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let accepted = new.at(&["status", "acceptedNames"]).and_then(Value::as_object);
+    if let Some(accepted) = accepted {
+        validate_names(accepted, "status.acceptedNames", true, &mut errors);
+    }
+    errors
 }
 
 fn conversion(spec: &Map, errors: &mut ErrorList) {

@@ -75,13 +75,8 @@ impl Structural {
         if !self.has_embedded_resources && !self.has_keyed_lists {
             return errors;
         }
-        let members = || {
-            let nodes = self.root.properties.iter();
-            let own = nodes.filter(|(name, _)| !TYPE_AND_METADATA.contains(&name.as_str()));
-            own.filter_map(|(name, node)| Some((name, node, obj.get(name)?)))
-        };
         if self.has_embedded_resources {
-            for (name, node, value) in members() {
+            for (name, node, value) in self.members(obj) {
                 node.visit_embedded(
                     value,
                     &Path::ROOT.field(name),
@@ -90,12 +85,27 @@ impl Structural {
                 );
             }
         }
-        if self.has_keyed_lists {
-            for (name, node, value) in members() {
-                node.check_list_types(value, &Path::ROOT.field(name), &mut errors);
-            }
+        // Ratcheting: an object that has repeated items already may be changed as before.
+        if self.has_keyed_lists && old.is_none_or(|old| self.repeated_items(old).is_empty()) {
+            errors.extend(self.repeated_items(obj));
         }
         errors
+    }
+
+    /// Returns the errors of repeated items in lists of type `set` or `map`.
+    fn repeated_items(&self, obj: &Map) -> ErrorList {
+        let mut errors = ErrorList::new();
+        for (name, node, value) in self.members(obj) {
+            node.check_list_types(value, &Path::ROOT.field(name), &mut errors);
+        }
+        errors
+    }
+
+    /// Returns the members of an object beside its type and metadata, with their schemas.
+    fn members<'a>(&'a self, obj: &'a Map) -> impl Iterator<Item = (&'a Str, &'a Node, &'a Value)> {
+        let nodes = self.root.properties.iter();
+        let own = nodes.filter(|(name, _)| !TYPE_AND_METADATA.contains(&name.as_str()));
+        own.filter_map(|(name, node)| Some((name, node, obj.get(name)?)))
     }
 }
 
