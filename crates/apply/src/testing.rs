@@ -176,13 +176,7 @@ fn shape(text: &str, names: &HashMap<&str, StructId>) -> Shape {
 }
 
 fn list(item: Shape, rules: &str) -> Shape {
-    let mut list = ListShape {
-        item,
-        kind: ListKind::Atomic,
-        patch_merge: false,
-        patch_merge_key: None,
-        default: None,
-    };
+    let mut list = ListShape::atomic(item);
     for rule in rules.split_inclusive([')', ' ']).map(str::trim).filter(|rule| !rule.is_empty()) {
         match rule.split_once('(') {
             None if rule == "set" => list.kind = ListKind::Set,

@@ -603,7 +603,7 @@ fn json_number_name(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{ListKind, MapShape};
+    use crate::types::MapShape;
     use crate::{StructId, TagPath};
     use keelson_meta::value;
 
@@ -612,13 +612,7 @@ mod tests {
     }
 
     fn types() -> Types {
-        let list = ListShape {
-            item: Shape::Struct(StructId(1)),
-            kind: ListKind::Atomic,
-            patch_merge: false,
-            patch_merge_key: None,
-            default: None,
-        };
+        let list = ListShape::atomic(Shape::Struct(StructId(1)));
         let labels =
             MapShape { value: Shape::String, nullable: false, default: None, atomic: false };
         Types::new(vec![

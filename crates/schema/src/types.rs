@@ -336,6 +336,11 @@ impl Field {
             patch_replace: false,
         }
     }
+
+    /// Creates an optional field that Go omits when it is empty.
+    pub fn omit_empty(name: impl Into<Str>, shape: Shape) -> Self {
+        Field { presence: Presence::OmitEmpty, ..Field::new(name, shape) }
+    }
 }
 
 /// The type of a value.
@@ -409,6 +414,14 @@ pub struct ListShape {
     pub patch_merge_key: Option<Str>,
     /// What null items of a custom resource become.
     pub default: Option<Box<Value>>,
+}
+
+impl ListShape {
+    /// Creates a list that every merge replaces.
+    pub fn atomic(item: Shape) -> Self {
+        let kind = ListKind::Atomic;
+        ListShape { item, kind, patch_merge: false, patch_merge_key: None, default: None }
+    }
 }
 
 /// `x-kubernetes-list-type`: how server-side apply merges a list.

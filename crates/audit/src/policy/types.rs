@@ -3,7 +3,7 @@
 use keelson_meta::GroupVersionKind;
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::types::ListShape;
-use keelson_schema::{Field, ListKind, Presence, Schema, Shape, Struct, StructId};
+use keelson_schema::{Field, Presence, Schema, Shape, Struct, StructId};
 use std::sync::LazyLock;
 
 /// The package of the types, which error messages name.
@@ -53,7 +53,7 @@ fn resources() -> Struct {
 }
 
 fn text(name: &'static str) -> Field {
-    Field { presence: Presence::OmitEmpty, ..Field::new(name, Shape::String) }
+    Field::omit_empty(name, Shape::String)
 }
 
 fn flag(name: &'static str, presence: Presence) -> Field {
@@ -65,13 +65,5 @@ fn texts(name: &'static str) -> Field {
 }
 
 fn list(name: &'static str, item: Shape) -> Field {
-    let list = ListShape {
-        item,
-        kind: ListKind::Atomic,
-        patch_merge: false,
-        patch_merge_key: None,
-        default: None,
-    };
-    let shape = Shape::List(Box::new(list));
-    Field { presence: Presence::OmitEmpty, ..Field::new(name, shape) }
+    Field::omit_empty(name, Shape::List(Box::new(ListShape::atomic(item))))
 }

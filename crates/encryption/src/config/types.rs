@@ -1,7 +1,7 @@
 //! The types of a configuration file, as the schema engine has them.
 
 use keelson_schema::types::{ListShape, Types};
-use keelson_schema::{Field, ListKind, Presence, Shape, Struct, StructId};
+use keelson_schema::{Field, Shape, Struct, StructId};
 use std::sync::LazyLock;
 
 /// The package of the types, which error messages name.
@@ -58,17 +58,9 @@ fn named(name: &str, fields: Vec<Field>) -> Struct {
 }
 
 fn text(name: &'static str) -> Field {
-    Field { presence: Presence::OmitEmpty, ..Field::new(name, Shape::String) }
+    Field::omit_empty(name, Shape::String)
 }
 
 fn list(name: &'static str, item: Shape) -> Field {
-    let list = ListShape {
-        item,
-        kind: ListKind::Atomic,
-        patch_merge: false,
-        patch_merge_key: None,
-        default: None,
-    };
-    let shape = Shape::List(Box::new(list));
-    Field { presence: Presence::OmitEmpty, ..Field::new(name, shape) }
+    Field::omit_empty(name, Shape::List(Box::new(ListShape::atomic(item))))
 }

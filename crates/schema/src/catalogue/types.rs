@@ -220,13 +220,7 @@ fn list_of(shape: &mut Shape) -> &mut ListShape {
 fn shape(text: &'static str, package: &'static str, ids: &StructIds) -> Shape {
     if let Some(item) = text.strip_prefix("[]") {
         let item = shape(item, package, ids);
-        return Shape::List(Box::new(ListShape {
-            item,
-            kind: ListKind::Atomic,
-            patch_merge: false,
-            patch_merge_key: None,
-            default: None,
-        }));
+        return Shape::List(Box::new(ListShape::atomic(item)));
     }
     if let Some(value) = text.strip_prefix("{}") {
         let value = shape(value, package, ids);

@@ -379,13 +379,7 @@ mod tests {
     }
 
     fn list() -> crate::types::ListShape {
-        crate::types::ListShape {
-            item: Shape::Struct(StructId(0)),
-            kind: crate::ListKind::Atomic,
-            patch_merge: false,
-            patch_merge_key: None,
-            default: None,
-        }
+        crate::types::ListShape::atomic(Shape::Struct(StructId(0)))
     }
 
     fn check(value: Value, want: &str, resource_version: &str) {
