@@ -4,13 +4,11 @@
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{HeaderMap, Method};
-use keelson_egress::{BoxFuture as ResolverFuture, Egress, Peer, Request, Resolved, Resolver};
-use keelson_egress::{Route, Trust};
+use keelson_egress::{Egress, Peer, Request, Route, Trust};
 use keelson_meta::{Failure, GroupVersionResource, Object, Status, value};
 use keelson_registry::Registry;
 use keelson_registry::hooks::Computed;
 use keelson_store::BoxFuture;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -40,7 +38,7 @@ pub(crate) struct ComponentStatuses {
 
 impl ComponentStatuses {
     pub fn new() -> ComponentStatuses {
-        ComponentStatuses { egress: Egress::new(Arc::new(NoNames)) }
+        ComponentStatuses { egress: Egress::without_services() }
     }
 
     async fn status(&self, registry: &Registry, component: Component) -> Object {
@@ -102,18 +100,5 @@ impl Computed for ComponentStatuses {
     fn list<'a>(&'a self, registry: &'a Registry) -> BoxFuture<'a, Result<Vec<Object>, Failure>> {
         let all = COMPONENTS.map(|component| self.status(registry, component));
         Box::pin(async move { Ok(join_all(all).await) })
-    }
-}
-
-/// No component is reached by a name.
-struct NoNames;
-
-impl Resolver for NoNames {
-    fn resolve<'a>(
-        &'a self,
-        host: &'a str,
-        _port: u16,
-    ) -> ResolverFuture<'a, Result<Resolved, String>> {
-        Box::pin(async move { Err(format!("lookup {host}: no such host")) })
     }
 }

@@ -6,7 +6,7 @@ use crate::connection::{
 };
 use crate::error::{Cause, Error};
 use crate::peer::{Peer, Route, Scheme};
-use crate::resolve::{ADDRESSES_MAX, Reach, Resolved, Resolver, lookup};
+use crate::resolve::{ADDRESSES_MAX, NoServices, Reach, Resolved, Resolver, lookup};
 use crate::tls::{self, ConfigError};
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, HOST};
@@ -68,6 +68,11 @@ impl Egress {
     /// Returns the clients of all peers; `resolver` resolves peers with [`Route::Given`].
     pub fn new(resolver: Arc<dyn Resolver>) -> Egress {
         Egress { resolver, clients: Mutex::default() }
+    }
+
+    /// Returns the clients of peers that are no services: those with [`Route::Given`] are not found.
+    pub fn without_services() -> Egress {
+        Egress::new(Arc::new(NoServices))
     }
 
     /// Returns the client of a peer.

@@ -17,6 +17,15 @@ pub trait Resolver: Send + Sync {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, Result<Resolved, String>>;
 }
 
+/// Knows no host: nothing is resolved but by DNS.
+pub(crate) struct NoServices;
+
+impl Resolver for NoServices {
+    fn resolve<'a>(&'a self, host: &'a str, _: u16) -> BoxFuture<'a, Result<Resolved, String>> {
+        Box::pin(async move { Err(format!("{host} is no service")) })
+    }
+}
+
 /// The result of a [`Resolver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolved {

@@ -2,7 +2,6 @@
 //! replaced.
 
 use crate::authorization;
-use crate::service_resolver::ServiceResolver;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use keelson_egress::{Client, Egress, Request, Route};
@@ -30,8 +29,8 @@ impl EncryptionClient {
         let mut server = authorization::kubeconfig(kubeconfig)?;
         // Whoever has the file may also mean this host.
         server.peer.route = Route::Node;
-        let egress = Egress::new(Arc::new(ServiceResolver::new(false)));
-        let client = egress.client(&server.peer).map_err(|error| error.to_string())?;
+        let client = Egress::without_services().client(&server.peer);
+        let client = client.map_err(|error| error.to_string())?;
         Ok(EncryptionClient { client, path: server.path })
     }
 

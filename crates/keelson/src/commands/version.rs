@@ -5,10 +5,9 @@ use crate::flags::{VersionFlags, data_dir};
 use crate::version::{COMMIT, VERSION};
 use anyhow::{Context, Result, anyhow, bail};
 use keelson_egress::kubeconfig::Server;
-use keelson_egress::{BoxFuture, Egress, Request, Resolved, Resolver, Route};
+use keelson_egress::{Egress, Request, Route};
 use keelson_meta::{Map, Value, value};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -61,7 +60,7 @@ fn ask(path: &Path) -> Result<Asked> {
     let mut server = Server::read(&kubeconfig.value, folder).map_err(anyhow::Error::msg)?;
     // `localhost` is as good as 127.0.0.1: whoever runs this command chose the server.
     server.peer.route = Route::Node;
-    let client = Egress::new(Arc::new(NoServices)).client(&server.peer)?;
+    let client = Egress::without_services().client(&server.peer)?;
     let request = Request {
         method: http::Method::GET,
         path: format!("{}/version", server.path),
@@ -81,15 +80,6 @@ fn ask(path: &Path) -> Result<Asked> {
     }
     let version = keelson_schema::json::parse(&answer.body).map_err(|error| anyhow!("{error}"))?;
     Ok(Asked::Version(version.value))
-}
-
-/// No host is a service: nothing is resolved but by DNS.
-struct NoServices;
-
-impl Resolver for NoServices {
-    fn resolve<'a>(&'a self, host: &'a str, _: u16) -> BoxFuture<'a, Result<Resolved, String>> {
-        Box::pin(async move { Err(format!("{host} is no service")) })
-    }
 }
 
 fn document(server: Option<&Asked>) -> Value {

@@ -4,7 +4,7 @@ use crate::http::{Client, POLL_TIMEOUT};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use keelson_auth::{Authenticator, MASTERS, TokenFile, User};
-use keelson_egress::{Egress, Resolved, Resolver};
+use keelson_egress::Egress;
 use keelson_meta::time::Timestamp;
 use keelson_registry::{Clock, RegistryOptions, SystemClock};
 use keelson_server::{App, KubeletAccess, Limits, Listening, State, VersionInfo};
@@ -100,7 +100,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         registry,
         authenticator: Arc::new(Authenticator::new(tokens)),
         authorizer: Arc::default(),
-        egress: Arc::new(Egress::new(Arc::new(NoServices))),
+        egress: Arc::new(Egress::without_services()),
         kubelets: Arc::new(ArcSwap::from_pointee(KubeletAccess {
             authority: None,
             identity: None,
@@ -122,19 +122,6 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     keelson_server::serve(Arc::new(app), listener, None).expect("the server listens")
-}
-
-/// Nothing in these tests connects to a service.
-struct NoServices;
-
-impl Resolver for NoServices {
-    fn resolve<'a>(
-        &'a self,
-        host: &'a str,
-        _port: u16,
-    ) -> keelson_egress::BoxFuture<'a, Result<Resolved, String>> {
-        Box::pin(async move { Err(format!("{host} is no service")) })
-    }
 }
 
 struct FaultyClock {
