@@ -8,7 +8,7 @@ mod watch;
 pub use controller::run;
 
 use keelson_auth::Permit;
-use keelson_kinds::definitions::{has_condition, set_condition, set_own_conditions};
+use keelson_kinds::definitions::{has_condition, set_approval, set_condition};
 use keelson_meta::{Failure, GroupVersionKind, Map, Object, Status, Str, Value};
 use keelson_registry::api_table::by_priority;
 use keelson_registry::options::WriteOptions;
@@ -125,7 +125,7 @@ impl Definitions {
         let now = registry.clock.now().text();
         let accepted = |mut definition: Object| {
             accept(&mut definition, &others, &now);
-            set_own_conditions(&mut definition, &now);
+            set_approval(&mut definition, &now);
             definition
         };
         let updated = accepted(definition.clone());

@@ -17,6 +17,7 @@ pub use defaults::validate as validate_defaults;
 pub use error_order::{rule_errors_index, schema_errors_index};
 pub use open_api::invalid_schema_fields;
 pub use schema::is_structural;
+pub use validate::set_approval;
 
 use crate::check::{child, children, default, default_empty};
 use crate::strategy::Strategy;
@@ -207,11 +208,6 @@ pub fn set_condition(
     };
     status.insert("conditions", conditions);
     is_changed
-}
-
-/// Sets the conditions of a definition that its own fields decide.
-pub fn set_own_conditions(definition: &mut Object, now: &str) {
-    validate::set_approval(definition, now);
 }
 
 /// Returns whether a condition of a definition is true.

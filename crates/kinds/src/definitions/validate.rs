@@ -72,7 +72,7 @@ pub(super) fn definition(new: &Object, old: Option<&Object>) -> ErrorList {
         immutable(new, old, &mut errors);
     }
     stored_versions(new, spec, &mut errors);
-    approval(new, group, old, &mut errors);
+    validate_approval(new, group, old, &mut errors);
     let kept_unknown =
         |old: &Object| old.at(&["spec", "preserveUnknownFields"]) == Some(&true.into());
     if keeps_unknown && !old.is_some_and(kept_unknown) {
@@ -95,52 +95,69 @@ fn approval_of(obj: &Object) -> Option<String> {
     annotations.find(|(key, _)| *key == APPROVAL).map(|(_, value)| value.to_owned())
 }
 
+/// What the approval annotation of a definition says.
+enum Approval<'a> {
+    Missing,
+    Unapproved(&'a str),
+    Approved(&'a str),
+    Invalid(&'a str),
+}
+
+impl Approval<'_> {
+    fn read(annotation: Option<&str>) -> Approval<'_> {
+        match annotation {
+            None | Some("") => Approval::Missing,
+            Some(word) if word.starts_with("unapproved") => Approval::Unapproved(word),
+            Some(word) if word.starts_with("https://") || word.starts_with("http://") => {
+                Approval::Approved(word)
+            }
+            Some(word) => Approval::Invalid(word),
+        }
+    }
+
+    fn message(&self) -> String {
+        let wants = format!("protected groups must have approval annotation \"{APPROVAL}\"");
+        match self {
+            Approval::Missing => format!("{wants}, see {APPROVAL_PAGE}"),
+            Approval::Unapproved(word) => format!("not approved: {}", quote(word)),
+            Approval::Approved(word) => format!("approved in {word}"),
+            Approval::Invalid(_) => {
+                let why = "with either a URL or a reason starting with \"unapproved\"";
+                format!("{wants} {why}, see {APPROVAL_PAGE}")
+            }
+        }
+    }
+}
+
 /// Sets the condition KubernetesAPIApprovalPolicyConformant of a definition in a protected group
 /// (apiextensions `pkg/controller/apiapproval`).
-pub(super) fn set_approval(definition: &mut Object, now: &str) {
+pub fn set_approval(definition: &mut Object, now: &str) {
     if !is_protected(definition.str_at(&["spec", "group"])) {
         return;
     }
-    let wants = format!("protected groups must have approval annotation \"{APPROVAL}\"");
-    let (is_approved, reason, message) = match approval_of(definition).as_deref() {
-        None | Some("") => (false, "MissingAnnotation", format!("{wants}, see {APPROVAL_PAGE}")),
-        Some(word) if word.starts_with("unapproved") => {
-            (false, "UnapprovedAnnotation", format!("not approved: {}", quote(word)))
-        }
-        Some(word) if word.starts_with("https://") || word.starts_with("http://") => {
-            (true, "ApprovedAnnotation", format!("approved in {word}"))
-        }
-        Some(_) => {
-            let why = "with either a URL or a reason starting with \"unapproved\"";
-            (false, "InvalidAnnotation", format!("{wants} {why}, see {APPROVAL_PAGE}"))
-        }
+    let annotation = approval_of(definition);
+    let approval = Approval::read(annotation.as_deref());
+    let (is_approved, reason) = match approval {
+        Approval::Missing => (false, "MissingAnnotation"),
+        Approval::Unapproved(_) => (false, "UnapprovedAnnotation"),
+        Approval::Approved(_) => (true, "ApprovedAnnotation"),
+        Approval::Invalid(_) => (false, "InvalidAnnotation"),
     };
     let kind = ("KubernetesAPIApprovalPolicyConformant", is_approved);
-    set_condition(definition, kind, (reason, &message), now);
+    set_condition(definition, kind, (reason, &approval.message()), now);
 }
 
-fn approval(new: &Object, group: &str, old: Option<&Object>, errors: &mut ErrorList) {
+fn validate_approval(new: &Object, group: &str, old: Option<&Object>, errors: &mut ErrorList) {
     let now = approval_of(new);
     if !is_protected(group) || old.is_some_and(|old| approval_of(old) == now) {
         return;
     }
     let field = format!("metadata.annotations[{APPROVAL}]");
-    match now.as_deref() {
-        None | Some("") => {
-            let why = format!(
-                "protected groups must have approval annotation \"{APPROVAL}\", see {APPROVAL_PAGE}"
-            );
-            errors.push(required(&field, &why));
-        }
-        Some(word) if word.starts_with("unapproved") => {}
-        Some(word) if word.starts_with("https://") || word.starts_with("http://") => {}
-        Some(word) => {
-            let why = format!(
-                "protected groups must have approval annotation \"{APPROVAL}\" with either a URL or a \
-                 reason starting with \"unapproved\", see {APPROVAL_PAGE}"
-            );
-            errors.push(invalid(&field, word, &why));
-        }
+    let approval = Approval::read(now.as_deref());
+    match approval {
+        Approval::Missing => errors.push(required(&field, &approval.message())),
+        Approval::Invalid(word) => errors.push(invalid(&field, word, &approval.message())),
+        Approval::Unapproved(_) | Approval::Approved(_) => {}
     }
 }
 
