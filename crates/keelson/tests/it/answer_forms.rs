@@ -86,19 +86,7 @@ fn start() -> Recorded {
     let pod = json!({"metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     api.prepare("POST", &format!("{NAMESPACE}/pods"), &pod);
-    let definition = json!({"metadata": {"name": "widgets.forms.test"}, "spec": {
-        "group": "forms.test", "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-        "versions": [{"name": "v1", "served": true, "storage": true,
-            "subresources": {"status": {}, "scale": {
-                "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
-            "schema": {"openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
-    api.prepare("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
-    api.wait_until_served(WIDGETS);
-    let widget = json!({"apiVersion": "forms.test/v1", "kind": "Widget",
-        "metadata": {"name": "o"}, "spec": {"replicas": 1}});
-    api.prepare("POST", WIDGETS, &widget);
+    api.define_widgets("forms.test", "forms");
     api
 }
 

@@ -32,19 +32,7 @@ fn start() -> Recorded {
     api.prepare("POST", &format!("{APPS}/deployments"), &controller(labels));
     let controllers = format!("{CORE}/replicationcontrollers");
     api.prepare("POST", &controllers, &controller(json!({"a": "b"})));
-    let definition = json!({"metadata": {"name": "widgets.preconditions.test"}, "spec": {
-        "group": "preconditions.test", "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-        "versions": [{"name": "v1", "served": true, "storage": true,
-            "subresources": {"status": {}, "scale": {
-                "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
-            "schema": {"openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
-    api.prepare("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
-    api.wait_until_served(WIDGETS);
-    let widget = json!({"apiVersion": "preconditions.test/v1", "kind": "Widget",
-        "metadata": {"name": "o"}, "spec": {"replicas": 1}});
-    api.prepare("POST", WIDGETS, &widget);
+    api.define_widgets("preconditions.test", "preconditions");
     api
 }
 

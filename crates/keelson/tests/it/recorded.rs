@@ -6,7 +6,7 @@
 use crate::http::{POLL_TIMEOUT, Server, without_controllers};
 use keelson_auth::{MASTERS, TokenFile, User};
 use keelson_testkit::api::{Api, Response};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Instant;
 
@@ -70,6 +70,27 @@ impl Recorded {
             assert!(Instant::now() < until, "{path} is not served");
             std::thread::yield_now();
         }
+    }
+
+    /// Defines the resource `widgets` of a group, with status and scale, and creates the widget `o` of one replica in
+    /// a namespace.
+    pub fn define_widgets(&self, group: &str, namespace: &str) {
+        let definition = json!({"metadata": {"name": format!("widgets.{group}")}, "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "subresources": {"status": {}, "scale": {
+                    "specReplicasPath": ".spec.replicas",
+                    "statusReplicasPath": ".status.replicas"}},
+                "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        self.prepare("POST", definitions, &definition);
+        let widgets = format!("/apis/{group}/v1/namespaces/{namespace}/widgets");
+        self.wait_until_served(&widgets);
+        let widget = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
+            "metadata": {"name": "o"}, "spec": {"replicas": 1}});
+        self.prepare("POST", &widgets, &widget);
     }
 
     /// Compares the lines with a file, or writes the file. Ends the server.
