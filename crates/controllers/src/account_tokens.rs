@@ -1,12 +1,12 @@
 //! The service account token controller: writes a token into Secrets of type
 //! `kubernetes.io/service-account-token`, and deletes these Secrets with their service account.
 
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keelson_auth::service_account::ServiceAccountTokens;
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Str};
 use keelson_registry::options::DeleteOptions;
 use keelson_registry::{Entry, InformerEvent, InformerScope, Registry, Subresource, Target};

@@ -5,10 +5,10 @@
 //! Several servers may share the ConfigMap: each adds what it trusts, and removes only expired CAs
 //! (kube-apiserver `clusterauthenticationtrust`).
 
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
 use keelson_auth::{FrontProxy, x509};
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Map, Object};
 use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! The loops for bootstrap tokens: the cleaner deletes expired tokens; the signer signs the
 //! ConfigMap `kube-public/cluster-info` with each token, so that a new node can verify it.
 
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
 use keelson_auth::BootstrapToken;
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Map, Object, Str, Timestamp, Value};
 use keelson_registry::options::DeleteOptions;
 use keelson_registry::{Entry, InformerEvent, InformerScope, Registry, Subresource, Target};

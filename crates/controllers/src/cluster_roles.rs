@@ -1,10 +1,10 @@
 //! The cluster role aggregation controller: sets the rules of cluster roles that have an
 //! aggregationRule.
 
-use crate::client::Client;
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
 use keelson_auth::rbac::{self, Rule, rules_of};
+use keelson_loops::client::Client;
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Object, Value, value};
 use keelson_registry::options::PatchForm;

@@ -1,9 +1,9 @@
 //! The disruption controller: computes the status of PodDisruptionBudgets, which limits evictions.
 
-use crate::client::{Client, EventText, InvolvedObject};
-use crate::control_loop::{self, ControlLoop};
-use crate::pods::{self, is_ready};
-use crate::queue::Queue;
+use keelson_loops::client::{Client, EventText, InvolvedObject};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::pods::{self, is_ready};
+use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
 use keelson_meta::time::GoDuration;
 use keelson_meta::{

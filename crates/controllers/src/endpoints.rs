@@ -7,8 +7,8 @@ mod reconcile;
 pub(crate) mod slices;
 mod trigger;
 
-use crate::pods;
-use crate::queue::Queue;
+use keelson_loops::pods;
+use keelson_loops::queue::Queue;
 use keelson_meta::{Object, Str, Value, ip};
 use keelson_registry::{Entry, InformerEvent, Kind, Registry};
 use std::collections::HashMap;

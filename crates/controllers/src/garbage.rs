@@ -8,11 +8,11 @@
 
 mod graph;
 
-use crate::client::{Client, EventText, InvolvedObject};
-use crate::control_loop::{self, ControlLoop};
 use crate::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
-use crate::queue::Queue;
 use graph::{Effects, Graph, ObjectRef, Work};
+use keelson_loops::client::{Client, EventText, InvolvedObject};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, GroupVersion, Map, Value, value};
 use keelson_registry::options::{DeleteOptions, PatchForm, Propagation};
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};

@@ -1,7 +1,7 @@
 //! Identity leases (feature `APIServerIdentity`): one Lease in kube-system for each running API
 //! server, and a loop that deletes the leases of servers that are gone.
 
-use crate::client::{Client, ignore_terminating};
+use keelson_loops::client::{Client, ignore_terminating};
 use keelson_meta::{Failure, Object, Status, Timestamp};
 use keelson_registry::options::DeleteOptions;
 use keelson_registry::{Registry, Subresource, Target};

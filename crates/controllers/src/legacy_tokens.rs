@@ -2,12 +2,12 @@
 //! each was used last and since when that is recorded; a controller invalidates and deletes
 //! generated ones that are not used any more.
 
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
 use keelson_auth::service_account::{
     INVALID_SINCE_LABEL, LAST_USED_LABEL, ServiceAccountTokens, day,
 };
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Map, Object, Str, Timestamp, Value, value};
 use keelson_registry::options::{DeleteOptions, PatchForm};
 use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};

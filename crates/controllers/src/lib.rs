@@ -2,16 +2,13 @@
 //! a service account of its own, through authorization and admission.
 //!
 //! A loop has the name of the kube-controller-manager loop that it replaces, and `--controllers`
-//! selects loops by that name. [`Controllers`] is the result of that selection. [`Controller::run`]
-//! starts a loop; dropping its future ends the loop.
+//! selects loops by that name.
 
 mod account_tokens;
 mod authentication_trust;
 mod bootstrap_tokens;
 mod certificates;
-mod client;
 mod cluster_roles;
-mod control_loop;
 mod disruption;
 mod endpoints;
 mod garbage;
@@ -19,13 +16,10 @@ mod identity;
 mod legacy_tokens;
 mod metadata;
 mod namespaces;
-mod pods;
 mod policy_types;
 mod protection;
-mod queue;
 mod quotas;
 mod root_ca;
-mod selection;
 mod service_accounts;
 mod service_cidrs;
 mod storage_versions;
@@ -34,11 +28,10 @@ mod ttl_after_finished;
 pub use authentication_trust::ClientTrust;
 pub use certificates::Signing;
 pub use legacy_tokens::track_legacy_uses;
-pub use selection::Controllers;
 
 use keelson_auth::service_account::ServiceAccountTokens;
+use keelson_loops::{Controller, StandsFor};
 use keelson_registry::Registry;
-use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -59,132 +52,96 @@ pub struct Context {
     pub tokens: Arc<ServiceAccountTokens>,
 }
 
-/// A running control loop. Dropping it ends the loop.
-pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// A control loop.
-#[derive(Clone, Copy)]
-pub struct Controller {
-    /// The name in `--controllers`.
-    pub name: &'static str,
-    /// Whether a kube-controller-manager runs the loop by default.
-    pub in_kube_controller_manager: bool,
-    /// Whether every server that shares the store runs the loop; otherwise one of them does.
-    pub on_every_server: bool,
-    start: fn(Context) -> Running,
-}
-
-impl Controller {
-    /// Starts the loop.
-    pub fn run(&self, context: Context) -> Running {
-        (self.start)(context)
-    }
-
-    const fn new(name: &'static str, start: fn(Context) -> Running) -> Controller {
-        Controller { name, in_kube_controller_manager: true, on_every_server: false, start }
-    }
-
-    /// Marks a loop that a kube-controller-manager does not run by default.
-    const fn not_in_kube_controller_manager(self) -> Controller {
-        Controller { in_kube_controller_manager: false, ..self }
-    }
-
-    /// Marks a loop of kube-apiserver that every server runs.
-    const fn every_server(self) -> Controller {
-        Controller { on_every_server: true, ..self.not_in_kube_controller_manager() }
-    }
-}
-
-impl std::fmt::Debug for Controller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
 /// All control loops, in alphabetical order.
-pub const ALL: &[Controller] = &[
-    Controller::new("bootstrap-signer-controller", |context| {
+pub const ALL: &[Controller<Context>] = &[
+    Controller::new("bootstrap-signer-controller", |context: Context| {
         Box::pin(bootstrap_tokens::sign(context.registry))
     })
-    .not_in_kube_controller_manager(),
-    Controller::new("certificatesigningrequest-approving-controller", |context| {
+    .stands_for(StandsFor::Nobody),
+    Controller::new("certificatesigningrequest-approving-controller", |context: Context| {
         Box::pin(certificates::approve(context.registry))
     }),
-    Controller::new("certificatesigningrequest-cleaner-controller", |context| {
+    Controller::new("certificatesigningrequest-cleaner-controller", |context: Context| {
         Box::pin(certificates::clean(context.registry))
     }),
-    Controller::new("certificatesigningrequest-signing-controller", |context| {
+    Controller::new("certificatesigningrequest-signing-controller", |context: Context| {
         Box::pin(certificates::sign(context.registry, context.signing))
     }),
-    Controller::new("cluster-authentication-trust-controller", |context| {
+    Controller::new("cluster-authentication-trust-controller", |context: Context| {
         Box::pin(authentication_trust::run(context.registry, context.client_trust))
     })
-    .not_in_kube_controller_manager(),
-    Controller::new("clusterrole-aggregation-controller", |context| {
+    .stands_for(StandsFor::Nobody),
+    Controller::new("clusterrole-aggregation-controller", |context: Context| {
         Box::pin(cluster_roles::run(context.registry))
     }),
-    Controller::new("disruption-controller", |context| Box::pin(disruption::run(context.registry))),
-    Controller::new("endpoints-controller", |context| {
+    Controller::new("disruption-controller", |context: Context| {
+        Box::pin(disruption::run(context.registry))
+    }),
+    Controller::new("endpoints-controller", |context: Context| {
         Box::pin(endpoints::objects::run(context.registry))
     }),
-    Controller::new("endpointslice-controller", |context| {
+    Controller::new("endpointslice-controller", |context: Context| {
         Box::pin(endpoints::slices::run(context.registry))
     }),
-    Controller::new("endpointslice-mirroring-controller", |context| {
+    Controller::new("endpointslice-mirroring-controller", |context: Context| {
         Box::pin(endpoints::mirroring::run(context.registry))
     }),
-    Controller::new("garbage-collector-controller", |context| {
+    Controller::new("garbage-collector-controller", |context: Context| {
         Box::pin(garbage::run(context.registry))
     }),
-    Controller::new("kube-apiserver-identity-lease-controller", |context| {
+    Controller::new("kube-apiserver-identity-lease-controller", |context: Context| {
         Box::pin(identity::renew(context.registry, context.host_name))
     })
-    .every_server(),
-    Controller::new("kube-apiserver-identity-lease-garbage-collector", |context| {
+    .stands_for(StandsFor::EveryServer),
+    Controller::new("kube-apiserver-identity-lease-garbage-collector", |context: Context| {
         Box::pin(identity::collect(context.registry))
     })
-    .not_in_kube_controller_manager(),
-    Controller::new("legacy-service-account-token-tracking-controller", |context| {
+    .stands_for(StandsFor::Nobody),
+    Controller::new("legacy-service-account-token-tracking-controller", |context: Context| {
         Box::pin(legacy_tokens::track_since(context.registry))
     })
-    .not_in_kube_controller_manager(),
-    Controller::new("legacy-serviceaccount-token-cleaner-controller", |context| {
+    .stands_for(StandsFor::Nobody),
+    Controller::new("legacy-serviceaccount-token-cleaner-controller", |context: Context| {
         Box::pin(legacy_tokens::clean(context.registry))
     }),
-    Controller::new("namespace-controller", |context| Box::pin(namespaces::run(context.registry))),
-    Controller::new("persistentvolume-protection-controller", |context| {
+    Controller::new("namespace-controller", |context: Context| {
+        Box::pin(namespaces::run(context.registry))
+    }),
+    Controller::new("persistentvolume-protection-controller", |context: Context| {
         Box::pin(protection::volumes(context.registry))
     }),
-    Controller::new("persistentvolumeclaim-protection-controller", |context| {
+    Controller::new("persistentvolumeclaim-protection-controller", |context: Context| {
         Box::pin(protection::claims(context.registry))
     }),
-    Controller::new("resourcequota-controller", |context| Box::pin(quotas::run(context.registry))),
-    Controller::new("root-ca-certificate-publisher-controller", |context| {
+    Controller::new("resourcequota-controller", |context: Context| {
+        Box::pin(quotas::run(context.registry))
+    }),
+    Controller::new("root-ca-certificate-publisher-controller", |context: Context| {
         Box::pin(root_ca::run(context.registry, context.root_ca))
     }),
-    Controller::new("service-cidr-controller", |context| {
+    Controller::new("service-cidr-controller", |context: Context| {
         Box::pin(service_cidrs::run(context.registry))
     }),
-    Controller::new("serviceaccount-controller", |context| {
+    Controller::new("serviceaccount-controller", |context: Context| {
         Box::pin(service_accounts::run(context.registry))
     }),
-    Controller::new("serviceaccount-token-controller", |context| {
+    Controller::new("serviceaccount-token-controller", |context: Context| {
         Box::pin(account_tokens::run(context.registry, context.tokens, context.root_ca))
     }),
-    Controller::new("storage-version-migrator-controller", |context| {
+    Controller::new("storage-version-migrator-controller", |context: Context| {
         Box::pin(storage_versions::run(context.registry))
     }),
-    Controller::new("token-cleaner-controller", |context| {
+    Controller::new("token-cleaner-controller", |context: Context| {
         Box::pin(bootstrap_tokens::clean(context.registry))
     })
-    .not_in_kube_controller_manager(),
-    Controller::new("ttl-after-finished-controller", |context| {
+    .stands_for(StandsFor::Nobody),
+    Controller::new("ttl-after-finished-controller", |context: Context| {
         Box::pin(ttl_after_finished::run(context.registry))
     }),
-    Controller::new("validatingadmissionpolicy-status-controller", |context| {
+    Controller::new("validatingadmissionpolicy-status-controller", |context: Context| {
         Box::pin(policy_types::run(context.registry))
     }),
-    Controller::new("volumeattributesclass-protection-controller", |context| {
+    Controller::new("volumeattributesclass-protection-controller", |context: Context| {
         Box::pin(protection::classes(context.registry))
     }),
 ];

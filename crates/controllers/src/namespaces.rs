@@ -1,10 +1,10 @@
 //! The namespace controller: deletes the content of a terminating namespace, pods first
 //! (CVE-2024-7598), reports what remains in its conditions, and then removes its finalizer.
 
-use crate::client::Client;
-use crate::control_loop::{self, ControlLoop};
 use crate::metadata::Metadata;
-use crate::queue::Queue;
+use keelson_loops::client::Client;
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Str, Value, value};
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};
 use std::collections::{BTreeMap, HashSet};

@@ -2,12 +2,12 @@
 //! kinds that it matches, and reports warnings in its status (apiserver
 //! `admission/plugin/policy/validating/typechecking.go`).
 
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
 use keelson_auth::long_work;
 use keelson_cel::admission::{Compiler, Purpose};
 use keelson_cel::{Type, Version};
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, GroupVersion, GroupVersionKind, Object, Str, Value, value};
 use keelson_registry::options::PatchForm;
 use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};

@@ -2,9 +2,9 @@
 //! VolumeAttributesClasses are deleted only when they are not in use. Admission sets their
 //! finalizer; this loop adds a missing one.
 
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Str, Value};
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};
 use std::sync::Arc;

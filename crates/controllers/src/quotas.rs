@@ -1,9 +1,9 @@
 //! The resource quota controller: recalculates the usage of quotas when a quota is created or
 //! changed, and when an object that it counts is deleted or changed.
 
-use crate::client::Client;
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
+use keelson_loops::client::Client;
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Str, Value};
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Target};
 use std::collections::{BTreeMap, HashMap};

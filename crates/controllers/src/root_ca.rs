@@ -1,9 +1,9 @@
 //! The root CA certificate publisher: maintains the ConfigMap `kube-root-ca.crt` in every
 //! namespace. Pods verify the certificate of the API server with it.
 
-use crate::client::{Client, ignore_terminating, is_active};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
+use keelson_loops::client::{Client, ignore_terminating, is_active};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Map, Object, Str, Value};
 use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The service account controller: creates the service account `default` in every namespace. Pods
 //! that name no service account use it.
 
-use crate::client::{Client, ignore_terminating, is_active};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
+use keelson_loops::client::{Client, ignore_terminating, is_active};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Str};
 use keelson_registry::{InformerEvent, InformerScope, Registry, Target};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The service CIDR controller: sets the condition Ready of ServiceCIDRs and keeps a deleted one
 //! until no address of a service needs it.
 
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Str, Timestamp, Value, ip, value};
 use keelson_registry::options::PatchForm;
 use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};

@@ -4,9 +4,9 @@
 //!
 //! Of several migrations of one resource the oldest runs; the others wait for it.
 
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Str, Timestamp, Value, value};
 use keelson_registry::api_table::Source;
 use keelson_registry::options::PatchForm;

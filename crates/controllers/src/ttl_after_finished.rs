@@ -1,9 +1,9 @@
 //! The TTL-after-finished controller: deletes jobs `ttlSecondsAfterFinished` seconds after they
 //! have finished.
 
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::time::GoDuration;
 use keelson_meta::{Failure, Object, Str, Timestamp};
 use keelson_registry::options::{DeleteOptions, Propagation};

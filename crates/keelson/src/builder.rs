@@ -13,11 +13,12 @@ use crate::tls_files::NamedCertificate;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::{TokenFile, User};
-use keelson_controllers::Controllers;
+use keelson_loops::StandsFor;
 use keelson_meta::Features;
 use keelson_registry::{Clock, PortRange, SystemClock};
 use keelson_server::{BrowserOptions, Limits, TlsOptions};
 use keelson_store::Store;
+use keelson_workloads::Simulation;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -112,6 +113,8 @@ pub struct Builder {
     /// The control loops to run: `*`, `name` or `-name`. Empty: all; those that a
     /// kube-controller-manager also runs stop while one holds its lease.
     pub controllers: Vec<String>,
+    /// What is simulated besides the control loops of a bare server; `None`: nothing.
+    pub simulation: Option<Simulation>,
     /// How kubelets are met, for logs, streams and proxies.
     pub kubelets: KubeletOptions,
     /// The client certificate and key for servers behind this one (`--proxy-client-cert-file`,
@@ -171,6 +174,7 @@ impl Default for Builder {
             admission: Chain::default(),
             in_process_admission: vec![],
             controllers: vec![],
+            simulation: None,
             kubelets: KubeletOptions::default(),
             proxy_client_certificate: None,
             signing: SigningOptions::default(),
@@ -244,7 +248,17 @@ impl Builder {
     /// Runs no control loop that belongs to kube-controller-manager, as kube-apiserver runs none.
     #[must_use]
     pub fn without_manager(mut self) -> Self {
-        self.controllers = Controllers::names_of_manager().map(|name| format!("-{name}")).collect();
+        let of_manager = keelson_controllers::ALL
+            .iter()
+            .filter(|controller| controller.stands_for == StandsFor::ControllerManager);
+        self.controllers = of_manager.map(|controller| format!("-{}", controller.name)).collect();
+        self
+    }
+
+    /// Runs the workloads of a cluster, too: their control loops, a scheduler and simulated nodes.
+    #[must_use]
+    pub fn simulate(mut self, simulation: Simulation) -> Self {
+        self.simulation = Some(simulation);
         self
     }
 

@@ -1,13 +1,14 @@
 //! Runs the control loops of a server. While a kube-controller-manager holds its Lease
-//! (`kube-system/kube-controller-manager`), the loops that it also runs are stopped.
+//! (`kube-system/kube-controller-manager`), the loops that it also runs are stopped; so is the
+//! scheduler while a kube-scheduler holds its own.
 
 use crate::supervisor::Loops;
 use keelson_auth::Permit;
-use keelson_controllers::{Context, Controller, Controllers};
+use keelson_loops::{ReadyLoop, Selection};
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::{Failure, Object, Timestamp};
 use keelson_registry::options::WatchOptions;
-use keelson_registry::{Entry, EventKind, Kind, WatchEvent, WatchRefusal};
+use keelson_registry::{Entry, EventKind, Kind, Registry, WatchEvent, WatchRefusal};
 use keelson_server::Health;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-const LEASE: &str = "kube-controller-manager";
+const MANAGER: &str = "kube-controller-manager";
+const SCHEDULER: &str = "kube-scheduler";
 const LEASE_NAMESPACE: &str = "kube-system";
 /// Delay before the watch of the lease is started again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -26,8 +28,8 @@ const STALE_SECONDS: i64 = 60;
 
 /// Starts and stops the selected control loops of a server.
 pub(crate) struct ControllerRunner {
-    pub controllers: Controllers,
-    pub context: Context,
+    pub selection: Selection,
+    pub registry: Arc<Registry>,
     pub health: Arc<Health>,
     /// Set while a kube-controller-manager runs loops instead of this server.
     pub defers_controllers: Arc<AtomicBool>,
@@ -62,116 +64,141 @@ impl Drop for RunningControllers {
 
 /// Runs the loops until `stop_signal` is true.
 pub(crate) async fn run(runner: Arc<ControllerRunner>, mut stop_signal: watch::Receiver<bool>) {
-    let mut always = runner.start(runner.controllers.always());
-    let mut otherwise = None;
-    if runner.controllers.fallback().is_empty() {
-        let _ = stop_signal.wait_for(|stop| *stop).await;
-    } else {
-        tokio::select! {
-            () = run_unless_lease_is_held(&runner, &mut otherwise) => {}
-            _ = stop_signal.wait_for(|stop| *stop) => {}
-        }
+    let mut always = runner.start(&runner.selection.always);
+    let mut manager = Replacement {
+        program: MANAGER,
+        loops: &runner.selection.without_manager,
+        defers: &runner.defers_controllers,
+        running: None,
+    };
+    let mut scheduler = Replacement {
+        program: SCHEDULER,
+        loops: &runner.selection.without_scheduler,
+        defers: &AtomicBool::new(false),
+        running: None,
+    };
+    tokio::select! {
+        () = manager.run_unless_lease_is_held(&runner) => {}
+        () = scheduler.run_unless_lease_is_held(&runner) => {}
+        _ = stop_signal.wait_for(|stop| *stop) => {}
     }
     always.shutdown().await;
-    if let Some(mut otherwise) = otherwise {
-        otherwise.shutdown().await;
+    for mut loops in [manager.running, scheduler.running].into_iter().flatten() {
+        loops.shutdown().await;
     }
 }
 
 impl ControllerRunner {
     /// Starts the loops that every server runs, also without leadership.
     pub fn start_on_each_server(&self, loops: &mut Loops) {
-        self.start_in(loops, self.controllers.on_every_server());
+        start_in(loops, &self.selection.on_every_server);
     }
 
-    fn start(&self, controllers: &[Controller]) -> Loops {
+    fn start(&self, selected: &[ReadyLoop]) -> Loops {
         let mut loops = Loops::new(self.health.clone());
-        self.start_in(&mut loops, controllers);
+        start_in(&mut loops, selected);
         loops
     }
+}
 
-    fn start_in(&self, loops: &mut Loops, controllers: &[Controller]) {
-        for controller in controllers.iter().copied() {
-            let context = self.context.clone();
-            loops.run(controller.name, move || controller.run(context.clone()));
-        }
+fn start_in(loops: &mut Loops, selected: &[ReadyLoop]) {
+    for selected in selected.iter().cloned() {
+        loops.run(selected.name, move || selected.run());
     }
 }
 
-/// Runs the loops that a kube-controller-manager also runs, while none holds its lease.
-async fn run_unless_lease_is_held(runner: &ControllerRunner, running: &mut Option<Loops>) {
-    let mut lease = ManagerLease::default();
-    loop {
-        if let Err(error) = watch_lease(runner, &mut lease, running).await {
-            tracing::warn!(%error, lease = LEASE, "watch of the lease failed; trying again");
-        }
-        tokio::time::sleep(RETRY_DELAY).await;
-    }
+/// Loops that run while a program that also runs them does not hold its lease.
+struct Replacement<'a> {
+    /// The name of the program, and of its lease.
+    program: &'static str,
+    loops: &'a [ReadyLoop],
+    /// Set while the program runs the loops.
+    defers: &'a AtomicBool,
+    running: Option<Loops>,
 }
 
-/// Watches the lease, and starts and stops the loops by it. Returns when the watch ends.
-async fn watch_lease(
-    runner: &ControllerRunner,
-    lease: &mut ManagerLease,
-    running: &mut Option<Loops>,
-) -> Result<(), Failure> {
-    let registry = &runner.context.registry;
-    let permit = Permit::internal("system:kube-controller-manager");
-    let target = registry.target("coordination.k8s.io", "leases", LEASE_NAMESPACE, "");
-    let fields = FieldSelector::parse(&format!("metadata.name={LEASE}")).unwrap_or_default();
-    let options = WatchOptions { fields, ..WatchOptions::default() };
-    let session = registry.watch(&permit, &target, &options).await;
-    let mut session = session.map_err(WatchRefusal::into_failure)?;
-    loop {
-        let mut events: Vec<WatchEvent> = vec![];
-        if session.take(&mut events).is_err() {
-            return Ok(());
+impl Replacement<'_> {
+    /// Runs until it is dropped.
+    async fn run_unless_lease_is_held(&mut self, runner: &ControllerRunner) {
+        if self.loops.is_empty() {
+            return std::future::pending().await;
         }
-        for event in &events {
-            let exists = event.kind != EventKind::Deleted;
-            let entry = exists.then_some(&event.entry);
-            lease.update(entry, &target.kind, registry.clock.now(), Instant::now());
-        }
-        let held_until = lease.held_until(Instant::now());
-        match (held_until, running.as_mut()) {
-            (Some(_), Some(loops)) => {
-                let holder = &lease.holder;
-                tracing::info!(%holder, "kube-controller-manager has its lease; stopping controllers");
-                loops.shutdown().await;
-                *running = None;
-                runner.defers_controllers.store(true, Ordering::Relaxed);
+        let mut lease = HeldLease::default();
+        loop {
+            if let Err(error) = self.watch_lease(runner, &mut lease).await {
+                let lease = self.program;
+                tracing::warn!(%error, lease, "watch of the lease failed; trying again");
             }
-            (None, None) => {
-                let count = runner.controllers.fallback().len();
-                tracing::info!(count, "no kube-controller-manager; starting controllers");
-                *running = Some(runner.start(runner.controllers.fallback()));
-                runner.defers_controllers.store(false, Ordering::Relaxed);
+            tokio::time::sleep(RETRY_DELAY).await;
+        }
+    }
+
+    /// Watches the lease, and starts and stops the loops by it. Returns when the watch ends.
+    async fn watch_lease(
+        &mut self,
+        runner: &ControllerRunner,
+        lease: &mut HeldLease,
+    ) -> Result<(), Failure> {
+        let registry = &runner.registry;
+        let permit = Permit::internal("system:kube-controller-manager");
+        let target = registry.target("coordination.k8s.io", "leases", LEASE_NAMESPACE, "");
+        let fields = FieldSelector::parse(&format!("metadata.name={}", self.program));
+        let fields = fields.unwrap_or_default();
+        let options = WatchOptions { fields, ..WatchOptions::default() };
+        let session = registry.watch(&permit, &target, &options).await;
+        let mut session = session.map_err(WatchRefusal::into_failure)?;
+        loop {
+            let mut events: Vec<WatchEvent> = vec![];
+            if session.take(&mut events).is_err() {
+                return Ok(());
             }
-            (Some(_), None) => runner.defers_controllers.store(true, Ordering::Relaxed),
-            (None, Some(_)) => {}
-        }
-        if !events.is_empty() {
-            continue;
-        }
-        let ended = match held_until {
-            Some(until) => timeout_at(until, session.changed()).await.unwrap_or(Ok(())),
-            None => session.changed().await,
-        };
-        if ended.is_err() {
-            return Ok(());
+            for event in &events {
+                let exists = event.kind != EventKind::Deleted;
+                let entry = exists.then_some(&event.entry);
+                lease.update(entry, &target.kind, registry.clock.now(), Instant::now());
+            }
+            let held_until = lease.held_until(Instant::now());
+            match (held_until, self.running.as_mut()) {
+                (Some(_), Some(loops)) => {
+                    let holder = &lease.holder;
+                    let program = self.program;
+                    tracing::info!(%holder, "{program} has its lease; stopping controllers");
+                    loops.shutdown().await;
+                    self.running = None;
+                    self.defers.store(true, Ordering::Relaxed);
+                }
+                (None, None) => {
+                    let (program, count) = (self.program, self.loops.len());
+                    tracing::info!(count, "no {program}; starting controllers");
+                    self.running = Some(runner.start(self.loops));
+                    self.defers.store(false, Ordering::Relaxed);
+                }
+                (Some(_), None) => self.defers.store(true, Ordering::Relaxed),
+                (None, Some(_)) => {}
+            }
+            if !events.is_empty() {
+                continue;
+            }
+            let ended = match held_until {
+                Some(until) => timeout_at(until, session.changed()).await.unwrap_or(Ok(())),
+                None => session.changed().await,
+            };
+            if ended.is_err() {
+                return Ok(());
+            }
         }
     }
 }
 
-/// The last observed state of the lease of kube-controller-manager.
+/// The last observed state of the lease of a program.
 #[derive(Default)]
-struct ManagerLease {
+struct HeldLease {
     holder: String,
     /// When the lease expires, by our monotonic clock; `None`: nobody holds it.
     until: Option<Instant>,
 }
 
-impl ManagerLease {
+impl HeldLease {
     /// Sets the observed state. `entry` is `None` when the lease does not exist.
     fn update(&mut self, entry: Option<&Entry>, kind: &Kind, time: Timestamp, now: Instant) {
         let lease = entry.and_then(|entry| kind.decode(entry).ok()).unwrap_or_default();

@@ -47,7 +47,7 @@ pub(crate) async fn run(
     identity: String,
     mut stop_signal: watch::Receiver<bool>,
 ) {
-    let registry = &runner.context.registry;
+    let registry = &runner.registry;
     let permit = Permit::internal("system:kube-controller-manager");
     let mut candidate = Candidate::new(LEASE, &identity, LEASE_DURATION);
     let mut leadership: Option<Leadership> = None;

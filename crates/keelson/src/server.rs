@@ -25,8 +25,9 @@ use keelson_auth::{Authenticator, BootstrapTokens, RemoteTokens};
 use keelson_builtin::{
     Opened, Services, api_services, definitions, flow_control, kubernetes_endpoints,
 };
-use keelson_controllers::{ClientTrust, Context, Controllers};
+use keelson_controllers::{ClientTrust, Context};
 use keelson_egress::{Egress, Identity};
+use keelson_loops::{Selection, unknown_words};
 use keelson_meta::Feature;
 use keelson_registry::{Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
@@ -121,7 +122,7 @@ impl Builder {
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
         let context =
             self.controller_context(&registry, (&pki.borrow(), root_ca), trust, &account_tokens)?;
-        let runner = self.controller_runner(context, &health);
+        let runner = self.controller_runner(&context, &health);
         let defers_controllers = runner.defers_controllers.clone();
         runner.start_on_each_server(&mut loops);
         let control_loops = self.start_control_loops(&backend, runner, identity, &shutdown_signal);
@@ -275,10 +276,26 @@ impl Builder {
         })
     }
 
-    fn controller_runner(&self, context: Context, health: &Arc<Health>) -> ControllerRunner {
+    fn controller_runner(&self, context: &Context, health: &Arc<Health>) -> ControllerRunner {
+        let mut selection = Selection::default();
+        selection.add(keelson_controllers::ALL, &self.controllers, context);
+        let mut known: Vec<&str> = keelson_controllers::ALL.iter().map(|one| one.name).collect();
+        if let Some(simulation) = &self.simulation {
+            let registry = context.registry.clone();
+            let context = keelson_workloads::Context::new(registry, simulation);
+            selection.add(keelson_workloads::ALL, &self.controllers, &context);
+            known.extend(keelson_workloads::ALL.iter().map(|one| one.name));
+        }
+        let unknown = unknown_words(&self.controllers, &known);
+        if !unknown.is_empty() {
+            tracing::warn!(
+                ?unknown,
+                "--controllers names control loops that this server does not have"
+            );
+        }
         ControllerRunner {
-            controllers: Controllers::select(&self.controllers),
-            context,
+            selection,
+            registry: context.registry.clone(),
             health: health.clone(),
             defers_controllers: Arc::default(),
         }
@@ -292,14 +309,7 @@ impl Builder {
         identity: String,
         shutdown_signal: &watch::Receiver<bool>,
     ) -> Option<JoinHandle<()>> {
-        let unknown = Controllers::unknown(&self.controllers);
-        if !unknown.is_empty() {
-            tracing::warn!(
-                ?unknown,
-                "--controllers names control loops that this server does not have"
-            );
-        }
-        if !runner.controllers.any() {
+        if !runner.selection.any() {
             return None;
         }
         let (health, signal) = (runner.health.clone(), shutdown_signal.clone());

@@ -31,7 +31,7 @@ mod write;
 
 pub use admission::AdmissionConfigs;
 pub use api_table::{ApiTable, Endpoint, RemoteGroup, RemoteServer, RemoteVersion};
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, SteppedClock, SystemClock};
 pub use informer::{Informer, InformerEvent, InformerScope};
 pub use keelson_cache::is_unreadable;
 /// Encodes a store value for an object that exists but cannot be read, with the reason.

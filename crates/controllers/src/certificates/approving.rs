@@ -4,10 +4,10 @@ use super::{
     GROUP, KUBELET_CLIENT, RESOURCE, add_condition, has_certificate, has_condition,
     kubelet_client_error, request_of, usages_of,
 };
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
 use keelson_auth::{Attributes, User};
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, GroupVersionResource, Object, Str, Value, value};
 use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::sync::Arc;

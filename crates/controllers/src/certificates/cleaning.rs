@@ -2,11 +2,11 @@
 //! nobody decides, and when their certificate has expired.
 
 use super::{GROUP, RESOURCE, has_certificate};
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
 use base64::Engine;
 use keelson_auth::x509;
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::time::Timestamp;
 use keelson_meta::{Failure, Object, Str};
 use keelson_registry::options::DeleteOptions;

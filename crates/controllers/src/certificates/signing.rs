@@ -5,12 +5,12 @@ use super::{
     add_condition, has_certificate, has_condition, kubelet_client_error, kubelet_serving_error,
     request_of, usages_of,
 };
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
 use base64::Engine;
 use keelson_auth::x509::Validity;
 use keelson_auth::{CertificateAuthority, CertificateRequest};
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Str, value};
 use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};
 use std::sync::Arc;

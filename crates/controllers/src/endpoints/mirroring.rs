@@ -4,9 +4,9 @@
 use super::reconcile::{Group, Owner, reconcile, service_of};
 use super::trigger::TRIGGER_TIME_ANNOTATION;
 use super::{ServiceKey, family_of, key_of};
-use crate::client::Client;
-use crate::control_loop::{self, ControlLoop};
-use crate::queue::Queue;
+use keelson_loops::client::Client;
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Map, Object, Str, Value, value};
 use keelson_registry::options::DeleteOptions;
 use keelson_registry::{InformerEvent, InformerScope, Registry, Target};
@@ -109,7 +109,7 @@ impl Mirroring {
         for entry in own {
             let target = Target::of(&kind, &key.0, entry.name());
             let deleted = self.client.delete(&target, &DeleteOptions::default()).await;
-            crate::client::ignore_terminating(deleted)?;
+            keelson_loops::client::ignore_terminating(deleted)?;
         }
         Ok(())
     }

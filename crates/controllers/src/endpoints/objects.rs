@@ -5,10 +5,10 @@ use super::{
     HEADLESS_LABEL, ServiceKey, Services, addresses, has_cluster_ip, hostname, is_reachable,
     key_of, pod_reference, pods_of, publishes_not_ready, target_port,
 };
-use crate::client::{Client, ignore_terminating};
-use crate::control_loop::{self, ControlLoop};
-use crate::pods::is_ready;
-use crate::queue::Queue;
+use keelson_loops::client::{Client, ignore_terminating};
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::pods::is_ready;
+use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Map, Object, Str, Value, value};
 use keelson_registry::options::DeleteOptions;
 use keelson_registry::{InformerEvent, InformerScope, Registry, Subresource, Target};

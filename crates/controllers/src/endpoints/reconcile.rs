@@ -3,7 +3,7 @@
 
 use super::trigger::TRIGGER_TIME_ANNOTATION;
 use super::{ServiceKey, Value};
-use crate::client::{Client, ignore_terminating};
+use keelson_loops::client::{Client, ignore_terminating};
 use keelson_meta::{Failure, Map, Object, Str, value};
 use keelson_registry::options::DeleteOptions;
 use keelson_registry::{Entry, Subresource, Target};

@@ -3,7 +3,7 @@
 //! it.
 
 use super::ServiceKey;
-use crate::pods::ready_condition;
+use keelson_loops::pods::ready_condition;
 use keelson_meta::{Object, Str};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

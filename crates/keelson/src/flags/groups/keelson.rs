@@ -3,6 +3,7 @@
 use crate::flags::data_dir;
 use crate::flags::setup::Setup;
 use crate::flags::table::{Flag, Group, Kind};
+use keelson_workloads::Simulation;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -57,8 +58,38 @@ pub const GROUP: Group = Group {
         Flag::new("log-format", Kind::Text, "", "Log format.")
             .deprecated("use --logging-format instead.")
             .hidden(),
+        Flag::new(
+            "simulate",
+            Kind::Bool,
+            "false",
+            "Simulate a cluster: control loops of workloads, a scheduler, and nodes whose Pods start, \
+             become ready and end by what their spec says. No container runs. The loops step aside \
+             while a kube-controller-manager or kube-scheduler holds its Lease.",
+        ),
+        Flag::new(
+            "simulate-nodes",
+            Kind::Int,
+            "1",
+            "With --simulate, the number of simulated nodes.",
+        ),
     ],
 };
+
+/// The largest number of simulated nodes: that of the largest cluster that Kubernetes supports.
+const SIMULATED_NODES_MAX: i64 = 5_000;
+
+fn apply_simulation(setup: &mut Setup<'_>) {
+    let nodes = setup.values.int("simulate-nodes");
+    if !(0..=SIMULATED_NODES_MAX).contains(&nodes) {
+        setup.fail("--simulate-nodes: it must be between 0 and 5000");
+    }
+    if setup.values.bool("simulate") {
+        let nodes = usize::try_from(nodes).unwrap_or_default();
+        setup.builder.simulation = Some(Simulation { nodes });
+    } else if nodes != 1 {
+        setup.fail("--simulate-nodes: it needs --simulate");
+    }
+}
 
 /// Checks the flags and applies them. Data in etcd excludes those of the embedded store.
 pub fn apply(setup: &mut Setup<'_>) {
@@ -69,6 +100,7 @@ pub fn apply(setup: &mut Setup<'_>) {
         apply_data_dir(setup);
     }
     setup.builder.controllers = values.list("controllers").to_vec();
+    apply_simulation(setup);
     let seconds = u64::try_from(values.int("history-seconds")).unwrap_or(0);
     setup.builder.history = Duration::from_secs(seconds.max(1));
     if !matches!(values.text("log-format"), "" | "text" | "json") {

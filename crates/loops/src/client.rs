@@ -16,7 +16,7 @@ use keelson_schema::json;
 use std::sync::Arc;
 
 /// The field manager of the writes of a kube-controller-manager.
-pub(crate) const FIELD_MANAGER: &str = "kube-controller-manager";
+pub const FIELD_MANAGER: &str = "kube-controller-manager";
 /// The group of all service accounts.
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 /// The group of the service accounts in kube-system.
@@ -24,7 +24,8 @@ const SYSTEM_SERVICE_ACCOUNTS: &str = "system:serviceaccounts:kube-system";
 
 /// Reads and writes objects as one user.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub struct Client {
+    /// The registry.
     pub registry: Arc<Registry>,
     user: User,
     field_manager: &'static str,
@@ -264,11 +265,16 @@ impl Client {
 
 /// `involvedObject` of an event.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct InvolvedObject<'a> {
+pub struct InvolvedObject<'a> {
+    /// Its kind.
     pub kind: &'a str,
+    /// Its group and version.
     pub api_version: &'a str,
+    /// Its namespace; empty if it has none.
     pub namespace: &'a str,
+    /// Its name.
     pub name: &'a str,
+    /// Its uid.
     pub uid: &'a str,
     /// Empty: left out.
     pub resource_version: &'a str,
@@ -276,7 +282,7 @@ pub(crate) struct InvolvedObject<'a> {
 
 /// Type, reason and message of an event.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct EventText<'a> {
+pub struct EventText<'a> {
     /// `Normal` or `Warning`.
     pub kind: &'static str,
     /// One word in CamelCase that programs compare.
@@ -294,7 +300,7 @@ fn object_of(target: &Target, response: WriteResponse) -> Result<Object, Failure
 }
 
 /// Whether a namespace exists and is not terminating.
-pub(crate) fn is_active(registry: &Registry, namespace: &str) -> bool {
+pub fn is_active(registry: &Registry, namespace: &str) -> bool {
     let kind = registry.kind("", "namespaces");
     let entry = kind.and_then(|kind| registry.cached(&kind, "", namespace));
     entry.is_some_and(|entry| entry.field("status.phase") != Some("Terminating"))
@@ -302,7 +308,7 @@ pub(crate) fn is_active(registry: &Registry, namespace: &str) -> bool {
 
 /// Ignores the errors of a write that is not needed any more: the object does not exist, it exists
 /// already, or its namespace is terminating.
-pub(crate) fn ignore_terminating<T>(result: Result<T, Failure>) -> Result<(), Failure> {
+pub fn ignore_terminating<T>(result: Result<T, Failure>) -> Result<(), Failure> {
     match result {
         Err(status) if status.code == 404 || status.reason == Reason::AlreadyExists => Ok(()),
         Err(status) if is_namespace_terminating(&status) => Ok(()),

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One control loop.
-pub(crate) trait ControlLoop: Send + Sync + 'static {
+pub trait ControlLoop: Send + Sync + 'static {
     /// A unit of work, in most loops the namespace and name of an object.
     type Key: Clone + Debug + Eq + Hash + Ord + Send + 'static;
     /// The name in `--controllers` and in logs.
@@ -39,7 +39,7 @@ pub(crate) trait ControlLoop: Send + Sync + 'static {
 }
 
 /// Runs a loop until the future is dropped, which also aborts the syncs that are running.
-pub(crate) async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: L) {
+pub async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: L) {
     let control_loop = Arc::new(control_loop);
     let mut informer = registry.informer(L::SCOPE);
     let mut queue = Queue::default();
@@ -51,7 +51,7 @@ pub(crate) async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: 
             next_observe = Instant::now() + OBSERVE_INTERVAL;
         }
         while tasks.len() < L::WORKERS_MAX
-            && let Some(key) = queue.next(Instant::now())
+            && let Some(key) = queue.next(registry.clock.monotonic())
         {
             let (control_loop, registry) = (control_loop.clone(), registry.clone());
             tasks.spawn(async move {
@@ -66,12 +66,12 @@ pub(crate) async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: 
         tokio::select! {
             () = changed(&mut informer, next_observe) => {}
             Some(finished) = tasks.join_next() => {
-                finish::<L>(&mut queue, finished);
+                finish::<L>(&mut queue, finished, registry.clock.monotonic());
                 while let Some(finished) = tasks.try_join_next() {
-                    finish::<L>(&mut queue, finished);
+                    finish::<L>(&mut queue, finished, registry.clock.monotonic());
                 }
             }
-            () = due(&queue), if tasks.len() < L::WORKERS_MAX => {}
+            () = due(&queue, registry), if tasks.len() < L::WORKERS_MAX => {}
         }
     }
 }
@@ -96,9 +96,9 @@ async fn changed(informer: &mut Informer, next_observe: Instant) {
     sleep_until(next_observe).await;
 }
 
-async fn due<K: Clone + Eq + Hash + Ord>(queue: &Queue<K>) {
+async fn due<K: Clone + Eq + Hash + Ord>(queue: &Queue<K>, registry: &Registry) {
     match queue.next_due() {
-        Some(at) => sleep_until(at).await,
+        Some(at) => registry.clock.sleep_until(at).await,
         None => std::future::pending().await,
     }
 }
@@ -106,6 +106,7 @@ async fn due<K: Clone + Eq + Hash + Ord>(queue: &Queue<K>) {
 fn finish<L: ControlLoop>(
     queue: &mut Queue<L::Key>,
     finished: Result<SyncResult<L::Key>, tokio::task::JoinError>,
+    now: Instant,
 ) {
     let SyncResult { key, result } = match finished {
         Ok(finished) => finished,
@@ -113,7 +114,6 @@ fn finish<L: ControlLoop>(
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => return,
     };
-    let now = Instant::now();
     match result {
         Ok(again) => queue.done(key, again.map(|after| now + after)),
         // A conflict with another write is not an error.
@@ -129,7 +129,7 @@ fn finish<L: ControlLoop>(
 }
 
 /// Whether events may concern this object. A list may contain any object.
-pub(crate) fn may_concern(events: &[InformerEvent], namespace: &str, name: &str) -> bool {
+pub fn may_concern(events: &[InformerEvent], namespace: &str, name: &str) -> bool {
     events.iter().any(|event| match event {
         InformerEvent::Listed(..) => true,
         InformerEvent::Put { entry, .. } | InformerEvent::Deleted { entry, .. } => {
@@ -140,7 +140,7 @@ pub(crate) fn may_concern(events: &[InformerEvent], namespace: &str, name: &str)
 }
 
 /// Returns the result of a task of a `JoinSet`; `None` means that no task was left.
-pub(crate) fn join_result(
+pub fn join_result(
     done: Option<Result<Result<(), Failure>, tokio::task::JoinError>>,
 ) -> Result<(), Failure> {
     match done {

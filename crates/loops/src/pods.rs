@@ -17,14 +17,14 @@ const COMPARED_PATHS: [&[&str]; 8] = [
 
 /// Whether an update of a pod changes none of the facts that loops use. Kubelets update the status
 /// often.
-pub(crate) fn is_unchanged(kind: &Kind, before: &Entry, after: &Entry) -> bool {
+pub fn is_unchanged(kind: &Kind, before: &Entry, after: &Entry) -> bool {
     let (Ok(before), Ok(after)) = (kind.decode(before), kind.decode(after)) else { return false };
     COMPARED_PATHS.iter().all(|path| before.at(path) == after.at(path))
         && ready_condition(&before) == ready_condition(&after)
 }
 
 /// Returns status and lastTransitionTime of the condition Ready.
-pub(crate) fn ready_condition(pod: &Object) -> Option<(&str, &str)> {
+pub fn ready_condition(pod: &Object) -> Option<(&str, &str)> {
     let conditions = pod.array_at(&["status", "conditions"]);
     let ready = conditions.iter().find(|one| one.str_at(&["type"]) == Some("Ready"))?;
     let text = |name| ready.str_at(&[name]).unwrap_or_default();
@@ -32,6 +32,6 @@ pub(crate) fn ready_condition(pod: &Object) -> Option<(&str, &str)> {
 }
 
 /// Whether the condition Ready is true.
-pub(crate) fn is_ready(pod: &Object) -> bool {
+pub fn is_ready(pod: &Object) -> bool {
     ready_condition(pod).is_some_and(|(status, _)| status == "True")
 }

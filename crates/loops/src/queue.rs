@@ -15,7 +15,7 @@ const DOUBLINGS_MAX: u32 = 16;
 
 /// Keys that are due, in the order in which they were added, and keys that are due later.
 #[derive(Debug)]
-pub(crate) struct Queue<K> {
+pub struct Queue<K> {
     ready: VecDeque<K>,
     /// The keys in `ready`.
     ready_keys: HashSet<K>,

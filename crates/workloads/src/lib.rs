@@ -1,0 +1,42 @@
+//! A cluster in a test: the control loops of workloads, a scheduler and simulated nodes. Nothing
+//! runs: what pods do is written into their status.
+//!
+//! Each loop has the name of the kube-controller-manager loop that it replaces (the scheduler that of
+//! its profile), acts as its service account, and steps aside while the stock program holds its lease.
+//! What a loop decides is a pure function of objects; what it writes goes through the API.
+
+use keelson_loops::Controller;
+use keelson_registry::Registry;
+use std::sync::Arc;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Simulation {
+    /// The number of nodes that are created at the start.
+    pub nodes: usize,
+}
+
+impl Default for Simulation {
+    fn default() -> Self {
+        Simulation { nodes: 1 }
+    }
+}
+
+/// What the loops of this crate need besides their own state.
+#[derive(Clone)]
+pub struct Context {
+    /// The registry.
+    pub registry: Arc<Registry>,
+    /// What is simulated.
+    pub simulation: Arc<Simulation>,
+}
+
+impl Context {
+    /// Returns the context of one server.
+    pub fn new(registry: Arc<Registry>, simulation: &Simulation) -> Context {
+        Context { registry, simulation: Arc::new(simulation.clone()) }
+    }
+}
+
+/// All control loops, in alphabetical order.
+pub const ALL: &[Controller<Context>] = &[];
