@@ -5,6 +5,11 @@
 //! its profile), acts as its service account, and steps aside while the stock program holds its lease.
 //! What a loop decides is a pure function of objects; what it writes goes through the API.
 
+mod claims;
+mod dependents;
+mod pod_control;
+mod pod_facts;
+
 use keelson_loops::Controller;
 use keelson_registry::Registry;
 use std::sync::Arc;
