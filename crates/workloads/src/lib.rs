@@ -9,6 +9,7 @@ mod claims;
 mod dependents;
 mod pod_control;
 mod pod_facts;
+mod template_hash;
 
 use keelson_loops::Controller;
 use keelson_registry::Registry;
