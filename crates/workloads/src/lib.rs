@@ -9,6 +9,8 @@ mod claims;
 mod dependents;
 mod pod_control;
 mod pod_facts;
+mod replicasets;
+mod stored;
 mod template_hash;
 
 use keelson_loops::Controller;
@@ -45,4 +47,11 @@ impl Context {
 }
 
 /// All control loops, in alphabetical order.
-pub const ALL: &[Controller<Context>] = &[];
+pub const ALL: &[Controller<Context>] = &[
+    Controller::new("replicaset-controller", |context: Context| {
+        Box::pin(replicasets::run::<replicasets::ReplicaSets>(context))
+    }),
+    Controller::new("replicationcontroller-controller", |context: Context| {
+        Box::pin(replicasets::run::<replicasets::ReplicationControllers>(context))
+    }),
+];
