@@ -7,6 +7,8 @@
 
 mod claims;
 mod dependents;
+mod deployments;
+mod int_or_percent;
 mod pod_control;
 mod pod_facts;
 mod replicasets;
@@ -48,6 +50,9 @@ impl Context {
 
 /// All control loops, in alphabetical order.
 pub const ALL: &[Controller<Context>] = &[
+    Controller::new("deployment-controller", |context: Context| {
+        Box::pin(deployments::run(context))
+    }),
     Controller::new("replicaset-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicaSets>(context))
     }),
