@@ -8,10 +8,12 @@
 mod claims;
 mod dependents;
 mod deployments;
+mod history;
 mod int_or_percent;
 mod pod_control;
 mod pod_facts;
 mod replicasets;
+mod statefulsets;
 mod stored;
 mod template_hash;
 
@@ -58,5 +60,8 @@ pub const ALL: &[Controller<Context>] = &[
     }),
     Controller::new("replicationcontroller-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicationControllers>(context))
+    }),
+    Controller::new("statefulset-controller", |context: Context| {
+        Box::pin(statefulsets::run(context))
     }),
 ];
