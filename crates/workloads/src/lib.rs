@@ -6,7 +6,7 @@
 //! What a loop decides is a pure function of objects; what it writes goes through the API.
 
 use keelson_loops::Controller;
-use keelson_registry::Registry;
+use keelson_registry::{Registry, SteppedClock};
 use std::sync::Arc;
 
 /// What is simulated.
@@ -14,11 +14,13 @@ use std::sync::Arc;
 pub struct Simulation {
     /// The number of nodes that are created at the start.
     pub nodes: usize,
+    /// The clock of the server, which a test can step and scale.
+    pub clock: SteppedClock,
 }
 
 impl Default for Simulation {
     fn default() -> Self {
-        Simulation { nodes: 1 }
+        Simulation { nodes: 1, clock: SteppedClock::new(1.0) }
     }
 }
 
