@@ -5,6 +5,14 @@
 //! its profile), acts as its service account, and steps aside while the stock program holds its lease.
 //! What a loop decides is a pure function of objects; what it writes goes through the API.
 
+mod claims;
+mod dependents;
+mod pod_control;
+mod pod_facts;
+mod replicasets;
+mod stored;
+mod template_hash;
+
 use keelson_loops::Controller;
 use keelson_registry::{Registry, SteppedClock};
 use std::sync::Arc;
@@ -41,4 +49,11 @@ impl Context {
 }
 
 /// All control loops, in alphabetical order.
-pub const ALL: &[Controller<Context>] = &[];
+pub const ALL: &[Controller<Context>] = &[
+    Controller::new("replicaset-controller", |context: Context| {
+        Box::pin(replicasets::run::<replicasets::ReplicaSets>(context))
+    }),
+    Controller::new("replicationcontroller-controller", |context: Context| {
+        Box::pin(replicasets::run::<replicasets::ReplicationControllers>(context))
+    }),
+];
