@@ -7,6 +7,7 @@
 
 mod claims;
 mod dependents;
+mod job;
 mod pod_control;
 mod pod_facts;
 
@@ -44,4 +45,5 @@ impl Context {
 }
 
 /// All control loops, in alphabetical order.
-pub const ALL: &[Controller<Context>] = &[];
+pub const ALL: &[Controller<Context>] =
+    &[Controller::new("job-controller", |context| Box::pin(job::run(context)))];
