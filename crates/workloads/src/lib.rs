@@ -6,6 +6,7 @@
 //! What a loop decides is a pure function of objects; what it writes goes through the API.
 
 mod claims;
+mod cron_job;
 mod dependents;
 mod job;
 mod pod_control;
@@ -45,5 +46,7 @@ impl Context {
 }
 
 /// All control loops, in alphabetical order.
-pub const ALL: &[Controller<Context>] =
-    &[Controller::new("job-controller", |context| Box::pin(job::run(context)))];
+pub const ALL: &[Controller<Context>] = &[
+    Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
+    Controller::new("job-controller", |context| Box::pin(job::run(context))),
+];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Wait after the first failure. It doubles with each further one.
 const WAIT: Duration = Duration::from_secs(10);
-const WAIT_MAX: Duration = Duration::from_mins(10);
+const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Number of doublings after which the wait is `WAIT_MAX`.
 const DOUBLINGS_MAX: i64 = 6;
 

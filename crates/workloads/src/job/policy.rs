@@ -54,13 +54,12 @@ fn container_message(codes: &Value, pod: &Object, action: &str, rule: usize) -> 
     let main = pod.array_at(&["status", "containerStatuses"]).iter();
     let all = main.chain(pod.array_at(&["status", "initContainerStatuses"]));
     let named = all.filter(|status| only.is_none() || only == status.str_at(&["name"]));
-    let exited = named.filter_map(|status| {
+    let mut exited = named.filter_map(|status| {
         status.at(&["state", "terminated"]).filter(|state| state.is_map())?;
         Some((status, status.int_at(&["state", "terminated", "exitCode"]).unwrap_or(0)))
     });
-    let (status, code) = exited
-        .filter(|(_, code)| *code != 0 && values.contains(&Value::Int(*code)) == is_in)
-        .next()?;
+    let (status, code) =
+        exited.find(|(_, code)| *code != 0 && values.contains(&Value::Int(*code)) == is_in)?;
     let (namespace, name) = (pod.namespace(), pod.name());
     let container = status.str_at(&["name"]).unwrap_or_default();
     Some(format!(
