@@ -13,7 +13,7 @@ mod pod_control;
 mod pod_facts;
 
 use keelson_loops::Controller;
-use keelson_registry::Registry;
+use keelson_registry::{Registry, SteppedClock};
 use std::sync::Arc;
 
 /// What is simulated.
@@ -21,11 +21,13 @@ use std::sync::Arc;
 pub struct Simulation {
     /// The number of nodes that are created at the start.
     pub nodes: usize,
+    /// The clock of the server, which a test can step and scale.
+    pub clock: SteppedClock,
 }
 
 impl Default for Simulation {
     fn default() -> Self {
-        Simulation { nodes: 1 }
+        Simulation { nodes: 1, clock: SteppedClock::new(1.0) }
     }
 }
 
