@@ -6,7 +6,9 @@
 //! What a loop decides is a pure function of objects; what it writes goes through the API.
 
 mod claims;
+mod cron_job;
 mod dependents;
+mod job;
 mod pod_control;
 mod pod_facts;
 mod replicasets;
@@ -50,6 +52,8 @@ impl Context {
 
 /// All control loops, in alphabetical order.
 pub const ALL: &[Controller<Context>] = &[
+    Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
+    Controller::new("job-controller", |context| Box::pin(job::run(context))),
     Controller::new("replicaset-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicaSets>(context))
     }),
