@@ -5,22 +5,15 @@
 //! its profile), acts as its service account, and steps aside while the stock program holds its lease.
 //! What a loop decides is a pure function of objects; what it writes goes through the API.
 
-use keelson_loops::Controller;
+mod nodes;
+mod scheduler;
+mod simulation;
+
+pub use simulation::Simulation;
+
+use keelson_loops::{Controller, StandsFor};
 use keelson_registry::Registry;
 use std::sync::Arc;
-
-/// What is simulated.
-#[derive(Clone, Debug)]
-pub struct Simulation {
-    /// The number of nodes that are created at the start.
-    pub nodes: usize,
-}
-
-impl Default for Simulation {
-    fn default() -> Self {
-        Simulation { nodes: 1 }
-    }
-}
 
 /// What the loops of this crate need besides their own state.
 #[derive(Clone)]
@@ -39,4 +32,13 @@ impl Context {
 }
 
 /// All control loops, in alphabetical order.
-pub const ALL: &[Controller<Context>] = &[];
+pub const ALL: &[Controller<Context>] = &[
+    Controller::new("kube-scheduler", |context: Context| {
+        Box::pin(scheduler::run(context.registry))
+    })
+    .stands_for(StandsFor::Scheduler),
+    Controller::new("simulated-nodes", |context: Context| {
+        Box::pin(nodes::run(context.registry, context.simulation))
+    })
+    .stands_for(StandsFor::Nobody),
+];

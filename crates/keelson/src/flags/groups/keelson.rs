@@ -85,7 +85,7 @@ fn apply_simulation(setup: &mut Setup<'_>) {
     }
     if setup.values.bool("simulate") {
         let nodes = usize::try_from(nodes).unwrap_or_default();
-        setup.builder.simulation = Some(Simulation { nodes });
+        setup.builder.simulation = Some(Simulation { nodes, ..Simulation::default() });
     } else if nodes != 1 {
         setup.fail("--simulate-nodes: it needs --simulate");
     }
