@@ -9,30 +9,21 @@ mod claims;
 mod cron_job;
 mod dependents;
 mod job;
+mod nodes;
 mod pod_control;
 mod pod_facts;
 mod replicasets;
+mod scheduler;
+mod simulation;
 mod stored;
+#[allow(dead_code, reason = "the deployment controller uses it next")]
 mod template_hash;
 
-use keelson_loops::Controller;
-use keelson_registry::{Registry, SteppedClock};
+pub use simulation::Simulation;
+
+use keelson_loops::{Controller, StandsFor};
+use keelson_registry::Registry;
 use std::sync::Arc;
-
-/// What is simulated.
-#[derive(Clone, Debug)]
-pub struct Simulation {
-    /// The number of nodes that are created at the start.
-    pub nodes: usize,
-    /// The clock of the server, which a test can step and scale.
-    pub clock: SteppedClock,
-}
-
-impl Default for Simulation {
-    fn default() -> Self {
-        Simulation { nodes: 1, clock: SteppedClock::new(1.0) }
-    }
-}
 
 /// What the loops of this crate need besides their own state.
 #[derive(Clone)]
@@ -54,10 +45,18 @@ impl Context {
 pub const ALL: &[Controller<Context>] = &[
     Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
     Controller::new("job-controller", |context| Box::pin(job::run(context))),
+    Controller::new("kube-scheduler", |context: Context| {
+        Box::pin(scheduler::run(context.registry))
+    })
+    .stands_for(StandsFor::Scheduler),
     Controller::new("replicaset-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicaSets>(context))
     }),
     Controller::new("replicationcontroller-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicationControllers>(context))
     }),
+    Controller::new("simulated-nodes", |context: Context| {
+        Box::pin(nodes::run(context.registry, context.simulation))
+    })
+    .stands_for(StandsFor::Nobody),
 ];
