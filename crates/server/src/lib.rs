@@ -84,6 +84,7 @@ pub use kubelets::KubeletAccess;
 pub use limits::Limits;
 pub use listen::{Listening, serve};
 pub use peer_certificate::{ClientAuthorities, PeerCertificate};
+pub use query::Query;
 pub use tls::{CertificateAndKey, NamedCertificate, ServingCertificates, Tls};
 pub use tls_options::TlsOptions;
 pub use version::VersionInfo;

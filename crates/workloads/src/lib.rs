@@ -6,33 +6,27 @@
 //! What a loop decides is a pure function of objects; what it writes goes through the API.
 
 mod claims;
+mod cron_job;
 mod dependents;
 mod deployments;
 mod history;
 mod int_or_percent;
+mod job;
+mod nodes;
 mod pod_control;
 mod pod_facts;
 mod replicasets;
+mod scheduler;
+mod simulation;
 mod statefulsets;
 mod stored;
 mod template_hash;
 
-use keelson_loops::Controller;
+pub use simulation::Simulation;
+
+use keelson_loops::{Controller, StandsFor};
 use keelson_registry::Registry;
 use std::sync::Arc;
-
-/// What is simulated.
-#[derive(Clone, Debug)]
-pub struct Simulation {
-    /// The number of nodes that are created at the start.
-    pub nodes: usize,
-}
-
-impl Default for Simulation {
-    fn default() -> Self {
-        Simulation { nodes: 1 }
-    }
-}
 
 /// What the loops of this crate need besides their own state.
 #[derive(Clone)]
@@ -52,15 +46,25 @@ impl Context {
 
 /// All control loops, in alphabetical order.
 pub const ALL: &[Controller<Context>] = &[
+    Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
     Controller::new("deployment-controller", |context: Context| {
         Box::pin(deployments::run(context))
     }),
+    Controller::new("job-controller", |context| Box::pin(job::run(context))),
+    Controller::new("kube-scheduler", |context: Context| {
+        Box::pin(scheduler::run(context.registry))
+    })
+    .stands_for(StandsFor::Scheduler),
     Controller::new("replicaset-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicaSets>(context))
     }),
     Controller::new("replicationcontroller-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicationControllers>(context))
     }),
+    Controller::new("simulated-nodes", |context: Context| {
+        Box::pin(nodes::run(context.registry, context.simulation))
+    })
+    .stands_for(StandsFor::Nobody),
     Controller::new("statefulset-controller", |context: Context| {
         Box::pin(statefulsets::run(context))
     }),

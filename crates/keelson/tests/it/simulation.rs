@@ -1,0 +1,3 @@
+//! `--simulate`: a cluster in the server.
+
+mod clock;
