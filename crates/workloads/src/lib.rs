@@ -8,6 +8,9 @@
 mod claims;
 mod cron_job;
 mod dependents;
+mod deployments;
+mod history;
+mod int_or_percent;
 mod job;
 mod nodes;
 mod pod_control;
@@ -15,8 +18,8 @@ mod pod_facts;
 mod replicasets;
 mod scheduler;
 mod simulation;
+mod statefulsets;
 mod stored;
-#[allow(dead_code, reason = "the deployment controller uses it next")]
 mod template_hash;
 
 pub use nodes::simulated_nodes;
@@ -45,6 +48,9 @@ impl Context {
 /// All control loops, in alphabetical order.
 pub const ALL: &[Controller<Context>] = &[
     Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
+    Controller::new("deployment-controller", |context: Context| {
+        Box::pin(deployments::run(context))
+    }),
     Controller::new("job-controller", |context| Box::pin(job::run(context))),
     Controller::new("kube-scheduler", |context: Context| {
         Box::pin(scheduler::run(context.registry))
@@ -60,4 +66,7 @@ pub const ALL: &[Controller<Context>] = &[
         Box::pin(nodes::run(context.registry, context.simulation))
     })
     .stands_for(StandsFor::Nobody),
+    Controller::new("statefulset-controller", |context: Context| {
+        Box::pin(statefulsets::run(context))
+    }),
 ];
