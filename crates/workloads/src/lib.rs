@@ -9,8 +9,13 @@ mod claims;
 mod cron_job;
 mod dependents;
 mod job;
+mod node_lifecycle;
 mod pod_control;
 mod pod_facts;
+mod pod_garbage;
+mod pod_status;
+mod pods_by_node;
+mod taint_eviction;
 
 use keelson_loops::Controller;
 use keelson_registry::{Registry, SteppedClock};
@@ -51,4 +56,9 @@ impl Context {
 pub const ALL: &[Controller<Context>] = &[
     Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
     Controller::new("job-controller", |context| Box::pin(job::run(context))),
+    Controller::new("node-lifecycle-controller", |context| Box::pin(node_lifecycle::run(context))),
+    Controller::new("pod-garbage-collector-controller", |context| {
+        Box::pin(pod_garbage::run(context))
+    }),
+    Controller::new("taint-eviction-controller", |context| Box::pin(taint_eviction::run(context))),
 ];
