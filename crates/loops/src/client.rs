@@ -9,7 +9,8 @@ use keelson_registry::options::{
     DeleteOptions, Freshness, ListOptions, Patch, PatchForm, Propagation, WriteOptions,
 };
 use keelson_registry::{
-    Answer, Deleted, Entry, Kind, List, NewObject, Registry, Subresource, Target, WriteResponse,
+    Answer, Deleted, Entry, Kind, List, NewObject, Registry, Subresource, Target, UpdateFn,
+    WriteResponse,
 };
 use keelson_schema::decode::Decoded;
 use keelson_schema::json;
@@ -57,6 +58,20 @@ impl Client {
         Client { user: User { name, groups: groups.into(), ..User::default() }, ..client }
     }
 
+    /// Returns a client that acts as any user, for example a node. Without RBAC it acts as a member of
+    /// `system:masters`, too.
+    pub fn of_user(registry: &Arc<Registry>, name: &str, groups: &[&'static str]) -> Client {
+        let groups = groups.iter().copied().chain([AUTHENTICATED]);
+        let user = User {
+            name: name.into(),
+            groups: groups.map(Str::new_static).collect(),
+            ..User::default()
+        };
+        let may_be_granted = registry.options.authorizer.has_rbac();
+        let user = if may_be_granted { user } else { user.with_group(MASTERS) };
+        Client { registry: registry.clone(), user, field_manager: FIELD_MANAGER }
+    }
+
     /// Returns a client that acts as the API server itself.
     pub fn api_server(registry: &Arc<Registry>) -> Client {
         let user = User { name: Str::new_static("system:apiserver"), ..User::default() };
@@ -89,10 +104,11 @@ impl Client {
         // Requests for a namespace are authorized in that namespace.
         let is_namespace = gvr.group.is_empty() && gvr.resource == "namespaces";
         let namespace = if is_namespace { &target.name } else { &target.namespace }.clone();
+        let is_new = verb == "create" && subresource.is_empty();
         let attributes = Attributes {
             verb: Str::new_static(verb),
             subresource: Str::new_static(subresource),
-            name: if verb == "create" { Str::default() } else { target.name.clone() },
+            name: if is_new { Str::default() } else { target.name.clone() },
             gvr,
             namespace,
             ..Attributes::default()
@@ -160,6 +176,31 @@ impl Client {
         let options = self.write_options();
         let response = self.registry.update(&permit, target, subresource, body, &options).await?;
         object_of(target, response)
+    }
+
+    /// Changes the stored state of an object, or its status. `change` is called again when another write
+    /// came first, so there are no conflicts. If it changes nothing, nothing is written.
+    pub async fn modify(
+        &self,
+        target: &Target,
+        subresource: Subresource,
+        change: UpdateFn<'_>,
+    ) -> Result<(), Failure> {
+        let permit = self.permit("update", target, subresource.name()).await?;
+        let options = self.write_options();
+        self.registry.modify(&permit, target, subresource, change, &options).await.map(drop)
+    }
+
+    /// Posts the body of a subresource that acts on the object, such as `binding`.
+    pub async fn act(
+        &self,
+        target: &Target,
+        subresource: &'static str,
+        body: Object,
+    ) -> Result<(), Failure> {
+        let permit = self.permit("create", target, subresource).await?;
+        let options = self.write_options();
+        self.registry.act(&permit, target, subresource, body, &options).await.map(drop)
     }
 
     /// Patches an object or its status.

@@ -10,31 +10,25 @@ mod cron_job;
 mod dependents;
 mod job;
 mod node_lifecycle;
+mod nodes;
 mod pod_control;
 mod pod_facts;
 mod pod_garbage;
 mod pod_status;
 mod pods_by_node;
+mod replicasets;
+mod scheduler;
+mod simulation;
+mod stored;
 mod taint_eviction;
+#[allow(dead_code, reason = "the deployment controller uses it next")]
+mod template_hash;
 
-use keelson_loops::Controller;
-use keelson_registry::{Registry, SteppedClock};
+pub use simulation::Simulation;
+
+use keelson_loops::{Controller, StandsFor};
+use keelson_registry::Registry;
 use std::sync::Arc;
-
-/// What is simulated.
-#[derive(Clone, Debug)]
-pub struct Simulation {
-    /// The number of nodes that are created at the start.
-    pub nodes: usize,
-    /// The clock of the server, which a test can step and scale.
-    pub clock: SteppedClock,
-}
-
-impl Default for Simulation {
-    fn default() -> Self {
-        Simulation { nodes: 1, clock: SteppedClock::new(1.0) }
-    }
-}
 
 /// What the loops of this crate need besides their own state.
 #[derive(Clone)]
@@ -56,9 +50,23 @@ impl Context {
 pub const ALL: &[Controller<Context>] = &[
     Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
     Controller::new("job-controller", |context| Box::pin(job::run(context))),
+    Controller::new("kube-scheduler", |context: Context| {
+        Box::pin(scheduler::run(context.registry))
+    })
+    .stands_for(StandsFor::Scheduler),
     Controller::new("node-lifecycle-controller", |context| Box::pin(node_lifecycle::run(context))),
     Controller::new("pod-garbage-collector-controller", |context| {
         Box::pin(pod_garbage::run(context))
     }),
+    Controller::new("replicaset-controller", |context: Context| {
+        Box::pin(replicasets::run::<replicasets::ReplicaSets>(context))
+    }),
+    Controller::new("replicationcontroller-controller", |context: Context| {
+        Box::pin(replicasets::run::<replicasets::ReplicationControllers>(context))
+    }),
+    Controller::new("simulated-nodes", |context: Context| {
+        Box::pin(nodes::run(context.registry, context.simulation))
+    })
+    .stands_for(StandsFor::Nobody),
     Controller::new("taint-eviction-controller", |context| Box::pin(taint_eviction::run(context))),
 ];

@@ -47,7 +47,13 @@ impl ControlLoop for PodGarbage {
     const WORKERS_MAX: usize = 1;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Sweep>) -> bool {
-        if events.iter().any(|event| matches!(event, InformerEvent::Listed(..))) {
+        // A pod that has no node is not waited for, since nobody will end it.
+        let needs_sweep = |event: &InformerEvent| match event {
+            InformerEvent::Listed(..) => true,
+            InformerEvent::Put { entry, .. } => node_of(entry).is_none() && may_be_deleted(entry),
+            _ => false,
+        };
+        if events.iter().any(needs_sweep) {
             queue.add(Sweep);
         }
         false
@@ -85,6 +91,11 @@ impl ControlLoop for PodGarbage {
         }
         Ok(Some(PERIOD))
     }
+}
+
+/// Whether a pod may be in deletion; false: it is not.
+fn may_be_deleted(pod: &Entry) -> bool {
+    memchr::memmem::find(pod.json_slice(), b"\"deletionTimestamp\":").is_some()
 }
 
 fn has_ended(pod: &Entry) -> bool {
@@ -125,7 +136,7 @@ impl PodGarbage {
 
     /// Whether a pod is being deleted and nobody will end it.
     fn is_stuck(&self, pods: &Kind, nodes: &Kind, entry: &Entry) -> bool {
-        if memchr::memmem::find(entry.json_slice(), b"\"deletionTimestamp\":").is_none() {
+        if !may_be_deleted(entry) {
             return false;
         }
         let pod = pods.decode(entry).unwrap_or_default();

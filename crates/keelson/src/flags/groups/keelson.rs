@@ -97,7 +97,8 @@ fn apply_simulation(setup: &mut Setup<'_>) {
     }
     if setup.values.bool("simulate") {
         let nodes = usize::try_from(nodes).unwrap_or_default();
-        setup.builder.simulation = Some(Simulation { nodes, clock: SteppedClock::new(rate) });
+        setup.builder.simulation =
+            Some(Simulation { nodes, clock: SteppedClock::new(rate), ..Simulation::default() });
     } else {
         for (flag, is_default) in [("nodes", nodes == 1), ("rate", rate == 1.0)] {
             if !is_default {

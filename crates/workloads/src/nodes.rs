@@ -1,0 +1,299 @@
+//! Simulated nodes: they register themselves, renew their leases, and report about their pods as
+//! kubelets do. One loop runs all of them; each acts as its own user (`system:node:NAME`).
+//!
+//! What a pod does follows from its spec, its annotations and the time ([`pod::step`]); its containers'
+//! state is kept in its status alone, so that a restarted program goes on where the last one ended.
+
+mod behavior;
+mod conditions;
+mod container;
+mod events;
+mod lease;
+mod needs;
+mod node;
+mod pod;
+mod random;
+mod script;
+mod state;
+
+use crate::Simulation;
+use keelson_loops::client::Client;
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
+use keelson_meta::time::GoDuration;
+use keelson_meta::{Failure, Object, Str, Timestamp, Value};
+use keelson_registry::options::DeleteOptions;
+use keelson_registry::{
+    Entry, InformerEvent, InformerScope, Kind, NewObject, Registry, Subresource, Target,
+};
+use state::{NodeFacts, State};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The delay after a failed removal of a pod, for example because of another server's write.
+const FOREVER: Option<Duration> = None;
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>, simulation: Arc<Simulation>) {
+    let state = Mutex::new(State::default());
+    control_loop::run(&registry.clone(), Nodes { registry, simulation, state }).await;
+}
+
+struct Nodes {
+    registry: Arc<Registry>,
+    simulation: Arc<Simulation>,
+    state: Mutex<State>,
+}
+
+/// What is synced.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    /// The object of a node.
+    Node(Str),
+    /// The lease of a node.
+    Lease(Str),
+    /// A pod, by namespace and name.
+    Pod(Str, Str),
+}
+
+/// Namespace and name of a pod.
+pub(crate) type PodKey = (Str, Str);
+
+impl ControlLoop for Nodes {
+    type Key = Key;
+    const NAME: &'static str = "simulated-nodes";
+    const SCOPE: InformerScope = InformerScope::Only(&[
+        ("", "configmaps"),
+        ("", "nodes"),
+        ("", "persistentvolumeclaims"),
+        ("", "pods"),
+        ("", "secrets"),
+    ]);
+    const WORKERS_MAX: usize = 64;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
+        let mut state = self.state();
+        for event in &events {
+            match event {
+                InformerEvent::Listed(kind, all) => match kind.gvr.resource.as_str() {
+                    "nodes" => {
+                        for entry in all.range("", "") {
+                            self.observe_node(&mut state, kind, entry, queue);
+                        }
+                        state.retain_nodes(|name| all.get(name).is_some());
+                        if !std::mem::replace(&mut state.is_registered, true) {
+                            queue.extend(node::names(&self.simulation).map(Key::Node));
+                        }
+                    }
+                    "pods" => {
+                        state.retain_pods(|key| all.get(&format!("{}/{}", key.0, key.1)).is_some());
+                        all.range("", "").for_each(|entry| observe_pod(&mut state, entry, queue));
+                    }
+                    _ => queue.extend(state.all_waiting().map(pod_key)),
+                },
+                InformerEvent::Put { kind, entry, .. } => match kind.gvr.resource.as_str() {
+                    "nodes" => self.observe_node(&mut state, kind, entry, queue),
+                    "pods" => observe_pod(&mut state, entry, queue),
+                    resource => {
+                        queue.extend(state.waiting_for(resource, entry).map(pod_key));
+                    }
+                },
+                InformerEvent::Deleted { kind, entry } => match kind.gvr.resource.as_str() {
+                    "nodes" => state.remove_node(entry.name()),
+                    "pods" => state.remove_pod(&(entry.namespace().into(), entry.name().into())),
+                    _ => {}
+                },
+                InformerEvent::Withdrawn(_) => {}
+            }
+        }
+        false
+    }
+
+    async fn sync(&self, key: Key) -> Result<Option<Duration>, Failure> {
+        match key {
+            Key::Node(name) => self.sync_node(&name).await,
+            Key::Lease(name) => self.renew_lease(&name).await,
+            Key::Pod(namespace, name) => self.sync_pod((namespace, name)).await,
+        }
+    }
+}
+
+fn pod_key((namespace, name): PodKey) -> Key {
+    Key::Pod(namespace, name)
+}
+
+/// Places a pod on its node, and makes it due if the node is simulated.
+fn observe_pod(state: &mut State, entry: &Entry, queue: &mut Queue<Key>) {
+    let Some(node) = entry.field("spec.nodeName").filter(|node| !node.is_empty()) else { return };
+    let key = (Str::new(entry.namespace()), Str::new(entry.name()));
+    state.place_pod(&key, node, entry.field("status.podIP").unwrap_or_default());
+    if state.node(node).is_some() {
+        queue.add(pod_key(key));
+    }
+}
+
+impl Nodes {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn observe_node(&self, state: &mut State, kind: &Kind, entry: &Entry, queue: &mut Queue<Key>) {
+        let Ok(object) = kind.decode(entry) else { return };
+        if !node::is_simulated(&object) {
+            return state.remove_node(entry.name());
+        }
+        let facts = NodeFacts::of(&object);
+        let is_failed = facts.is_failed;
+        let was_running = state.node(entry.name()).map(|known| !known.is_failed);
+        state.put_node(facts);
+        if is_failed {
+            return;
+        }
+        queue.add(Key::Node(entry.name().into()));
+        if was_running != Some(true) {
+            queue.add(Key::Lease(entry.name().into()));
+            queue.extend(state.pods_on(entry.name()).map(pod_key));
+        }
+    }
+
+    fn client_of(&self, node: &str) -> Client {
+        let user = format!("system:node:{node}");
+        Client::of_user(&self.registry, &user, &["system:nodes"]).with_field_manager("kubelet")
+    }
+
+    /// Creates a node, or brings its status up to date.
+    async fn sync_node(&self, name: &str) -> Result<Option<Duration>, Failure> {
+        let Some(kind) = self.registry.kind("", "nodes") else { return Ok(FOREVER) };
+        let (target, client) = (Target::of(&kind, "", name), self.client_of(name));
+        let now = client.now();
+        let Some(entry) = self.registry.cached(&kind, "", name) else {
+            let is_wanted = node::names(&self.simulation).any(|wanted| wanted == name);
+            if is_wanted && !self.state().was_seen(name) {
+                client.create(&target, node::new(name, &self.simulation, now)).await?;
+            }
+            return Ok(FOREVER);
+        };
+        let mut object = kind.decode(&entry)?;
+        if node::is_failed(&object) || !node::set_status(&mut object, &self.simulation, now) {
+            return Ok(FOREVER);
+        }
+        let change = |live: Option<&Object>| {
+            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+            node::set_status(&mut object, &self.simulation, now);
+            Ok(NewObject { object, managed: false, warnings: vec![] })
+        };
+        match client.modify(&target, Subresource::Status, &change).await {
+            Err(status) if status.code == 404 => Ok(FOREVER),
+            result => result.map(|()| FOREVER),
+        }
+    }
+
+    /// Brings the status of a pod up to date, or removes the pod.
+    async fn sync_pod(&self, key: PodKey) -> Result<Option<Duration>, Failure> {
+        let Some(kind) = self.registry.kind("", "pods") else { return Ok(FOREVER) };
+        let Some(entry) = self.registry.cached(&kind, &key.0, &key.1) else { return Ok(FOREVER) };
+        let Some(facts) = entry.field("spec.nodeName").and_then(|node| self.state().node(node))
+        else {
+            return Ok(FOREVER);
+        };
+        if facts.is_failed {
+            return Ok(FOREVER);
+        }
+        let object = kind.decode(&entry)?;
+        let needs = needs::of(&self.registry, &object);
+        self.state().set_waiting(&key, needs.missing());
+        let rejection = self.rejection(&facts, &object);
+        let outcome = self.step(&key, &facts, &needs, rejection.as_ref(), &object);
+        let (target, client) = (Target::of(&kind, &key.0, &key.1), self.client_of(&facts.name));
+        if outcome.status.is_some() {
+            let change = |live: Option<&Object>| {
+                let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+                let outcome = self.step(&key, &facts, &needs, rejection.as_ref(), &object);
+                if let Some(status) = outcome.status.filter(|_| object.uid() == entry_uid(&object))
+                {
+                    object.root.insert("status", status);
+                }
+                Ok(NewObject { object, managed: false, warnings: vec![] })
+            };
+            match client.modify(&target, Subresource::Status, &change).await {
+                Err(status) if status.code == 404 => return Ok(FOREVER),
+                result => result?,
+            }
+            self.state().remember(&key, &outcome.started);
+        }
+        if self.simulation.pod_events {
+            for event in &outcome.events {
+                events::record(&client, &facts.name, &object, event).await;
+            }
+        }
+        if outcome.is_removed {
+            return remove(&client, &target, &object).await;
+        }
+        let now = client.now();
+        Ok(outcome.wake.map(|wake| span(wake.since(now))))
+    }
+
+    fn step(
+        &self,
+        key: &PodKey,
+        facts: &NodeFacts,
+        needs: &needs::Needs,
+        rejection: Option<&pod::Rejection>,
+        object: &Object,
+    ) -> pod::Outcome {
+        let uses_host = object.at(&["spec", "hostNetwork"]).and_then(Value::as_bool) == Some(true);
+        let pod_ip = if uses_host {
+            facts.addresses.first().cloned()
+        } else {
+            let given = object.str_at(&["status", "podIP"]);
+            let mut state = self.state();
+            if given.is_empty() { state.address_for(key, facts) } else { Some(given.into()) }
+        };
+        let started = self.state().started(key);
+        let surroundings = pod::Surroundings {
+            now: self.registry.clock.now(),
+            host_ips: &facts.addresses,
+            pod_ip: pod_ip.as_deref(),
+            needs,
+            rejection,
+            started: &started,
+        };
+        pod::step(object, &surroundings)
+    }
+
+    /// Returns why a node does not accept a pod that has not been accepted.
+    fn rejection(&self, _facts: &NodeFacts, _pod: &Object) -> Option<pod::Rejection> {
+        None
+    }
+}
+
+fn entry_uid(object: &Object) -> &str {
+    object.uid()
+}
+
+async fn remove(
+    client: &Client,
+    target: &Target,
+    pod: &Object,
+) -> Result<Option<Duration>, Failure> {
+    let options = DeleteOptions {
+        grace_period_seconds: Some(0),
+        uid: Some(pod.uid().into()),
+        ..DeleteOptions::default()
+    };
+    match client.delete(target, &options).await {
+        // The pod is gone, or another one has its name.
+        Err(status) if status.code == 404 || status.code == 409 => Ok(FOREVER),
+        result => result.map(|_| FOREVER),
+    }
+}
+
+/// Returns a duration that is not negative.
+fn span(duration: GoDuration) -> Duration {
+    Duration::from_nanos(u64::try_from(duration.0).unwrap_or(0))
+}
+
+/// Returns a time that lies a duration after another.
+fn after(time: Timestamp, duration: Duration) -> Timestamp {
+    time.plus(GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)))
+}

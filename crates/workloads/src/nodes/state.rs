@@ -1,0 +1,276 @@
+//! What the loop of the nodes knows besides the objects: which pods are on which node, which addresses
+//! are taken, and which pods wait for which objects.
+
+use super::{PodKey, node};
+use keelson_meta::{Object, Str, Timestamp};
+use keelson_registry::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+/// What is needed of a node to run its pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeFacts {
+    pub name: Str,
+    /// Its internal addresses.
+    pub addresses: Vec<Str>,
+    /// The first 24 bits of the addresses of its pods, with the dot that follows.
+    pub pod_prefix: Str,
+    pub is_failed: bool,
+    /// The object, for the acceptance of pods.
+    pub object: Arc<Object>,
+}
+
+impl NodeFacts {
+    /// Reads a node.
+    pub fn of(node: &Object) -> NodeFacts {
+        let addresses = node.array_at(&["status", "addresses"]).iter();
+        let internal = addresses.filter(|one| one.str_at(&["type"]) == Some("InternalIP"));
+        let cidr = node.str_at(&["spec", "podCIDR"]);
+        let own = node::pod_cidr(node.name());
+        let cidr = if cidr.contains('.') { cidr } else { &own };
+        let prefix = cidr.rsplit_once('.').map_or("", |(prefix, _)| prefix);
+        NodeFacts {
+            name: node.name().into(),
+            addresses: internal.filter_map(|one| one.str_at(&["address"])).map(Str::new).collect(),
+            pod_prefix: Str::new(format!("{prefix}.")),
+            is_failed: node::is_failed(node),
+            object: Arc::new(node.clone()),
+        }
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Whether the nodes of the start are being created.
+    pub is_registered: bool,
+    nodes: HashMap<Str, Arc<NodeFacts>>,
+    /// Nodes that existed at some time. They are not created again.
+    seen: HashSet<Str>,
+    pods: HashMap<PodKey, Place>,
+    by_node: HashMap<Str, NodePods>,
+    /// Pods that wait for an object: its resource, namespace and name.
+    waiting: BTreeMap<Needed, BTreeSet<PodKey>>,
+    needed: HashMap<PodKey, Vec<Needed>>,
+    /// The exact times at which containers started that end by themselves. The status has seconds.
+    started: HashMap<PodKey, Started>,
+}
+
+/// Resource, namespace and name of an object.
+pub type Needed = (&'static str, Str, Str);
+/// Names of containers and the times of their start; the time of the pod's acceptance without a name.
+pub type Started = BTreeMap<Str, Timestamp>;
+
+#[derive(Debug)]
+struct Place {
+    node: Str,
+    /// The last number of its address.
+    host: Option<u16>,
+}
+
+#[derive(Debug, Default)]
+struct NodePods {
+    pods: BTreeSet<PodKey>,
+    hosts: BTreeSet<u16>,
+    /// The number that is tried next.
+    next: u16,
+}
+
+/// Numbers of a /24 that pods may have.
+const HOSTS: std::ops::RangeInclusive<u16> = 2..=254;
+/// More pods of a node than a /24 has addresses share the numbers above it.
+const HOSTS_MAX: u16 = u16::MAX;
+
+impl State {
+    pub fn node(&self, name: &str) -> Option<Arc<NodeFacts>> {
+        self.nodes.get(name).cloned()
+    }
+
+    pub fn put_node(&mut self, facts: NodeFacts) {
+        self.seen.insert(facts.name.clone());
+        let name = facts.name.clone();
+        self.nodes.insert(name, Arc::new(facts));
+    }
+
+    pub fn remove_node(&mut self, name: &str) {
+        self.nodes.remove(name);
+    }
+
+    pub fn retain_nodes(&mut self, is_known: impl Fn(&str) -> bool) {
+        self.nodes.retain(|name, _| is_known(name));
+    }
+
+    /// Whether a node existed at some time.
+    pub fn was_seen(&self, name: &str) -> bool {
+        self.seen.contains(name)
+    }
+
+    pub fn pods_on(&self, node: &str) -> impl Iterator<Item = PodKey> + use<> {
+        let known = self.by_node.get(node).map(|known| known.pods.clone());
+        known.unwrap_or_default().into_iter()
+    }
+
+    /// Places a pod on its node, with its address.
+    pub fn place_pod(&mut self, key: &PodKey, node: &str, address: &str) {
+        if let Some(known) = self.pods.get(key)
+            && known.node != node
+        {
+            // It is another pod with the name of one that was deleted.
+            self.remove_pod(key);
+        }
+        let host = address.rsplit_once('.').and_then(|(_, host)| host.parse::<u16>().ok());
+        let place = self.pods.entry(key.clone()).or_insert_with(|| {
+            let pods = self.by_node.entry(node.into()).or_default();
+            pods.pods.insert(key.clone());
+            Place { node: node.into(), host: None }
+        });
+        if place.host.is_none()
+            && let Some(host) = host
+        {
+            place.host = Some(host);
+            self.by_node.entry(node.into()).or_default().hosts.insert(host);
+        }
+    }
+
+    pub fn remove_pod(&mut self, key: &PodKey) {
+        self.set_waiting(key, vec![]);
+        self.started.remove(key);
+        let Some(place) = self.pods.remove(key) else { return };
+        let Some(pods) = self.by_node.get_mut(&place.node) else { return };
+        pods.pods.remove(key);
+        if let Some(host) = place.host {
+            pods.hosts.remove(&host);
+        }
+        if pods.pods.is_empty() {
+            self.by_node.remove(&place.node);
+        }
+    }
+
+    pub fn retain_pods(&mut self, is_known: impl Fn(&PodKey) -> bool) {
+        let gone: Vec<PodKey> = self.pods.keys().filter(|key| !is_known(key)).cloned().collect();
+        gone.iter().for_each(|key| self.remove_pod(key));
+    }
+
+    /// Returns the address of a pod; takes a free one of its node if it has none.
+    pub fn address_for(&mut self, key: &PodKey, facts: &NodeFacts) -> Option<Str> {
+        let place = self.pods.get_mut(key)?;
+        let host = match place.host {
+            Some(host) => host,
+            None => {
+                let host = self.by_node.get_mut(&place.node)?.take_host();
+                *place.host.insert(host)
+            }
+        };
+        let prefix = &facts.pod_prefix;
+        if HOSTS.contains(&host) {
+            return Some(Str::new(format!("{prefix}{host}")));
+        }
+        // Beyond 253 pods, addresses of 100.64.0.0/10 by node and number.
+        let number = super::random::of_text(prefix) % 64;
+        Some(Str::new(format!("100.{}.{}.{}", 64 + number, host / 256, host % 256)))
+    }
+
+    /// Sets the objects for which a pod waits.
+    pub fn set_waiting(&mut self, key: &PodKey, needed: Vec<Needed>) {
+        if needed.is_empty() && !self.needed.contains_key(key) {
+            return;
+        }
+        for old in self.needed.remove(key).unwrap_or_default() {
+            if let Some(pods) = self.waiting.get_mut(&old) {
+                pods.remove(key);
+                if pods.is_empty() {
+                    self.waiting.remove(&old);
+                }
+            }
+        }
+        for new in &needed {
+            self.waiting.entry(new.clone()).or_default().insert(key.clone());
+        }
+        if !needed.is_empty() {
+            self.needed.insert(key.clone(), needed);
+        }
+    }
+
+    /// Returns the pods that wait for an object.
+    pub fn waiting_for(
+        &self,
+        resource: &str,
+        entry: &Entry,
+    ) -> impl Iterator<Item = PodKey> + use<> {
+        let is_it = |needed: &Needed| {
+            needed.0 == resource && needed.1 == entry.namespace() && needed.2 == entry.name()
+        };
+        let mut all = self.waiting.iter();
+        let pods = all.find(|(needed, _)| is_it(needed)).map(|(_, pods)| pods.clone());
+        pods.unwrap_or_default().into_iter()
+    }
+
+    /// Returns all pods that wait for an object.
+    pub fn all_waiting(&self) -> impl Iterator<Item = PodKey> + use<> {
+        let keys: Vec<PodKey> = self.needed.keys().cloned().collect();
+        keys.into_iter()
+    }
+
+    pub fn started(&self, key: &PodKey) -> Started {
+        self.started.get(key).cloned().unwrap_or_default()
+    }
+
+    /// Remembers when containers started.
+    pub fn remember(&mut self, key: &PodKey, started: &Started) {
+        if !started.is_empty() {
+            self.started.entry(key.clone()).or_default().extend(started.clone());
+        }
+    }
+}
+
+impl NodePods {
+    fn take_host(&mut self) -> u16 {
+        let first = *HOSTS.start();
+        let start = if HOSTS.contains(&self.next) { self.next } else { first };
+        let mut order = (start..=*HOSTS.end()).chain(first..start).chain(256..HOSTS_MAX);
+        let host = order.find(|host| !self.hosts.contains(host)).unwrap_or(HOSTS_MAX);
+        self.hosts.insert(host);
+        self.next = host.saturating_add(1);
+        host
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> PodKey {
+        ("default".into(), name.into())
+    }
+
+    #[test]
+    fn pods_of_a_node_have_different_addresses_and_give_them_back() {
+        let mut state = State::default();
+        let facts = NodeFacts { pod_prefix: "10.1.2.".into(), ..NodeFacts::default() };
+        let take = |state: &mut State, name: &str, address: &str| {
+            state.place_pod(&key(name), "n", address);
+            state.address_for(&key(name), &facts).unwrap_or_default()
+        };
+        assert_eq!(take(&mut state, "old", "10.1.2.2"), "10.1.2.2");
+        assert_eq!(take(&mut state, "a", ""), "10.1.2.3");
+        assert_eq!(take(&mut state, "a", ""), "10.1.2.3");
+        state.remove_pod(&key("a"));
+        assert_eq!(take(&mut state, "b", ""), "10.1.2.4");
+        for more in 0..252 {
+            take(&mut state, &format!("p{more}"), "");
+        }
+        let pods: BTreeSet<PodKey> = state.pods_on("n").collect();
+        assert_eq!(pods.len(), 254);
+        assert!(take(&mut state, "beyond", "").starts_with("100."));
+    }
+
+    #[test]
+    fn a_pod_waits_for_what_it_needs_until_it_needs_nothing() {
+        let mut state = State::default();
+        let needed: Needed = ("secrets", "default".into(), "s".into());
+        state.set_waiting(&key("a"), vec![needed.clone()]);
+        assert_eq!(state.all_waiting().count(), 1);
+        state.set_waiting(&key("a"), vec![]);
+        assert_eq!((state.all_waiting().count(), state.waiting.len()), (0, 0));
+    }
+}
