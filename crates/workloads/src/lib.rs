@@ -12,14 +12,19 @@ mod deployments;
 mod history;
 mod int_or_percent;
 mod job;
+mod node_lifecycle;
 mod nodes;
 mod pod_control;
 mod pod_facts;
+mod pod_garbage;
+mod pod_status;
+mod pods_by_node;
 mod replicasets;
 mod scheduler;
 mod simulation;
 mod statefulsets;
 mod stored;
+mod taint_eviction;
 mod template_hash;
 
 pub use nodes::simulated_nodes;
@@ -56,6 +61,10 @@ pub const ALL: &[Controller<Context>] = &[
         Box::pin(scheduler::run(context.registry))
     })
     .stands_for(StandsFor::Scheduler),
+    Controller::new("node-lifecycle-controller", |context| Box::pin(node_lifecycle::run(context))),
+    Controller::new("pod-garbage-collector-controller", |context| {
+        Box::pin(pod_garbage::run(context))
+    }),
     Controller::new("replicaset-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicaSets>(context))
     }),
@@ -69,4 +78,5 @@ pub const ALL: &[Controller<Context>] = &[
     Controller::new("statefulset-controller", |context: Context| {
         Box::pin(statefulsets::run(context))
     }),
+    Controller::new("taint-eviction-controller", |context| Box::pin(taint_eviction::run(context))),
 ];
