@@ -13,16 +13,22 @@ mod deployments;
 mod history;
 mod int_or_percent;
 mod job;
+mod node_lifecycle;
 mod nodes;
 mod pod_control;
 mod pod_facts;
+mod pod_garbage;
+mod pod_status;
+mod pods_by_node;
 mod replicasets;
 mod scheduler;
 mod simulation;
 mod statefulsets;
 mod stored;
+mod taint_eviction;
 mod template_hash;
 
+pub use nodes::simulated_nodes;
 pub use simulation::Simulation;
 
 use keelson_loops::{Controller, StandsFor};
@@ -57,6 +63,10 @@ pub const ALL: &[Controller<Context>] = &[
         Box::pin(scheduler::run(context.registry))
     })
     .stands_for(StandsFor::Scheduler),
+    Controller::new("node-lifecycle-controller", |context| Box::pin(node_lifecycle::run(context))),
+    Controller::new("pod-garbage-collector-controller", |context| {
+        Box::pin(pod_garbage::run(context))
+    }),
     Controller::new("replicaset-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicaSets>(context))
     }),
@@ -70,4 +80,5 @@ pub const ALL: &[Controller<Context>] = &[
     Controller::new("statefulset-controller", |context: Context| {
         Box::pin(statefulsets::run(context))
     }),
+    Controller::new("taint-eviction-controller", |context| Box::pin(taint_eviction::run(context))),
 ];
