@@ -17,6 +17,8 @@ const WAITING_EVENTS_MAX: usize = 1000;
 const SIMILAR_MESSAGES_MAX: usize = 10;
 /// Similar events that are further apart than this are not combined.
 const SIMILAR_SECONDS_MAX: i64 = 600;
+/// The beginning of the message of combined events.
+const COMBINED: &str = "(combined from similar events): ";
 /// Number of events about one object that are stored at once, and the time in which one more is.
 const BURST_EVENTS: f64 = 25.0;
 const REFILL_SECONDS: f64 = 300.0;
@@ -153,7 +155,7 @@ impl Correlator {
         let group: EventKey = (object.clone(), kind, reason.clone(), None);
         let is_combined = self.is_combined(&group, event);
         let (key, message) = if is_combined {
-            (group, Str::from(format!("(combined from similar events): {}", event.message)))
+            (group, Str::from(format!("{COMBINED}{}", event.message)))
         } else {
             ((object.clone(), kind, reason, Some(event.message.clone())), event.message.clone())
         };
@@ -272,9 +274,13 @@ async fn create(
         "involvedObject": (event.involved.clone()), "reason": (event.reason.clone()),
         "message": message, "source": {"component": component},
         "firstTimestamp": (first.text()), "lastTimestamp": (event.at.text()),
-        "count": count, "type": (event.kind), "reportingComponent": component
+        "count": count, "type": (event.kind)
     });
-    let new = Object::from_value(fields).unwrap_or_default();
+    let mut new = Object::from_value(fields).unwrap_or_default();
+    // client-go leaves it out of combined events.
+    if !message.starts_with(COMBINED) {
+        new.root.insert("reportingComponent", component);
+    }
     client.create(&target, new).await.map(drop)
 }
 
