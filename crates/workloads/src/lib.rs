@@ -5,6 +5,7 @@
 //! its profile), acts as its service account, and steps aside while the stock program holds its lease.
 //! What a loop decides is a pure function of objects; what it writes goes through the API.
 
+mod autoscaling;
 mod claims;
 mod cron_job;
 mod dependents;
@@ -49,6 +50,9 @@ impl Context {
 /// All control loops, in alphabetical order.
 pub const ALL: &[Controller<Context>] = &[
     Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
+    Controller::new("horizontal-pod-autoscaler-controller", |context| {
+        Box::pin(autoscaling::run(context))
+    }),
     Controller::new("job-controller", |context| Box::pin(job::run(context))),
     Controller::new("kube-scheduler", |context: Context| {
         Box::pin(scheduler::run(context.registry))
