@@ -9,6 +9,7 @@ mod autoscaling;
 mod claims;
 mod cron_job;
 mod dependents;
+mod ephemeral_volumes;
 mod job;
 mod node_lifecycle;
 mod nodes;
@@ -17,13 +18,17 @@ mod pod_facts;
 mod pod_garbage;
 mod pod_status;
 mod pods_by_node;
+mod provisioner;
 mod replicasets;
 mod scheduler;
+mod service_addresses;
 mod simulation;
 mod stored;
 mod taint_eviction;
 #[allow(dead_code, reason = "the deployment controller uses it next")]
 mod template_hash;
+mod volume_expander;
+mod volumes;
 
 pub use simulation::Simulation;
 
@@ -50,6 +55,9 @@ impl Context {
 /// All control loops, in alphabetical order.
 pub const ALL: &[Controller<Context>] = &[
     Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
+    Controller::new("ephemeral-volume-controller", |context| {
+        Box::pin(ephemeral_volumes::run(context))
+    }),
     Controller::new("horizontal-pod-autoscaler-controller", |context| {
         Box::pin(autoscaling::run(context))
     }),
@@ -59,6 +67,12 @@ pub const ALL: &[Controller<Context>] = &[
     })
     .stands_for(StandsFor::Scheduler),
     Controller::new("node-lifecycle-controller", |context| Box::pin(node_lifecycle::run(context))),
+    Controller::new("persistentvolume-binder-controller", |context| {
+        Box::pin(volumes::run(context))
+    }),
+    Controller::new("persistentvolume-expander-controller", |context| {
+        Box::pin(volume_expander::run(context))
+    }),
     Controller::new("pod-garbage-collector-controller", |context| {
         Box::pin(pod_garbage::run(context))
     }),
@@ -68,9 +82,13 @@ pub const ALL: &[Controller<Context>] = &[
     Controller::new("replicationcontroller-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicationControllers>(context))
     }),
+    Controller::new("service-lb-controller", |context| Box::pin(service_addresses::run(context)))
+        .stands_for(StandsFor::Nobody),
     Controller::new("simulated-nodes", |context: Context| {
         Box::pin(nodes::run(context.registry, context.simulation))
     })
     .stands_for(StandsFor::Nobody),
+    Controller::new("simulated-provisioner", |context| Box::pin(provisioner::run(context)))
+        .stands_for(StandsFor::Nobody),
     Controller::new("taint-eviction-controller", |context| Box::pin(taint_eviction::run(context))),
 ];
