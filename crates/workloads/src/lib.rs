@@ -9,7 +9,10 @@ mod autoscaling;
 mod claims;
 mod cron_job;
 mod dependents;
+mod deployments;
 mod ephemeral_volumes;
+mod history;
+mod int_or_percent;
 mod job;
 mod node_lifecycle;
 mod nodes;
@@ -20,16 +23,18 @@ mod pod_status;
 mod pods_by_node;
 mod provisioner;
 mod replicasets;
+mod resource_claims;
 mod scheduler;
 mod service_addresses;
 mod simulation;
+mod statefulsets;
 mod stored;
 mod taint_eviction;
-#[allow(dead_code, reason = "the deployment controller uses it next")]
 mod template_hash;
 mod volume_expander;
 mod volumes;
 
+pub use nodes::simulated_nodes;
 pub use simulation::Simulation;
 
 use keelson_loops::{Controller, StandsFor};
@@ -60,6 +65,8 @@ pub const ALL: &[Controller<Context>] = &[
     }),
     Controller::new("horizontal-pod-autoscaler-controller", |context| {
         Box::pin(autoscaling::run(context))
+    Controller::new("deployment-controller", |context: Context| {
+        Box::pin(deployments::run(context))
     }),
     Controller::new("job-controller", |context| Box::pin(job::run(context))),
     Controller::new("kube-scheduler", |context: Context| {
@@ -82,6 +89,7 @@ pub const ALL: &[Controller<Context>] = &[
     Controller::new("replicationcontroller-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicationControllers>(context))
     }),
+    Controller::new("resourceclaim-controller", |context| Box::pin(resource_claims::run(context))),
     Controller::new("service-lb-controller", |context| Box::pin(service_addresses::run(context)))
         .stands_for(StandsFor::Nobody),
     Controller::new("simulated-nodes", |context: Context| {
@@ -90,5 +98,8 @@ pub const ALL: &[Controller<Context>] = &[
     .stands_for(StandsFor::Nobody),
     Controller::new("simulated-provisioner", |context| Box::pin(provisioner::run(context)))
         .stands_for(StandsFor::Nobody),
+    Controller::new("statefulset-controller", |context: Context| {
+        Box::pin(statefulsets::run(context))
+    }),
     Controller::new("taint-eviction-controller", |context| Box::pin(taint_eviction::run(context))),
 ];
