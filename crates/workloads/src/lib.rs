@@ -60,13 +60,14 @@ impl Context {
 /// All control loops, in alphabetical order.
 pub const ALL: &[Controller<Context>] = &[
     Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
+    Controller::new("deployment-controller", |context: Context| {
+        Box::pin(deployments::run(context))
+    }),
     Controller::new("ephemeral-volume-controller", |context| {
         Box::pin(ephemeral_volumes::run(context))
     }),
     Controller::new("horizontal-pod-autoscaler-controller", |context| {
         Box::pin(autoscaling::run(context))
-    Controller::new("deployment-controller", |context: Context| {
-        Box::pin(deployments::run(context))
     }),
     Controller::new("job-controller", |context| Box::pin(job::run(context))),
     Controller::new("kube-scheduler", |context: Context| {

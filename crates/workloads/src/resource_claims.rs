@@ -48,11 +48,8 @@ enum Key {
 impl ControlLoop for ResourceClaims {
     type Key = Key;
     const NAME: &'static str = "resourceclaim-controller";
-    const SCOPE: InformerScope = InformerScope::Only(&[
-        ("", "pods"),
-        (GROUP, CLAIMS),
-        (GROUP, "resourceclaimtemplates"),
-    ]);
+    const SCOPE: InformerScope =
+        InformerScope::Only(&[("", "pods"), (GROUP, CLAIMS), (GROUP, "resourceclaimtemplates")]);
     const WORKERS_MAX: usize = 8;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
@@ -165,7 +162,8 @@ fn new_claim(pod: &Object, name: &str, template: &Object) -> Object {
         value!([{"apiVersion": "v1", "kind": "Pod", "name": (pod.name()), "uid": (pod.uid()),
             "controller": true}]),
     );
-    let part = |name: &str| template.at(&["spec", "metadata", name]).filter(|part| !part.is_empty());
+    let part =
+        |name: &str| template.at(&["spec", "metadata", name]).filter(|part| !part.is_empty());
     let annotations = part("annotations").cloned().unwrap_or_else(|| value!({}));
     metadata.insert("annotations", annotations);
     metadata.object_at("annotations").insert(POD_CLAIM, name);
@@ -297,7 +295,12 @@ impl ResourceClaims {
     }
 
     /// Reserves an allocated claim for a pod that is bound already.
-    async fn reserve(&self, target: &Target, pod: &Object, mut claim: Object) -> Result<(), Failure> {
+    async fn reserve(
+        &self,
+        target: &Target,
+        pod: &Object,
+        mut claim: Object,
+    ) -> Result<(), Failure> {
         const CONSUMERS_MAX: usize = 256;
         let reserved = claim.array_at(&["status", "reservedFor"]);
         let is_reserved = reserved.iter().any(|one| one.str_at(&["uid"]) == Some(pod.uid()));
