@@ -64,6 +64,7 @@ mod reviews;
 mod rewrite;
 pub mod route;
 mod session;
+mod simulated_log;
 mod socket;
 mod stream_limit;
 mod tls;

@@ -19,6 +19,7 @@ mod stored;
 #[allow(dead_code, reason = "the deployment controller uses it next")]
 mod template_hash;
 
+pub use nodes::simulated_nodes;
 pub use simulation::Simulation;
 
 use keelson_loops::{Controller, StandsFor};

@@ -1,9 +1,10 @@
 //! The time of a simulated cluster, which a test steps and scales.
 
+use super::start;
 use crate::controllers::{MERGE, create, settle, wait_deleted};
 use crate::ephemeral::{Ephemeral, keelson};
 use crate::http::{Client, Server};
-use keelson::{AdmissionChain, Builder, Clock, Keelson, Simulation, SteppedClock};
+use keelson::{Clock, Simulation, SteppedClock};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -13,12 +14,7 @@ const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
 /// Starts a server without nodes, and returns its clock, too.
 fn without_nodes() -> (Server, SteppedClock) {
-    let simulation = Simulation { nodes: 0, ..Simulation::default() };
-    let off = ["ServiceAccount".to_owned()];
-    let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
-    let clock = simulation.clock.clone();
-    let builder = Builder { admission, ..Keelson::builder() }.simulate(simulation);
-    (Server::start_plain(builder), clock)
+    start(Simulation { nodes: 0, ..Simulation::default() })
 }
 
 /// Creates a Job that has finished at `time`, and is deleted a day later.
