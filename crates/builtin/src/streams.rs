@@ -8,7 +8,7 @@ use keelson_meta::{
     ErrorList, Failure, Feature, FieldError, GroupVersionResource, Object, Path, Reason, Status,
     Value,
 };
-use keelson_registry::hooks::{Connection, Connections, FarSide, Location};
+use keelson_registry::hooks::{Connection, Connections, FarSide, Located, Location};
 use keelson_registry::options::{Freshness, LogOptions};
 use keelson_registry::{Answer, Registry, Target};
 use keelson_schema::catalogue::Session;
@@ -42,17 +42,17 @@ impl Connections for Streams {
         registry: &'a Registry,
         target: &'a Target,
         asked: Connection<'a>,
-    ) -> BoxFuture<'a, Result<Option<Location>, Failure>> {
+    ) -> BoxFuture<'a, Result<Located, Failure>> {
         Box::pin(async move {
             match asked {
                 Connection::Log(options) => self.log(registry, target, options).await,
                 Connection::Session(session, options) => {
-                    self.session(registry, target, session, options).await.map(Some)
+                    self.session(registry, target, session, options).await.map(Located::There)
                 }
                 Connection::Proxy { path } => {
                     let mut location = self.proxied(registry, target).await?;
                     location.path = path.to_owned();
-                    Ok(Some(location))
+                    Ok(Located::There(location))
                 }
             }
         })
@@ -66,21 +66,26 @@ impl Streams {
         registry: &Registry,
         target: &Target,
         options: &LogOptions,
-    ) -> Result<Option<Location>, Failure> {
+    ) -> Result<Located, Failure> {
         let may_split = registry.options.features.is_on(Feature::PodLogsQuerySplitStreams);
         validate_log_options(target, options, may_split)?;
         let pod = read_object(registry, target).await?;
         let container = container_of(&pod, &options.container)?;
         let node = match pod.str_at(&["spec", "nodeName"]) {
-            "" => return Ok(None),
-            node => self.kubelet(registry, node).await?,
+            "" => return Ok(Located::Nothing),
+            node => read_node(registry, node).await?,
         };
+        if is_simulated(registry, &node) {
+            let container = container.to_owned();
+            return Ok(Located::Simulated { pod, container });
+        }
+        let node = self.kubelet(&node)?;
         let path = format!("/containerLogs/{}/{}/{container}", pod.namespace(), pod.name());
         let mut location = Location { path, query: Some(log_query(options, may_split)), ..node };
         if let FarSide::Kubelet { is_verified, .. } = &mut location.far_side {
             *is_verified = !options.is_unverified;
         }
-        Ok(Some(location))
+        Ok(Located::There(location))
     }
 
     /// Finds the far side of a stream to a pod.
@@ -105,8 +110,10 @@ impl Streams {
                 let why = format!("pod {} does not have a host assigned", target.name);
                 return Err(Status::bad_request(why));
             }
-            node => self.kubelet(registry, node).await?,
+            node => read_node(registry, node).await?,
         };
+        check_real(registry, &node)?;
+        let node = self.kubelet(&node)?;
         let query = Some(session_query(session, options));
         Ok(Location { path: place, query, ..node })
     }
@@ -121,12 +128,15 @@ impl Streams {
         match what {
             "pod" => {
                 let pod = read_object(registry, target).await?;
+                check_real_node_of(registry, &pod).await?;
                 let ip = pod_ips(&pod).next().unwrap_or_default().to_owned();
                 backend.workload(&ip, &backend.port_of_pod(&pod))
             }
             "service" => service_endpoint(registry, target, &backend).await,
             _ => {
-                let node = self.kubelet(registry, backend.name).await?;
+                let node = read_node(registry, backend.name).await?;
+                check_real(registry, &node)?;
+                let node = self.kubelet(&node)?;
                 if backend.port.is_empty() || backend.port == node.port {
                     return Ok(Location { query: None, ..node });
                 }
@@ -136,13 +146,7 @@ impl Streams {
     }
 
     /// Finds the kubelet of a node; the path is empty.
-    async fn kubelet(&self, registry: &Registry, name: &str) -> Result<Location, Failure> {
-        let nodes = GroupVersionResource::new("", "v1", "nodes");
-        let target = registry.target("", "nodes", "", name);
-        let node = read_object(registry, &target).await.map_err(|failure| match failure.code {
-            404 => Status::not_found(&nodes, name),
-            _ => failure,
-        })?;
+    fn kubelet(&self, node: &Object) -> Result<Location, Failure> {
         let addresses = node.array_at(&["status", "addresses"]);
         let address = |wanted: &String| {
             let mut all = addresses.iter();
@@ -183,6 +187,43 @@ async fn read_object(registry: &Registry, target: &Target) -> Result<Object, Fai
     match registry.get(&permit, target, Freshness::Latest).await? {
         Answer::Entry(entry) => target.kind.decode(&entry),
         Answer::Object(_) | Answer::Success(_) => Err(Status::internal("a get made an object")),
+    }
+}
+
+async fn read_node(registry: &Registry, name: &str) -> Result<Object, Failure> {
+    let target = registry.target("", "nodes", "", name);
+    read_object(registry, &target).await.map_err(|failure| match failure.code {
+        404 => Status::not_found(&GroupVersionResource::new("", "v1", "nodes"), name),
+        _ => failure,
+    })
+}
+
+fn is_simulated(registry: &Registry, node: &Object) -> bool {
+    registry.options.simulated_nodes.as_ref().is_some_and(|nodes| nodes.has(node))
+}
+
+/// Fails if a node is simulated: there is nothing to connect to.
+fn check_real(registry: &Registry, node: &Object) -> Result<(), Failure> {
+    if !is_simulated(registry, node) {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "node {} is simulated: no container runs on it, so there is nothing to connect to; logs \
+         say what the simulation did",
+        quote(node.name())
+    )))
+}
+
+/// Fails if the node of a pod is simulated.
+async fn check_real_node_of(registry: &Registry, pod: &Object) -> Result<(), Failure> {
+    let name = pod.str_at(&["spec", "nodeName"]);
+    if registry.options.simulated_nodes.is_none() || name.is_empty() {
+        return Ok(());
+    }
+    match read_node(registry, name).await {
+        Ok(node) => check_real(registry, &node),
+        // The address of the pod decides.
+        Err(_) => Ok(()),
     }
 }
 
@@ -277,7 +318,8 @@ async fn service_endpoint(
         let Some(port) = named.find_map(|port| port.int_at(&["port"])) else { continue };
         for address in turned(addresses, start(addresses.len(), 1)) {
             let ip = address.str_at(&["ip"]).unwrap_or_default();
-            if is_address_of_pod(registry, target, address, ip).await {
+            if let Some(pod) = pod_of_address(registry, target, address, ip).await {
+                check_real_node_of(registry, &pod).await?;
                 return Ok(backend.location(ip, &port.to_string()));
             }
         }
@@ -290,22 +332,21 @@ fn turned<T>(list: &[T], first: usize) -> impl Iterator<Item = &T> {
     list.iter().skip(first).chain(list.iter().take(first))
 }
 
-/// Whether an address belongs to a pod of the service's namespace that exists.
-async fn is_address_of_pod(
+/// Returns the pod of the service's namespace that has an address, if it exists.
+async fn pod_of_address(
     registry: &Registry,
     service: &Target,
     address: &Value,
     ip: &str,
-) -> bool {
+) -> Option<Object> {
     let part = |name: &str| address.str_at(&["targetRef", name]).unwrap_or_default();
     if part("namespace") != service.namespace {
-        return false;
+        return None;
     }
     let pod = registry.target("", "pods", &service.namespace, part("name"));
-    match read_object(registry, &pod).await {
-        Ok(pod) => pod_ips(&pod).any(|known| known == ip),
-        Err(_) => false,
-    }
+    let pod = read_object(registry, &pod).await.ok()?;
+    let is_its = pod_ips(&pod).any(|known| known == ip);
+    is_its.then_some(pod)
 }
 
 fn pod_ips(pod: &Object) -> impl Iterator<Item = &str> {

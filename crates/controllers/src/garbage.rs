@@ -8,10 +8,10 @@
 
 mod graph;
 
-use crate::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
 use graph::{Effects, Graph, ObjectRef, Work};
 use keelson_loops::client::{Client, EventText, InvolvedObject};
 use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
 use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, GroupVersion, Map, Value, value};
 use keelson_registry::options::{DeleteOptions, PatchForm, Propagation};

@@ -14,7 +14,6 @@ mod endpoints;
 mod garbage;
 mod identity;
 mod legacy_tokens;
-mod metadata;
 mod namespaces;
 mod policy_types;
 mod protection;

@@ -1,9 +1,9 @@
 //! The namespace controller: deletes the content of a terminating namespace, pods first
 //! (CVE-2024-7598), reports what remains in its conditions, and then removes its finalizer.
 
-use crate::metadata::Metadata;
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::metadata::Metadata;
 use keelson_loops::queue::Queue;
 use keelson_meta::{Failure, Object, Str, Value, value};
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};

@@ -255,7 +255,8 @@ impl Builder {
         self
     }
 
-    /// Runs the workloads of a cluster, too: their control loops, a scheduler and simulated nodes.
+    /// Runs the workloads of a cluster, too: their control loops, a scheduler and simulated nodes. The
+    /// server has the clock of the simulation.
     #[must_use]
     pub fn simulate(mut self, simulation: Simulation) -> Self {
         self.simulation = Some(simulation);

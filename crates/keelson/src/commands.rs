@@ -8,6 +8,7 @@ pub mod etcd;
 mod output;
 pub mod restore;
 pub mod serve;
+pub mod simulation;
 pub mod version;
 
 use crate::flags::STDIO;

@@ -14,8 +14,10 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-const STATUS_PATH: &str = "/keelson/encryption";
-const ROTATE_PATH: &str = "/keelson/encryption/rotate";
+/// The path of the status.
+pub const STATUS_PATH: &str = "/keelson/encryption";
+/// The path of a rotation.
+pub const ROTATE_PATH: &str = "/keelson/encryption/rotate";
 /// The prefix of all keys.
 const ROOT: &[u8] = b"/registry/";
 /// Values that are read at once.
@@ -84,11 +86,11 @@ impl EncryptionAdmin {
     pub fn paths(self: &Arc<Self>) -> Vec<ExtraPath> {
         let (status, rotate) = (self.clone(), self.clone());
         vec![
-            ExtraPath::get(STATUS_PATH, move || {
+            ExtraPath::get(STATUS_PATH, move |_| {
                 let admin = status.clone();
                 Box::pin(async move { admin.status().await })
             }),
-            ExtraPath::post(ROTATE_PATH, move || {
+            ExtraPath::post(ROTATE_PATH, move |_| {
                 let admin = rotate.clone();
                 Box::pin(async move { admin.rotate().await })
             }),

@@ -15,7 +15,8 @@ mod tests;
 use anyhow::{Context, Result};
 pub use cli::{
     BackupFlags, CheckFlags, Cli, Command, EncryptionCommand, EncryptionFlags, EnvtestFlags,
-    KubeconfigFlags, RestoreFlags, ResultFormat, STDIO, SummaryFormat, VersionFlags,
+    KubeconfigFlags, RestoreFlags, ResultFormat, STDIO, SimulationCommand, SimulationFlags,
+    SummaryFormat, VersionFlags,
 };
 use keelson_meta::time::GoDuration;
 use std::path::PathBuf;

@@ -10,6 +10,7 @@
 //!
 //! There is no global state: any number of servers can run in one process.
 
+mod admin_client;
 mod auditing;
 mod authentication;
 mod authorization;
@@ -22,7 +23,6 @@ mod dynamic_admission;
 mod election;
 mod encryption;
 mod encryption_admin;
-mod encryption_client;
 mod etcd;
 mod etcd_stand_in;
 mod event_ttl;
@@ -38,12 +38,14 @@ mod server;
 mod service_account_keys;
 mod service_resolver;
 mod signing;
+mod simulation_admin;
 mod start_error;
 mod stored_values;
 mod supervisor;
 mod tls_files;
 mod user_kubeconfig;
 
+pub use admin_client::AdminClient;
 pub use auditing::{AuditLogOptions, AuditOptions, AuditPolicyFile, AuditWebhookOptions};
 pub use authentication::{AuthenticationFile, JwtOptions, TokenWebhookOptions};
 pub use authorization::Authorization;
@@ -51,8 +53,9 @@ pub use backup_socket::backup_socket;
 pub use builder::Builder;
 pub use certificates::{CertificateError, Pki};
 pub use encryption::EncryptionFile;
-pub use encryption_admin::{KeyCounts, count_key, key_list, resource_name};
-pub use encryption_client::EncryptionClient;
+pub use encryption_admin::{
+    KeyCounts, ROTATE_PATH, STATUS_PATH as ENCRYPTION_PATH, count_key, key_list, resource_name,
+};
 pub use etcd::Etcd;
 pub use etcd_stand_in::EtcdStandIn;
 pub use files::raise_open_files;
@@ -67,15 +70,17 @@ pub use keelson_audit::{
     Mode as AuditMode, Truncation as AuditTruncation,
 };
 pub use keelson_meta::time::Timestamp;
-pub use keelson_registry::{Clock, Registry, SystemClock, producer};
+pub use keelson_registry::{Clock, Registry, SteppedClock, SystemClock, producer};
 pub use keelson_server::{BrowserOptions, CrossOrigins, Limits, TlsOptions};
 pub use keelson_store::Store;
+pub use keelson_workloads::Simulation;
 pub use kubeconfig::Kubeconfig;
 pub use kubelets::KubeletOptions;
 pub use private_files::{FileError, write as write_private};
 pub use server::{KUBERNETES_VERSION, Keelson, KubeconfigRenewals};
 pub use service_account_keys::ServiceAccountTokenOptions;
 pub use signing::{AuthorityFiles, SigningOptions};
+pub use simulation_admin::{CLOCK_PATH, STATUS_PATH as SIMULATION_PATH};
 pub use start_error::StartError;
 pub use stored_values::Decrypter;
 pub use tls_files::NamedCertificate;

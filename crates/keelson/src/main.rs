@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         Command::Backup(flags) => commands::backup::run(&flags),
         Command::Restore(flags) => commands::restore::run(&flags),
         Command::Encryption(command) => commands::encryption::run(&command),
+        Command::Simulation(command) => commands::simulation::run(&command),
         Command::Check(flags) => commands::check::run(&flags),
         Command::Version(flags) => commands::version::run(&flags),
         Command::Completion { shell } => {

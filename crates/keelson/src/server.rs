@@ -15,7 +15,7 @@ use crate::service_resolver::ServiceResolver;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
-use crate::{election, encryption, event_ttl, files};
+use crate::{election, encryption, event_ttl, files, simulation_admin};
 use arc_swap::ArcSwap;
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_aggregation::Probes;
@@ -29,10 +29,11 @@ use keelson_controllers::{ClientTrust, Context};
 use keelson_egress::{Egress, Identity};
 use keelson_loops::{Selection, unknown_words};
 use keelson_meta::Feature;
-use keelson_registry::{Registry, RegistryOptions, SystemClock};
+use keelson_registry::{Clock, Registry, RegistryOptions, SystemClock};
 use keelson_schema::catalogue::Catalogue;
 use keelson_server::{
-    App, FairnessSource, Health, KubeletAccess, Limits, Listening, State, Tls, VersionInfo,
+    App, ExtraPath, FairnessSource, Health, KubeletAccess, Limits, Listening, State, Tls,
+    VersionInfo,
 };
 use keelson_store::{CompactionWindow, Lease};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -68,7 +69,7 @@ struct Tokens {
 
 /// What runs beside the requests.
 struct Background {
-    admin: Arc<EncryptionAdmin>,
+    paths: Vec<ExtraPath>,
     audit: Option<Arc<Audit>>,
     health: Arc<Health>,
     shutdown: watch::Receiver<bool>,
@@ -93,7 +94,7 @@ impl Builder {
         let advertise = self.advertise.unwrap_or_else(|| advertise_address_default(address.ip()));
         let tls_files = self.tls_files(advertise)?;
         // The first objects and the certificates both wait for the disk: write them concurrently.
-        let clock = std::mem::replace(&mut self.clock, Box::new(SystemClock));
+        let clock = self.take_clock();
         let resolver = Arc::new(ServiceResolver::new(self.aggregator_routing));
         let egress = Arc::new(Egress::new(resolver.clone()));
         let options = self.registry_options(advertise, address.port(), &egress)?;
@@ -116,7 +117,7 @@ impl Builder {
         let health: Arc<Health> = Arc::default();
         let (mut loops, fatal_error) = Loops::monitored(&health, &registry);
         let far_side = self.far_side(&registry, &egress, &mut loops)?;
-        let admin = self.start_encryption(&backend, &registry, &health, &mut loops);
+        let paths = self.start_encryption(&backend, &registry, &health, &mut loops);
         self.start_maintenance(&backend, (&registry, services), &mut loops).await?;
         self.start_certificate_loop(tls_files, tls.clone(), current, &mut loops);
         let identity = format!("{advertise}:{}_{}", address.port(), registry.new_uid());
@@ -132,7 +133,7 @@ impl Builder {
         let audit = self.start_audit(&egress, &mut loops)?;
         let shutdown_delay = self.shutdown_delay;
         let background =
-            Background { admin, audit: audit.clone(), health, shutdown: shutdown_signal };
+            Background { paths, audit: audit.clone(), health, shutdown: shutdown_signal };
         let app = self.app(registry.clone(), tokens, far_side, background, &mut loops);
         token_reviews.attach(app.authenticator.clone());
         let listening = keelson_server::serve(app, listener, tls);
@@ -166,14 +167,15 @@ impl Builder {
         Ok(Tokens { remote: self.remote_tokens(egress, loops)?, accounts })
     }
 
-    /// Starts the loops of the encryption, and returns what counts and rotates its keys.
+    /// Starts the loops of the encryption. Returns the paths of the server for its keys, and for the
+    /// simulation.
     fn start_encryption(
         &self,
         backend: &Backend,
         registry: &Arc<Registry>,
         health: &Arc<Health>,
         loops: &mut Loops,
-    ) -> Arc<EncryptionAdmin> {
+    ) -> Vec<ExtraPath> {
         if let (Some(file), Some((encryption, store))) = (&self.encryption, &backend.encrypted) {
             let interval = self.certificate_check_interval;
             file.start_loops(encryption, interval, health, loops);
@@ -182,7 +184,9 @@ impl Builder {
                 encryption::reread_when_readable(registry.clone(), store.clone(), interval)
             });
         }
-        EncryptionAdmin::new(backend, registry.clone(), self.event_ttl)
+        let encryption = EncryptionAdmin::new(backend, registry.clone(), self.event_ttl);
+        let simulated = self.simulation.iter().flat_map(simulation_admin::paths);
+        encryption.paths().into_iter().chain(simulated).collect()
     }
 
     fn start_audit(
@@ -276,6 +280,14 @@ impl Builder {
         })
     }
 
+    /// Returns the clock of the server: that of the simulation, if there is one.
+    fn take_clock(&mut self) -> Box<dyn Clock> {
+        match &self.simulation {
+            Some(simulation) => Box::new(simulation.clock.clone()),
+            None => std::mem::replace(&mut self.clock, Box::new(SystemClock)),
+        }
+    }
+
     fn controller_runner(&self, context: &Context, health: &Arc<Health>) -> ControllerRunner {
         let mut selection = Selection::default();
         selection.add(keelson_controllers::ALL, &self.controllers, context);
@@ -364,7 +376,7 @@ impl Builder {
             cbor: self.features.is_on(Feature::CBORServingAndStorage),
             browsers: self.browsers,
             audit: background.audit,
-            extra_paths: background.admin.paths(),
+            extra_paths: background.paths,
             health: background.health,
             draining: AtomicBool::new(false),
             shutdown: background.shutdown,
@@ -427,6 +439,7 @@ impl Builder {
             conversion_webhooks: Some(Arc::new(ConversionWebhooks::new(egress.clone()))),
             authorizer: Arc::new(self.authorization.authorizer(egress)?),
             event_ttl: self.event_ttl,
+            simulated_nodes: self.simulation.as_ref().map(|_| keelson_workloads::simulated_nodes()),
         })
     }
 

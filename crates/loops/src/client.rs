@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use keelson_auth::{AUTHENTICATED, Attributes, MASTERS, Permit, SERVICE_ACCOUNT_PREFIX, User};
 use keelson_meta::time::Timestamp;
-use keelson_meta::{Failure, Map, Object, Reason, Status, Str, Value, value};
+use keelson_meta::{Failure, Object, Reason, Status, Str, Value, value};
 use keelson_registry::options::{
     DeleteOptions, Freshness, ListOptions, Patch, PatchForm, Propagation, WriteOptions,
 };
@@ -277,18 +277,7 @@ impl Client {
         let now = self.now();
         let nanos = i128::from(now.seconds) * 1_000_000_000 + i128::from(now.nanos);
         let name = format!("{}.{nanos:x}", object.name);
-        let mut involved = Map::new();
-        let facts = [
-            ("kind", object.kind),
-            ("namespace", object.namespace),
-            ("name", object.name),
-            ("uid", object.uid),
-            ("apiVersion", object.api_version),
-            ("resourceVersion", object.resource_version),
-        ];
-        for (name, fact) in facts.into_iter().filter(|(_, fact)| !fact.is_empty()) {
-            involved.insert(name, fact);
-        }
+        let involved = object.facts();
         let fields = value!({
             "metadata": {"name": (name.as_str()), "namespace": namespace},
             "involvedObject": (involved), "reason": (event.reason), "message": (event.message),

@@ -8,6 +8,8 @@
 pub mod client;
 pub mod control_loop;
 mod controller;
+pub mod events;
+pub mod metadata;
 pub mod pods;
 pub mod queue;
 mod selection;

@@ -59,6 +59,7 @@ async fn open() -> std::sync::Arc<Registry> {
         features: keelson_meta::Features::default(),
         allows_privileged: true,
         event_ttl: std::time::Duration::ZERO,
+        simulated_nodes: None,
         admission: keelson_admission::Chain::default(),
         dynamic_admission: vec![],
         conversion_webhooks: None,

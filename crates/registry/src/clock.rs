@@ -83,6 +83,11 @@ impl SteppedClock {
         });
     }
 
+    /// Returns how fast the time runs.
+    pub fn rate(&self) -> f64 {
+        self.pace.borrow().rate
+    }
+
     /// Sets how fast the time runs from now on, in the bounds of [`SteppedClock::new`].
     pub fn set_rate(&self, rate: f64) {
         self.change(|pace| pace.rate = bounded(rate));

@@ -11,7 +11,7 @@ use crate::kind::{Kind, Target};
 use crate::open_api_index::OpenApiIndexCache;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
-use hooks::{Claim, Ending, Hooks, KindHooks};
+use hooks::{Claim, Ending, Hooks, KindHooks, SimulatedNodes};
 use keelson_admission::webhooks::ConversionWebhooks;
 use keelson_admission::{
     Configurations, DynamicPlugIn, NAMESPACE_AUTO_PROVISION, namespace_lifecycle,
@@ -75,6 +75,8 @@ pub struct RegistryOptions {
     pub authorizer: Arc<Authorizer>,
     /// `--event-ttl`: how long an event lives after its last write; zero means forever.
     pub event_ttl: Duration,
+    /// The nodes of `--simulate`.
+    pub simulated_nodes: Option<Arc<dyn SimulatedNodes>>,
 }
 
 /// Why a registry could not be opened.

@@ -15,7 +15,7 @@ use keelson_auth::Permit;
 use keelson_meta::go_numbers::parse_uint;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Value};
 use keelson_registry::Target;
-use keelson_registry::hooks::Connection;
+use keelson_registry::hooks::{Connection, Located};
 use keelson_schema::catalogue::{Session, SubresourceClass};
 use std::sync::Arc;
 
@@ -48,7 +48,9 @@ pub(crate) async fn run(
     app.registry.admit_connection(permit, target, &sub.kind, &mut options).await?;
     let asked = Connection::Session(session, &options);
     let location = app.registry.locate(permit, target, asked).await?;
-    let location = location.ok_or_else(|| Status::internal("a stream leads nowhere"))?;
+    let Located::There(location) = location else {
+        return Err(Status::internal("a stream leads nowhere"));
+    };
     let far_end = FarEnd::new(app, location)?;
     match session {
         Session::Exec | Session::Attach => session::run(app, head, far_end, &options).await,
@@ -74,7 +76,9 @@ async fn proxied(
     let path = resolved.route.path_after_subresource(head.uri.path());
     let asked = Connection::Proxy { path: &path };
     let location = app.registry.locate(permit, target, asked).await?;
-    let location = location.ok_or_else(|| Status::internal("a proxy leads nowhere"))?;
+    let Located::There(location) = location else {
+        return Err(Status::internal("a proxy leads nowhere"));
+    };
     proxy::run(head, FarEnd::new(app, location)?, body).await
 }
 

@@ -7,6 +7,7 @@ use crate::header_lists;
 use crate::outcome::{Outcome, Stream};
 use crate::request_head::RequestHead;
 use crate::respond;
+use crate::simulated_log;
 use crate::websocket::Framing;
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, Empty};
@@ -15,14 +16,14 @@ use keelson_egress::StreamedResponse;
 use keelson_meta::status::{Details, quote};
 use keelson_meta::{Failure, Reason, Status};
 use keelson_registry::Target;
-use keelson_registry::hooks::Connection;
+use keelson_registry::hooks::{Connection, Located};
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 /// Most bytes of a kubelet's error that are passed on.
 const ERROR_BYTES_MAX: usize = 2048;
 /// The media type of a log, whatever the kubelet calls it.
-const MEDIA_TYPE: &str = "text/plain";
+pub(crate) const MEDIA_TYPE: &str = "text/plain";
 
 /// Answers with the log of a container.
 pub(crate) async fn run(
@@ -32,9 +33,12 @@ pub(crate) async fn run(
     target: &Target,
 ) -> Result<Outcome, Failure> {
     let options = head.query.log_options()?;
-    let Some(location) = app.registry.locate(permit, target, Connection::Log(&options)).await?
-    else {
-        return Ok(Outcome::Reply(respond::no_content()));
+    let location = match app.registry.locate(permit, target, Connection::Log(&options)).await? {
+        Located::Nothing => return Ok(Outcome::Reply(respond::no_content())),
+        Located::There(location) => location,
+        Located::Simulated { pod, container } => {
+            return simulated_log::run(app, head, &pod, container, &options).await;
+        }
     };
     let far_end = FarEnd::new(app, location)?;
     let (parts, ()) = far_end.request(head, HeaderMap::new())?.into_parts();

@@ -81,7 +81,9 @@ pub(crate) async fn answer(
 async fn extra(app: &App, head: &RequestHead, path: &str) -> Result<Reply, Failure> {
     let mut paths = app.extra_paths.iter();
     match paths.find(|extra| extra.path == path && extra.method == head.method) {
-        Some(extra) => Ok(respond::value(head, 200, Encoding::Json, &(extra.answer)().await?)),
+        Some(extra) => {
+            Ok(respond::value(head, 200, Encoding::Json, &(extra.answer)(&head.query).await?))
+        }
         None => Ok(respond::no_such_page()),
     }
 }

@@ -5,10 +5,21 @@
 //! its profile), acts as its service account, and steps aside while the stock program holds its lease.
 //! What a loop decides is a pure function of objects; what it writes goes through the API.
 
+mod claims;
+mod cron_job;
+mod dependents;
+mod job;
 mod nodes;
+mod pod_control;
+mod pod_facts;
+mod replicasets;
 mod scheduler;
 mod simulation;
+mod stored;
+#[allow(dead_code, reason = "the deployment controller uses it next")]
+mod template_hash;
 
+pub use nodes::simulated_nodes;
 pub use simulation::Simulation;
 
 use keelson_loops::{Controller, StandsFor};
@@ -33,10 +44,18 @@ impl Context {
 
 /// All control loops, in alphabetical order.
 pub const ALL: &[Controller<Context>] = &[
+    Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
+    Controller::new("job-controller", |context| Box::pin(job::run(context))),
     Controller::new("kube-scheduler", |context: Context| {
         Box::pin(scheduler::run(context.registry))
     })
     .stands_for(StandsFor::Scheduler),
+    Controller::new("replicaset-controller", |context: Context| {
+        Box::pin(replicasets::run::<replicasets::ReplicaSets>(context))
+    }),
+    Controller::new("replicationcontroller-controller", |context: Context| {
+        Box::pin(replicasets::run::<replicasets::ReplicationControllers>(context))
+    }),
     Controller::new("simulated-nodes", |context: Context| {
         Box::pin(nodes::run(context.registry, context.simulation))
     })

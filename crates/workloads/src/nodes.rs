@@ -9,12 +9,15 @@ mod conditions;
 mod container;
 mod events;
 mod lease;
+mod logs;
 mod needs;
 mod node;
 mod pod;
 mod random;
 mod script;
 mod state;
+
+pub use logs::simulated_nodes;
 
 use crate::Simulation;
 use keelson_loops::client::Client;

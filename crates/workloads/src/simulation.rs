@@ -1,10 +1,14 @@
 //! [`Simulation`]: what is simulated.
 
+use keelson_registry::SteppedClock;
+
 /// What is simulated.
 #[derive(Clone, Debug)]
 pub struct Simulation {
     /// The number of nodes that are created at the start: `keelson-node-0` and so on.
     pub nodes: usize,
+    /// The clock of the server, which a test can step and scale.
+    pub clock: SteppedClock,
     /// The zones (`topology.kubernetes.io/zone`) over which these nodes are spread in turn; empty: the
     /// nodes have no zone.
     pub zones: Vec<String>,
@@ -32,6 +36,7 @@ impl Default for Simulation {
         ];
         Simulation {
             nodes: 1,
+            clock: SteppedClock::new(1.0),
             zones: ["zone-a", "zone-b", "zone-c"].map(str::to_owned).into(),
             region: "region-1".to_owned(),
             labels: vec![],

@@ -1,8 +1,8 @@
 //! [`Graph`]: which objects depend on which owners. It contains only objects with owner references
 //! and objects in foreground deletion, and follows the changes of all kinds.
 
-use crate::metadata::{Metadata, may_have_owners_or_be_deleting};
 use bytes::Bytes;
+use keelson_loops::metadata::{Metadata, may_have_owners_or_be_deleting};
 use keelson_registry::{Entry, InformerEvent, Kind};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -3,7 +3,9 @@
 use super::output;
 use crate::flags::{EncryptionCommand, EncryptionFlags};
 use anyhow::{Context, Result, anyhow, bail};
-use keelson::{EncryptionClient, KeyCounts, count_key, key_list, resource_name};
+use keelson::{
+    AdminClient, ENCRYPTION_PATH, KeyCounts, ROTATE_PATH, count_key, key_list, resource_name,
+};
 use keelson_builtin::StoredResources;
 use keelson_meta::{Map, Value};
 use keelson_store::OpenError;
@@ -24,9 +26,9 @@ pub fn run(command: &EncryptionCommand) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let status = match (command, server_of(flags)?) {
         (EncryptionCommand::Status(_), Source::Folder(status)) => status,
-        (EncryptionCommand::Status(_), Source::Server(kubeconfig)) => {
-            runtime.block_on(client(&kubeconfig)?.status()).map_err(|why| anyhow!(why))?
-        }
+        (EncryptionCommand::Status(_), Source::Server(kubeconfig)) => runtime
+            .block_on(client(&kubeconfig)?.get(ENCRYPTION_PATH))
+            .map_err(|why| anyhow!(why))?,
         (EncryptionCommand::Rotate(_), Source::Server(kubeconfig)) => {
             runtime.block_on(rotate(&client(&kubeconfig)?))?
         }
@@ -70,8 +72,8 @@ fn server_of(flags: &EncryptionFlags) -> Result<Source> {
     }
 }
 
-fn client(kubeconfig: &Path) -> Result<EncryptionClient> {
-    EncryptionClient::new(kubeconfig).map_err(|why| anyhow!("--kubeconfig: {why}"))
+fn client(kubeconfig: &Path) -> Result<AdminClient> {
+    AdminClient::new(kubeconfig).map_err(|why| anyhow!("--kubeconfig: {why}"))
 }
 
 /// Counts the values of a folder by their keys.
@@ -101,12 +103,12 @@ fn count(offline: Offline) -> Result<Value> {
 }
 
 /// Starts a rotation and waits until it has ended, with its progress on a terminal.
-async fn rotate(client: &EncryptionClient) -> Result<Value> {
+async fn rotate(client: &AdminClient) -> Result<Value> {
     use std::io::IsTerminal;
     let shows = std::io::stderr().is_terminal();
-    client.rotate().await.map_err(|why| anyhow!(why))?;
+    client.post(ROTATE_PATH).await.map_err(|why| anyhow!(why))?;
     loop {
-        let status = client.status().await.map_err(|why| anyhow!(why))?;
+        let status = client.get(ENCRYPTION_PATH).await.map_err(|why| anyhow!(why))?;
         let rotation = status.get("rotation").cloned().unwrap_or_default();
         let number = |name: &str| rotation.get(name).and_then(Value::as_int).unwrap_or_default();
         let (done, total) = (number("rewritten") + number("failed"), number("total"));

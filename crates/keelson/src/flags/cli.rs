@@ -73,6 +73,11 @@ pub enum Command {
     /// read. The keys are those of --encryption-provider-config.
     #[command(subcommand, after_help = ENCRYPTION_EXAMPLES)]
     Encryption(EncryptionCommand),
+    /// Print or change the time of a simulated cluster.
+    ///
+    /// Asks the running server, which was started with --simulate, by its path /keelson/simulation.
+    #[command(subcommand, after_help = SIMULATION_EXAMPLES)]
+    Simulation(SimulationCommand),
     /// Print the versions of this program and of the server that runs, if there is one.
     ///
     /// The server is that of the administrator's kubeconfig in the data folder, or of --kubeconfig.
@@ -108,6 +113,12 @@ Examples:
   keelson encryption status
   keelson encryption rotate --kubeconfig ~/.kube/config
   keelson encryption status -o json | jq '.resources[] | select(.stale > 0)'";
+
+const SIMULATION_EXAMPLES: &str = "\
+Examples:
+  keelson simulation status
+  keelson simulation step 24h            tomorrow: what waits for a time before then happens now
+  keelson simulation rate 60             from now on, a minute passes in each second";
 
 const ENVTEST_EXAMPLES: &str = "\
 Examples:
@@ -253,6 +264,43 @@ pub struct EncryptionFlags {
     #[command(flatten)]
     pub data: DataFlags,
     /// Output format [default: a table].
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<ResultFormat>,
+}
+
+/// The commands of `simulation`.
+#[derive(Debug, Subcommand)]
+pub enum SimulationCommand {
+    /// Print the time in the cluster, and how fast it runs.
+    Status(SimulationFlags),
+    /// Move the time forward.
+    Step {
+        /// How far: 90s, 15m, 36h.
+        duration: String,
+        /// Which server, and the form of the output.
+        #[command(flatten)]
+        flags: SimulationFlags,
+    },
+    /// Set how fast the time runs.
+    Rate {
+        /// Seconds of the cluster in one second, from 0.001 to 10000.
+        rate: f64,
+        /// Which server, and the form of the output.
+        #[command(flatten)]
+        flags: SimulationFlags,
+    },
+}
+
+/// Flags of the commands of `simulation`.
+#[derive(Debug, Args)]
+pub struct SimulationFlags {
+    /// Kubeconfig of a server [default: admin.kubeconfig in the data folder].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The data folder.
+    #[command(flatten)]
+    pub data: DataFlags,
+    /// Output format [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<ResultFormat>,
 }

@@ -7,15 +7,21 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 /// A server with a pipe to each of its streams.
-struct Ephemeral {
+pub struct Ephemeral {
     child: Child,
     line: Value,
 }
 
 impl Ephemeral {
-    fn start(kubeconfig: &Path) -> Ephemeral {
+    /// Starts it with more flags.
+    pub fn start(kubeconfig: &Path, flags: &[&str]) -> Ephemeral {
         let mut command = keelson(&["serve", "--ephemeral", "--kubeconfig"]);
-        command.arg(kubeconfig).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .arg(kubeconfig)
+            .args(flags)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("a process");
         let mut line = String::new();
         let output = child.stdout.take().expect("its output");
@@ -32,7 +38,8 @@ impl Drop for Ephemeral {
     }
 }
 
-fn keelson(arguments: &[&str]) -> Command {
+/// Returns a command of the program.
+pub fn keelson(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keelson"));
     command.args(arguments).env_remove("KEELSON_CONTROLLERS");
     command
@@ -50,7 +57,7 @@ fn version(kubeconfig: &Path) -> Value {
 fn the_line_of_an_ephemeral_server_says_how_it_is_reached() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("kubeconfig");
-    let server = Ephemeral::start(&path);
+    let server = Ephemeral::start(&path, &[]);
     let text = |name: &str| server.line[name].as_str().expect(name).to_owned();
     assert_eq!(std::fs::read_to_string(&path).expect("a kubeconfig"), text("kubeconfig"));
     assert!(text("url").starts_with("https://127.0.0.1:"), "{}", text("url"));
@@ -68,7 +75,7 @@ fn the_line_of_an_ephemeral_server_says_how_it_is_reached() {
 fn an_ephemeral_server_ends_when_nobody_holds_its_streams_and_leaves_no_file() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("kubeconfig");
-    let mut server = Ephemeral::start(&path);
+    let mut server = Ephemeral::start(&path, &[]);
     let copy = dir.path().join("copy");
     std::fs::copy(&path, &copy).expect("a copy");
     // As when the process at the other ends is killed: what the server logs goes nowhere, either.

@@ -71,6 +71,7 @@ mod resources;
 mod restart;
 mod rights;
 mod runtime_kinds;
+mod simulation;
 mod small_answers;
 mod small_warnings;
 mod stop_signals;

@@ -10,7 +10,7 @@ use crate::kind::{Kind, Target};
 use crate::options::{LogOptions, WriteOptions};
 use crate::write::Write;
 use keelson_auth::Permit;
-use keelson_meta::{Failure, Object, Status, Str};
+use keelson_meta::{Failure, Object, Status, Str, Timestamp};
 use keelson_schema::catalogue::Session;
 use keelson_store::BoxFuture;
 use std::fmt;
@@ -226,13 +226,13 @@ pub struct OwnedActionRequest {
 
 /// Subresources that connect the client to something that runs.
 pub trait Connections: Send + Sync {
-    /// Finds where the requested connection leads. `None`: to nothing yet, a log is empty.
+    /// Finds where the requested connection leads.
     fn locate<'a>(
         &'a self,
         registry: &'a Registry,
         target: &'a Target,
         asked: Connection<'a>,
-    ) -> BoxFuture<'a, Result<Option<Location>, Failure>>;
+    ) -> BoxFuture<'a, Result<Located, Failure>>;
 }
 
 /// A connection that a request asks for.
@@ -247,6 +247,39 @@ pub enum Connection<'a> {
         /// The path after `/proxy`, as it is sent, without query.
         path: &'a str,
     },
+}
+
+/// Whether a connection leads anywhere.
+#[derive(Debug)]
+pub enum Located {
+    /// To nothing yet: a log is empty.
+    Nothing,
+    /// To something outside of this process.
+    There(Location),
+    /// To a container on a simulated node: its log is told by [`SimulatedNodes::log`].
+    Simulated {
+        /// The pod.
+        pod: Object,
+        /// The name of the container.
+        container: String,
+    },
+}
+
+/// Nodes that run nothing: what their pods do stands in the pods' status only.
+pub trait SimulatedNodes: Send + Sync {
+    /// Whether a node is simulated.
+    fn has(&self, node: &Object) -> bool;
+    /// Returns what a container, or its previous run, is said to have logged. Fails as a kubelet does.
+    fn log(&self, pod: &Object, container: &str, previous: bool) -> Result<SimulatedLog, Failure>;
+}
+
+/// The log of a container on a simulated node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SimulatedLog {
+    /// The lines, without their ends.
+    pub lines: Vec<(Timestamp, String)>,
+    /// Whether the container has ended: no line will follow.
+    pub is_over: bool,
 }
 
 /// Where a connection leads.
@@ -379,13 +412,13 @@ impl Registry {
         }
     }
 
-    /// Finds where a requested connection leads. `None`: to nothing yet, a log is empty.
+    /// Finds where a requested connection leads.
     pub async fn locate(
         &self,
         permit: &Permit,
         target: &Target,
         asked: Connection<'_>,
-    ) -> Result<Option<Location>, Failure> {
+    ) -> Result<Located, Failure> {
         target.assert_connected(permit);
         let connections = self.hooks_of(&target.kind).connections.as_ref();
         connections.ok_or_else(Status::method_not_allowed)?.locate(self, target, asked).await

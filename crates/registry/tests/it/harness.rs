@@ -242,6 +242,7 @@ pub fn default_options() -> RegistryOptions {
         conversion_webhooks: None,
         authorizer: Arc::default(),
         event_ttl: std::time::Duration::ZERO,
+        simulated_nodes: None,
     }
 }
 

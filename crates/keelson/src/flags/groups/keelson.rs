@@ -3,6 +3,7 @@
 use crate::flags::data_dir;
 use crate::flags::setup::Setup;
 use crate::flags::table::{Flag, Group, Kind};
+use keelson_registry::SteppedClock;
 use keelson_workloads::Simulation;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -72,6 +73,13 @@ pub const GROUP: Group = Group {
             "1",
             "With --simulate, the number of simulated nodes.",
         ),
+        Flag::new(
+            "simulate-rate",
+            Kind::Float,
+            "1",
+            "With --simulate, how many seconds pass in the cluster in one second. keelson \
+             simulation changes it and steps the time while the server runs.",
+        ),
     ],
 };
 
@@ -83,11 +91,20 @@ fn apply_simulation(setup: &mut Setup<'_>) {
     if !(0..=SIMULATED_NODES_MAX).contains(&nodes) {
         setup.fail("--simulate-nodes: it must be between 0 and 5000");
     }
+    let rate = setup.values.float("simulate-rate");
+    if !(SteppedClock::RATE_MIN..=SteppedClock::RATE_MAX).contains(&rate) {
+        setup.fail("--simulate-rate: it must be between 0.001 and 10000");
+    }
     if setup.values.bool("simulate") {
         let nodes = usize::try_from(nodes).unwrap_or_default();
-        setup.builder.simulation = Some(Simulation { nodes, ..Simulation::default() });
-    } else if nodes != 1 {
-        setup.fail("--simulate-nodes: it needs --simulate");
+        setup.builder.simulation =
+            Some(Simulation { nodes, clock: SteppedClock::new(rate), ..Simulation::default() });
+    } else {
+        for (flag, is_default) in [("nodes", nodes == 1), ("rate", rate == 1.0)] {
+            if !is_default {
+                setup.fail(format!("--simulate-{flag}: it needs --simulate"));
+            }
+        }
     }
 }
 

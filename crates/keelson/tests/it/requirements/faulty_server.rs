@@ -86,6 +86,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         conversion_webhooks: None,
         authorizer: Arc::default(),
         event_ttl: std::time::Duration::ZERO,
+        simulated_nodes: None,
     };
     let clock = Box::new(FaultyClock { faults });
     let opened = keelson_builtin::open(Arc::new(store), clock, options).await;

@@ -1,5 +1,4 @@
-//! [`EncryptionClient`]: asks a running server which keys its stored values are encrypted with, and has old ones
-//! replaced.
+//! [`AdminClient`]: asks a running server by the paths that Keelson adds to those of kube-apiserver.
 
 use crate::authorization;
 use bytes::Bytes;
@@ -17,31 +16,31 @@ const TIME_MAX: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// A client of a server.
-pub struct EncryptionClient {
+pub struct AdminClient {
     client: Arc<Client>,
     /// The path in the URL of the server.
     path: String,
 }
 
-impl EncryptionClient {
+impl AdminClient {
     /// Returns the client of the server and user in a kubeconfig.
-    pub fn new(kubeconfig: &Path) -> Result<EncryptionClient, String> {
+    pub fn new(kubeconfig: &Path) -> Result<AdminClient, String> {
         let mut server = authorization::kubeconfig(kubeconfig)?;
         // Whoever has the file may also mean this host.
         server.peer.route = Route::Node;
         let client = Egress::without_services().client(&server.peer);
         let client = client.map_err(|error| error.to_string())?;
-        Ok(EncryptionClient { client, path: server.path })
+        Ok(AdminClient { client, path: server.path })
     }
 
-    /// Returns the number of values of each key.
-    pub async fn status(&self) -> Result<Value, String> {
-        self.send(Method::GET, "/keelson/encryption").await
+    /// Returns what a path answers.
+    pub async fn get(&self, path: &str) -> Result<Value, String> {
+        self.send(Method::GET, path).await
     }
 
-    /// Starts to write values with an old key again.
-    pub async fn rotate(&self) -> Result<Value, String> {
-        self.send(Method::POST, "/keelson/encryption/rotate").await
+    /// Has a path do something, and returns its answer.
+    pub async fn post(&self, path: &str) -> Result<Value, String> {
+        self.send(Method::POST, path).await
     }
 
     async fn send(&self, method: Method, path: &str) -> Result<Value, String> {

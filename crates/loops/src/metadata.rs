@@ -6,13 +6,14 @@ use keelson_registry::Entry;
 use keelson_schema::json;
 use memchr::{memchr2, memmem};
 
-/// Finalizers of the propagation policies Foreground and Orphan.
-pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-pub(crate) const ORPHAN: &str = "orphan";
+/// Finalizer of the propagation policy Foreground.
+pub const FOREGROUND: &str = "foregroundDeletion";
+/// Finalizer of the propagation policy Orphan.
+pub const ORPHAN: &str = "orphan";
 
 /// Some fields of an object's metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Metadata<'a> {
+pub struct Metadata<'a> {
     /// Empty if there is none.
     pub uid: &'a str,
     /// Whether the object is being deleted.
@@ -25,13 +26,19 @@ pub(crate) struct Metadata<'a> {
 
 /// An entry of `ownerReferences`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OwnerReference {
+pub struct OwnerReference {
+    /// Group and version of the owner.
     pub api_version: Str,
+    /// The kind of the owner.
     pub kind: Str,
+    /// The name of the owner.
     pub name: Str,
+    /// The uid of the owner.
     pub uid: Str,
     /// `blockOwnerDeletion`.
     pub blocks: bool,
+    /// `controller`.
+    pub is_controller: bool,
 }
 
 impl<'a> Metadata<'a> {
@@ -87,6 +94,11 @@ impl<'a> Metadata<'a> {
         list(self.owners).iter().map(OwnerReference::read).collect()
     }
 
+    /// Returns the reference to the controller.
+    pub fn controller(&self) -> Option<OwnerReference> {
+        self.owners().into_iter().find(|owner| owner.is_controller)
+    }
+
     /// Returns the owner references as JSON values.
     pub fn owner_values(&self) -> Vec<Value> {
         list(self.owners)
@@ -112,13 +124,14 @@ impl OwnerReference {
             name: text("name"),
             uid: text("uid"),
             blocks: value.get("blockOwnerDeletion").and_then(Value::as_bool).unwrap_or(false),
+            is_controller: value.get("controller").and_then(Value::as_bool).unwrap_or(false),
         }
     }
 }
 
 /// Whether an object may have owners or be deleted. It may return true for other objects; it takes
 /// a fraction of a microsecond.
-pub(crate) fn may_have_owners_or_be_deleting(entry: &Entry) -> bool {
+pub fn may_have_owners_or_be_deleting(entry: &Entry) -> bool {
     let json = entry.json_slice();
     memmem::find(json, b"\"ownerReferences\":[").is_some()
         || memmem::find(json, b"\"deletionTimestamp\":\"").is_some()
@@ -217,6 +230,7 @@ mod tests {
             name: "]}\"".into(),
             uid: "u".into(),
             blocks: true,
+            is_controller: false,
         };
         assert_eq!(metadata.owners(), [owner]);
     }

@@ -1,0 +1,16 @@
+//! `--simulate`: a cluster in the server.
+
+mod clock;
+mod logs;
+
+use crate::http::Server;
+use keelson::{AdmissionChain, Builder, Keelson, Simulation, SteppedClock};
+
+/// Starts a server that simulates a cluster, in which pods need no service account. Returns its clock, too.
+fn start(simulation: Simulation) -> (Server, SteppedClock) {
+    let off = ["ServiceAccount".to_owned()];
+    let admission = AdmissionChain::new(&[], &off).expect("there is such a plug-in");
+    let clock = simulation.clock.clone();
+    let builder = Builder { admission, ..Keelson::builder() }.simulate(simulation);
+    (Server::start_plain(builder), clock)
+}

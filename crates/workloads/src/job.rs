@@ -1,0 +1,391 @@
+//! The job controller: runs pods until enough of them have succeeded, and counts them.
+//!
+//! A pod has a finalizer until it is counted, so that no result is lost: the uid of a pod that ended
+//! is entered into the status, its finalizer is removed, then it is added to the counts.
+
+mod backoff;
+mod facts;
+mod indexes;
+mod policy;
+mod state;
+mod status;
+mod template;
+
+use crate::claims::Claims;
+use crate::dependents::Dependents;
+use crate::pod_control::{PodControl, is_namespace_terminating, pod_from_template};
+use backoff::Failures;
+use facts::{FINALIZER, JobPod, Spec};
+use keelson_loops::client::Client;
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
+use keelson_meta::selector::Selector;
+use keelson_meta::{Failure, Object, Str, value};
+use keelson_registry::options::PatchForm;
+use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Subresource, Target};
+use state::State;
+use status::{Condition, Status};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+const GROUP: &str = "batch";
+const RESOURCE: &str = "jobs";
+/// The value of `managedBy` of Jobs that this loop manages; so does an absent one.
+const MANAGED_BY: &str = "kubernetes.io/job-controller";
+
+/// Runs until it is dropped.
+pub(crate) async fn run(context: crate::Context) {
+    let client = Client::new(&context.registry, "job-controller");
+    let jobs = Jobs {
+        control: PodControl::new(client, "job-controller"),
+        pods: Dependents::default(),
+        failures: Mutex::default(),
+    };
+    control_loop::run(&context.registry, jobs).await;
+}
+
+struct Jobs {
+    control: PodControl,
+    pods: Dependents,
+    failures: Mutex<HashMap<(Str, Str), Failures>>,
+}
+
+/// What is synced. The parts are namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    Job(Str, Str),
+    /// A pod with the finalizer that may have no Job.
+    Orphan(Str, Str),
+}
+
+impl ControlLoop for Jobs {
+    type Key = Key;
+    const NAME: &'static str = "job-controller";
+    const SCOPE: InformerScope = InformerScope::Only(&[("", "pods"), (GROUP, RESOURCE)]);
+    const WORKERS_MAX: usize = 16;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
+        for event in &events {
+            match event {
+                InformerEvent::Listed(kind, all) if kind.gvr.resource == RESOURCE => {
+                    all.range("", "").for_each(|entry| queue.add(job_key(entry)));
+                }
+                InformerEvent::Put { kind, entry, .. } | InformerEvent::Deleted { kind, entry }
+                    if kind.gvr.resource == RESOURCE =>
+                {
+                    queue.add(job_key(entry));
+                }
+                InformerEvent::Listed(_, all) => {
+                    self.pods.list(all.range("", ""));
+                    let tracked = all.range("", "").filter(|entry| is_tracked(entry));
+                    queue.extend(tracked.map(orphan_key));
+                }
+                event => self.observe_pod(event, queue),
+            }
+        }
+        false
+    }
+
+    async fn sync(&self, key: Key) -> Result<Option<Duration>, Failure> {
+        match key {
+            Key::Job(namespace, name) => self.sync_job(namespace, name).await,
+            Key::Orphan(namespace, name) => self.release_orphan(&namespace, &name).await,
+        }
+    }
+}
+
+fn job_key(entry: &Entry) -> Key {
+    Key::Job(entry.namespace().into(), entry.name().into())
+}
+
+fn orphan_key(entry: &Entry) -> Key {
+    Key::Orphan(entry.namespace().into(), entry.name().into())
+}
+
+/// Whether a pod may have the finalizer.
+fn is_tracked(entry: &Entry) -> bool {
+    memchr::memmem::find(entry.json_slice(), FINALIZER.as_bytes()).is_some()
+}
+
+impl Jobs {
+    fn observe_pod(&self, event: &InformerEvent, queue: &mut Queue<Key>) {
+        let affected = self.pods.observe(event);
+        let (InformerEvent::Put { entry, .. } | InformerEvent::Deleted { entry, .. }) = event
+        else {
+            return;
+        };
+        let client = &self.control.client;
+        let Some(kind) = client.kind(GROUP, RESOURCE) else { return };
+        let mut is_owned = false;
+        for owner in [&affected.now, &affected.before].into_iter().flatten() {
+            if owner.kind == "Job" && owner.api_version.starts_with("batch/") {
+                queue.add(Key::Job(entry.namespace().into(), owner.name.clone()));
+                let job = client.registry.cached(&kind, entry.namespace(), &owner.name);
+                let job = job.and_then(|job| kind.decode(&job).ok());
+                is_owned |= job.is_some_and(|job| !status::is_finished(&job));
+            }
+        }
+        if !is_owned && is_tracked(entry) && !matches!(event, InformerEvent::Deleted { .. }) {
+            queue.add(orphan_key(entry));
+        }
+        if affected.is_adoptable {
+            let prefix = format!("{}/", entry.namespace());
+            let all = client.registry.cached_all(&kind);
+            let selecting = all.range(&prefix, "").filter(|job| {
+                let job = kind.decode(job).unwrap_or_default();
+                selector_of(&job).matches(|key| entry.label(key))
+            });
+            queue.extend(selecting.map(job_key));
+        }
+    }
+
+    /// Removes the finalizer of a pod that no unfinished Job counts.
+    async fn release_orphan(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Duration>, Failure> {
+        let client = &self.control.client;
+        let (Some(pods), Some(jobs)) = (client.kind("", "pods"), client.kind(GROUP, RESOURCE))
+        else {
+            return Ok(None);
+        };
+        let known = client.registry.cached(&pods, namespace, name);
+        let Some(pod) = known.map(|entry| pods.decode(&entry)).transpose()? else {
+            return Ok(None);
+        };
+        if let Some(owner) = pod.controller() {
+            let text = |name: &str| owner.str_at(&[name]).unwrap_or_default();
+            if text("kind") != "Job" || text("apiVersion") != "batch/v1" {
+                return Ok(None);
+            }
+            let job = client.registry.cached(&jobs, namespace, text("name"));
+            let job = job.map(|entry| jobs.decode(&entry)).transpose()?;
+            let job = job.filter(|job| job.uid() == text("uid"));
+            if job.is_some_and(|job| !is_managed(&job) || !status::is_finished(&job)) {
+                return Ok(None);
+            }
+        }
+        if pod.finalizers().any(|one| one == FINALIZER) {
+            self.release(&pods, &pod).await?;
+        }
+        Ok(None)
+    }
+
+    /// Removes the finalizer of a pod. A pod that does not exist has none.
+    async fn release(&self, kind: &Arc<Kind>, pod: &Object) -> Result<(), Failure> {
+        let target = Target::of(kind, pod.namespace(), pod.name());
+        let patch = value!({"metadata": {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}});
+        let form = PatchForm::Strategic;
+        match self.control.client.patch(&target, Subresource::None, form, &patch).await {
+            Err(error) if error.code != 404 => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn known_failures(&self) -> std::sync::MutexGuard<'_, HashMap<(Str, Str), Failures>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn sync_job(&self, namespace: Str, name: Str) -> Result<Option<Duration>, Failure> {
+        let client = &self.control.client;
+        let key = (namespace, name);
+        let (Some(jobs), Some(pods)) = (client.kind(GROUP, RESOURCE), client.kind("", "pods"))
+        else {
+            return Ok(None);
+        };
+        let target = Target::of(&jobs, &key.0, &key.1);
+        let known = client.registry.cached(&jobs, &key.0, &key.1);
+        let Some(job) = known.map(|entry| jobs.decode(&entry)).transpose()? else {
+            self.known_failures().remove(&key);
+            return Ok(None);
+        };
+        if !is_managed(&job) {
+            return Ok(None);
+        }
+        if status::is_finished(&job) {
+            self.known_failures().remove(&key);
+            // Pods are counted before a Job ends, unless somebody else has ended it.
+            for pod in self.pods.owned(&client.registry, &pods, &job)? {
+                if pod.finalizers().any(|one| one == FINALIZER) {
+                    self.release(&pods, &pod).await?;
+                }
+            }
+            return Ok(None);
+        }
+        let spec = Spec::of(&job);
+        let claims =
+            Claims { client, owner: &job, owner_target: &target, finalizers: &[FINALIZER] };
+        let selector = selector_of(&job);
+        let candidates = self.pods.candidates(&client.registry, &pods, &job, &selector)?;
+        let owned = claims.claim(&pods, candidates, |pod| selector.matches_object(pod)).await?;
+        let owned = owned.into_iter().map(|pod| JobPod::new(pod, &spec)).collect();
+        let failures = self.known_failures().get(&key).copied().unwrap_or_default();
+        let is_deleted = job.deletion_timestamp().is_some();
+        let facts = (spec, Status::of(&job));
+        let state = State::new(facts, owned, is_deleted, failures, client.now());
+        let mut run = JobSync { jobs: self, target, kind: pods, job, state };
+        run.run(&key).await?;
+        Ok(run.state.again)
+    }
+}
+
+fn is_managed(job: &Object) -> bool {
+    matches!(job.str_at(&["spec", "managedBy"]), "" | MANAGED_BY)
+}
+
+fn selector_of(job: &Object) -> Selector {
+    match job.at(&["spec", "selector"]) {
+        None => Selector::NOTHING,
+        selector => Selector::from_object(selector).unwrap_or(Selector::NOTHING),
+    }
+}
+
+/// One sync of a Job.
+struct JobSync<'a> {
+    jobs: &'a Jobs,
+    target: Target,
+    /// The kind of pods.
+    kind: Arc<Kind>,
+    /// The Job as it is stored.
+    job: Object,
+    state: State,
+}
+
+impl JobSync<'_> {
+    async fn run(&mut self, key: &(Str, Str)) -> Result<(), Failure> {
+        let result = self.change_pods().await;
+        let (release, is_all) = self.state.track();
+        if self.store_status().await? {
+            self.jobs.known_failures().insert(key.clone(), self.state.failures);
+        }
+        let released = self.release_counted(&release).await;
+        if released.is_ok() && is_all && self.state.finish() {
+            self.store_status().await?;
+            self.record_end();
+        } else {
+            self.store_status().await?;
+        }
+        released.and(result)
+    }
+
+    /// Creates and deletes pods, and enters the numbers into the status. The status is stored even
+    /// if a pod could not be created.
+    async fn change_pods(&mut self) -> Result<(), Failure> {
+        let pods = &self.state.pods;
+        let count = |is: fn(&JobPod) -> bool| {
+            i64::try_from(pods.iter().filter(|pod| is(pod)).count()).unwrap_or(i64::MAX)
+        };
+        let (mut active, mut terminating) =
+            (count(JobPod::is_active), count(JobPod::is_terminating));
+        let mut ready = count(|pod| pod.is_active() && pod.is_ready);
+        let is_ending = self.state.end.is_some();
+        let changes = self.state.decide_pods();
+        let (mut deleted, mut result) = (0, Ok(()));
+        for at in &changes.delete {
+            match self.delete(*at, changes.release_deleted).await {
+                Ok(()) => {
+                    deleted += 1;
+                    ready -= i64::from(self.state.pods[*at].is_ready);
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        if is_ending && deleted != active {
+            // Pods are left whose finalizers must stay.
+            self.state.end = None;
+        }
+        active -= deleted;
+        terminating += deleted;
+        for index in changes.create {
+            match self.create(index).await {
+                Ok(()) => active += 1,
+                Err(error) if is_namespace_terminating(&error) => {}
+                // The others would most likely fail too.
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        if !is_ending && let Some(is_suspended) = self.state.decide_completion(active) {
+            let (reason, message) = match is_suspended {
+                true => ("Suspended", "Job suspended"),
+                false => ("Resumed", "Job resumed"),
+            };
+            self.jobs.control.event(&self.job, "Normal", reason, message);
+        }
+        let status = &mut self.state.status;
+        status.active = active;
+        status.ready = Some(ready);
+        status.terminating = Some(terminating);
+        result
+    }
+
+    /// Deletes a pod. A pod that is gone already counts as deleted.
+    async fn delete(&self, at: usize, is_released: bool) -> Result<(), Failure> {
+        let pod = &self.state.pods[at];
+        if is_released && pod.is_tracked {
+            self.jobs.release(&self.kind, &pod.object).await?;
+        }
+        match self.jobs.control.delete(&self.job, pod.object.name()).await {
+            Err(error) if error.code != 404 => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn create(&self, index: Option<i64>) -> Result<(), Failure> {
+        let template = self.job.at(&["spec", "template"]).cloned().unwrap_or_default();
+        let pod = pod_from_template(&template, &self.job);
+        let pod = template::complete(pod, &self.job, &self.state, index);
+        let pod = self.jobs.control.create(&self.job, pod).await?;
+        self.jobs.pods.put(&pod);
+        Ok(())
+    }
+
+    /// Stores the status if it has changed. Returns whether it has.
+    async fn store_status(&mut self) -> Result<bool, Failure> {
+        if Status::of(&self.job) == self.state.status
+            && self.job.at(&["status", "uncountedTerminatedPods"]).is_some()
+        {
+            return Ok(false);
+        }
+        let mut job = self.job.clone();
+        job.root.insert("status", self.state.status.clone().into_value());
+        let client = &self.jobs.control.client;
+        self.job = client.update(&self.target, Subresource::Status, job).await?;
+        Ok(true)
+    }
+
+    /// Removes the finalizers of pods and counts those pods.
+    async fn release_counted(&mut self, places: &[usize]) -> Result<(), Failure> {
+        let mut result = Ok(());
+        for at in places {
+            match self.jobs.release(&self.kind, &self.state.pods[*at].object).await {
+                Ok(()) => self.state.pods[*at].is_tracked = false,
+                Err(error) => result = Err(error),
+            }
+        }
+        let tracked = self.state.pods.iter().filter(|pod| pod.is_tracked).map(JobPod::uid);
+        let tracked: HashSet<&str> = tracked.collect();
+        self.state.status.count_released(|uid| tracked.contains(uid));
+        result
+    }
+
+    fn record_end(&self) {
+        let Some(Condition { kind, reason, message }) = &self.state.end else { return };
+        let event = |kind, reason: &str, message: &str| {
+            self.jobs.control.event(&self.job, kind, reason, message);
+        };
+        if *kind == "Failed" {
+            return event("Warning", reason, message);
+        }
+        let completions = self.state.spec.completions;
+        if completions.is_some_and(|completions| self.state.status.succeeded > completions) {
+            let message = "Too many succeeded pods running after completion count reached";
+            event("Warning", "TooManySucceededPods", message);
+        }
+        event("Normal", "Completed", "Job completed");
+    }
+}

@@ -1,0 +1,255 @@
+//! The controllers of ReplicaSets and ReplicationControllers: they keep a number of pods.
+
+mod decide;
+mod related;
+
+use crate::Context;
+use crate::claims::Claims;
+use crate::dependents::{Affected, Dependents};
+use crate::pod_control::{PodControl, is_namespace_terminating, pod_from_template};
+use crate::pod_facts::{is_active, is_terminating, next_available, rank_for_deletion};
+use crate::stored;
+use decide::{Plan, plan, status_of};
+use futures_util::future::join_all;
+use keelson_loops::client::Client;
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
+use keelson_meta::selector::Selector;
+use keelson_meta::{Failure, Object, Str};
+use keelson_registry::{InformerEvent, InformerScope, Kind, Target};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A kind that keeps a number of pods.
+pub(crate) trait Replicas: Send + Sync + 'static {
+    /// The name of the loop.
+    const NAME: &'static str;
+    /// Its group and resource, and pods.
+    const SCOPE: &'static [(&'static str, &'static str)];
+    /// The source of its events, and the name of its service account.
+    const COMPONENT: &'static str;
+    const ACCOUNT: &'static str;
+    /// The kind in owner references.
+    const KIND: &'static str;
+    /// Whether the status has `terminatingReplicas`.
+    const COUNTS_TERMINATING: bool;
+
+    /// Returns the selector of an object.
+    fn selector(object: &Object) -> Option<Selector>;
+}
+
+/// `apps/v1` ReplicaSet.
+pub(crate) struct ReplicaSets;
+
+impl Replicas for ReplicaSets {
+    const NAME: &'static str = "replicaset-controller";
+    const SCOPE: &'static [(&'static str, &'static str)] = &[("apps", "replicasets"), ("", "pods")];
+    const COMPONENT: &'static str = "replicaset-controller";
+    const ACCOUNT: &'static str = "replicaset-controller";
+    const KIND: &'static str = "ReplicaSet";
+    const COUNTS_TERMINATING: bool = true;
+
+    fn selector(object: &Object) -> Option<Selector> {
+        Selector::from_object(object.at(&["spec", "selector"])).ok()
+    }
+}
+
+/// `v1` ReplicationController.
+pub(crate) struct ReplicationControllers;
+
+impl Replicas for ReplicationControllers {
+    const NAME: &'static str = "replicationcontroller-controller";
+    const SCOPE: &'static [(&'static str, &'static str)] =
+        &[("", "replicationcontrollers"), ("", "pods")];
+    const COMPONENT: &'static str = "replication-controller";
+    const ACCOUNT: &'static str = "replication-controller";
+    const KIND: &'static str = "ReplicationController";
+    const COUNTS_TERMINATING: bool = false;
+
+    fn selector(object: &Object) -> Option<Selector> {
+        let labels = object.at(&["spec", "selector"])?.as_object()?;
+        let labels =
+            labels.iter().map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()));
+        Some(Selector::from_labels(labels))
+    }
+}
+
+/// Runs until it is dropped.
+pub(crate) async fn run<R: Replicas>(context: Context) {
+    let client = Client::new(&context.registry, R::ACCOUNT);
+    let pods = PodControl::new(client, R::COMPONENT);
+    let controller = Controller { pods, dependents: Dependents::default(), of: PhantomData::<R> };
+    control_loop::run(&context.registry, controller).await;
+}
+
+struct Controller<R> {
+    pods: PodControl,
+    /// The pods by controller.
+    dependents: Dependents,
+    of: PhantomData<R>,
+}
+
+/// Namespace and name.
+type Key = (Str, Str);
+
+impl<R: Replicas> ControlLoop for Controller<R> {
+    type Key = Key;
+    const NAME: &'static str = R::NAME;
+    const SCOPE: InformerScope = InformerScope::Only(R::SCOPE);
+    const WORKERS_MAX: usize = 16;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
+        for event in &events {
+            match event {
+                InformerEvent::Listed(kind, all) if kind.gvr.resource == "pods" => {
+                    self.dependents.list(all.range("", ""));
+                    self.queue_all(queue);
+                }
+                InformerEvent::Put { kind, entry, .. } | InformerEvent::Deleted { kind, entry }
+                    if kind.gvr.resource == "pods" =>
+                {
+                    let affected = self.dependents.observe(event);
+                    self.queue_affected(&affected, entry.namespace(), queue, |selector| {
+                        selector.matches(|key| entry.label(key))
+                    });
+                }
+                InformerEvent::Listed(_, all) => {
+                    let keys = all.range("", "");
+                    queue.extend(keys.map(|one| (one.namespace().into(), one.name().into())));
+                }
+                InformerEvent::Put { entry, .. } | InformerEvent::Deleted { entry, .. } => {
+                    queue.add((entry.namespace().into(), entry.name().into()));
+                }
+                InformerEvent::Withdrawn(_) => {}
+            }
+        }
+        false
+    }
+
+    async fn sync(&self, (namespace, name): Key) -> Result<Option<Duration>, Failure> {
+        let client = &self.pods.client;
+        let (Some(kind), Some(pod_kind)) = (self.kind(), client.kind("", "pods")) else {
+            return Ok(None);
+        };
+        let Some(owner) = stored::read(&client.registry, &kind, &namespace, &name)? else {
+            return Ok(None);
+        };
+        let Some(selector) = R::selector(&owner) else { return Ok(None) };
+        let pods = self.dependents.candidates(&client.registry, &pod_kind, &owner, &selector)?;
+        let is_match = |pod: &Object| selector.matches_object(pod);
+        let terminating = pods.iter().filter(|pod| {
+            is_terminating(pod)
+                && crate::pod_control::is_controlled_by(pod, &owner)
+                && is_match(pod)
+        });
+        let terminating = R::COUNTS_TERMINATING.then(|| stored::count(terminating.count()));
+        let active: Vec<Object> = pods.into_iter().filter(is_active).collect();
+        let owner_target = Target::of(&kind, &namespace, &name);
+        let claims = Claims { client, owner: &owner, owner_target: &owner_target, finalizers: &[] };
+        let active = claims.claim(&pod_kind, active, is_match).await?;
+        for pod in &active {
+            self.dependents.put(pod);
+        }
+        let managed = match owner.deletion_timestamp() {
+            Some(_) => Ok(()),
+            None => self.manage(&owner, &active).await,
+        };
+        let now = client.now();
+        let status = status_of(&owner, &active, terminating, &managed, now);
+        let written = stored::write_status(client, &kind, &owner, status).await?;
+        managed?;
+        let Some(written) = written else { return Ok(None) };
+        let seconds = written.int_at(&["spec", "minReadySeconds"]).unwrap_or(0);
+        let counted = |name| written.int_at(&["status", name]).unwrap_or(0);
+        if seconds > 0 && counted("readyReplicas") != counted("availableReplicas") {
+            let fallback = Duration::from_secs(seconds.unsigned_abs());
+            return Ok(Some(next_available(&active, seconds, now).unwrap_or(fallback)));
+        }
+        Ok(None)
+    }
+}
+
+impl<R: Replicas> Controller<R> {
+    fn kind(&self) -> Option<Arc<Kind>> {
+        let (group, resource) = R::SCOPE[0];
+        self.pods.client.kind(group, resource)
+    }
+
+    fn queue_all(&self, queue: &mut Queue<Key>) {
+        let Some(kind) = self.kind() else { return };
+        let all = self.pods.client.registry.cached_all(&kind);
+        queue.extend(all.range("", "").map(|one| (one.namespace().into(), one.name().into())));
+    }
+
+    /// Queues the owners of a changed pod, or those that might adopt it.
+    fn queue_affected(
+        &self,
+        affected: &Affected,
+        namespace: &str,
+        queue: &mut Queue<Key>,
+        is_match: impl Fn(&Selector) -> bool,
+    ) {
+        let owners = [&affected.now, &affected.before];
+        let owners = owners.into_iter().flatten().filter(|owner| owner.kind == R::KIND);
+        queue.extend(owners.map(|owner| (namespace.into(), owner.name.clone())));
+        if !affected.is_adoptable {
+            return;
+        }
+        let Some(kind) = self.kind() else { return };
+        let all = self.pods.client.registry.cached_all(&kind);
+        for entry in all.range(&format!("{namespace}/"), "") {
+            let selector = kind.decode(entry).ok().and_then(|object| R::selector(&object));
+            if selector.is_some_and(|selector| !selector.is_everything() && is_match(&selector)) {
+                queue.add((entry.namespace().into(), entry.name().into()));
+            }
+        }
+    }
+
+    /// Creates or deletes pods.
+    async fn manage(&self, owner: &Object, active: &[Object]) -> Result<(), Failure> {
+        match plan(owner, active.len()) {
+            Plan::Nothing => Ok(()),
+            Plan::Create(count) => self.create(owner, count).await,
+            Plan::Delete(count) => {
+                let mut ranked = active.to_vec();
+                if count < ranked.len() {
+                    let related = related::pods::<R>(&self.pods.client, owner)?;
+                    rank_for_deletion(&mut ranked, &related, self.pods.client.now());
+                }
+                let deletions =
+                    ranked[..count].iter().map(|pod| self.pods.delete(owner, pod.name()));
+                let results = join_all(deletions).await;
+                let errors = results.into_iter().filter_map(Result::err);
+                let first = errors.into_iter().find(|error| error.code != 404);
+                first.map_or(Ok(()), Err)
+            }
+        }
+    }
+
+    /// Creates pods in batches that double, so that a quota is not met by many requests.
+    async fn create(&self, owner: &Object, count: usize) -> Result<(), Failure> {
+        let template = owner.at(&["spec", "template"]).cloned().unwrap_or_default();
+        let pod = pod_from_template(&template, owner);
+        let (mut left, mut batch) = (count, 1);
+        while left > 0 {
+            batch = batch.min(left);
+            let creations = (0..batch).map(|_| self.pods.create(owner, pod.clone()));
+            let mut failed = None;
+            for result in join_all(creations).await {
+                match result {
+                    Ok(pod) => self.dependents.put(&pod),
+                    // All creations fail in such a namespace: there is nothing to do.
+                    Err(error) if is_namespace_terminating(&error) => {}
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            left -= batch;
+            batch *= 2;
+        }
+        Ok(())
+    }
+}

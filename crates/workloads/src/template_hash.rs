@@ -1,0 +1,86 @@
+//! The hash of a pod template, as kube-controller-manager computes it: FNV-1a of a text that Go's
+//! reflection prints, with the names of Go's types and fields.
+//!
+//! `template_hash/types.txt` lists those types. It and the recorded hashes of generated templates are
+//! printed by the program in `tests/go/templates`. Times within a template (other than absent ones)
+//! and its managedFields are printed as absent: Go prints the time zone of its process with them.
+
+mod dump;
+mod quantities;
+mod types;
+
+use keelson_meta::Value;
+use std::fmt::Write;
+
+/// Returns the hash of a pod template, with the number of collisions so far.
+pub(crate) fn of_template(template: &Value, collisions: Option<i64>) -> String {
+    let mut hash = Fnv::default();
+    // Writing to a hash cannot fail.
+    let _ = dump::pod_template(template, &mut hash);
+    if let Some(count) = collisions {
+        // Eight bytes, of which the first four are the number.
+        hash.update(&(count as u32).to_le_bytes());
+        hash.update(&[0; 4]);
+    }
+    safe_text(hash.0)
+}
+
+/// Returns the hash of bytes, with the number of collisions so far as a text behind them.
+pub(crate) fn of_bytes(bytes: &[u8], collisions: Option<i64>) -> String {
+    let mut hash = Fnv::default();
+    hash.update(bytes);
+    if let Some(count) = collisions {
+        let _ = write!(hash, "{}", count as i32);
+    }
+    safe_text(hash.0)
+}
+
+/// FNV-1a with 32 bits.
+struct Fnv(u32);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Fnv(0x811c_9dc5)
+    }
+}
+
+impl Fnv {
+    fn update(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        }
+    }
+}
+
+impl Write for Fnv {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.update(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Returns the decimal digits of a hash as letters and digits that form no words.
+fn safe_text(hash: u32) -> String {
+    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let digits = hash.to_string();
+    digits.bytes().map(|digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keelson_schema::json;
+
+    #[test]
+    fn generated_templates_have_the_hashes_that_go_computes() {
+        let mut count = 0;
+        for line in include_str!("template_hash/recorded.jsonl").lines() {
+            let case = json::parse(line.as_bytes()).expect("a recorded case").value;
+            let template = case.get("template").expect("a template");
+            let hash = of_template(template, case.int_at(&["collisions"]));
+            assert_eq!(Some(hash.as_str()), case.str_at(&["hash"]), "{line}");
+            count += 1;
+        }
+        assert_eq!(count, 400);
+    }
+}
