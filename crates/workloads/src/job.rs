@@ -18,6 +18,7 @@ use backoff::Failures;
 use facts::{FINALIZER, JobPod, Spec};
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::metadata::OwnerReference;
 use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Object, Str, value};
@@ -103,6 +104,10 @@ fn orphan_key(entry: &Entry) -> Key {
     Key::Orphan(entry.namespace().into(), entry.name().into())
 }
 
+fn is_job(owner: &OwnerReference) -> bool {
+    owner.kind == "Job" && owner.api_version == "batch/v1"
+}
+
 /// Whether a pod may have the finalizer.
 fn is_tracked(entry: &Entry) -> bool {
     memchr::memmem::find(entry.json_slice(), FINALIZER.as_bytes()).is_some()
@@ -117,15 +122,15 @@ impl Jobs {
         };
         let client = &self.control.client;
         let Some(kind) = client.kind(GROUP, RESOURCE) else { return };
-        let mut is_owned = false;
-        for owner in [&affected.now, &affected.before].into_iter().flatten() {
-            if owner.kind == "Job" && owner.api_version.starts_with("batch/") {
-                queue.add(Key::Job(entry.namespace().into(), owner.name.clone()));
-                let job = client.registry.cached(&kind, entry.namespace(), &owner.name);
-                let job = job.and_then(|job| kind.decode(&job).ok());
-                is_owned |= job.is_some_and(|job| !status::is_finished(&job));
-            }
+        let owners = [&affected.now, &affected.before].into_iter().flatten();
+        for owner in owners.filter(|owner| is_job(owner)) {
+            queue.add(Key::Job(entry.namespace().into(), owner.name.clone()));
         }
+        let job = affected.now.as_ref().filter(|owner| is_job(owner));
+        let job =
+            job.and_then(|owner| client.registry.cached(&kind, entry.namespace(), &owner.name));
+        let job = job.and_then(|job| kind.decode(&job).ok());
+        let is_owned = job.is_some_and(|job| !status::is_finished(&job));
         if !is_owned && is_tracked(entry) && !matches!(event, InformerEvent::Deleted { .. }) {
             queue.add(orphan_key(entry));
         }

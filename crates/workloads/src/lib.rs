@@ -9,13 +9,18 @@ mod claims;
 mod cron_job;
 mod dependents;
 mod job;
+mod node_lifecycle;
 mod nodes;
 mod pod_control;
 mod pod_facts;
+mod pod_garbage;
+mod pod_status;
+mod pods_by_node;
 mod replicasets;
 mod scheduler;
 mod simulation;
 mod stored;
+mod taint_eviction;
 #[allow(dead_code, reason = "the deployment controller uses it next")]
 mod template_hash;
 
@@ -50,6 +55,10 @@ pub const ALL: &[Controller<Context>] = &[
         Box::pin(scheduler::run(context.registry))
     })
     .stands_for(StandsFor::Scheduler),
+    Controller::new("node-lifecycle-controller", |context| Box::pin(node_lifecycle::run(context))),
+    Controller::new("pod-garbage-collector-controller", |context| {
+        Box::pin(pod_garbage::run(context))
+    }),
     Controller::new("replicaset-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicaSets>(context))
     }),
@@ -60,4 +69,5 @@ pub const ALL: &[Controller<Context>] = &[
         Box::pin(nodes::run(context.registry, context.simulation))
     })
     .stands_for(StandsFor::Nobody),
+    Controller::new("taint-eviction-controller", |context| Box::pin(taint_eviction::run(context))),
 ];

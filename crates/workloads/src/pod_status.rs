@@ -1,0 +1,91 @@
+//! Changes of the status of pods by loops that end them.
+
+use keelson_loops::client::Client;
+use keelson_meta::{Failure, Map, Object, Timestamp, Value, value};
+use keelson_registry::options::PatchForm;
+use keelson_registry::{Kind, Subresource, Target};
+use std::sync::Arc;
+
+/// Sets the condition DisruptionTarget of a pod to true and returns whether it changed.
+pub(crate) fn set_disruption_target(
+    pod: &mut Object,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> bool {
+    const TYPE: &str = "DisruptionTarget";
+    let generation = pod.generation();
+    let status = pod.object_mut("status");
+    let Value::Array(all) = status.entry_or("conditions", || Value::Array(vec![])) else {
+        return false;
+    };
+    let known = all.iter_mut().find(|one| one.str_at(&["type"]) == Some(TYPE));
+    let is_true = known.as_ref().is_some_and(|known| known.str_at(&["status"]) == Some("True"));
+    let since = known.as_ref().filter(|_| is_true);
+    let since = since.and_then(|known| known.str_at(&["lastTransitionTime"])).map(str::to_owned);
+    let mut wanted = value!({"type": TYPE, "status": "True", "reason": reason, "message": message,
+        "lastTransitionTime": (since.unwrap_or_else(|| now.to_string()))});
+    if let (Some(map), true) = (wanted.as_object_mut(), generation > 0) {
+        map.insert("observedGeneration", generation);
+    }
+    match known {
+        Some(known) if *known == wanted => return false,
+        Some(known) => *known = wanted,
+        None => all.push(wanted),
+    }
+    true
+}
+
+/// Stores the status of a pod, if it is still the same pod.
+pub(crate) async fn patch(
+    client: &Client,
+    kind: &Arc<Kind>,
+    before: &Object,
+    after: &Object,
+) -> Result<(), Failure> {
+    let Some(changes) = changes(before, after) else { return Ok(()) };
+    let target = Target::of(kind, before.namespace(), before.name());
+    let patch = value!({"metadata": {"uid": (before.uid())}, "status": (changes)});
+    client.patch(&target, Subresource::Status, PatchForm::Strategic, &patch).await.map(drop)
+}
+
+/// Returns the members of the status that were changed; lists of conditions in their new order.
+fn changes(before: &Object, after: &Object) -> Option<Map> {
+    let mut changes = Map::new();
+    let status = after.get("status").and_then(Value::as_object)?;
+    for (name, new) in status.iter() {
+        if before.at(&["status", name]) == Some(new) {
+            continue;
+        }
+        changes.insert(name.clone(), new.clone());
+        if name == "conditions" {
+            let types = new.as_array().into_iter().flatten();
+            let types = types.filter_map(|one| Some(value!({"type": (one.str_at(&["type"])?)})));
+            changes.insert("$setElementOrder/conditions", types.collect::<Vec<_>>());
+        }
+    }
+    (!changes.is_empty()).then_some(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_is_set_once() {
+        let mut pod = Object::from_value(value!({"metadata": {"generation": 2},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}))
+        .expect("a map");
+        let before = pod.clone();
+        let now = Timestamp::new(0, 0);
+        assert!(set_disruption_target(&mut pod, "R", "m", now));
+        assert!(!set_disruption_target(&mut pod, "R", "m", Timestamp::new(60, 0)));
+        let target = value!({"type": "DisruptionTarget", "status": "True", "reason": "R",
+            "message": "m", "lastTransitionTime": "1970-01-01T00:00:00Z", "observedGeneration": 2});
+        let wanted = value!({
+            "conditions": [{"type": "Ready", "status": "True"}, (target)],
+            "$setElementOrder/conditions": [{"type": "Ready"}, {"type": "DisruptionTarget"}]});
+        assert_eq!(changes(&before, &pod).map(Value::Object), Some(wanted));
+        assert_eq!(changes(&pod, &pod), None);
+    }
+}
