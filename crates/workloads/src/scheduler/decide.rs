@@ -2,7 +2,7 @@
 //! for the choice between equal nodes.
 
 use super::cluster::{Cluster, View};
-use super::filters::{Check, Plugin, Rejection};
+use super::filters::{Check, Plugin, PodRejection, Rejection};
 use super::node::Node;
 use super::pod::{Pod, Wishes};
 use super::preemption::{self, Budget, Preemption};
@@ -86,12 +86,7 @@ pub fn decide(
     let check = match Check::of(View::of(cluster), pod, wishes) {
         Ok(check) => check,
         Err(rejection) => {
-            return Decision::Unschedulable(rejected_everywhere(
-                wishes,
-                all,
-                &rejection.reason,
-                rejection.plugin,
-            ));
+            return Decision::Unschedulable(rejected_everywhere(all, rejection));
         }
     };
     let placed = |node: &Node| {
@@ -180,17 +175,15 @@ pub fn histogram(all: usize, reasons: impl Iterator<Item = (Str, usize)>) -> Str
     format!("0/{all} nodes are available: {}.", parts.join(", "))
 }
 
-fn rejected_everywhere(wishes: &Wishes, all: usize, reason: &str, plugin: Plugin) -> Unschedulable {
-    let tail = if wishes.never_preempts {
-        "not eligible due to preemptionPolicy=Never.".to_owned()
-    } else {
-        preemption::not_helpful(all)
-    };
+/// Returns the report about a pod that no node can help. Nothing is preempted for it.
+fn rejected_everywhere(all: usize, rejection: PodRejection) -> Unschedulable {
+    let reason = rejection.reason;
     Unschedulable {
-        message: format!("0/{all} nodes are available: {reason}. preemption: {tail}"),
-        plugins: BTreeSet::from([plugin]),
+        // What is wrong with the devices of the pod was not looked at.
+        message: format!("0/{all} nodes are available: {reason}. not found"),
+        plugins: BTreeSet::from([rejection.plugin]),
         preemption: None,
-        clears_nomination: !wishes.never_preempts,
+        clears_nomination: false,
     }
 }
 
@@ -218,7 +211,8 @@ fn unschedulable(
         match preemption::preempt(cluster, budgets, pod, wishes, &found.rejections, search) {
             Ok(preemption) => (Some(preemption), false),
             Err(refusal) => {
-                message.push_str(" preemption: ");
+                // The devices of the pod are looked at first.
+                message.push_str(" no new claims to deallocate, preemption: ");
                 message.push_str(&refusal.message);
                 (None, refusal.clears_nomination)
             }

@@ -61,12 +61,6 @@ impl Budget {
     }
 }
 
-/// Returns the text for a cluster in which no end of pods helps.
-pub fn not_helpful(all: usize) -> String {
-    let reason = Str::new_static("Preemption is not helpful for scheduling");
-    histogram(all, [(reason, all)].into_iter())
-}
-
 struct Candidate<'a> {
     node: &'a Node,
     /// From the most to the least important.
