@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use taints::Change;
+use tokio::time::Instant;
 use zones::{Finding, Zones};
 
 /// The source component of its events.
@@ -29,6 +30,10 @@ const COMPONENT: &str = "node-controller";
 const LEASES: &str = "kube-node-lease";
 /// Time between two looks at all nodes.
 const PERIOD: Duration = Duration::from_secs(5);
+/// A longer time between two looks means that the clock was stepped, or that nothing ran.
+const JUMP: Duration = Duration::from_secs(10);
+/// How long nodes may take to report after that.
+const TRUST: Duration = Duration::from_millis(200);
 /// Labels of a node that are repeated under their old names.
 const OLD_LABELS: [(&str, &str); 2] = [
     ("kubernetes.io/os", "beta.kubernetes.io/os"),
@@ -57,6 +62,22 @@ struct Known {
     /// The last renewal of each lease.
     renewals: HashMap<Str, Str>,
     zones: Zones,
+    /// The time of the last look at all nodes.
+    looked: Option<Timestamp>,
+    /// Until when, in real time, no node is lost.
+    trusted_until: Option<Instant>,
+}
+
+impl Known {
+    /// Whether time has jumped since the last look, so that nodes seem silent that have had no
+    /// occasion to report. They get a moment of real time to do so.
+    fn has_jumped(&mut self, now: Timestamp) -> bool {
+        let since = self.looked.replace(now).map_or(0, |looked| now.since(looked).0);
+        if u64::try_from(since).unwrap_or(0) > JUMP.as_nanos() as u64 {
+            self.trusted_until = Some(Instant::now() + TRUST);
+        }
+        self.trusted_until.is_some_and(|until| Instant::now() < until)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -243,6 +264,9 @@ impl NodeLifecycle {
     /// Looks at all nodes and returns the time until the next look.
     async fn monitor(&self, kind: &Arc<Kind>) -> Result<Duration, Failure> {
         let now = self.client.now();
+        if self.known().has_jumped(now) {
+            return Ok(TRUST);
+        }
         let (silent, finding, swapped) = self.look(now);
         for name in &silent {
             self.lose(kind, name).await?;
@@ -371,4 +395,20 @@ fn old_labels(node: &Object) -> Option<keelson_meta::Map> {
     };
     let labels: keelson_meta::Map = OLD_LABELS.iter().filter_map(differs).collect();
     (!labels.is_empty()).then_some(labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_jump_of_time_nodes_get_a_moment_to_report() {
+        let mut known = Known::default();
+        let mut check = |seconds, want| {
+            assert_eq!(known.has_jumped(Timestamp::new(seconds, 0)), want, "{seconds}");
+        };
+        check(1000, false);
+        check(1005, false);
+        check(1060, true);
+    }
 }

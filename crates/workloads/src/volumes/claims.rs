@@ -223,7 +223,5 @@ fn is_migrated(provisioner: &str) -> bool {
         "portworx-volume",
         "vsphere-volume",
     ];
-    provisioner
-        .strip_prefix("kubernetes.io/")
-        .is_some_and(|name| MIGRATED.contains(&name) || name == "no-provisioner")
+    provisioner.strip_prefix("kubernetes.io/").is_some_and(|name| MIGRATED.contains(&name))
 }
