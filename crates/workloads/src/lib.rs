@@ -8,6 +8,7 @@
 mod autoscaling;
 mod claims;
 mod cron_job;
+mod daemonsets;
 mod dependents;
 mod deployments;
 mod ephemeral_volumes;
@@ -61,6 +62,7 @@ impl Context {
 /// All control loops, in alphabetical order.
 pub const ALL: &[Controller<Context>] = &[
     Controller::new("cronjob-controller", |context| Box::pin(cron_job::run(context))),
+    Controller::new("daemonset-controller", |context: Context| Box::pin(daemonsets::run(context))),
     Controller::new("deployment-controller", |context: Context| {
         Box::pin(deployments::run(context))
     }),

@@ -21,7 +21,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use taints::Change;
-use tokio::time::Instant;
 use zones::{Finding, Zones};
 
 /// The source component of its events.
@@ -30,10 +29,11 @@ const COMPONENT: &str = "node-controller";
 const LEASES: &str = "kube-node-lease";
 /// Time between two looks at all nodes.
 const PERIOD: Duration = Duration::from_secs(5);
-/// A longer time between two looks means that the clock was stepped, or that nothing ran.
-const JUMP: Duration = Duration::from_secs(10);
-/// How long nodes may take to report after that.
-const TRUST: Duration = Duration::from_millis(200);
+/// Time after the last look from which a look is late: the clock was stepped, or the process stood.
+const LATE: Duration = Duration::from_secs(10);
+/// Real time that nodes get to report when a look is late, and more for each node.
+const REPORT_TIME: Duration = Duration::from_millis(20);
+const REPORT_TIME_OF_NODE: Duration = Duration::from_micros(200);
 /// Labels of a node that are repeated under their old names.
 const OLD_LABELS: [(&str, &str); 2] = [
     ("kubernetes.io/os", "beta.kubernetes.io/os"),
@@ -62,22 +62,8 @@ struct Known {
     /// The last renewal of each lease.
     renewals: HashMap<Str, Str>,
     zones: Zones,
-    /// The time of the last look at all nodes.
+    /// The time of the last look.
     looked: Option<Timestamp>,
-    /// Until when, in real time, no node is lost.
-    trusted_until: Option<Instant>,
-}
-
-impl Known {
-    /// Whether time has jumped since the last look, so that nodes seem silent that have had no
-    /// occasion to report. They get a moment of real time to do so.
-    fn has_jumped(&mut self, now: Timestamp) -> bool {
-        let since = self.looked.replace(now).map_or(0, |looked| now.since(looked).0);
-        if u64::try_from(since).unwrap_or(0) > JUMP.as_nanos() as u64 {
-            self.trusted_until = Some(Instant::now() + TRUST);
-        }
-        self.trusted_until.is_some_and(|until| Instant::now() < until)
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -264,9 +250,7 @@ impl NodeLifecycle {
     /// Looks at all nodes and returns the time until the next look.
     async fn monitor(&self, kind: &Arc<Kind>) -> Result<Duration, Failure> {
         let now = self.client.now();
-        if self.known().has_jumped(now) {
-            return Ok(TRUST);
-        }
+        self.await_reports(now).await;
         let (silent, finding, swapped) = self.look(now);
         for name in &silent {
             self.lose(kind, name).await?;
@@ -293,6 +277,21 @@ impl NodeLifecycle {
         // A node is lost when its time is exceeded, not when it ends.
         let soonest = soonest.map(|soonest| soonest + Duration::from_millis(1));
         Ok([next, soonest].into_iter().flatten().fold(PERIOD, Duration::min))
+    }
+
+    /// If a look is late, so are the reports of nodes: waits until those that report have done so. A
+    /// node that has not is judged by the time `now`, as if the look had taken no time.
+    async fn await_reports(&self, now: Timestamp) {
+        let (before, nodes) = {
+            let mut known = self.known();
+            (known.looked.replace(now), known.nodes.len())
+        };
+        let is_late =
+            before.is_some_and(|before| now.since(before).seconds() > LATE.as_secs().cast_signed());
+        if is_late {
+            let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+            tokio::time::sleep(REPORT_TIME + REPORT_TIME_OF_NODE.saturating_mul(nodes)).await;
+        }
     }
 
     /// Returns the nodes that have become silent, what their zones show, and the nodes whose taints
@@ -395,20 +394,4 @@ fn old_labels(node: &Object) -> Option<keelson_meta::Map> {
     };
     let labels: keelson_meta::Map = OLD_LABELS.iter().filter_map(differs).collect();
     (!labels.is_empty()).then_some(labels)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn after_a_jump_of_time_nodes_get_a_moment_to_report() {
-        let mut known = Known::default();
-        let mut check = |seconds, want| {
-            assert_eq!(known.has_jumped(Timestamp::new(seconds, 0)), want, "{seconds}");
-        };
-        check(1000, false);
-        check(1005, false);
-        check(1060, true);
-    }
 }
