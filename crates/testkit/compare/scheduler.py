@@ -35,7 +35,7 @@ class Case:
     def __init__(self, seed, number):
         self.rng = random.Random(f"{seed}/{number}")
         self.number = number
-        self.nodes = [self.node(i) for i in range(self.rng.choice([1, 2, 3, 3, 4, 5, 8]))]
+        self.nodes = [self.node(i) for i in range(self.rng.choice([1, 2, 3, 4, 5, 8, 12]))]
         self.names = [node["metadata"]["name"] for node in self.nodes]
         self.claims, self.volumes, self.classes = [], [], []
         self.budgets = []
@@ -58,7 +58,7 @@ class Case:
         if self.chance(0.3):
             labels["size"] = str(rng.choice([1, 5, 9]))
         spec, status = {}, {}
-        taints = [{"key": k, "value": v, "effect": e} for k, v, e in TAINTS if self.chance(0.1)]
+        taints = [{"key": k, "value": v, "effect": e} for k, v, e in TAINTS if self.chance(0.05 if e != "PreferNoSchedule" else 0.2)]
         keys = set()
         spec["taints"] = [t for t in taints if not ((t["key"], t["effect"]) in keys or keys.add((t["key"], t["effect"])))]
         if self.chance(0.08):
@@ -78,10 +78,10 @@ class Case:
     def container(self, name, generous):
         rng, requests = self.rng, {}
         if self.chance(0.6):
-            requests["cpu"] = rng.choice(["100m", "250m", "500m", "1"] + (["2", "3", "5"] if generous else []))
+            requests["cpu"] = rng.choice(["100m", "250m", "500m", "1"] + (["2", "3"] if generous else []))
         if self.chance(0.5):
-            requests["memory"] = rng.choice(["64Mi", "256Mi", "1Gi"] + (["3Gi", "20Gi"] if generous else []))
-        if generous and self.chance(0.1):
+            requests["memory"] = rng.choice(["64Mi", "256Mi", "1Gi"] + (["3Gi"] if generous else []))
+        if generous and self.chance(0.05):
             requests["ephemeral-storage"] = rng.choice(["1Gi", "20Gi"])
         container = {"name": name, "image": rng.choice([n for n, _ in IMAGES] + ["mid", "none"])}
         if generous and self.chance(0.1):
@@ -163,7 +163,7 @@ class Case:
         rng = self.rng
         pod = self.base(f"new{self.number}", True)
         spec = pod["spec"]
-        affinity = {"podAffinity": self.terms(0.2, 0.15), "podAntiAffinity": self.terms(0.25, 0.15)}
+        affinity = {"podAffinity": self.terms(0.1, 0.2), "podAntiAffinity": self.terms(0.15, 0.2)}
         node_affinity = {}
         if self.chance(0.2):
             required = [{"matchExpressions": [self.node_requirement()]} for _ in range(rng.choice([1, 2]))]
