@@ -40,10 +40,17 @@ class Case:
         self.claims, self.volumes, self.classes = [], [], []
         self.budgets = []
         self.created = set()
-        self.bound = [self.bound_pod(i) for i in range(self.rng.choice([0, 1, 3, 6, 10]))]
+        self.bound = [self.bound_pod(i) for i in range(self.rng.choice([0, 2, 5, 10, 20]))]
         if self.rng.random() < 0.3:
             self.budgets.append(self.budget())
         self.pod = self.new_pod()
+        self.services, self.sets = [], []
+        namespace = self.pod["metadata"]["namespace"]
+        if self.chance(0.2):
+            self.services.append({"metadata": {"name": f"svc{number}", "namespace": namespace}, "spec": {
+                "ports": [{"port": 80}], "selector": {"run": str(number), "app": self.rng.choice(APPS)}}})
+        if self.chance(0.3):
+            self.sets.append(self.replica_set())
 
     def chance(self, probability):
         return self.rng.random() < probability
@@ -146,6 +153,13 @@ class Case:
         pod["spec"]["affinity"] = affinity
         return pod
 
+    def replica_set(self):
+        """Returns the owner of the new pod."""
+        labels = self.pod["metadata"]["labels"]
+        return {"metadata": {"name": f"rs{self.number}", "namespace": self.pod["metadata"]["namespace"]}, "spec": {
+            "replicas": 3, "selector": {"matchLabels": labels}, "template": {
+                "metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}
+
     def budget(self):
         return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
                 "metadata": {"name": f"b{self.number}", "namespace": "s1"},
@@ -187,8 +201,8 @@ class Case:
                 {"key": "t2", "operator": "Exists", "effect": "NoExecute"}]) for _ in range(rng.choice([1, 2]))]
         if self.chance(0.3):
             spec["topologySpreadConstraints"] = [self.constraint(key) for key in rng.sample([HOSTNAME, ZONE, "disk"], rng.choice([1, 1, 2]))]
-        if self.chance(0.5):
-            spec["priorityClassName"] = rng.choice(["low", "mid", "high", "high", "polite"])
+        if self.chance(0.6):
+            spec["priorityClassName"] = rng.choice(["low", "mid", "high", "high", "high", "polite"])
         if self.chance(0.1):
             spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": rng.choice(["absent", "immediate"])}}]
         elif self.chance(0.15):
@@ -286,6 +300,14 @@ def outcome(server, case):
         case.created.add(pod["metadata"]["name"])
         body = {"status": {"phase": "Running", "startTime": f"2026-01-01T00:00:{case.bound.index(pod):02}Z"}}
         server.call("PATCH", pod_path(pod) + "/status", body, "application/merge-patch+json")
+    for service in case.services:
+        create(server, service, f"/api/v1/namespaces/{service['metadata']['namespace']}/services")
+    for owner in case.sets:
+        path = f"/apis/apps/v1/namespaces/{owner['metadata']['namespace']}/replicasets"
+        made = server.call("POST", path, owner)
+        assert made[0] == 201, made
+        case.pod["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True,
+                                                    "name": owner["metadata"]["name"], "uid": made[2]["metadata"]["uid"]}]
     time.sleep(SETTLE_SECONDS)
     if not create(server, case.pod, f"/api/v1/namespaces/{case.pod['metadata']['namespace']}/pods"):
         return {"invalid": True}
@@ -339,6 +361,10 @@ def clean(server, case):
         server.call("DELETE", pod_path(pod), now)
     for budget in case.budgets:
         server.call("DELETE", "/apis/policy/v1/namespaces/s1/poddisruptionbudgets/" + budget["metadata"]["name"])
+    for service in case.services:
+        server.call("DELETE", f"/api/v1/namespaces/{service['metadata']['namespace']}/services/{service['metadata']['name']}")
+    for owner in case.sets:
+        server.call("DELETE", f"/apis/apps/v1/namespaces/{owner['metadata']['namespace']}/replicasets/{owner['metadata']['name']}")
     for claim in case.claims:
         path = f"/api/v1/namespaces/{claim['metadata']['namespace']}/persistentvolumeclaims/{claim['metadata']['name']}"
         server.call("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")

@@ -153,14 +153,10 @@ impl Scheduler {
         self.cluster.withdraw_nomination(&key);
         let known = self.cluster.pod(&key);
         let is_new = known.is_none_or(|known| known.labels != pod.labels);
-        let is_ending = known.is_some_and(|known| known.is_terminating != pod.is_terminating);
         let shrank = known.is_some_and(|known| known.requests != pod.requests);
         self.cluster.put_pod(pod);
         if is_new {
             self.queue.wake(Change::PodAdded);
-        }
-        if is_ending {
-            self.queue.wake(Change::PodTerminating);
         }
         if shrank {
             self.queue.wake(Change::PodRemoved);

@@ -18,8 +18,6 @@ pub enum Change {
     Node,
     /// A pod was placed, or its labels changed.
     PodAdded,
-    /// A pod is going to end. It does not count for the spreading of others any more.
-    PodTerminating,
     PodRemoved,
     Volumes,
     Namespaces,
@@ -33,7 +31,6 @@ impl Change {
             Change::PodAdded => {
                 matches!(plugin, Plugin::PodTopologySpread | Plugin::InterPodAffinity)
             }
-            Change::PodTerminating => plugin == Plugin::PodTopologySpread,
             Change::PodRemoved => matches!(
                 plugin,
                 Plugin::NodePorts
