@@ -8,7 +8,9 @@ use keelson_meta::{
     ErrorList, Failure, Feature, FieldError, GroupVersionResource, Object, Path, Reason, Status,
     Value,
 };
-use keelson_registry::hooks::{Connection, Connections, FarSide, Located, Location};
+use keelson_registry::hooks::{
+    Connection, Connections, FarSide, Located, Location, SimulatedContainer,
+};
 use keelson_registry::options::{Freshness, LogOptions};
 use keelson_registry::{Answer, Registry, Target};
 use keelson_schema::catalogue::Session;
@@ -76,8 +78,8 @@ impl Streams {
             node => read_node(registry, node).await?,
         };
         if is_simulated(registry, &node) {
-            let container = container.to_owned();
-            return Ok(Located::Simulated { pod, container });
+            let name = container.to_owned();
+            return Ok(Located::Simulated(SimulatedContainer { pod, name }));
         }
         let node = self.kubelet(&node)?;
         let path = format!("/containerLogs/{}/{}/{container}", pod.namespace(), pod.name());

@@ -267,12 +267,14 @@ async fn create(
     (name, message, count, first): (&str, &str, i64, Timestamp),
 ) -> Result<(), Failure> {
     let Some(target) = target(client, event, name) else { return Ok(()) };
+    // As in client-go, combined events do not repeat their source here.
+    let reporting = if message == event.message { component } else { "" };
     let fields = value!({
         "metadata": {"name": name, "namespace": (target.namespace.clone())},
         "involvedObject": (event.involved.clone()), "reason": (event.reason.clone()),
         "message": message, "source": {"component": component},
         "firstTimestamp": (first.text()), "lastTimestamp": (event.at.text()),
-        "count": count, "type": (event.kind), "reportingComponent": component
+        "count": count, "type": (event.kind), "reportingComponent": reporting
     });
     let new = Object::from_value(fields).unwrap_or_default();
     client.create(&target, new).await.map(drop)

@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 /// Most bytes of a kubelet's error that are passed on.
 const ERROR_BYTES_MAX: usize = 2048;
 /// The media type of a log, whatever the kubelet calls it.
-pub(crate) const MEDIA_TYPE: &str = "text/plain";
+const MEDIA_TYPE: &str = "text/plain";
 
 /// Answers with the log of a container.
 pub(crate) async fn run(
@@ -36,8 +36,8 @@ pub(crate) async fn run(
     let location = match app.registry.locate(permit, target, Connection::Log(&options)).await? {
         Located::Nothing => return Ok(Outcome::Reply(respond::no_content())),
         Located::There(location) => location,
-        Located::Simulated { pod, container } => {
-            return simulated_log::run(app, head, &pod, container, &options).await;
+        Located::Simulated(container) => {
+            return simulated_log::run(app, head, target, container, &options).await;
         }
     };
     let far_end = FarEnd::new(app, location)?;

@@ -2,7 +2,6 @@
 
 use crate::app::App;
 use crate::body::ChunkStream;
-use crate::log_stream::MEDIA_TYPE;
 use crate::outcome::{Outcome, Stream};
 use crate::request_head::RequestHead;
 use crate::websocket::Framing;
@@ -10,19 +9,19 @@ use bytes::Bytes;
 use keelson_auth::Permit;
 use keelson_meta::field_selector::FieldSelector;
 use keelson_meta::time::GoDuration;
-use keelson_meta::{Failure, Object, Timestamp};
-use keelson_registry::hooks::{SimulatedLog, SimulatedNodes};
+use keelson_meta::{Failure, Timestamp};
+use keelson_registry::hooks::{SimulatedContainer, SimulatedLog, SimulatedNodes};
 use keelson_registry::options::{LogOptions, WatchOptions};
-use keelson_registry::{EventKind, Kind, Registry, WatchEvent, WatchRefusal, WatchSession};
+use keelson_registry::{EventKind, Kind, Registry, Target, WatchEvent, WatchRefusal, WatchSession};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Answers with the log of a container.
+/// Answers with the log of a container of the pod `target`.
 pub(crate) async fn run(
     app: &Arc<App>,
     head: &RequestHead,
-    pod: &Object,
-    container: String,
+    target: &Target,
+    container: SimulatedContainer,
     options: &LogOptions,
 ) -> Result<Outcome, Failure> {
     let Some(nodes) = app.registry.options.simulated_nodes.clone() else {
@@ -30,18 +29,17 @@ pub(crate) async fn run(
     };
     // The watch begins before the log is read: no change of the pod is missed.
     let changes = match options.follow && !options.previous {
-        true => Some(watch(&app.registry, pod).await?),
+        true => Some(watch(&app.registry, target).await?),
         false => None,
     };
-    let log = nodes.log(pod, &container, options.previous)?;
+    let log = nodes.log(&container.pod, &container.name, options.previous)?;
     let mut told = Told::new(options, app.registry.clock.now());
     let beginning = told.text(&log);
-    let kind = app.registry.target("", "pods", "", "").kind;
+    let kind = target.kind.clone();
     let follower = changes.filter(|_| !log.is_over).map(|changes| Follower {
         changes,
         kind,
         nodes,
-        uid: pod.uid().to_owned(),
         container,
     });
     let chunks = ChunkStream::new(|slot| async move {
@@ -60,13 +58,13 @@ pub(crate) async fn run(
         }
     });
     let framing = head.is_websocket().then_some(Framing::Bytes);
-    Ok(Outcome::Stream(Stream { media_type: MEDIA_TYPE, chunks, framing }))
+    Ok(Outcome::Stream(Stream { media_type: "text/plain", chunks, framing }))
 }
 
-async fn watch(registry: &Arc<Registry>, pod: &Object) -> Result<WatchSession, Failure> {
+async fn watch(registry: &Arc<Registry>, target: &Target) -> Result<WatchSession, Failure> {
     let permit = Permit::internal("system:apiserver");
-    let target = registry.target("", "pods", pod.namespace(), "");
-    let fields = FieldSelector::parse(&format!("metadata.name={}", pod.name()));
+    let fields = FieldSelector::parse(&format!("metadata.name={}", target.name));
+    let target = Target::of(&target.kind, &target.namespace, "");
     let options = WatchOptions { fields: fields.unwrap_or_default(), ..WatchOptions::default() };
     registry.watch(&permit, &target, &options).await.map_err(WatchRefusal::into_failure)
 }
@@ -76,8 +74,7 @@ struct Follower {
     changes: WatchSession,
     kind: Arc<Kind>,
     nodes: Arc<dyn SimulatedNodes>,
-    uid: String,
-    container: String,
+    container: SimulatedContainer,
 }
 
 impl Follower {
@@ -91,10 +88,10 @@ impl Follower {
                 continue;
             };
             let pod = self.kind.decode(&last.entry).ok()?;
-            if last.kind == EventKind::Deleted || pod.uid() != self.uid {
+            if last.kind == EventKind::Deleted || pod.uid() != self.container.pod.uid() {
                 return None;
             }
-            if let Ok(log) = self.nodes.log(&pod, &self.container, false) {
+            if let Ok(log) = self.nodes.log(&pod, &self.container.name, false) {
                 return Some(log);
             }
         }

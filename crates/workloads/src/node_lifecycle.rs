@@ -29,6 +29,11 @@ const COMPONENT: &str = "node-controller";
 const LEASES: &str = "kube-node-lease";
 /// Time between two looks at all nodes.
 const PERIOD: Duration = Duration::from_secs(5);
+/// Time after the last look from which a look is late: the clock was stepped, or the process stood.
+const LATE: Duration = Duration::from_secs(10);
+/// Real time that nodes get to report when a look is late, and more for each node.
+const REPORT_TIME: Duration = Duration::from_millis(20);
+const REPORT_TIME_OF_NODE: Duration = Duration::from_micros(200);
 /// Labels of a node that are repeated under their old names.
 const OLD_LABELS: [(&str, &str); 2] = [
     ("kubernetes.io/os", "beta.kubernetes.io/os"),
@@ -57,6 +62,8 @@ struct Known {
     /// The last renewal of each lease.
     renewals: HashMap<Str, Str>,
     zones: Zones,
+    /// The time of the last look.
+    looked: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -243,6 +250,7 @@ impl NodeLifecycle {
     /// Looks at all nodes and returns the time until the next look.
     async fn monitor(&self, kind: &Arc<Kind>) -> Result<Duration, Failure> {
         let now = self.client.now();
+        self.await_reports(now).await;
         let (silent, finding, ready) = self.look(now);
         for name in &silent {
             self.lose(kind, name).await?;
@@ -273,6 +281,21 @@ impl NodeLifecycle {
         // A node is lost when its time is exceeded, not when it ends.
         let soonest = soonest.map(|soonest| soonest + Duration::from_millis(1));
         Ok([next, soonest].into_iter().flatten().fold(PERIOD, Duration::min))
+    }
+
+    /// If a look is late, so are the reports of nodes: waits until those that report have done so. A
+    /// node that has not is judged by the time `now`, as if the look had taken no time.
+    async fn await_reports(&self, now: Timestamp) {
+        let (before, nodes) = {
+            let mut known = self.known();
+            (known.looked.replace(now), known.nodes.len())
+        };
+        let is_late =
+            before.is_some_and(|before| now.since(before).seconds() > LATE.as_secs().cast_signed());
+        if is_late {
+            let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+            tokio::time::sleep(REPORT_TIME + REPORT_TIME_OF_NODE.saturating_mul(nodes)).await;
+        }
     }
 
     /// Returns the nodes that have become silent, what their zones show, and the nodes that are

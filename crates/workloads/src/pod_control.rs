@@ -82,6 +82,8 @@ pub(crate) fn is_namespace_terminating(error: &Status) -> bool {
 /// Returns the pod of a template: its labels, annotations, finalizers and spec, with a generated name.
 pub(crate) fn pod_from_template(template: &Value, owner: &Object) -> Object {
     let mut pod = Object::new();
+    pod.root.insert("apiVersion", "v1");
+    pod.root.insert("kind", "Pod");
     let metadata = pod.metadata_mut();
     metadata.insert("generateName", name_prefix(owner.name()));
     for name in ["labels", "annotations", "finalizers"] {
@@ -128,7 +130,7 @@ mod tests {
             "metadata": {"name": "web", "namespace": "n", "uid": "u"}});
         let owner = Object::from_value(owner).expect("a map");
         let wanted = value!({
-            "metadata": {"generateName": "web-", "labels": {"a": "b"}, "finalizers": ["x.io/f"],
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-", "labels": {"a": "b"}, "finalizers": ["x.io/f"],
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web",
                     "uid": "u", "controller": true, "blockOwnerDeletion": true}]},
             "spec": {"containers": [{"name": "c"}]}

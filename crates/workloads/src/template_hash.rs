@@ -25,29 +25,31 @@ pub(crate) fn of_template(template: &Value, collisions: Option<i64>) -> String {
     safe_text(hash.0)
 }
 
-/// Returns the hash of bytes, with the number of collisions so far as a text behind them.
-pub(crate) fn of_bytes(bytes: &[u8], collisions: Option<i64>) -> String {
-    let mut hash = Fnv::default();
-    hash.update(bytes);
-    if let Some(count) = collisions {
-        let _ = write!(hash, "{}", count as i32);
-    }
-    safe_text(hash.0)
+/// Returns the hash of the data of a ControllerRevision, with the number of collisions so far as a
+/// text behind it: FNV-1, which multiplies before it mixes a byte in.
+pub(crate) fn of_data(data: &[u8], collisions: i64) -> String {
+    let count = collisions.to_string();
+    let bytes = data.iter().chain(count.as_bytes());
+    let mix = |hash: u32, byte: &u8| hash.wrapping_mul(PRIME) ^ u32::from(*byte);
+    safe_text(bytes.fold(BASIS, mix))
 }
+
+const BASIS: u32 = 0x811c_9dc5;
+const PRIME: u32 = 0x0100_0193;
 
 /// FNV-1a with 32 bits.
 struct Fnv(u32);
 
 impl Default for Fnv {
     fn default() -> Self {
-        Fnv(0x811c_9dc5)
+        Fnv(BASIS)
     }
 }
 
 impl Fnv {
     fn update(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            self.0 = (self.0 ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+            self.0 = (self.0 ^ u32::from(*byte)).wrapping_mul(PRIME);
         }
     }
 }

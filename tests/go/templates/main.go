@@ -46,7 +46,9 @@ func main() {
 		if err := json.NewDecoder(os.Stdin).Decode(&template); err != nil {
 			fail(err.Error())
 		}
-		fmt.Println(dump.ForHash(stored(&template)))
+		template = *stored(&template)
+		fmt.Println(dump.ForHash(template))
+		fmt.Println(hash(&template, nil))
 	default:
 		fail("usage: templates types | hashes SEED COUNT | dump < TEMPLATE")
 	}
@@ -75,7 +77,7 @@ func (t *table) number(of reflect.Type) int {
 
 func printTypes() {
 	t := &table{numbers: map[reflect.Type]int{}}
-	t.number(reflect.TypeFor[*corev1.PodTemplateSpec]())
+	t.number(reflect.TypeFor[corev1.PodTemplateSpec]())
 	for at := 0; at < len(t.queue); at++ {
 		of := t.queue[at]
 		fmt.Printf("%d %s %s\n", at, of.String(), t.describe(of))
@@ -143,7 +145,7 @@ func stored(template *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
 
 func hash(template *corev1.PodTemplateSpec, collisions *int32) string {
 	hasher := fnv.New32a()
-	fmt.Fprintf(hasher, "%v", dump.ForHash(template))
+	fmt.Fprintf(hasher, "%v", dump.ForHash(*template))
 	if collisions != nil {
 		bytes := make([]byte, 8)
 		binary.LittleEndian.PutUint32(bytes, uint32(*collisions))

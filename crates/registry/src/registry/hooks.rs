@@ -257,12 +257,16 @@ pub enum Located {
     /// To something outside of this process.
     There(Location),
     /// To a container on a simulated node: its log is told by [`SimulatedNodes::log`].
-    Simulated {
-        /// The pod.
-        pod: Object,
-        /// The name of the container.
-        container: String,
-    },
+    Simulated(SimulatedContainer),
+}
+
+/// A container on a simulated node.
+#[derive(Clone, Debug)]
+pub struct SimulatedContainer {
+    /// Its pod.
+    pub pod: Object,
+    /// Its name.
+    pub name: String,
 }
 
 /// Nodes that run nothing: what their pods do stands in the pods' status only.

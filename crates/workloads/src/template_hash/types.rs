@@ -36,7 +36,7 @@ pub(super) struct Field {
     pub of: usize,
 }
 
-/// All types. The first one is the pointer to a pod template.
+/// All types. The first one is that of pod templates.
 pub(super) static TYPES: LazyLock<Vec<GoType>> = LazyLock::new(|| parse(include_str!("types.txt")));
 
 /// Parses the table. It is part of the program, so that a malformed one is a bug.

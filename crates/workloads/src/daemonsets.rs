@@ -1,0 +1,196 @@
+//! The controller of DaemonSets: one pod on each node that its template allows.
+
+mod backoff;
+mod history;
+mod manage;
+mod placement;
+mod pods;
+mod rolling;
+mod status;
+mod sync;
+
+use crate::Context;
+use crate::dependents::{Affected, Dependents};
+use crate::pod_control::PodControl;
+use crate::stored;
+use backoff::Backoff;
+use keelson_loops::client::Client;
+use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::queue::Queue;
+use keelson_meta::selector::Selector;
+use keelson_meta::{Failure, Str, value};
+use keelson_registry::{Entry, InformerEvent, InformerScope, Kind};
+use placement::Node;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Runs until it is dropped.
+pub(crate) async fn run(context: Context) {
+    let client = Client::new(&context.registry, "daemon-set-controller");
+    let control = PodControl::new(client, "daemonset-controller");
+    let controller = DaemonSets {
+        control,
+        pods: Dependents::default(),
+        revisions: Dependents::default(),
+        nodes: Mutex::default(),
+        failed: Mutex::default(),
+    };
+    control_loop::run(&context.registry, controller).await;
+}
+
+struct DaemonSets {
+    control: PodControl,
+    pods: Dependents,
+    revisions: Dependents,
+    /// What placement asks of nodes, by name.
+    nodes: Mutex<BTreeMap<Str, Arc<Node>>>,
+    /// When failed pods may be replaced.
+    failed: Mutex<Backoff>,
+}
+
+/// Namespace and name.
+type Key = (Str, Str);
+
+impl ControlLoop for DaemonSets {
+    type Key = Key;
+    const NAME: &'static str = "daemonset-controller";
+    const SCOPE: InformerScope = InformerScope::Only(&[
+        ("apps", "daemonsets"),
+        ("apps", "controllerrevisions"),
+        ("", "pods"),
+        ("", "nodes"),
+    ]);
+    const WORKERS_MAX: usize = 8;
+
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
+        for event in &events {
+            match event {
+                InformerEvent::Listed(kind, all) => match kind.gvr.resource.as_str() {
+                    "pods" => {
+                        self.pods.list(all.range("", ""));
+                        self.queue_all(queue);
+                    }
+                    "nodes" => {
+                        let nodes = all.range("", "").filter_map(|one| Node::read(kind, one));
+                        let nodes = nodes.map(|node| (node.name.clone(), Arc::new(node)));
+                        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) =
+                            nodes.collect();
+                        self.queue_all(queue);
+                    }
+                    "controllerrevisions" => self.revisions.list(all.range("", "")),
+                    _ => queue.extend(all.range("", "").map(key)),
+                },
+                InformerEvent::Put { kind, entry, .. } | InformerEvent::Deleted { kind, entry } => {
+                    match kind.gvr.resource.as_str() {
+                        "pods" => self.queue_affected(&self.pods.observe(event), entry, queue),
+                        "nodes" => {
+                            let is_deleted = matches!(event, InformerEvent::Deleted { .. });
+                            if self.observe_node(kind, entry, is_deleted) {
+                                self.queue_all(queue);
+                            }
+                        }
+                        "controllerrevisions" => drop(self.revisions.observe(event)),
+                        _ => queue.add(key(entry)),
+                    }
+                }
+                InformerEvent::Withdrawn(_) => {}
+            }
+        }
+        false
+    }
+
+    async fn sync(&self, (namespace, name): Key) -> Result<Option<Duration>, Failure> {
+        let client = &self.control.client;
+        let Some(kinds) = Kinds::of(client) else { return Ok(None) };
+        let Some(set) = stored::read(&client.registry, &kinds.sets, &namespace, &name)? else {
+            return Ok(None);
+        };
+        if set.at(&["spec", "selector"]).is_none_or(|one| *one == value!({})) {
+            let message =
+                "This daemon set is selecting all pods. A non-empty selector is required.";
+            self.control.event(&set, "Warning", "SelectingAll", message);
+            return Ok(None);
+        }
+        let Ok(selector) = Selector::from_object(set.at(&["spec", "selector"])) else {
+            return Ok(None);
+        };
+        // What a set that is being deleted has on nodes cannot be told: its revisions may be gone.
+        if set.deletion_timestamp().is_some() {
+            return Ok(None);
+        }
+        let nodes = self.nodes();
+        sync::Update { of: self, kinds, set, selector, nodes, now: client.now() }.run().await
+    }
+}
+
+fn key(entry: &Entry) -> Key {
+    (entry.namespace().into(), entry.name().into())
+}
+
+/// The kinds that the controller writes.
+struct Kinds {
+    sets: Arc<Kind>,
+    pods: Arc<Kind>,
+    revisions: Arc<Kind>,
+}
+
+impl Kinds {
+    fn of(client: &Client) -> Option<Kinds> {
+        Some(Kinds {
+            sets: client.kind("apps", "daemonsets")?,
+            pods: client.kind("", "pods")?,
+            revisions: client.kind("apps", "controllerrevisions")?,
+        })
+    }
+}
+
+impl DaemonSets {
+    fn queue_all(&self, queue: &mut Queue<Key>) {
+        let Some(kind) = self.control.client.kind("apps", "daemonsets") else { return };
+        queue.extend(self.control.client.registry.cached_all(&kind).range("", "").map(key));
+    }
+
+    fn nodes(&self) -> Vec<Arc<Node>> {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.values().cloned().collect()
+    }
+
+    /// Observes a node and returns whether pods may be placed otherwise now. The pods of a deleted
+    /// node are deleted by others.
+    fn observe_node(&self, kind: &Kind, entry: &Entry, is_deleted: bool) -> bool {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_deleted {
+            nodes.remove(entry.name());
+            return false;
+        }
+        let Some(node) = Node::read(kind, entry) else { return false };
+        if nodes.get(&node.name).is_some_and(|known| **known == node) {
+            return false;
+        }
+        nodes.insert(node.name.clone(), Arc::new(node));
+        true
+    }
+
+    /// Queues the owners of a changed pod, or those that might adopt it.
+    fn queue_affected(&self, affected: &Affected, pod: &Entry, queue: &mut Queue<Key>) {
+        let owners = [&affected.now, &affected.before];
+        let owners = owners.into_iter().flatten().filter(|owner| owner.kind == "DaemonSet");
+        queue.extend(owners.map(|owner| (pod.namespace().into(), owner.name.clone())));
+        if !affected.is_adoptable {
+            return;
+        }
+        let Some(kind) = self.control.client.kind("apps", "daemonsets") else { return };
+        let all = self.control.client.registry.cached_all(&kind);
+        for entry in all.range(&format!("{}/", pod.namespace()), "") {
+            let set = kind.decode(entry).unwrap_or_default();
+            let selector = Selector::from_object(set.at(&["spec", "selector"]));
+            let is_match = |selector: Selector| {
+                !selector.is_everything() && selector.matches(|key| pod.label(key))
+            };
+            if selector.is_ok_and(is_match) {
+                queue.add(key(entry));
+            }
+        }
+    }
+}
