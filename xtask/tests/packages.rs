@@ -120,7 +120,7 @@ fn a_wheel_installs_the_program_and_a_pytest_plugin() {
         pytest.env("PYTHONPATH", packages);
     }
     let report = run(&mut pytest);
-    assert!(report.contains("107 passed") || report.contains("106 passed, 1 skipped"), "{report}");
+    assert!(report.contains("109 passed") || report.contains("108 passed, 1 skipped"), "{report}");
     assert!(began.elapsed() < HUNDRED_TESTS_TIME_MAX, "{:?}", began.elapsed());
     let left = fs::read_dir(&temporary).expect("a folder");
     let left: Vec<_> = left.map(|entry| entry.expect("a file").file_name()).collect();
@@ -145,8 +145,10 @@ fn packages_of_npm_start_servers_for_tests() {
     let project = workshop.path("project");
     fs::create_dir(&project).expect("a folder");
     fs::write(project.join("package.json"), "{\"type\": \"module\"}").expect("a file");
-    let example = Path::new(WORKSPACE).join("packages/npm/example/server.test.js");
-    fs::copy(example, project.join("server.test.js")).expect("the example");
+    for example in ["server.test.js", "simulation.test.js"] {
+        let source = Path::new(WORKSPACE).join("packages/npm/example").join(example);
+        fs::copy(source, project.join(example)).expect("the example");
+    }
     let mut install = Command::new("npm");
     install.args(["install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts"]);
     install.env("npm_config_cache", workshop.path("cache"));
@@ -156,7 +158,7 @@ fn packages_of_npm_start_servers_for_tests() {
     tests.args(["--test", "--test-reporter=tap"]).current_dir(&project);
     tests.env_remove("KEELSON_PROGRAM").env_remove("NODE_OPTIONS");
     let report = run(&mut tests);
-    assert!(report.contains("\n# pass 5\n") && report.contains("\n# fail 0\n"), "{report}");
+    assert!(report.contains("\n# pass 7\n") && report.contains("\n# fail 0\n"), "{report}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use keelson_loops::client::{Client, EventText, InvolvedObject};
 use keelson_loops::control_loop::{self, ControlLoop};
+use keelson_loops::go_text;
 use keelson_loops::pods::{self, is_ready};
 use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
@@ -10,7 +11,7 @@ use keelson_meta::{
     Failure, GroupVersion, Map, Object, Reason, Status, Str, Timestamp, Value, value,
 };
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Registry, Subresource, Target};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -281,7 +282,7 @@ impl Disruption {
                 self.client.record_event(COMPONENT, &involved, warn(reason, &text)).await;
             }
             Ok(expected) if expected.has_unmanaged => {
-                let selector = format_selector(budget.at(&["spec", "selector"]));
+                let selector = go_text::label_selector(budget.at(&["spec", "selector"]));
                 let text = format!(
                     "Pods selected by this PodDisruptionBudget (selector: {selector}) were found \
                      to be unmanaged. As a result, the status of the PDB cannot be calculated \
@@ -399,36 +400,6 @@ fn set_condition(
         Some(known) => *known = condition,
         None => all.push(condition),
     }
-}
-
-/// Formats a selector as Go prints it.
-fn format_selector(selector: Option<&Value>) -> String {
-    let labels = selector.and_then(|selector| selector.get("matchLabels")?.as_object());
-    let labels: BTreeMap<&str, &str> = labels
-        .into_iter()
-        .flat_map(|labels| labels.iter())
-        .map(|(name, text)| (name.as_str(), text.as_str().unwrap_or_default()))
-        .collect();
-    let labels: String = labels.iter().map(|(name, text)| format!("{name}: {text},")).collect();
-    let labels = if labels.is_empty() {
-        "map[string]string{}".to_owned()
-    } else {
-        format!("map[string]string{{{labels}}}")
-    };
-    let expressions = selector.map_or(&[][..], |selector| selector.array_at(&["matchExpressions"]));
-    let expressions: String = expressions
-        .iter()
-        .map(|one| {
-            let text = |name: &str| one.str_at(&[name]).unwrap_or_default();
-            let values = one.array_at(&["values"]).iter().filter_map(Value::as_str);
-            let values = values.collect::<Vec<_>>().join(" ");
-            let (key, operator) = (text("key"), text("operator"));
-            format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
-        })
-        .collect();
-    format!(
-        "&LabelSelector{{MatchLabels:{labels},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
 }
 
 #[cfg(test)]

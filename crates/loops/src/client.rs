@@ -9,8 +9,8 @@ use keelson_registry::options::{
     DeleteOptions, Freshness, ListOptions, Patch, PatchForm, Propagation, WriteOptions,
 };
 use keelson_registry::{
-    Answer, Deleted, Entry, Kind, List, NewObject, Registry, Subresource, Target, UpdateFn,
-    WriteResponse,
+    Answer, Deleted, Entry, Kind, List, NewObject, Registry, ScaleChange, Subresource, Target,
+    UpdateFn, WriteResponse,
 };
 use keelson_schema::decode::Decoded;
 use keelson_schema::json;
@@ -146,6 +146,14 @@ impl Client {
             Err(status) if status.code == 404 => Ok(None),
             Err(status) => Err(status),
         }
+    }
+
+    /// Stores a Scale of an object, if it is still that of the same version.
+    pub async fn update_scale(&self, target: &Target, scale: Object) -> Result<(), Failure> {
+        let permit = self.permit("update", target, "scale").await?;
+        let change = ScaleChange::Whole(Decoded { object: scale, strict_errors: vec![] });
+        let options = self.write_options();
+        self.registry.update_scale(&permit, target, &change, &options).await.map(drop)
     }
 
     /// Lists the objects of a kind, in one namespace or in all.

@@ -17,8 +17,6 @@ const WAITING_EVENTS_MAX: usize = 1000;
 const SIMILAR_MESSAGES_MAX: usize = 10;
 /// Similar events that are further apart than this are not combined.
 const SIMILAR_SECONDS_MAX: i64 = 600;
-/// The beginning of the message of combined events.
-const COMBINED: &str = "(combined from similar events): ";
 /// Number of events about one object that are stored at once, and the time in which one more is.
 const BURST_EVENTS: f64 = 25.0;
 const REFILL_SECONDS: f64 = 300.0;
@@ -155,7 +153,7 @@ impl Correlator {
         let group: EventKey = (object.clone(), kind, reason.clone(), None);
         let is_combined = self.is_combined(&group, event);
         let (key, message) = if is_combined {
-            (group, Str::from(format!("{COMBINED}{}", event.message)))
+            (group, Str::from(format!("(combined from similar events): {}", event.message)))
         } else {
             ((object.clone(), kind, reason, Some(event.message.clone())), event.message.clone())
         };
@@ -269,18 +267,16 @@ async fn create(
     (name, message, count, first): (&str, &str, i64, Timestamp),
 ) -> Result<(), Failure> {
     let Some(target) = target(client, event, name) else { return Ok(()) };
+    // As in client-go, combined events do not repeat their source here.
+    let reporting = if message == event.message { component } else { "" };
     let fields = value!({
         "metadata": {"name": name, "namespace": (target.namespace.clone())},
         "involvedObject": (event.involved.clone()), "reason": (event.reason.clone()),
         "message": message, "source": {"component": component},
         "firstTimestamp": (first.text()), "lastTimestamp": (event.at.text()),
-        "count": count, "type": (event.kind)
+        "count": count, "type": (event.kind), "reportingComponent": reporting
     });
-    let mut new = Object::from_value(fields).unwrap_or_default();
-    // client-go leaves it out of combined events.
-    if !message.starts_with(COMBINED) {
-        new.root.insert("reportingComponent", component);
-    }
+    let new = Object::from_value(fields).unwrap_or_default();
     client.create(&target, new).await.map(drop)
 }
 

@@ -9,6 +9,7 @@ pub mod client;
 pub mod control_loop;
 mod controller;
 pub mod events;
+pub mod go_text;
 pub mod metadata;
 pub mod pods;
 pub mod queue;

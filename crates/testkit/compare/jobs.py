@@ -248,6 +248,11 @@ def summary(side):
                                       event["source"], event.get("reportingComponent")]})
         key = json.dumps(facts["event"])
         counted[key] = counted.get(key, 0) + event.get("count", 1)
+        # With a cache that lags behind, kube-controller-manager sees the end of a Job more than once.
+        if event["reason"] == "SawCompletedJob":
+            counted[key] = 1
+        elif event["reason"] == "MissingJob":
+            del counted[key]
     return {"jobs": [normalized(one) for one in jobs], "pods": sorted((normalized(pod) for pod in pods), key=str),
             "events": counted}
 

@@ -5,28 +5,36 @@
 //! its profile), acts as its service account, and steps aside while the stock program holds its lease.
 //! What a loop decides is a pure function of objects; what it writes goes through the API.
 
+mod autoscaling;
 mod claims;
 mod cron_job;
 mod daemonsets;
 mod dependents;
 mod deployments;
+mod ephemeral_volumes;
 mod history;
 mod int_or_percent;
 mod job;
 mod node_lifecycle;
+mod node_ttl;
 mod nodes;
 mod pod_control;
 mod pod_facts;
 mod pod_garbage;
 mod pod_status;
 mod pods_by_node;
+mod provisioner;
 mod replicasets;
+mod resource_claims;
 mod scheduler;
+mod service_addresses;
 mod simulation;
 mod statefulsets;
 mod stored;
 mod taint_eviction;
 mod template_hash;
+mod volume_expander;
+mod volumes;
 
 pub use nodes::simulated_nodes;
 pub use simulation::Simulation;
@@ -58,12 +66,24 @@ pub const ALL: &[Controller<Context>] = &[
     Controller::new("deployment-controller", |context: Context| {
         Box::pin(deployments::run(context))
     }),
+    Controller::new("ephemeral-volume-controller", |context| {
+        Box::pin(ephemeral_volumes::run(context))
+    }),
+    Controller::new("horizontal-pod-autoscaler-controller", |context| {
+        Box::pin(autoscaling::run(context))
+    }),
     Controller::new("job-controller", |context| Box::pin(job::run(context))),
     Controller::new("kube-scheduler", |context: Context| {
         Box::pin(scheduler::run(context.registry))
     })
     .stands_for(StandsFor::Scheduler),
     Controller::new("node-lifecycle-controller", |context| Box::pin(node_lifecycle::run(context))),
+    Controller::new("persistentvolume-binder-controller", |context| {
+        Box::pin(volumes::run(context))
+    }),
+    Controller::new("persistentvolume-expander-controller", |context| {
+        Box::pin(volume_expander::run(context))
+    }),
     Controller::new("pod-garbage-collector-controller", |context| {
         Box::pin(pod_garbage::run(context))
     }),
@@ -73,12 +93,18 @@ pub const ALL: &[Controller<Context>] = &[
     Controller::new("replicationcontroller-controller", |context: Context| {
         Box::pin(replicasets::run::<replicasets::ReplicationControllers>(context))
     }),
+    Controller::new("resourceclaim-controller", |context| Box::pin(resource_claims::run(context))),
+    Controller::new("service-lb-controller", |context| Box::pin(service_addresses::run(context)))
+        .stands_for(StandsFor::Nobody),
     Controller::new("simulated-nodes", |context: Context| {
         Box::pin(nodes::run(context.registry, context.simulation))
     })
     .stands_for(StandsFor::Nobody),
+    Controller::new("simulated-provisioner", |context| Box::pin(provisioner::run(context)))
+        .stands_for(StandsFor::Nobody),
     Controller::new("statefulset-controller", |context: Context| {
         Box::pin(statefulsets::run(context))
     }),
     Controller::new("taint-eviction-controller", |context| Box::pin(taint_eviction::run(context))),
+    Controller::new("ttl-controller", |context| Box::pin(node_ttl::run(context))),
 ];

@@ -3,9 +3,10 @@ import { randomUUID } from "node:crypto";
 import { rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { ApiError, client, isAvailable } from "./client.js";
 import { findProgram } from "./program.js";
 
-export { findProgram };
+export { ApiError, findProgram, isAvailable };
 
 const START_MILLISECONDS_MAX = 60_000;
 /** How much of a server's log is kept, in characters. */
@@ -30,7 +31,9 @@ export async function startKeelson(options = {}) {
   });
   // Whether this process stays alive for the server.
   const hold = (how) => [child, ...child.stdio].forEach((handle) => handle?.[how]?.());
+  let helpers;
   const stop = async () => {
+    helpers?.close();
     hold("ref");
     child.kill("SIGKILL");
     await ended;
@@ -45,6 +48,8 @@ export async function startKeelson(options = {}) {
   }
   hold("unref");
   const { url, token, certificateAuthority, kubeconfig } = JSON.parse(line);
+  helpers = client({ url, token, certificateAuthority });
+  const { request, waitFor, waitAvailable, simulation } = helpers;
   return {
     url,
     token,
@@ -52,6 +57,10 @@ export async function startKeelson(options = {}) {
     kubeconfig,
     kubeconfigPath,
     pid: child.pid,
+    request,
+    waitFor,
+    waitAvailable,
+    simulation,
     log: () => log,
     stop,
     [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]: stop,

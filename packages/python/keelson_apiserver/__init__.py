@@ -12,5 +12,15 @@ latest when this process ends, however that ends. Nothing but the standard libra
 from ._pool import ServerPool
 from ._program import find_program
 from ._server import ApiError, Server, StartError, start
+from ._simulation import Simulation, is_available
 
-__all__ = ["ApiError", "Server", "ServerPool", "StartError", "find_program", "start"]
+__all__ = [
+    "ApiError",
+    "Server",
+    "ServerPool",
+    "Simulation",
+    "StartError",
+    "find_program",
+    "is_available",
+    "start",
+]

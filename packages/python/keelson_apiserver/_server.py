@@ -13,9 +13,10 @@ import time
 import urllib.parse
 import uuid
 from types import TracebackType
-from typing import IO, Any, Mapping, Optional, Sequence, Type
+from typing import IO, Any, Callable, Mapping, Optional, Sequence, Type
 
 from ._program import find_program
+from ._simulation import WAIT_SECONDS_MAX, Simulation, is_available, wait_for
 
 #: How long a server may take to start, and a request to be answered, in seconds.
 START_SECONDS_MAX = 60.0
@@ -74,6 +75,8 @@ class Server:
         self.certificate_authority = ""
         #: A kubeconfig for this server, as text.
         self.kubeconfig = ""
+        #: The cluster of a server that was started with the flag ``--simulate``.
+        self.simulation = Simulation(self)
 
     def wait_until_ready(self, seconds_max: float = START_SECONDS_MAX) -> "Server":
         """Waits until the server serves, and returns it."""
@@ -190,6 +193,19 @@ class Server:
                 raise
             return False
         return True
+
+    def wait_for(
+        self,
+        path: str,
+        condition: Callable[[Any], bool],
+        seconds_max: float = WAIT_SECONDS_MAX,
+    ) -> Any:
+        """Reads an object or a list until a condition holds, and returns it."""
+        return wait_for(self, path, condition, seconds_max)
+
+    def wait_available(self, path: str, seconds_max: float = WAIT_SECONDS_MAX) -> Any:
+        """Waits until a workload is available, a Job complete or a Pod ready, and returns it."""
+        return wait_for(self, path, is_available, seconds_max)
 
     def client(self) -> Any:
         """Returns a ``kubernetes.client.ApiClient`` of the official client, which must be installed."""

@@ -2,6 +2,7 @@
 
 mod clock;
 mod logs;
+mod nodes;
 
 use crate::http::Server;
 use keelson::{AdmissionChain, Builder, Keelson, Simulation, SteppedClock};

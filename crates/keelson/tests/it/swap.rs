@@ -6,6 +6,8 @@
 //! A second test runs without kube-controller-manager: the results of Keelson's controllers are compared with those
 //! of the stock ones with kube-apiserver (`files/own_loops.txt`).
 //!
+//! A third test runs without any of them: the scenarios of the first one have the same lines with `--simulate`.
+//!
 //! `KEELSON_SWAP_RECORD=1` runs the scenarios with kube-apiserver and etcd and writes these files. To
 //! `files/swap_errors.txt` errors are only added, because they differ from run to run.
 
@@ -150,4 +152,13 @@ fn own_controllers_reach_the_state_of_kube_controller_manager() {
     }
     let outcome = walk(&Cluster::of_keelson_alone(), OWN_LOOPS);
     compare(&outcome.lines, include_str!("files/own_loops.txt"));
+}
+
+#[test]
+fn simulated_controllers_and_scheduler_reach_the_state_of_the_stock_ones() {
+    if is_recording() {
+        return;
+    }
+    let outcome = walk(&Cluster::of_simulation(), SCENES);
+    compare(&outcome.lines, include_str!("files/swap.txt"));
 }

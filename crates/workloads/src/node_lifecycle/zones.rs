@@ -133,7 +133,9 @@ impl Zones {
 
     /// Notes that a node needs no taint.
     pub fn remove(&mut self, node: &str) {
-        self.zones.values_mut().for_each(|zone| drop(zone.waiting.remove(node)));
+        for zone in self.zones.values_mut() {
+            zone.waiting.remove(node);
+        }
     }
 
     /// Returns the nodes that get their taint now, and the time until the next one.

@@ -101,13 +101,21 @@ fn start(command: Command, log: PathBuf) -> Process {
 impl Cluster {
     /// Starts a cluster with Keelson as the server.
     pub fn of_keelson(programs: &Programs) -> Cluster {
-        let (server, files) = start_keelson();
+        let (server, files) = start_keelson(&[]);
         Cluster::around(vec![server], files, |files| programs.start(files, &[]))
     }
 
     /// Starts Keelson without kube-controller-manager and kube-scheduler.
     pub fn of_keelson_alone() -> Cluster {
-        let (server, files) = start_keelson();
+        let (server, files) = start_keelson(&[]);
+        Cluster::around(vec![server], files, |_| vec![])
+    }
+
+    /// Starts Keelson with its own workload controllers and scheduler, where five seconds pass in one: its
+    /// intervals are those of kube-controller-manager, which is started with shorter ones.
+    pub fn of_simulation() -> Cluster {
+        let flags = ["--simulate", "--simulate-nodes=0", "--simulate-rate=5"];
+        let (server, files) = start_keelson(&flags);
         Cluster::around(vec![server], files, |_| vec![])
     }
 
@@ -223,13 +231,13 @@ fn kubelet(api: &Api, options: NodeOptions) -> Kubelet {
     Kubelet::start(api, options).expect("the node is registered")
 }
 
-/// Starts Keelson with a new data directory.
-pub fn start_keelson() -> (Process, Files) {
+/// Starts Keelson with a new data directory and more flags.
+pub fn start_keelson(flags: &[&str]) -> (Process, Files) {
     let dir = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(KEELSON);
     command.args(["serve", "--secure-port=0", "--bind-address=127.0.0.1", "--v=2"]);
     command.args(["--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction"]);
-    command.arg("--data-dir").arg(dir.path());
+    command.args(flags).arg("--data-dir").arg(dir.path());
     let server = start(command, dir.path().join("server.log"));
     let kubeconfig = dir.path().join("admin.kubeconfig");
     let url = poll(START_TIME_MAX, || {

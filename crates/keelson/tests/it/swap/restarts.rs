@@ -145,7 +145,7 @@ fn start_times(log: &str) -> Vec<Duration> {
 fn restarts_of_a_controller_manager_under_load_leave_no_garbage() {
     let Some(programs) = Programs::find() else { return };
     let restarts = std::env::var("KEELSON_SWAP_RESTARTS").ok().and_then(|text| text.parse().ok());
-    let (server, files) = start_keelson();
+    let (server, files) = start_keelson(&[]);
     let admin = files.api("admin", &["system:masters"]);
     let anchor = make(&admin, MAPS, "anchor", &[]);
     let begun = anchor["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();

@@ -1,0 +1,147 @@
+//! [`Pod`]: what scheduling reads of a pod, parsed once.
+
+use super::affinity::Affinity;
+use super::node_terms::NodeAffinity;
+use super::resources::{Requests, requests};
+use super::spread::Constraint;
+use super::taints::Toleration;
+use super::volumes::PodVolumes;
+use keelson_meta::{Object, Str, Timestamp, Value};
+
+/// Namespace and name of a pod.
+pub type PodKey = (Str, Str);
+
+/// What scheduling reads of a pod.
+#[derive(Clone, Debug, Default)]
+pub struct Pod {
+    pub key: PodKey,
+    pub uid: Str,
+    /// Its node; empty: none yet.
+    pub node: Str,
+    /// Sorted by key.
+    pub labels: Vec<(Str, Str)>,
+    pub priority: i64,
+    pub requests: Requests,
+    pub ports: Vec<Port>,
+    pub affinity: Option<Box<Affinity>>,
+    pub is_terminating: bool,
+    pub volumes: PodVolumes,
+    /// When its node accepted it.
+    pub started: Option<Timestamp>,
+    /// What is read of pods without a node only.
+    pub wishes: Option<Box<Wishes>>,
+}
+
+/// What a pod asks of its node.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    pub tolerations: Vec<Toleration>,
+    pub node_affinity: NodeAffinity,
+    pub constraints: Vec<Constraint>,
+    pub nominated: Str,
+    pub never_preempts: bool,
+    pub images: Vec<Str>,
+    /// Whether it belongs to a DaemonSet or another controller: kind and name of the owner.
+    pub owner: Option<(Str, Str)>,
+    pub has_claims_of_devices: bool,
+    /// `metadata.generation`: whether anything but the status has changed.
+    pub generation: i64,
+    pub is_gated: bool,
+}
+
+/// A port of a node that a pod takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Empty: all addresses.
+    pub ip: Str,
+    pub protocol: Str,
+    pub number: i64,
+}
+
+impl Port {
+    /// Whether two pods with these ports cannot be on one node.
+    pub fn conflicts_with(&self, other: &Port) -> bool {
+        let overlap = self.ip == other.ip || self.ip.is_empty() || other.ip.is_empty();
+        overlap && self.number == other.number && self.protocol == other.protocol
+    }
+}
+
+impl Pod {
+    /// Reads a pod.
+    pub fn of(object: &Object) -> Pod {
+        let node = Str::new(object.str_at(&["spec", "nodeName"]));
+        let started = object.str_at(&["status", "startTime"]);
+        let wishes = node.is_empty().then(|| Box::new(Wishes::of(object)));
+        let labels = labels_of(object);
+        Pod {
+            key: (object.namespace().into(), object.name().into()),
+            uid: object.uid().into(),
+            affinity: Affinity::of(object).map(Box::new),
+            labels,
+            node,
+            priority: object.int_at(&["spec", "priority"]).unwrap_or(0),
+            requests: requests(object),
+            ports: ports(object),
+            is_terminating: object.deletion_timestamp().is_some(),
+            volumes: PodVolumes::of(object),
+            started: Timestamp::parse(started).ok(),
+            wishes,
+        }
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        find(&self.labels, key)
+    }
+}
+
+/// Returns the labels of an object, sorted by key.
+pub fn labels_of(object: &Object) -> Vec<(Str, Str)> {
+    let labels = object.meta_map("labels").map(|(key, text)| (Str::new(key), Str::new(text)));
+    let mut labels: Vec<(Str, Str)> = labels.collect();
+    labels.sort_unstable();
+    labels
+}
+
+/// Returns the value of a key in sorted pairs.
+pub fn find<'a>(pairs: &'a [(Str, Str)], key: &str) -> Option<&'a str> {
+    let place = pairs.binary_search_by(|(known, _)| known.as_str().cmp(key)).ok()?;
+    Some(&pairs[place].1)
+}
+
+fn ports(pod: &Object) -> Vec<Port> {
+    let all = pod.array_at(&["spec", "containers"]).iter();
+    let is_sidecar = |one: &&Value| one.str_at(&["restartPolicy"]) == Some("Always");
+    let sidecars = pod.array_at(&["spec", "initContainers"]).iter().filter(is_sidecar);
+    let ports = all.chain(sidecars).flat_map(|container| container.array_at(&["ports"]));
+    let taken = ports.filter_map(|port| {
+        let number = port.int_at(&["hostPort"]).filter(|number| *number > 0)?;
+        let ip = port.str_at(&["hostIP"]).filter(|ip| *ip != "0.0.0.0").unwrap_or_default();
+        let protocol = port.str_at(&["protocol"]).unwrap_or("TCP");
+        Some(Port { ip: ip.into(), protocol: protocol.into(), number })
+    });
+    taken.collect()
+}
+
+impl Wishes {
+    fn of(object: &Object) -> Wishes {
+        let labels = labels_of(object);
+        let containers = ["initContainers", "containers"];
+        let images = containers.iter().flat_map(|list| object.array_at(&["spec", list]));
+        let owner = object.controller().map(|owner| {
+            let text = |field: &str| Str::new(owner.str_at(&[field]).unwrap_or_default());
+            (text("kind"), text("name"))
+        });
+        Wishes {
+            tolerations: Toleration::all(object),
+            node_affinity: NodeAffinity::of(object),
+            constraints: Constraint::all(object, &labels),
+            nominated: object.str_at(&["status", "nominatedNodeName"]).into(),
+            never_preempts: object.str_at(&["spec", "preemptionPolicy"]) == "Never",
+            images: images.filter_map(|one| one.str_at(&["image"])).map(Str::new).collect(),
+            owner,
+            has_claims_of_devices: !object.array_at(&["spec", "resourceClaims"]).is_empty(),
+            generation: object.generation(),
+            is_gated: !object.array_at(&["spec", "schedulingGates"]).is_empty(),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What the scheduler writes: bindings, conditions, events, the end of pods, and the choice of volumes.
+
+use super::NAME;
+use super::pod::{Pod, PodKey};
+use super::volumes::Binding;
+use keelson_loops::client::Client;
+use keelson_meta::{Failure, Map, Object, Str, Timestamp, Value, value};
+use keelson_registry::options::DeleteOptions;
+use keelson_registry::{NewObject, Subresource, Target};
+use std::sync::Arc;
+
+/// `reportingInstance` of its events.
+const INSTANCE: &str = "default-scheduler-keelson";
+
+/// Binds a pod to a node and creates the event about it.
+pub async fn bind(client: &Client, pod: &Pod, node: &str) -> Result<(), Failure> {
+    let Some(kind) = client.kind("", "pods") else { return Ok(()) };
+    let (namespace, name) = (&pod.key.0, &pod.key.1);
+    let binding = value!({
+        "metadata": {"name": (name.clone()), "namespace": (namespace.clone()),
+            "uid": (pod.uid.clone())},
+        "target": {"kind": "Node", "name": node}
+    });
+    let target = Target::of(&kind, namespace, name);
+    let binding = Object::from_value(binding).unwrap_or_default();
+    client.act(&target, "binding", binding).await?;
+    let note = format!("Successfully assigned {namespace}/{name} to {node}");
+    let event = Event { is_warning: false, reason: "Scheduled", action: "Binding", note: &note };
+    record(client, &pod.key, &pod.uid, None, &event).await;
+    Ok(())
+}
+
+/// Writes which volumes claims get, or on which node they are made.
+pub async fn choose_volumes(
+    client: &Client,
+    node: &str,
+    bindings: &[Binding],
+) -> Result<(), Failure> {
+    let kinds = (client.kind("", "persistentvolumes"), client.kind("", "persistentvolumeclaims"));
+    let (Some(volumes), Some(claims)) = kinds else { return Ok(()) };
+    for binding in bindings {
+        match binding {
+            Binding::Volume(claim, volume) => {
+                let claim = client.get(&Target::of(&claims, &claim.0, &claim.1)).await?;
+                let target = Target::of(&volumes, "", volume);
+                let claim = claim.ok_or_else(|| target.not_found())?;
+                let change = |live: Option<&Object>| {
+                    let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+                    reserve(&mut object, &claim);
+                    Ok(NewObject { object, managed: false, warnings: vec![] })
+                };
+                client.modify(&target, Subresource::None, &change).await?;
+            }
+            Binding::Provision(claim) => {
+                let target = Target::of(&claims, &claim.0, &claim.1);
+                let change = |live: Option<&Object>| {
+                    let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+                    let annotations = object.metadata_mut().object_at("annotations");
+                    annotations.insert("volume.kubernetes.io/selected-node", node);
+                    Ok(NewObject { object, managed: false, warnings: vec![] })
+                };
+                client.modify(&target, Subresource::None, &change).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reserves a volume for a claim.
+fn reserve(volume: &mut Object, claim: &Object) {
+    let is_reserved = volume.str_at(&["spec", "claimRef", "name"]) == claim.name();
+    let reference = value!({
+        "kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": (claim.namespace()),
+        "name": (claim.name()), "uid": (claim.uid()),
+        "resourceVersion": (claim.resource_version())
+    });
+    volume.object_mut("spec").insert("claimRef", reference);
+    if !is_reserved {
+        let annotations = volume.metadata_mut().object_at("annotations");
+        annotations.insert("pv.kubernetes.io/bound-by-controller", "yes");
+    }
+}
+
+/// What is reported about a pod that is not placed.
+#[derive(Debug)]
+pub struct Report {
+    pub reason: &'static str,
+    pub message: String,
+    /// The node on which it waits for room; `None`: as before.
+    pub nominated: Option<Str>,
+}
+
+/// Writes the condition of a pod that is not placed, and creates the event about it.
+pub async fn report(client: &Client, pod: &Pod, report: &Report) -> Result<(), Failure> {
+    let Some(kind) = client.kind("", "pods") else { return Ok(()) };
+    let target = Target::of(&kind, &pod.key.0, &pod.key.1);
+    let now = client.now();
+    let Some(known) = client.registry.cached(&kind, &pod.key.0, &pod.key.1) else { return Ok(()) };
+    let mut known = kind.decode(&known)?;
+    if known.uid() != pod.uid || !set_unscheduled(&mut known, report, now) {
+        return Ok(());
+    }
+    let event = Event {
+        is_warning: true,
+        reason: "FailedScheduling",
+        action: "Scheduling",
+        note: &report.message,
+    };
+    record(client, &pod.key, &pod.uid, None, &event).await;
+    let change = |live: Option<&Object>| {
+        let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+        if object.uid() == pod.uid && object.str_at(&["spec", "nodeName"]).is_empty() {
+            set_unscheduled(&mut object, report, now);
+        }
+        Ok(NewObject { object, managed: false, warnings: vec![] })
+    };
+    match client.modify(&target, Subresource::Status, &change).await {
+        Err(status) if status.code == 404 => Ok(()),
+        result => result,
+    }
+}
+
+/// Sets the condition PodScheduled to false. Returns whether anything changed.
+fn set_unscheduled(pod: &mut Object, report: &Report, now: Timestamp) -> bool {
+    let before = pod.get("status").cloned();
+    let mut condition = Map::new();
+    condition.insert("type", "PodScheduled");
+    if pod.generation() > 0 {
+        condition.insert("observedGeneration", pod.generation());
+    }
+    condition.insert("status", "False");
+    condition.insert("lastProbeTime", Value::Null);
+    condition.insert("reason", report.reason);
+    condition.insert("message", report.message.as_str());
+    set_condition(pod, condition, now);
+    match &report.nominated {
+        Some(node) if node.is_empty() => {
+            pod.object_mut("status").remove("nominatedNodeName");
+        }
+        Some(node) => {
+            pod.object_mut("status").insert("nominatedNodeName", node.clone());
+        }
+        None => {}
+    }
+    pod.get("status") != before.as_ref()
+}
+
+/// Sets a condition. The time of a transition stays if the status does.
+fn set_condition(pod: &mut Object, mut condition: Map, now: Timestamp) {
+    let conditions = pod.object_mut("status").entry_or("conditions", || Value::Array(vec![]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    let is_it = |one: &Value| one.get("type") == condition.get("type");
+    let known = conditions.iter().position(is_it);
+    let since = known.map(|known| &conditions[known]);
+    let since = since.filter(|known| known.get("status") == condition.get("status"));
+    let since = since.and_then(|known| known.get("lastTransitionTime").cloned());
+    condition.insert("lastTransitionTime", since.unwrap_or_else(|| now.text().into()));
+    match known {
+        Some(known) => conditions[known] = condition.into(),
+        None => conditions.push(condition.into()),
+    }
+}
+
+/// Ends pods so that another one can be placed on their node.
+pub async fn preempt(
+    client: &Client,
+    preemptor: &Pod,
+    node: &str,
+    victims: &[Arc<Pod>],
+) -> Result<(), Failure> {
+    let Some(kind) = client.kind("", "pods") else { return Ok(()) };
+    for victim in victims {
+        let target = Target::of(&kind, &victim.key.0, &victim.key.1);
+        let now = client.now();
+        let change = |live: Option<&Object>| {
+            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+            if object.uid() == victim.uid {
+                set_disrupted(&mut object, now);
+            }
+            Ok(NewObject { object, managed: false, warnings: vec![] })
+        };
+        let options = DeleteOptions { uid: Some(victim.uid.clone()), ..DeleteOptions::default() };
+        let written = client.modify(&target, Subresource::Status, &change).await;
+        let deleted = match written {
+            Ok(()) => client.delete(&target, &options).await.map(drop),
+            failed => failed,
+        };
+        match deleted {
+            Err(status) if status.code == 404 => continue,
+            result => result?,
+        }
+        let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
+        let event =
+            Event { is_warning: false, reason: "Preempted", action: "Preempting", note: &note };
+        record(client, &victim.key, &victim.uid, Some(preemptor), &event).await;
+    }
+    Ok(())
+}
+
+fn set_disrupted(pod: &mut Object, now: Timestamp) {
+    let mut condition = Map::new();
+    condition.insert("type", "DisruptionTarget");
+    if pod.generation() > 0 {
+        condition.insert("observedGeneration", pod.generation());
+    }
+    condition.insert("status", "True");
+    condition.insert("lastProbeTime", Value::Null);
+    condition.insert("reason", "PreemptionByScheduler");
+    let message = format!("{NAME}: preempting to accommodate a higher priority pod");
+    condition.insert("message", message);
+    set_condition(pod, condition, now);
+}
+
+struct Event<'a> {
+    is_warning: bool,
+    reason: &'static str,
+    action: &'static str,
+    note: &'a str,
+}
+
+/// Creates an event about a pod. A failure is only logged.
+async fn record(
+    client: &Client,
+    key: &PodKey,
+    uid: &Str,
+    related: Option<&Pod>,
+    event: &Event<'_>,
+) {
+    let Some(kind) = client.kind("events.k8s.io", "events") else { return };
+    let now = client.now();
+    let nanos = i128::from(now.seconds) * 1_000_000_000 + i128::from(now.nanos);
+    let name = format!("{}.{nanos:x}", key.1);
+    let pods = client.kind("", "pods");
+    let cached = pods.and_then(|pods| {
+        let entry = client.registry.cached(&pods, &key.0, &key.1)?;
+        Some(Str::new(format!("{}", entry.modified().0)))
+    });
+    let reference = |key: &PodKey, uid: &Str, version: Option<Str>| {
+        let mut reference = value!({
+            "kind": "Pod", "namespace": (key.0.clone()), "name": (key.1.clone()),
+            "uid": (uid.clone()), "apiVersion": "v1"
+        });
+        if let (Some(map), Some(version)) = (reference.as_object_mut(), version) {
+            map.insert("resourceVersion", version);
+        }
+        reference
+    };
+    let mut fields = value!({
+        "metadata": {"name": (name.as_str()), "namespace": (key.0.clone())},
+        "eventTime": (now.micro().to_string()), "reportingController": NAME,
+        "reportingInstance": INSTANCE, "action": (event.action), "reason": (event.reason),
+        "regarding": (reference(key, uid, cached)), "note": (event.note),
+        "type": (if event.is_warning { "Warning" } else { "Normal" })
+    });
+    if let (Some(fields), Some(related)) = (fields.as_object_mut(), related) {
+        fields.insert("related", reference(&related.key, &related.uid, None));
+    }
+    let target = Target::of(&kind, &key.0, &name);
+    let new = Object::from_value(fields).unwrap_or_default();
+    match client.create(&target, new).await {
+        // The namespace is terminating.
+        Err(error) if error.code == 403 => tracing::debug!(%error, "event not stored"),
+        Err(error) => tracing::warn!(%error, reason = event.reason, "event not stored"),
+        Ok(_) => {}
+    }
+}
