@@ -46,10 +46,10 @@ impl Update<'_> {
         let backoff = updated?;
         written?;
         let seconds = view.seconds();
-        let available = (seconds > 0 && is_waiting).then(|| {
-            let fallback = Duration::from_secs(seconds.unsigned_abs());
-            next_available(&pods, seconds, self.now).unwrap_or(fallback)
-        });
+        // A new pod beside an old one is waited for, too, though the status counts the old one.
+        let fallback = Duration::from_secs(seconds.unsigned_abs());
+        let available = next_available(&pods, seconds, self.now)
+            .or_else(|| (seconds > 0 && is_waiting).then_some(fallback));
         Ok([backoff, available].into_iter().flatten().min())
     }
 
