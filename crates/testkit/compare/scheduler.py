@@ -35,15 +35,22 @@ class Case:
     def __init__(self, seed, number):
         self.rng = random.Random(f"{seed}/{number}")
         self.number = number
-        self.nodes = [self.node(i) for i in range(self.rng.choice([1, 2, 3, 3, 4, 5, 8]))]
+        self.nodes = [self.node(i) for i in range(self.rng.choice([1, 2, 3, 4, 5, 8, 12]))]
         self.names = [node["metadata"]["name"] for node in self.nodes]
         self.claims, self.volumes, self.classes = [], [], []
         self.budgets = []
         self.created = set()
-        self.bound = [self.bound_pod(i) for i in range(self.rng.choice([0, 1, 3, 6, 10]))]
+        self.bound = [self.bound_pod(i) for i in range(self.rng.choice([0, 2, 5, 10, 20]))]
         if self.rng.random() < 0.3:
             self.budgets.append(self.budget())
         self.pod = self.new_pod()
+        self.services, self.sets = [], []
+        namespace = self.pod["metadata"]["namespace"]
+        if self.chance(0.2):
+            self.services.append({"metadata": {"name": f"svc{number}", "namespace": namespace}, "spec": {
+                "ports": [{"port": 80}], "selector": {"run": str(number), "app": self.rng.choice(APPS)}}})
+        if self.chance(0.3):
+            self.sets.append(self.replica_set())
 
     def chance(self, probability):
         return self.rng.random() < probability
@@ -58,7 +65,7 @@ class Case:
         if self.chance(0.3):
             labels["size"] = str(rng.choice([1, 5, 9]))
         spec, status = {}, {}
-        taints = [{"key": k, "value": v, "effect": e} for k, v, e in TAINTS if self.chance(0.1)]
+        taints = [{"key": k, "value": v, "effect": e} for k, v, e in TAINTS if self.chance(0.05 if e != "PreferNoSchedule" else 0.2)]
         keys = set()
         spec["taints"] = [t for t in taints if not ((t["key"], t["effect"]) in keys or keys.add((t["key"], t["effect"])))]
         if self.chance(0.08):
@@ -78,10 +85,10 @@ class Case:
     def container(self, name, generous):
         rng, requests = self.rng, {}
         if self.chance(0.6):
-            requests["cpu"] = rng.choice(["100m", "250m", "500m", "1"] + (["2", "3", "5"] if generous else []))
+            requests["cpu"] = rng.choice(["100m", "250m", "500m", "1"] + (["2", "3"] if generous else []))
         if self.chance(0.5):
-            requests["memory"] = rng.choice(["64Mi", "256Mi", "1Gi"] + (["3Gi", "20Gi"] if generous else []))
-        if generous and self.chance(0.1):
+            requests["memory"] = rng.choice(["64Mi", "256Mi", "1Gi"] + (["3Gi"] if generous else []))
+        if generous and self.chance(0.05):
             requests["ephemeral-storage"] = rng.choice(["1Gi", "20Gi"])
         container = {"name": name, "image": rng.choice([n for n, _ in IMAGES] + ["mid", "none"])}
         if generous and self.chance(0.1):
@@ -146,6 +153,13 @@ class Case:
         pod["spec"]["affinity"] = affinity
         return pod
 
+    def replica_set(self):
+        """Returns the owner of the new pod."""
+        labels = self.pod["metadata"]["labels"]
+        return {"metadata": {"name": f"rs{self.number}", "namespace": self.pod["metadata"]["namespace"]}, "spec": {
+            "replicas": 3, "selector": {"matchLabels": labels}, "template": {
+                "metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}
+
     def budget(self):
         return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
                 "metadata": {"name": f"b{self.number}", "namespace": "s1"},
@@ -163,7 +177,7 @@ class Case:
         rng = self.rng
         pod = self.base(f"new{self.number}", True)
         spec = pod["spec"]
-        affinity = {"podAffinity": self.terms(0.2, 0.15), "podAntiAffinity": self.terms(0.25, 0.15)}
+        affinity = {"podAffinity": self.terms(0.1, 0.2), "podAntiAffinity": self.terms(0.15, 0.2)}
         node_affinity = {}
         if self.chance(0.2):
             required = [{"matchExpressions": [self.node_requirement()]} for _ in range(rng.choice([1, 2]))]
@@ -187,8 +201,8 @@ class Case:
                 {"key": "t2", "operator": "Exists", "effect": "NoExecute"}]) for _ in range(rng.choice([1, 2]))]
         if self.chance(0.3):
             spec["topologySpreadConstraints"] = [self.constraint(key) for key in rng.sample([HOSTNAME, ZONE, "disk"], rng.choice([1, 1, 2]))]
-        if self.chance(0.5):
-            spec["priorityClassName"] = rng.choice(["low", "mid", "high", "high", "polite"])
+        if self.chance(0.6):
+            spec["priorityClassName"] = rng.choice(["low", "mid", "high", "high", "high", "polite"])
         if self.chance(0.1):
             spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": rng.choice(["absent", "immediate"])}}]
         elif self.chance(0.15):
@@ -286,6 +300,14 @@ def outcome(server, case):
         case.created.add(pod["metadata"]["name"])
         body = {"status": {"phase": "Running", "startTime": f"2026-01-01T00:00:{case.bound.index(pod):02}Z"}}
         server.call("PATCH", pod_path(pod) + "/status", body, "application/merge-patch+json")
+    for service in case.services:
+        create(server, service, f"/api/v1/namespaces/{service['metadata']['namespace']}/services")
+    for owner in case.sets:
+        path = f"/apis/apps/v1/namespaces/{owner['metadata']['namespace']}/replicasets"
+        made = server.call("POST", path, owner)
+        assert made[0] == 201, made
+        case.pod["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True,
+                                                    "name": owner["metadata"]["name"], "uid": made[2]["metadata"]["uid"]}]
     time.sleep(SETTLE_SECONDS)
     if not create(server, case.pod, f"/api/v1/namespaces/{case.pod['metadata']['namespace']}/pods"):
         return {"invalid": True}
@@ -339,6 +361,10 @@ def clean(server, case):
         server.call("DELETE", pod_path(pod), now)
     for budget in case.budgets:
         server.call("DELETE", "/apis/policy/v1/namespaces/s1/poddisruptionbudgets/" + budget["metadata"]["name"])
+    for service in case.services:
+        server.call("DELETE", f"/api/v1/namespaces/{service['metadata']['namespace']}/services/{service['metadata']['name']}")
+    for owner in case.sets:
+        server.call("DELETE", f"/apis/apps/v1/namespaces/{owner['metadata']['namespace']}/replicasets/{owner['metadata']['name']}")
     for claim in case.claims:
         path = f"/api/v1/namespaces/{claim['metadata']['namespace']}/persistentvolumeclaims/{claim['metadata']['name']}"
         server.call("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")

@@ -20,6 +20,9 @@ mod state;
 pub use logs::simulated_nodes;
 
 use crate::Simulation;
+use crate::scheduler::node_terms::NodeAffinity;
+use crate::scheduler::resources::requests;
+use events::PodEvents;
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::queue::Queue;
@@ -32,18 +35,34 @@ use keelson_registry::{
 use state::{NodeFacts, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::mpsc;
 
-/// The delay after a failed removal of a pod, for example because of another server's write.
+/// Maximum number of pods whose events wait to be written. After that, nodes wait for the events.
+const EVENT_BATCHES_MAX: usize = 4_096;
+/// Nothing is due before the next change.
 const FOREVER: Option<Duration> = None;
 
 /// Runs until it is dropped.
 pub(crate) async fn run(registry: Arc<Registry>, simulation: Arc<Simulation>) {
+    let (events, received) = mpsc::channel(EVENT_BATCHES_MAX);
     let state = Mutex::new(State::default());
-    control_loop::run(&registry.clone(), Nodes { registry, simulation, state }).await;
+    let nodes = Nodes { registry: registry.clone(), events, simulation, state };
+    tokio::select! {
+        () = control_loop::run(&registry, nodes) => {}
+        () = events::write(received) => {}
+    }
+}
+
+/// What a node knows when it looks at a pod.
+struct NodeView<'a> {
+    facts: &'a NodeFacts,
+    needs: &'a needs::Needs,
+    rejection: Option<&'a pod::Rejection>,
 }
 
 struct Nodes {
     registry: Arc<Registry>,
+    events: mpsc::Sender<PodEvents>,
     simulation: Arc<Simulation>,
     state: Mutex<State>,
 }
@@ -195,39 +214,32 @@ impl Nodes {
     async fn sync_pod(&self, key: PodKey) -> Result<Option<Duration>, Failure> {
         let Some(kind) = self.registry.kind("", "pods") else { return Ok(FOREVER) };
         let Some(entry) = self.registry.cached(&kind, &key.0, &key.1) else { return Ok(FOREVER) };
-        let Some(facts) = entry.field("spec.nodeName").and_then(|node| self.state().node(node))
-        else {
-            return Ok(FOREVER);
-        };
-        if facts.is_failed {
-            return Ok(FOREVER);
-        }
+        let facts = entry.field("spec.nodeName").and_then(|node| self.state().node(node));
+        let Some(facts) = facts.filter(|facts| !facts.is_failed) else { return Ok(FOREVER) };
         let object = kind.decode(&entry)?;
         let needs = needs::of(&self.registry, &object);
         self.state().set_waiting(&key, needs.missing());
-        let rejection = self.rejection(&facts, &object);
-        let outcome = self.step(&key, &facts, &needs, rejection.as_ref(), &object);
+        let rejection = self.rejection(&facts, &key, &object);
+        let node = NodeView { facts: &facts, needs: &needs, rejection: rejection.as_ref() };
+        let outcome = self.step(&key, &node, &object);
         let (target, client) = (Target::of(&kind, &key.0, &key.1), self.client_of(&facts.name));
         if outcome.status.is_some() {
-            let change = |live: Option<&Object>| {
-                let mut object = live.cloned().ok_or_else(|| target.not_found())?;
-                let outcome = self.step(&key, &facts, &needs, rejection.as_ref(), &object);
-                if let Some(status) = outcome.status.filter(|_| object.uid() == entry_uid(&object))
-                {
-                    object.root.insert("status", status);
-                }
-                Ok(NewObject { object, managed: false, warnings: vec![] })
-            };
-            match client.modify(&target, Subresource::Status, &change).await {
+            self.state().remember(&key, &outcome.started);
+            match self.write_status(&client, &target, &node, &object).await {
                 Err(status) if status.code == 404 => return Ok(FOREVER),
                 result => result?,
             }
-            self.state().remember(&key, &outcome.started);
         }
-        if self.simulation.pod_events {
-            for event in &outcome.events {
-                events::record(&client, &facts.name, &object, event).await;
-            }
+        if self.simulation.pod_events && !outcome.events.is_empty() {
+            let events = outcome.events;
+            let batch = PodEvents {
+                client: client.clone(),
+                node: facts.name.clone(),
+                pod: object.clone(),
+                events,
+            };
+            // The receiver ends with the loop.
+            let _ = self.events.send(batch).await;
         }
         if outcome.is_removed {
             return remove(&client, &target, &object).await;
@@ -236,14 +248,29 @@ impl Nodes {
         Ok(outcome.wake.map(|wake| span(wake.since(now))))
     }
 
-    fn step(
+    /// Writes the status that follows from the newest state of a pod.
+    async fn write_status(
         &self,
-        key: &PodKey,
-        facts: &NodeFacts,
-        needs: &needs::Needs,
-        rejection: Option<&pod::Rejection>,
-        object: &Object,
-    ) -> pod::Outcome {
+        client: &Client,
+        target: &Target,
+        node: &NodeView<'_>,
+        pod: &Object,
+    ) -> Result<(), Failure> {
+        let key = (target.namespace.clone(), target.name.clone());
+        let change = |live: Option<&Object>| {
+            // Another pod may have the name by now.
+            let live = live.filter(|live| live.uid() == pod.uid());
+            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+            if let Some(status) = self.step(&key, node, &object).status {
+                object.root.insert("status", status);
+            }
+            Ok(NewObject { object, managed: false, warnings: vec![] })
+        };
+        client.modify(target, Subresource::Status, &change).await
+    }
+
+    fn step(&self, key: &PodKey, node: &NodeView<'_>, object: &Object) -> pod::Outcome {
+        let NodeView { facts, needs, rejection } = *node;
         let uses_host = object.at(&["spec", "hostNetwork"]).and_then(Value::as_bool) == Some(true);
         let pod_ip = if uses_host {
             facts.addresses.first().cloned()
@@ -264,14 +291,25 @@ impl Nodes {
         pod::step(object, &surroundings)
     }
 
-    /// Returns why a node does not accept a pod that has not been accepted.
-    fn rejection(&self, _facts: &NodeFacts, _pod: &Object) -> Option<pod::Rejection> {
-        None
+    /// Returns why a node does not accept a pod that it has not accepted before.
+    fn rejection(&self, facts: &NodeFacts, key: &PodKey, pod: &Object) -> Option<pod::Rejection> {
+        if matches!(pod.str_at(&["status", "phase"]), "Succeeded" | "Failed") {
+            self.state().release(key);
+            return None;
+        }
+        let was_accepted = !pod.str_at(&["status", "startTime"]).is_empty();
+        let (name, labels) = (&facts.node.name, &facts.node.labels);
+        if !was_accepted && !NodeAffinity::of(pod).matches(name, labels) {
+            return Some(pod::Rejection {
+                reason: "NodeAffinity".to_owned(),
+                message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node \
+                          affinity/selector"
+                    .to_owned(),
+            });
+        }
+        let requests = requests(pod).exact;
+        self.state().accept(key, facts, &requests, was_accepted).err()
     }
-}
-
-fn entry_uid(object: &Object) -> &str {
-    object.uid()
 }
 
 async fn remove(

@@ -171,6 +171,7 @@ impl<'a> Container<'a> {
     pub fn is_ready(&self, now: Timestamp) -> bool {
         match &self.state {
             State::Terminated(ended) => self.role == Role::Init && ended.code == 0,
+            _ if self.role == Role::Init => false,
             _ => self.ready_time().is_some_and(|at| at <= now),
         }
     }

@@ -3,6 +3,8 @@
 use keelson_loops::client::Client;
 use keelson_meta::{Object, Str, value};
 use keelson_registry::{NewObject, Subresource, Target};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// An event about a pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,8 +17,42 @@ pub struct PodEvent {
     pub message: String,
 }
 
+/// Events of one pod, in their order.
+pub struct PodEvents {
+    pub client: Client,
+    /// The name of the node.
+    pub node: Str,
+    pub pod: Object,
+    pub events: Vec<PodEvent>,
+}
+
+/// Pods whose events are written at the same time. They must not hold up what pods do.
+const WRITERS_MAX: usize = 4;
+
+/// Writes events until nothing sends any more.
+pub async fn write(mut received: mpsc::Receiver<PodEvents>) {
+    let mut writers = JoinSet::new();
+    loop {
+        tokio::select! {
+            batch = received.recv(), if writers.len() < WRITERS_MAX => {
+                let Some(batch) = batch else { return };
+                writers.spawn(async move {
+                    for event in &batch.events {
+                        record(&batch.client, &batch.node, &batch.pod, event).await;
+                    }
+                });
+            }
+            Some(written) = writers.join_next() => {
+                if let Err(error) = written {
+                    tracing::error!(%error, "events were not written");
+                }
+            }
+        }
+    }
+}
+
 /// Creates an event, or counts it. A failure is only logged.
-pub async fn record(client: &Client, node: &str, pod: &Object, event: &PodEvent) {
+async fn record(client: &Client, node: &str, pod: &Object, event: &PodEvent) {
     let Some(kind) = client.kind("", "events") else { return };
     let now = client.now().text();
     let PodEvent { is_warning, reason, field_path, message } = event;

@@ -7,7 +7,7 @@ use keelson_registry::{NewObject, Subresource, Target};
 use std::time::Duration;
 
 /// Time between two renewals.
-const RENEW_INTERVAL: Duration = Duration::from_secs(20);
+const RENEW_INTERVAL: Duration = Duration::from_secs(25);
 
 impl Nodes {
     /// Creates or renews the lease of a node that has power.

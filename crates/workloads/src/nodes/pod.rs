@@ -317,3 +317,7 @@ impl<'a> Life<'a> {
 fn seconds_of(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
+
+#[cfg(test)]
+#[path = "pod_tests.rs"]
+mod tests;

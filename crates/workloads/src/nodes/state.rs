@@ -1,14 +1,17 @@
 //! What the loop of the nodes knows besides the objects: which pods are on which node, which addresses
 //! are taken, and which pods wait for which objects.
 
+use super::pod::Rejection;
 use super::{PodKey, node};
+use crate::scheduler::node::Node;
+use crate::scheduler::resources::Resources;
 use keelson_meta::{Object, Str, Timestamp};
 use keelson_registry::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// What is needed of a node to run its pods.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
     pub name: Str,
     /// Its internal addresses.
@@ -16,8 +19,8 @@ pub struct NodeFacts {
     /// The first 24 bits of the addresses of its pods, with the dot that follows.
     pub pod_prefix: Str,
     pub is_failed: bool,
-    /// The object, for the acceptance of pods.
-    pub object: Arc<Object>,
+    /// Its labels and what it has.
+    pub node: Node,
 }
 
 impl NodeFacts {
@@ -34,7 +37,7 @@ impl NodeFacts {
             addresses: internal.filter_map(|one| one.str_at(&["address"])).map(Str::new).collect(),
             pod_prefix: Str::new(format!("{prefix}.")),
             is_failed: node::is_failed(node),
-            object: Arc::new(node.clone()),
+            node: Node::of(node),
         }
     }
 }
@@ -66,6 +69,8 @@ struct Place {
     node: Str,
     /// The last number of its address.
     host: Option<u16>,
+    /// What it requests, if the node has accepted it and it has not ended.
+    accepted: Option<Resources>,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +79,9 @@ struct NodePods {
     hosts: BTreeSet<u16>,
     /// The number that is tried next.
     next: u16,
+    /// What the accepted pods request, and their number.
+    used: Resources,
+    accepted: i64,
 }
 
 /// Numbers of a /24 that pods may have.
@@ -122,7 +130,7 @@ impl State {
         let place = self.pods.entry(key.clone()).or_insert_with(|| {
             let pods = self.by_node.entry(node.into()).or_default();
             pods.pods.insert(key.clone());
-            Place { node: node.into(), host: None }
+            Place { node: node.into(), host: None, accepted: None }
         });
         if place.host.is_none()
             && let Some(host) = host
@@ -135,6 +143,7 @@ impl State {
     pub fn remove_pod(&mut self, key: &PodKey) {
         self.set_waiting(key, vec![]);
         self.started.remove(key);
+        self.release(key);
         let Some(place) = self.pods.remove(key) else { return };
         let Some(pods) = self.by_node.get_mut(&place.node) else { return };
         pods.pods.remove(key);
@@ -143,6 +152,38 @@ impl State {
         }
         if pods.pods.is_empty() {
             self.by_node.remove(&place.node);
+        }
+    }
+
+    /// Counts what a pod requests on its node, unless the node does not have it. A pod that was accepted
+    /// before is not asked about again.
+    pub fn accept(
+        &mut self,
+        key: &PodKey,
+        facts: &NodeFacts,
+        requests: &Resources,
+        was_accepted: bool,
+    ) -> Result<(), Rejection> {
+        let Some(place) = self.pods.get_mut(key).filter(|place| place.accepted.is_none()) else {
+            return Ok(());
+        };
+        let pods = self.by_node.entry(place.node.clone()).or_default();
+        if !was_accepted && let Some(rejection) = pods.lack(&facts.node, requests) {
+            return Err(rejection);
+        }
+        pods.used.add(requests);
+        pods.accepted += 1;
+        place.accepted = Some(requests.clone());
+        Ok(())
+    }
+
+    /// Gives back what a pod requested, because it has ended.
+    pub fn release(&mut self, key: &PodKey) {
+        let Some(place) = self.pods.get_mut(key) else { return };
+        let Some(requests) = place.accepted.take() else { return };
+        if let Some(pods) = self.by_node.get_mut(&place.node) {
+            pods.used.sub(&requests);
+            pods.accepted -= 1;
         }
     }
 
@@ -224,6 +265,31 @@ impl State {
 }
 
 impl NodePods {
+    /// Returns what a node does not have for one more pod.
+    fn lack(&self, node: &Node, wanted: &Resources) -> Option<Rejection> {
+        let (has, used) = (&node.allocatable, &self.used);
+        let mut rows = vec![
+            ("pods", 1, node.pods_max, self.accepted),
+            ("cpu", wanted.cpu, has.cpu, used.cpu),
+            ("memory", wanted.memory, has.memory, used.memory),
+            ("ephemeral-storage", wanted.ephemeral, has.ephemeral, used.ephemeral),
+        ];
+        let others = wanted.others.iter();
+        rows.extend(
+            others
+                .map(|(name, amount)| (name.as_str(), *amount, has.other(name), used.other(name))),
+        );
+        let lacks = |row: &&(&str, i64, i64, i64)| row.1 > 0 && row.1 > row.2 - row.3;
+        let (name, requested, capacity, used) = rows.iter().find(lacks)?;
+        Some(Rejection {
+            reason: format!("OutOf{name}"),
+            message: format!(
+                "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, \
+                 capacity: {capacity}"
+            ),
+        })
+    }
+
     fn take_host(&mut self) -> u16 {
         let first = *HOSTS.start();
         let start = if HOSTS.contains(&self.next) { self.next } else { first };
@@ -238,6 +304,27 @@ impl NodePods {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_accepts_pods_until_it_is_full() {
+        let mut state = State::default();
+        let mut facts = NodeFacts::default();
+        (facts.node.pods_max, facts.node.allocatable.cpu) = (3, 1_000);
+        let accept = |state: &mut State, name: &str, cpu: i64, was_accepted: bool| {
+            state.place_pod(&key(name), "n", "");
+            let requests = Resources { cpu, ..Resources::default() };
+            let accepted = state.accept(&key(name), &facts, &requests, was_accepted);
+            accepted.err().map_or_else(String::new, |rejection| rejection.reason)
+        };
+        assert_eq!(accept(&mut state, "a", 700, false), "");
+        assert_eq!(accept(&mut state, "b", 400, false), "OutOfcpu");
+        assert_eq!(accept(&mut state, "a", 700, false), "", "it was accepted");
+        state.release(&key("a"));
+        assert_eq!(accept(&mut state, "b", 400, false), "");
+        assert_eq!(accept(&mut state, "old", 900, true), "");
+        assert_eq!(accept(&mut state, "c", 0, false), "");
+        assert_eq!(accept(&mut state, "d", 0, false), "OutOfpods");
+    }
 
     fn key(name: &str) -> PodKey {
         ("default".into(), name.into())

@@ -219,3 +219,7 @@ fn unschedulable(
         };
     Unschedulable { message, plugins, preemption, clears_nomination }
 }
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

@@ -152,9 +152,7 @@ impl Scheduler {
         self.queue.remove(&key);
         self.cluster.withdraw_nomination(&key);
         let known = self.cluster.pod(&key);
-        let is_new = known.is_none_or(|known| {
-            known.labels != pod.labels || known.is_terminating != pod.is_terminating
-        });
+        let is_new = known.is_none_or(|known| known.labels != pod.labels);
         let shrank = known.is_some_and(|known| known.requests != pod.requests);
         self.cluster.put_pod(pod);
         if is_new {

@@ -3,7 +3,7 @@
 use super::filters::Plugin;
 use super::pod::{Pod, PodKey};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -82,6 +82,8 @@ impl Waiting {
 pub struct PodQueue {
     pods: HashMap<PodKey, Waiting>,
     active: BTreeSet<(Reverse<i64>, u64, PodKey)>,
+    /// The pods in the state `Rejected`, which changes wake.
+    rejected: HashSet<PodKey>,
     delayed: BTreeSet<(Instant, PodKey)>,
     next_number: u64,
 }
@@ -122,7 +124,10 @@ impl PodQueue {
         match known.state {
             State::Active => drop(self.active.remove(&known.rank())),
             State::Delayed(at) => drop(self.delayed.remove(&(at, key.clone()))),
-            State::Gated | State::Rejected(_) => {}
+            State::Rejected(_) => {
+                self.rejected.remove(key);
+            }
+            State::Gated => {}
         }
         Some(known)
     }
@@ -150,6 +155,7 @@ impl PodQueue {
 
     fn activate(&mut self, key: &PodKey) {
         if let Some(known) = self.pods.get_mut(key) {
+            self.rejected.remove(key);
             known.state = State::Active;
             self.active.insert(known.rank());
         }
@@ -159,6 +165,7 @@ impl PodQueue {
     pub fn reject(&mut self, key: &PodKey, plugins: BTreeSet<Plugin>) {
         if let Some(known) = self.pods.get_mut(key) {
             self.active.remove(&known.rank());
+            self.rejected.insert(key.clone());
             known.state = State::Rejected(plugins);
         }
     }
@@ -174,14 +181,14 @@ impl PodQueue {
 
     /// Makes pods active that may be placed after a change.
     pub fn wake(&mut self, change: Change) {
-        let concerned = self.pods.iter().filter(|(_, known)| match &known.state {
-            State::Rejected(plugins) => {
+        let is_concerned = |key: &&PodKey| match self.pods.get(*key).map(|known| &known.state) {
+            Some(State::Rejected(plugins)) => {
                 plugins.iter().any(|plugin| change.concerns(*plugin))
                     || (plugins.is_empty() && change == Change::Node)
             }
             _ => false,
-        });
-        let keys: Vec<PodKey> = concerned.map(|(key, _)| key.clone()).collect();
+        };
+        let keys: Vec<PodKey> = self.rejected.iter().filter(is_concerned).cloned().collect();
         keys.iter().for_each(|key| self.activate(key));
     }
 

@@ -73,15 +73,19 @@ fn least_allocated(pod: &Pod, node: &Node) -> i64 {
     if weights == 0 { 0 } else { sum / weights }
 }
 
+/// Scores how much more or less balanced the use of CPU and memory becomes.
 fn balanced(pod: &Pod, node: &Node) -> i64 {
     let (wanted, used, has) = (&pod.requests.exact, &node.requested, &node.allocatable);
-    let rows = [(has.cpu, used.cpu + wanted.cpu), (has.memory, used.memory + wanted.memory)];
-    let fractions: Vec<f64> = rows
-        .into_iter()
-        .filter(|(has, _)| *has > 0)
-        .map(|(has, used)| share(used, has).min(1.0))
-        .collect();
-    let deviation = match fractions[..] {
+    let with = [(used.cpu + wanted.cpu, has.cpu), (used.memory + wanted.memory, has.memory)];
+    let without = [(used.cpu, has.cpu), (used.memory, has.memory)];
+    50 + (50 + balance(with) - balance(without)) / 2
+}
+
+/// Returns 100 if the same shares of all resources are used, and less the more they differ.
+fn balance(rows: [(i64, i64); 2]) -> i64 {
+    let known = rows.into_iter().filter(|(_, has)| *has > 0);
+    let shares: Vec<f64> = known.map(|(used, has)| share(used, has).min(1.0)).collect();
+    let deviation = match shares[..] {
         [first, second] => ((first - second) / 2.0).abs(),
         _ => 0.0,
     };

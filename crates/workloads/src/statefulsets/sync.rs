@@ -194,9 +194,7 @@ impl Update<'_> {
                 return Ok(Step::Wait);
             }
             self.create(pod).await?;
-            if is_ordered {
-                return Ok(Step::Wait);
-            }
+            return Ok(if is_ordered { Step::Wait } else { Step::GoOn });
         }
         if phase(pod) == "Pending" {
             self.create_claims(pod).await?;
