@@ -74,10 +74,13 @@ impl ControlLoop for Jobs {
                 InformerEvent::Listed(kind, all) if kind.gvr.resource == RESOURCE => {
                     all.range("", "").for_each(|entry| queue.add(job_key(entry)));
                 }
-                InformerEvent::Put { kind, entry, .. } | InformerEvent::Deleted { kind, entry }
-                    if kind.gvr.resource == RESOURCE =>
-                {
+                InformerEvent::Put { kind, entry, .. } if kind.gvr.resource == RESOURCE => {
                     queue.add(job_key(entry));
+                }
+                InformerEvent::Deleted { kind, entry } if kind.gvr.resource == RESOURCE => {
+                    queue.add(job_key(entry));
+                    let job = kind.decode(entry).unwrap_or_default();
+                    queue.extend(self.tracked_pods(&job));
                 }
                 InformerEvent::Listed(_, all) => {
                     self.pods.list(all.range("", ""));
@@ -116,6 +119,16 @@ fn is_tracked(entry: &Entry) -> bool {
 }
 
 impl Jobs {
+    /// Returns the pods of a Job that was deleted. Those that were being deleted before do not change
+    /// any more, so nothing else would release them.
+    fn tracked_pods(&self, job: &Object) -> Vec<Key> {
+        let client = &self.control.client;
+        let Some(pods) = client.kind("", "pods") else { return vec![] };
+        let owned = self.pods.owned(&client.registry, &pods, job).unwrap_or_default();
+        let tracked = owned.iter().filter(|pod| pod.finalizers().any(|one| one == FINALIZER));
+        tracked.map(|pod| Key::Orphan(pod.namespace().into(), pod.name().into())).collect()
+    }
+
     fn observe_pod(&self, event: &InformerEvent, queue: &mut Queue<Key>) {
         let affected = self.pods.observe(event);
         let (InformerEvent::Put { entry, .. } | InformerEvent::Deleted { entry, .. }) = event
