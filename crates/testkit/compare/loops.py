@@ -35,7 +35,7 @@ class Side(jobs.Side):
 
     def mine(self, path):
         """Returns the cluster-scoped objects of this case."""
-        return [one for one in self.list(path) if one["metadata"]["name"].startswith(self.namespace)]
+        return [one for one in self.list(path) if one["metadata"]["name"].startswith(f"{self.namespace}-")]
 
     def post(self, path, body):
         code, _, answer = self.server.call("POST", path, body)
@@ -52,6 +52,8 @@ def text_of(value):
 def cleaned(one, side):
     made = jobs.normalized(one)
     made.get("spec", {}).get("claimRef", {}).pop("resourceVersion", None)
+    # The two loops that taint nodes do so independently.
+    made.get("spec", {}).get("taints", []).sort(key=text_of)
     text = text_of(made).replace(side.namespace, "<case>")
     text = re.sub(r"\b(web-<?[a-z0-9]+-|pod-\d+-[a-z]+-)[bcdfghjklmnpqrstvwxz2456789]{5}\b", r"\1<random>", text)
     return json.loads(re.sub(r"\bweb-[a-z0-9]{6,10}\b", "web-<hash>", text))
@@ -64,7 +66,7 @@ def events_of(side, object_names=None):
     for namespace in namespaces:
         for event in side.list(f"/api/v1/namespaces/{namespace}/events"):
             about = event["involvedObject"]
-            if namespace == "default" and not about["name"].startswith(side.namespace):
+            if namespace == "default" and not about["name"].startswith(f"{side.namespace}-"):
                 continue
             facts = cleaned({"event": [about["kind"], event["type"], event["reason"], event["message"], event["source"]]}, side)
             kinds.add(text_of(facts["event"]))
@@ -332,9 +334,6 @@ def report(side, usage, ready):
     pods = sorted(side.list(side.pods), key=lambda one: one["metadata"]["creationTimestamp"])
     for number, one in enumerate(pods):
         name = one["metadata"]["name"]
-        condition = {"type": "Ready", "status": "True" if ready[number] else "False", "lastTransitionTime": jobs.PAST}
-        status = {"phase": "Running", "startTime": jobs.PAST, "conditions": [condition]}
-        side.server.call("PATCH", f"{side.pods}/{name}/status", {"status": status}, "application/strategic-merge-patch+json")
         path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{side.namespace}/pods"
         side.server.call("DELETE", f"{path}/{name}")
         if usage is not None:
@@ -342,6 +341,10 @@ def report(side, usage, ready):
             containers = [{"name": "main", "usage": {"cpu": f"{usage}m", "memory": f"{usage}Mi"}}]
             side.post(path, {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics", "timestamp": now, "window": "0s",
                              "metadata": {"name": name, "labels": one["metadata"]["labels"]}, "containers": containers})
+        # Last, because a pod that runs without metrics counts.
+        condition = {"type": "Ready", "status": "True" if ready[number] else "False", "lastTransitionTime": jobs.PAST}
+        status = {"phase": "Running", "startTime": jobs.PAST, "conditions": [condition]}
+        side.server.call("PATCH", f"{side.pods}/{name}/status", {"status": status}, "application/strategic-merge-patch+json")
 
 
 def define_metrics(server):
