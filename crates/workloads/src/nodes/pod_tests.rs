@@ -1,7 +1,6 @@
 //! Tests of the life of pods: what their status says at which second.
 
 use super::*;
-use crate::nodes::needs;
 
 /// A pod whose status follows the time.
 struct Run {
@@ -194,7 +193,7 @@ fn a_pod_waits_for_what_it_needs() {
     assert_eq!(run.at(0.0), "Pending CreateContainerConfigError False");
     assert_eq!(run.at(1.0), "Pending CreateContainerConfigError False");
     assert_eq!(run.events.join(" "), "Failed");
-    run.needs = needs::Needs::default();
+    run.needs = Needs::default();
     assert_eq!(run.at(2.0), "Running running+ True");
 }
 
