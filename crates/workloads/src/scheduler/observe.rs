@@ -225,7 +225,11 @@ impl Scheduler {
     fn delete(&mut self, kind: &Kind, entry: &Entry) {
         let (namespace, name) = (Str::new(entry.namespace()), Str::new(entry.name()));
         match kind.gvr.resource.as_str() {
-            "nodes" => self.cluster.remove_node(&name),
+            "nodes" => {
+                self.cluster.remove_node(&name);
+                // Its pods do not count for the topology of others any more.
+                self.queue.wake(Change::PodAdded);
+            }
             "pods" => self.forget_pod(&(namespace, name)),
             "namespaces" => drop(self.cluster.namespaces.remove(&name)),
             "services" => self.cluster.workloads.remove_service(&namespace, &name),
