@@ -11,8 +11,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// Minimum time between two calls of `observe`. Under many writes, waking a loop for each of them
-/// would cost more than the writes.
+/// The usual [`ControlLoop::OBSERVE_INTERVAL`].
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One control loop.
@@ -25,6 +24,9 @@ pub trait ControlLoop: Send + Sync + 'static {
     const SCOPE: InformerScope;
     /// Maximum number of keys that are synced concurrently.
     const WORKERS_MAX: usize;
+    /// Minimum time between two calls of `observe`. Under many writes, waking a loop for each of them
+    /// would cost more than the writes.
+    const OBSERVE_INTERVAL: Duration = OBSERVE_INTERVAL;
 
     /// Processes changes and adds keys to the queue. Returns true if the changes of other kinds up
     /// to now must be observed before any key is synced.
@@ -48,7 +50,7 @@ pub async fn run<L: ControlLoop>(registry: &Arc<Registry>, control_loop: L) {
     loop {
         if Instant::now() >= next_observe {
             observe(&*control_loop, &mut informer, &mut queue);
-            next_observe = Instant::now() + OBSERVE_INTERVAL;
+            next_observe = Instant::now() + L::OBSERVE_INTERVAL;
         }
         while tasks.len() < L::WORKERS_MAX
             && let Some(key) = queue.next(registry.clock.monotonic())

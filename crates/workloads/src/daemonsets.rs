@@ -63,6 +63,7 @@ impl ControlLoop for DaemonSets {
         ("", "nodes"),
     ]);
     const WORKERS_MAX: usize = 8;
+    const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         for event in &events {

@@ -49,6 +49,7 @@ impl ControlLoop for Deployments {
     const SCOPE: InformerScope =
         InformerScope::Only(&[("apps", "deployments"), ("apps", "replicasets"), ("", "pods")]);
     const WORKERS_MAX: usize = 16;
+    const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         for event in &events {

@@ -67,6 +67,7 @@ impl ControlLoop for Jobs {
     const NAME: &'static str = "job-controller";
     const SCOPE: InformerScope = InformerScope::Only(&[("", "pods"), (GROUP, RESOURCE)]);
     const WORKERS_MAX: usize = 16;
+    const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         for event in &events {

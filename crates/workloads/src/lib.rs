@@ -42,6 +42,7 @@ pub use simulation::Simulation;
 use keelson_loops::{Controller, StandsFor};
 use keelson_registry::Registry;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the loops of this crate need besides their own state.
 #[derive(Clone)]
@@ -58,6 +59,10 @@ impl Context {
         Context { registry, simulation: Arc::new(simulation.clone()) }
     }
 }
+
+/// Minimum time between two looks at changes of the loops that a pod passes on its way: each waits for the
+/// one before it.
+const OBSERVE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// All control loops, in alphabetical order.
 pub const ALL: &[Controller<Context>] = &[

@@ -94,6 +94,7 @@ impl ControlLoop for Nodes {
         ("", "secrets"),
     ]);
     const WORKERS_MAX: usize = 64;
+    const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         let mut state = self.state();

@@ -98,6 +98,7 @@ impl<R: Replicas> ControlLoop for Controller<R> {
     const NAME: &'static str = R::NAME;
     const SCOPE: InformerScope = InformerScope::Only(R::SCOPE);
     const WORKERS_MAX: usize = 16;
+    const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         for event in &events {

@@ -52,7 +52,7 @@ use writes::Report;
 /// The name in `spec.schedulerName` of pods, and in events.
 const NAME: &str = "default-scheduler";
 /// Minimum time between two looks at changes.
-const OBSERVE_INTERVAL: Duration = Duration::from_millis(2);
+const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 /// Maximum number of bindings and reports that are being written.
 const WRITES_MAX: usize = 256;
 /// How many pods are decided before the writes get their turn.

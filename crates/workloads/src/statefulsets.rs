@@ -48,6 +48,7 @@ impl ControlLoop for StatefulSets {
         ("", "pods"),
     ]);
     const WORKERS_MAX: usize = 16;
+    const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
         for event in &events {
