@@ -77,6 +77,8 @@ async fn bind(
             object.metadata_mut().object_at("labels").insert(key, value);
         }
         set_scheduled(&mut object, &registry.clock.now().text());
+        // The pod waits for room nowhere any more.
+        object.object_mut("status").remove("nominatedNodeName");
         Ok(NewObject { object, managed: true, warnings: vec![] })
     };
     let options = WriteOptions { dry_run, ..WriteOptions::default() };

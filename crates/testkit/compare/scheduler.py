@@ -320,6 +320,7 @@ def outcome(server, case):
             break
         if case.claims and claimed(server, case):
             found["node"] = claimed(server, case)
+            found["nominated"] = server.call("GET", pod_path(case.pod))[2]["status"].get("nominatedNodeName")
             break
         if conditions.get("PodScheduled", {}).get("reason"):
             time.sleep(SETTLE_SECONDS)

@@ -7,6 +7,8 @@
 mod affinity;
 mod cluster;
 mod decide;
+mod device_selectors;
+mod devices;
 mod filters;
 pub(crate) mod node;
 pub(crate) mod node_terms;
@@ -24,13 +26,14 @@ mod writes;
 
 use cluster::Cluster;
 use decide::{Decision, Search, Unschedulable, decide};
+use devices::{Allocation, ClaimKey};
 use keelson_loops::client::Client;
 use keelson_meta::{Failure, Str};
 use keelson_registry::{Informer, Registry};
 use pod::{Pod, PodKey};
 use preemption::Budget;
 use queue::PodQueue;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -63,6 +66,12 @@ struct Scheduler {
     /// Pods whose volumes are being bound, with their nodes.
     waiting: HashMap<PodKey, (Arc<Pod>, Str)>,
     writes: JoinSet<Written>,
+}
+
+/// What is chosen for a pod besides its node.
+struct Chosen {
+    bindings: Vec<Binding>,
+    devices: Vec<(ClaimKey, Allocation)>,
 }
 
 /// What was written.
@@ -138,13 +147,20 @@ impl Scheduler {
         let registry = self.client.registry.clone();
         let budgets = move || budgets(&registry);
         match decide(&self.cluster, &budgets, pod, wishes, &mut self.search) {
-            Decision::Placed { node, bindings } => self.assume(pod, node, bindings),
+            Decision::Placed { node, bindings, devices } => {
+                self.assume(pod, node, Chosen { bindings, devices });
+            }
+            Decision::Waiting => {
+                let plugins = BTreeSet::from([filters::Plugin::DynamicResources]);
+                self.queue.reject(&pod.key, plugins);
+            }
             Decision::Unschedulable(why) => self.refuse(pod, why),
         }
     }
 
     /// Counts a pod on its node, and binds it.
-    fn assume(&mut self, pod: &Arc<Pod>, node: Str, bindings: Vec<Binding>) {
+    fn assume(&mut self, pod: &Arc<Pod>, node: Str, chosen: Chosen) {
+        let Chosen { bindings, devices } = chosen;
         self.queue.remove(&pod.key);
         self.cluster.withdraw_nomination(&pod.key);
         let placed = Pod { node: node.clone(), wishes: None, ..Pod::clone(pod) };
@@ -156,12 +172,21 @@ impl Scheduler {
                 self.cluster.volumes.chosen.insert(volume.clone(), pod.key.clone());
             }
         }
+        for (claim, allocation) in &devices {
+            let chosen = (pod.key.clone(), allocation.clone());
+            self.cluster.devices.chosen.insert(claim.clone(), chosen);
+        }
         let (client, pod) = (self.client.clone(), pod.clone());
         self.writes.spawn(async move {
+            let claims = pod.wishes.as_ref().and_then(|wishes| wishes.device_claims.clone());
+            let claims = claims.unwrap_or_default();
+            if let Err(error) = writes::reserve_devices(&client, &pod, &claims, &devices).await {
+                return Written::Failed(pod, error);
+            }
             let written = if bindings.is_empty() {
                 writes::bind(&client, &pod, &node).await.map(|()| Written::Done)
             } else {
-                let chosen = writes::choose_volumes(&client, &node, &bindings).await;
+                let chosen = writes::choose_volumes(&client, &pod, &node, &bindings).await;
                 chosen.map(|()| Written::Volumes(pod.clone(), node))
             };
             written.unwrap_or_else(|error| Written::Failed(pod, error))
@@ -232,6 +257,7 @@ impl Scheduler {
             self.waiting.remove(&pod.key);
             self.cluster.remove_pod(&pod.key);
             self.cluster.volumes.chosen.retain(|_, key| *key != pod.key);
+            self.cluster.devices.chosen.retain(|_, (key, _)| *key != pod.key);
             self.queue.wake(queue::Change::PodRemoved);
         }
         let now = self.client.registry.clock.monotonic();

@@ -3,7 +3,7 @@
 
 use super::state::Needed;
 use keelson_meta::{Object, Str, Value};
-use keelson_registry::{Entry, Registry};
+use keelson_registry::Registry;
 
 /// What a pod needs and does not have.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,18 +22,37 @@ impl Needs {
     }
 }
 
-/// Returns what a pod needs and does not have.
-pub fn of(registry: &Registry, pod: &Object) -> Needs {
-    let find = |resource: &str, name: &str| -> Option<(Entry, Object)> {
-        let kind = registry.kind("", resource)?;
-        let entry = registry.cached(&kind, pod.namespace(), name)?;
-        let object = kind.decode(&entry).ok()?;
-        Some((entry, object))
-    };
-    check(pod, &|resource, name| find(resource, name).map(|(_, object)| object))
+/// Finds objects in the namespace of a pod.
+trait Find {
+    fn exists(&self, resource: &str, name: &str) -> bool;
+    fn get(&self, resource: &str, name: &str) -> Option<Object>;
 }
 
-fn check(pod: &Object, find: &dyn Fn(&str, &str) -> Option<Object>) -> Needs {
+/// The objects of a registry in one namespace.
+struct Stored<'a> {
+    registry: &'a Registry,
+    namespace: &'a str,
+}
+
+impl Find for Stored<'_> {
+    fn exists(&self, resource: &str, name: &str) -> bool {
+        let kind = self.registry.kind("", resource);
+        kind.is_some_and(|kind| self.registry.cached(&kind, self.namespace, name).is_some())
+    }
+
+    fn get(&self, resource: &str, name: &str) -> Option<Object> {
+        let kind = self.registry.kind("", resource)?;
+        let entry = self.registry.cached(&kind, self.namespace, name)?;
+        kind.decode(&entry).ok()
+    }
+}
+
+/// Returns what a pod needs and does not have.
+pub fn of(registry: &Registry, pod: &Object) -> Needs {
+    check(pod, &Stored { registry, namespace: pod.namespace() })
+}
+
+fn check(pod: &Object, find: &dyn Find) -> Needs {
     let mut needs = Needs::default();
     for volume in pod.array_at(&["spec", "volumes"]) {
         let name = Str::new(volume.str_at(&["name"]).unwrap_or_default());
@@ -55,7 +74,7 @@ fn check(pod: &Object, find: &dyn Fn(&str, &str) -> Option<Object>) -> Needs {
             for (resource, word, reference, field) in references {
                 let Some(reference) = reference.filter(|one| !is_optional(one)) else { continue };
                 let wanted = reference.str_at(&[field]).unwrap_or_default();
-                if find(resource, wanted).is_none() {
+                if !find.exists(resource, wanted) {
                     let why = format!("{word} {wanted:?} not found");
                     needs.volumes.push((name.clone(), why));
                     needs.missing.push((resource, pod.namespace().into(), wanted.into()));
@@ -76,19 +95,13 @@ fn is_optional(reference: &Value) -> bool {
     reference.at(&["optional"]).and_then(Value::as_bool) == Some(true)
 }
 
-fn check_claim(
-    pod: &Object,
-    volume: &Value,
-    name: &Str,
-    find: &dyn Fn(&str, &str) -> Option<Object>,
-    needs: &mut Needs,
-) {
+fn check_claim(pod: &Object, volume: &Value, name: &Str, find: &dyn Find, needs: &mut Needs) {
     let claim = match volume.str_at(&["persistentVolumeClaim", "claimName"]) {
         Some(claim) => Str::new(claim),
         None if volume.at(&["ephemeral"]).is_some() => Str::new(format!("{}-{name}", pod.name())),
         None => return,
     };
-    let known = find("persistentvolumeclaims", &claim);
+    let known = find.get("persistentvolumeclaims", &claim);
     let is_bound = known.as_ref().is_some_and(|one| one.str_at(&["status", "phase"]) == "Bound");
     if !is_bound {
         let why = match known {
@@ -105,12 +118,7 @@ fn check_claim(
     }
 }
 
-fn check_container(
-    pod: &Object,
-    container: &Value,
-    find: &dyn Fn(&str, &str) -> Option<Object>,
-    needs: &mut Needs,
-) {
+fn check_container(pod: &Object, container: &Value, find: &dyn Find, needs: &mut Needs) {
     let whole = container.array_at(&["envFrom"]).iter().flat_map(|from| {
         [
             ("configmaps", "configmap", from.at(&["configMapRef"])),
@@ -126,7 +134,7 @@ fn check_container(
     for (resource, word, reference) in whole.chain(single) {
         let Some(reference) = reference.filter(|one| !is_optional(one)) else { continue };
         let name = reference.str_at(&["name"]).unwrap_or_default();
-        let why = match (find(resource, name), reference.str_at(&["key"])) {
+        let why = match (find.get(resource, name), reference.str_at(&["key"])) {
             (None, _) => format!("{word} {name:?} not found"),
             (Some(object), Some(key)) if !has_key(&object, key) => {
                 let kind = if resource == "secrets" { "Secret" } else { "ConfigMap" };
@@ -150,9 +158,15 @@ mod tests {
     use super::*;
     use keelson_meta::value;
 
-    #[test]
-    fn missing_objects_hold_volumes_and_containers_back() {
-        let find = |resource: &str, name: &str| {
+    /// A ConfigMap and two claims.
+    struct Known;
+
+    impl Find for Known {
+        fn exists(&self, resource: &str, name: &str) -> bool {
+            self.get(resource, name).is_some()
+        }
+
+        fn get(&self, resource: &str, name: &str) -> Option<Object> {
             let object = match (resource, name) {
                 ("configmaps", "c") => value!({"data": {"k": "v"}}),
                 ("persistentvolumeclaims", "bound") => value!({"status": {"phase": "Bound"}}),
@@ -160,10 +174,14 @@ mod tests {
                 _ => return None,
             };
             Object::from_value(object)
-        };
+        }
+    }
+
+    #[test]
+    fn missing_objects_hold_volumes_and_containers_back() {
         let check_one = |spec: Value, want: &[&str]| {
             let fields = value!({"metadata": {"name": "p", "namespace": "n"}, "spec": (spec)});
-            let needs = check(&Object::from_value(fields).unwrap_or_default(), &find);
+            let needs = check(&Object::from_value(fields).unwrap_or_default(), &Known);
             let texts: Vec<String> =
                 needs.volumes.into_iter().chain(needs.containers).map(|(_, why)| why).collect();
             assert_eq!(texts, want);

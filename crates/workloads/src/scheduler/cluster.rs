@@ -1,5 +1,6 @@
 //! [`Cluster`]: nodes and pods as the scheduler knows them, kept up to date change by change.
 
+use super::devices::Devices;
 use super::node::Node;
 use super::pod::{Pod, PodKey};
 use super::selectors::Workloads;
@@ -23,6 +24,7 @@ pub struct Cluster {
     pub namespaces: HashMap<Str, Vec<(Str, Str)>>,
     pub workloads: Workloads,
     pub volumes: Volumes,
+    pub devices: Devices,
     /// How many nodes have an image.
     images: HashMap<Str, i64>,
 }

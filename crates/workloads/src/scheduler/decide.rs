@@ -2,6 +2,7 @@
 //! for the choice between equal nodes.
 
 use super::cluster::{Cluster, View};
+use super::devices::{Allocation, ClaimKey};
 use super::filters::{Check, Plugin, PodRejection, Rejection};
 use super::node::Node;
 use super::pod::{Pod, Wishes};
@@ -18,7 +19,9 @@ const WHOLE_SEARCH_NODES_MAX: usize = 100;
 #[derive(Debug)]
 pub enum Decision {
     /// It is placed on a node.
-    Placed { node: Str, bindings: Vec<Binding> },
+    Placed { node: Str, bindings: Vec<Binding>, devices: Vec<(ClaimKey, Allocation)> },
+    /// It is not tried until something else has been done.
+    Waiting,
     /// No node is allowed.
     Unschedulable(Unschedulable),
 }
@@ -74,6 +77,9 @@ pub fn decide(
     wishes: &Wishes,
     search: &mut Search,
 ) -> Decision {
+    if wishes.device_claims.is_none() {
+        return Decision::Waiting;
+    }
     let all = cluster.nodes().len();
     if all == 0 {
         return Decision::Unschedulable(Unschedulable {
@@ -91,9 +97,11 @@ pub fn decide(
     };
     let placed = |node: &Node| {
         let bindings = check.volumes().map(|volumes| volumes.bindings(&cluster.volumes, node));
+        let devices = check.devices().and_then(|devices| devices.allocate(node).ok());
         Decision::Placed {
             node: node.name.clone(),
             bindings: bindings.and_then(Result::ok).unwrap_or_default(),
+            devices: devices.unwrap_or_default(),
         }
     };
     let nominated = Some(&wishes.nominated).filter(|name| !name.is_empty());

@@ -56,6 +56,7 @@ fn decided(cluster: &Cluster, pod: &Pod) -> String {
     let wishes = pod.wishes.as_deref().cloned().unwrap_or_default();
     match decide(cluster, &Vec::new, pod, &wishes, &mut Search::new(1)) {
         Decision::Placed { node, .. } => node.to_string(),
+        Decision::Waiting => "waiting".to_owned(),
         Decision::Unschedulable(why) => match why.preemption {
             None => why.message,
             Some(preemption) => {

@@ -2,6 +2,7 @@
 
 use super::affinity::{AffinityCheck, AffinityConflict};
 use super::cluster::View;
+use super::devices::DeviceCheck;
 use super::node::Node;
 use super::pod::{Pod, Wishes};
 use super::spread::{SpreadCheck, SpreadConflict};
@@ -49,6 +50,7 @@ pub struct Check<'a> {
     volumes: Option<VolumeCheck<'a>>,
     spread: Option<SpreadCheck<'a>>,
     affinity: Option<AffinityCheck>,
+    devices: Option<DeviceCheck<'a>>,
 }
 
 /// Why no node at all is allowed.
@@ -66,17 +68,23 @@ impl<'a> Check<'a> {
             .volumes
             .check(pod)
             .map_err(|reason| PodRejection { plugin: Plugin::VolumeBinding, reason })?;
-        if wishes.has_claims_of_devices {
-            let reason = "cannot allocate all claims".to_owned();
-            return Err(PodRejection { plugin: Plugin::DynamicResources, reason });
-        }
+        let claims = wishes.device_claims.as_deref().unwrap_or_default();
+        let devices = view
+            .cluster
+            .devices
+            .check(pod, claims)
+            .map_err(|reason| PodRejection { plugin: Plugin::DynamicResources, reason })?;
         let spread = SpreadCheck::of(view, pod, wishes);
         let affinity = AffinityCheck::of(view, pod);
-        Ok(Check { view, pod, wishes, volumes, spread, affinity })
+        Ok(Check { view, pod, wishes, volumes, spread, affinity, devices })
     }
 
     pub fn volumes(&self) -> Option<&VolumeCheck<'a>> {
         self.volumes.as_ref()
+    }
+
+    pub fn devices(&self) -> Option<&DeviceCheck<'a>> {
+        self.devices.as_ref()
     }
 
     /// Returns why a node is not allowed; `None` if it is.
@@ -103,6 +111,10 @@ impl<'a> Check<'a> {
             .or_else(|| fit_rejection(self.pod, node))
             .or_else(|| self.volume_rejection(node))
             .or_else(|| self.topology_rejection(node))
+            .or_else(|| {
+                let reason = self.devices.as_ref()?.allocate(node).err()?;
+                Some(Rejection::of(Plugin::DynamicResources, reason, false))
+            })
     }
 
     /// Checks what the pod and the node say, without other pods.

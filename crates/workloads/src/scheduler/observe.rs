@@ -1,11 +1,12 @@
 //! Changes of objects, applied to what the scheduler knows.
 
+use super::devices::{self, DeviceClaim, Slice};
 use super::node::Node;
 use super::pod::{Pod, PodKey, labels_of};
 use super::queue::Change;
 use super::volumes::{Claim, Class, Volume};
 use super::{NAME, Scheduler};
-use keelson_meta::Str;
+use keelson_meta::{Object, Str};
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind};
 use std::sync::Arc;
 
@@ -20,6 +21,9 @@ pub const SCOPE: InformerScope = InformerScope::Only(&[
     ("", "services"),
     ("apps", "replicasets"),
     ("apps", "statefulsets"),
+    ("resource.k8s.io", "deviceclasses"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("resource.k8s.io", "resourceslices"),
     ("storage.k8s.io", "csinodes"),
     ("storage.k8s.io", "storageclasses"),
 ]);
@@ -62,6 +66,12 @@ impl Scheduler {
                 let claims = &mut self.cluster.volumes.claims;
                 claims.retain(|key, _| is_known(&format!("{}/{}", key.0, key.1)));
             }
+            "deviceclasses" => self.cluster.devices.classes.retain(|name, _| is_known(name)),
+            "resourceslices" => self.cluster.devices.slices.retain(|name, _| is_known(name)),
+            "resourceclaims" => {
+                let claims = &mut self.cluster.devices.claims;
+                claims.retain(|key, _| is_known(&format!("{}/{}", key.0, key.1)));
+            }
             "storageclasses" => self.cluster.volumes.classes.retain(|name, _| is_known(name)),
             "csinodes" => self.cluster.volumes.limits.retain(|name, _| is_known(name)),
             "namespaces" => self.cluster.namespaces.retain(|name, _| is_known(name)),
@@ -74,6 +84,9 @@ impl Scheduler {
             return self.put_pod(kind, entry);
         }
         let Ok(object) = kind.decode(entry) else { return };
+        if kind.gvr.group == "resource.k8s.io" {
+            return self.put_devices(kind, entry, &object);
+        }
         let (name, volumes) = (Str::new(entry.name()), &mut self.cluster.volumes);
         match kind.gvr.resource.as_str() {
             "nodes" => self.put_node(Node::of(&object)),
@@ -109,6 +122,28 @@ impl Scheduler {
             }
             _ => {}
         }
+    }
+
+    fn put_devices(&mut self, kind: &Kind, entry: &Entry, object: &Object) {
+        let (name, devices) = (Str::new(entry.name()), &mut self.cluster.devices);
+        match kind.gvr.resource.as_str() {
+            "deviceclasses" => {
+                let selectors = devices::selectors(object.array_at(&["spec", "selectors"]));
+                devices.classes.insert(name, selectors);
+            }
+            "resourceslices" => {
+                devices.slices.insert(name, Slice::of(object));
+            }
+            _ => {
+                let key = (Str::new(entry.namespace()), name);
+                let claim = DeviceClaim::of(object);
+                if claim.is_allocated() {
+                    devices.chosen.remove(&key);
+                }
+                devices.claims.insert(key, claim);
+            }
+        }
+        self.queue.wake(Change::Devices);
     }
 
     fn put_node(&mut self, node: Node) {
@@ -181,6 +216,7 @@ impl Scheduler {
         self.waiting.remove(key);
         self.cluster.withdraw_nomination(key);
         self.cluster.volumes.chosen.retain(|_, pod| pod != key);
+        self.cluster.devices.chosen.retain(|_, (pod, _)| pod != key);
         if self.cluster.remove_pod(key).is_some() {
             self.queue.wake(Change::PodRemoved);
         }
@@ -189,7 +225,11 @@ impl Scheduler {
     fn delete(&mut self, kind: &Kind, entry: &Entry) {
         let (namespace, name) = (Str::new(entry.namespace()), Str::new(entry.name()));
         match kind.gvr.resource.as_str() {
-            "nodes" => self.cluster.remove_node(&name),
+            "nodes" => {
+                self.cluster.remove_node(&name);
+                // Its pods do not count for the topology of others any more.
+                self.queue.wake(Change::PodAdded);
+            }
             "pods" => self.forget_pod(&(namespace, name)),
             "namespaces" => drop(self.cluster.namespaces.remove(&name)),
             "services" => self.cluster.workloads.remove_service(&namespace, &name),
@@ -199,6 +239,12 @@ impl Scheduler {
             "persistentvolumes" => drop(self.cluster.volumes.volumes.remove(&name)),
             "persistentvolumeclaims" => {
                 drop(self.cluster.volumes.claims.remove(&(namespace, name)));
+            }
+            "deviceclasses" => drop(self.cluster.devices.classes.remove(&name)),
+            "resourceslices" => drop(self.cluster.devices.slices.remove(&name)),
+            "resourceclaims" => {
+                self.cluster.devices.claims.remove(&(namespace, name));
+                self.queue.wake(Change::Devices);
             }
             "storageclasses" => drop(self.cluster.volumes.classes.remove(&name)),
             "csinodes" => drop(self.cluster.volumes.limits.remove(&name)),

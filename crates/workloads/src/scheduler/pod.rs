@@ -43,7 +43,8 @@ pub struct Wishes {
     pub images: Vec<Str>,
     /// Whether it belongs to a DaemonSet or another controller: kind and name of the owner.
     pub owner: Option<(Str, Str)>,
-    pub has_claims_of_devices: bool,
+    /// Names of claims of devices; `None`: one has not been created yet.
+    pub device_claims: Option<Vec<Str>>,
     /// `metadata.generation`: whether anything but the status has changed.
     pub generation: i64,
     pub is_gated: bool,
@@ -139,9 +140,25 @@ impl Wishes {
             never_preempts: object.str_at(&["spec", "preemptionPolicy"]) == "Never",
             images: images.filter_map(|one| one.str_at(&["image"])).map(Str::new).collect(),
             owner,
-            has_claims_of_devices: !object.array_at(&["spec", "resourceClaims"]).is_empty(),
+            device_claims: device_claims(object),
             generation: object.generation(),
             is_gated: !object.array_at(&["spec", "schedulingGates"]).is_empty(),
         }
     }
+}
+
+/// Returns the names of the claims of devices of a pod. Those from templates stand in its status.
+fn device_claims(pod: &Object) -> Option<Vec<Str>> {
+    let statuses = pod.array_at(&["status", "resourceClaimStatuses"]);
+    let name_of = |claim: &Value| {
+        if let Some(name) = claim.str_at(&["resourceClaimName"]) {
+            return Some(Some(Str::new(name)));
+        }
+        let made = statuses.iter().find(|one| one.get("name") == claim.get("name"))?;
+        Some(made.str_at(&["resourceClaimName"]).map(Str::new))
+    };
+    let names: Option<Vec<Option<Str>>> =
+        pod.array_at(&["spec", "resourceClaims"]).iter().map(name_of).collect();
+    // A template that makes no claim has a status without a name.
+    Some(names?.into_iter().flatten().collect())
 }

@@ -20,6 +20,7 @@ pub enum Change {
     PodAdded,
     PodRemoved,
     Volumes,
+    Devices,
     Namespaces,
 }
 
@@ -47,6 +48,7 @@ impl Change {
                     | Plugin::VolumeBinding
                     | Plugin::VolumeZone
             ),
+            Change::Devices => plugin == Plugin::DynamicResources,
             Change::Namespaces => plugin == Plugin::InterPodAffinity,
         }
     }
@@ -92,11 +94,14 @@ impl PodQueue {
     /// Adds a pod, or replaces what is known of it. A pod of which only the status changed stays where
     /// it is.
     pub fn put(&mut self, pod: Arc<Pod>) {
-        let generation = |pod: &Pod| pod.wishes.as_ref().map(|wishes| wishes.generation);
+        let asked = |pod: &Pod| {
+            let wishes = pod.wishes.as_ref();
+            wishes.map(|wishes| (wishes.generation, wishes.device_claims.clone()))
+        };
         let is_gated = pod.wishes.as_ref().is_some_and(|wishes| wishes.is_gated);
         if let Some(known) = self.pods.get_mut(&pod.key) {
             let is_same = known.pod.uid == pod.uid
-                && generation(&known.pod) == generation(&pod)
+                && asked(&known.pod) == asked(&pod)
                 && known.pod.labels == pod.labels;
             if is_same {
                 known.pod = pod;

@@ -1,6 +1,7 @@
 //! What the scheduler writes: bindings, conditions, events, the end of pods, and the choice of volumes.
 
 use super::NAME;
+use super::devices::{Allocation, ClaimKey};
 use super::pod::{Pod, PodKey};
 use super::volumes::Binding;
 use keelson_loops::client::Client;
@@ -9,6 +10,8 @@ use keelson_registry::options::DeleteOptions;
 use keelson_registry::{NewObject, Subresource, Target};
 use std::sync::Arc;
 
+/// The finalizer of allocated claims of devices.
+const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
 /// `reportingInstance` of its events.
 const INSTANCE: &str = "default-scheduler-keelson";
 
@@ -26,16 +29,19 @@ pub async fn bind(client: &Client, pod: &Pod, node: &str) -> Result<(), Failure>
     client.act(&target, "binding", binding).await?;
     let note = format!("Successfully assigned {namespace}/{name} to {node}");
     let event = Event { is_warning: false, reason: "Scheduled", action: "Binding", note: &note };
-    record(client, &pod.key, &pod.uid, None, &event).await;
+    record(client, &pod.key, &pod.uid, &event).await;
     Ok(())
 }
 
-/// Writes which volumes claims get, or on which node they are made.
+/// Writes which volumes claims get, or on which node they are made, and on which node the pod is
+/// expected meanwhile.
 pub async fn choose_volumes(
     client: &Client,
+    pod: &Pod,
     node: &str,
     bindings: &[Binding],
 ) -> Result<(), Failure> {
+    expect_on(client, pod, node).await?;
     let kinds = (client.kind("", "persistentvolumes"), client.kind("", "persistentvolumeclaims"));
     let (Some(volumes), Some(claims)) = kinds else { return Ok(()) };
     for binding in bindings {
@@ -64,6 +70,78 @@ pub async fn choose_volumes(
         }
     }
     Ok(())
+}
+
+/// Writes on which node a pod is expected.
+async fn expect_on(client: &Client, pod: &Pod, node: &str) -> Result<(), Failure> {
+    let Some(kind) = client.kind("", "pods") else { return Ok(()) };
+    let target = Target::of(&kind, &pod.key.0, &pod.key.1);
+    let change = |live: Option<&Object>| {
+        let live = live.filter(|live| live.uid() == pod.uid);
+        let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+        object.object_mut("status").insert("nominatedNodeName", node);
+        Ok(NewObject { object, managed: false, warnings: vec![] })
+    };
+    client.modify(&target, Subresource::Status, &change).await
+}
+
+/// Writes which devices the claims of a pod get, and that all its claims are reserved for it.
+pub async fn reserve_devices(
+    client: &Client,
+    pod: &Pod,
+    claims: &[Str],
+    chosen: &[(ClaimKey, Allocation)],
+) -> Result<(), Failure> {
+    let Some(kind) = client.kind("resource.k8s.io", "resourceclaims") else { return Ok(()) };
+    for name in claims {
+        let target = Target::of(&kind, &pod.key.0, name);
+        let allocation = chosen.iter().find(|(key, _)| key.1 == *name).map(|(_, one)| one);
+        let protect = |live: Option<&Object>| {
+            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+            if !object.finalizers().any(|one| one == DELETE_PROTECTION) {
+                let finalizers =
+                    object.metadata_mut().entry_or("finalizers", || Value::Array(vec![]));
+                if let Some(finalizers) = finalizers.as_array_mut() {
+                    finalizers.push(DELETE_PROTECTION.into());
+                }
+            }
+            Ok(NewObject { object, managed: false, warnings: vec![] })
+        };
+        let reserve = |live: Option<&Object>| {
+            let mut object = live.cloned().ok_or_else(|| target.not_found())?;
+            reserve_claim(&mut object, pod, allocation);
+            Ok(NewObject { object, managed: false, warnings: vec![] })
+        };
+        if allocation.is_some() {
+            client.modify(&target, Subresource::None, &protect).await?;
+        }
+        client.modify(&target, Subresource::Status, &reserve).await?;
+    }
+    Ok(())
+}
+
+fn reserve_claim(claim: &mut Object, pod: &Pod, allocation: Option<&Allocation>) {
+    let status = claim.object_mut("status");
+    if let Some(allocation) = allocation.filter(|_| !status.contains_key("allocation")) {
+        let results = allocation.results.iter().map(|(request, (driver, pool, device))| {
+            value!({"request": (request.as_str()), "driver": (driver.clone()),
+                "pool": (pool.clone()), "device": (device.clone())})
+        });
+        let results: Vec<Value> = results.collect();
+        let mut written = value!({"devices": {"results": (results)}});
+        if let (Some(node), Some(map)) = (&allocation.node, written.as_object_mut()) {
+            let selector = value!({"nodeSelectorTerms": [{"matchFields": [
+                {"key": "metadata.name", "operator": "In", "values": [(node.clone())]}]}]});
+            map.insert("nodeSelector", selector);
+        }
+        status.insert("allocation", written);
+    }
+    let reserved = status.entry_or("reservedFor", || Value::Array(vec![]));
+    let Some(reserved) = reserved.as_array_mut() else { return };
+    if !reserved.iter().any(|one| one.str_at(&["uid"]) == Some(pod.uid.as_str())) {
+        reserved.push(value!({"resource": "pods", "name": (pod.key.1.clone()),
+            "uid": (pod.uid.clone())}));
+    }
 }
 
 /// Reserves a volume for a claim.
@@ -106,7 +184,7 @@ pub async fn report(client: &Client, pod: &Pod, report: &Report) -> Result<(), F
         action: "Scheduling",
         note: &report.message,
     };
-    record(client, &pod.key, &pod.uid, None, &event).await;
+    record(client, &pod.key, &pod.uid, &event).await;
     let change = |live: Option<&Object>| {
         let mut object = live.cloned().ok_or_else(|| target.not_found())?;
         if object.uid() == pod.uid && object.str_at(&["spec", "nodeName"]).is_empty() {
@@ -192,7 +270,7 @@ pub async fn preempt(
         let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
         let event =
             Event { is_warning: false, reason: "Preempted", action: "Preempting", note: &note };
-        record(client, &victim.key, &victim.uid, Some(preemptor), &event).await;
+        record(client, &victim.key, &victim.uid, &event).await;
     }
     Ok(())
 }
@@ -219,13 +297,7 @@ struct Event<'a> {
 }
 
 /// Creates an event about a pod. A failure is only logged.
-async fn record(
-    client: &Client,
-    key: &PodKey,
-    uid: &Str,
-    related: Option<&Pod>,
-    event: &Event<'_>,
-) {
+async fn record(client: &Client, key: &PodKey, uid: &Str, event: &Event<'_>) {
     let Some(kind) = client.kind("events.k8s.io", "events") else { return };
     let now = client.now();
     let nanos = i128::from(now.seconds) * 1_000_000_000 + i128::from(now.nanos);
@@ -235,26 +307,20 @@ async fn record(
         let entry = client.registry.cached(&pods, &key.0, &key.1)?;
         Some(Str::new(format!("{}", entry.modified().0)))
     });
-    let reference = |key: &PodKey, uid: &Str, version: Option<Str>| {
-        let mut reference = value!({
-            "kind": "Pod", "namespace": (key.0.clone()), "name": (key.1.clone()),
-            "uid": (uid.clone()), "apiVersion": "v1"
-        });
-        if let (Some(map), Some(version)) = (reference.as_object_mut(), version) {
-            map.insert("resourceVersion", version);
-        }
-        reference
-    };
-    let mut fields = value!({
+    let mut regarding = value!({
+        "kind": "Pod", "namespace": (key.0.clone()), "name": (key.1.clone()),
+        "uid": (uid.clone()), "apiVersion": "v1"
+    });
+    if let (Some(map), Some(version)) = (regarding.as_object_mut(), cached) {
+        map.insert("resourceVersion", version);
+    }
+    let fields = value!({
         "metadata": {"name": (name.as_str()), "namespace": (key.0.clone())},
         "eventTime": (now.micro().to_string()), "reportingController": NAME,
         "reportingInstance": INSTANCE, "action": (event.action), "reason": (event.reason),
-        "regarding": (reference(key, uid, cached)), "note": (event.note),
+        "regarding": (regarding), "note": (event.note),
         "type": (if event.is_warning { "Warning" } else { "Normal" })
     });
-    if let (Some(fields), Some(related)) = (fields.as_object_mut(), related) {
-        fields.insert("related", reference(&related.key, &related.uid, None));
-    }
     let target = Target::of(&kind, &key.0, &name);
     let new = Object::from_value(fields).unwrap_or_default();
     match client.create(&target, new).await {
