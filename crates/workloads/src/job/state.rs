@@ -458,3 +458,156 @@ impl State {
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::{FINALIZER, INDEX, INDEX_FAILURES};
+    use super::*;
+    use keelson_meta::{Object, Value, value};
+
+    /// Makes a pod from words: its phase, its index as `#1`, `gone` for one that is being deleted,
+    /// `counted` for one without the finalizer, `exit=3` and `failures=1`.
+    fn pod(number: usize, words: &str, spec: &Spec) -> JobPod {
+        let mut pod = Object::from_value(value!({"metadata": {"annotations": {}}})).expect("a map");
+        pod.set_meta("uid", &format!("u{number}"));
+        pod.set_meta("name", &format!("p{number}"));
+        pod.set_meta("creationTimestamp", "1970-01-01T00:00:00Z");
+        let mut finalizers = value!([FINALIZER]);
+        for word in words.split(' ') {
+            if let Some(index) = word.strip_prefix('#') {
+                let annotations = pod.metadata_mut().object_at("annotations");
+                annotations.insert(INDEX, index);
+            } else if let Some(failures) = word.strip_prefix("failures=") {
+                let annotations = pod.metadata_mut().object_at("annotations");
+                annotations.insert(INDEX_FAILURES, failures);
+            } else if let Some(code) = word.strip_prefix("exit=") {
+                let code: i64 = code.parse().expect("a number");
+                let status = value!([{"name": "c", "state": {"terminated": {"exitCode": code}}}]);
+                pod.object_mut("status").insert("containerStatuses", status);
+            } else if word == "gone" {
+                pod.set_meta("deletionTimestamp", "1970-01-01T00:00:00Z");
+            } else if word == "counted" {
+                finalizers = value!([]);
+            } else {
+                pod.object_mut("status").insert("phase", word);
+            }
+        }
+        pod.metadata_mut().insert("finalizers", finalizers);
+        JobPod::new(pod, spec)
+    }
+
+    fn state(spec: &Value, pods: &[&str]) -> State {
+        let job = Object::from_value(value!({"spec": (spec.clone())})).expect("a map");
+        let spec = Spec::of(&job);
+        let made = pods.iter().enumerate().map(|(number, words)| pod(number, words, &spec));
+        let pods = made.collect();
+        // Long after the failures, so that nothing is waited for.
+        let now = Timestamp::new(100_000, 0);
+        State::new((spec, Status::of(&job)), pods, false, Failures::default(), now)
+    }
+
+    #[test]
+    fn pods_are_created_and_deleted_until_enough_run() {
+        let check = |spec: Value, pods: &[&str], delete: &[usize], create: &[Option<i64>]| {
+            let found = state(&spec, pods).decide_pods();
+            assert_eq!(
+                (&found.delete[..], &found.create[..]),
+                (delete, create),
+                "{spec:?} {pods:?}"
+            );
+        };
+        let plain = value!({"parallelism": 2, "completions": 3});
+        check(plain.clone(), &[], &[], &[None, None]);
+        check(plain.clone(), &["Running"], &[], &[None]);
+        check(plain.clone(), &["Succeeded", "Succeeded", "Running"], &[], &[]);
+        check(plain.clone(), &["Running", "Pending", "Running"], &[1], &[]);
+        check(plain, &["Running gone", "Running"], &[], &[None]);
+        let queue = value!({"parallelism": 2});
+        check(queue.clone(), &["Running"], &[], &[None]);
+        check(queue, &["Succeeded", "Running"], &[], &[]);
+        let late = value!({"parallelism": 2, "completions": 3, "podReplacementPolicy": "Failed"});
+        check(late, &["Running gone", "Running"], &[], &[]);
+        let paused = value!({"parallelism": 2, "completions": 3, "suspend": true});
+        check(paused, &["Running", "Pending"], &[1, 0], &[]);
+        let indexed = value!({"parallelism": 3, "completions": 3, "completionMode": "Indexed"});
+        check(indexed.clone(), &["Running #1"], &[], &[Some(0), Some(2)]);
+        check(indexed.clone(), &["Succeeded #0", "Running #1"], &[], &[Some(2)]);
+        check(indexed, &["Running #1", "Pending #1", "Running #7", "Running"], &[2, 3, 1], &[]);
+    }
+
+    #[test]
+    fn a_job_ends_for_one_reason() {
+        let check = |spec: Value, pods: &[&str], want: &str| {
+            let end = state(&spec, pods).end;
+            let found = end.map_or(String::new(), |end| format!("{} {}", end.kind, end.reason));
+            assert_eq!(found, want, "{spec:?} {pods:?}");
+        };
+        check(value!({"backoffLimit": 1}), &["Failed"], "");
+        check(
+            value!({"backoffLimit": 1}),
+            &["Failed", "Failed"],
+            "FailureTarget BackoffLimitExceeded",
+        );
+        check(value!({"backoffLimit": 0}), &["Failed counted"], "");
+        let rules = value!({"rules": [
+            {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}},
+            {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [7]}}]});
+        let spec = value!({"backoffLimit": 0, "podFailurePolicy": (rules)});
+        check(spec.clone(), &["Failed exit=42"], "FailureTarget PodFailurePolicy");
+        check(spec.clone(), &["Failed exit=7"], "");
+        check(spec, &["Failed exit=1"], "FailureTarget BackoffLimitExceeded");
+        let indexed = |more: &[(&'static str, i64)]| {
+            let mut spec =
+                value!({"completions": 3, "completionMode": "Indexed", "backoffLimit": 99});
+            let map = spec.as_object_mut().expect("a map");
+            more.iter().for_each(|(name, number)| drop(map.insert(*name, *number)));
+            spec
+        };
+        let per_index = indexed(&[("backoffLimitPerIndex", 1)]);
+        check(per_index.clone(), &["Failed #0"], "");
+        check(per_index.clone(), &["Failed #0 failures=1"], "");
+        let pods = ["Failed #0 failures=1", "Succeeded #1", "Succeeded #2"];
+        check(per_index, &pods, "FailureTarget FailedIndexes");
+        let limited = indexed(&[("backoffLimitPerIndex", 0), ("maxFailedIndexes", 1)]);
+        check(limited, &["Failed #0", "Failed #1"], "FailureTarget MaxFailedIndexesExceeded");
+    }
+
+    #[test]
+    fn ended_pods_are_entered_and_released() {
+        let check = |spec: Value,
+                     pods: &[&str],
+                     release: &[usize],
+                     want: [usize; 2],
+                     indexes: &str| {
+            let mut state = state(&spec, pods);
+            let (released, is_all) = state.track();
+            let status = &state.status;
+            let found = [status.uncounted_succeeded.len(), status.uncounted_failed.len()];
+            assert_eq!((&released[..], found, is_all), (release, want, true), "{spec:?} {pods:?}");
+            assert_eq!(status.completed_indexes, indexes);
+        };
+        let plain = value!({"completions": 3});
+        check(plain.clone(), &["Succeeded", "Running", "Failed"], &[0, 2], [1, 1], "");
+        check(plain, &["Succeeded counted", "Running gone"], &[1], [0, 1], "");
+        let indexed = value!({"completions": 3, "completionMode": "Indexed"});
+        check(indexed, &["Succeeded #2", "Succeeded #0", "Failed #9"], &[1, 0, 2], [0, 0], "0,2");
+        // The failed pod of an index stays until it is replaced.
+        let per_index =
+            value!({"completions": 3, "completionMode": "Indexed", "backoffLimitPerIndex": 2});
+        check(per_index.clone(), &["Failed #1"], &[], [0, 0], "");
+        check(per_index, &["Failed #1", "Running #1"], &[0], [0, 1], "");
+    }
+
+    #[test]
+    fn a_job_is_complete_when_its_pods_are_counted() {
+        let mut state = state(&value!({"completions": 1}), &["Succeeded"]);
+        assert_eq!(state.decide_completion(0), None);
+        state.track();
+        assert!(!state.finish(), "its pod is not counted yet");
+        state.status.count_released(|_| false);
+        assert!(state.finish());
+        let kinds: Vec<&str> =
+            state.status.conditions.iter().filter_map(|one| one.str_at(&["type"])).collect();
+        assert_eq!((kinds, state.status.succeeded), (vec!["SuccessCriteriaMet", "Complete"], 1));
+    }
+}
