@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// How many seconds the tests run each fuzz target.
-const FUZZ_SECONDS: &str = "30";
+const FUZZ_SECONDS: &str = "15";
 /// How many seconds all attacks take together.
 const ATTACK_SECONDS: &str = "60";
 /// The interpreter of the virtual environment with the Kubernetes client for Python.

@@ -23,10 +23,12 @@ mod service_accounts;
 mod service_cidrs;
 mod storage_versions;
 mod ttl_after_finished;
+mod unattended;
 
 pub use authentication_trust::ClientTrust;
 pub use certificates::Signing;
 pub use legacy_tokens::track_legacy_uses;
+pub use unattended::NAME as UNATTENDED;
 
 use keelson_auth::service_account::ServiceAccountTokens;
 use keelson_loops::{Controller, StandsFor};
@@ -137,6 +139,7 @@ pub const ALL: &[Controller<Context>] = &[
     Controller::new("ttl-after-finished-controller", |context: Context| {
         Box::pin(ttl_after_finished::run(context.registry))
     }),
+    Controller::new(UNATTENDED, |context: Context| Box::pin(unattended::run(context.registry))),
     Controller::new("validatingadmissionpolicy-status-controller", |context: Context| {
         Box::pin(policy_types::run(context.registry))
     }),

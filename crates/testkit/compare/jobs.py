@@ -308,7 +308,7 @@ def rest(sides):
 
 def cron_job(rng, name):
     """Generates a CronJob that runs at every minute."""
-    spec = {"schedule": rng.choice(["* * * * *", "*/1 * * * ?", "@every 1m"]),
+    spec = {"schedule": rng.choice(["* * * * *", "*/1 * * * ?", "0-59 * ? * *"]),
             "concurrencyPolicy": rng.choice(["Allow", "Forbid", "Replace"]),
             "jobTemplate": {"metadata": {"labels": {"l": "1"}, "annotations": {"a": "2"}}, "spec": {
                 "suspend": rng.random() < 0.3, "backoffLimit": 0,

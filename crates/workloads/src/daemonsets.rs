@@ -8,6 +8,7 @@ mod pods;
 mod rolling;
 mod status;
 mod sync;
+mod update;
 
 use crate::Context;
 use crate::dependents::{Affected, Dependents};
@@ -120,7 +121,7 @@ impl ControlLoop for DaemonSets {
             return Ok(None);
         }
         let nodes = self.nodes();
-        sync::Update { of: self, kinds, set, selector, nodes, now: client.now() }.run().await
+        update::Update { of: self, kinds, set, selector, nodes, now: client.now() }.run().await
     }
 }
 

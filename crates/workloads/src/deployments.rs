@@ -2,6 +2,7 @@
 
 mod annotations;
 mod new_set;
+mod parts;
 mod replica_set;
 mod rollback;
 mod rollout;
@@ -181,7 +182,7 @@ impl Deployments {
             self.sets.put(set);
         }
         let mut rollout =
-            rollout::Rollout { control: &self.control, of: self, kinds, deployment, sets };
+            parts::Rollout { control: &self.control, of: self, kinds, deployment, sets };
         rollout.sync().await
     }
 

@@ -9,11 +9,12 @@ mod indexes;
 mod policy;
 mod state;
 mod status;
+mod sync;
 mod template;
 
 use crate::claims::Claims;
 use crate::dependents::Dependents;
-use crate::pod_control::{PodControl, is_namespace_terminating, pod_from_template};
+use crate::pod_control::PodControl;
 use backoff::Failures;
 use facts::{FINALIZER, JobPod, Spec};
 use keelson_loops::client::Client;
@@ -25,10 +26,11 @@ use keelson_meta::{Failure, Object, Str, value};
 use keelson_registry::options::PatchForm;
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Subresource, Target};
 use state::State;
-use status::{Condition, Status};
-use std::collections::{HashMap, HashSet};
+use status::Status;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use sync::JobSync;
 
 const GROUP: &str = "batch";
 const RESOURCE: &str = "jobs";
@@ -72,10 +74,13 @@ impl ControlLoop for Jobs {
                 InformerEvent::Listed(kind, all) if kind.gvr.resource == RESOURCE => {
                     all.range("", "").for_each(|entry| queue.add(job_key(entry)));
                 }
-                InformerEvent::Put { kind, entry, .. } | InformerEvent::Deleted { kind, entry }
-                    if kind.gvr.resource == RESOURCE =>
-                {
+                InformerEvent::Put { kind, entry, .. } if kind.gvr.resource == RESOURCE => {
                     queue.add(job_key(entry));
+                }
+                InformerEvent::Deleted { kind, entry } if kind.gvr.resource == RESOURCE => {
+                    queue.add(job_key(entry));
+                    let job = kind.decode(entry).unwrap_or_default();
+                    queue.extend(self.tracked_pods(&job));
                 }
                 InformerEvent::Listed(_, all) => {
                     self.pods.list(all.range("", ""));
@@ -114,6 +119,16 @@ fn is_tracked(entry: &Entry) -> bool {
 }
 
 impl Jobs {
+    /// Returns the pods of a Job that was deleted. Those that were being deleted before do not change
+    /// any more, so nothing else would release them.
+    fn tracked_pods(&self, job: &Object) -> Vec<Key> {
+        let client = &self.control.client;
+        let Some(pods) = client.kind("", "pods") else { return vec![] };
+        let owned = self.pods.owned(&client.registry, &pods, job).unwrap_or_default();
+        let tracked = owned.iter().filter(|pod| pod.finalizers().any(|one| one == FINALIZER));
+        tracked.map(|pod| Key::Orphan(pod.namespace().into(), pod.name().into())).collect()
+    }
+
     fn observe_pod(&self, event: &InformerEvent, queue: &mut Queue<Key>) {
         let affected = self.pods.observe(event);
         let (InformerEvent::Put { entry, .. } | InformerEvent::Deleted { entry, .. }) = event
@@ -244,153 +259,5 @@ fn selector_of(job: &Object) -> Selector {
     match job.at(&["spec", "selector"]) {
         None => Selector::NOTHING,
         selector => Selector::from_object(selector).unwrap_or(Selector::NOTHING),
-    }
-}
-
-/// One sync of a Job.
-struct JobSync<'a> {
-    jobs: &'a Jobs,
-    target: Target,
-    /// The kind of pods.
-    kind: Arc<Kind>,
-    /// The Job as it is stored.
-    job: Object,
-    state: State,
-}
-
-impl JobSync<'_> {
-    async fn run(&mut self, key: &(Str, Str)) -> Result<(), Failure> {
-        let result = self.change_pods().await;
-        let (release, is_all) = self.state.track();
-        if self.store_status().await? {
-            self.jobs.known_failures().insert(key.clone(), self.state.failures);
-        }
-        let released = self.release_counted(&release).await;
-        if released.is_ok() && is_all && self.state.finish() {
-            self.store_status().await?;
-            self.record_end();
-        } else {
-            self.store_status().await?;
-        }
-        released.and(result)
-    }
-
-    /// Creates and deletes pods, and enters the numbers into the status. The status is stored even
-    /// if a pod could not be created.
-    async fn change_pods(&mut self) -> Result<(), Failure> {
-        let pods = &self.state.pods;
-        let count = |is: fn(&JobPod) -> bool| {
-            i64::try_from(pods.iter().filter(|pod| is(pod)).count()).unwrap_or(i64::MAX)
-        };
-        let (mut active, mut terminating) =
-            (count(JobPod::is_active), count(JobPod::is_terminating));
-        let mut ready = count(|pod| pod.is_active() && pod.is_ready);
-        let is_ending = self.state.end.is_some();
-        let changes = self.state.decide_pods();
-        let (mut deleted, mut result) = (0, Ok(()));
-        for at in &changes.delete {
-            match self.delete(*at, changes.release_deleted).await {
-                Ok(()) => {
-                    deleted += 1;
-                    ready -= i64::from(self.state.pods[*at].is_ready);
-                }
-                Err(error) => result = Err(error),
-            }
-        }
-        if is_ending && deleted != active {
-            // Pods are left whose finalizers must stay.
-            self.state.end = None;
-        }
-        active -= deleted;
-        terminating += deleted;
-        for index in changes.create {
-            match self.create(index).await {
-                Ok(()) => active += 1,
-                Err(error) if is_namespace_terminating(&error) => {}
-                // The others would most likely fail too.
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
-            }
-        }
-        if !is_ending && let Some(is_suspended) = self.state.decide_completion(active) {
-            let (reason, message) = match is_suspended {
-                true => ("Suspended", "Job suspended"),
-                false => ("Resumed", "Job resumed"),
-            };
-            self.jobs.control.event(&self.job, "Normal", reason, message);
-        }
-        let status = &mut self.state.status;
-        status.active = active;
-        status.ready = Some(ready);
-        status.terminating = Some(terminating);
-        result
-    }
-
-    /// Deletes a pod. A pod that is gone already counts as deleted.
-    async fn delete(&self, at: usize, is_released: bool) -> Result<(), Failure> {
-        let pod = &self.state.pods[at];
-        if is_released && pod.is_tracked {
-            self.jobs.release(&self.kind, &pod.object).await?;
-        }
-        match self.jobs.control.delete(&self.job, pod.object.name()).await {
-            Err(error) if error.code != 404 => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    async fn create(&self, index: Option<i64>) -> Result<(), Failure> {
-        let template = self.job.at(&["spec", "template"]).cloned().unwrap_or_default();
-        let pod = pod_from_template(&template, &self.job);
-        let pod = template::complete(pod, &self.job, &self.state, index);
-        let pod = self.jobs.control.create(&self.job, pod).await?;
-        self.jobs.pods.put(&pod);
-        Ok(())
-    }
-
-    /// Stores the status if it has changed. Returns whether it has.
-    async fn store_status(&mut self) -> Result<bool, Failure> {
-        if Status::of(&self.job) == self.state.status
-            && self.job.at(&["status", "uncountedTerminatedPods"]).is_some()
-        {
-            return Ok(false);
-        }
-        let mut job = self.job.clone();
-        job.root.insert("status", self.state.status.clone().into_value());
-        let client = &self.jobs.control.client;
-        self.job = client.update(&self.target, Subresource::Status, job).await?;
-        Ok(true)
-    }
-
-    /// Removes the finalizers of pods and counts those pods.
-    async fn release_counted(&mut self, places: &[usize]) -> Result<(), Failure> {
-        let mut result = Ok(());
-        for at in places {
-            match self.jobs.release(&self.kind, &self.state.pods[*at].object).await {
-                Ok(()) => self.state.pods[*at].is_tracked = false,
-                Err(error) => result = Err(error),
-            }
-        }
-        let tracked = self.state.pods.iter().filter(|pod| pod.is_tracked).map(JobPod::uid);
-        let tracked: HashSet<&str> = tracked.collect();
-        self.state.status.count_released(|uid| tracked.contains(uid));
-        result
-    }
-
-    fn record_end(&self) {
-        let Some(Condition { kind, reason, message }) = &self.state.end else { return };
-        let event = |kind, reason: &str, message: &str| {
-            self.jobs.control.event(&self.job, kind, reason, message);
-        };
-        if *kind == "Failed" {
-            return event("Warning", reason, message);
-        }
-        let completions = self.state.spec.completions;
-        if completions.is_some_and(|completions| self.state.status.succeeded > completions) {
-            let message = "Too many succeeded pods running after completion count reached";
-            event("Warning", "TooManySucceededPods", message);
-        }
-        event("Normal", "Completed", "Job completed");
     }
 }

@@ -16,6 +16,7 @@ mod history;
 mod int_or_percent;
 mod job;
 mod node_lifecycle;
+mod node_ttl;
 mod nodes;
 mod pod_control;
 mod pod_facts;
@@ -105,4 +106,5 @@ pub const ALL: &[Controller<Context>] = &[
         Box::pin(statefulsets::run(context))
     }),
     Controller::new("taint-eviction-controller", |context| Box::pin(taint_eviction::run(context))),
+    Controller::new("ttl-controller", |context| Box::pin(node_ttl::run(context))),
 ];

@@ -9,7 +9,7 @@ mod taints;
 mod zones;
 
 use crate::pods_by_node::{PodName, PodsByNode, name_of, node_of};
-use health::Health;
+use health::{Health, Tainting};
 use keelson_loops::client::{Client, InvolvedObject};
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::events::Recorder;
@@ -150,8 +150,8 @@ impl NodeLifecycle {
         let health = Health::of(&node, before, now);
         let is_new = before.is_none_or(|before| before.uid != health.uid);
         let has_changed = before.is_none_or(|before| {
-            (&before.ready, &before.zone, before.is_tainted)
-                != (&health.ready, &health.zone, health.is_tainted)
+            (&before.ready, &before.zone, before.tainting())
+                != (&health.ready, &health.zone, health.tainting())
         });
         let is_bare = taints::no_schedule(&node).apply(&node, now).is_none();
         if is_new || !is_bare || old_labels(&node).is_some() {
@@ -251,30 +251,26 @@ impl NodeLifecycle {
     async fn monitor(&self, kind: &Arc<Kind>) -> Result<Duration, Failure> {
         let now = self.client.now();
         self.await_reports(now).await;
-        let (silent, finding, ready) = self.look(now);
+        let (silent, finding, swapped) = self.look(now);
         for name in &silent {
             self.lose(kind, name).await?;
         }
         match finding {
             Finding::Usual => {}
             Finding::AllLost => {
-                for name in self.tainted(|_| true) {
-                    self.untaint(kind, &name).await?;
+                for name in self.tainted() {
+                    self.set_no_execute(kind, &name, "True").await?;
                 }
             }
             Finding::Recovered => {
                 self.known().nodes.values_mut().for_each(|health| health.seen = now);
             }
         }
-        for name in ready {
-            self.untaint(kind, &name).await?;
-        }
         let (due, next) = self.known().zones.due(now);
-        for name in due {
-            let Some(node) = self.node(kind, &name)? else { continue };
-            let ready = self.known().nodes.get(&name).and_then(|health| health.ready.clone());
+        for name in swapped.iter().chain(&due) {
+            let ready = self.known().nodes.get(name).and_then(|health| health.ready.clone());
             if let Some(ready) = ready {
-                self.change_taints(kind, &node, &taints::no_execute(&ready)).await?;
+                self.set_no_execute(kind, name, &ready).await?;
             }
         }
         let soonest = self.known().nodes.values().filter_map(|health| health.remaining(now)).min();
@@ -298,46 +294,46 @@ impl NodeLifecycle {
         }
     }
 
-    /// Returns the nodes that have become silent, what their zones show, and the nodes that are
-    /// ready and have taints.
+    /// Returns the nodes that have become silent, what their zones show, and the nodes whose taints
+    /// change at once.
     fn look(&self, now: Timestamp) -> (Vec<Str>, Finding, Vec<Str>) {
         let mut known = self.known();
         let Known { nodes, zones, .. } = &mut *known;
-        let (mut silent, mut healthy) = (vec![], vec![]);
+        let (mut silent, mut swapped) = (vec![], vec![]);
         let mut by_zone: BTreeMap<Str, Vec<bool>> = BTreeMap::new();
         for (name, health) in nodes.iter() {
-            let is_silent = health.remaining(now).is_none();
-            if is_silent && health.ready.as_deref() != Some("Unknown") {
-                silent.push(name.clone());
-            }
+            let is_silent =
+                health.remaining(now).is_none() && health.ready.as_deref() != Some("Unknown");
             if !health.is_excluded {
-                by_zone
-                    .entry(health.zone.clone())
-                    .or_default()
-                    .push(health.is_ready() && !is_silent);
+                let is_ready = health.is_ready() && !is_silent;
+                by_zone.entry(health.zone.clone()).or_default().push(is_ready);
             }
-            if health.is_ready() && !is_silent {
-                zones.remove(name);
-                if health.is_tainted {
-                    healthy.push(name.clone());
-                }
-            } else if health.ready.is_some() {
-                zones.add(&health.zone, name, now);
+            // The taints of a node that becomes silent now are decided when that is stored.
+            match health.tainting() {
+                _ if is_silent => silent.push(name.clone()),
+                Tainting::InTurn => zones.add(&health.zone, name, now),
+                Tainting::Now => swapped.push(name.clone()),
+                Tainting::None => zones.remove(name),
             }
         }
-        (silent, zones.observe(&by_zone, now), healthy)
+        let finding = zones.observe(&by_zone, now);
+        (silent, finding, if finding == Finding::AllLost { vec![] } else { swapped })
     }
 
-    fn tainted(&self, is_wanted: impl Fn(&Health) -> bool) -> Vec<Str> {
+    fn tainted(&self) -> Vec<Str> {
         let known = self.known();
-        let tainted =
-            known.nodes.iter().filter(|(_, health)| health.is_tainted && is_wanted(health));
+        let tainted = known.nodes.iter().filter(|(_, health)| health.is_tainted());
         tainted.map(|(name, _)| name.clone()).collect()
     }
 
-    async fn untaint(&self, kind: &Arc<Kind>, name: &str) -> Result<(), Failure> {
+    async fn set_no_execute(
+        &self,
+        kind: &Arc<Kind>,
+        name: &str,
+        ready: &str,
+    ) -> Result<(), Failure> {
         let Some(node) = self.node(kind, name)? else { return Ok(()) };
-        self.change_taints(kind, &node, &taints::no_execute("True")).await
+        self.change_taints(kind, &node, &taints::no_execute(ready)).await
     }
 
     /// Makes the conditions of a silent node unknown and its pods unready.

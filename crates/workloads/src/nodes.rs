@@ -13,6 +13,7 @@ mod logs;
 mod needs;
 mod node;
 mod pod;
+mod pod_facts;
 mod random;
 mod script;
 mod state;
@@ -32,6 +33,7 @@ use keelson_registry::options::DeleteOptions;
 use keelson_registry::{
     Entry, InformerEvent, InformerScope, Kind, NewObject, Registry, Subresource, Target,
 };
+use pod_facts::Rejection;
 use state::{NodeFacts, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -57,7 +59,7 @@ pub(crate) async fn run(registry: Arc<Registry>, simulation: Arc<Simulation>) {
 struct NodeView<'a> {
     facts: &'a NodeFacts,
     needs: &'a needs::Needs,
-    rejection: Option<&'a pod::Rejection>,
+    rejection: Option<&'a Rejection>,
 }
 
 struct Nodes {
@@ -292,7 +294,7 @@ impl Nodes {
     }
 
     /// Returns why a node does not accept a pod that it has not accepted before.
-    fn rejection(&self, facts: &NodeFacts, key: &PodKey, pod: &Object) -> Option<pod::Rejection> {
+    fn rejection(&self, facts: &NodeFacts, key: &PodKey, pod: &Object) -> Option<Rejection> {
         if matches!(pod.str_at(&["status", "phase"]), "Succeeded" | "Failed") {
             self.state().release(key);
             return None;
@@ -300,7 +302,7 @@ impl Nodes {
         let was_accepted = !pod.str_at(&["status", "startTime"]).is_empty();
         let (name, labels) = (&facts.node.name, &facts.node.labels);
         if !was_accepted && !NodeAffinity::of(pod).matches(name, labels) {
-            return Some(pod::Rejection {
+            return Some(Rejection {
                 reason: "NodeAffinity".to_owned(),
                 message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node \
                           affinity/selector"

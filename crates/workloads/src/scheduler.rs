@@ -5,27 +5,34 @@
 //! decided without waiting; bindings and reports are written concurrently.
 
 mod affinity;
+mod affinity_terms;
 mod cluster;
 mod decide;
 mod device_selectors;
 mod devices;
+mod fields;
 mod filters;
 pub(crate) mod node;
 pub(crate) mod node_terms;
 mod observe;
 mod pod;
+mod pod_volumes;
 mod preemption;
 mod queue;
 pub(crate) mod resources;
 mod scores;
+mod search;
 mod selectors;
+mod shares;
 mod spread;
+mod spread_constraints;
 mod taints;
+mod volume_conflicts;
 mod volumes;
 mod writes;
 
 use cluster::Cluster;
-use decide::{Decision, Search, Unschedulable, decide};
+use decide::{Decision, Unschedulable, decide};
 use devices::{Allocation, ClaimKey};
 use keelson_loops::client::Client;
 use keelson_meta::{Failure, Str};
@@ -33,6 +40,7 @@ use keelson_registry::{Informer, Registry};
 use pod::{Pod, PodKey};
 use preemption::Budget;
 use queue::PodQueue;
+use search::Search;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;

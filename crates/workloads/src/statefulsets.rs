@@ -5,6 +5,7 @@ mod history;
 mod identity;
 mod status;
 mod sync;
+mod update;
 
 use crate::Context;
 use crate::claims::Claims;
@@ -96,7 +97,7 @@ impl ControlLoop for StatefulSets {
         let now = client.now();
         let seconds = set.int_at(&["spec", "minReadySeconds"]).unwrap_or(0);
         let again = next_available(&pods, seconds, now);
-        let mut update = sync::Update { of: self, kinds, set, pods, now };
+        let mut update = update::Update { of: self, kinds, set, pods, now };
         let status = update.run(revisions).await?;
         let counted = |name: &str| status.get(name).and_then(Value::as_int).unwrap_or(0);
         if seconds > 0 && counted("readyReplicas") != counted("availableReplicas") {

@@ -2,8 +2,16 @@
 //! reflection prints, with the names of Go's types and fields.
 //!
 //! `template_hash/types.txt` lists those types. It and the recorded hashes of generated templates are
-//! printed by the program in `tests/go/templates`. Times within a template (other than absent ones)
-//! and its managedFields are printed as absent: Go prints the time zone of its process with them.
+//! printed by a program, which must be run again for another version of Kubernetes:
+//!
+//! ```sh
+//! cd tests/go/templates
+//! go run . types > ../../../crates/workloads/src/template_hash/types.txt
+//! go run . hashes 1 400 > ../../../crates/workloads/src/template_hash/recorded.jsonl
+//! ```
+//!
+//! Times within a template (other than absent ones) and its managedFields are printed as absent: Go
+//! prints the time zone of its process with them.
 
 mod dump;
 mod quantities;

@@ -128,6 +128,7 @@ impl Volumes {
                 queue.add(Key::Volume(entry.name().into()));
                 match claim_key(&volume) {
                     Some(claim) => return queue.add(claim),
+                    None if volume.deletion_timestamp().is_some() => return,
                     None => matching::class_of(&volume).into(),
                 }
             }

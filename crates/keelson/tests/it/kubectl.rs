@@ -2,6 +2,7 @@
 //! its output. Commands run in a shell, in which `k` is kubectl with the server's kubeconfig.
 
 mod custom;
+mod simulation;
 mod streams;
 
 use crate::http::{Client, POLL_TIMEOUT, Server, without_controllers};

@@ -130,7 +130,8 @@ pub(super) fn of_object(
     let failed = |why: &str| {
         let (kind, object) = (text("kind"), text("name"));
         let why = format!("unable to fetch metrics from custom metrics API: {why}");
-        Err(format!("unable to get metric {name}: {why} on {kind} {namespace}/{object}"))
+        // The parts are in this order upstream, although the words do not fit them.
+        Err(format!("unable to get metric {name}: {kind} on {namespace} {object}/{why}"))
     };
     let Some(all) = objects(client, CUSTOM_GROUP, "metricvalues", namespace) else {
         return failed("no custom metrics API (custom.metrics.k8s.io) registered");

@@ -62,7 +62,7 @@ pub(super) fn compute(input: &Input<'_>) -> Computed {
             }
             Err(failed) => {
                 if computed.failures.is_empty() {
-                    computed.first_error = format!("{}: {}", failed.prefix, failed.why);
+                    computed.first_error = format!("{}{}", failed.prefix, failed.why);
                 }
                 computed.failures.push((failed.reason, failed.why));
                 computed.statuses.push(value!({"type": ""}));
@@ -82,7 +82,21 @@ struct Found {
 struct Failed {
     reason: &'static str,
     why: String,
+    /// What comes before `why` in the error of all metrics.
     prefix: String,
+}
+
+/// Why a metric could not be read.
+struct Why {
+    text: String,
+    /// What comes before it in the error of all metrics, but not in the condition.
+    prefix: String,
+}
+
+impl From<String> for Why {
+    fn from(text: String) -> Why {
+        Why { text, prefix: String::new() }
+    }
 }
 
 fn of_metric(input: &Input<'_>, metric: &Value) -> Result<Found, Failed> {
@@ -118,10 +132,14 @@ fn of_metric(input: &Input<'_>, metric: &Value) -> Result<Found, Failed> {
         }
         other => {
             let why = format!("unknown metric source type {other:?}");
-            return Err(Failed { reason: "InvalidMetricSourceType", prefix: why.clone(), why });
+            return Err(Failed { reason: "InvalidMetricSourceType", prefix: String::new(), why });
         }
     };
-    result.map_err(|why| Failed { reason, why, prefix })
+    result.map_err(|why: Why| Failed {
+        reason,
+        prefix: format!("{prefix}: {}", why.prefix),
+        why: why.text,
+    })
 }
 
 fn tolerances(scaler: &Object) -> Tolerances {
@@ -142,7 +160,7 @@ fn quantity(milli: i64, format: Format) -> String {
     Quantity::from_milli(milli, format).to_string()
 }
 
-fn of_resource(input: &Input<'_>, source: &Value, container: &str) -> Result<Found, String> {
+fn of_resource(input: &Input<'_>, source: &Value, container: &str) -> Result<Found, Why> {
     let resource = source.str_at(&["name"]).unwrap_or_default();
     let namespace = input.scaler.namespace();
     let samples =
@@ -171,7 +189,7 @@ fn of_resource(input: &Input<'_>, source: &Value, container: &str) -> Result<Fou
     } else {
         let why = "invalid resource metric source: neither an average utilization target nor an \
                    average value (usage) target was set";
-        return Err(why.to_owned());
+        return Err(why.to_owned().into());
     };
     current.insert("averageValue", quantity(proposal.value, format));
     let mut status = value!({"name": resource, "current": (current)});
@@ -209,7 +227,7 @@ fn metric_of(source: &Value) -> (&str, Option<&Value>) {
     (source.str_at(&["metric", "name"]).unwrap_or_default(), selector)
 }
 
-fn of_pods(input: &Input<'_>, source: &Value) -> Result<Found, String> {
+fn of_pods(input: &Input<'_>, source: &Value) -> Result<Found, Why> {
     let namespace = input.scaler.namespace();
     let metric = metric_of(source);
     let samples = metrics::of_pods(input.client, namespace, input.selector, metric)?;
@@ -222,7 +240,7 @@ fn of_pods(input: &Input<'_>, source: &Value) -> Result<Found, String> {
     Ok(found(proposal, format!("pods metric {}", metric.0), "Pods", "pods", status))
 }
 
-fn of_object(input: &Input<'_>, source: &Value) -> Result<Found, String> {
+fn of_object(input: &Input<'_>, source: &Value) -> Result<Found, Why> {
     let namespace = input.scaler.namespace();
     let object = source.get("describedObject").cloned().unwrap_or_default();
     let metric = metric_of(source);
@@ -236,7 +254,8 @@ fn of_object(input: &Input<'_>, source: &Value) -> Result<Found, String> {
             (proposal, "value", format!("{kind} metric {}", metric.0))
         }
         Some("AverageValue") if let Some(target) = target_of(source, "averageValue") => {
-            let failed = |why| format!("failed to get {} object metric: {why}", metric.0);
+            let prefix = format!("failed to get {} object metric: ", metric.0);
+            let failed = |text| Why { text, prefix };
             let value = (read().map_err(failed)?, target);
             let proposal = replicas::of_share(input.status_replicas, value, tolerances);
             let selector = go_text::label_selector(metric.1);
@@ -245,7 +264,7 @@ fn of_object(input: &Input<'_>, source: &Value) -> Result<Found, String> {
         _ => {
             let why = "invalid object metric source: neither a value target nor an average value \
                        target was set";
-            return Err(why.to_owned());
+            return Err(why.to_owned().into());
         }
     };
     let mut current = Map::new();
@@ -255,16 +274,18 @@ fn of_object(input: &Input<'_>, source: &Value) -> Result<Found, String> {
     Ok(found(proposal, name, "Object", "object", status))
 }
 
-fn of_external(input: &Input<'_>, source: &Value) -> Result<Found, String> {
+fn of_external(input: &Input<'_>, source: &Value) -> Result<Found, Why> {
     let metric = metric_of(source);
     let read = || metrics::of_external(input.client, input.scaler.namespace(), metric);
     let tolerances = tolerances(input.scaler);
     let (proposal, member) = if let Some(target) = target_of(source, "averageValue") {
-        let failed = |why| format!("failed to get {} external metric: {why}", metric.0);
+        let prefix = format!("failed to get {} external metric: ", metric.0);
+        let failed = |text| Why { text, prefix };
         let value = (read().map_err(failed)?, target);
         (replicas::of_share(input.status_replicas, value, tolerances), "averageValue")
     } else if let Some(target) = target_of(source, "value") {
-        let failed = |why| format!("failed to get external metric {}: {why}", metric.0);
+        let prefix = format!("failed to get external metric {}: ", metric.0);
+        let failed = |text| Why { text, prefix };
         let proposal = read().and_then(|value| {
             replicas::of_value(input.spec_replicas, (value, target), input.pods, tolerances)
         });
@@ -272,7 +293,7 @@ fn of_external(input: &Input<'_>, source: &Value) -> Result<Found, String> {
     } else {
         let why = "invalid external metric source: neither a value target nor an average value \
                    target was set";
-        return Err(why.to_owned());
+        return Err(why.to_owned().into());
     };
     let mut current = Map::new();
     current.insert(member, quantity(proposal.value, Format::DecimalSi));

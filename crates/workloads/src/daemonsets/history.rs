@@ -1,7 +1,7 @@
 //! The revisions of a DaemonSet.
 
 use super::pods::REVISION_LABEL;
-use super::sync::Update;
+use super::update::Update;
 use crate::claims::Claims;
 use crate::history::{data_for, data_of, number, revision};
 use crate::{stored, template_hash};
@@ -41,10 +41,6 @@ impl Update<'_> {
             self.write_revision(renumbered).await?;
         }
         Ok((current, old))
-    }
-
-    pub(super) fn target(&self) -> Target {
-        Target::of(&self.kinds.sets, self.set.namespace(), self.set.name())
     }
 
     fn revision_target(&self, name: &str) -> Target {

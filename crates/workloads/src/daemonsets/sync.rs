@@ -1,31 +1,21 @@
 //! The steps of one sync of a DaemonSet.
 
 use super::manage::{Changes, View};
-use super::placement::{Node, Placement};
+use super::placement::Placement;
 use super::pods::{REVISION_LABEL, by_node, for_node, template};
-use super::{DaemonSets, Kinds, manage, rolling, status};
+use super::update::Update;
+use super::{manage, rolling, status};
 use crate::claims::Claims;
 use crate::pod_control::{is_namespace_terminating, pod_from_template};
 use crate::pod_facts::{next_available, phase};
 use crate::stored;
 use futures_util::future::join_all;
-use keelson_meta::selector::Selector;
-use keelson_meta::{Failure, Object, Str, Timestamp, Value};
-use std::sync::{Arc, PoisonError};
+use keelson_meta::{Failure, Object, Str, Value};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// Maximum number of pods that one sync creates or deletes.
 const BURST_PODS_MAX: usize = 250;
-
-/// One sync of one set.
-pub(super) struct Update<'a> {
-    pub of: &'a DaemonSets,
-    pub kinds: Kinds,
-    pub set: Object,
-    pub selector: Selector,
-    pub nodes: Vec<Arc<Node>>,
-    pub now: Timestamp,
-}
 
 impl Update<'_> {
     /// Runs the steps and returns when the set is looked at again.
@@ -46,10 +36,10 @@ impl Update<'_> {
         let backoff = updated?;
         written?;
         let seconds = view.seconds();
-        let available = (seconds > 0 && is_waiting).then(|| {
-            let fallback = Duration::from_secs(seconds.unsigned_abs());
-            next_available(&pods, seconds, self.now).unwrap_or(fallback)
-        });
+        // A new pod beside an old one is waited for, too, though the status counts the old one.
+        let fallback = Duration::from_secs(seconds.unsigned_abs());
+        let available = next_available(&pods, seconds, self.now)
+            .or_else(|| (seconds > 0 && is_waiting).then_some(fallback));
         Ok([backoff, available].into_iter().flatten().min())
     }
 

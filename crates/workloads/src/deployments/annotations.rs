@@ -1,12 +1,10 @@
 //! The annotations by which a Deployment and its ReplicaSets know their revisions and sizes.
 
-use super::replica_set::{REVISION, replicas, revision};
+use super::replica_set::{DESIRED_REPLICAS, MAX_REPLICAS, REVISION, replicas, revision};
 use super::strategy::max_surge;
 use keelson_meta::{Map, Object};
 
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
-const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
-const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 pub(super) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 /// Annotations that are not copied between a Deployment and its ReplicaSets.
 const NOT_COPIED: [&str; 6] = [
@@ -31,21 +29,6 @@ pub(super) fn set(object: &mut Object, name: &'static str, text: &str) -> bool {
         annotations_mut(object).insert(name, text);
     }
     is_other
-}
-
-fn number(object: &Object, name: &str) -> Option<i64> {
-    let number: u32 = object.annotation(name)?.parse().ok()?;
-    i32::try_from(number).ok().map(i64::from)
-}
-
-/// Returns the size of the Deployment when this ReplicaSet was sized.
-pub(super) fn desired_replicas(set: &Object) -> Option<i64> {
-    number(set, DESIRED_REPLICAS)
-}
-
-/// Returns the largest size that the Deployment had then.
-pub(super) fn max_replicas(set: &Object) -> Option<i64> {
-    number(set, MAX_REPLICAS)
 }
 
 /// Records the present size of a Deployment in a ReplicaSet; returns whether that is a change.

@@ -1,8 +1,8 @@
 //! Finds or creates the ReplicaSet with the template of the Deployment.
 
 use super::annotations::{max_revision, set, set_new, set_sizes};
+use super::parts::{Rollout, Split};
 use super::replica_set::{REVISION, by_age};
-use super::rollout::{Rollout, Split};
 use super::status;
 use super::strategy::new_size;
 use crate::pod_control::{controller_reference, is_controlled_by, is_namespace_terminating};

@@ -47,10 +47,30 @@ pub(super) fn by_revision(one: &Object, other: &Object) -> Ordering {
     }
 }
 
+/// The annotations with the size of the Deployment when a ReplicaSet was sized, and with the largest
+/// size that it had then.
+pub(super) const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
+pub(super) const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
+
 /// The annotation with the number of a revision.
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 
 /// Returns the revision: 0 if there is none, `None` if it is not a number.
 pub(super) fn revision(object: &Object) -> Option<i64> {
     object.annotation(REVISION).map_or(Some(0), |text| text.parse().ok())
+}
+
+fn number(object: &Object, name: &str) -> Option<i64> {
+    let number: u32 = object.annotation(name)?.parse().ok()?;
+    i32::try_from(number).ok().map(i64::from)
+}
+
+/// Returns the size of the Deployment when this ReplicaSet was sized.
+pub(super) fn desired_replicas(set: &Object) -> Option<i64> {
+    number(set, DESIRED_REPLICAS)
+}
+
+/// Returns the largest size that the Deployment had then.
+pub(super) fn max_replicas(set: &Object) -> Option<i64> {
+    number(set, MAX_REPLICAS)
 }

@@ -2,8 +2,8 @@
 
 use super::annotations::{self, last_revision};
 use super::new_set::is_same_template;
+use super::parts::Rollout;
 use super::replica_set::revision;
-use super::rollout::Rollout;
 use keelson_meta::{Failure, Object, Value};
 use keelson_registry::{Subresource, Target};
 use std::time::Duration;

@@ -1,35 +1,17 @@
 //! The steps of one sync of a Deployment.
 
-use super::annotations::{desired_replicas, set_sizes};
+use super::parts::{Rollout, Split};
 use super::replica_set::{
-    by_age, by_revision, by_size_newer, by_size_older, counted, replicas, sum_counted, sum_replicas,
+    by_age, by_revision, by_size_newer, by_size_older, counted, desired_replicas, replicas,
+    sum_counted, sum_replicas,
 };
 use super::strategy::{is_rolling, max_unavailable, missing, new_size, proportional_sizes};
-use super::{Deployments, Kinds, annotations, status};
-use crate::pod_control::PodControl;
+use super::{annotations, status};
 use crate::stored;
-use keelson_meta::{Failure, Map, Object, Reason, Status, Value};
+use keelson_meta::{Failure, Object, Reason, Status, Value};
+use keelson_registry::Target;
 use keelson_registry::options::DeleteOptions;
-use keelson_registry::{Subresource, Target};
 use std::time::Duration;
-
-/// One sync of one Deployment.
-pub(super) struct Rollout<'a> {
-    pub control: &'a PodControl,
-    pub of: &'a Deployments,
-    pub kinds: Kinds,
-    /// As it is stored, also after the writes of this sync.
-    pub deployment: Object,
-    /// Its ReplicaSets.
-    pub sets: Vec<Object>,
-}
-
-/// The new ReplicaSet, if there is one, and the others.
-#[derive(Clone)]
-pub(super) struct Split {
-    pub new: Option<Object>,
-    pub old: Vec<Object>,
-}
 
 impl Rollout<'_> {
     /// Runs the steps and returns when the Deployment is looked at again.
@@ -58,20 +40,6 @@ impl Rollout<'_> {
                 Err(Status::new(Reason::Unknown, why))
             }
         }
-    }
-
-    /// Writes a status and takes over what is stored.
-    pub(super) async fn write_status(&mut self, status: Map) -> Result<(), Failure> {
-        let client = &self.control.client;
-        let kind = &self.kinds.deployments;
-        let written = stored::write_status(client, kind, &self.deployment, status).await?;
-        self.deployment = written.ok_or_else(|| self.target().not_found())?;
-        Ok(())
-    }
-
-    fn target(&self) -> Target {
-        let (namespace, name) = (self.deployment.namespace(), self.deployment.name());
-        Target::of(&self.kinds.deployments, namespace, name)
     }
 
     /// Writes the numbers without judging the progress.
@@ -176,35 +144,6 @@ impl Rollout<'_> {
         replicas(new) == desired
             && desired_replicas(new) == Some(desired)
             && counted(new, "availableReplicas") == desired
-    }
-
-    /// Sets the size of a ReplicaSet; with `is_forced`, its record of the size of the Deployment too.
-    /// Returns whether it was scaled, and the ReplicaSet as it is stored.
-    pub(super) async fn set_size(
-        &self,
-        set: &Object,
-        size: i64,
-        is_forced: bool,
-    ) -> Result<(bool, Object), Failure> {
-        let before = replicas(set);
-        let mut changed = set.clone();
-        if before == size && !is_forced {
-            return Ok((false, changed));
-        }
-        let is_other = set_sizes(&mut changed, &self.deployment);
-        if before == size && !is_other {
-            return Ok((false, changed));
-        }
-        changed.object_mut("spec").insert("replicas", size);
-        let target = Target::of(&self.kinds.sets, set.namespace(), set.name());
-        let written = self.control.client.update(&target, Subresource::None, changed).await?;
-        if before != size {
-            let way = if before < size { "up" } else { "down" };
-            let name = set.name();
-            let message = format!("Scaled {way} replica set {name} from {before} to {size}");
-            self.control.event(&self.deployment, "Normal", "ScalingReplicaSet", &message);
-        }
-        Ok((before != size, written))
     }
 
     /// Goes on with a rolling update.

@@ -1,8 +1,7 @@
 //! How many pods the ReplicaSets of a Deployment may have: limits of a rolling update, and how a
 //! change of the size is shared among them.
 
-use super::annotations::max_replicas;
-use super::replica_set::{counted, replicas, sum_replicas};
+use super::replica_set::{counted, max_replicas, replicas, sum_replicas};
 use crate::int_or_percent::{Rounding, resolve};
 use keelson_meta::{Object, Value};
 

@@ -24,8 +24,20 @@ pub(super) struct Health {
     pub seen: Timestamp,
     /// Whether its state does not count for its zone.
     pub is_excluded: bool,
-    /// Whether it has taints NoExecute of this loop.
-    pub is_tainted: bool,
+    /// Whether it has the taints NoExecute of nodes that are not ready and that do not report.
+    pub has_not_ready: bool,
+    pub has_unreachable: bool,
+}
+
+/// When taints NoExecute of a node must change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tainting {
+    /// They are right.
+    None,
+    /// One must go or be exchanged, which evicts no further pods.
+    Now,
+    /// The node must get one when it is its turn.
+    InTurn,
 }
 
 impl Health {
@@ -48,7 +60,13 @@ impl Health {
             None if ready.is_none() => Timestamp::parse(node.creation_timestamp()).unwrap_or(now),
             _ => now,
         };
-        let mut taints = node.array_at(&["spec", "taints"]).iter();
+        let has_taint = |key: &str| {
+            let mut taints = node.array_at(&["spec", "taints"]).iter();
+            taints.any(|taint| {
+                taint.str_at(&["effect"]) == Some("NoExecute")
+                    && taint.str_at(&["key"]) == Some(key)
+            })
+        };
         Health {
             uid: node.uid().into(),
             zone: zone_of(node),
@@ -56,13 +74,8 @@ impl Health {
             heartbeat,
             seen,
             is_excluded: node.label("node.kubernetes.io/exclude-disruption").is_some(),
-            is_tainted: taints.any(|taint| {
-                let key = taint.str_at(&["key"]);
-                taint.str_at(&["effect"]) == Some("NoExecute")
-                    && key.is_some_and(|key| {
-                        [super::taints::NOT_READY, super::taints::UNREACHABLE].contains(&key)
-                    })
-            }),
+            has_not_ready: has_taint(super::taints::NOT_READY),
+            has_unreachable: has_taint(super::taints::UNREACHABLE),
         }
     }
 
@@ -75,6 +88,25 @@ impl Health {
 
     pub fn is_ready(&self) -> bool {
         self.ready.as_deref() == Some("True")
+    }
+
+    pub fn is_tainted(&self) -> bool {
+        self.has_not_ready || self.has_unreachable
+    }
+
+    /// Returns what must happen to its taints NoExecute.
+    pub fn tainting(&self) -> Tainting {
+        let (right, wrong) = match self.ready.as_deref() {
+            Some("True") if self.is_tainted() => return Tainting::Now,
+            Some("False") => (self.has_not_ready, self.has_unreachable),
+            Some("Unknown") => (self.has_unreachable, self.has_not_ready),
+            _ => return Tainting::None,
+        };
+        match (right, wrong) {
+            (_, true) => Tainting::Now,
+            (true, false) => Tainting::None,
+            (false, false) => Tainting::InTurn,
+        }
     }
 }
 
@@ -170,6 +202,23 @@ mod tests {
         assert_eq!([first.seen, same.seen, second.seen], [at(70), at(70), at(90)]);
         assert_eq!(same.remaining(at(120)), Some(Duration::ZERO));
         assert_eq!(same.remaining(at(121)), None);
+    }
+
+    #[test]
+    fn a_node_waits_for_its_first_taint_only() {
+        let check = |ready: &str, has_not_ready: bool, has_unreachable: bool, want: Tainting| {
+            let ready = Some(ready.into());
+            let health = Health { ready, has_not_ready, has_unreachable, ..Health::default() };
+            assert_eq!(health.tainting(), want, "{health:?}");
+        };
+        check("True", false, false, Tainting::None);
+        check("True", true, false, Tainting::Now);
+        check("False", false, false, Tainting::InTurn);
+        check("False", true, false, Tainting::None);
+        check("False", false, true, Tainting::Now);
+        check("Unknown", true, false, Tainting::Now);
+        check("Unknown", false, true, Tainting::None);
+        assert_eq!(Health::default().tainting(), Tainting::None);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use super::behavior::{self, Behavior};
 use super::events::PodEvent;
 use super::needs::Needs;
+use super::pod_facts::Started;
 use super::script::Ending;
-use super::state::Started;
 use super::{after, random};
 use keelson_meta::{Map, Object, Str, Timestamp, Value, value};
 use std::time::Duration;

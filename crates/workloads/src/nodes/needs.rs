@@ -1,7 +1,7 @@
 //! [`Needs`]: the objects without which a pod's containers do not start: ConfigMaps and Secrets that
 //! volumes and variables name, and bound claims.
 
-use super::state::Needed;
+use super::pod_facts::Needed;
 use keelson_meta::{Object, Str, Value};
 use keelson_registry::Registry;
 

@@ -3,18 +3,11 @@
 use super::container::{Container, Effects, Role};
 use super::events::PodEvent;
 use super::needs::Needs;
+use super::pod_facts::{Rejection, Started};
 use super::script::{self, Ending};
-use super::state::Started;
 use super::{after, behavior, conditions};
 use keelson_meta::{Map, Object, Str, Timestamp, Value, value};
 use std::time::Duration;
-
-/// Why a node does not accept a pod: reason and message of its status.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rejection {
-    pub reason: String,
-    pub message: String,
-}
 
 /// What a node knows besides the pod.
 pub struct Surroundings<'a> {

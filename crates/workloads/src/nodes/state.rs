@@ -1,11 +1,11 @@
 //! What the loop of the nodes knows besides the objects: which pods are on which node, which addresses
 //! are taken, and which pods wait for which objects.
 
-use super::pod::Rejection;
+use super::pod_facts::{Needed, Rejection, Started};
 use super::{PodKey, node};
 use crate::scheduler::node::Node;
 use crate::scheduler::resources::Resources;
-use keelson_meta::{Object, Str, Timestamp};
+use keelson_meta::{Object, Str};
 use keelson_registry::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -58,11 +58,6 @@ pub struct State {
     /// The exact times at which containers started that end by themselves. The status has seconds.
     started: HashMap<PodKey, Started>,
 }
-
-/// Resource, namespace and name of an object.
-pub type Needed = (&'static str, Str, Str);
-/// Names of containers and the times of their start; the time of the pod's acceptance without a name.
-pub type Started = BTreeMap<Str, Timestamp>;
 
 #[derive(Debug)]
 struct Place {

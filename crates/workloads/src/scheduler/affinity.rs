@@ -1,49 +1,19 @@
 //! Affinity between pods: terms, which nodes they allow, and their scores.
 
+use super::affinity_terms::Term;
 use super::cluster::{Cluster, View};
+use super::fields::find;
 use super::node::Node;
-use super::pod::{Pod, find};
+use super::pod::Pod;
+use super::shares::{share, truncated};
+use keelson_meta::Str;
 use keelson_meta::selector::Selector;
-use keelson_meta::{Object, Str, Value};
 use std::collections::HashMap;
 
 /// The weight of a required term of a placed pod in scores.
 const HARD_WEIGHT: i64 = 1;
 
-/// The terms of a pod.
-#[derive(Clone, Debug, Default)]
-pub struct Affinity {
-    pub required: Vec<Term>,
-    pub required_anti: Vec<Term>,
-    preferred: Vec<(i64, Term)>,
-    preferred_anti: Vec<(i64, Term)>,
-}
-
-/// A term: other pods, and the topology in which they count.
-#[derive(Clone, Debug)]
-pub struct Term {
-    namespaces: Vec<Str>,
-    namespace_selector: Option<Selector>,
-    selector: Selector,
-    topology_key: Str,
-}
-
 impl Term {
-    fn of(pod: &Object, term: &Value) -> Term {
-        let named = term.array_at(&["namespaces"]).iter().filter_map(Value::as_str);
-        let mut namespaces: Vec<Str> = named.map(Str::new).collect();
-        let selector = term.at(&["namespaceSelector"]);
-        if namespaces.is_empty() && selector.is_none() {
-            namespaces.push(pod.namespace().into());
-        }
-        Term {
-            namespaces,
-            namespace_selector: selector.and_then(|one| Selector::from_object(Some(one)).ok()),
-            selector: Selector::from_object(term.at(&["labelSelector"])).unwrap_or_default(),
-            topology_key: term.str_at(&["topologyKey"]).unwrap_or_default().into(),
-        }
-    }
-
     fn matches(&self, cluster: &Cluster, pod: &Pod) -> bool {
         let is_selected = |selector: &Selector| {
             let labels = cluster.namespaces.get(&pod.key.0).map(Vec::as_slice);
@@ -52,39 +22,6 @@ impl Term {
         (self.namespaces.contains(&pod.key.0)
             || self.namespace_selector.as_ref().is_some_and(is_selected))
             && self.selector.matches(|key| pod.label(key))
-    }
-}
-
-impl Affinity {
-    /// Reads the terms of a pod; `None` if it has none.
-    pub fn of(pod: &Object) -> Option<Affinity> {
-        let terms = |list: &str, field: &str| {
-            let terms = pod.at(&["spec", "affinity", list, field]).and_then(Value::as_array);
-            terms.unwrap_or_default().iter()
-        };
-        let required = |list: &str| {
-            let terms = terms(list, "requiredDuringSchedulingIgnoredDuringExecution");
-            terms.map(|term| Term::of(pod, term)).collect::<Vec<Term>>()
-        };
-        let preferred = |list: &str| {
-            let terms = terms(list, "preferredDuringSchedulingIgnoredDuringExecution");
-            let weighted = terms.filter_map(|one| {
-                let term = Term::of(pod, one.at(&["podAffinityTerm"])?);
-                Some((one.int_at(&["weight"]).unwrap_or(0), term))
-            });
-            weighted.collect::<Vec<(i64, Term)>>()
-        };
-        let affinity = Affinity {
-            required: required("podAffinity"),
-            required_anti: required("podAntiAffinity"),
-            preferred: preferred("podAffinity"),
-            preferred_anti: preferred("podAntiAffinity"),
-        };
-        let is_empty = affinity.required.is_empty()
-            && affinity.required_anti.is_empty()
-            && affinity.preferred.is_empty()
-            && affinity.preferred_anti.is_empty();
-        (!is_empty).then_some(affinity)
     }
 }
 
@@ -200,11 +137,7 @@ pub fn scores(cluster: &Cluster, pod: &Pod, nodes: &[&Node]) -> Option<Vec<i64>>
     let (least, most) = (raw.iter().min().copied()?, raw.iter().max().copied()?);
     let span = most - least;
     let normal = |score: &i64| {
-        if span == 0 {
-            0
-        } else {
-            super::scores::truncated(100.0 * super::cluster::share(score - least, span))
-        }
+        if span == 0 { 0 } else { truncated(100.0 * share(score - least, span)) }
     };
     Some(raw.iter().map(normal).collect())
 }

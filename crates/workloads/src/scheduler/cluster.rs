@@ -4,6 +4,7 @@ use super::devices::Devices;
 use super::node::Node;
 use super::pod::{Pod, PodKey};
 use super::selectors::Workloads;
+use super::shares::share;
 use super::volumes::Volumes;
 use keelson_meta::Str;
 use std::collections::HashMap;
@@ -150,12 +151,6 @@ impl Cluster {
     pub fn nominated(&self, node: &str) -> &[Arc<Pod>] {
         self.nominated.get(node).map(Vec::as_slice).unwrap_or_default()
     }
-}
-
-/// Returns a quotient of counts.
-#[allow(clippy::cast_precision_loss, reason = "counts of nodes are small")]
-pub fn share(part: i64, whole: i64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// The nodes of a cluster, one of which may be replaced by a hypothetical state.

@@ -8,9 +8,10 @@ use super::node::Node;
 use super::pod::{Pod, Wishes};
 use super::preemption::{self, Budget, Preemption};
 use super::scores::scores;
+use super::search::{Search, histogram};
 use super::volumes::Binding;
 use keelson_meta::Str;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Clusters up to this size are searched as a whole.
 const WHOLE_SEARCH_NODES_MAX: usize = 100;
@@ -36,28 +37,6 @@ pub struct Unschedulable {
     pub preemption: Option<Preemption>,
     /// Whether the pod waits for room nowhere any more.
     pub clears_nomination: bool,
-}
-
-/// Where the next search begins, and randomness.
-#[derive(Debug, Default)]
-pub struct Search {
-    next: usize,
-    seed: u64,
-}
-
-impl Search {
-    pub fn new(seed: u64) -> Search {
-        Search { next: 0, seed }
-    }
-
-    /// Returns a number below `end` (xorshift).
-    pub fn below(&mut self, end: usize) -> usize {
-        self.seed |= 1;
-        self.seed ^= self.seed << 13;
-        self.seed ^= self.seed >> 7;
-        self.seed ^= self.seed << 17;
-        usize::try_from(self.seed % u64::try_from(end.max(1)).unwrap_or(1)).unwrap_or(0)
-    }
 }
 
 /// Returns how many allowed nodes are enough.
@@ -169,18 +148,6 @@ fn search_nodes<'a>(
     }
     search.next = (search.next + found.allowed.len() + found.rejections.len()) % all.len();
     found
-}
-
-/// Returns the text about nodes: how many were rejected for which reason.
-pub fn histogram(all: usize, reasons: impl Iterator<Item = (Str, usize)>) -> String {
-    let mut counts: BTreeMap<Str, usize> = BTreeMap::new();
-    for (reason, count) in reasons {
-        *counts.entry(reason).or_default() += count;
-    }
-    let mut parts: Vec<String> =
-        counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    parts.sort();
-    format!("0/{all} nodes are available: {}.", parts.join(", "))
 }
 
 /// Returns the report about a pod that no node can help. Nothing is preempted for it.

@@ -7,7 +7,8 @@ use super::node::Node;
 use super::pod::{Pod, Wishes};
 use super::spread::{SpreadCheck, SpreadConflict};
 use super::taints::{self, Taint, UNSCHEDULABLE};
-use super::volumes::{VolumeCheck, VolumeConflict};
+use super::volume_conflicts::VolumeConflict;
+use super::volumes::VolumeCheck;
 use keelson_meta::Str;
 
 /// The plugins that reject nodes or pods.

@@ -1,6 +1,7 @@
 //! [`Node`]: a node and what is placed on it.
 
-use super::pod::{Pod, PodKey, Port, find, labels_of};
+use super::fields::{find, labels_of};
+use super::pod::{Pod, PodKey, Port};
 use super::resources::Resources;
 use super::taints::Taint;
 use keelson_meta::{Object, Str, Value};

@@ -1,6 +1,6 @@
 //! Node selectors and node affinity.
 
-use super::pod::find;
+use super::fields::find;
 use keelson_meta::{Map, Object, Str, Value};
 
 /// What a pod asks of the labels and the name of its node.

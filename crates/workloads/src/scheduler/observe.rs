@@ -1,8 +1,9 @@
 //! Changes of objects, applied to what the scheduler knows.
 
 use super::devices::{self, DeviceClaim, Slice};
+use super::fields::labels_of;
 use super::node::Node;
-use super::pod::{Pod, PodKey, labels_of};
+use super::pod::{Pod, PodKey};
 use super::queue::Change;
 use super::volumes::{Claim, Class, Volume};
 use super::{NAME, Scheduler};

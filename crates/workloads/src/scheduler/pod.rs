@@ -1,11 +1,12 @@
 //! [`Pod`]: what scheduling reads of a pod, parsed once.
 
-use super::affinity::Affinity;
+use super::affinity_terms::Affinity;
+use super::fields::{find, labels_of};
 use super::node_terms::NodeAffinity;
+use super::pod_volumes::PodVolumes;
 use super::resources::{Requests, requests};
-use super::spread::Constraint;
+use super::spread_constraints::Constraint;
 use super::taints::Toleration;
-use super::volumes::PodVolumes;
 use keelson_meta::{Object, Str, Timestamp, Value};
 
 /// Namespace and name of a pod.
@@ -93,20 +94,6 @@ impl Pod {
     pub fn label(&self, key: &str) -> Option<&str> {
         find(&self.labels, key)
     }
-}
-
-/// Returns the labels of an object, sorted by key.
-pub fn labels_of(object: &Object) -> Vec<(Str, Str)> {
-    let labels = object.meta_map("labels").map(|(key, text)| (Str::new(key), Str::new(text)));
-    let mut labels: Vec<(Str, Str)> = labels.collect();
-    labels.sort_unstable();
-    labels
-}
-
-/// Returns the value of a key in sorted pairs.
-pub fn find<'a>(pairs: &'a [(Str, Str)], key: &str) -> Option<&'a str> {
-    let place = pairs.binary_search_by(|(known, _)| known.as_str().cmp(key)).ok()?;
-    Some(&pairs[place].1)
 }
 
 fn ports(pod: &Object) -> Vec<Port> {

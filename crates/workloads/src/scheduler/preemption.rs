@@ -1,10 +1,11 @@
 //! Preemption: pods of lower priority that end so that a pod can be placed.
 
 use super::cluster::{Cluster, View};
-use super::decide::{Search, histogram};
+
 use super::filters::{Check, Rejection};
 use super::node::Node;
 use super::pod::{Pod, Wishes};
+use super::search::{Search, histogram};
 use keelson_meta::selector::Selector;
 use keelson_meta::{Object, Str, Timestamp};
 use std::collections::HashSet;

@@ -1,8 +1,9 @@
 //! Scores of allowed nodes, with the weights and the normalization of the default profile.
 
-use super::cluster::{Cluster, share};
+use super::cluster::Cluster;
 use super::node::Node;
 use super::pod::{Pod, Wishes};
+use super::shares::{share, truncated};
 use super::{affinity, spread, taints};
 
 const MEBIBYTE: i64 = 1024 * 1024;
@@ -13,12 +14,6 @@ const TAINTS_WEIGHT: i64 = 3;
 const NODE_AFFINITY_WEIGHT: i64 = 2;
 const SPREAD_WEIGHT: i64 = 2;
 const POD_AFFINITY_WEIGHT: i64 = 2;
-
-/// Returns a number without its fraction.
-#[allow(clippy::cast_possible_truncation, reason = "scores are small")]
-pub fn truncated(number: f64) -> i64 {
-    number as i64
-}
 
 /// Returns the score of each of `nodes`.
 pub fn scores(cluster: &Cluster, pod: &Pod, wishes: &Wishes, nodes: &[&Node]) -> Vec<i64> {

@@ -1,63 +1,19 @@
 //! Topology spread constraints: which nodes they allow, and their scores.
 
-use super::cluster::{Cluster, View, share};
+use super::cluster::{Cluster, View};
 use super::node::Node;
-use super::pod::{Pod, Wishes, find};
+use super::pod::{Pod, Wishes};
+use super::shares::{share, truncated};
+use super::spread_constraints::Constraint;
 use super::taints;
-use keelson_meta::selector::Selector;
-use keelson_meta::{Object, Str, Value};
+use keelson_meta::Str;
 use std::collections::HashMap;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The constraints of pods that have none: topology key and skew.
 const DEFAULTS: [(&str, i64); 2] = [(HOSTNAME, 3), ("topology.kubernetes.io/zone", 5)];
 
-/// A constraint of a pod.
-#[derive(Clone, Debug)]
-pub struct Constraint {
-    max_skew: i64,
-    topology_key: Str,
-    is_hard: bool,
-    selector: Selector,
-    min_domains: usize,
-    honors_affinity: bool,
-    honors_taints: bool,
-}
-
 impl Constraint {
-    /// Reads the constraints of a pod.
-    pub fn all(pod: &Object, labels: &[(Str, Str)]) -> Vec<Constraint> {
-        let read = |one: &Value| {
-            let text = |field: &str| one.str_at(&[field]).unwrap_or_default();
-            let selector = Selector::from_object(one.at(&["labelSelector"])).unwrap_or_default();
-            Constraint {
-                max_skew: one.int_at(&["maxSkew"]).unwrap_or(1),
-                topology_key: text("topologyKey").into(),
-                is_hard: text("whenUnsatisfiable") == "DoNotSchedule",
-                selector: with_keys(selector, one.array_at(&["matchLabelKeys"]), labels),
-                min_domains: one
-                    .int_at(&["minDomains"])
-                    .and_then(|number| usize::try_from(number).ok())
-                    .unwrap_or(1),
-                honors_affinity: text("nodeAffinityPolicy") != "Ignore",
-                honors_taints: text("nodeTaintsPolicy") == "Honor",
-            }
-        };
-        pod.array_at(&["spec", "topologySpreadConstraints"]).iter().map(read).collect()
-    }
-
-    fn default_of(topology_key: &'static str, max_skew: i64, selector: &Selector) -> Constraint {
-        Constraint {
-            max_skew,
-            topology_key: Str::new_static(topology_key),
-            is_hard: false,
-            selector: selector.clone(),
-            min_domains: 1,
-            honors_affinity: true,
-            honors_taints: false,
-        }
-    }
-
     /// Whether pods of a node count.
     fn includes(&self, node: &Node, wishes: &Wishes) -> bool {
         (!self.honors_affinity || wishes.node_affinity.matches(&node.name, &node.labels))
@@ -77,18 +33,6 @@ impl Constraint {
         });
         i64::try_from(matching.count()).unwrap_or(i64::MAX)
     }
-}
-
-/// Adds requirements for the pod's own values of keys.
-fn with_keys(selector: Selector, keys: &[Value], labels: &[(Str, Str)]) -> Selector {
-    if selector.is_nothing() || keys.is_empty() {
-        return selector;
-    }
-    let own = keys.iter().filter_map(Value::as_str);
-    let own: Vec<(&str, &str)> = own.filter_map(|key| Some((key, find(labels, key)?))).collect();
-    let more = Selector::from_labels(own);
-    let all = selector.requirements().iter().chain(more.requirements()).cloned();
-    Selector::new(all.collect())
 }
 
 /// What the constraints of a pod say about nodes.
@@ -212,7 +156,7 @@ pub fn scores(cluster: &Cluster, pod: &Pod, wishes: &Wishes, nodes: &[&Node]) ->
                 Some(share(count, 1) * weight + share(one.max_skew - 1, 1))
             })
             .sum();
-        Some(super::scores::truncated(sum.round()))
+        Some(truncated(sum.round()))
     });
     Some(normalized(&raw.collect::<Vec<_>>()))
 }

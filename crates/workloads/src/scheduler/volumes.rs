@@ -1,9 +1,10 @@
 //! Volumes: which nodes the claims of a pod allow, and what is bound to what when it is placed.
 
-use super::cluster::View;
+use super::fields::{find, labels_of};
 use super::node::Node;
 use super::node_terms::Term;
-use super::pod::{Pod, PodKey, find, labels_of};
+use super::pod::{Pod, PodKey};
+use super::pod_volumes::PodVolumes;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Object, Quantity, Str, Value};
 use std::collections::{HashMap, HashSet};
@@ -22,33 +23,6 @@ const ZONE_LABELS: [&str; 4] = [
 
 /// Namespace and name of a claim.
 pub type ClaimKey = (Str, Str);
-
-/// The volumes of a pod.
-#[derive(Clone, Debug, Default)]
-pub struct PodVolumes {
-    /// Names of claims, and whether they belong to the pod (ephemeral volumes).
-    pub claims: Vec<(Str, bool)>,
-    /// Drivers of inline volumes.
-    drivers: Vec<Str>,
-}
-
-impl PodVolumes {
-    /// Reads the volumes of a pod.
-    pub fn of(pod: &Object) -> PodVolumes {
-        let mut volumes = PodVolumes::default();
-        for volume in pod.array_at(&["spec", "volumes"]) {
-            let name = volume.str_at(&["name"]).unwrap_or_default();
-            if let Some(claim) = volume.str_at(&["persistentVolumeClaim", "claimName"]) {
-                volumes.claims.push((claim.into(), false));
-            } else if volume.get("ephemeral").is_some() {
-                volumes.claims.push((Str::new(format!("{}-{name}", pod.name())), true));
-            } else if let Some(driver) = volume.str_at(&["csi", "driver"]) {
-                volumes.drivers.push(driver.into());
-            }
-        }
-        volumes
-    }
-}
 
 /// What scheduling reads of a claim.
 #[derive(Clone, Debug, Default)]
@@ -144,7 +118,7 @@ impl Volume {
     }
 
     /// Whether the node lies in one of the zones that the labels name.
-    fn is_in_zone(&self, node: &Node) -> bool {
+    pub fn is_in_zone(&self, node: &Node) -> bool {
         ZONE_LABELS.iter().all(|label| {
             let Some(zones) = find(&self.labels, label) else { return true };
             let current = label.replace("failure-domain.beta", "topology");
@@ -246,20 +220,11 @@ pub enum Binding {
 /// The claims of a pod, sorted by what is to do.
 #[derive(Debug, Default)]
 pub struct VolumeCheck<'a> {
-    bound: Vec<&'a Claim>,
+    pub bound: Vec<&'a Claim>,
     delayed: Vec<(ClaimKey, &'a Claim)>,
     /// Exclusive claims, whose other pod keeps this one away.
-    exclusive: Vec<Str>,
+    pub exclusive: Vec<Str>,
     drivers: bool,
-}
-
-/// Why a node is not allowed, in the order in which it is checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VolumeConflict {
-    Exclusive,
-    TooMany,
-    Binding(Vec<&'static str>),
-    Zone,
 }
 
 impl Volumes {
@@ -356,30 +321,8 @@ impl Volumes {
 }
 
 impl VolumeCheck<'_> {
-    /// Returns why a node is not allowed.
-    pub fn conflict(&self, view: View<'_>, pod: &Pod, node: &Node) -> Option<VolumeConflict> {
-        let volumes = &view.cluster.volumes;
-        let uses = |other: &Pod, name: &Str| {
-            other.key.0 == pod.key.0 && other.volumes.claims.iter().any(|(one, _)| one == name)
-        };
-        let is_taken =
-            |name: &Str| view.nodes().any(|node| node.pods.iter().any(|other| uses(other, name)));
-        if self.exclusive.iter().any(is_taken) {
-            return Some(VolumeConflict::Exclusive);
-        }
-        if self.exceeds_limits(volumes, pod, node) {
-            return Some(VolumeConflict::TooMany);
-        }
-        if let Err(reasons) = self.bindings(volumes, node) {
-            return Some(VolumeConflict::Binding(reasons));
-        }
-        let is_elsewhere = |claim: &&Claim| {
-            volumes.volumes.get(&claim.volume).is_some_and(|volume| !volume.is_in_zone(node))
-        };
-        self.bound.iter().any(is_elsewhere).then_some(VolumeConflict::Zone)
-    }
-
-    fn exceeds_limits(&self, volumes: &Volumes, pod: &Pod, node: &Node) -> bool {
+    /// Whether a node would attach more volumes than it can.
+    pub fn exceeds_limits(&self, volumes: &Volumes, pod: &Pod, node: &Node) -> bool {
         let Some(limits) = volumes.limits.get(&node.name).filter(|_| self.drivers) else {
             return false;
         };

@@ -1,7 +1,7 @@
 //! The revisions of a StatefulSet: the present one, the one to which it is updated, earlier ones.
 
 use super::identity;
-use super::sync::Update;
+use super::update::Update;
 use crate::history::{create, data_of, new_revision, number, renumber, template_of};
 use keelson_meta::{Failure, Object};
 use keelson_registry::Target;

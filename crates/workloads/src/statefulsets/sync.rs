@@ -12,27 +12,17 @@ use super::identity::{
 use super::status::{
     Revisions, complete, is_changed, is_created, is_running_and_ready, is_unavailable, status_of,
 };
-use super::{Kinds, StatefulSets};
+use super::update::Update;
 use crate::history::template_of;
 use crate::pod_facts::{is_available, is_terminal, phase};
 use crate::stored;
 use futures_util::future::join_all;
-use keelson_meta::{Failure, Map, Object, Reason, Status, Timestamp, Value};
+use keelson_meta::{Failure, Map, Object, Reason, Status, Value};
 use keelson_registry::options::DeleteOptions;
 use keelson_registry::{Subresource, Target};
 
 /// Maximum number of pods that are processed at once.
 const BATCH_PODS_MAX: usize = 500;
-
-/// One sync of one set.
-pub(super) struct Update<'a> {
-    pub of: &'a StatefulSets,
-    pub kinds: Kinds,
-    pub set: Object,
-    /// Its pods.
-    pub pods: Vec<Object>,
-    pub now: Timestamp,
-}
 
 /// Whether the following pods must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,9 +184,7 @@ impl Update<'_> {
                 return Ok(Step::Wait);
             }
             self.create(pod).await?;
-            if is_ordered {
-                return Ok(Step::Wait);
-            }
+            return Ok(if is_ordered { Step::Wait } else { Step::GoOn });
         }
         if phase(pod) == "Pending" {
             self.create_claims(pod).await?;

@@ -86,10 +86,9 @@ impl Volumes {
             return Ok(());
         };
         let provisioner = kind.decode(&entry)?.str_at(&["provisioner"]).to_owned();
-        // The plug-ins of this prefix are gone, but for the one that provisions nothing.
         if provisioner.starts_with("kubernetes.io/") && !is_migrated(&provisioner) {
-            let message = "no volume plugin matched";
-            self.event(&claim, WARNING, "ProvisioningFailed", message);
+            let message = format!("no volume plugin matched name: {provisioner}");
+            self.event(&claim, WARNING, "ProvisioningFailed", &message);
             return Ok(());
         }
         if PROVISIONERS.iter().any(|name| claim.annotation(name) != Some(&provisioner)) {
@@ -224,7 +223,5 @@ fn is_migrated(provisioner: &str) -> bool {
         "portworx-volume",
         "vsphere-volume",
     ];
-    provisioner
-        .strip_prefix("kubernetes.io/")
-        .is_some_and(|name| MIGRATED.contains(&name) || name == "no-provisioner")
+    provisioner.strip_prefix("kubernetes.io/").is_some_and(|name| MIGRATED.contains(&name))
 }

@@ -251,3 +251,34 @@ fn a_protected_attributes_class_is_deleted_when_unused() {
     wait_deleted(&client, &path);
     server.stop();
 }
+
+#[test]
+fn an_event_says_that_nobody_works_on_a_workload() {
+    let clock = keelson::SteppedClock::new(1.0);
+    let off = ["ServiceAccount".to_owned()];
+    let admission = keelson::AdmissionChain::new(&[], &off).expect("there is such a plug-in");
+    let builder =
+        keelson::Builder { admission, ..keelson::Keelson::builder() }.clock(clock.clone());
+    let server = crate::http::Server::start_plain(builder);
+    let client = server.client();
+    let template = json!({"metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": {"app": "a"}}, "template": template});
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    for name in ["alone", "attended"] {
+        create(&client, deployments, &json!({"metadata": {"name": name}, "spec": spec}));
+    }
+    let status = json!({"status": {"observedGeneration": 1}});
+    patch(&client, &format!("{deployments}/attended/status"), &status);
+    super::settle(&client);
+    clock.step(std::time::Duration::from_secs(6));
+    let events = "/api/v1/namespaces/default/events?fieldSelector=reason=NoController";
+    let found = client.poll(events, |got| got.body["items"] != json!([]));
+    let about: Vec<_> = found.body["items"].as_array().into_iter().flatten().collect();
+    assert_eq!(about.len(), 1, "{about:#?}");
+    assert_eq!(about[0]["involvedObject"]["name"], "alone");
+    let message = "Nothing works on this Deployment: neither a kube-controller-manager nor --simulate \
+                   runs on this server.";
+    assert_eq!(about[0]["message"], message);
+    server.stop();
+}
