@@ -412,7 +412,8 @@ def main():
         is_equal = want == got
         kind = "invalid" if want.get("invalid") else "placed" if want.get("node") else "nominated" if want.get("nominated") else "unschedulable"
         if not is_equal and want.get("node") and got.get("node"):
-            is_equal = want["node"] in equally_good(args.log, case)
+            chosen = want.get("nominated") or want["node"]
+            is_equal = chosen in equally_good(args.log, case)
         counts[kind, is_equal] += 1
         if not is_equal:
             print(f"case {number}: want {json.dumps(want)}\n           got {json.dumps(got)}")

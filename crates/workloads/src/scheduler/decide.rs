@@ -56,7 +56,7 @@ pub fn decide(
     wishes: &Wishes,
     search: &mut Search,
 ) -> Decision {
-    if wishes.device_claims.is_none() {
+    if !cluster.devices.has_all(pod, wishes.device_claims.as_deref()) {
         return Decision::Waiting;
     }
     let all = cluster.nodes().len();
@@ -187,7 +187,12 @@ fn unschedulable(
             Ok(preemption) => (Some(preemption), false),
             Err(refusal) => {
                 // The devices of the pod are looked at first.
-                message.push_str(" no new claims to deallocate, preemption: ");
+                let has_claims = wishes.device_claims.as_ref().is_some_and(|all| !all.is_empty());
+                message.push_str(if has_claims {
+                    " still not schedulable, preemption: "
+                } else {
+                    " no new claims to deallocate, preemption: "
+                });
                 message.push_str(&refusal.message);
                 (None, refusal.clears_nomination)
             }

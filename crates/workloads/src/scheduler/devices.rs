@@ -161,6 +161,15 @@ pub struct DeviceCheck<'a> {
 }
 
 impl Devices {
+    /// Whether all claims of a pod have been created. `None`: one has no name yet.
+    pub fn has_all(&self, pod: &Pod, claims: Option<&[Str]>) -> bool {
+        claims.is_some_and(|claims| {
+            let is_known =
+                |name: &Str| self.claims.contains_key(&(pod.key.0.clone(), name.clone()));
+            claims.iter().all(is_known)
+        })
+    }
+
     /// Sorts the claims of a pod. `Ok(None)`: it has none. An error says why no node is allowed.
     pub fn check<'a>(
         &'a self,

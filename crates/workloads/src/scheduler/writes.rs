@@ -93,6 +93,7 @@ pub async fn reserve_devices(
     chosen: &[(ClaimKey, Allocation)],
 ) -> Result<(), Failure> {
     let Some(kind) = client.kind("resource.k8s.io", "resourceclaims") else { return Ok(()) };
+    let now = client.now();
     for name in claims {
         let target = Target::of(&kind, &pod.key.0, name);
         let allocation = chosen.iter().find(|(key, _)| key.1 == *name).map(|(_, one)| one);
@@ -109,7 +110,7 @@ pub async fn reserve_devices(
         };
         let reserve = |live: Option<&Object>| {
             let mut object = live.cloned().ok_or_else(|| target.not_found())?;
-            reserve_claim(&mut object, pod, allocation);
+            reserve_claim(&mut object, pod, allocation, now);
             Ok(NewObject { object, managed: false, warnings: vec![] })
         };
         if allocation.is_some() {
@@ -120,7 +121,7 @@ pub async fn reserve_devices(
     Ok(())
 }
 
-fn reserve_claim(claim: &mut Object, pod: &Pod, allocation: Option<&Allocation>) {
+fn reserve_claim(claim: &mut Object, pod: &Pod, allocation: Option<&Allocation>, now: Timestamp) {
     let status = claim.object_mut("status");
     if let Some(allocation) = allocation.filter(|_| !status.contains_key("allocation")) {
         let results = allocation.results.iter().map(|(request, (driver, pool, device))| {
@@ -128,7 +129,8 @@ fn reserve_claim(claim: &mut Object, pod: &Pod, allocation: Option<&Allocation>)
                 "pool": (pool.clone()), "device": (device.clone())})
         });
         let results: Vec<Value> = results.collect();
-        let mut written = value!({"devices": {"results": (results)}});
+        let mut written =
+            value!({"devices": {"results": (results)}, "allocationTimestamp": (now.text())});
         if let (Some(node), Some(map)) = (&allocation.node, written.as_object_mut()) {
             let selector = value!({"nodeSelectorTerms": [{"matchFields": [
                 {"key": "metadata.name", "operator": "In", "values": [(node.clone())]}]}]});
