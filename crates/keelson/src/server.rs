@@ -293,7 +293,7 @@ impl Builder {
         selection.add(keelson_controllers::ALL, &self.controllers, context);
         let mut known: Vec<&str> = keelson_controllers::ALL.iter().map(|one| one.name).collect();
         if let Some(simulation) = &self.simulation {
-            selection.without_manager.retain(|one| one.name != keelson_controllers::UNATTENDED);
+            selection.remove(keelson_controllers::UNATTENDED);
             let registry = context.registry.clone();
             let context = keelson_workloads::Context::new(registry, simulation);
             selection.add(keelson_workloads::ALL, &self.controllers, &context);

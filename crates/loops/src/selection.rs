@@ -37,6 +37,13 @@ impl Selection {
         }
     }
 
+    /// Removes a loop.
+    pub fn remove(&mut self, name: &str) {
+        for list in [&mut self.always, &mut self.without_manager, &mut self.without_scheduler] {
+            list.retain(|one| one.name != name);
+        }
+    }
+
     /// Whether any loop of a single server may run.
     pub fn any(&self) -> bool {
         let all = [&self.always, &self.without_manager, &self.without_scheduler];

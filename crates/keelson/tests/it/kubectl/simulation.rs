@@ -28,7 +28,7 @@ fn workloads_are_rolled_out_and_back_scaled_and_restarted() {
         ("k rollout status deployment/web --timeout=60s", 0, "successfully rolled out"),
         ("k scale deployment/web --replicas=5", 0, "scaled"),
         ("k wait deployment/web --for=jsonpath='{.status.readyReplicas}'=5 --timeout=60s", 0, "met"),
-        ("k autoscale deployment/web --min=6 --max=8 --cpu=50%", 0, "autoscaled"),
+        ("k autoscale deployment/web --min=6 --max=8 --cpu-percent=50", 0, "autoscaled"),
         ("k wait deployment/web --for=jsonpath='{.status.readyReplicas}'=6 --timeout=60s", 0, "met"),
         ("k expose deployment/web --port=80", 0, "exposed"),
         ("k wait endpointslice -l kubernetes.io/service-name=web --for=jsonpath='{.endpoints[5].conditions.ready}'=true --timeout=60s", 0, "met"),
