@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 /// How many seconds the tests run each fuzz target.
 const FUZZ_SECONDS: &str = "15";
 /// How many seconds all attacks take together.
-const ATTACK_SECONDS: &str = "60";
+const ATTACK_SECONDS: &str = "45";
 /// The interpreter of the virtual environment with the Kubernetes client for Python.
 pub const PYTHON: &str = "target/clients/bin/python";
 /// The version of the Kubernetes client for Python.

@@ -48,5 +48,8 @@ fn text(status: &Value) -> String {
         Some(Value::Float(rate)) => *rate,
         rate => rate.and_then(Value::as_int).unwrap_or_default() as f64,
     };
-    format!("{time} in the cluster, where {rate} seconds pass in one")
+    match rate {
+        1.0 => format!("{time} in the cluster"),
+        rate => format!("{time} in the cluster, where {rate} seconds pass in one"),
+    }
 }
