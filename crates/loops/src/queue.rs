@@ -10,6 +10,9 @@ use tokio::time::Instant;
 /// Delay after the first failure of a key. It doubles with every further failure.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
+/// Delay after a failure during which the key was added again: what has changed may be what was missing. It
+/// is not shorter, because the failed sync may have caused the change itself.
+const RETRY_DELAY_AFTER_CHANGE_MAX: Duration = Duration::from_secs(1);
 /// Number of doublings after which the delay stays the same.
 const DOUBLINGS_MAX: u32 = 16;
 
@@ -103,8 +106,9 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         let failures = self.failures.entry(key.clone()).or_default();
         let delay = RETRY_DELAY_MAX.min(RETRY_DELAY * (1 << (*failures).min(DOUBLINGS_MAX)));
         *failures += 1;
-        // A change meanwhile must not shorten the delay.
-        self.running.insert(key.clone(), false);
+        // The key is not due at once, even if it was added meanwhile.
+        let has_changed = self.running.insert(key.clone(), false) == Some(true);
+        let delay = if has_changed { delay.min(RETRY_DELAY_AFTER_CHANGE_MAX) } else { delay };
         self.finish(key, Some(now + delay));
         delay
     }
@@ -179,8 +183,6 @@ mod tests {
         let mut delays = vec![];
         for _ in 0..14 {
             assert_eq!(queue.next(now), Some("a"));
-            // A change does not shorten the delay.
-            queue.add("a");
             let delay = queue.failed("a", now);
             assert_eq!(queue.next(now), None);
             now += delay;
@@ -188,6 +190,12 @@ mod tests {
         }
         assert_eq!(delays[..4], [20, 40, 80, 160]);
         assert_eq!(delays[13], 60_000);
+        // A change during the sync shortens the delay, but not to nothing.
+        assert_eq!(queue.next(now), Some("a"));
+        queue.add("a");
+        assert_eq!(queue.failed("a", now), seconds(1));
+        assert_eq!(queue.next(now), None);
+        now += seconds(1);
         assert_eq!(queue.next(now), Some("a"));
         queue.done("a", Some(now + seconds(1)));
         assert_eq!(queue.next(now + seconds(1)), Some("a"));

@@ -51,12 +51,14 @@ pub struct Context {
     pub registry: Arc<Registry>,
     /// What is simulated.
     pub simulation: Arc<Simulation>,
+    /// When the simulated nodes report next.
+    reports: Arc<nodes::Reports>,
 }
 
 impl Context {
     /// Returns the context of one server.
     pub fn new(registry: Arc<Registry>, simulation: &Simulation) -> Context {
-        Context { registry, simulation: Arc::new(simulation.clone()) }
+        Context { registry, simulation: Arc::new(simulation.clone()), reports: Arc::default() }
     }
 }
 
@@ -101,10 +103,8 @@ pub const ALL: &[Controller<Context>] = &[
     Controller::new("resourceclaim-controller", |context| Box::pin(resource_claims::run(context))),
     Controller::new("service-lb-controller", |context| Box::pin(service_addresses::run(context)))
         .stands_for(StandsFor::Nobody),
-    Controller::new("simulated-nodes", |context: Context| {
-        Box::pin(nodes::run(context.registry, context.simulation))
-    })
-    .stands_for(StandsFor::Nobody),
+    Controller::new("simulated-nodes", |context: Context| Box::pin(nodes::run(context)))
+        .stands_for(StandsFor::Nobody),
     Controller::new("simulated-provisioner", |context| Box::pin(provisioner::run(context)))
         .stands_for(StandsFor::Nobody),
     Controller::new("statefulset-controller", |context: Context| {

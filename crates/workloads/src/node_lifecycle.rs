@@ -8,19 +8,21 @@ mod health;
 mod taints;
 mod zones;
 
+use crate::nodes::Reports;
 use crate::pods_by_node::{PodName, PodsByNode, name_of, node_of};
 use health::{Health, Tainting};
 use keelson_loops::client::{Client, InvolvedObject};
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::events::Recorder;
 use keelson_loops::queue::Queue;
-use keelson_meta::{Failure, Object, Str, Timestamp, value};
+use keelson_meta::{Failure, Object, Status, Str, Timestamp, value};
 use keelson_registry::options::PatchForm;
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Subresource, Target};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use taints::Change;
+use tokio::time::Instant;
 use zones::{Finding, Zones};
 
 /// The source component of its events.
@@ -31,9 +33,10 @@ const LEASES: &str = "kube-node-lease";
 const PERIOD: Duration = Duration::from_secs(5);
 /// Time after the last look from which a look is late: the clock was stepped, or the process stood.
 const LATE: Duration = Duration::from_secs(10);
-/// Real time that nodes get to report when a look is late, and more for each node.
+/// Real time that all nodes get to report when a look is late.
 const REPORT_TIME: Duration = Duration::from_millis(20);
-const REPORT_TIME_OF_NODE: Duration = Duration::from_micros(200);
+/// Real time that simulated nodes get, as long as one of them has to report.
+const REPORT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Labels of a node that are repeated under their old names.
 const OLD_LABELS: [(&str, &str); 2] = [
     ("kubernetes.io/os", "beta.kubernetes.io/os"),
@@ -44,14 +47,20 @@ const OLD_LABELS: [(&str, &str); 2] = [
 pub(crate) async fn run(context: crate::Context) {
     let client = Client::new(&context.registry, "node-controller");
     let events = Recorder::new(&client, COMPONENT);
-    let lifecycle =
-        NodeLifecycle { client, events, pods: PodsByNode::default(), known: Mutex::default() };
+    let lifecycle = NodeLifecycle {
+        client,
+        events,
+        reports: context.reports,
+        pods: PodsByNode::default(),
+        known: Mutex::default(),
+    };
     control_loop::run(&context.registry, lifecycle).await;
 }
 
 struct NodeLifecycle {
     client: Client,
     events: Recorder,
+    reports: Arc<Reports>,
     pods: PodsByNode,
     known: Mutex<Known>,
 }
@@ -250,7 +259,7 @@ impl NodeLifecycle {
     /// Looks at all nodes and returns the time until the next look.
     async fn monitor(&self, kind: &Arc<Kind>) -> Result<Duration, Failure> {
         let now = self.client.now();
-        self.await_reports(now).await;
+        self.await_reports(now).await?;
         let (silent, finding, swapped) = self.look(now);
         for name in &silent {
             self.lose(kind, name).await?;
@@ -281,17 +290,27 @@ impl NodeLifecycle {
 
     /// If a look is late, so are the reports of nodes: waits until those that report have done so. A
     /// node that has not is judged by the time `now`, as if the look had taken no time.
-    async fn await_reports(&self, now: Timestamp) {
-        let (before, nodes) = {
-            let mut known = self.known();
-            (known.looked.replace(now), known.nodes.len())
-        };
+    async fn await_reports(&self, now: Timestamp) -> Result<(), Failure> {
+        let before = self.known().looked.replace(now);
         let is_late =
             before.is_some_and(|before| now.since(before).seconds() > LATE.as_secs().cast_signed());
-        if is_late {
-            let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-            tokio::time::sleep(REPORT_TIME + REPORT_TIME_OF_NODE.saturating_mul(nodes)).await;
+        if !is_late {
+            return Ok(());
         }
+        let began = Instant::now();
+        tokio::time::sleep(REPORT_TIME).await;
+        while self.reports.any_due(now) && began.elapsed() < REPORT_TIME_MAX {
+            tokio::time::sleep(REPORT_TIME / 10).await;
+        }
+        let registry = &self.client.registry;
+        let known = registry.cache.wait_known().await;
+        known.map_err(|error| Status::unavailable(error.to_string()))?;
+        if let Some(leases) = self.client.kind("coordination.k8s.io", "leases") {
+            let all = registry.cached_all(&leases);
+            all.range(&format!("{LEASES}/"), "")
+                .for_each(|lease| self.observe_lease(&leases, lease));
+        }
+        Ok(())
     }
 
     /// Returns the nodes that have become silent, what their zones show, and the nodes whose taints

@@ -15,10 +15,12 @@ mod node;
 mod pod;
 mod pod_facts;
 mod random;
+mod reports;
 mod script;
 mod state;
 
 pub use logs::simulated_nodes;
+pub(crate) use reports::Reports;
 
 use crate::Simulation;
 use crate::scheduler::node_terms::NodeAffinity;
@@ -45,10 +47,11 @@ const EVENT_BATCHES_MAX: usize = 4_096;
 const FOREVER: Option<Duration> = None;
 
 /// Runs until it is dropped.
-pub(crate) async fn run(registry: Arc<Registry>, simulation: Arc<Simulation>) {
+pub(crate) async fn run(context: crate::Context) {
+    let crate::Context { registry, simulation, reports } = context;
     let (events, received) = mpsc::channel(EVENT_BATCHES_MAX);
     let state = Mutex::new(State::default());
-    let nodes = Nodes { registry: registry.clone(), events, simulation, state };
+    let nodes = Nodes { registry: registry.clone(), events, simulation, reports, state };
     tokio::select! {
         () = control_loop::run(&registry, nodes) => {}
         () = events::write(received) => {}
@@ -66,6 +69,7 @@ struct Nodes {
     registry: Arc<Registry>,
     events: mpsc::Sender<PodEvents>,
     simulation: Arc<Simulation>,
+    reports: Arc<Reports>,
     state: Mutex<State>,
 }
 

@@ -10,8 +10,18 @@ use std::time::Duration;
 const RENEW_INTERVAL: Duration = Duration::from_secs(25);
 
 impl Nodes {
-    /// Creates or renews the lease of a node that has power.
+    /// Creates or renews the lease of a node that has power. Returns the time until the next renewal.
     pub(super) async fn renew_lease(&self, name: &str) -> Result<Option<Duration>, Failure> {
+        let began = self.registry.clock.now();
+        let again = self.write_lease(name).await?;
+        match again {
+            Some(again) => self.reports.set(name, super::after(began, again)),
+            None => self.reports.remove(name),
+        }
+        Ok(again)
+    }
+
+    async fn write_lease(&self, name: &str) -> Result<Option<Duration>, Failure> {
         let registry = &self.registry;
         let kinds = (registry.kind("", "nodes"), registry.kind("coordination.k8s.io", "leases"));
         let (Some(nodes), Some(leases)) = kinds else { return Ok(None) };
