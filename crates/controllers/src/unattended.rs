@@ -83,20 +83,12 @@ impl ControlLoop for Unattended {
         if left > 0 {
             return Ok(Some(Duration::from_nanos(left.unsigned_abs())));
         }
-        let involved = InvolvedObject {
-            kind: object.kind(),
-            api_version: object.api_version(),
-            namespace: object.namespace(),
-            name: object.name(),
-            uid: object.uid(),
-            resource_version: object.resource_version(),
-        };
         let message = format!(
             "Nothing works on this {}: neither a kube-controller-manager nor --simulate runs on this server.",
             object.kind()
         );
         let text = EventText { kind: "Warning", reason: "NoController", message: &message };
-        self.client.record_event(COMPONENT, &involved, text).await;
+        self.client.record_event(COMPONENT, &InvolvedObject::of(&object), text).await;
         Ok(None)
     }
 }

@@ -62,15 +62,7 @@ impl Recorder {
 
     /// Records an event about a stored object.
     pub fn about(&self, client: &Client, object: &Object, kind: &'static str, text: (&str, &str)) {
-        let involved = InvolvedObject {
-            kind: object.kind(),
-            api_version: object.api_version(),
-            namespace: object.namespace(),
-            name: object.name(),
-            uid: object.uid(),
-            resource_version: object.resource_version(),
-        };
-        self.record(client.now(), &involved, kind, text);
+        self.record(client.now(), &InvolvedObject::of(object), kind, text);
     }
 
     /// Records an event with a reason and a message.
@@ -89,7 +81,19 @@ impl Recorder {
     }
 }
 
-impl InvolvedObject<'_> {
+impl<'a> InvolvedObject<'a> {
+    /// Refers to a stored object, in the state that it has.
+    pub fn of(object: &'a Object) -> InvolvedObject<'a> {
+        InvolvedObject {
+            kind: object.kind(),
+            api_version: object.api_version(),
+            namespace: object.namespace(),
+            name: object.name(),
+            uid: object.uid(),
+            resource_version: object.resource_version(),
+        }
+    }
+
     /// Returns the facts that are known.
     pub fn facts(&self) -> Map {
         let facts = [
