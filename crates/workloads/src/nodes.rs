@@ -23,7 +23,7 @@ pub use logs::simulated_nodes;
 pub(crate) use reports::Reports;
 
 use crate::Simulation;
-use crate::scheduler::node_terms::NodeAffinity;
+use crate::node_terms::NodeAffinity;
 use crate::scheduler::resources::requests;
 use events::PodEvents;
 use keelson_loops::client::Client;

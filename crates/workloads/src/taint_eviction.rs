@@ -3,12 +3,13 @@
 
 use crate::pod_status;
 use crate::pods_by_node::{PodName, PodsByNode, name_of, node_of};
+use crate::taints::{Taint, Toleration};
 use keelson_loops::client::{Client, InvolvedObject};
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::events::Recorder;
 use keelson_loops::queue::Queue;
 use keelson_meta::time::GoDuration;
-use keelson_meta::{Failure, Object, Str, Timestamp, Value};
+use keelson_meta::{Failure, Object, Str, Timestamp};
 use keelson_registry::options::DeleteOptions;
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Target};
 use std::collections::HashMap;
@@ -82,7 +83,7 @@ impl ControlLoop for TaintEviction {
         let Some(node) = node else { return Ok(None) };
         let taints = no_execute(&nodes, &node);
         let object = pods.decode(&entry)?;
-        let tolerated = tolerated(&taints, object.array_at(&["spec", "tolerations"]));
+        let tolerated = tolerated(&taints, &Toleration::all(&object));
         let Tolerated::For(seconds) = tolerated else {
             self.cancel(&pod);
             return Ok(None);
@@ -114,13 +115,12 @@ impl ControlLoop for TaintEviction {
 }
 
 /// Returns the taints NoExecute of a node.
-fn no_execute(kind: &Kind, node: &Entry) -> Vec<Value> {
+fn no_execute(kind: &Kind, node: &Entry) -> Vec<Taint> {
     if memchr::memmem::find(node.json_slice(), b"\"NoExecute\"").is_none() {
         return vec![];
     }
     let node = kind.decode(node).unwrap_or_default();
-    let taints = node.array_at(&["spec", "taints"]).iter();
-    taints.filter(|taint| taint.str_at(&["effect"]) == Some("NoExecute")).cloned().collect()
+    Taint::all(&node).into_iter().filter(|taint| taint.effect == "NoExecute").collect()
 }
 
 /// How long taints are tolerated.
@@ -133,13 +133,13 @@ enum Tolerated {
 
 /// Returns how long all taints are tolerated. Each is tolerated by the first toleration that
 /// matches it; the shortest of these counts.
-fn tolerated(taints: &[Value], tolerations: &[Value]) -> Tolerated {
+fn tolerated(taints: &[Taint], tolerations: &[Toleration]) -> Tolerated {
     let mut shortest = Tolerated::Forever;
     for taint in taints {
-        let Some(toleration) = tolerations.iter().find(|one| tolerates(one, taint)) else {
+        let Some(toleration) = tolerations.iter().find(|one| one.covers(taint)) else {
             return Tolerated::For(0);
         };
-        if let Some(seconds) = toleration.int_at(&["tolerationSeconds"]) {
+        if let Some(seconds) = toleration.seconds {
             let seconds = seconds.max(0);
             shortest = match shortest {
                 Tolerated::For(known) => Tolerated::For(known.min(seconds)),
@@ -148,21 +148,6 @@ fn tolerated(taints: &[Value], tolerations: &[Value]) -> Tolerated {
         }
     }
     shortest
-}
-
-fn tolerates(toleration: &Value, taint: &Value) -> bool {
-    let text = |value: &'_ Value, name: &str| value.str_at(&[name]).unwrap_or_default().to_owned();
-    let is_same_or_empty = |name: &str| {
-        let wanted = text(toleration, name);
-        wanted.is_empty() || wanted == text(taint, name)
-    };
-    is_same_or_empty("effect")
-        && is_same_or_empty("key")
-        && match text(toleration, "operator").as_str() {
-            "" | "Equal" => text(toleration, "value") == text(taint, "value"),
-            "Exists" => true,
-            _ => false,
-        }
 }
 
 impl TaintEviction {
@@ -247,7 +232,7 @@ fn has_same_spec(old: &Entry, new: &Entry) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keelson_meta::value;
+    use keelson_meta::{Value, value};
 
     #[test]
     fn the_shortest_toleration_counts() {
@@ -255,8 +240,9 @@ mod tests {
             let taints = value!([
                 {"key": "a", "value": "1", "effect": "NoExecute"},
                 {"key": "b", "effect": "NoExecute"}]);
-            let (taints, tolerations) = (taints.as_array(), tolerations.as_array());
-            let found = tolerated(taints.unwrap_or_default(), tolerations.unwrap_or_default());
+            let taints = Taint::list(taints.as_array().unwrap_or_default());
+            let parsed = Toleration::list(tolerations.as_array().unwrap_or_default());
+            let found = tolerated(&taints, &parsed);
             assert_eq!(found, want, "{tolerations:?}");
         };
         check(value!([]), Tolerated::For(0));

@@ -22,7 +22,7 @@ pub(super) struct Changes {
 /// A set with what decisions about its pods need.
 pub(super) struct View<'s> {
     pub set: &'s Object,
-    pub placement: &'s Placement<'s>,
+    pub placement: &'s Placement,
     /// The hash of the present revision.
     pub hash: &'s str,
     pub now: Timestamp,

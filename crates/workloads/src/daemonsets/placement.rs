@@ -1,16 +1,19 @@
 //! On which nodes a DaemonSet runs: by node name, node selector, node affinity and taints.
 
-use keelson_meta::selector::{Operator, Requirement};
+use crate::node_terms::NodeAffinity;
+use crate::sorted_pairs::labels_of;
+use crate::taints::{Taint, Toleration};
 use keelson_meta::{Object, Str, Value, value};
 use keelson_registry::{Entry, Kind};
-use std::collections::BTreeMap;
 
 /// What placement asks of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Node {
     pub name: Str,
-    pub labels: BTreeMap<Str, Str>,
-    pub taints: Vec<Value>,
+    /// Sorted by key.
+    pub labels: Vec<(Str, Str)>,
+    /// Without their times, which are no reason to look at all sets.
+    pub taints: Vec<Taint>,
 }
 
 impl Node {
@@ -21,17 +24,7 @@ impl Node {
 
     /// Returns the facts of a node.
     pub fn of(node: &Object) -> Node {
-        let labels = node.meta_map("labels").map(|(name, text)| (name.into(), text.into()));
-        // The time of a taint is no reason to look at all sets.
-        let taint = |taint: &Value| {
-            let text = |name| taint.str_at(&[name]).unwrap_or_default();
-            value!({"key": (text("key")), "value": (text("value")), "effect": (text("effect"))})
-        };
-        Node {
-            name: node.name().into(),
-            labels: labels.collect(),
-            taints: node.array_at(&["spec", "taints"]).iter().map(taint).collect(),
-        }
+        Node { name: node.name().into(), labels: labels_of(node), taints: Taint::all(node) }
     }
 }
 
@@ -47,28 +40,32 @@ pub(super) enum Verdict {
 }
 
 /// What the template of a set asks of nodes.
-pub(super) struct Placement<'s> {
-    spec: &'s Value,
-    tolerations: Vec<Value>,
+pub(super) struct Placement {
+    /// The only node; empty: any.
+    node_name: Str,
+    affinity: NodeAffinity,
+    tolerations: Vec<Toleration>,
 }
 
-const NULL: &Value = &Value::Null;
-
-impl<'s> Placement<'s> {
+impl Placement {
     /// Returns the placement of a set.
-    pub fn of(set: &'s Object) -> Placement<'s> {
-        let spec = set.at(&["spec", "template", "spec"]).unwrap_or(NULL);
-        Placement { spec, tolerations: tolerations(spec) }
+    pub fn of(set: &Object) -> Placement {
+        let spec = set.at(&["spec", "template", "spec"]).unwrap_or(&Value::Null);
+        Placement {
+            node_name: spec.str_at(&["nodeName"]).unwrap_or_default().into(),
+            affinity: NodeAffinity::of_spec(spec),
+            tolerations: Toleration::list(&tolerations(spec)),
+        }
     }
 
     /// Judges a node.
     pub fn judge(&self, node: &Node) -> Verdict {
-        let name = self.spec.str_at(&["nodeName"]).unwrap_or_default();
-        if (!name.is_empty() && name != node.name) || !self.is_selected(node) {
+        let is_named = self.node_name.is_empty() || self.node_name == node.name;
+        if !is_named || !self.affinity.matches(&node.name, &node.labels) {
             return Verdict::Leave;
         }
         let is_kept_off = |effects: &[&str]| {
-            let hard = |taint: &&Value| effects.contains(&effect(taint));
+            let hard = |taint: &&Taint| effects.contains(&taint.effect.as_str());
             node.taints.iter().filter(hard).any(|taint| !self.tolerates(taint))
         };
         if !is_kept_off(&["NoSchedule", "NoExecute"]) {
@@ -80,68 +77,9 @@ impl<'s> Placement<'s> {
         }
     }
 
-    fn tolerates(&self, taint: &Value) -> bool {
-        self.tolerations.iter().any(|toleration| {
-            let text = |of: &Value, name: &str| of.str_at(&[name]).unwrap_or_default().to_owned();
-            let (effect, key) = (text(toleration, "effect"), text(toleration, "key"));
-            let is_same =
-                |wanted: String, name: &str| wanted.is_empty() || wanted == text(taint, name);
-            is_same(effect, "effect")
-                && is_same(key, "key")
-                && match text(toleration, "operator").as_str() {
-                    "" | "Equal" => text(toleration, "value") == text(taint, "value"),
-                    operator => operator == "Exists",
-                }
-        })
+    fn tolerates(&self, taint: &Taint) -> bool {
+        self.tolerations.iter().any(|toleration| toleration.covers(taint))
     }
-
-    /// Whether node selector and node affinity select a node.
-    fn is_selected(&self, node: &Node) -> bool {
-        let labels = self.spec.get("nodeSelector").and_then(Value::as_object);
-        let has_labels = labels.is_none_or(|labels| {
-            labels
-                .iter()
-                .all(|(name, text)| node.labels.get(name).map(Str::as_str) == text.as_str())
-        });
-        let path = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
-        let terms = self.spec.at(&path).map(|one| one.array_at(&["nodeSelectorTerms"]));
-        has_labels && terms.is_none_or(|terms| terms.iter().any(|term| is_match(term, node)))
-    }
-}
-
-fn effect(taint: &Value) -> &str {
-    taint.str_at(&["effect"]).unwrap_or_default()
-}
-
-/// Whether a term of a node selector selects a node. One without requirements selects none, and
-/// neither does one that is malformed.
-fn is_match(term: &Value, node: &Node) -> bool {
-    let (labels, fields) = (term.array_at(&["matchExpressions"]), term.array_at(&["matchFields"]));
-    let label = |name: &str| node.labels.get(name).map(Str::as_str);
-    let field = |name: &str| (name == "metadata.name").then_some(node.name.as_str());
-    (!labels.is_empty() || !fields.is_empty())
-        && labels
-            .iter()
-            .all(|one| requirement(one).is_some_and(|(key, one)| one.matches(label(&key))))
-        && fields
-            .iter()
-            .all(|one| requirement(one).is_some_and(|(key, one)| one.matches(field(&key))))
-}
-
-fn requirement(one: &Value) -> Option<(String, Requirement)> {
-    let operator = match one.str_at(&["operator"])? {
-        "In" => Operator::In,
-        "NotIn" => Operator::NotIn,
-        "Exists" => Operator::Exists,
-        "DoesNotExist" => Operator::DoesNotExist,
-        "Gt" => Operator::GreaterThan,
-        "Lt" => Operator::LessThan,
-        _ => return None,
-    };
-    let key = one.str_at(&["key"])?;
-    let values = one.array_at(&["values"]).iter().filter_map(Value::as_str).map(Str::new);
-    let requirement = Requirement::new(key, operator, values.collect()).ok()?;
-    Some((key.to_owned(), requirement))
 }
 
 /// Returns the tolerations of the pods: those of the template, and of what happens to nodes.

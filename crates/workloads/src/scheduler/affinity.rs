@@ -2,10 +2,10 @@
 
 use super::affinity_terms::Term;
 use super::cluster::{Cluster, View};
-use super::fields::find;
 use super::node::Node;
 use super::pod::Pod;
 use super::shares::{share, truncated};
+use crate::sorted_pairs::find;
 use keelson_meta::Str;
 use keelson_meta::selector::Selector;
 use std::collections::HashMap;

@@ -3,8 +3,8 @@
 
 use super::device_selectors::{Device, DeviceSelector};
 use super::node::Node;
-use super::node_terms::Term;
 use super::pod::{Pod, PodKey};
+use crate::node_terms::Term;
 use keelson_meta::{Object, Str, Value};
 use std::collections::{HashMap, HashSet};
 

@@ -6,9 +6,9 @@ use super::devices::DeviceCheck;
 use super::node::Node;
 use super::pod::{Pod, Wishes};
 use super::spread::{SpreadCheck, SpreadConflict};
-use super::taints::{self, Taint, UNSCHEDULABLE};
 use super::volume_conflicts::VolumeConflict;
 use super::volumes::VolumeCheck;
+use crate::taints::{self, Taint, UNSCHEDULABLE};
 use keelson_meta::Str;
 
 /// The plugins that reject nodes or pods.

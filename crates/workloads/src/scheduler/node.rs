@@ -1,9 +1,9 @@
 //! [`Node`]: a node and what is placed on it.
 
-use super::fields::{find, labels_of};
 use super::pod::{Pod, PodKey, Port};
 use super::resources::Resources;
-use super::taints::Taint;
+use crate::sorted_pairs::{find, labels_of};
+use crate::taints::Taint;
 use keelson_meta::{Object, Str, Value};
 use std::sync::Arc;
 

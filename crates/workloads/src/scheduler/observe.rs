@@ -1,12 +1,12 @@
 //! Changes of objects, applied to what the scheduler knows.
 
 use super::devices::{self, DeviceClaim, Slice};
-use super::fields::labels_of;
 use super::node::Node;
 use super::pod::{Pod, PodKey};
 use super::queue::Change;
 use super::volumes::{Claim, Class, Volume};
 use super::{NAME, Scheduler};
+use crate::sorted_pairs::labels_of;
 use keelson_meta::{Object, Str};
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind};
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! [`Pod`]: what scheduling reads of a pod, parsed once.
 
 use super::affinity_terms::Affinity;
-use super::fields::{find, labels_of};
-use super::node_terms::NodeAffinity;
 use super::pod_volumes::PodVolumes;
 use super::resources::{Requests, requests};
 use super::spread_constraints::Constraint;
-use super::taints::Toleration;
+use crate::node_terms::NodeAffinity;
+use crate::sorted_pairs::{find, labels_of};
+use crate::taints::Toleration;
 use keelson_meta::{Object, Str, Timestamp, Value};
 
 /// Namespace and name of a pod.

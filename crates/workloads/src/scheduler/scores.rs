@@ -4,7 +4,8 @@ use super::cluster::Cluster;
 use super::node::Node;
 use super::pod::{Pod, Wishes};
 use super::shares::{share, truncated};
-use super::{affinity, spread, taints};
+use super::{affinity, spread};
+use crate::taints;
 
 const MEBIBYTE: i64 = 1024 * 1024;
 const IMAGE_SIZE_MIN: i64 = 23 * MEBIBYTE;

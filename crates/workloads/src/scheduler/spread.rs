@@ -5,7 +5,7 @@ use super::node::Node;
 use super::pod::{Pod, Wishes};
 use super::shares::{share, truncated};
 use super::spread_constraints::Constraint;
-use super::taints;
+use crate::taints;
 use keelson_meta::Str;
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! The topology spread constraints of a pod.
 
-use super::fields::find;
+use crate::sorted_pairs::find;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Object, Str, Value};
 

@@ -1,10 +1,10 @@
 //! Volumes: which nodes the claims of a pod allow, and what is bound to what when it is placed.
 
-use super::fields::{find, labels_of};
 use super::node::Node;
-use super::node_terms::Term;
 use super::pod::{Pod, PodKey};
 use super::pod_volumes::PodVolumes;
+use crate::node_terms::Term;
+use crate::sorted_pairs::{find, labels_of};
 use keelson_meta::selector::Selector;
 use keelson_meta::{Object, Quantity, Str, Value};
 use std::collections::{HashMap, HashSet};

@@ -1,6 +1,6 @@
 //! Node selectors and node affinity.
 
-use super::fields::find;
+use crate::sorted_pairs::find;
 use keelson_meta::{Map, Object, Str, Value};
 
 /// What a pod asks of the labels and the name of its node.
@@ -94,8 +94,13 @@ impl Term {
 impl NodeAffinity {
     /// Reads what a pod asks.
     pub fn of(pod: &Object) -> NodeAffinity {
-        let affinity = |field: &str| pod.at(&["spec", "affinity", "nodeAffinity", field]);
-        let selector = pod.at(&["spec", "nodeSelector"]).and_then(Value::as_object);
+        pod.get("spec").map(NodeAffinity::of_spec).unwrap_or_default()
+    }
+
+    /// Reads what pods with a spec ask.
+    pub fn of_spec(spec: &Value) -> NodeAffinity {
+        let affinity = |field: &str| spec.at(&["affinity", "nodeAffinity", field]);
+        let selector = spec.get("nodeSelector").and_then(Value::as_object);
         let selector = selector.into_iter().flat_map(Map::iter);
         let preferred = affinity("preferredDuringSchedulingIgnoredDuringExecution");
         let preferred = preferred.and_then(Value::as_array).unwrap_or_default().iter();

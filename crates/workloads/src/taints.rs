@@ -16,9 +16,14 @@ pub struct Taint {
 impl Taint {
     /// Returns the taints of a node.
     pub fn all(node: &Object) -> Vec<Taint> {
+        Taint::list(node.array_at(&["spec", "taints"]))
+    }
+
+    /// Reads a list of taints.
+    pub fn list(taints: &[Value]) -> Vec<Taint> {
         let text =
             |taint: &Value, field: &str| Str::new(taint.str_at(&[field]).unwrap_or_default());
-        let taints = node.array_at(&["spec", "taints"]).iter().map(|taint| Taint {
+        let taints = taints.iter().map(|taint| Taint {
             key: text(taint, "key"),
             value: text(taint, "value"),
             effect: text(taint, "effect"),
@@ -39,42 +44,60 @@ pub struct Toleration {
     operator: Str,
     value: Str,
     pub effect: Str,
+    /// `tolerationSeconds`; `None`: for ever.
+    pub seconds: Option<i64>,
 }
 
 impl Toleration {
     /// Returns the tolerations of a pod.
     pub fn all(pod: &Object) -> Vec<Toleration> {
+        Toleration::list(pod.array_at(&["spec", "tolerations"]))
+    }
+
+    /// Reads a list of tolerations.
+    pub fn list(tolerations: &[Value]) -> Vec<Toleration> {
         let text = |one: &Value, field: &str| Str::new(one.str_at(&[field]).unwrap_or_default());
-        let all = pod.array_at(&["spec", "tolerations"]).iter().map(|one| Toleration {
+        let all = tolerations.iter().map(|one| Toleration {
             key: text(one, "key"),
             operator: text(one, "operator"),
             value: text(one, "value"),
             effect: text(one, "effect"),
+            seconds: one.int_at(&["tolerationSeconds"]),
         });
         all.collect()
     }
 
-    fn covers(&self, taint: &Taint) -> bool {
-        let number = |text: &str| text.parse::<i64>().ok();
-        let compares = |compare: fn(i64, i64) -> bool| {
-            matches!((number(&taint.value), number(&self.value)),
-                (Some(has), Some(wanted)) if compare(has, wanted))
-        };
+    fn concerns(&self, taint: &Taint) -> bool {
         (self.effect.is_empty() || self.effect == taint.effect)
             && (self.key.is_empty() || self.key == taint.key)
+    }
+
+    /// Whether it covers a taint by equality or presence.
+    pub fn covers(&self, taint: &Taint) -> bool {
+        self.concerns(taint)
             && match self.operator.as_str() {
                 "Exists" => true,
                 "" | "Equal" => self.value == taint.value,
-                "Lt" => compares(|has, wanted| has < wanted),
-                "Gt" => compares(|has, wanted| has > wanted),
+                _ => false,
+            }
+    }
+
+    /// Whether it covers a taint by comparing numbers (TaintTolerationComparisonOperators).
+    fn compares(&self, taint: &Taint) -> bool {
+        let number = |text: &str| text.parse::<i64>().ok();
+        let numbers = number(&taint.value).zip(number(&self.value));
+        self.concerns(taint)
+            && match self.operator.as_str() {
+                "Lt" => numbers.is_some_and(|(has, wanted)| has < wanted),
+                "Gt" => numbers.is_some_and(|(has, wanted)| has > wanted),
                 _ => false,
             }
     }
 }
 
-/// Whether one of the tolerations covers a taint.
+/// Whether one of the tolerations covers a taint, for the scheduler.
 pub fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
-    tolerations.iter().any(|one| one.covers(taint))
+    tolerations.iter().any(|one| one.covers(taint) || one.compares(taint))
 }
 
 /// Returns the first taint that keeps a pod away.
