@@ -8,6 +8,7 @@ mod metrics;
 mod proposals;
 mod replicas;
 
+use crate::stored::name_of;
 use behavior::{Bounds, History};
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -60,18 +61,17 @@ impl ControlLoop for Autoscaling {
     const WORKERS_MAX: usize = 5;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
-        let key = |entry: &Entry| (entry.namespace().into(), entry.name().into());
         for event in &events {
             match event {
-                InformerEvent::Listed(_, all) => queue.extend(all.range("", "").map(key)),
+                InformerEvent::Listed(_, all) => queue.extend(all.range("", "").map(name_of)),
                 // Its own writes of the status are no reason for another look.
                 InformerEvent::Put { kind, entry, previous } => {
                     let spec = |entry: &Entry| kind.decode(entry).ok()?.get("spec").cloned();
                     if previous.as_ref().is_none_or(|old| spec(old) != spec(entry)) {
-                        queue.add(key(entry));
+                        queue.add(name_of(entry));
                     }
                 }
-                InformerEvent::Deleted { entry, .. } => queue.add(key(entry)),
+                InformerEvent::Deleted { entry, .. } => queue.add(name_of(entry)),
                 InformerEvent::Withdrawn(_) => {}
             }
         }

@@ -5,6 +5,7 @@ mod times;
 
 use crate::dependents::Dependents;
 use crate::pod_control::{controller_reference, is_controlled_by, is_namespace_terminating};
+use crate::stored::name_of;
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::events::Recorder;
@@ -46,19 +47,18 @@ impl ControlLoop for CronJobs {
     const WORKERS_MAX: usize = 5;
 
     fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
-        let key = |entry: &Entry| (entry.namespace().into(), entry.name().into());
         for event in &events {
             match event {
                 InformerEvent::Listed(kind, all) if kind.gvr.resource == RESOURCE => {
-                    queue.extend(all.range("", "").map(key));
+                    queue.extend(all.range("", "").map(name_of));
                 }
                 InformerEvent::Put { kind, entry, previous } if kind.gvr.resource == RESOURCE => {
                     match previous.as_ref().and_then(|old| self.rescheduled(kind, old, entry)) {
                         Some(wait) => {
                             let now = self.client.registry.clock.monotonic();
-                            queue.add_at(key(entry), now + wait);
+                            queue.add_at(name_of(entry), now + wait);
                         }
-                        None => queue.add(key(entry)),
+                        None => queue.add(name_of(entry)),
                     }
                 }
                 InformerEvent::Listed(_, all) => self.jobs.list(all.range("", "")),

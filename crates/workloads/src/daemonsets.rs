@@ -11,9 +11,9 @@ mod sync;
 mod update;
 
 use crate::Context;
-use crate::dependents::{Affected, Dependents};
+use crate::dependents::{Affected, Dependents, queue_all, selector_of};
 use crate::pod_control::PodControl;
-use crate::stored;
+use crate::stored::{self, Name, name_of};
 use backoff::Backoff;
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -50,11 +50,8 @@ struct DaemonSets {
     failed: Mutex<Backoff>,
 }
 
-/// Namespace and name.
-type Key = (Str, Str);
-
 impl ControlLoop for DaemonSets {
-    type Key = Key;
+    type Key = Name;
     const NAME: &'static str = "daemonset-controller";
     const SCOPE: InformerScope = InformerScope::Only(&[
         ("apps", "daemonsets"),
@@ -65,7 +62,7 @@ impl ControlLoop for DaemonSets {
     const WORKERS_MAX: usize = 8;
     const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
-    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Name>) -> bool {
         for event in &events {
             match event {
                 InformerEvent::Listed(kind, all) => match kind.gvr.resource.as_str() {
@@ -81,7 +78,7 @@ impl ControlLoop for DaemonSets {
                         self.queue_all(queue);
                     }
                     "controllerrevisions" => self.revisions.list(all.range("", "")),
-                    _ => queue.extend(all.range("", "").map(key)),
+                    _ => queue.extend(all.range("", "").map(name_of)),
                 },
                 InformerEvent::Put { kind, entry, .. } | InformerEvent::Deleted { kind, entry } => {
                     match kind.gvr.resource.as_str() {
@@ -93,7 +90,7 @@ impl ControlLoop for DaemonSets {
                             }
                         }
                         "controllerrevisions" => drop(self.revisions.observe(event)),
-                        _ => queue.add(key(entry)),
+                        _ => queue.add(name_of(entry)),
                     }
                 }
                 InformerEvent::Withdrawn(_) => {}
@@ -102,7 +99,7 @@ impl ControlLoop for DaemonSets {
         false
     }
 
-    async fn sync(&self, (namespace, name): Key) -> Result<Option<Duration>, Failure> {
+    async fn sync(&self, (namespace, name): Name) -> Result<Option<Duration>, Failure> {
         let client = &self.control.client;
         let Some(kinds) = Kinds::of(client) else { return Ok(None) };
         let Some(set) = stored::read(&client.registry, &kinds.sets, &namespace, &name)? else {
@@ -126,10 +123,6 @@ impl ControlLoop for DaemonSets {
     }
 }
 
-fn key(entry: &Entry) -> Key {
-    (entry.namespace().into(), entry.name().into())
-}
-
 /// The kinds that the controller writes.
 struct Kinds {
     sets: Arc<Kind>,
@@ -148,9 +141,9 @@ impl Kinds {
 }
 
 impl DaemonSets {
-    fn queue_all(&self, queue: &mut Queue<Key>) {
-        let Some(kind) = self.control.client.kind("apps", "daemonsets") else { return };
-        queue.extend(self.control.client.registry.cached_all(&kind).range("", "").map(key));
+    fn queue_all(&self, queue: &mut Queue<Name>) {
+        let client = &self.control.client;
+        queue_all(&client.registry, client.kind("apps", "daemonsets"), queue);
     }
 
     fn nodes(&self) -> Vec<Arc<Node>> {
@@ -175,24 +168,10 @@ impl DaemonSets {
     }
 
     /// Queues the owners of a changed pod, or those that might adopt it.
-    fn queue_affected(&self, affected: &Affected, pod: &Entry, queue: &mut Queue<Key>) {
-        let owners = [&affected.now, &affected.before];
-        let owners = owners.into_iter().flatten().filter(|owner| owner.kind == "DaemonSet");
-        queue.extend(owners.map(|owner| (pod.namespace().into(), owner.name.clone())));
-        if !affected.is_adoptable {
-            return;
-        }
-        let Some(kind) = self.control.client.kind("apps", "daemonsets") else { return };
-        let all = self.control.client.registry.cached_all(&kind);
-        for entry in all.range(&format!("{}/", pod.namespace()), "") {
-            let set = kind.decode(entry).unwrap_or_default();
-            let selector = Selector::from_object(set.at(&["spec", "selector"]));
-            let is_match = |selector: Selector| {
-                !selector.is_everything() && selector.matches(|key| pod.label(key))
-            };
-            if selector.is_ok_and(is_match) {
-                queue.add(key(entry));
-            }
-        }
+    fn queue_affected(&self, affected: &Affected, pod: &Entry, queue: &mut Queue<Name>) {
+        let client = &self.control.client;
+        affected.queue_owners("DaemonSet", pod.namespace(), queue);
+        let kind = client.kind("apps", "daemonsets");
+        affected.queue_adopters(&client.registry, kind, pod, queue, selector_of);
     }
 }

@@ -2,7 +2,9 @@
 //! objects. A control loop keeps it in `observe` and adds its own writes at once.
 
 use crate::pod_control::is_controlled_by;
+use crate::stored::{Name, name_of};
 use keelson_loops::metadata::{Metadata, OwnerReference};
+use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
 use keelson_meta::{Failure, Object, Str};
 use keelson_registry::{Entry, InformerEvent, Kind, Registry};
@@ -63,6 +65,49 @@ pub(crate) struct Affected {
     /// Whether any controller that selects the object may adopt it: it has none, and it is new,
     /// relabelled or released.
     pub is_adoptable: bool,
+}
+
+/// Queues all objects of a kind.
+pub(crate) fn queue_all(registry: &Registry, kind: Option<Arc<Kind>>, queue: &mut Queue<Name>) {
+    if let Some(kind) = kind {
+        queue.extend(registry.cached_all(&kind).range("", "").map(name_of));
+    }
+}
+
+impl Affected {
+    /// Queues the controllers of the object that have a kind (`ReplicaSet`).
+    pub fn queue_owners(&self, kind: &str, namespace: &str, queue: &mut Queue<Name>) {
+        let owners = [&self.now, &self.before].into_iter().flatten();
+        let owners = owners.filter(|owner| owner.kind == kind);
+        queue.extend(owners.map(|owner| (namespace.into(), owner.name.clone())));
+    }
+
+    /// Queues the objects of a kind that may adopt the changed object, because their selector matches it.
+    pub fn queue_adopters(
+        &self,
+        registry: &Registry,
+        kind: Option<Arc<Kind>>,
+        changed: &Entry,
+        queue: &mut Queue<Name>,
+        selector: impl Fn(&Object) -> Option<Selector>,
+    ) {
+        let Some(kind) = kind.filter(|_| self.is_adoptable) else { return };
+        let all = registry.cached_all(&kind);
+        for entry in all.range(&format!("{}/", changed.namespace()), "") {
+            let selector = kind.decode(entry).ok().and_then(|object| selector(&object));
+            let is_match = |selector: &Selector| {
+                !selector.is_everything() && selector.matches(|key| changed.label(key))
+            };
+            if selector.as_ref().is_some_and(is_match) {
+                queue.add(name_of(entry));
+            }
+        }
+    }
+}
+
+/// Returns the selector of an object, `spec.selector`.
+pub(crate) fn selector_of(object: &Object) -> Option<Selector> {
+    Selector::from_object(object.at(&["spec", "selector"])).ok()
 }
 
 impl Dependents {

@@ -11,15 +11,15 @@ mod strategy;
 
 use crate::Context;
 use crate::claims::Claims;
-use crate::dependents::{Affected, Dependents};
+use crate::dependents::{Affected, Dependents, queue_all, selector_of};
 use crate::pod_control::{PodControl, is_namespace_terminating};
-use crate::stored;
+use crate::stored::{self, Name, name_of};
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::metadata::Metadata;
 use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
-use keelson_meta::{Failure, Object, Status, Str, value};
+use keelson_meta::{Failure, Object, Status, value};
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Target};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,27 +40,26 @@ struct Deployments {
     pods: Dependents,
 }
 
-/// Namespace and name.
-type Key = (Str, Str);
-
 impl ControlLoop for Deployments {
-    type Key = Key;
+    type Key = Name;
     const NAME: &'static str = "deployment-controller";
     const SCOPE: InformerScope =
         InformerScope::Only(&[("apps", "deployments"), ("apps", "replicasets"), ("", "pods")]);
     const WORKERS_MAX: usize = 16;
     const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
-    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Name>) -> bool {
         for event in &events {
             match event {
                 InformerEvent::Listed(kind, all) => match kind.gvr.resource.as_str() {
                     "pods" => self.pods.list(all.range("", "")),
                     "replicasets" => {
                         self.sets.list(all.range("", ""));
-                        self.queue_all(queue);
+                        let client = &self.control.client;
+                        let kind = client.kind("apps", "deployments");
+                        queue_all(&client.registry, kind, queue);
                     }
-                    _ => queue.extend(all.range("", "").map(key)),
+                    _ => queue.extend(all.range("", "").map(name_of)),
                 },
                 InformerEvent::Put { kind, entry, .. } | InformerEvent::Deleted { kind, entry } => {
                     match kind.gvr.resource.as_str() {
@@ -73,7 +72,7 @@ impl ControlLoop for Deployments {
                         "replicasets" => {
                             self.queue_affected(&self.sets.observe(event), entry, queue);
                         }
-                        _ => queue.add(key(entry)),
+                        _ => queue.add(name_of(entry)),
                     }
                 }
                 InformerEvent::Withdrawn(_) => {}
@@ -82,7 +81,7 @@ impl ControlLoop for Deployments {
         false
     }
 
-    async fn sync(&self, (namespace, name): Key) -> Result<Option<Duration>, Failure> {
+    async fn sync(&self, (namespace, name): Name) -> Result<Option<Duration>, Failure> {
         let client = &self.control.client;
         let kinds = Kinds::of(client);
         let Some(kinds) = kinds else { return Ok(None) };
@@ -95,10 +94,6 @@ impl ControlLoop for Deployments {
             result => result,
         }
     }
-}
-
-fn key(entry: &Entry) -> Key {
-    (entry.namespace().into(), entry.name().into())
 }
 
 /// The kinds that the controller writes.
@@ -116,35 +111,16 @@ impl Kinds {
 }
 
 impl Deployments {
-    fn queue_all(&self, queue: &mut Queue<Key>) {
-        let client = &self.control.client;
-        let Some(kinds) = Kinds::of(client) else { return };
-        queue.extend(client.registry.cached_all(&kinds.deployments).range("", "").map(key));
-    }
-
     /// Queues the owners of a changed ReplicaSet, or those that might adopt it.
-    fn queue_affected(&self, affected: &Affected, set: &Entry, queue: &mut Queue<Key>) {
-        let owners = [&affected.now, &affected.before];
-        let owners = owners.into_iter().flatten().filter(|owner| owner.kind == "Deployment");
-        queue.extend(owners.map(|owner| (set.namespace().into(), owner.name.clone())));
-        let Some(kinds) = Kinds::of(&self.control.client).filter(|_| affected.is_adoptable) else {
-            return;
-        };
-        let all = self.control.client.registry.cached_all(&kinds.deployments);
-        for entry in all.range(&format!("{}/", set.namespace()), "") {
-            let deployment = kinds.deployments.decode(entry).unwrap_or_default();
-            let selector = Selector::from_object(deployment.at(&["spec", "selector"]));
-            let is_match = |selector: Selector| {
-                !selector.is_everything() && selector.matches(|key| set.label(key))
-            };
-            if selector.is_ok_and(is_match) {
-                queue.add(key(entry));
-            }
-        }
+    fn queue_affected(&self, affected: &Affected, set: &Entry, queue: &mut Queue<Name>) {
+        let client = &self.control.client;
+        affected.queue_owners("Deployment", set.namespace(), queue);
+        let kind = client.kind("apps", "deployments");
+        affected.queue_adopters(&client.registry, kind, set, queue, selector_of);
     }
 
     /// Queues the Deployment behind the ReplicaSet of a deleted pod, if it waits for that.
-    fn queue_owner_of_set(&self, affected: &Affected, namespace: &str, queue: &mut Queue<Key>) {
+    fn queue_owner_of_set(&self, affected: &Affected, namespace: &str, queue: &mut Queue<Name>) {
         let registry = &self.control.client.registry;
         let Some(kinds) = Kinds::of(&self.control.client) else { return };
         let set = affected.now.as_ref().filter(|owner| owner.kind == "ReplicaSet");

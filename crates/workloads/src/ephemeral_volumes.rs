@@ -1,6 +1,7 @@
 //! The ephemeral volume controller: creates the claims of generic ephemeral volumes of pods.
 
 use crate::pod_control::controller_reference;
+use crate::stored::name_of;
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::events::Recorder;
@@ -35,16 +36,15 @@ impl ControlLoop for EphemeralVolumes {
         let has_volume = |entry: &Entry| {
             memchr::memmem::find(entry.json_slice(), b"\"volumeClaimTemplate\":").is_some()
         };
-        let key = |entry: &Entry| (entry.namespace().into(), entry.name().into());
         for event in &events {
             match event {
                 InformerEvent::Listed(kind, all) if kind.gvr.resource == "pods" => {
-                    queue.extend(all.range("", "").filter(|one| has_volume(one)).map(key));
+                    queue.extend(all.range("", "").filter(|one| has_volume(one)).map(name_of));
                 }
                 InformerEvent::Put { kind, entry, previous: None }
                     if kind.gvr.resource == "pods" && has_volume(entry) =>
                 {
-                    queue.add(key(entry));
+                    queue.add(name_of(entry));
                 }
                 // A claim that a pod still needs is created again.
                 InformerEvent::Deleted { kind, entry } if kind.gvr.resource != "pods" => {

@@ -9,7 +9,8 @@ mod taints;
 mod zones;
 
 use crate::nodes::Reports;
-use crate::pods_by_node::{PodName, PodsByNode, name_of, node_of};
+use crate::pods_by_node::{PodsByNode, node_of};
+use crate::stored::{Name, name_of};
 use health::{Health, Tainting};
 use keelson_loops::client::{Client, InvolvedObject};
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -84,7 +85,7 @@ enum Key {
     /// A node that is new or has been deleted, with its uid.
     Event(Str, Str, bool),
     /// A pod that was bound to a node.
-    Pod(PodName),
+    Pod(Name),
 }
 
 impl ControlLoop for NodeLifecycle {
@@ -374,7 +375,7 @@ impl NodeLifecycle {
         Ok(())
     }
 
-    async fn sync_pod(&self, pod: &PodName) -> Result<(), Failure> {
+    async fn sync_pod(&self, pod: &Name) -> Result<(), Failure> {
         let Some(pods) = self.client.kind("", "pods") else { return Ok(()) };
         let entry = self.client.registry.cached(&pods, &pod.0, &pod.1);
         let Some(node) = entry.as_ref().and_then(node_of) else { return Ok(()) };
@@ -389,7 +390,7 @@ impl NodeLifecycle {
         Ok(())
     }
 
-    async fn make_unready(&self, (namespace, name): &PodName) -> Result<(), Failure> {
+    async fn make_unready(&self, (namespace, name): &Name) -> Result<(), Failure> {
         let Some(kind) = self.client.kind("", "pods") else { return Ok(()) };
         let entry = self.client.registry.cached(&kind, namespace, name);
         let Some(pod) = entry.map(|entry| kind.decode(&entry)).transpose()? else { return Ok(()) };

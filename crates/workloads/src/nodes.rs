@@ -25,6 +25,7 @@ pub(crate) use reports::Reports;
 use crate::Simulation;
 use crate::node_terms::NodeAffinity;
 use crate::scheduler::resources::requests;
+use crate::stored::name_of;
 use events::PodEvents;
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -129,7 +130,7 @@ impl ControlLoop for Nodes {
                 },
                 InformerEvent::Deleted { kind, entry } => match kind.gvr.resource.as_str() {
                     "nodes" => state.remove_node(entry.name()),
-                    "pods" => state.remove_pod(&(entry.namespace().into(), entry.name().into())),
+                    "pods" => state.remove_pod(&name_of(entry)),
                     _ => {}
                 },
                 InformerEvent::Withdrawn(_) => {}

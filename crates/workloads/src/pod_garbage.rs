@@ -2,7 +2,8 @@
 //! of service, those that were deleted before they had a node, and ended pods if there are too many.
 
 use crate::pod_status;
-use crate::pods_by_node::{name_of, node_of};
+use crate::pods_by_node::node_of;
+use crate::stored::name_of;
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::queue::Queue;

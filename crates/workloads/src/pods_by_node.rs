@@ -1,17 +1,15 @@
 //! [`PodsByNode`]: the names of pods by the node that they are bound to.
 
+use crate::stored::{Name, name_of};
 use keelson_meta::Str;
 use keelson_registry::{Entry, InformerEvent};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-/// Namespace and name of a pod.
-pub(crate) type PodName = (Str, Str);
-
 /// An index that a control loop keeps in `observe`.
 #[derive(Debug, Default)]
 pub(crate) struct PodsByNode {
-    names: Mutex<HashMap<Str, BTreeSet<PodName>>>,
+    names: Mutex<HashMap<Str, BTreeSet<Name>>>,
 }
 
 impl PodsByNode {
@@ -43,13 +41,13 @@ impl PodsByNode {
     }
 
     /// Returns the pods of a node, ordered by name.
-    pub fn on(&self, node: &str) -> Vec<PodName> {
+    pub fn on(&self, node: &str) -> Vec<Name> {
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.get(node).into_iter().flatten().cloned().collect()
     }
 }
 
-fn remove(names: &mut HashMap<Str, BTreeSet<PodName>>, node: Option<&str>, entry: &Entry) {
+fn remove(names: &mut HashMap<Str, BTreeSet<Name>>, node: Option<&str>, entry: &Entry) {
     let Some(node) = node else { return };
     if let Some(pods) = names.get_mut(node) {
         pods.remove(&name_of(entry));
@@ -62,9 +60,4 @@ fn remove(names: &mut HashMap<Str, BTreeSet<PodName>>, node: Option<&str>, entry
 /// Returns the node that a pod is bound to.
 pub(crate) fn node_of(entry: &Entry) -> Option<&str> {
     entry.field("spec.nodeName").filter(|node| !node.is_empty())
-}
-
-/// Returns namespace and name.
-pub(crate) fn name_of(entry: &Entry) -> PodName {
-    (entry.namespace().into(), entry.name().into())
 }

@@ -5,17 +5,17 @@ mod related;
 
 use crate::Context;
 use crate::claims::Claims;
-use crate::dependents::{Affected, Dependents};
+use crate::dependents::{Dependents, queue_all, selector_of};
 use crate::pod_control::{PodControl, is_namespace_terminating, pod_from_template};
 use crate::pod_facts::{is_active, is_terminating, next_available, rank_for_deletion};
-use crate::stored;
+use crate::stored::{self, Name, name_of};
 use decide::{Plan, plan, status_of};
 use futures_util::future::join_all;
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
-use keelson_meta::{Failure, Object, Str};
+use keelson_meta::{Failure, Object};
 use keelson_registry::{InformerEvent, InformerScope, Kind, Target};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Replicas for ReplicaSets {
     const COUNTS_TERMINATING: bool = true;
 
     fn selector(object: &Object) -> Option<Selector> {
-        Selector::from_object(object.at(&["spec", "selector"])).ok()
+        selector_of(object)
     }
 }
 
@@ -90,37 +90,31 @@ struct Controller<R> {
     of: PhantomData<R>,
 }
 
-/// Namespace and name.
-type Key = (Str, Str);
-
 impl<R: Replicas> ControlLoop for Controller<R> {
-    type Key = Key;
+    type Key = Name;
     const NAME: &'static str = R::NAME;
     const SCOPE: InformerScope = InformerScope::Only(R::SCOPE);
     const WORKERS_MAX: usize = 16;
     const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
-    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Name>) -> bool {
         for event in &events {
             match event {
                 InformerEvent::Listed(kind, all) if kind.gvr.resource == "pods" => {
                     self.dependents.list(all.range("", ""));
-                    self.queue_all(queue);
+                    queue_all(&self.pods.client.registry, self.kind(), queue);
                 }
                 InformerEvent::Put { kind, entry, .. } | InformerEvent::Deleted { kind, entry }
                     if kind.gvr.resource == "pods" =>
                 {
                     let affected = self.dependents.observe(event);
-                    self.queue_affected(&affected, entry.namespace(), queue, |selector| {
-                        selector.matches(|key| entry.label(key))
-                    });
+                    affected.queue_owners(R::KIND, entry.namespace(), queue);
+                    let registry = &self.pods.client.registry;
+                    affected.queue_adopters(registry, self.kind(), entry, queue, R::selector);
                 }
-                InformerEvent::Listed(_, all) => {
-                    let keys = all.range("", "");
-                    queue.extend(keys.map(|one| (one.namespace().into(), one.name().into())));
-                }
+                InformerEvent::Listed(_, all) => queue.extend(all.range("", "").map(name_of)),
                 InformerEvent::Put { entry, .. } | InformerEvent::Deleted { entry, .. } => {
-                    queue.add((entry.namespace().into(), entry.name().into()));
+                    queue.add(name_of(entry));
                 }
                 InformerEvent::Withdrawn(_) => {}
             }
@@ -128,7 +122,7 @@ impl<R: Replicas> ControlLoop for Controller<R> {
         false
     }
 
-    async fn sync(&self, (namespace, name): Key) -> Result<Option<Duration>, Failure> {
+    async fn sync(&self, (namespace, name): Name) -> Result<Option<Duration>, Failure> {
         let client = &self.pods.client;
         let (Some(kind), Some(pod_kind)) = (self.kind(), client.kind("", "pods")) else {
             return Ok(None);
@@ -175,36 +169,6 @@ impl<R: Replicas> Controller<R> {
     fn kind(&self) -> Option<Arc<Kind>> {
         let (group, resource) = R::SCOPE[0];
         self.pods.client.kind(group, resource)
-    }
-
-    fn queue_all(&self, queue: &mut Queue<Key>) {
-        let Some(kind) = self.kind() else { return };
-        let all = self.pods.client.registry.cached_all(&kind);
-        queue.extend(all.range("", "").map(|one| (one.namespace().into(), one.name().into())));
-    }
-
-    /// Queues the owners of a changed pod, or those that might adopt it.
-    fn queue_affected(
-        &self,
-        affected: &Affected,
-        namespace: &str,
-        queue: &mut Queue<Key>,
-        is_match: impl Fn(&Selector) -> bool,
-    ) {
-        let owners = [&affected.now, &affected.before];
-        let owners = owners.into_iter().flatten().filter(|owner| owner.kind == R::KIND);
-        queue.extend(owners.map(|owner| (namespace.into(), owner.name.clone())));
-        if !affected.is_adoptable {
-            return;
-        }
-        let Some(kind) = self.kind() else { return };
-        let all = self.pods.client.registry.cached_all(&kind);
-        for entry in all.range(&format!("{namespace}/"), "") {
-            let selector = kind.decode(entry).ok().and_then(|object| R::selector(&object));
-            if selector.is_some_and(|selector| !selector.is_everything() && is_match(&selector)) {
-                queue.add((entry.namespace().into(), entry.name().into()));
-            }
-        }
     }
 
     /// Creates or deletes pods.

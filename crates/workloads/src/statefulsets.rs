@@ -9,15 +9,15 @@ mod update;
 
 use crate::Context;
 use crate::claims::Claims;
-use crate::dependents::{Affected, Dependents};
+use crate::dependents::{Affected, Dependents, queue_all};
 use crate::pod_control::PodControl;
 use crate::pod_facts::next_available;
-use crate::stored;
+use crate::stored::{self, Name, name_of};
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
-use keelson_meta::{Failure, Object, Str, Value};
+use keelson_meta::{Failure, Object, Value};
 use keelson_registry::{Entry, InformerEvent, InformerScope, Kind, Target};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +36,8 @@ struct StatefulSets {
     revisions: Dependents,
 }
 
-/// Namespace and name.
-type Key = (Str, Str);
-
 impl ControlLoop for StatefulSets {
-    type Key = Key;
+    type Key = Name;
     const NAME: &'static str = "statefulset-controller";
     const SCOPE: InformerScope = InformerScope::Only(&[
         ("apps", "statefulsets"),
@@ -50,22 +47,24 @@ impl ControlLoop for StatefulSets {
     const WORKERS_MAX: usize = 16;
     const OBSERVE_INTERVAL: Duration = crate::OBSERVE_INTERVAL;
 
-    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Key>) -> bool {
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Name>) -> bool {
         for event in &events {
             match event {
                 InformerEvent::Listed(kind, all) => match kind.gvr.resource.as_str() {
                     "pods" => {
                         self.pods.list(all.range("", ""));
-                        self.queue_all(queue);
+                        let client = &self.control.client;
+                        let kind = client.kind("apps", "statefulsets");
+                        queue_all(&client.registry, kind, queue);
                     }
                     "controllerrevisions" => self.revisions.list(all.range("", "")),
-                    _ => queue.extend(all.range("", "").map(key)),
+                    _ => queue.extend(all.range("", "").map(name_of)),
                 },
                 InformerEvent::Put { kind, entry, .. } | InformerEvent::Deleted { kind, entry } => {
                     match kind.gvr.resource.as_str() {
                         "pods" => self.queue_affected(&self.pods.observe(event), entry, queue),
                         "controllerrevisions" => drop(self.revisions.observe(event)),
-                        _ => queue.add(key(entry)),
+                        _ => queue.add(name_of(entry)),
                     }
                 }
                 InformerEvent::Withdrawn(_) => {}
@@ -74,7 +73,7 @@ impl ControlLoop for StatefulSets {
         false
     }
 
-    async fn sync(&self, (namespace, name): Key) -> Result<Option<Duration>, Failure> {
+    async fn sync(&self, (namespace, name): Name) -> Result<Option<Duration>, Failure> {
         let client = &self.control.client;
         let Some(kinds) = Kinds::of(client) else { return Ok(None) };
         let Some(set) = stored::read(&client.registry, &kinds.sets, &namespace, &name)? else {
@@ -108,10 +107,6 @@ impl ControlLoop for StatefulSets {
     }
 }
 
-fn key(entry: &Entry) -> Key {
-    (entry.namespace().into(), entry.name().into())
-}
-
 /// The kinds that the controller writes.
 #[derive(Clone)]
 struct Kinds {
@@ -133,16 +128,9 @@ impl Kinds {
 }
 
 impl StatefulSets {
-    fn queue_all(&self, queue: &mut Queue<Key>) {
-        let Some(kind) = self.control.client.kind("apps", "statefulsets") else { return };
-        queue.extend(self.control.client.registry.cached_all(&kind).range("", "").map(key));
-    }
-
     /// Queues the owners of a changed pod, or those that might adopt it.
-    fn queue_affected(&self, affected: &Affected, pod: &Entry, queue: &mut Queue<Key>) {
-        let owners = [&affected.now, &affected.before];
-        let owners = owners.into_iter().flatten().filter(|owner| owner.kind == "StatefulSet");
-        queue.extend(owners.map(|owner| (pod.namespace().into(), owner.name.clone())));
+    fn queue_affected(&self, affected: &Affected, pod: &Entry, queue: &mut Queue<Name>) {
+        affected.queue_owners("StatefulSet", pod.namespace(), queue);
         // Only the set whose name the pod has may adopt it.
         if affected.is_adoptable
             && let Some(parent) = identity::parent(pod.name())

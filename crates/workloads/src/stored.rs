@@ -1,9 +1,17 @@
 //! Reads of objects by control loops, and writes of their status.
 
 use keelson_loops::client::Client;
-use keelson_meta::{Failure, Map, Object, Value};
+use keelson_meta::{Failure, Map, Object, Str, Value};
 use keelson_registry::{Entry, Kind, Registry, Subresource, Target};
 use std::sync::Arc;
+
+/// Namespace and name of an object.
+pub(crate) type Name = (Str, Str);
+
+/// Returns namespace and name of a stored object.
+pub(crate) fn name_of(entry: &Entry) -> Name {
+    (entry.namespace().into(), entry.name().into())
+}
 
 /// Returns a stored object with its kind and version.
 pub(crate) fn decode(kind: &Kind, entry: &Entry) -> Result<Object, Failure> {

@@ -2,7 +2,8 @@
 //! or not for longer.
 
 use crate::pod_status;
-use crate::pods_by_node::{PodName, PodsByNode, name_of, node_of};
+use crate::pods_by_node::{PodsByNode, node_of};
+use crate::stored::{Name, name_of};
 use crate::taints::{Taint, Toleration};
 use keelson_loops::client::{Client, InvolvedObject};
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -34,7 +35,7 @@ struct TaintEviction {
     events: Recorder,
     pods: PodsByNode,
     /// With the uid of the pod.
-    planned: Mutex<HashMap<PodName, (Str, Plan)>>,
+    planned: Mutex<HashMap<Name, (Str, Plan)>>,
 }
 
 /// What is planned for a pod.
@@ -47,12 +48,12 @@ enum Plan {
 }
 
 impl ControlLoop for TaintEviction {
-    type Key = PodName;
+    type Key = Name;
     const NAME: &'static str = "taint-eviction-controller";
     const SCOPE: InformerScope = InformerScope::Only(&[("", "nodes"), ("", "pods")]);
     const WORKERS_MAX: usize = 8;
 
-    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<PodName>) -> bool {
+    fn observe(&self, events: Vec<InformerEvent>, queue: &mut Queue<Name>) -> bool {
         for event in &events {
             match event {
                 InformerEvent::Put { kind, entry, previous } if kind.gvr.resource == "nodes" => {
@@ -69,7 +70,7 @@ impl ControlLoop for TaintEviction {
         false
     }
 
-    async fn sync(&self, pod: PodName) -> Result<Option<Duration>, Failure> {
+    async fn sync(&self, pod: Name) -> Result<Option<Duration>, Failure> {
         let (Some(pods), Some(nodes)) =
             (self.client.kind("", "pods"), self.client.kind("", "nodes"))
         else {
@@ -151,11 +152,11 @@ fn tolerated(taints: &[Taint], tolerations: &[Toleration]) -> Tolerated {
 }
 
 impl TaintEviction {
-    fn planned(&self) -> std::sync::MutexGuard<'_, HashMap<PodName, (Str, Plan)>> {
+    fn planned(&self) -> std::sync::MutexGuard<'_, HashMap<Name, (Str, Plan)>> {
         self.planned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn observe_pods(&self, event: &InformerEvent, queue: &mut Queue<PodName>) {
+    fn observe_pods(&self, event: &InformerEvent, queue: &mut Queue<Name>) {
         self.pods.observe(event);
         match event {
             InformerEvent::Listed(_, all) => {
@@ -182,13 +183,13 @@ impl TaintEviction {
     }
 
     /// Forgets what was planned for a pod.
-    fn cancel(&self, pod: &PodName) {
+    fn cancel(&self, pod: &Name) {
         if let Some((_, Plan::At(_))) = self.planned().remove(pod) {
             self.event(pod, "Cancelling deletion of Pod");
         }
     }
 
-    fn event(&self, (namespace, name): &PodName, what: &str) {
+    fn event(&self, (namespace, name): &Name, what: &str) {
         let involved = InvolvedObject {
             kind: "Pod",
             api_version: "v1",
@@ -201,7 +202,7 @@ impl TaintEviction {
         self.events.record(self.client.now(), &involved, "Normal", text);
     }
 
-    async fn evict(&self, pod: &PodName, target: &Target) -> Result<(), Failure> {
+    async fn evict(&self, pod: &Name, target: &Target) -> Result<(), Failure> {
         self.event(pod, "Marking for deletion Pod");
         let Some(before) = self.client.get(target).await? else { return Ok(()) };
         let mut changed: Object = before.clone();

@@ -1,6 +1,7 @@
 //! The persistent volume expander: tells that a claim whose volume must grow waits for its driver.
 //! Volumes of the simulated provisioner are resized by that.
 
+use crate::stored::name_of;
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::events::Recorder;
@@ -39,7 +40,7 @@ impl ControlLoop for VolumeExpander {
             let size = |claim: &Object| crate::volumes::matching::requested(claim);
             let claim = decode(entry);
             if size(&claim) > size(&decode(previous)) && is_bound(&claim) {
-                queue.add((entry.namespace().into(), entry.name().into()));
+                queue.add(name_of(entry));
             }
         }
         false
