@@ -8,7 +8,7 @@ mod metrics;
 mod proposals;
 mod replicas;
 
-use crate::stored::name_of;
+use crate::stored::{self, name_of};
 use behavior::{Bounds, History};
 use keelson_loops::client::Client;
 use keelson_loops::control_loop::{self, ControlLoop};
@@ -397,16 +397,9 @@ fn set_condition(
     now: Timestamp,
 ) {
     let state = if is_true { "True" } else { "False" };
-    let status = scaler.object_mut("status");
-    let Value::Array(all) = status.entry_or("conditions", || Value::Array(vec![])) else { return };
-    let known = all.iter_mut().find(|one| one.str_at(&["type"]) == Some(kind));
-    let since = known.as_ref().filter(|known| known.str_at(&["status"]) == Some(state));
-    let since = since.and_then(|known| known.str_at(&["lastTransitionTime"])).map(Str::new);
-    let since = since.unwrap_or_else(|| now.text());
-    let condition = value!({"type": kind, "status": state, "lastTransitionTime": (since),
+    let condition = value!({"type": kind, "status": state, "lastTransitionTime": (now.text()),
         "reason": reason, "message": message});
-    match known {
-        Some(known) => *known = condition,
-        None => all.push(condition),
+    if let Value::Object(condition) = condition {
+        stored::set_condition(scaler, condition, now);
     }
 }

@@ -1,5 +1,6 @@
 //! Changes of the status of pods by loops that end them.
 
+use crate::stored::set_condition;
 use keelson_loops::client::Client;
 use keelson_meta::{Failure, Map, Object, Timestamp, Value, value};
 use keelson_registry::options::PatchForm;
@@ -14,26 +15,18 @@ pub(crate) fn set_disruption_target(
     now: Timestamp,
 ) -> bool {
     const TYPE: &str = "DisruptionTarget";
-    let generation = pod.generation();
-    let status = pod.object_mut("status");
-    let Value::Array(all) = status.entry_or("conditions", || Value::Array(vec![])) else {
-        return false;
-    };
-    let known = all.iter_mut().find(|one| one.str_at(&["type"]) == Some(TYPE));
-    let is_true = known.as_ref().is_some_and(|known| known.str_at(&["status"]) == Some("True"));
-    let since = known.as_ref().filter(|_| is_true);
-    let since = since.and_then(|known| known.str_at(&["lastTransitionTime"])).map(str::to_owned);
-    let mut wanted = value!({"type": TYPE, "status": "True", "reason": reason, "message": message,
-        "lastTransitionTime": (since.unwrap_or_else(|| now.to_string()))});
-    if let (Some(map), true) = (wanted.as_object_mut(), generation > 0) {
-        map.insert("observedGeneration", generation);
+    let before = pod.at(&["status", "conditions"]).cloned();
+    let mut wanted = Map::new();
+    wanted.insert("type", TYPE);
+    wanted.insert("status", "True");
+    wanted.insert("reason", reason);
+    wanted.insert("message", message);
+    wanted.insert("lastTransitionTime", now.text());
+    if pod.generation() > 0 {
+        wanted.insert("observedGeneration", pod.generation());
     }
-    match known {
-        Some(known) if *known == wanted => return false,
-        Some(known) => *known = wanted,
-        None => all.push(wanted),
-    }
-    true
+    set_condition(pod, wanted, now);
+    before.as_ref() != pod.at(&["status", "conditions"])
 }
 
 /// Stores the status of a pod, if it is still the same pod.

@@ -1,7 +1,7 @@
 //! Reads of objects by control loops, and writes of their status.
 
 use keelson_loops::client::Client;
-use keelson_meta::{Failure, Map, Object, Str, Value};
+use keelson_meta::{Failure, Map, Object, Str, Timestamp, Value};
 use keelson_registry::{Entry, Kind, Registry, Subresource, Target};
 use std::sync::Arc;
 
@@ -109,5 +109,22 @@ pub(crate) fn put_condition(status: &mut Map, condition: Value) {
     let conditions = status.entry_or("conditions", || Value::Array(vec![]));
     if let Value::Array(conditions) = conditions {
         conditions.push(condition);
+    }
+}
+
+/// Sets a condition of an object in its place, or at the end. The time of a transition stays if the status
+/// does.
+pub(crate) fn set_condition(object: &mut Object, mut condition: Map, now: Timestamp) {
+    let conditions = object.object_mut("status").entry_or("conditions", || Value::Array(vec![]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    let is_it = |one: &Value| one.get("type") == condition.get("type");
+    let known = conditions.iter().position(is_it);
+    let since = known.map(|known| &conditions[known]);
+    let since = since.filter(|known| known.get("status") == condition.get("status"));
+    let since = since.and_then(|known| known.get("lastTransitionTime").cloned());
+    condition.insert("lastTransitionTime", since.unwrap_or_else(|| now.text().into()));
+    match known {
+        Some(known) => conditions[known] = condition.into(),
+        None => conditions.push(condition.into()),
     }
 }

@@ -4,6 +4,7 @@ use super::NAME;
 use super::devices::{Allocation, ClaimKey};
 use super::pod::{Pod, PodKey};
 use super::volumes::Binding;
+use crate::stored::set_condition;
 use keelson_loops::client::Client;
 use keelson_meta::{Failure, Map, Object, Str, Timestamp, Value, value};
 use keelson_registry::options::DeleteOptions;
@@ -223,22 +224,6 @@ fn set_unscheduled(pod: &mut Object, report: &Report, now: Timestamp) -> bool {
         None => {}
     }
     pod.get("status") != before.as_ref()
-}
-
-/// Sets a condition. The time of a transition stays if the status does.
-fn set_condition(pod: &mut Object, mut condition: Map, now: Timestamp) {
-    let conditions = pod.object_mut("status").entry_or("conditions", || Value::Array(vec![]));
-    let Some(conditions) = conditions.as_array_mut() else { return };
-    let is_it = |one: &Value| one.get("type") == condition.get("type");
-    let known = conditions.iter().position(is_it);
-    let since = known.map(|known| &conditions[known]);
-    let since = since.filter(|known| known.get("status") == condition.get("status"));
-    let since = since.and_then(|known| known.get("lastTransitionTime").cloned());
-    condition.insert("lastTransitionTime", since.unwrap_or_else(|| now.text().into()));
-    match known {
-        Some(known) => conditions[known] = condition.into(),
-        None => conditions.push(condition.into()),
-    }
 }
 
 /// Ends pods so that another one can be placed on their node.
