@@ -3,6 +3,7 @@
 use keelson_loops::client::{Client, EventText, InvolvedObject};
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::go_text;
+use keelson_loops::int_or_percent::{Rounding, checked};
 use keelson_loops::pods::{self, is_ready};
 use keelson_loops::queue::Queue;
 use keelson_meta::selector::Selector;
@@ -311,14 +312,9 @@ fn has_scale(registry: &Registry, kind: &Kind) -> bool {
 
 /// Returns an IntOrString as a number; a percentage of `of` is rounded up.
 fn int_or_percent(value: &Value, of: i64) -> Result<i64, Failure> {
-    if let Some(number) = value.as_int() {
-        return Ok(number);
-    }
     let text = value.as_str().unwrap_or_default();
-    let share = text.strip_suffix('%').and_then(|share| share.parse::<i64>().ok());
     let invalid = || failure(format!("invalid value for IntOrString: invalid type: {text}"));
-    let share = share.ok_or_else(invalid)?;
-    Ok(share.saturating_mul(of).saturating_add(99).div_euclid(100))
+    checked(value, of, Rounding::Up).ok_or_else(invalid)
 }
 
 /// Returns the pods that were evicted and are not being deleted yet, with the times of their

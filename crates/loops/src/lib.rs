@@ -10,6 +10,7 @@ pub mod control_loop;
 mod controller;
 pub mod events;
 pub mod go_text;
+pub mod int_or_percent;
 pub mod metadata;
 pub mod pods;
 pub mod queue;

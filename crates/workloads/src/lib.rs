@@ -13,7 +13,6 @@ mod dependents;
 mod deployments;
 mod ephemeral_volumes;
 mod history;
-mod int_or_percent;
 mod job;
 mod node_lifecycle;
 mod node_terms;

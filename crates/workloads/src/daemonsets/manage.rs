@@ -2,8 +2,8 @@
 
 use super::placement::{Node, Placement, Verdict};
 use super::pods::{ByNode, REVISION_LABEL, by_age};
-use crate::int_or_percent::{Rounding, resolve};
 use crate::pod_facts::{is_available, phase};
+use keelson_loops::int_or_percent::{Rounding, resolve};
 use keelson_loops::pods::is_ready;
 use keelson_meta::{Object, Str, Timestamp};
 use std::collections::HashSet;

@@ -2,7 +2,7 @@
 //! change of the size is shared among them.
 
 use super::replica_set::{counted, max_replicas, replicas, sum_replicas};
-use crate::int_or_percent::{Rounding, resolve};
+use keelson_loops::int_or_percent::{Rounding, resolve};
 use keelson_meta::{Object, Value};
 
 const ROLLING: &[&str] = &["spec", "strategy", "rollingUpdate"];
