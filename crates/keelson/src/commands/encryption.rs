@@ -61,10 +61,10 @@ enum Source {
 }
 
 fn server_of(flags: &EncryptionFlags) -> Result<Source> {
-    if let Some(kubeconfig) = &flags.kubeconfig {
+    if let Some(kubeconfig) = &flags.server.kubeconfig {
         return Ok(Source::Server(kubeconfig.clone()));
     }
-    let dir = flags.data.dir()?;
+    let dir = flags.server.data.dir()?;
     match Offline::open(&dir.join("store")) {
         Ok(offline) => Ok(Source::Folder(count(offline)?)),
         Err(OpenError::Locked { .. }) => Ok(Source::Server(dir.join("admin.kubeconfig"))),

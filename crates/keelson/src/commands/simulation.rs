@@ -35,10 +35,7 @@ pub fn run(command: &SimulationCommand) -> Result<()> {
 }
 
 fn client(flags: &SimulationFlags) -> Result<AdminClient> {
-    let kubeconfig = match &flags.kubeconfig {
-        Some(kubeconfig) => kubeconfig.clone(),
-        None => flags.data.dir()?.join("admin.kubeconfig"),
-    };
+    let kubeconfig = flags.server.kubeconfig()?;
     AdminClient::new(&kubeconfig).map_err(|why| anyhow!("--kubeconfig: {why}"))
 }
 

@@ -244,6 +244,27 @@ pub struct CheckFlags {
     pub output: Option<ResultFormat>,
 }
 
+/// Flags that name a running server.
+#[derive(Debug, Args)]
+pub struct ServerFlags {
+    /// Kubeconfig of a server [default: admin.kubeconfig in the data folder].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The data folder.
+    #[command(flatten)]
+    pub data: DataFlags,
+}
+
+impl ServerFlags {
+    /// Returns the kubeconfig: the given one, or that of the data folder.
+    pub fn kubeconfig(&self) -> Result<PathBuf> {
+        match &self.kubeconfig {
+            Some(kubeconfig) => Ok(kubeconfig.clone()),
+            None => Ok(self.data.dir()?.join("admin.kubeconfig")),
+        }
+    }
+}
+
 /// The commands of `encryption`.
 #[derive(Debug, Subcommand)]
 pub enum EncryptionCommand {
@@ -257,12 +278,9 @@ pub enum EncryptionCommand {
 /// Flags of `encryption status` and `encryption rotate`.
 #[derive(Debug, Args)]
 pub struct EncryptionFlags {
-    /// Kubeconfig of a server [default: admin.kubeconfig in the data folder].
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub kubeconfig: Option<PathBuf>,
-    /// The data folder.
+    /// The server.
     #[command(flatten)]
-    pub data: DataFlags,
+    pub server: ServerFlags,
     /// Output format [default: a table].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<ResultFormat>,
@@ -294,12 +312,9 @@ pub enum SimulationCommand {
 /// Flags of the commands of `simulation`.
 #[derive(Debug, Args)]
 pub struct SimulationFlags {
-    /// Kubeconfig of a server [default: admin.kubeconfig in the data folder].
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub kubeconfig: Option<PathBuf>,
-    /// The data folder.
+    /// The server.
     #[command(flatten)]
-    pub data: DataFlags,
+    pub server: ServerFlags,
     /// Output format [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<ResultFormat>,
