@@ -4,6 +4,7 @@
 //!
 //! Guarantee: no IO, no clock, no async; equal inputs give equal outputs.
 
+pub mod cron;
 pub mod features;
 pub mod field_selector;
 pub mod float_digits;

@@ -2,17 +2,8 @@
 //! Go library that upstream uses.
 
 use crate::check::Field;
-use keelson_meta::ErrorList;
 use keelson_meta::status::quote;
-
-/// The bounds and names of each field.
-const FIELDS: [(u32, u32, &[&str]); 5] = [
-    (0, 59, &[]),
-    (0, 23, &[]),
-    (1, 31, &[]),
-    (1, 12, &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]),
-    (0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
-];
+use keelson_meta::{ErrorList, cron};
 
 /// Time zones without an area.
 const ZONES: &[&str] = &[
@@ -135,17 +126,7 @@ fn parse(text: &str) -> Result<(), String> {
     if let Some(word) = text.strip_prefix('@') {
         return descriptor(text, word);
     }
-    let fields: Vec<&str> = text.split_whitespace().collect();
-    if fields.len() != FIELDS.len() {
-        let found = fields.len();
-        return Err(format!("expected exactly 5 fields, found {found}: [{}]", fields.join(" ")));
-    }
-    for (text, (min, max, words)) in fields.iter().zip(FIELDS) {
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            range(part, min, max, words)?;
-        }
-    }
-    Ok(())
+    cron::Fields::parse(text).map(drop)
 }
 
 fn descriptor(text: &str, word: &str) -> Result<(), String> {
@@ -187,70 +168,6 @@ fn is_duration(text: &str) -> bool {
         rest = &number[unit.len()..];
     }
     true
-}
-
-/// Validates a range: `*`, `5`, `mon-fri`, `*/15`, `10-20/2`.
-fn range(text: &str, min: u32, max: u32, words: &[&str]) -> Result<(), String> {
-    let mut steps = text.split('/');
-    let span = steps.next().unwrap_or_default();
-    let step = steps.next();
-    if steps.next().is_some() {
-        return Err(format!("too many slashes: {text}"));
-    }
-    let mut ends = span.split('-');
-    let first = ends.next().unwrap_or_default();
-    let last = ends.next();
-    let (start, mut end) = if matches!(first, "*" | "?") {
-        (min, max)
-    } else {
-        let start = number_or_word(first, min, words)?;
-        let end = match last {
-            None => start,
-            Some(last) => number_or_word(last, min, words)?,
-        };
-        if ends.next().is_some() {
-            return Err(format!("too many hyphens: {text}"));
-        }
-        (start, end)
-    };
-    let step = match step {
-        None => 1,
-        Some(step) => number(step)?,
-    };
-    if text.contains('/') && last.is_none() {
-        end = max;
-    }
-    if start < min {
-        return Err(format!("beginning of range ({start}) below minimum ({min}): {text}"));
-    }
-    if end > max {
-        return Err(format!("end of range ({end}) above maximum ({max}): {text}"));
-    }
-    if start > end {
-        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {text}"));
-    }
-    if step == 0 {
-        return Err(format!("step of range should be a positive number: {text}"));
-    }
-    Ok(())
-}
-
-fn number_or_word(text: &str, min: u32, words: &[&str]) -> Result<u32, String> {
-    let lower = text.to_lowercase();
-    match words.iter().position(|word| *word == lower) {
-        Some(at) => Ok(u32::try_from(at).unwrap_or(0) + min),
-        None => number(text),
-    }
-}
-
-fn number(text: &str) -> Result<u32, String> {
-    let parsed: i64 = text.trim_start_matches('+').parse().map_err(|_| {
-        format!(
-            "failed to parse int from {text}: strconv.Atoi: parsing {}: invalid syntax",
-            quote(text)
-        )
-    })?;
-    u32::try_from(parsed).map_err(|_| format!("negative number ({parsed}) not allowed: {text}"))
 }
 
 #[cfg(test)]

@@ -3,23 +3,13 @@
 use jiff::civil;
 use jiff::tz::TimeZone;
 use keelson_meta::Timestamp;
+use keelson_meta::cron::{ANY, Fields};
 use keelson_meta::time::GoDuration;
 
 const DAY: i64 = 86_400;
 const HOUR: i64 = 3600;
-/// Marks a field that any day fulfils, so that the other field of days decides alone.
-const ANY: u64 = 1 << 63;
 /// A time that no year up to this many years later has is no time.
 const YEARS_MAX: i64 = 5;
-
-/// The bounds and names of the fields.
-const FIELDS: [(u32, u32, &[&str]); 5] = [
-    (0, 59, &[]),
-    (0, 23, &[]),
-    (1, 31, &[]),
-    (1, 12, &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]),
-    (0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
-];
 
 /// When a CronJob runs.
 #[derive(Clone, Debug)]
@@ -30,14 +20,10 @@ pub(super) enum Schedule {
     Calendar(Calendar),
 }
 
-/// Bit sets of minutes, hours, days of the month, months and days of the week.
+/// The fields of a schedule, and the zone in which they count.
 #[derive(Clone, Debug)]
 pub(super) struct Calendar {
-    minutes: u64,
-    hours: u64,
-    days: u64,
-    months: u64,
-    weekdays: u64,
+    fields: Fields,
     zone: TimeZone,
 }
 
@@ -67,19 +53,7 @@ impl Schedule {
             _ if text.starts_with('@') => return Err(format!("unrecognized descriptor: {text}")),
             text => text,
         };
-        let parts: Vec<&str> = fields.split_whitespace().collect();
-        let [minutes, hours, days, months, weekdays] = parts[..] else {
-            let (found, parts) = (parts.len(), parts.join(" "));
-            return Err(format!("expected exactly 5 fields, found {found}: [{parts}]"));
-        };
-        Ok(Schedule::Calendar(Calendar {
-            minutes: field(minutes, 0)?,
-            hours: field(hours, 1)?,
-            days: field(days, 2)?,
-            months: field(months, 3)?,
-            weekdays: field(weekdays, 4)?,
-            zone,
-        }))
+        Ok(Schedule::Calendar(Calendar { fields: Fields::parse(fields)?, zone }))
     }
 
     /// Returns the first time after `after`; `None` if there is none within some years.
@@ -150,7 +124,7 @@ impl Calendar {
     fn move_to_month(&self, at: &mut i64, is_moved: &mut bool) -> bool {
         loop {
             let (year, month, _) = date(self.local(*at));
-            if self.months & (1 << month) != 0 {
+            if self.fields.months & (1 << month) != 0 {
                 return true;
             }
             if !std::mem::replace(is_moved, true) {
@@ -188,8 +162,8 @@ impl Calendar {
         // 1970-01-01 was a Thursday.
         let weekday = (local.div_euclid(DAY) + 4).rem_euclid(7);
         let (by_day, by_weekday) =
-            (self.days & (1 << day) != 0, self.weekdays & (1 << weekday) != 0);
-        if (self.days | self.weekdays) & ANY != 0 {
+            (self.fields.days & (1 << day) != 0, self.fields.weekdays & (1 << weekday) != 0);
+        if (self.fields.days | self.fields.weekdays) & ANY != 0 {
             by_day && by_weekday
         } else {
             by_day || by_weekday
@@ -200,7 +174,7 @@ impl Calendar {
     fn move_to_hour(&self, at: &mut i64, is_moved: &mut bool) -> bool {
         loop {
             let local = self.local(*at);
-            if self.hours & (1 << (local.rem_euclid(DAY) / HOUR)) != 0 {
+            if self.fields.hours & (1 << (local.rem_euclid(DAY) / HOUR)) != 0 {
                 return true;
             }
             if !std::mem::replace(is_moved, true) {
@@ -224,7 +198,7 @@ impl Calendar {
             }
         }
         loop {
-            if self.minutes & (1 << (self.local(*at).rem_euclid(HOUR) / 60)) != 0 {
+            if self.fields.minutes & (1 << (self.local(*at).rem_euclid(HOUR) / 60)) != 0 {
                 return true;
             }
             *is_moved = true;
@@ -247,40 +221,6 @@ fn days_until(year: i64, month: i64) -> i64 {
     let (year, month) = (i16::try_from(year).unwrap_or(i16::MAX), i8::try_from(month).unwrap_or(1));
     let first = civil::Date::new(year, month, 1).unwrap_or(civil::Date::MAX);
     first.duration_since(civil::date(1970, 1, 1)).as_hours() / 24
-}
-
-/// Parses the field at a place: ranges that are separated by commas.
-fn field(text: &str, place: usize) -> Result<u64, String> {
-    let ranges = text.split(',').filter(|range| !range.is_empty());
-    ranges.map(|one| range(one, FIELDS[place])).try_fold(0, |all, range| Ok(all | range?))
-}
-
-/// Parses `*`, `5`, `mon-fri`, `*/15` or `10-20/2`.
-fn range(text: &str, (min, max, names): (u32, u32, &[&str])) -> Result<u64, String> {
-    let invalid = || format!("invalid range: {text}");
-    let (span, step) = match text.split_once('/') {
-        Some((span, step)) => (span, Some(step.parse::<u32>().map_err(|_| invalid())?)),
-        None => (text, None),
-    };
-    let number = |text: &str| {
-        let lower = text.to_lowercase();
-        let named = names.iter().position(|name| *name == lower);
-        let named = named.and_then(|at| u32::try_from(at).ok()).map(|at| at + min);
-        named.or_else(|| text.parse().ok()).ok_or_else(invalid)
-    };
-    let is_any = matches!(span, "*" | "?") || span.starts_with("*-") || span.starts_with("?-");
-    let (first, last) = match span.split_once('-') {
-        _ if is_any => (min, max),
-        Some((first, last)) => (number(first)?, number(last)?),
-        // A step after a single number counts up to the end.
-        None => (number(span)?, if step.is_some() { max } else { number(span)? }),
-    };
-    let step_by = usize::try_from(step.unwrap_or(1)).unwrap_or(0);
-    if first < min || last > max || first > last || step_by == 0 {
-        return Err(invalid());
-    }
-    let bits = (first..=last).step_by(step_by).fold(0, |bits, at| bits | 1_u64 << at);
-    Ok(if is_any && step_by == 1 { bits | ANY } else { bits })
 }
 
 #[cfg(test)]
