@@ -354,7 +354,8 @@ pub fn ignore_terminating<T>(result: Result<T, Failure>) -> Result<(), Failure> 
     }
 }
 
-fn is_namespace_terminating(status: &Status) -> bool {
+/// Whether a write failed because its namespace is being deleted.
+pub fn is_namespace_terminating(status: &Status) -> bool {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     causes.any(|cause| cause.reason == "NamespaceTerminating")
 }

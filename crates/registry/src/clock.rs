@@ -3,7 +3,7 @@
 
 use keelson_meta::Str;
 use keelson_meta::random_names::uuid;
-use keelson_meta::time::{GoDuration, Timestamp};
+use keelson_meta::time::Timestamp;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -52,7 +52,7 @@ impl Pace {
     }
 
     fn now(&self) -> Timestamp {
-        self.time.plus(span(self.elapsed()))
+        self.time.plus(self.elapsed().into())
     }
 }
 
@@ -79,7 +79,7 @@ impl SteppedClock {
         let by = by.min(SteppedClock::STEP_MAX);
         self.change(|pace| {
             pace.monotonic += by;
-            pace.time = pace.time.plus(span(by));
+            pace.time = pace.time.plus(by.into());
         });
     }
 
@@ -101,10 +101,6 @@ impl SteppedClock {
             change(pace);
         });
     }
-}
-
-fn span(duration: Duration) -> GoDuration {
-    GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
 }
 
 fn bounded(rate: f64) -> f64 {

@@ -76,8 +76,8 @@ impl AuditedRequest {
         arrival: &Arrival<'_>,
     ) -> Option<AuditedRequest> {
         let config = audit.evaluate(arrival.attributes, arrival.user)?;
-        let elapsed = i64::try_from(arrival.started.elapsed().as_nanos()).unwrap_or(i64::MAX);
-        let received = registry.clock.now().plus(GoDuration(-elapsed));
+        let elapsed = GoDuration::from(arrival.started.elapsed());
+        let received = registry.clock.now().plus(GoDuration(-elapsed.0));
         Some(AuditedRequest {
             audit: audit.clone(),
             config,
@@ -217,8 +217,7 @@ impl AuditedRequest {
         event.stage_time = now;
         event.annotations.extend(annotations);
         if stage == Stage::ResponseComplete && !self.is_long_running && latency > LATENCY_MIN {
-            let nanos = i64::try_from(latency.as_nanos()).unwrap_or(i64::MAX);
-            event.annotations.insert(LATENCY, GoDuration(nanos).to_string().into());
+            event.annotations.insert(LATENCY, GoDuration::from(latency).to_string().into());
         }
         event.clone()
     }

@@ -4,9 +4,10 @@ mod schedule;
 mod times;
 
 use crate::dependents::Dependents;
-use crate::pod_control::{controller_reference, is_controlled_by, is_namespace_terminating};
+use crate::pod_control::{controller_reference, is_controlled_by};
 use crate::stored::name_of;
 use keelson_loops::client::Client;
+use keelson_loops::client::is_namespace_terminating;
 use keelson_loops::control_loop::{self, ControlLoop};
 use keelson_loops::events::Recorder;
 use keelson_loops::queue::Queue;

@@ -155,7 +155,7 @@ fn pod_key((namespace, name): PodKey) -> Key {
 /// Places a pod on its node, and makes it due if the node is simulated.
 fn observe_pod(state: &mut State, entry: &Entry, queue: &mut Queue<Key>) {
     let Some(node) = entry.field("spec.nodeName").filter(|node| !node.is_empty()) else { return };
-    let key = (Str::new(entry.namespace()), Str::new(entry.name()));
+    let key = name_of(entry);
     state.place_pod(&key, node, entry.field("status.podIP").unwrap_or_default());
     if state.node(node).is_some() {
         queue.add(pod_key(key));
@@ -344,5 +344,5 @@ fn span(duration: GoDuration) -> Duration {
 
 /// Returns a time that lies a duration after another.
 fn after(time: Timestamp, duration: Duration) -> Timestamp {
-    time.plus(GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)))
+    time.plus(duration.into())
 }

@@ -1,7 +1,7 @@
 //! [`PodControl`]: creates pods from templates and deletes them, with the events of
 //! kube-controller-manager about their owner.
 
-use keelson_loops::client::Client;
+use keelson_loops::client::{Client, is_namespace_terminating};
 use keelson_loops::events::Recorder;
 use keelson_meta::names::name_is_dns_subdomain;
 use keelson_meta::{Failure, Object, Reason, Status, Value, value};
@@ -71,12 +71,6 @@ impl PodControl {
             }
         }
     }
-}
-
-/// Whether a write failed because its namespace is being deleted.
-pub(crate) fn is_namespace_terminating(error: &Status) -> bool {
-    let mut causes = error.details.iter().flat_map(|details| &details.causes);
-    causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Returns the pod of a template: its labels, annotations, finalizers and spec, with a generated name.

@@ -11,6 +11,13 @@ const SECOND: i64 = 1_000_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 
+impl From<std::time::Duration> for GoDuration {
+    /// Saturates.
+    fn from(duration: std::time::Duration) -> Self {
+        GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 impl GoDuration {
     /// Returns a duration of whole seconds; saturates.
     pub fn from_seconds(seconds: i64) -> Self {

@@ -5,8 +5,9 @@ use super::parts::{Rollout, Split};
 use super::replica_set::{REVISION, by_age};
 use super::status;
 use super::strategy::new_size;
-use crate::pod_control::{controller_reference, is_controlled_by, is_namespace_terminating};
+use crate::pod_control::{controller_reference, is_controlled_by};
 use crate::{stored, template_hash};
+use keelson_loops::client::is_namespace_terminating;
 use keelson_meta::{Failure, Map, Object, Reason, Value, value};
 use keelson_registry::{Subresource, Target};
 
