@@ -60,8 +60,8 @@ cargo xtask replay --server URL --token TOKEN [FILE|all]
 cargo xtask release-notes [VERSION]
     Prints the section of a version in CHANGELOG.md, or that of the next one.
 cargo xtask requirements [--check]
-    Writes docs/requirements.md: which test proves which requirement of the API. With --check it only
-    compares, and looks for requirements without a test if ../shared/spec exists.
+    Writes docs/requirements.md: the requirements of the API (docs/requirements.txt) and the tests that prove them.
+    Fails if a requirement has no test. With --check it writes nothing and compares.
 cargo xtask bench [--compare FILE.json]
     Measures a dist build, in about ten minutes, and writes docs/perf: every row of the budget, growth
     up to a million objects, and the verbs one by one.

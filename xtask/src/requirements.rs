@@ -1,33 +1,34 @@
-//! `cargo xtask requirements`: writes docs/requirements.md, the table of the API's requirements and the
-//! tests that prove them. A test names its requirements in its doc comment: `/// Proves: R-RV-01, R-RV-02.`
+//! `cargo xtask requirements`: writes docs/requirements.md, the requirements of the API and the tests that prove
+//! them. docs/requirements.txt lists the requirements. A test names those that it proves in its doc comment:
+//! `/// Proves: R-RV-01, R-RV-02.`
+
+mod catalogue;
+mod page;
 
 use anyhow::{Context, Result, bail};
+use catalogue::{Family, Notes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
 const PAGE: &str = "docs/requirements.md";
+/// The requirements, by family.
+const CATALOGUE: &str = "docs/requirements.txt";
 /// Requirements that no test of a server can prove, each with the reason.
 const EXCEPTIONS: &str = "docs/requirements-exceptions.txt";
-/// The list of requirements, which is not part of this repository. It is read from the folder that
-/// `KEELSON_SHARED` names, by default `../shared`.
-const SPEC: &str = "spec/requirements.md";
-/// Families whose requirements must all have a test or an exception.
-const FAMILIES: [&str; 11] =
-    ["RV", "CHUNK", "WATCH", "PATCH", "SMP", "CONC", "HTTP", "STAT", "META", "VERB", "IDEM"];
+/// What Keelson does where the documents disagree or are older than Kubernetes 1.36.
+const NOTES: &str = "docs/requirements-notes.txt";
+/// IDs of requirements that nothing proves yet, one a line.
+const OPEN: &str = "docs/requirements-open.txt";
+/// The number of IDs in [`OPEN`], which may only decrease.
+const OPEN_MAX: usize = 104;
 const PROVES: &str = "/// Proves:";
-const HEAD: &str = "\
-# Requirements
 
-Which test proves which requirement of the Kubernetes API. `cargo xtask requirements` writes this page from the
-`Proves:` lines of the tests and from requirements-exceptions.txt beside it. Paths are below `crates/`.
-";
-
-/// ID of a requirement to the tests that prove it, for example `keelson/tests/it/kill.rs::NAME`.
+/// ID of a requirement to the tests that prove it, for example `crates/keelson/tests/it/kill.rs::NAME`.
 type Proofs = BTreeMap<String, BTreeSet<String>>;
 
-/// Writes the table, or with `--check` compares it. Fails if a requirement has neither a test
+/// Writes the page, or with `--check` compares it. Fails if a requirement has neither a test
 /// nor an exception.
 pub fn run(args: &[String]) -> Result<()> {
     let check = match args {
@@ -37,8 +38,12 @@ pub fn run(args: &[String]) -> Result<()> {
     };
     let mut problems = vec![];
     let proofs = proofs(&mut problems)?;
-    let exceptions = exceptions(&mut problems)?;
-    let page = page(&proofs, &exceptions);
+    let families = catalogue::families(&read(CATALOGUE)?, &mut problems);
+    let exceptions = catalogue::notes(EXCEPTIONS, &read(EXCEPTIONS)?, &mut problems);
+    let notes = catalogue::notes(NOTES, &read(NOTES)?, &mut problems);
+    compare(&families, &proofs, &exceptions, &notes, &mut problems);
+    settle_open(&read(OPEN)?, &mut problems);
+    let page = page::page(&families, &proofs, &exceptions, &notes);
     if check {
         let written = fs::read_to_string(PAGE).unwrap_or_default();
         if written != page {
@@ -47,19 +52,15 @@ pub fn run(args: &[String]) -> Result<()> {
     } else {
         fs::write(PAGE, &page).context(PAGE)?;
     }
-    let shared = std::env::var("KEELSON_SHARED").unwrap_or_else(|_| "../shared".to_owned());
-    let spec = Path::new(&shared).join(SPEC);
-    match fs::read_to_string(&spec) {
-        Ok(spec) => compare(&spec, &proofs, &exceptions, &mut problems),
-        Err(_) => {
-            let place = spec.display();
-            say(&format!("{place} does not exist: did not look for requirements without a test"))?;
-        }
-    }
     if problems.is_empty() {
-        return say(&format!("{} requirements have a test", proofs.len()));
+        let count: usize = families.iter().map(|family| family.requirements.len()).sum();
+        return say(&format!("{count}: {} with tests", proofs.len()));
     }
     bail!("{} problems:\n{}", problems.len(), problems.join("\n"))
+}
+
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(path).with_context(|| path.to_owned())
 }
 
 fn say(text: &str) -> Result<()> {
@@ -73,7 +74,7 @@ fn proofs(problems: &mut Vec<String>) -> Result<Proofs> {
     let mut proofs = Proofs::new();
     for path in files {
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let shown = path.strip_prefix("crates").unwrap_or(&path).display().to_string();
+        let shown = path.display();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with(PROVES)) {
             let Some(test) = test_after(&lines[at + 1..]) else {
@@ -116,69 +117,50 @@ fn ids(lines: &[&str]) -> Vec<String> {
     ids
 }
 
-/// Reads the exceptions: ID to reason. A line has the form `R-X-01: why`.
-fn exceptions(problems: &mut Vec<String>) -> Result<BTreeMap<String, String>> {
-    let text = fs::read_to_string(EXCEPTIONS).context(EXCEPTIONS)?;
-    let mut exceptions = BTreeMap::new();
-    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        match line.split_once(": ") {
-            Some((id, why)) => {
-                exceptions.insert(id.to_owned(), why.to_owned());
-            }
-            None => problems.push(format!("{EXCEPTIONS}: not `R-X-01: why`: {line}")),
-        }
-    }
-    Ok(exceptions)
-}
-
-/// Returns the text of docs/requirements.md.
-fn page(proofs: &Proofs, exceptions: &BTreeMap<String, String>) -> String {
-    let mut rows: BTreeMap<&str, String> = BTreeMap::new();
-    for (id, tests) in proofs {
-        let cells: Vec<String> = tests.iter().map(|test| format!("`{test}`")).collect();
-        rows.insert(id, cells.join("<br>"));
-    }
-    for (id, why) in exceptions {
-        rows.insert(id, format!("none: {why}"));
-    }
-    let mut page = HEAD.to_owned();
-    let mut family = "";
-    for (id, cell) in rows {
-        if family_of(id) != family {
-            family = family_of(id);
-            page.push_str(&format!("\n## {family}\n\n| requirement | proved by |\n|---|---|\n"));
-        }
-        page.push_str(&format!("| {id} | {cell} |\n"));
-    }
-    page
-}
-
-/// Returns the family of a requirement: `RV` of `R-RV-01`.
-fn family_of(id: &str) -> &str {
-    id.split('-').nth(1).unwrap_or_default()
-}
-
-/// Checks that each requirement of [`FAMILIES`] has either a test or an exception, and that tests and exceptions name
-/// no unknown requirement.
+/// Checks that each requirement has either a test or an exception, and that tests, exceptions and notes name no
+/// unknown requirement.
 fn compare(
-    spec: &str,
+    families: &[Family],
     proofs: &Proofs,
-    exceptions: &BTreeMap<String, String>,
+    exceptions: &Notes,
+    notes: &Notes,
     problems: &mut Vec<String>,
 ) {
-    let lines = spec.lines().filter_map(|line| line.strip_prefix("- **R-"));
-    let known: BTreeSet<String> =
-        lines.filter_map(|line| line.split_once("**").map(|(id, _)| format!("R-{id}"))).collect();
-    for id in known.iter().filter(|id| FAMILIES.contains(&family_of(id))) {
-        match (proofs.contains_key(id), exceptions.contains_key(id)) {
-            (false, false) => problems.push(format!("{id}: no test proves it")),
+    let all = families.iter().flat_map(|family| &family.requirements);
+    let known: BTreeSet<&str> = all.map(|requirement| requirement.id.as_str()).collect();
+    for id in &known {
+        match (proofs.contains_key(*id), exceptions.contains_key(*id)) {
+            (false, false) => problems.push(no_test(id)),
             (true, true) => problems.push(format!("{id}: has a test and needs no exception")),
             (true, false) | (false, true) => {}
         }
     }
-    for id in proofs.keys().chain(exceptions.keys()).filter(|id| !known.contains(*id)) {
+    let named = proofs.keys().chain(exceptions.keys()).chain(notes.keys());
+    for id in named.filter(|id| !known.contains(id.as_str())) {
         problems.push(format!("{id}: there is no such requirement"));
     }
+}
+
+/// Takes the requirements that are known to have no test off the problems. A line of the list that is not one of them
+/// has to be removed.
+fn settle_open(open: &str, problems: &mut Vec<String>) {
+    let ids: Vec<&str> = open.lines().filter(|line| line.starts_with("R-")).collect();
+    if ids.len() > OPEN_MAX {
+        problems.push(format!("{OPEN}: {} requirements, of at most {OPEN_MAX}", ids.len()));
+    }
+    for id in ids {
+        let known = no_test(id);
+        match problems.iter().position(|problem| *problem == known) {
+            Some(at) => {
+                problems.remove(at);
+            }
+            None => problems.push(format!("{OPEN}: {id} has a test: remove it")),
+        }
+    }
+}
+
+fn no_test(id: &str) -> String {
+    format!("{id}: no test proves it")
 }
 
 #[cfg(test)]
@@ -197,18 +179,15 @@ mod tests {
 
     #[test]
     fn a_requirement_needs_a_test_or_an_exception() {
-        let spec = "- **R-RV-01** one\n- **R-RV-02** two\n- **R-RV-03** three\n- **R-TTL-01** x\n";
-        let test = |id: &str| (id.to_owned(), BTreeSet::from(["a.rs::b".to_owned()]));
-        let proofs = Proofs::from([test("R-RV-01"), test("R-RV-09")]);
-        let exceptions = BTreeMap::from([("R-RV-02".to_owned(), "why".to_owned())]);
+        let text = "## RV: Versions\nR-RV-01 [concepts: A] One.\nR-RV-02 [concepts: A] Two.\n\
+                    R-RV-03 [concepts: A] Three.\n";
         let mut problems = vec![];
-        compare(spec, &proofs, &exceptions, &mut problems);
-        assert_eq!(
-            problems,
-            ["R-RV-03: no test proves it", "R-RV-09: there is no such requirement"]
-        );
-        let page = page(&proofs, &exceptions);
-        let rows = "| R-RV-01 | `a.rs::b` |\n| R-RV-02 | none: why |\n| R-RV-09 | `a.rs::b` |\n";
-        assert!(page.ends_with(rows), "{page}");
+        let families = catalogue::families(text, &mut problems);
+        let test = |id: &str| (id.to_owned(), BTreeSet::from(["crates/a.rs::b".to_owned()]));
+        let proofs = Proofs::from([test("R-RV-01"), test("R-RV-09")]);
+        let exceptions = Notes::from([("R-RV-02".to_owned(), "why".to_owned())]);
+        compare(&families, &proofs, &exceptions, &Notes::new(), &mut problems);
+        let expected = ["R-RV-03: no test proves it", "R-RV-09: there is no such requirement"];
+        assert_eq!(problems, expected);
     }
 }

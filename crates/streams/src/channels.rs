@@ -301,6 +301,7 @@ mod tests {
         assert_eq!(channels.decode(close), Ok(None), "closed twice");
     }
 
+    /// Proves: R-STREAM-05, R-STREAM-06.
     #[test]
     fn messages_of_older_protocols_are_read() {
         let [none, v1, base64, v4, v4_base64] = NODE_PROTOCOLS;

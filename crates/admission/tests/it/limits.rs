@@ -18,6 +18,7 @@ fn check(limits: Value, resources: Value, why: &str) {
     assert_eq!(rejection(&world(limits), "/pods", pod(resources)), why);
 }
 
+/// Proves: R-DEF-15.
 #[test]
 fn containers_get_default_requests_and_limits() {
     let world = world(value!([{"type": "Container", "default": {"cpu": "1"},
@@ -57,6 +58,7 @@ fn messages_contain_the_bound_and_the_amount() {
     );
 }
 
+/// Proves: R-DEF-09.
 #[test]
 fn a_claim_gets_the_newest_default_class_and_is_protected() {
     let class = |name: &str, made: &str| {

@@ -121,6 +121,7 @@ fn pod_security_labels_of_a_namespace_warn_and_reject() {
     server.stop();
 }
 
+/// Proves: R-DEF-10.
 #[test]
 fn a_disabled_plug_in_does_nothing() {
     let off = ["ServiceAccount".to_owned(), "Priority".to_owned()];

@@ -69,6 +69,7 @@ fn put(client: &Client, path: &str, body: &Value) -> (u16, Value) {
     (answer.status, answer.body)
 }
 
+/// Proves: R-CRD-04.
 #[test]
 fn objects_are_pruned_defaulted_and_validated() {
     let server = serving();

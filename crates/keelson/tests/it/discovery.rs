@@ -152,6 +152,7 @@ fn check(name: &str, all: bool) {
     assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
 }
 
+/// Proves: R-DISC-01, R-DISC-03, R-DISC-08.
 #[test]
 fn default_discovery_matches_upstream() {
     check("discovery-aggregated-default.json", false);

@@ -8,6 +8,7 @@ use keelson_testkit::handshakes::{Servers, perform, prepare};
 use keelson_testkit::node::{NodeServer, ServerOptions, machine_address};
 use serde_json::Value;
 
+/// Proves: R-STREAM-01, R-STREAM-02, R-STREAM-03, R-STREAM-05, R-STREAM-06, R-STREAM-07, R-STREAM-08, R-STREAM-09, R-SUB-06, R-SUB-07, R-SUB-08.
 #[test]
 fn handshakes_are_answered_as_recorded() {
     let recorded = include_str!("files/handshakes.jsonl");

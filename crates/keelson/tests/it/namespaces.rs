@@ -5,6 +5,8 @@ use keelson::Keelson;
 use serde_json::json;
 
 /// NetworkPolicies exist as long as Pods do (CVE-2024-7598).
+///
+/// Proves: R-KIND-26.
 #[test]
 fn pods_are_deleted_before_objects_that_protect_them() {
     let server = Server::start_plain(Keelson::builder());

@@ -2,17 +2,23 @@
 //! proves, in the form `Proves: R-RV-01, R-RV-02.`; docs/requirements.md is generated from these lines.
 
 mod chunks;
+mod common;
 mod concurrency;
 mod faulty_server;
+mod fields;
 mod http_rules;
 mod idempotence;
+mod kinds;
+mod media_types;
 mod metadata;
 mod patches;
 mod resource_version;
+mod spec;
 mod status;
 mod strategic;
 mod verbs;
 mod watches;
+mod world;
 
 use crate::http::{Client, Response, Server, without_controllers};
 use keelson_meta::time::Timestamp;

@@ -219,6 +219,7 @@ fn a_webhook_configuration_applies_from_its_creation_to_its_deletion() {
     server.stop();
 }
 
+/// Proves: R-DEF-11.
 #[test]
 fn a_custom_resource_is_patched_and_pruned() {
     let hook = Webhook::start("h2", &["127.0.0.1"]);

@@ -61,6 +61,7 @@ fn exact(revision: Revision) -> ListOptions {
     ListOptions { freshness: Freshness::Exact(revision), ..ListOptions::default() }
 }
 
+/// Proves: R-GONE-02.
 #[tokio::test]
 async fn a_list_at_a_revision_before_the_cache_is_read_from_the_store() {
     let (harness, before) = past().await;
@@ -101,6 +102,7 @@ async fn pages_continue_at_a_revision_before_the_cache() {
     }
 }
 
+/// Proves: R-GONE-01, R-GONE-02.
 #[tokio::test]
 async fn a_list_at_a_compacted_revision_is_410() {
     let (harness, before) = past().await;

@@ -116,6 +116,7 @@ fn populated(folder: &Path, gvk: &GroupVersionKind) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Proves: R-SER-09.
 #[test]
 fn keys_and_encodings_of_every_kind_match_kube_apiserver() {
     let form = everything();
@@ -193,6 +194,7 @@ fn other_stored_versions_and_json_are_readable() {
     assert!(seen >= 112, "{seen}");
 }
 
+/// Proves: R-DEF-05.
 #[test]
 fn an_older_stored_version_is_converted_and_defaulted() {
     let form = everything();

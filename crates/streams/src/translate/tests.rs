@@ -79,6 +79,7 @@ impl Pair {
     }
 }
 
+/// Proves: R-STREAM-03, R-STREAM-04.
 #[test]
 fn streams_are_opened_as_asked() {
     let check = |streams, protocol, expected: &[&str]| {

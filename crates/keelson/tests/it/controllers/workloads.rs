@@ -45,6 +45,7 @@ fn slices(client: &Client, service: &str) -> Vec<(Value, Value)> {
     slices.map(|slice| (slice["endpoints"].clone(), slice["ports"].clone())).collect()
 }
 
+/// Proves: R-KIND-30.
 #[test]
 fn endpoints_and_slices_of_a_service_follow_its_pods() {
     let server = with_controllers();

@@ -82,6 +82,7 @@ const COMMANDS: &[super::Row] = &[
     ("echo a > a.txt; k cp a.txt web:$HOME/b.txt; k cp web:$HOME/b.txt c.txt; cat c.txt", 0, "a"),
 ];
 
+/// Proves: R-STREAM-10, R-STREAM-04.
 #[test]
 fn commands_run_in_containers() {
     let Some(world) = World::start(false) else { return };
@@ -96,6 +97,7 @@ fn commands_run_on_nodes_that_speak_v5() {
     world.kubectl.server.stop();
 }
 
+/// Proves: R-STREAM-07.
 #[test]
 fn logs_are_those_of_the_node() {
     let Some(world) = World::start(false) else { return };
@@ -118,6 +120,7 @@ fn logs_are_those_of_the_node() {
     world.kubectl.server.stop();
 }
 
+/// Proves: R-SUB-07.
 #[test]
 fn ports_of_pods_are_forwarded() {
     for has_v5 in [false, true] {

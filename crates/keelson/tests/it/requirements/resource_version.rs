@@ -230,7 +230,7 @@ fn a_read_sees_earlier_writes() {
     server.stop();
 }
 
-/// Proves: R-RV-04, R-RV-06, R-RV-10, R-RV-13, R-RV-32, R-RV-34, R-RV-39.
+/// Proves: R-RV-04, R-RV-06, R-RV-10, R-RV-13, R-RV-32, R-RV-34, R-RV-39, R-GONE-03.
 #[test]
 fn a_read_waits_for_earlier_writes() {
     let server = FaultyServer::start();
@@ -271,7 +271,7 @@ fn a_read_waits_for_earlier_writes() {
     server.stop();
 }
 
-/// Proves: R-RV-06, R-RV-12, R-RV-34.
+/// Proves: R-RV-06, R-RV-12, R-RV-34, R-GONE-03, R-GONE-04, R-GONE-05, R-GONE-06.
 #[test]
 fn a_read_of_a_future_version_times_out() {
     let ServerWithHistory { server, client, at } = server_with_history();
@@ -303,7 +303,7 @@ fn a_read_of_a_future_version_times_out() {
     server.stop();
 }
 
-/// Proves: R-RV-36, R-RV-38, R-HTTP-12.
+/// Proves: R-RV-36, R-RV-38, R-HTTP-12, R-GONE-01.
 #[test]
 fn an_exact_list_of_a_compacted_version_is_410() {
     let server = forgetful_server();

@@ -141,7 +141,7 @@ fn a_watch_covers_one_namespace_all_namespaces_or_cluster_objects() {
     server.stop();
 }
 
-/// Proves: R-WATCH-08, R-WATCH-09, R-HTTP-12.
+/// Proves: R-WATCH-08, R-WATCH-09, R-HTTP-12, R-GONE-01.
 ///
 /// As in kube-apiserver, the response has status 200, and its only event is the error with code 410.
 #[test]

@@ -82,6 +82,7 @@ fn a_reply_of_spdystream_accepts_a_stream() {
     assert_eq!(session.open_streams(), 0);
 }
 
+/// Proves: R-STREAM-04.
 #[test]
 fn both_roles_understand_each_other() {
     let (mut client, mut server) = (Session::client(), Session::server());
