@@ -19,10 +19,6 @@ const CATALOGUE: &str = "docs/requirements.txt";
 const EXCEPTIONS: &str = "docs/requirements-exceptions.txt";
 /// What Keelson does where the documents disagree or are older than Kubernetes 1.36.
 const NOTES: &str = "docs/requirements-notes.txt";
-/// IDs of requirements that nothing proves yet, one a line.
-const OPEN: &str = "docs/requirements-open.txt";
-/// The number of IDs in [`OPEN`], which may only decrease.
-const OPEN_MAX: usize = 104;
 const PROVES: &str = "/// Proves:";
 
 /// ID of a requirement to the tests that prove it, for example `crates/keelson/tests/it/kill.rs::NAME`.
@@ -42,7 +38,6 @@ pub fn run(args: &[String]) -> Result<()> {
     let exceptions = catalogue::notes(EXCEPTIONS, &read(EXCEPTIONS)?, &mut problems);
     let notes = catalogue::notes(NOTES, &read(NOTES)?, &mut problems);
     compare(&families, &proofs, &exceptions, &notes, &mut problems);
-    settle_open(&read(OPEN)?, &mut problems);
     let page = page::page(&families, &proofs, &exceptions, &notes);
     if check {
         let written = fs::read_to_string(PAGE).unwrap_or_default();
@@ -130,7 +125,7 @@ fn compare(
     let known: BTreeSet<&str> = all.map(|requirement| requirement.id.as_str()).collect();
     for id in &known {
         match (proofs.contains_key(*id), exceptions.contains_key(*id)) {
-            (false, false) => problems.push(no_test(id)),
+            (false, false) => problems.push(format!("{id}: no test proves it")),
             (true, true) => problems.push(format!("{id}: has a test and needs no exception")),
             (true, false) | (false, true) => {}
         }
@@ -139,28 +134,6 @@ fn compare(
     for id in named.filter(|id| !known.contains(id.as_str())) {
         problems.push(format!("{id}: there is no such requirement"));
     }
-}
-
-/// Takes the requirements that are known to have no test off the problems. A line of the list that is not one of them
-/// has to be removed.
-fn settle_open(open: &str, problems: &mut Vec<String>) {
-    let ids: Vec<&str> = open.lines().filter(|line| line.starts_with("R-")).collect();
-    if ids.len() > OPEN_MAX {
-        problems.push(format!("{OPEN}: {} requirements, of at most {OPEN_MAX}", ids.len()));
-    }
-    for id in ids {
-        let known = no_test(id);
-        match problems.iter().position(|problem| *problem == known) {
-            Some(at) => {
-                problems.remove(at);
-            }
-            None => problems.push(format!("{OPEN}: {id} has a test: remove it")),
-        }
-    }
-}
-
-fn no_test(id: &str) -> String {
-    format!("{id}: no test proves it")
 }
 
 #[cfg(test)]

@@ -271,6 +271,7 @@ fn set_conditions(namespace: &mut Object, content: &Content, now: &str) -> bool 
 mod tests {
     use super::*;
 
+    /// Proves: R-COND-07.
     #[test]
     fn a_condition_has_the_time_at_which_its_status_changed() {
         let mut namespace = Object::new();

@@ -317,6 +317,7 @@ mod tests {
         }
     }
 
+    /// Proves: R-EVT-04.
     #[test]
     fn equal_events_are_counted() {
         let mut correlator = Correlator::default();

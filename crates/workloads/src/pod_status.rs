@@ -64,6 +64,7 @@ fn changes(before: &Object, after: &Object) -> Option<Map> {
 mod tests {
     use super::*;
 
+    /// Proves: R-COND-08.
     #[test]
     fn a_condition_is_set_once() {
         let mut pod = Object::from_value(value!({"metadata": {"generation": 2},

@@ -269,6 +269,7 @@ const WEBHOOK: Row = Row {
     ],
 };
 
+/// Proves: R-AUTH-01.
 #[test]
 fn every_authenticator_accepts_valid_and_rejects_invalid_credentials() {
     let table = [

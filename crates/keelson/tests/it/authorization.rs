@@ -66,6 +66,7 @@ fn a_binding_applies_from_its_creation_to_its_deletion() {
     server.stop();
 }
 
+/// Proves: R-REF-02.
 #[test]
 fn writers_of_roles_and_bindings_cannot_escalate() {
     let server = Server::start_plain(without_controllers());
@@ -197,6 +198,7 @@ fn admin_edit_and_view_have_their_aggregated_rules() {
     server.stop();
 }
 
+/// Proves: R-TYPE-10.
 #[test]
 fn authorization_modes_run_in_order_and_abac_reads_its_file() {
     let modes = |words: &[&str]| {

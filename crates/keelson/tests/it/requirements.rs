@@ -1,21 +1,29 @@
 //! The requirements of the API. The comment of a test lists the requirements that it
 //! proves, in the form `Proves: R-RV-01, R-RV-02.`; docs/requirements.md is generated from these lines.
 
+mod allocation;
 mod chunks;
 mod common;
 mod concurrency;
+mod conditions;
+mod custom;
+mod defaults;
 mod faulty_server;
 mod fields;
 mod http_rules;
 mod idempotence;
 mod kinds;
+mod loops;
 mod media_types;
 mod metadata;
 mod patches;
 mod resource_version;
+mod schemas;
+mod selectors;
 mod spec;
 mod status;
 mod strategic;
+mod validation;
 mod verbs;
 mod watches;
 mod world;

@@ -140,10 +140,23 @@ fn apply_data_dir(setup: &mut Setup<'_>) {
     if setup.builder.cert_dir.is_none() {
         setup.builder.cert_dir = Some(dir.join("pki"));
     }
-    match values.text("durability") {
-        "sync" => setup.builder.data_dir = Some(dir),
-        "memory" => {}
-        other => setup.fail(format!("--durability: {other:?} is neither sync nor memory")),
+    match is_durable(values.text("durability")) {
+        Some(true) => setup.builder.data_dir = Some(dir),
+        Some(false) => {}
+        None => {
+            let other = values.text("durability");
+            setup.fail(format!("--durability: {other:?} is neither sync nor memory"));
+        }
+    }
+}
+
+/// Returns whether acknowledged writes survive a crash. A value may also be written like the constants of the API,
+/// as their conventions demand of flags.
+fn is_durable(word: &str) -> Option<bool> {
+    match word {
+        "sync" | "Sync" => Some(true),
+        "memory" | "Memory" => Some(false),
+        _ => None,
     }
 }
 
@@ -163,5 +176,25 @@ fn apply_ephemeral(setup: &mut Setup<'_>) {
     }
     if !values.is_given("secure-port") {
         setup.builder.bind.set_port(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves: R-TYPE-10.
+    #[test]
+    fn durability_is_written_like_a_constant_or_in_lower_case() {
+        for (word, wanted) in [
+            ("sync", Some(true)),
+            ("Sync", Some(true)),
+            ("memory", Some(false)),
+            ("Memory", Some(false)),
+            ("SYNC", None),
+            ("", None),
+        ] {
+            assert_eq!(is_durable(word), wanted, "{word}");
+        }
     }
 }

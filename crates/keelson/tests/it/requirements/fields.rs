@@ -138,15 +138,8 @@ fn an_object_that_was_read_can_be_put_back() {
     let server = with_widgets();
     let client = server.client();
     for walked in everything() {
-        made(&client, &walked.all(), &walked.sample);
         let one = walked.one();
-        // A definition is accepted a moment after it was created.
-        let obj = client
-            .poll(&one, |answer| {
-                walked.resource != "customresourcedefinitions"
-                    || answer.body["status"]["conditions"][1]["status"] == "True"
-            })
-            .body;
+        let obj = walked.settled(&client);
         let first = put(&client, &one, &obj);
         assert_eq!(put(&client, &one, &first), first, "{one}");
         assert_eq!(first, obj, "{one}");

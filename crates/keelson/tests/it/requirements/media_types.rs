@@ -37,7 +37,7 @@ fn from_protobuf(answer: &RawResponse, api_version: &str, kind: &str) -> Object 
 fn check_protobuf(client: &Client, walked: &Walked) {
     let Walked { api_version, kind, .. } = walked;
     let (all, one) = (walked.all(), walked.one());
-    let obj = made(client, &all, &walked.sample);
+    let obj = walked.settled(client);
     let read = get(client, &one, PROTOBUF);
     let decoded = from_protobuf(&read, api_version, kind);
     assert_eq!(Some(decoded.name()), obj["metadata"]["name"].as_str());

@@ -39,6 +39,24 @@ impl Walked {
     }
 }
 
+impl Walked {
+    /// Creates the object, and waits until the server itself has written its status, which it does for two kinds.
+    /// Returns the object.
+    #[track_caller]
+    pub fn settled(&self, client: &Client) -> Value {
+        made(client, &self.all(), &self.sample);
+        let conditions = match &*self.resource {
+            "apiservices" => 1,
+            "customresourcedefinitions" => 2,
+            _ => 0,
+        };
+        let written = |answer: &Response| {
+            answer.body["status"]["conditions"].as_array().map_or(0, Vec::len) >= conditions
+        };
+        client.poll(&self.one(), written).body
+    }
+}
+
 /// Returns all stored built-in resources and the custom resource of [`with_widgets`].
 pub fn everything() -> Vec<Walked> {
     let mut all: Vec<Walked> = stored_resources()
