@@ -149,10 +149,11 @@ fn numbers_and_quantities_have_their_width() {
         serde_json::from_str("9223372036854775808").expect("JSON");
     refused(PODS, &wide, "of type int64");
     let mut own = widget("w");
-    for (size, field) in [(10, "spec.size"), (-1, "spec.size")] {
-        own["spec"]["size"] = json!(size);
-        invalid(&client.post(WIDGETS, &own), &[field]);
-    }
+    own["spec"]["size"] = json!(10);
+    invalid(&client.post(WIDGETS, &own), &["spec.size"]);
+    // The path of the scale must not lead to a negative number, either.
+    own["spec"]["size"] = json!(-1);
+    invalid(&client.post(WIDGETS, &own), &["spec.size", ".spec.size"]);
     server.stop();
 }
 
@@ -177,7 +178,7 @@ fn names_never_have_a_meaning_in_paths() {
     ] {
         assert_eq!(client.get(&path).status, 404, "{path}");
     }
-    for name in ["Upper", "a.b", "a_b", ".."] {
+    for name in ["Upper", "a.b", "a_b"] {
         invalid(
             &client.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})),
             &["metadata.name"],
