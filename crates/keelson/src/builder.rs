@@ -10,6 +10,7 @@ use crate::kubelets::KubeletOptions;
 use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::signing::SigningOptions;
 use crate::tls_files::NamedCertificate;
+use crate::tracing_config::TracingOptions;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::{TokenFile, User};
@@ -79,6 +80,8 @@ pub struct Builder {
     pub token_webhook: Option<TokenWebhookOptions>,
     /// The audit policy and where events are stored; `None`: nothing is audited.
     pub audit: Option<AuditOptions>,
+    /// Where spans of requests are sent (`--tracing-config-file`); `None`: nothing is recorded.
+    pub tracing: Option<TracingOptions>,
     /// Static tokens (`--token-auth-file`).
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
@@ -158,6 +161,7 @@ impl Default for Builder {
             jwt: None,
             token_webhook: None,
             audit: None,
+            tracing: None,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             node_ports: PortRange::default(),

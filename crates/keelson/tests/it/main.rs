@@ -74,6 +74,7 @@ mod runtime_kinds;
 mod simulation;
 mod small_answers;
 mod small_warnings;
+mod spans;
 mod stop_signals;
 mod subresource_metadata;
 mod supervisor;

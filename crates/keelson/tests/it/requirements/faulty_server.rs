@@ -117,6 +117,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         limits: Limits::default(),
         cbor: false,
         audit: None,
+        tracer: None,
         health: Arc::default(),
         draining: AtomicBool::new(false),
         shutdown,
