@@ -1,8 +1,12 @@
 //! A definition as rules see it: its versions, and the fields of each in one list.
 
 use crate::builtin_types::is_builtin;
+use crate::words;
 use keelson_meta::{Map, Value};
+use keelson_schema::json;
 use keelson_schema::structural::DEPTH_MAX;
+use std::cell::OnceCell;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A definition.
 pub struct Definition<'a> {
@@ -67,6 +71,7 @@ pub struct Field<'a> {
     pub is_required: bool,
     /// Whether this is a field of a built-in type, at any depth.
     pub is_builtin: bool,
+    fingerprint: OnceCell<u64>,
 }
 
 impl<'a> Definition<'a> {
@@ -114,6 +119,7 @@ impl<'a> Version<'a> {
                 depth: 0,
                 is_required: true,
                 is_builtin: false,
+                fingerprint: OnceCell::new(),
             });
         }
         version
@@ -150,6 +156,7 @@ impl<'a> Version<'a> {
                 depth,
                 is_required: required.iter().any(|one| one.as_str() == Some(member)),
                 is_builtin,
+                fingerprint: OnceCell::new(),
             });
         }
         for (keyword, suffix, role) in
@@ -167,6 +174,7 @@ impl<'a> Version<'a> {
                 depth,
                 is_required: true,
                 is_builtin,
+                fingerprint: OnceCell::new(),
             });
         }
     }
@@ -192,7 +200,7 @@ impl<'a> Version<'a> {
             of.rules()
                 .iter()
                 .filter_map(|rule| rule.str_at(&["rule"]))
-                .any(|rule| is_self || crate::words::has_word(rule, field.name))
+                .any(|rule| is_self || words::has_word(rule, field.name))
         };
         if names(field, true) {
             return true;
@@ -262,9 +270,15 @@ impl<'a> Field<'a> {
         self.list("required").iter().any(|one| one.as_str() == Some(name))
     }
 
-    /// Returns the field as messages show it.
-    pub fn shown(&self) -> String {
-        self.field.clone()
+    /// Returns a number that fields with equal schemas have in common.
+    pub fn fingerprint(&self) -> u64 {
+        *self.fingerprint.get_or_init(|| {
+            let mut text = vec![];
+            json::write_value(&Value::Object(self.schema.clone()), &mut text);
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            hasher.finish()
+        })
     }
 
     /// Whether this is a member that an author named.

@@ -78,6 +78,10 @@ pub struct Finding {
     pub version: Option<String>,
     /// Other versions with the same finding.
     pub also_in: Vec<String>,
+    /// Number of other fields with the same finding, in other places where the same schema stands.
+    pub repeats: usize,
+    /// Equal for findings that are one: see [`crate::lint`].
+    pub(crate) key: (String, u64),
 }
 
 /// Collects the findings of a rule.
@@ -103,13 +107,23 @@ impl Report {
             "" => field.path.clone(),
             member => format!("{}.{member}", field.path),
         };
+        let message = message.into();
+        // The top of an object is never the same as another part of it.
+        let key = match version.parent(field) {
+            Some(parent) if parent.depth > 1 => {
+                (format!("{} {:?} {message}", field.name, field.role), parent.fingerprint())
+            }
+            _ => (format!("{} {message}", field.field), 0),
+        };
         self.findings.push(Finding {
             rule: self.rule,
             path,
-            field: field.shown(),
-            message: message.into(),
+            field: field.field.clone(),
+            message,
             version: Some(version.name.to_owned()),
             also_in: vec![],
+            repeats: 0,
+            key,
         });
     }
 
@@ -130,7 +144,15 @@ impl Report {
     }
 
     fn add(&mut self, path: String, version: Option<String>, message: String) {
-        let (rule, field, also_in) = (self.rule, String::new(), vec![]);
-        self.findings.push(Finding { rule, path, field, message, version, also_in });
+        self.findings.push(Finding {
+            rule: self.rule,
+            key: (message.clone(), 0),
+            path,
+            field: String::new(),
+            message,
+            version,
+            also_in: vec![],
+            repeats: 0,
+        });
     }
 }

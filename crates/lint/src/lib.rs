@@ -15,9 +15,9 @@ pub use finding::{Finding, Rule, Severity};
 pub use rules::RULES;
 
 use definition::Definition;
-use finding::Report;
+use finding::{Check, Report};
 use keelson_meta::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// The kind of the objects that can be linted.
 pub const KIND: &str = "CustomResourceDefinition";
@@ -27,28 +27,32 @@ pub const GROUP: &str = "apiextensions.k8s.io";
 /// Returns the findings of a definition, in the order of its fields. `definition` is the object as its file has it,
 /// before any default.
 ///
-/// The same finding in several versions is reported once, for the storage version if it has it:
-/// [`Finding::also_in`] names the others.
+/// The same finding in several versions is reported once, for the storage version if it has it, and so is the same
+/// finding in several places where the same schema stands: [`Finding::also_in`] and [`Finding::repeats`].
 pub fn lint(definition: &Value) -> Vec<Finding> {
     let definition = Definition::read(definition);
-    let mut findings = vec![];
-    for rule in RULES.iter().copied() {
-        let mut report = Report::new(rule);
-        match rule.check {
-            finding::Check::Definition(check) => check(&definition, &mut report),
-            finding::Check::Version(check) => {
-                definition.versions.iter().for_each(|version| check(version, &mut report));
-            }
-            finding::Check::Field(check) => {
-                for version in &definition.versions {
-                    let fields = version.fields.iter().filter(|field| !field.is_builtin);
-                    fields.for_each(|field| check(version, field, &mut report));
-                }
+    if !rules::is_served_version(&definition) {
+        // Its schemas stand elsewhere, and the server does not accept it anyway.
+        return run(&rules::REFUSED, &definition);
+    }
+    RULES.iter().flat_map(|rule| run(rule, &definition)).collect()
+}
+
+fn run(rule: &'static Rule, definition: &Definition<'_>) -> Vec<Finding> {
+    let mut report = Report::new(rule);
+    match rule.check {
+        Check::Definition(check) => check(definition, &mut report),
+        Check::Version(check) => {
+            definition.versions.iter().for_each(|version| check(version, &mut report));
+        }
+        Check::Field(check) => {
+            for version in &definition.versions {
+                let fields = version.fields.iter().filter(|field| !field.is_builtin);
+                fields.for_each(|field| check(version, field, &mut report));
             }
         }
-        findings.extend(merged(report.findings));
     }
-    findings
+    merged(report.findings)
 }
 
 /// Returns the rule with this id.
@@ -56,27 +60,39 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
     RULES.iter().copied().find(|rule| rule.id == id)
 }
 
-/// Merges the same finding in several versions into the first of them.
+/// Merges findings that are one: the same in several versions, or in several places with the same schema.
 fn merged(findings: Vec<Finding>) -> Vec<Finding> {
-    let mut merged: Vec<Finding> = vec![];
-    let mut known: HashMap<(String, String), usize> = HashMap::new();
+    let mut merged: Vec<Merged> = vec![];
+    let mut known: HashMap<(String, u64), usize> = HashMap::new();
     for finding in findings {
-        let key = (finding.field.clone(), finding.message.clone());
-        match known.get(&key) {
-            Some(at) if merged[*at].version != finding.version => {
-                let also = finding.version.into_iter().filter(|version| {
-                    Some(version) != merged[*at].version.as_ref()
-                        && !merged[*at].also_in.contains(version)
-                });
-                let also: Vec<String> = also.collect();
-                merged[*at].also_in.extend(also);
-            }
-            Some(_) => {}
+        match known.get(&finding.key) {
+            Some(at) => merged[*at].add(finding),
             None => {
-                known.insert(key, merged.len());
-                merged.push(finding);
+                known.insert(finding.key.clone(), merged.len());
+                merged.push(Merged { finding, fields: BTreeSet::new() });
             }
         }
     }
-    merged
+    let finish = |merged: Merged| Finding { repeats: merged.fields.len(), ..merged.finding };
+    merged.into_iter().map(finish).collect()
+}
+
+/// A finding, and the other fields that have it.
+struct Merged {
+    finding: Finding,
+    fields: BTreeSet<String>,
+}
+
+impl Merged {
+    fn add(&mut self, other: Finding) {
+        if other.field != self.finding.field {
+            self.fields.insert(other.field);
+        }
+        if other.version != self.finding.version
+            && let Some(version) = other.version
+            && !self.finding.also_in.contains(&version)
+        {
+            self.finding.also_in.push(version);
+        }
+    }
 }

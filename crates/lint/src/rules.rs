@@ -16,6 +16,7 @@ mod times;
 mod versions;
 
 use crate::finding::Rule;
+pub use server::{REFUSED, is_served_version};
 
 const CONVENTIONS_CONDITIONS: &str = "API conventions, \"Typical status properties\"";
 const CONVENTIONS_CONSTANTS: &str = "API conventions, \"Constants\"";
@@ -35,7 +36,7 @@ const SERVER: &str = "the API server's own validation";
 
 /// All rules, in the order of docs/lint.md.
 pub static RULES: &[&Rule] = &[
-    &server::REFUSED,
+    &REFUSED,
     &server::UNKNOWN_FIELD,
     &server::UNKNOWN_FORMAT,
     &resources::KIND_NAME,

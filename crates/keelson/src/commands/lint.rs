@@ -89,9 +89,13 @@ fn explanation(finding: &Finding) -> String {
 fn found_in(manifest: &Manifest, finding: &Finding) -> Found {
     let name = manifest.value.str_at(&["metadata", "name"]).unwrap_or_default();
     let about = if finding.field.is_empty() { name } else { &finding.field };
-    let also = match finding.also_in.is_empty() {
+    let mut elsewhere = finding.also_in.clone();
+    if finding.repeats > 0 {
+        elsewhere.push(counted(finding.repeats, "other field"));
+    }
+    let also = match elsewhere.is_empty() {
         true => String::new(),
-        false => format!(" (also in {})", finding.also_in.join(", ")),
+        false => format!(" (also in {})", elsewhere.join(", ")),
     };
     let also_in = finding.also_in.iter().map(|version| Value::from(version.as_str()));
     let text = |text: &str| Value::from(text);
@@ -105,6 +109,7 @@ fn found_in(manifest: &Manifest, finding: &Finding) -> Found {
             ("definition", text(name)),
             ("version", text(finding.version.as_deref().unwrap_or_default())),
             ("alsoIn", Value::Array(also_in.collect())),
+            ("repeats", Value::Int(i64::try_from(finding.repeats).unwrap_or(i64::MAX))),
             ("field", text(&finding.field)),
             ("path", text(&finding.path)),
             ("advice", text(finding.rule.advice)),

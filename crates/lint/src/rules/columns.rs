@@ -4,7 +4,7 @@ use super::SERVER;
 use crate::definition::{Field, Role, Version};
 use crate::finding::{Check, Report, Rule, Severity};
 
-pub const PATH: Rule = Rule {
+pub static PATH: Rule = Rule {
     id: "column-path",
     severity: Severity::Warning,
     section: SERVER,
@@ -13,7 +13,7 @@ pub const PATH: Rule = Rule {
     check: Check::Version(path),
 };
 
-pub const TYPE: Rule = Rule {
+pub static TYPE: Rule = Rule {
     id: "column-type",
     severity: Severity::Warning,
     section: SERVER,
@@ -22,7 +22,7 @@ pub const TYPE: Rule = Rule {
     check: Check::Version(kind),
 };
 
-pub const AGE: Rule = Rule {
+pub static AGE: Rule = Rule {
     id: "age-column",
     severity: Severity::Advice,
     section: SERVER,
@@ -32,7 +32,7 @@ pub const AGE: Rule = Rule {
     check: Check::Version(age),
 };
 
-pub const SCALE: Rule = Rule {
+pub static SCALE: Rule = Rule {
     id: "scale-path",
     severity: Severity::Warning,
     section: SERVER,

@@ -5,7 +5,7 @@ use crate::definition::{Field, Role, Version};
 use crate::finding::{Check, Report, Rule, Severity};
 use keelson_meta::Value;
 
-pub const LIST: Rule = Rule {
+pub static LIST: Rule = Rule {
     id: "conditions-list",
     severity: Severity::Warning,
     section: CONVENTIONS_CONDITIONS,
@@ -14,7 +14,7 @@ pub const LIST: Rule = Rule {
     check: Check::Version(list),
 };
 
-pub const LIST_MAP: Rule = Rule {
+pub static LIST_MAP: Rule = Rule {
     id: "conditions-list-map",
     severity: Severity::Warning,
     section: CONVENTIONS_CONDITIONS,
@@ -24,7 +24,7 @@ pub const LIST_MAP: Rule = Rule {
     check: Check::Version(list_map),
 };
 
-pub const FIELDS: Rule = Rule {
+pub static FIELDS: Rule = Rule {
     id: "condition-fields",
     severity: Severity::Warning,
     section: CONVENTIONS_CONDITIONS,
@@ -33,7 +33,7 @@ pub const FIELDS: Rule = Rule {
     check: Check::Version(fields),
 };
 
-pub const STATUS_VALUES: Rule = Rule {
+pub static STATUS_VALUES: Rule = Rule {
     id: "condition-status",
     severity: Severity::Warning,
     section: CONVENTIONS_CONDITIONS,

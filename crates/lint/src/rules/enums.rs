@@ -5,7 +5,7 @@ use crate::definition::{Field, Part, Version};
 use crate::finding::{Check, Report, Rule, Severity};
 use keelson_meta::{Map, Value};
 
-pub const CASE: Rule = Rule {
+pub static CASE: Rule = Rule {
     id: "enum-case",
     severity: Severity::Warning,
     section: CONVENTIONS_CONSTANTS,
@@ -15,7 +15,7 @@ pub const CASE: Rule = Rule {
     check: Check::Field(case),
 };
 
-pub const BOOLEAN: Rule = Rule {
+pub static BOOLEAN: Rule = Rule {
     id: "boolean",
     severity: Severity::Advice,
     section: CONVENTIONS_PRIMITIVE,
@@ -24,7 +24,7 @@ pub const BOOLEAN: Rule = Rule {
     check: Check::Field(boolean),
 };
 
-pub const DISCRIMINATOR: Rule = Rule {
+pub static DISCRIMINATOR: Rule = Rule {
     id: "union-discriminator",
     severity: Severity::Advice,
     section: CONVENTIONS_UNIONS,
@@ -33,28 +33,78 @@ pub const DISCRIMINATOR: Rule = Rule {
     check: Check::Field(discriminator),
 };
 
-/// Words of other standards that keep their case: log levels, states of booleans, nothing.
-const FOREIGN: [&str; 20] = [
-    "trace", "debug", "info", "warn", "warning", "error", "fatal", "panic", "true", "false", "yes",
-    "no", "on", "off", "none", "auto", "json", "yaml", "text", "logfmt",
+/// Words that are no names of programs, protocols or formats: in lower case, they are constants of the author.
+const PLAIN_WORDS: [&str; 64] = [
+    "active",
+    "all",
+    "allow",
+    "always",
+    "any",
+    "append",
+    "authenticated",
+    "automatic",
+    "block",
+    "client",
+    "cluster",
+    "create",
+    "critical",
+    "daily",
+    "default",
+    "delete",
+    "deny",
+    "disabled",
+    "enabled",
+    "enforce",
+    "external",
+    "failed",
+    "failure",
+    "first",
+    "force",
+    "global",
+    "high",
+    "hourly",
+    "ignore",
+    "immediate",
+    "inactive",
+    "internal",
+    "last",
+    "latest",
+    "low",
+    "manual",
+    "maximum",
+    "medium",
+    "merge",
+    "minimum",
+    "monthly",
+    "namespace",
+    "never",
+    "newest",
+    "oldest",
+    "optional",
+    "owner",
+    "pending",
+    "permissive",
+    "primary",
+    "private",
+    "public",
+    "replace",
+    "required",
+    "retain",
+    "running",
+    "secondary",
+    "server",
+    "skip",
+    "strict",
+    "success",
+    "update",
+    "user",
+    "weekly",
 ];
-/// Letters up to which a word in capitals is an acronym or a method of HTTP.
-const CAPITALS_MAX: usize = 7;
 
 fn case(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {
-    let values: Vec<&str> = field.list("enum").iter().filter_map(Value::as_str).collect();
-    let is_word = |value: &&&str| value.chars().any(char::is_alphabetic);
-    let words: Vec<&&str> = values.iter().filter(is_word).collect();
-    if words.iter().any(|word| FOREIGN.contains(&word.to_lowercase().as_str())) {
-        return;
-    }
-    let has_camel_case = words.iter().any(|word| is_camel_case(word));
-    let wrong: Vec<String> = words
-        .iter()
-        // Beside values in CamelCase, one in lower case is a proper name.
-        .filter(|word| !is_camel_case(word) && (!has_camel_case || word.contains(['_', ' '])))
-        .map(|word| format!("{word:?}"))
-        .collect();
+    let values = field.list("enum").iter().filter_map(Value::as_str);
+    let wrong: Vec<String> =
+        values.filter(|value| is_other_style(value)).map(|value| format!("{value:?}")).collect();
     if wrong.is_empty() {
         return;
     }
@@ -65,14 +115,23 @@ fn case(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {
     report.field(version, field, "enum", format!("values are not in CamelCase: {shown}"));
 }
 
-fn is_camel_case(word: &str) -> bool {
-    let is_shouted = word.chars().all(|c| !c.is_lowercase());
-    word.starts_with(|c: char| c.is_ascii_uppercase() || c.is_ascii_digit())
-        && !word.contains(['_', ' '])
-        && (!is_shouted || word.len() <= CAPITALS_MAX)
-        // Versions such as TLS1.2, and names such as application/json, have other characters.
-        && !word.contains('-')
-        || word.contains(['/', '.', ':', '*'])
+/// Whether a constant is in another style than CamelCase, and no proper name.
+fn is_other_style(value: &str) -> bool {
+    let words: Vec<&str> = value.split(['_', '-', ' ']).collect();
+    let is_of_letters =
+        words.iter().all(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphabetic()));
+    // Regions, versions and algorithms have digits or dots.
+    if !is_of_letters {
+        return false;
+    }
+    match words.as_slice() {
+        [word] => PLAIN_WORDS.contains(word),
+        words => {
+            let has_plain_word =
+                words.iter().any(|word| PLAIN_WORDS.contains(&word.to_lowercase().as_str()));
+            value.contains('_') || has_plain_word
+        }
+    }
 }
 
 fn boolean(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {
@@ -97,5 +156,29 @@ fn discriminator(version: &Version<'_>, field: &Field<'_>, report: &mut Report) 
         .any(|(_, member)| !member.array_at(&["enum"]).is_empty());
     if !has_discriminator {
         report.field(version, field, "oneOf", "the union has no discriminator");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proper_names_keep_their_case() {
+        for (value, want) in [
+            ("ClusterFirst", false),
+            ("TCP", false),
+            ("systemd", false),
+            ("us-east-1", false),
+            ("cloud-config", false),
+            ("TLSv1_2", false),
+            ("", false),
+            ("always", true),
+            ("round_robin", true),
+            ("ROUND_ROBIN", true),
+            ("if-required", true),
+        ] {
+            assert_eq!(is_other_style(value), want, "{value}");
+        }
     }
 }

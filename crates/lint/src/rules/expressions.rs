@@ -8,7 +8,7 @@ use keelson_kinds::expressions::{
     ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX, estimated_costs,
 };
 
-pub const MESSAGE: Rule = Rule {
+pub static MESSAGE: Rule = Rule {
     id: "rule-message",
     severity: Severity::Warning,
     section: CONVENTIONS_VALIDATION,
@@ -17,7 +17,7 @@ pub const MESSAGE: Rule = Rule {
     check: Check::Field(message),
 };
 
-pub const MESSAGE_WORDS: Rule = Rule {
+pub static MESSAGE_WORDS: Rule = Rule {
     id: "rule-message-words",
     severity: Severity::Warning,
     section: CONVENTIONS_VALIDATION,
@@ -26,7 +26,7 @@ pub const MESSAGE_WORDS: Rule = Rule {
     check: Check::Field(message_words),
 };
 
-pub const COST: Rule = Rule {
+pub static COST: Rule = Rule {
     id: "rule-cost",
     severity: Severity::Warning,
     section: super::SERVER,

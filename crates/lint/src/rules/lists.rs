@@ -4,7 +4,7 @@ use super::{CONVENTIONS_SUBOBJECTS, CONVENTIONS_VALIDATION};
 use crate::definition::{Field, Part, Role, Version};
 use crate::finding::{Check, Report, Rule, Severity};
 
-pub const OBJECTS: Rule = Rule {
+pub static OBJECTS: Rule = Rule {
     id: "list-type",
     severity: Severity::Warning,
     section: CONVENTIONS_SUBOBJECTS,
@@ -14,7 +14,7 @@ pub const OBJECTS: Rule = Rule {
     check: Check::Field(objects),
 };
 
-pub const SCALARS: Rule = Rule {
+pub static SCALARS: Rule = Rule {
     id: "list-type-scalars",
     severity: Severity::Advice,
     section: CONVENTIONS_SUBOBJECTS,
@@ -23,7 +23,7 @@ pub const SCALARS: Rule = Rule {
     check: Check::Field(scalars),
 };
 
-pub const MAP: Rule = Rule {
+pub static MAP: Rule = Rule {
     id: "map-of-objects",
     severity: Severity::Warning,
     section: CONVENTIONS_SUBOBJECTS,
@@ -32,7 +32,7 @@ pub const MAP: Rule = Rule {
     check: Check::Field(map),
 };
 
-pub const LIST_LENGTH: Rule = Rule {
+pub static LIST_LENGTH: Rule = Rule {
     id: "list-length",
     severity: Severity::Advice,
     section: CONVENTIONS_VALIDATION,
@@ -41,7 +41,7 @@ pub const LIST_LENGTH: Rule = Rule {
     check: Check::Field(list_length),
 };
 
-pub const STRING_LENGTH: Rule = Rule {
+pub static STRING_LENGTH: Rule = Rule {
     id: "string-length",
     severity: Severity::Advice,
     section: CONVENTIONS_VALIDATION,

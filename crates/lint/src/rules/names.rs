@@ -5,7 +5,7 @@ use crate::definition::{Field, Role, Version};
 use crate::finding::{Check, Report, Rule, Severity};
 use crate::words;
 
-pub const FIELD_NAME: Rule = Rule {
+pub static FIELD_NAME: Rule = Rule {
     id: "field-name",
     severity: Severity::Error,
     section: CONVENTIONS_NAMING,
@@ -15,7 +15,7 @@ pub const FIELD_NAME: Rule = Rule {
     check: Check::Field(field_name),
 };
 
-pub const ACRONYM: Rule = Rule {
+pub static ACRONYM: Rule = Rule {
     id: "acronym-case",
     severity: Severity::Warning,
     section: CONVENTIONS_NAMING,
@@ -24,7 +24,7 @@ pub const ACRONYM: Rule = Rule {
     check: Check::Field(acronym),
 };
 
-pub const BOOLEAN: Rule = Rule {
+pub static BOOLEAN: Rule = Rule {
     id: "boolean-name",
     severity: Severity::Warning,
     section: CONVENTIONS_NAMING,
@@ -33,7 +33,7 @@ pub const BOOLEAN: Rule = Rule {
     check: Check::Field(boolean),
 };
 
-pub const LIST: Rule = Rule {
+pub static LIST: Rule = Rule {
     id: "list-name",
     severity: Severity::Advice,
     section: CONVENTIONS_NAMING,
@@ -42,7 +42,7 @@ pub const LIST: Rule = Rule {
     check: Check::Field(list),
 };
 
-pub const DESCRIPTION: Rule = Rule {
+pub static DESCRIPTION: Rule = Rule {
     id: "description",
     severity: Severity::Advice,
     section: CONVENTIONS_PRIMITIVE,
@@ -101,33 +101,28 @@ fn camel_case(name: &str) -> String {
             out.push_str(chars.as_str());
         }
     }
-    out
+    acronyms_in_one_case(&out)
 }
 
 fn acronym(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {
-    if !field.is_named() {
-        return;
+    let better = acronyms_in_one_case(field.name);
+    if field.is_named() && better != field.name {
+        let message = format!("the acronym in {:?} has two cases; write {better:?}", field.name);
+        report.field(version, field, "", message);
     }
-    let words = words::split(field.name);
-    let is_wrong = |word: &str| ACRONYMS.contains(&word);
-    if !words.iter().skip(1).any(|word| is_wrong(word)) {
-        return;
-    }
-    let first = words.first().copied().unwrap_or_default().to_owned();
-    let rest = words.iter().skip(1).map(|word| match is_wrong(word) {
-        true => match word.strip_suffix('s').filter(|one| is_wrong(one)) {
-            Some(one) => format!("{}s", one.to_uppercase()),
-            None => word.to_uppercase(),
-        },
-        false => (*word).to_owned(),
-    });
-    let better: String = std::iter::once(first).chain(rest).collect();
-    report.field(
-        version,
-        field,
-        "",
-        format!("the acronym in {:?} has two cases; write {better:?}", field.name),
-    );
+}
+
+/// Returns a name whose acronyms after the first word are in capitals.
+fn acronyms_in_one_case(name: &str) -> String {
+    let is_acronym = |word: &str| ACRONYMS.contains(&word);
+    let upper = |word: &str| match word.strip_suffix('s').filter(|one| is_acronym(one)) {
+        Some(one) => format!("{}s", one.to_uppercase()),
+        None if is_acronym(word) => word.to_uppercase(),
+        None => word.to_owned(),
+    };
+    let words = words::split(name);
+    let first = words.first().map(|word| (*word).to_owned());
+    first.into_iter().chain(words.iter().skip(1).map(|word| upper(word))).collect()
 }
 
 fn boolean(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {
@@ -137,14 +132,8 @@ fn boolean(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {
     let words = words::split(field.name);
     let (Some(first), Some(_)) = (words.first(), words.get(1)) else { return };
     if *first == "is" {
-        let rest = &field.name[first.len()..];
-        let mut chars = rest.chars();
-        let lower: String = chars.next().into_iter().flat_map(char::to_lowercase).collect();
-        let message = format!(
-            "the boolean {:?} begins with a verb; write \"{lower}{}\"",
-            field.name,
-            chars.as_str()
-        );
+        let better = camel_case(&field.name[first.len()..]);
+        let message = format!("the boolean {:?} begins with a verb; write {better:?}", field.name);
         report.field(version, field, "", message);
     }
 }
@@ -182,6 +171,7 @@ mod tests {
         check("MAX_SIZE", "maxSize");
         check("max-size", "maxSize");
         check("URLPath", "urlPath");
+        check("jwks_uri", "jwksURI");
         check("Name", "name");
         check("tls.key", "tlsKey");
     }

@@ -6,7 +6,7 @@ use crate::finding::{Check, Report, Rule, Severity};
 use crate::words;
 use keelson_meta::Value;
 
-pub const INTEGER_FORMAT: Rule = Rule {
+pub static INTEGER_FORMAT: Rule = Rule {
     id: "integer-format",
     severity: Severity::Error,
     section: CONVENTIONS_PRIMITIVE,
@@ -16,7 +16,7 @@ pub const INTEGER_FORMAT: Rule = Rule {
     check: Check::Field(integer_format),
 };
 
-pub const INTEGER_BOUNDS: Rule = Rule {
+pub static INTEGER_BOUNDS: Rule = Rule {
     id: "integer-bounds",
     severity: Severity::Warning,
     section: CONVENTIONS_PRIMITIVE,
@@ -25,7 +25,7 @@ pub const INTEGER_BOUNDS: Rule = Rule {
     check: Check::Field(integer_bounds),
 };
 
-pub const INT64_RANGE: Rule = Rule {
+pub static INT64_RANGE: Rule = Rule {
     id: "int64-range",
     severity: Severity::Error,
     section: CONVENTIONS_PRIMITIVE,
@@ -34,7 +34,7 @@ pub const INT64_RANGE: Rule = Rule {
     check: Check::Field(int64_range),
 };
 
-pub const FLOATING_POINT: Rule = Rule {
+pub static FLOATING_POINT: Rule = Rule {
     id: "floating-point",
     severity: Severity::Error,
     section: CONVENTIONS_PRIMITIVE,
@@ -44,7 +44,7 @@ pub const FLOATING_POINT: Rule = Rule {
     check: Check::Field(floating_point),
 };
 
-pub const UNIT: Rule = Rule {
+pub static UNIT: Rule = Rule {
     id: "unit-missing",
     severity: Severity::Error,
     section: CONVENTIONS_UNITS,

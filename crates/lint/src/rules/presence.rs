@@ -4,7 +4,7 @@ use super::CONVENTIONS_OPTIONAL;
 use crate::definition::{Field, Role, Version};
 use crate::finding::{Check, Report, Rule, Severity};
 
-pub const REQUIRED_DEFAULT: Rule = Rule {
+pub static REQUIRED_DEFAULT: Rule = Rule {
     id: "required-with-default",
     severity: Severity::Warning,
     section: CONVENTIONS_OPTIONAL,
@@ -14,7 +14,7 @@ pub const REQUIRED_DEFAULT: Rule = Rule {
     check: Check::Field(required_default),
 };
 
-pub const SPEC: Rule = Rule {
+pub static SPEC: Rule = Rule {
     id: "spec-not-required",
     severity: Severity::Warning,
     section: CONVENTIONS_OPTIONAL,
@@ -24,7 +24,7 @@ pub const SPEC: Rule = Rule {
     check: Check::Version(spec),
 };
 
-pub const NULLABLE: Rule = Rule {
+pub static NULLABLE: Rule = Rule {
     id: "nullable",
     severity: Severity::Advice,
     section: CONVENTIONS_OPTIONAL,

@@ -5,16 +5,16 @@ use crate::definition::{Field, Role, Version};
 use crate::finding::{Check, Report, Rule, Severity};
 use crate::words;
 
-pub const NAME: Rule = Rule {
+pub static NAME: Rule = Rule {
     id: "reference-name",
     severity: Severity::Warning,
     section: CONVENTIONS_REFERENCES,
-    summary: "A reference to an object is called somethingRef, a list of them somethingRefs.",
+    summary: "A reference to an object is called somethingRef.",
     advice: "Call it after its purpose: targetRef, scaleTargetRef.",
     check: Check::Field(name),
 };
 
-pub const STRING: Rule = Rule {
+pub static STRING: Rule = Rule {
     id: "reference-string",
     severity: Severity::Warning,
     section: CONVENTIONS_REFERENCES,
@@ -23,7 +23,7 @@ pub const STRING: Rule = Rule {
     check: Check::Field(string),
 };
 
-pub const VERSION: Rule = Rule {
+pub static VERSION: Rule = Rule {
     id: "reference-version",
     severity: Severity::Advice,
     section: CONVENTIONS_REFERENCES,
@@ -33,7 +33,7 @@ pub const VERSION: Rule = Rule {
     check: Check::Field(version_rule),
 };
 
-pub const NAMESPACE: Rule = Rule {
+pub static NAMESPACE: Rule = Rule {
     id: "reference-namespace",
     severity: Severity::Advice,
     section: CONVENTIONS_REFERENCES,

@@ -6,7 +6,7 @@ use crate::finding::{Check, Report, Rule, Severity};
 use keelson_meta::Value;
 use keelson_schema::catalogue::Catalogue;
 
-pub const KIND_NAME: Rule = Rule {
+pub static KIND_NAME: Rule = Rule {
     id: "kind-name",
     severity: Severity::Warning,
     section: CONVENTIONS_KINDS,
@@ -15,7 +15,7 @@ pub const KIND_NAME: Rule = Rule {
     check: Check::Definition(kind_name),
 };
 
-pub const PLURAL: Rule = Rule {
+pub static PLURAL: Rule = Rule {
     id: "resource-plural",
     severity: Severity::Warning,
     section: CONVENTIONS_KINDS,
@@ -24,7 +24,7 @@ pub const PLURAL: Rule = Rule {
     check: Check::Definition(plural),
 };
 
-pub const SHORT_NAME: Rule = Rule {
+pub static SHORT_NAME: Rule = Rule {
     id: "short-name-collision",
     severity: Severity::Warning,
     section: CONVENTIONS_NAMING,
@@ -33,7 +33,7 @@ pub const SHORT_NAME: Rule = Rule {
     check: Check::Definition(short_name),
 };
 
-pub const LIST_KIND: Rule = Rule {
+pub static LIST_KIND: Rule = Rule {
     id: "list-kind-items",
     severity: Severity::Error,
     section: CONVENTIONS_KINDS,
@@ -42,7 +42,7 @@ pub const LIST_KIND: Rule = Rule {
     check: Check::Version(list_kind),
 };
 
-pub const ROOT_FIELDS: Rule = Rule {
+pub static ROOT_FIELDS: Rule = Rule {
     id: "root-fields",
     severity: Severity::Warning,
     section: CONVENTIONS_SPEC,
@@ -51,7 +51,7 @@ pub const ROOT_FIELDS: Rule = Rule {
     check: Check::Field(root_fields),
 };
 
-pub const UNKNOWN_FIELDS_KEPT: Rule = Rule {
+pub static UNKNOWN_FIELDS_KEPT: Rule = Rule {
     id: "preserve-unknown-fields",
     severity: Severity::Warning,
     section: CONVENTIONS_VALIDATION,

@@ -9,7 +9,7 @@ use keelson_meta::{Features, GroupVersionKind, Object};
 use keelson_schema::catalogue::Catalogue;
 use keelson_schema::{decode, default};
 
-pub const REFUSED: Rule = Rule {
+pub static REFUSED: Rule = Rule {
     id: "server-refuses",
     severity: Severity::Error,
     section: SERVER,
@@ -18,7 +18,7 @@ pub const REFUSED: Rule = Rule {
     check: Check::Definition(refused),
 };
 
-pub const UNKNOWN_FIELD: Rule = Rule {
+pub static UNKNOWN_FIELD: Rule = Rule {
     id: "unknown-field",
     severity: Severity::Error,
     section: SERVER,
@@ -27,7 +27,7 @@ pub const UNKNOWN_FIELD: Rule = Rule {
     check: Check::Definition(unknown_field),
 };
 
-pub const UNKNOWN_FORMAT: Rule = Rule {
+pub static UNKNOWN_FORMAT: Rule = Rule {
     id: "unknown-format",
     severity: Severity::Warning,
     section: SERVER,
@@ -57,18 +57,19 @@ fn decoded(definition: &Definition<'_>) -> Result<(Object, Vec<String>), String>
     Ok((object, decoded.strict_errors))
 }
 
+/// Whether the server serves the version of the kind in which a definition is written.
+pub fn is_served_version(definition: &Definition<'_>) -> bool {
+    definition.text(&["apiVersion"]) == format!("{GROUP}/{VERSION}")
+}
+
 /// Returns the definition with its defaults, if the server can decode it.
 pub fn complete(definition: &Definition<'_>) -> Option<Object> {
-    let version = definition.text(&["apiVersion"]);
-    if version != format!("{GROUP}/{VERSION}") {
-        return None;
-    }
     decoded(definition).ok().map(|(object, _)| object)
 }
 
 fn refused(definition: &Definition<'_>, report: &mut Report) {
-    let version = definition.text(&["apiVersion"]);
-    if version != format!("{GROUP}/{VERSION}") {
+    if !is_served_version(definition) {
+        let version = definition.text(&["apiVersion"]);
         let message = format!("no matches for kind \"{KIND}\" in version {version:?}");
         return report.definition("apiVersion", message);
     }

@@ -4,7 +4,7 @@ use super::{CONVENTIONS_CONDITIONS, CONVENTIONS_SPEC};
 use crate::definition::Version;
 use crate::finding::{Check, Report, Rule, Severity};
 
-pub const SUBRESOURCE: Rule = Rule {
+pub static SUBRESOURCE: Rule = Rule {
     id: "status-subresource",
     severity: Severity::Error,
     section: CONVENTIONS_SPEC,
@@ -14,7 +14,7 @@ pub const SUBRESOURCE: Rule = Rule {
     check: Check::Version(subresource),
 };
 
-pub const REQUIRED: Rule = Rule {
+pub static REQUIRED: Rule = Rule {
     id: "status-required",
     severity: Severity::Error,
     section: CONVENTIONS_SPEC,
@@ -24,7 +24,7 @@ pub const REQUIRED: Rule = Rule {
     check: Check::Version(required),
 };
 
-pub const PHASE: Rule = Rule {
+pub static PHASE: Rule = Rule {
     id: "status-phase",
     severity: Severity::Warning,
     section: CONVENTIONS_CONDITIONS,
@@ -34,7 +34,7 @@ pub const PHASE: Rule = Rule {
     check: Check::Version(phase),
 };
 
-pub const CONDITIONS: Rule = Rule {
+pub static CONDITIONS: Rule = Rule {
     id: "status-conditions",
     severity: Severity::Advice,
     section: CONVENTIONS_CONDITIONS,
@@ -43,7 +43,7 @@ pub const CONDITIONS: Rule = Rule {
     check: Check::Version(conditions),
 };
 
-pub const OBSERVED_GENERATION: Rule = Rule {
+pub static OBSERVED_GENERATION: Rule = Rule {
     id: "observed-generation",
     severity: Severity::Advice,
     section: CONVENTIONS_CONDITIONS,
@@ -77,7 +77,7 @@ fn phase(version: &Version<'_>, report: &mut Report) {
 fn conditions(version: &Version<'_>, report: &mut Report) {
     let Some(status) = version.find("status").filter(|status| !status.is_builtin) else { return };
     if status.members().next().is_some() && status.member("conditions").is_none() {
-        report.field(version, status, "", "the status has no conditions");
+        report.field(version, status, "properties", "the status has no conditions");
     }
 }
 

@@ -5,7 +5,7 @@ use crate::definition::{Field, Version};
 use crate::finding::{Check, Report, Rule, Severity};
 use crate::words;
 
-pub const DURATION: Rule = Rule {
+pub static DURATION: Rule = Rule {
     id: "duration-string",
     severity: Severity::Error,
     section: CONVENTIONS_UNITS,
@@ -14,7 +14,7 @@ pub const DURATION: Rule = Rule {
     check: Check::Field(duration),
 };
 
-pub const NAME: Rule = Rule {
+pub static NAME: Rule = Rule {
     id: "time-name",
     severity: Severity::Warning,
     section: CONVENTIONS_NAMING,
@@ -23,7 +23,7 @@ pub const NAME: Rule = Rule {
     check: Check::Field(name),
 };
 
-pub const FORMAT: Rule = Rule {
+pub static FORMAT: Rule = Rule {
     id: "time-format",
     severity: Severity::Warning,
     section: CONVENTIONS_NAMING,
@@ -101,6 +101,8 @@ fn format(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {
     let is_time = field.is_named()
         && is_plain_string(field)
         && !field.has("pattern")
+        // Some take a time or a duration before now.
+        && !description.contains("duration")
         && TIMES.contains(&words::last(field.name).as_str())
         && TIME_WORDS.iter().any(|word| description.contains(word));
     if is_time {

@@ -6,7 +6,7 @@ use crate::finding::{Check, Report, Rule, Severity};
 use keelson_meta::Value;
 use std::collections::HashSet;
 
-pub const NAME: Rule = Rule {
+pub static NAME: Rule = Rule {
     id: "version-name",
     severity: Severity::Warning,
     section: "API changes, \"Alpha, Beta, and Stable Versions\"",
@@ -16,7 +16,7 @@ pub const NAME: Rule = Rule {
     check: Check::Version(name),
 };
 
-pub const LOST_FIELDS: Rule = Rule {
+pub static LOST_FIELDS: Rule = Rule {
     id: "version-loses-fields",
     severity: Severity::Warning,
     section: CHANGES_COMPATIBILITY,
@@ -102,9 +102,11 @@ fn missing<'v>(of: &'v Version<'_>, other: &Version<'_>) -> Vec<&'v str> {
         let is_free = |prefix: &&str| {
             field.strip_prefix(*prefix).is_some_and(|rest| rest.starts_with(['.', '[', '{']))
         };
-        !known.contains(field) && !free.iter().any(|prefix| is_free(&prefix))
+        !known.contains(field) && !free.iter().any(is_free)
     };
-    let outermost = of.fields.iter().filter(|field| {
+    // The metadata of each version is the same, whatever its schema says.
+    let of_author = of.fields.iter().filter(|field| !field.field.starts_with("metadata"));
+    let outermost = of_author.filter(|field| {
         let parent = field.parent.and_then(|parent| of.fields.get(parent));
         is_missing(&field.field) && !parent.is_some_and(|parent| is_missing(&parent.field))
     });
