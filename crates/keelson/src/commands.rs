@@ -1,4 +1,4 @@
-//! The commands: serve; the operator's: backup, restore, check, version; and those that read manifests: lint.
+//! The commands: serve; the operator's: backup, restore, check, version; and those that read manifests: lint, validate.
 
 pub mod backup;
 pub mod check;
@@ -12,6 +12,7 @@ mod output;
 pub mod restore;
 pub mod serve;
 pub mod simulation;
+pub mod validate;
 pub mod version;
 
 use crate::flags::STDIO;

@@ -20,7 +20,7 @@ pub use cli::{
     SummaryFormat, VersionFlags,
 };
 use keelson_meta::time::GoDuration;
-pub use manifests::{FindingsFormat, InputFlags, LintFlags};
+pub use manifests::{FindingsFormat, LintFlags, ValidateFlags};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -44,6 +44,7 @@ mod stored_values;
 mod supervisor;
 mod tls_files;
 mod user_kubeconfig;
+mod validator;
 
 pub use admin_client::AdminClient;
 pub use auditing::{AuditLogOptions, AuditOptions, AuditPolicyFile, AuditWebhookOptions};
@@ -85,3 +86,4 @@ pub use start_error::StartError;
 pub use stored_values::Decrypter;
 pub use tls_files::NamedCertificate;
 pub use user_kubeconfig::{USER_CERTIFICATE_DURATION_MAX, UserCertificate};
+pub use validator::{Given, Validator, Verdict};

@@ -7,6 +7,11 @@ use keelson_schema::yaml::Place;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+/// The exit code if something was found.
+pub const FOUND: u8 = 1;
+/// The exit code for input that cannot be read.
+pub const UNUSABLE: u8 = 2;
+
 /// Something that was found in a file.
 pub struct Found {
     pub file: String,

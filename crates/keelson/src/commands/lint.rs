@@ -1,6 +1,6 @@
 //! `keelson lint`: what in CustomResourceDefinitions breaks the conventions of the Kubernetes API.
 
-use super::findings::{Findings, Found, counted};
+use super::findings::{FOUND, Findings, Found, UNUSABLE, counted};
 use super::manifests::{self, Manifest};
 use super::output;
 use crate::flags::LintFlags;
@@ -11,11 +11,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
-
-/// The exit code for findings.
-const FOUND: u8 = 1;
-/// The exit code for input that cannot be read.
-const UNUSABLE: u8 = 2;
 
 /// Runs `keelson lint` and prints the findings.
 pub fn run(flags: &LintFlags) -> ExitCode {
@@ -37,7 +32,7 @@ fn lint(flags: &LintFlags) -> Result<u8> {
         bail!("--disable: there is no rule {unknown:?}; see --rules");
     }
     let least = Severity::from(flags.severity);
-    let read = manifests::read(&flags.input);
+    let read = manifests::read(&flags.input.files, flags.input.recursive);
     let (mut definitions, mut found, mut broken) = (0, vec![], BTreeMap::new());
     for manifest in read.manifests.iter().filter(|manifest| is_definition(&manifest.value)) {
         definitions += 1;

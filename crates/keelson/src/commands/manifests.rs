@@ -1,6 +1,6 @@
 //! Reads files of manifests: YAML with several documents, JSON, folders, standard input.
 
-use crate::flags::{InputFlags, STDIO};
+use crate::flags::STDIO;
 use anyhow::{Context, Result, bail};
 use keelson_meta::Value;
 use keelson_schema::yaml::{self, Place, Places};
@@ -71,10 +71,10 @@ impl Manifest {
 }
 
 /// Reads all files. What cannot be read is among the errors.
-pub fn read(input: &InputFlags) -> Manifests {
+pub fn read(files: &[String], recursive: bool) -> Manifests {
     let mut manifests = Manifests::default();
-    for name in &input.files {
-        match files_of(name, input.recursive) {
+    for name in files {
+        match files_of(name, recursive) {
             Ok(files) => files.iter().for_each(|file| manifests.read_file(file)),
             Err(error) => manifests.errors.push(format!("{error:#}")),
         }

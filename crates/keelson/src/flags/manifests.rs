@@ -70,3 +70,32 @@ pub struct LintFlags {
     #[arg(long, conflicts_with = "files")]
     pub rules: bool,
 }
+
+/// Flags of `validate`.
+#[derive(Debug, Args)]
+pub struct ValidateFlags {
+    /// Files in YAML (with any number of documents) or JSON, and folders with such files. `-` is standard input.
+    #[arg(value_name = "FILE", value_hint = ValueHint::AnyPath, required = true)]
+    pub files: Vec<String>,
+    /// Read folders with all folders in them.
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// File or folder with definitions of the kinds that the manifests use; may be repeated.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
+    pub crds: Vec<String>,
+    /// File or folder with policies, their bindings and parameters, and namespaces; may be repeated.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
+    pub policies: Vec<String>,
+    /// Namespace of manifests that name none [default: default].
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Warnings of the server are errors.
+    #[arg(long)]
+    pub strict: bool,
+    /// Print errors only.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Output format.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
+    pub output: FindingsFormat,
+}
