@@ -191,7 +191,7 @@ impl Validator {
             name: Str::default(),
         };
         let mut warnings: Vec<Str> = endpoint.deprecation.iter().cloned().collect();
-        let permit = self.permit(&target, given.value).await?;
+        let permit = self.permit(&target).await?;
         let (body, format) = match given.text {
             Some(text) => (text.to_vec(), format_of(text)),
             None => {
@@ -227,15 +227,11 @@ impl Validator {
         }
     }
 
-    async fn permit(&self, target: &Target, value: &Value) -> Result<Permit, Failure> {
-        // Requests for a namespace are authorized in that namespace.
-        let is_namespace = order::is_namespace(value);
-        let name = value.str_at(&["metadata", "name"]).unwrap_or_default();
-        let namespace = if is_namespace { Str::new(name) } else { target.namespace.clone() };
+    async fn permit(&self, target: &Target) -> Result<Permit, Failure> {
         let attributes = Attributes {
             verb: Str::new_static("create"),
             gvr: target.gvr().clone(),
-            namespace,
+            namespace: target.namespace.clone(),
             ..Attributes::default()
         };
         self.registry.options.authorizer.authorize(self.user.clone(), attributes).await
@@ -271,7 +267,8 @@ fn kind_of(value: &Value) -> Result<GroupVersionKind, Failure> {
     Ok(parsed.kind(kind))
 }
 
-/// Returns the format of a text as kubectl guesses it.
+/// Returns the format of a text: what is JSON is sent as such, as kubectl sends it.
 fn format_of(text: &[u8]) -> Format {
-    if text.trim_ascii_start().starts_with(b"{") { Format::Json } else { Format::Yaml }
+    let may_be_json = text.trim_ascii_start().starts_with(b"{");
+    if may_be_json && json::parse(text).is_ok() { Format::Json } else { Format::Yaml }
 }

@@ -81,5 +81,6 @@ mod swap;
 mod taken_over;
 mod tokens;
 mod torture;
+mod validate;
 mod webhooks;
 mod websocket;

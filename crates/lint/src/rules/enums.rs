@@ -102,9 +102,13 @@ const PLAIN_WORDS: [&str; 64] = [
 ];
 
 fn case(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {
-    let values = field.list("enum").iter().filter_map(Value::as_str);
-    let wrong: Vec<String> =
-        values.filter(|value| is_other_style(value)).map(|value| format!("{value:?}")).collect();
+    let values: Vec<&str> = field.list("enum").iter().filter_map(Value::as_str).collect();
+    // A former spelling that is still accepted.
+    let has_other_spelling = |value: &str| {
+        values.iter().any(|other| *other != value && other.eq_ignore_ascii_case(value))
+    };
+    let wrong = values.iter().filter(|value| is_other_style(value) && !has_other_spelling(value));
+    let wrong: Vec<String> = wrong.map(|value| format!("{value:?}")).collect();
     if wrong.is_empty() {
         return;
     }
@@ -117,10 +121,10 @@ fn case(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {
 
 /// Whether a constant is in another style than CamelCase, and no proper name.
 fn is_other_style(value: &str) -> bool {
-    let words: Vec<&str> = value.split(['_', '-', ' ']).collect();
+    let words: Vec<&str> = value.split(['_', '-']).collect();
     let is_of_letters =
         words.iter().all(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphabetic()));
-    // Regions, versions and algorithms have digits or dots.
+    // Regions, versions and algorithms have digits or dots; names of other standards have spaces.
     if !is_of_letters {
         return false;
     }

@@ -69,22 +69,15 @@ fn has_suffix(name: &str) -> bool {
 }
 
 fn name(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {
-    let can_be_one = matches!(field.role, Role::Member | Role::Item) && field.depth > 1;
-    if !can_be_one || !is_reference(field) || has_suffix(field.name) || KNOWN.contains(&field.name)
-    {
-        return;
+    // Lists may also select objects, or tell which ones there are.
+    let can_be_one = field.role == Role::Member && field.depth > 1;
+    let has_group =
+        ["group", "apiVersion", "resource"].iter().any(|name| field.member(name).is_some());
+    let is_known = has_suffix(field.name) || KNOWN.contains(&field.name);
+    if can_be_one && is_reference(field) && has_group && !is_known {
+        let message = format!("the reference {:?} is not called somethingRef", field.name);
+        report.field(version, field, "", message);
     }
-    let shown = match field.role {
-        Role::Item => version.parent(field).unwrap_or(field),
-        _ => field,
-    };
-    let suffix = if field.role == Role::Item { "Refs" } else { "Ref" };
-    report.field(
-        version,
-        shown,
-        "",
-        format!("the reference {:?} is not called something{suffix}", field.name),
-    );
 }
 
 fn string(version: &Version<'_>, field: &Field<'_>, report: &mut Report) {

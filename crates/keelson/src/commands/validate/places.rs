@@ -75,12 +75,17 @@ fn strict_errors(errors: &str) -> Vec<Place> {
                 Some(before) if before.ends_with("duplicate field ") => "duplicate field ",
                 _ => "",
             };
-            let message = format!("{word}{line}");
-            let field = match line.strip_prefix("line ").and_then(|rest| rest.split_once(':')) {
-                Some((number, _)) => format!("line {number}"),
-                None => quoted(&message).unwrap_or_default().to_owned(),
-            };
-            places.push(Place { field, message });
+            // The line is that of the document; the place has that of the file.
+            let numbered = line.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
+            places.push(match numbered {
+                Some((number, message)) => {
+                    Place { field: format!("line {number}"), message: message.to_owned() }
+                }
+                None => Place {
+                    field: quoted(line).unwrap_or_default().to_owned(),
+                    message: format!("{word}{line}"),
+                },
+            });
         }
     }
     places
@@ -114,7 +119,7 @@ mod tests {
             "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: yaml: unmarshal errors:\n  \
              line 3: key \"a\" already set in map, unknown field \"spec.x\", unknown field \"spec.y[0].z\"",
             &[
-                ("line 3", "line 3: key \"a\" already set in map"),
+                ("line 3", "key \"a\" already set in map"),
                 ("spec.x", "unknown field \"spec.x\""),
                 ("spec.y[0].z", "unknown field \"spec.y[0].z\""),
             ],
