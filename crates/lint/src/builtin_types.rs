@@ -11,6 +11,9 @@ const PART_FIELDS_MIN: usize = 4;
 /// The share of a type's fields in percent that such a part must be: older and trimmed versions of a type have fewer.
 const PART_PERCENT_MIN: usize = 60;
 
+/// The fields of LabelSelector, which has too few to be recognized otherwise, and which no other type has.
+const LABEL_SELECTOR: [&str; 2] = ["matchExpressions", "matchLabels"];
+
 /// The types of the catalogue, by the names of their fields.
 struct Known {
     /// Number of fields of each type.
@@ -33,9 +36,11 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
 
 /// Returns whether an object with these fields is most likely of a built-in type.
 pub fn is_builtin<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> bool {
+    let names: Vec<&str> = names.collect();
     let count = names.len();
     if count < WHOLE_FIELDS_MIN {
-        return false;
+        return count == LABEL_SELECTOR.len()
+            && LABEL_SELECTOR.iter().all(|name| names.contains(name));
     }
     let mut common: HashMap<usize, usize> = HashMap::new();
     for name in names {
@@ -60,6 +65,7 @@ mod tests {
         check(&["key", "operator", "value", "effect", "tolerationSeconds"], true);
         check(&["key", "operator", "value", "effect"], true);
         check(&["name", "value", "valueFrom"], true);
+        check(&["matchLabels", "matchExpressions"], true);
         check(&["name", "namespace"], false);
         check(&["name", "value", "color"], false);
         check(&["replicas", "selector", "template"], false);

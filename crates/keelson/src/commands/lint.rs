@@ -134,3 +134,30 @@ pub fn rules_page() -> String {
     }
     page
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    /// What stands before the part of docs/lint.md that is written from the table.
+    const START: &str = "\n## Rules\n\n";
+
+    /// `KEELSON_WRITE_RULES=1 cargo test -p keelson rules` writes the page.
+    #[test]
+    fn docs_lint_has_the_rules() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lint.md");
+        let page = fs::read_to_string(&path).expect("docs/lint.md is there");
+        let (before, rules) = page.split_once(START).expect("it has a part for the rules");
+        if std::env::var_os("KEELSON_WRITE_RULES").is_some() {
+            fs::write(&path, format!("{before}{START}{}", rules_page()))
+                .expect("docs/lint.md is written");
+        } else {
+            assert!(
+                rules == rules_page(),
+                "docs/lint.md is old: KEELSON_WRITE_RULES=1 cargo test -p keelson rules"
+            );
+        }
+    }
+}

@@ -44,7 +44,7 @@ fn group_kind(value: &Value) -> GroupKind {
 pub fn step(value: &Value, parameters: &HashSet<GroupKind>) -> Option<usize> {
     let of = group_kind(value);
     let is_of = |(group, kind): &(&str, &str)| of.0 == *group && of.1 == *kind;
-    let step = STEPS.iter().position(|kinds| kinds.iter().any(|one| is_of(one)));
+    let step = STEPS.iter().position(|kinds| kinds.iter().any(is_of));
     step.or_else(|| parameters.contains(&of).then_some(PARAMETERS))
 }
 
