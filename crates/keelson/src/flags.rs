@@ -6,6 +6,7 @@ pub mod configure;
 mod go_values;
 mod groups;
 pub mod help;
+mod manifests;
 pub mod pflag;
 mod setup;
 pub mod table;
@@ -19,6 +20,7 @@ pub use cli::{
     SummaryFormat, VersionFlags,
 };
 use keelson_meta::time::GoDuration;
+pub use manifests::{FindingsFormat, LintFlags, ValidateFlags};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -46,6 +46,7 @@ mod tls_files;
 mod trace_export;
 mod tracing_config;
 mod user_kubeconfig;
+mod validator;
 
 pub use admin_client::AdminClient;
 pub use auditing::{AuditLogOptions, AuditOptions, AuditPolicyFile, AuditWebhookOptions};
@@ -88,3 +89,4 @@ pub use stored_values::Decrypter;
 pub use tls_files::NamedCertificate;
 pub use tracing_config::TracingOptions;
 pub use user_kubeconfig::{USER_CERTIFICATE_DURATION_MAX, UserCertificate};
+pub use validator::{Given, Validator, Verdict};

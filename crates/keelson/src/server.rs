@@ -299,7 +299,7 @@ impl Builder {
     }
 
     /// Returns the clock of the server: that of the simulation, if there is one.
-    fn take_clock(&mut self) -> Box<dyn Clock> {
+    pub(crate) fn take_clock(&mut self) -> Box<dyn Clock> {
         match &self.simulation {
             Some(simulation) => Box::new(simulation.clock.clone()),
             None => std::mem::replace(&mut self.clock, Box::new(SystemClock)),
@@ -433,7 +433,7 @@ impl Builder {
             .ok()
     }
 
-    fn registry_options(
+    pub(crate) fn registry_options(
         &mut self,
         advertise: IpAddr,
         port: u16,

@@ -1,5 +1,6 @@
 //! The commands, and the flags of all but those that serve.
 
+use super::manifests::{LintFlags, ValidateFlags};
 use super::{data_dir, duration};
 use crate::version;
 use anyhow::{Result, bail};
@@ -78,6 +79,21 @@ pub enum Command {
     /// Asks the running server, which was started with --simulate, by its path /keelson/simulation.
     #[command(subcommand, after_help = SIMULATION_EXAMPLES)]
     Simulation(SimulationCommand),
+    /// Find what in CustomResourceDefinitions breaks the conventions of the Kubernetes API, and what the API server
+    /// refuses of them.
+    ///
+    /// Needs no server. Objects of other kinds in the files are passed over. Exits with 0 if nothing of the given
+    /// severity was found, with 1 if something was, with 2 if a file cannot be read.
+    #[command(after_help = LINT_EXAMPLES)]
+    Lint(LintFlags),
+    /// Check manifests as the API server checks them when they are created, without a server.
+    ///
+    /// Built-in kinds, and custom resources whose definitions are among the files or named by --crds. Unknown and
+    /// duplicate fields are errors. Policies, namespaces and other objects that matter for others count whatever the
+    /// order of the files; namespaces that are only named are taken as existing. Webhooks are not called. Exits with 0
+    /// if all manifests are valid, with 1 if one is not, with 2 if a file cannot be read.
+    #[command(after_help = VALIDATE_EXAMPLES)]
+    Validate(ValidateFlags),
     /// Print the versions of this program and of the server that runs, if there is one.
     ///
     /// The server is that of the administrator's kubeconfig in the data folder, or of --kubeconfig.
@@ -119,6 +135,21 @@ Examples:
   keelson simulation status
   keelson simulation step 24h            tomorrow: what waits for a time before then happens now
   keelson simulation rate 60             from now on, a minute passes in each second";
+
+const LINT_EXAMPLES: &str = "\
+Examples:
+  keelson lint crd.yaml
+  keelson lint -R config/crd --severity advice --disable boolean,description
+  kustomize build config/crd | keelson lint -
+  keelson lint -R config/crd -o sarif > lint.sarif
+  keelson lint --rules";
+
+const VALIDATE_EXAMPLES: &str = "\
+Examples:
+  keelson validate deployment.yaml service.yaml
+  keelson validate -R manifests --crds config/crd --policies policies
+  helm template my-chart | keelson validate - --namespace web --strict
+  keelson validate -R manifests -o json | jq '.results[] | select(.valid | not)'";
 
 const ENVTEST_EXAMPLES: &str = "\
 Examples:

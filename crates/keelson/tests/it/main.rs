@@ -82,5 +82,6 @@ mod swap;
 mod taken_over;
 mod tokens;
 mod torture;
+mod validate;
 mod webhooks;
 mod websocket;
