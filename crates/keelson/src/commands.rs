@@ -1,4 +1,4 @@
-//! The commands: serve, and the operator's: backup, restore, check, version.
+//! The commands: serve, the explorer, and the operator's: backup, restore, check, version.
 
 pub mod backup;
 pub mod check;
@@ -9,6 +9,7 @@ mod output;
 pub mod restore;
 pub mod serve;
 pub mod simulation;
+pub mod ui;
 pub mod version;
 
 use crate::flags::STDIO;
