@@ -42,6 +42,19 @@ test('a list is the table of the server, live, filtered and sorted', async () =>
   await tab.see('.count', '3 live');
   await all.api.send('POST', '/api/v1/namespaces/shop/configmaps', { metadata: { name: 'zz-new' } });
   await tab.see('.grid-row:not([hidden])', 'zz-new');
+  // A hidden tab does not watch; it goes on where it was when it is seen again.
+  const setHidden = (isHidden) => tab.page.evaluate((value) => {
+    Object.defineProperty(document, 'hidden', { value, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, isHidden);
+  await setHidden(true);
+  const later = '/api/v1/namespaces/shop/configmaps/zz-later';
+  await all.api.send('POST', '/api/v1/namespaces/shop/configmaps', { metadata: { name: 'zz-later' } });
+  assert.equal(await tab.page.$$eval('.grid-row', (rows) => rows.some((row) => row.textContent.includes('zz-later'))), false);
+  await setHidden(false);
+  await tab.see('.grid-row:not([hidden])', 'zz-later');
+  await all.api.send('DELETE', later);
+  await tab.see('.count', '4 live');
   await tab.page.type('main input[type=search]', 'zz-');
   await tab.see('.count', '1 / 4');
   await all.api.send('DELETE', '/api/v1/namespaces/shop/configmaps/zz-new');
@@ -117,7 +130,7 @@ test('the history has all revisions and their differences', async () => {
   await tab.see('main', 'Revision 6 / 6');
   await tab.see('.line.added', 'a: "4"');
   await tab.see('.line.removed', 'a: "3"');
-  await tab.shot('history');
+  await tab.shot('history', 560);
   await tab.page.keyboard.press('ArrowLeft');
   await tab.page.keyboard.press('ArrowLeft');
   await tab.see('main', 'Revision 4 / 6');
@@ -139,8 +152,8 @@ test('the managers of lines are beside them', async () => {
 
 test('relations are a graph', async () => {
   await tab.go('#/object/apps/deployments/shop/web/relations');
-  for (const kind of ['Deployment', 'ReplicaSet', 'Pod', 'ConfigMap']) await tab.see('.graph .node', kind);
-  await tab.shot('relations');
+  for (const kind of ['Deployment', 'ReplicaSet', 'Pod', 'ConfigMap', 'Service']) await tab.see('.graph .node', kind);
+  await tab.shot('relations', 340);
   await tab.go('#/object/-/services/shop/web/relations');
   await tab.see('.graph .node', 'EndpointSlice');
 });

@@ -135,7 +135,11 @@ export class Tab {
     }, selector, text);
   }
 
-  shot(name) { return this.page.screenshot({ path: join(SHOTS, `${name}.png`) }); }
+  /** Saves what is seen, or its upper part. */
+  shot(name, height) {
+    const clip = height && { x: 0, y: 0, width: this.page.viewport().width, height };
+    return this.page.screenshot({ path: join(SHOTS, `${name}.png`), clip });
+  }
 
   /** The serious faults that axe finds. */
   async axe() {

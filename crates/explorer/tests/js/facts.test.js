@@ -95,9 +95,9 @@ test('relations are found and grouped', () => {
   const all = [set, ...pods, service];
   const graph = graphOf(deployment, all);
   assert.deepEqual(graph.nodes.map((one) => [one.kind, one.level, one.count]),
-    [['Deployment', 0, undefined], ['ReplicaSet', 1, undefined], ['Pod', 2, 20]]);
-  assert.equal(graph.edges.length, 2);
-  assert.deepEqual(place(graph), { columns: 3, rows: 1 });
+    [['Deployment', 0, undefined], ['ReplicaSet', 1, undefined], ['Pod', 2, 20], ['Service', 3, undefined]]);
+  assert.equal(graph.edges.length, 3);
+  assert.deepEqual(place(graph), { columns: 4, rows: 1 });
   const ofPod = graphOf(pods[0], [deployment, set, service]);
   assert.deepEqual(ofPod.nodes.map((one) => `${one.kind} ${one.level}`), ['Pod 0', 'ReplicaSet -1', 'Deployment -2', 'Service 1']);
   const lost = graphOf(object('Pod', 'x', { metadata: owned('gone'), spec: { containers: [], nodeName: 'n' } }), []);

@@ -46,6 +46,18 @@ test('a filter and a sorting hold for events, few or many', () => {
   }
 });
 
+test('chunks of a sorted list are merged', () => {
+  const model = filled();
+  model.columns = [{ name: 'Name' }, { name: 'Count' }];
+  model.sortBy(1);
+  for (let chunk = 0; chunk < 5; chunk += 1) {
+    model.addTable({ rows: Array.from({ length: 20 }, (_, at) => row(`r${chunk}-${at}`, ['', (at * 7 + chunk * 3) % 31])) });
+  }
+  const counts = model.view.map((one) => one.cells[1]);
+  assert.equal(counts.length, 100);
+  assert.deepEqual(counts, [...counts].sort((a, b) => a - b));
+});
+
 test('events keep the number of rows and no old ones', () => {
   const model = filled('a', 'b');
   for (let round = 0; round < 1000; round += 1) {

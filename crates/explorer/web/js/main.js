@@ -100,11 +100,9 @@ async function start() {
   try {
     await refresh();
   } catch (error) {
-    if (error instanceof ApiError && [401, 403].includes(error.code)) {
-      signIn.show({ main: app, error: hasToken() ? error : null, onDone: start });
-      return;
-    }
-    signIn.show({ main: app, error, onDone: start });
+    const isRefusal = error instanceof ApiError && [401, 403].includes(error.code);
+    // Without a token a refusal is expected: the page asks for one.
+    signIn.show({ main: app, error: isRefusal && !hasToken() ? null : error, onDone: start });
     return;
   }
   replace(app, header(), main);
@@ -130,7 +128,7 @@ async function keepFresh() {
 keys.bind({
   ':': { run: () => palette.open(), text: 'goTo' },
   '?': { run: () => help.open(), text: 'help' },
-  Escape: { run: () => history.back(), text: 'back' },
+  Escape: { run: () => go(href([])), text: 'back' },
   H: { run: () => go(href([])), text: 'resources' },
 });
 window.addEventListener('hashchange', () => { takeToken(); if (main.isConnected) show(); else start(); });

@@ -83,11 +83,6 @@ export function graphOf(object, others) {
   graph.addDependents(object, others);
   const pods = others.filter((other) => other.kind === 'Pod');
   for (const other of others) {
-    const selector = selectorOf(other);
-    if (object.kind === 'Pod' && !graph.nodes.has(other.metadata.uid) && selects(selector, object.metadata.labels)) {
-      graph.add(other, 1);
-      graph.connect(other, object, 'selector');
-    }
     if (other.kind === 'EndpointSlice' && object.kind === 'Service'
       && other.metadata.labels?.[SERVICE_NAME] === object.metadata.name) {
       graph.add(other, 1);
@@ -105,6 +100,7 @@ export function graphOf(object, others) {
     graph.add(pod, 1);
     graph.connect(object, pod, 'selector');
   }
+  graph.addSelecting(others);
   for (const { kind, name, why } of referencesOf(object)) {
     const found = others.find((other) => other.kind === kind && other.metadata.name === name);
     const node = found ?? { kind, metadata: { name, uid: `${kind}/${name}` }, isMissing: true };
@@ -156,6 +152,18 @@ class Graph {
       if (!(other.metadata.ownerReferences ?? []).some((one) => one.uid === object.metadata.uid)) continue;
       if (this.add(other, level)) this.addDependents(other, others, level + 1);
       this.connect(object, other, 'owner');
+    }
+  }
+
+  /** Adds what selects pods of the graph: services, budgets, policies. */
+  addSelecting(others) {
+    const pods = [...this.nodes.values()].filter((node) => node.kind === 'Pod' && node.object);
+    for (const other of others) {
+      const selector = this.nodes.has(other.metadata.uid) ? null : selectorOf(other);
+      const selected = selector ? pods.filter((pod) => selects(selector, pod.object.metadata.labels)) : [];
+      if (selected.length === 0) continue;
+      this.add(other, selected[0].level + 1);
+      for (const pod of selected) this.connect(other, pod.object, 'selector');
     }
   }
 

@@ -18,6 +18,7 @@ export const EN = {
   signIn: 'Sign in',
   signInText: 'Paste a bearer token of this server. It is kept in this tab until it is closed, and is sent to this server only.',
   token: 'Token',
+  tryAgain: 'Try again',
   withoutToken: 'Continue without a token',
   whichToken: 'Which token?',
   whichTokenText: 'That of a service account or of a user. Or start the page with keelson ui, which uses your kubeconfig and prints an address that needs no token.',

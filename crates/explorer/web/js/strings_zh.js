@@ -18,6 +18,7 @@ export const ZH = {
   signIn: '登录',
   signInText: '请粘贴此服务器的 Bearer 令牌。令牌只保存在当前标签页中，关闭即删除，并且只发送给此服务器。',
   token: '令牌',
+  tryAgain: '重试',
   withoutToken: '不使用令牌继续',
   whichToken: '使用哪个令牌？',
   whichTokenText: '服务账号或用户的令牌。也可以运行 keelson ui：它使用您的 kubeconfig，并打印一个无需令牌的地址。',

@@ -30,11 +30,11 @@ export class TableModel {
     if (table.columnDefinitions?.length) this.columns = table.columnDefinitions;
     const added = (table.rows ?? []).map(toRow);
     for (const row of added) this.rows.set(row.key, row);
+    const shown = added.filter((row) => this.shows(row));
     if (this.sort) {
-      this.refresh();
+      this.view = merged(this.view, shown.sort(this.order()), this.order());
     } else {
       // Chunks arrive in the order of the server.
-      const shown = added.filter((row) => this.shows(row));
       for (const row of shown) this.view.push(row);
     }
   }
@@ -122,6 +122,18 @@ export function compareCells(a, b) {
   const numbers = [Number.parseFloat(a), Number.parseFloat(b)];
   if (numbers.every(Number.isFinite) && numbers[0] !== numbers[1]) return numbers[0] - numbers[1];
   return text(String(a ?? ''), String(b ?? ''));
+}
+
+/** Merges two sorted lists. */
+function merged(left, right, order) {
+  const result = [];
+  let at = 0;
+  for (const row of right) {
+    while (at < left.length && order(left[at], row) <= 0) result.push(left[at++]);
+    result.push(row);
+  }
+  while (at < left.length) result.push(left[at++]);
+  return result;
 }
 
 function lowerBound(sorted, row, order) {

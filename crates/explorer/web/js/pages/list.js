@@ -41,6 +41,8 @@ class ListPage {
     this.model = new TableModel();
     this.isWide = false;
     this.selected = 0;
+    /** The key of the selected row, which may move. */
+    this.selectedKey = null;
     this.state = 'loading';
     this.main = main;
     this.build(params);
@@ -116,6 +118,7 @@ class ListPage {
   applyFilter() {
     this.model.setFilter(this.filter.value);
     this.selected = 0;
+    this.selectedKey = null;
     this.list.element.scrollTop = 0;
     this.redraw();
   }
@@ -131,6 +134,7 @@ class ListPage {
 
   moveTo(index) {
     this.selected = Math.max(0, Math.min(this.model.view.length - 1, index));
+    this.selectedKey = this.model.view[this.selected]?.key ?? null;
     this.list.reveal(this.selected);
     this.list.refreshNow();
     this.list.element.setAttribute('aria-activedescendant', `row-${this.selected}`);
@@ -222,7 +226,8 @@ class ListPage {
     const { rows, view } = this.model;
     const shown = this.model.filter ? `${view.length.toLocaleString()} / ` : '';
     this.count.textContent = `${shown}${rows.size.toLocaleString()} ${t(`state_${this.state}`)}`;
-    this.selected = Math.max(0, Math.min(this.selected, view.length - 1));
+    const moved = this.selectedKey === view[this.selected]?.key ? -1 : view.indexOf(rows.get(this.selectedKey));
+    this.selected = Math.max(0, Math.min(moved >= 0 ? moved : this.selected, view.length - 1));
     this.list.element.setAttribute('aria-rowcount', view.length + 1);
     this.list.refresh();
   }

@@ -5,6 +5,13 @@ import { setToken } from '../api.js';
 import { t } from '../strings.js';
 
 export function show({ main, error, onDone }) {
+  // A server that cannot be reached has refused no token: the one that there is may be right.
+  if (error && ![401, 403].includes(error.code)) {
+    replace(main, h('main', {}, h('div', { class: 'sign-in' }, h('h1', {}, 'Keelson'),
+      h('p', { class: 'error', role: 'alert' }, reason(error)),
+      button(t('tryAgain'), onDone, { class: 'primary', autofocus: true }))));
+    return;
+  }
   const input = h('input', { type: 'password', autocomplete: 'off', spellcheck: 'false', id: 'token' });
   const submit = (event) => {
     event.preventDefault();
