@@ -118,6 +118,8 @@ pub struct Builder {
     pub controllers: Vec<String>,
     /// What is simulated besides the control loops of a bare server; `None`: nothing.
     pub simulation: Option<Simulation>,
+    /// Whether the explorer is served at `/ui/`.
+    pub explorer: bool,
     /// How kubelets are met, for logs, streams and proxies.
     pub kubelets: KubeletOptions,
     /// The client certificate and key for servers behind this one (`--proxy-client-cert-file`,
@@ -179,6 +181,7 @@ impl Default for Builder {
             in_process_admission: vec![],
             controllers: vec![],
             simulation: None,
+            explorer: false,
             kubelets: KubeletOptions::default(),
             proxy_client_certificate: None,
             signing: SigningOptions::default(),
@@ -264,6 +267,13 @@ impl Builder {
     #[must_use]
     pub fn simulate(mut self, simulation: Simulation) -> Self {
         self.simulation = Some(simulation);
+        self
+    }
+
+    /// Serves the explorer, a web page, at `/ui/`. Its files need no credentials; its requests do.
+    #[must_use]
+    pub fn explorer(mut self) -> Self {
+        self.explorer = true;
         self
     }
 

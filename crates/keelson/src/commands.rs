@@ -1,4 +1,5 @@
-//! The commands: serve; the operator's: backup, restore, check, version; and those that read manifests: lint, validate.
+//! The commands: serve, the explorer (ui), the operator's: backup, restore, check, version; and those that read
+//! manifests: lint, validate.
 
 pub mod backup;
 pub mod check;
@@ -12,6 +13,7 @@ mod output;
 pub mod restore;
 pub mod serve;
 pub mod simulation;
+pub mod ui;
 pub mod validate;
 pub mod version;
 

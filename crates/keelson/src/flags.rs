@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 pub use cli::{
     BackupFlags, CheckFlags, Cli, Command, EncryptionCommand, EncryptionFlags, EnvtestFlags,
     KubeconfigFlags, RestoreFlags, ResultFormat, STDIO, SimulationCommand, SimulationFlags,
-    SummaryFormat, VersionFlags,
+    SummaryFormat, UiFlags, VersionFlags,
 };
 use keelson_meta::time::GoDuration;
 pub use manifests::{FindingsFormat, LintFlags, ValidateFlags};

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Command::Check(flags) => commands::check::run(&flags),
         Command::Lint(flags) => return commands::lint::run(&flags),
         Command::Validate(flags) => return commands::validate::run(&flags),
+        Command::Ui(flags) => commands::ui::run(&flags),
         Command::Version(flags) => commands::version::run(&flags),
         Command::Completion { shell } => {
             let mut command = flags::help::with_flags(Cli::command());

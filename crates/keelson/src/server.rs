@@ -392,6 +392,7 @@ impl Builder {
             },
             state: State::new(&self.limits),
             limits: self.limits,
+            explorer: self.explorer,
             cbor: self.features.is_on(Feature::CBORServingAndStorage),
             browsers: self.browsers,
             audit: background.recorders.audit,

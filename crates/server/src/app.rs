@@ -50,6 +50,8 @@ pub struct App {
     pub limits: Limits,
     /// Headers for browsers.
     pub browsers: BrowserOptions,
+    /// Whether the explorer is served at `/ui/`.
+    pub explorer: bool,
     /// Whether CBOR is served (feature `CBORServingAndStorage`).
     pub cbor: bool,
     /// The audit policy and where events are stored; `None`: nothing is audited.

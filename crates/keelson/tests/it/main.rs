@@ -35,6 +35,7 @@ mod ephemeral;
 mod etcd;
 mod etcd_values;
 mod event_ttl;
+mod explorer;
 mod external_signer;
 mod fairness;
 mod faults;

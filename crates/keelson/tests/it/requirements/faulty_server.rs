@@ -115,6 +115,7 @@ async fn listen(faults: Arc<Faults>, shutdown: watch::Receiver<bool>) -> Listeni
         },
         state: State::new(&Limits::default()),
         limits: Limits::default(),
+        explorer: false,
         cbor: false,
         audit: None,
         tracer: None,
