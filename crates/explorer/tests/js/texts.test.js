@@ -31,6 +31,14 @@ test('nothing that is stored becomes markup', () => {
   assert.deepEqual(sources.filter(([, text]) => markup.test(text)).map(([file]) => file), []);
 });
 
+test('the page loads its modules at once, but for those that it needs later', () => {
+  const page = readFileSync(join(FOLDER, '../index.html'), 'utf8');
+  const loaded = [...page.matchAll(/<link rel="modulepreload" href="([^"]*)">/g)].map((found) => found[1]);
+  const later = ['js/main.js', 'js/yaml_reader.js'];
+  const all = files.map((file) => `js/${file.slice(FOLDER.length)}`).filter((file) => !later.includes(file));
+  assert.deepEqual(loaded.sort(), all.sort());
+});
+
 test('files are short', () => {
   const long = sources.filter(([, text]) => text.split('\n').length > 400).map(([file]) => file);
   assert.deepEqual(long, []);

@@ -45,6 +45,7 @@ pub fn run(flags: &UiFlags) -> Result<()> {
         let token = new_token()?;
         let url = format!("http://{address}{}#token={token}", keelson_explorer::PATH);
         writeln!(std::io::stdout(), "{url}").context("write to standard output")?;
+        let _ = writeln!(std::io::stderr(), "the explorer of {}; Ctrl-C ends it", target.url);
         // A pipe gets the address only: a program reads it, and opens it itself if it wants to.
         let opened = match !flags.no_open && std::io::stdout().is_terminal() {
             true => browser::open(&url),

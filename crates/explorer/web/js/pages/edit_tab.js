@@ -13,7 +13,6 @@ import { diffViewLines, LinesView } from '../lines_view.js';
 import { explain } from '../rejections.js';
 import { pathText, SchemaHelp } from '../schema_help.js';
 import { pathAt } from '../yaml_path.js';
-import { parseYaml } from '../yaml_reader.js';
 import { toYaml, toLines } from '../yaml_writer.js';
 import { t } from '../strings.js';
 
@@ -91,9 +90,11 @@ class Editor {
   }
 
   /** The request of the edit, or `null` when the text cannot be sent. */
-  request() {
+  async request() {
     let edited;
     try {
+      // The parser is the largest module: it is loaded when it is needed.
+      const { parseYaml } = await import('../yaml_reader.js');
       edited = parseYaml(this.text.value);
     } catch (error) {
       this.fail(error.message);
@@ -113,7 +114,7 @@ class Editor {
 
   async send(isDryRun) {
     await this.help.ready;
-    const request = this.request();
+    const request = await this.request();
     if (!request) return;
     const query = `?fieldManager=${MANAGER}&fieldValidation=Strict${isDryRun ? '&dryRun=All' : ''}${request.query}`;
     try {
