@@ -43,6 +43,8 @@ pub fn run() -> Result<()> {
     }
     say("clients")?;
     report.not_run.extend(crate::clients::run(true)?);
+    say("explorer")?;
+    report.not_run.extend(crate::explorer::run(&[])?);
     static_program(&mut report)?;
     // After the tests: their CPU load would delay responses during the attacks.
     say("attacks")?;
@@ -132,6 +134,9 @@ fn install(report: &mut Report) -> Result<()> {
         if !has("etcd") {
             install_package("etcd", "etcd-server")?;
         }
+    }
+    if has("npm") && !has(crate::explorer::NAME) {
+        install_package(crate::explorer::NAME, crate::explorer::NAME)?;
     }
     if !Path::new(PYTHON).exists() {
         say("installing the Python client by pip into target/clients")?;

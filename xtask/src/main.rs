@@ -6,6 +6,7 @@ mod catalogue;
 mod ci;
 mod clients;
 mod commands;
+mod explorer;
 mod fuzz;
 mod kills;
 mod package;
@@ -39,6 +40,9 @@ cargo xtask attack [--seconds N] [--only NAME] [--list] [--strict] [--kubeconfig
     Runs about thirty attacks against a server on this host, for about a minute, while an administrator
     sends a request every 20 ms. Fails when a response takes 100 ms, memory exceeds 300 MB, or data is
     lost. Known faults fail only with --strict.
+cargo xtask explorer [--images]
+    Runs the tests of the explorer: its modules in Node, its pages in a headless Chromium with a server.
+    Leaves screenshots in target/explorer; --images copies those of the documentation to docs/images.
 cargo xtask fuzz [--seconds N] [--target NAME] [--seed N] [--trace FILE] [--input FILE]
     Runs decoders, parsers and patches with random inputs, each target for N seconds (default 60). Prints
     a fault with its input and round. --trace keeps the last input even when the process dies, and
@@ -90,6 +94,7 @@ fn main() -> Result<()> {
         Some("catalogue") => catalogue::run(&args[1..]),
         Some("clients") => clients::run(args[1..] == ["--check"]).map(drop),
         Some("ci") => ci::run(),
+        Some("explorer") => explorer::run(&args[1..]).map(drop),
         Some("fuzz") => fuzz::run(&args[1..]),
         Some("package") => package::run(&args[1..]),
         Some("peers") => peers::run(&args[1..]),

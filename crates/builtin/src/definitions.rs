@@ -172,6 +172,17 @@ pub(crate) fn serve_stored(registry: &Registry) {
     }
 }
 
+/// Accepts the names of all stored definitions and serves them, for a registry without the control loop.
+pub async fn serve_all(registry: &Registry) -> Result<(), Failure> {
+    let Some(target) = target_of(registry, "") else { return Ok(()) };
+    let (definitions, permit) = (Definitions::stored(registry), watch::own_permit());
+    let stored: Vec<Entry> = registry.cached_all(&target.kind).range("", "").cloned().collect();
+    for name in names_of(&stored) {
+        definitions.sync(registry, &permit, &name).await?;
+    }
+    Ok(())
+}
+
 fn names_of(entries: &[Entry]) -> Vec<Str> {
     entries.iter().map(|entry| entry.name().into()).collect()
 }

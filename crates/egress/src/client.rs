@@ -8,12 +8,14 @@ use crate::error::{Cause, Error};
 use crate::peer::{Peer, Route, Scheme};
 use crate::resolve::{ADDRESSES_MAX, NoServices, Reach, Resolved, Resolver, lookup};
 use crate::tls::{self, ConfigError};
+use crate::traced;
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
+use keelson_traces::Span;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -176,12 +178,14 @@ impl Client {
         deadline: Instant,
     ) -> Result<Response, Error> {
         let late = |_| Cause::Deadline;
+        let span = traced::start(&request.method, &self.peer, &request.path);
         let head = async {
             let Ok(_permit) = self.exchanges.acquire().await else { return Err(Cause::Closed) };
-            Ok((self.begin(request, deadline).await?, _permit))
+            Ok((self.begin(request, &span, deadline).await?, _permit))
         };
         let head = timeout_at(deadline, head).await.map_err(late).flatten();
-        let (begun, _permit) = head.map_err(Error::head)?;
+        let (begun, _permit) = head.inspect_err(|_| span.fail()).map_err(Error::head)?;
+        traced::answered(&span, &begun.response);
         let (parts, body) = begun.response.into_parts();
         let body = timeout_at(deadline, collect(body, bytes_max, begun.addrs)).await;
         let body = body.map_err(late).flatten().map_err(Error::body)?;
@@ -195,6 +199,7 @@ impl Client {
     async fn begin(
         self: &Arc<Self>,
         request: &Request,
+        span: &Span,
         deadline: Instant,
     ) -> Result<PendingResponse, Cause> {
         let mut tries = 0;
@@ -204,7 +209,8 @@ impl Client {
             let may_retry = !is_new && tries < TRIES_MAX;
             match sender {
                 Sender::Http1(mut sender) => {
-                    let sent = sender.try_send_request(self.message(request, Version::HTTP_11));
+                    let sent =
+                        sender.try_send_request(self.message(request, span, Version::HTTP_11));
                     match sent.await {
                         Ok(response) => {
                             return Ok(PendingResponse { response, addrs, http1: Some(sender) });
@@ -214,7 +220,8 @@ impl Client {
                     }
                 }
                 Sender::Http2(mut sender) => {
-                    let sent = sender.try_send_request(self.message(request, Version::HTTP_2));
+                    let sent =
+                        sender.try_send_request(self.message(request, span, Version::HTTP_2));
                     match sent.await {
                         Ok(response) => {
                             return Ok(PendingResponse { response, addrs, http1: None });
@@ -232,12 +239,13 @@ impl Client {
         }
     }
 
-    fn message(&self, request: &Request, version: Version) -> http::Request<Body> {
+    fn message(&self, request: &Request, span: &Span, version: Version) -> http::Request<Body> {
         let body = Body::Left(Full::new(request.body.clone()));
         let mut message = http::Request::new(body);
         *message.method_mut() = request.method.clone();
         *message.version_mut() = version;
         *message.headers_mut() = request.headers.clone();
+        keelson_traces::propagate(span, message.headers_mut());
         if let Some(value) = &self.authorization {
             message.headers_mut().insert(AUTHORIZATION, value.clone());
         }
@@ -359,6 +367,11 @@ impl Client {
             Arc::make_mut(config).alpn_protocols = tls::alpn(tls::HTTP1);
         }
         connection::connect(&self.addresses().await?, &security, deadline).await
+    }
+
+    /// Returns the peer.
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     /// Returns `host:port` of the peer.

@@ -1,4 +1,5 @@
-//! [`GrpcSocket`]: gRPC calls over a Unix domain socket, to a process that may start later or restart.
+//! [`GrpcPeer`]: gRPC calls without TLS to a process that may start later or restart, over a Unix domain socket
+//! or TCP.
 
 use http::uri::PathAndQuery;
 use keelson_meta::status::quote;
@@ -16,22 +17,22 @@ use tonic_prost::ProstCodec;
 const CONNECT_RETRY_DELAY: Duration = Duration::from_millis(100);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// A process behind a Unix domain socket. The connection is made by the first call, and again when it is
-/// lost.
-pub struct GrpcSocket {
+/// A process behind a Unix domain socket or an address. The connection is made by the first call, and again
+/// when it is lost.
+pub struct GrpcPeer {
     path: String,
     channel: Channel,
 }
 
-impl fmt::Debug for GrpcSocket {
+impl fmt::Debug for GrpcPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GrpcSocket({})", self.path)
+        write!(f, "GrpcPeer({})", self.path)
     }
 }
 
-impl GrpcSocket {
+impl GrpcPeer {
     /// Returns the process at a socket path, or in the abstract namespace (`@name`). Does not connect yet.
-    pub fn new(path: &str) -> Result<GrpcSocket, String> {
+    pub fn at_socket(path: &str) -> Result<GrpcPeer, String> {
         // The kernel's form of an abstract name begins with a zero byte.
         let url = match path.strip_prefix('@') {
             Some(name) => format!("unix:\0{name}"),
@@ -40,7 +41,16 @@ impl GrpcSocket {
         let dialed = Endpoint::from_shared(url).and_then(|made| made.user_agent("keelson"));
         let dialed = dialed
             .map_err(|error| format!("while dialing grpc socket at {}: {error}", quote(path)))?;
-        Ok(GrpcSocket { path: path.to_owned(), channel: dialed.connect_lazy() })
+        Ok(GrpcPeer { path: path.to_owned(), channel: dialed.connect_lazy() })
+    }
+
+    /// Returns the process at `host:port`, without TLS. Does not connect yet.
+    pub fn at_address(address: &str) -> Result<GrpcPeer, String> {
+        let path = format!("http://{address}");
+        let dialed =
+            Endpoint::from_shared(path.clone()).and_then(|made| made.user_agent("keelson"));
+        let channel = dialed.map_err(|error| error.to_string())?.connect_lazy();
+        Ok(GrpcPeer { path, channel })
     }
 
     /// Makes a call. Retries until the process answers, which needs a call that can be repeated safely, or

@@ -5,7 +5,7 @@
 //! exchanges, headers and bodies have maximums, and each exchange has one deadline. Error texts are
 //! those of Go's `net/http`, because clients of a kube-apiserver see them.
 //!
-//! [`GrpcSocket`] is the one exception to HTTP: processes of this host, over Unix domain sockets.
+//! [`GrpcPeer`] is the one exception to HTTP: processes of this host, over Unix domain sockets.
 //!
 //! This crate does not depend on the API: services are resolved by a [`Resolver`]. It parses the
 //! servers and users of a [`kubeconfig`].
@@ -19,12 +19,13 @@ mod peer;
 mod resolve;
 mod stream;
 mod tls;
+mod traced;
 mod verify;
 
 pub use client::{Client, Egress, Request, Response};
 pub use connection::StreamedBody;
 pub use error::{Cause, Error, Phase};
-pub use grpc::{GrpcSocket, grpc_error_text};
+pub use grpc::{GrpcPeer, grpc_error_text};
 pub use peer::{Identity, Peer, Route, Scheme, Trust};
 pub use resolve::{BoxFuture, Resolved, Resolver};
 pub use stream::{StreamedResponse, UpgradeAnswer, Upgraded};

@@ -4,6 +4,7 @@
 use crate::client::Client;
 use crate::connection::{self, AddrPair, Body, Sender, StreamedBody, hyper_cause};
 use crate::error::{Cause, Error};
+use crate::traced;
 use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
@@ -49,7 +50,16 @@ impl Client {
         request: Request<StreamedBody>,
         connect_by: Instant,
     ) -> Result<Response<StreamedResponse>, Error> {
-        self.stream_head(request, connect_by).await.map_err(Error::head)
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        let span = traced::start(request.method(), self.peer(), path);
+        let mut request = request;
+        keelson_traces::propagate(&span, request.headers_mut());
+        let response = self.stream_head(request, connect_by).await;
+        match &response {
+            Ok(response) => traced::answered(&span, response),
+            Err(_) => span.fail(),
+        }
+        response.map_err(Error::head)
     }
 
     async fn stream_head(

@@ -16,7 +16,7 @@ use crate::config::KmsConfig;
 use bytes::Bytes;
 use data_key::{DataKey, DataKeys, SEED_BYTES};
 use envelope::SEED;
-use keelson_egress::{GrpcSocket, grpc_error_text};
+use keelson_egress::{GrpcPeer, grpc_error_text};
 use prost::Message;
 use proto::{
     DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, EncryptedObject,
@@ -40,7 +40,7 @@ pub(crate) struct Plugin {
     pub name: String,
     /// What stands in front of each value.
     pub prefix: Vec<u8>,
-    socket: GrpcSocket,
+    socket: GrpcPeer,
     time_max: Duration,
     state: Mutex<State>,
     /// Held while a key is decrypted, so that values with the same key wait for one call.
@@ -79,7 +79,7 @@ impl Plugin {
         Ok(Plugin {
             prefix: format!("k8s:enc:kms:v2:{}:", config.name).into_bytes(),
             name: config.name.clone(),
-            socket: GrpcSocket::new(&config.socket)?,
+            socket: GrpcPeer::at_socket(&config.socket)?,
             time_max: config.time_max,
             state: Mutex::default(),
             decrypting: tokio::sync::Mutex::default(),

@@ -10,6 +10,7 @@ use crate::kubelets::KubeletOptions;
 use crate::service_account_keys::ServiceAccountTokenOptions;
 use crate::signing::SigningOptions;
 use crate::tls_files::NamedCertificate;
+use crate::tracing_config::TracingOptions;
 use keelson_admission::{Chain, DynamicPlugIn};
 use keelson_auth::oidc::AnonymousConfig;
 use keelson_auth::{TokenFile, User};
@@ -79,6 +80,8 @@ pub struct Builder {
     pub token_webhook: Option<TokenWebhookOptions>,
     /// The audit policy and where events are stored; `None`: nothing is audited.
     pub audit: Option<AuditOptions>,
+    /// Where spans of requests are sent (`--tracing-config-file`); `None`: nothing is recorded.
+    pub tracing: Option<TracingOptions>,
     /// Static tokens (`--token-auth-file`).
     pub tokens: TokenFile,
     /// `--service-cluster-ip-range`.
@@ -115,6 +118,8 @@ pub struct Builder {
     pub controllers: Vec<String>,
     /// What is simulated besides the control loops of a bare server; `None`: nothing.
     pub simulation: Option<Simulation>,
+    /// Whether the explorer is served at `/ui/`.
+    pub explorer: bool,
     /// How kubelets are met, for logs, streams and proxies.
     pub kubelets: KubeletOptions,
     /// The client certificate and key for servers behind this one (`--proxy-client-cert-file`,
@@ -158,6 +163,7 @@ impl Default for Builder {
             jwt: None,
             token_webhook: None,
             audit: None,
+            tracing: None,
             tokens: TokenFile::default(),
             service_ranges: vec!["10.0.0.0/24".to_owned()],
             node_ports: PortRange::default(),
@@ -175,6 +181,7 @@ impl Default for Builder {
             in_process_admission: vec![],
             controllers: vec![],
             simulation: None,
+            explorer: false,
             kubelets: KubeletOptions::default(),
             proxy_client_certificate: None,
             signing: SigningOptions::default(),
@@ -260,6 +267,13 @@ impl Builder {
     #[must_use]
     pub fn simulate(mut self, simulation: Simulation) -> Self {
         self.simulation = Some(simulation);
+        self
+    }
+
+    /// Serves the explorer, a web page, at `/ui/`. Its files need no credentials; its requests do.
+    #[must_use]
+    pub fn explorer(mut self) -> Self {
+        self.explorer = true;
         self
     }
 

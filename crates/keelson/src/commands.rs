@@ -1,14 +1,20 @@
-//! The commands: serve, and the operator's: backup, restore, check, version.
+//! The commands: serve, the explorer (ui), the operator's: backup, restore, check, version; and those that read
+//! manifests: lint, validate.
 
 pub mod backup;
 pub mod check;
 pub mod encryption;
 pub mod envtest;
 pub mod etcd;
+mod findings;
+pub mod lint;
+mod manifests;
 mod output;
 pub mod restore;
 pub mod serve;
 pub mod simulation;
+pub mod ui;
+pub mod validate;
 pub mod version;
 
 use crate::flags::STDIO;

@@ -6,6 +6,7 @@ pub mod configure;
 mod go_values;
 mod groups;
 pub mod help;
+mod manifests;
 pub mod pflag;
 mod setup;
 pub mod table;
@@ -16,9 +17,10 @@ use anyhow::{Context, Result};
 pub use cli::{
     BackupFlags, CheckFlags, Cli, Command, EncryptionCommand, EncryptionFlags, EnvtestFlags,
     KubeconfigFlags, RestoreFlags, ResultFormat, STDIO, SimulationCommand, SimulationFlags,
-    SummaryFormat, VersionFlags,
+    SummaryFormat, UiFlags, VersionFlags,
 };
 use keelson_meta::time::GoDuration;
+pub use manifests::{FindingsFormat, LintFlags, ValidateFlags};
 use std::path::PathBuf;
 use std::time::Duration;
 

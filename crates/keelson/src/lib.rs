@@ -43,7 +43,10 @@ mod start_error;
 mod stored_values;
 mod supervisor;
 mod tls_files;
+mod trace_export;
+mod tracing_config;
 mod user_kubeconfig;
+mod validator;
 
 pub use admin_client::AdminClient;
 pub use auditing::{AuditLogOptions, AuditOptions, AuditPolicyFile, AuditWebhookOptions};
@@ -84,4 +87,6 @@ pub use simulation_admin::{CLOCK_PATH, STATUS_PATH as SIMULATION_PATH};
 pub use start_error::StartError;
 pub use stored_values::Decrypter;
 pub use tls_files::NamedCertificate;
+pub use tracing_config::TracingOptions;
 pub use user_kubeconfig::{USER_CERTIFICATE_DURATION_MAX, UserCertificate};
+pub use validator::{Given, Validator, Verdict};

@@ -44,6 +44,9 @@ fn main() -> ExitCode {
         Command::Encryption(command) => commands::encryption::run(&command),
         Command::Simulation(command) => commands::simulation::run(&command),
         Command::Check(flags) => commands::check::run(&flags),
+        Command::Lint(flags) => return commands::lint::run(&flags),
+        Command::Validate(flags) => return commands::validate::run(&flags),
+        Command::Ui(flags) => commands::ui::run(&flags),
         Command::Version(flags) => commands::version::run(&flags),
         Command::Completion { shell } => {
             let mut command = flags::help::with_flags(Cli::command());

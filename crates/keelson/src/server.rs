@@ -15,6 +15,7 @@ use crate::service_resolver::ServiceResolver;
 use crate::start_error::{StartError, with_causes};
 use crate::supervisor::{Loops, keep_running};
 use crate::tls_files::{CurrentFiles, TlsFiles, pair_of_folder};
+use crate::trace_export::TraceExport;
 use crate::{election, encryption, event_ttl, files, simulation_admin};
 use arc_swap::ArcSwap;
 use keelson_admission::webhooks::ConversionWebhooks;
@@ -67,10 +68,17 @@ struct Tokens {
     remote: Option<RemoteTokens>,
 }
 
+/// What is recorded of requests, until the server stops.
+#[derive(Clone, Default)]
+struct Recorders {
+    audit: Option<Arc<Audit>>,
+    traces: Option<Arc<TraceExport>>,
+}
+
 /// What runs beside the requests.
 struct Background {
     paths: Vec<ExtraPath>,
-    audit: Option<Arc<Audit>>,
+    recorders: Recorders,
     health: Arc<Health>,
     shutdown: watch::Receiver<bool>,
 }
@@ -130,10 +138,10 @@ impl Builder {
         let endpoints = self.start_endpoints_loop(&registry, &backend, &health, &shutdown_signal);
         let (backups, url) = (self.backup_socket(&backend), self.url(address));
         let tokens = self.tokens(&registry, &egress, account_tokens, &mut loops)?;
-        let audit = self.start_audit(&egress, &mut loops)?;
+        let recorders = self.start_recorders(&registry, &egress, &mut loops)?;
         let shutdown_delay = self.shutdown_delay;
         let background =
-            Background { paths, audit: audit.clone(), health, shutdown: shutdown_signal };
+            Background { paths, recorders: recorders.clone(), health, shutdown: shutdown_signal };
         let app = self.app(registry.clone(), tokens, far_side, background, &mut loops);
         token_reviews.attach(app.authenticator.clone());
         let listening = keelson_server::serve(app, listener, tls);
@@ -147,7 +155,7 @@ impl Builder {
             endpoints,
             defers_controllers,
             backups,
-            audit,
+            recorders,
             registry,
             backend,
             pki,
@@ -189,13 +197,23 @@ impl Builder {
         encryption.paths().into_iter().chain(simulated).collect()
     }
 
-    fn start_audit(
+    /// Starts to record requests: as audit events, and as spans.
+    fn start_recorders(
         &self,
+        registry: &Registry,
         egress: &Egress,
         loops: &mut Loops,
-    ) -> Result<Option<Arc<Audit>>, StartError> {
-        let Some(options) = &self.audit else { return Ok(None) };
-        options.start(egress, self.certificate_check_interval, loops).map(Some)
+    ) -> Result<Recorders, StartError> {
+        let mut recorders = Recorders::default();
+        if let Some(options) = &self.audit {
+            let audit = options.start(egress, self.certificate_check_interval, loops)?;
+            recorders.audit = Some(audit);
+        }
+        if let Some(options) = &self.tracing {
+            let instance = format!("apiserver-{}", registry.new_uid());
+            recorders.traces = Some(options.start(instance, loops)?);
+        }
+        Ok(recorders)
     }
 
     /// Returns what connections to nodes, pods, services and servers behind this one need, and starts the
@@ -281,7 +299,7 @@ impl Builder {
     }
 
     /// Returns the clock of the server: that of the simulation, if there is one.
-    fn take_clock(&mut self) -> Box<dyn Clock> {
+    pub(crate) fn take_clock(&mut self) -> Box<dyn Clock> {
         match &self.simulation {
             Some(simulation) => Box::new(simulation.clock.clone()),
             None => std::mem::replace(&mut self.clock, Box::new(SystemClock)),
@@ -374,9 +392,11 @@ impl Builder {
             },
             state: State::new(&self.limits),
             limits: self.limits,
+            explorer: self.explorer,
             cbor: self.features.is_on(Feature::CBORServingAndStorage),
             browsers: self.browsers,
-            audit: background.audit,
+            audit: background.recorders.audit,
+            tracer: background.recorders.traces.map(|export| export.tracer().clone()),
             extra_paths: background.paths,
             health: background.health,
             draining: AtomicBool::new(false),
@@ -414,7 +434,7 @@ impl Builder {
             .ok()
     }
 
-    fn registry_options(
+    pub(crate) fn registry_options(
         &mut self,
         advertise: IpAddr,
         port: u16,
@@ -584,7 +604,7 @@ pub struct Keelson {
     endpoints: Option<JoinHandle<()>>,
     defers_controllers: Arc<AtomicBool>,
     backups: Option<BackupSocket>,
-    audit: Option<Arc<Audit>>,
+    recorders: Recorders,
     registry: Arc<Registry>,
     backend: Backend,
     pki: watch::Receiver<Pki>,
@@ -672,8 +692,11 @@ impl Keelson {
             control_loops.abort();
         }
         self.loops.shutdown().await;
-        if let Some(audit) = self.audit {
+        if let Some(audit) = self.recorders.audit {
             audit.shutdown().await;
+        }
+        if let Some(traces) = self.recorders.traces {
+            traces.shutdown().await;
         }
         if timeout(WRITES_END_TIME_MAX, self.registry.wait_for_writes()).await.is_err() {
             tracing::warn!("writes are still running; closing the store without them");

@@ -104,7 +104,7 @@ fn collect_unknown_formats(schema: &Map, unknown: &mut BTreeSet<Str>) {
 }
 
 /// Returns whether a format is known for a type; without a type, for strings.
-fn is_known_format(kind: &str, format: &str) -> bool {
+pub fn is_known_format(kind: &str, format: &str) -> bool {
     match kind {
         "string" | "" => is_format(format),
         "integer" => matches!(format, "int32" | "int64"),

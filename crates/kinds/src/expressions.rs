@@ -5,8 +5,10 @@ mod declare;
 mod validate;
 
 pub use declare::decl_type;
+pub use keelson_cel::{ESTIMATED_RULE_COST_MAX, ESTIMATED_SCHEMA_COST_MAX};
 pub(crate) use validate::definition as validate_definition;
 use validate::environment;
+pub use validate::estimated_costs;
 
 use keelson_cel::{
     Compiled, DeclType, EXPRESSION_COST_MAX, EvalError, Limits, OBJECT_COST_MAX, Shape, Val,

@@ -18,6 +18,7 @@ use keelson_schema::Schema;
 use keelson_schema::structural::LazyStructural;
 use keelson_schema::tables::CustomColumns;
 use keelson_schema::{decode, default, json};
+use keelson_traces::Span;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -437,6 +438,29 @@ impl Target {
             Some(paths) => scale::custom(&paths, obj),
             None => scale::built_in(obj),
         }
+    }
+
+    /// Starts the span of an access to the object. The key is that of etcd, without the prefix.
+    pub(crate) fn span(&self, name: &'static str) -> Span {
+        let span = keelson_traces::start(name);
+        if span.is_recorded() {
+            let key = self.kind.store_key(&self.namespace, &self.name);
+            let key = String::from_utf8_lossy(key.strip_prefix(b"/registry").unwrap_or(&key));
+            span.set("key", &*key);
+        }
+        span
+    }
+
+    /// Starts the span of an access to objects of the kind, with the attributes of upstream's.
+    pub(crate) fn collection_span(&self, name: &'static str) -> Span {
+        let span = keelson_traces::start(name);
+        if span.is_recorded() {
+            // Go's `GroupResource.String`.
+            let GroupVersionResource { group, resource, .. } = self.gvr();
+            let dot = if group.is_empty() { "" } else { "." };
+            span.set("type", format!("{resource}{dot}{group}"));
+        }
+        span
     }
 
     /// Returns a target in the storage version, for callers inside the server.

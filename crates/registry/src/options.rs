@@ -72,6 +72,19 @@ pub enum Freshness {
     Exact(Revision),
 }
 
+impl Freshness {
+    /// Returns it as the parameter `resourceVersion`.
+    pub fn resource_version(self) -> String {
+        match self {
+            Freshness::Latest => String::new(),
+            Freshness::Any => "0".to_owned(),
+            Freshness::NotOlderThan(revision) | Freshness::Exact(revision) => {
+                revision.0.to_string()
+            }
+        }
+    }
+}
+
 /// Options of list and deletecollection.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {

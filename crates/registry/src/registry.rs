@@ -208,7 +208,9 @@ impl Registry {
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let registry = self.shared()?;
-        match self.writes.spawn(Box::pin(write(registry))).await {
+        let write = Box::pin(write(registry));
+        let write = keelson_traces::in_current(keelson_traces::current(), write);
+        match self.writes.spawn(write).await {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => Err(Status::unavailable("the server is shutting down")),
@@ -500,7 +502,11 @@ impl Registry {
     }
 
     async fn commit(&self, target: &Target, action: &str, txn: Txn) -> Result<TxnOutcome, Failure> {
-        self.store.txn(txn).await.map_err(|error| match error {
+        let span = target.span("store.commit");
+        span.set("group", target.gvr().group.as_str());
+        span.set("resource", target.gvr().resource.as_str());
+        let committed = span.scope(self.store.txn(txn)).await;
+        committed.inspect_err(|_| span.fail()).map_err(|error| match error {
             // The outcome is unknown: the client has to read the object.
             WriteError::Unknown { .. } => {
                 Status::server_timeout(target.gvr(), action, UNKNOWN_RETRY_SECONDS)

@@ -12,6 +12,7 @@ mod document;
 mod go_value;
 mod input;
 mod parser;
+mod places;
 mod resolve;
 mod scanner;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod timestamp;
 mod write;
 mod write_scalar;
 
+pub use places::{Found, Place, Places, parse_with_places};
 pub use write::write;
 
 use document::Document;

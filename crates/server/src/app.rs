@@ -22,6 +22,7 @@ use keelson_auth::{Authenticator, Authorizer};
 use keelson_egress::{Egress, Identity};
 use keelson_meta::Timestamp;
 use keelson_registry::Registry;
+use keelson_traces::Tracer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -49,10 +50,14 @@ pub struct App {
     pub limits: Limits,
     /// Headers for browsers.
     pub browsers: BrowserOptions,
+    /// Whether the explorer is served at `/ui/`.
+    pub explorer: bool,
     /// Whether CBOR is served (feature `CBORServingAndStorage`).
     pub cbor: bool,
     /// The audit policy and where events are stored; `None`: nothing is audited.
     pub audit: Option<Arc<Audit>>,
+    /// Records what is done for requests (`--tracing-config-file`); `None`: nothing is recorded.
+    pub tracer: Option<Arc<Tracer>>,
     /// Further non-resource paths.
     pub extra_paths: Vec<ExtraPath>,
     /// The health of background components.

@@ -11,6 +11,7 @@ use crate::request_head::RequestHead;
 use crate::request_info::Verb;
 use crate::resolve::ResolvedRoute;
 use crate::session;
+use crate::traced;
 use keelson_auth::Permit;
 use keelson_meta::go_numbers::parse_uint;
 use keelson_meta::{Failure, GroupVersionKind, Object, Status, Value};
@@ -32,6 +33,8 @@ pub(crate) async fn run(
         return Err(Status::method_not_allowed());
     };
     if sub.class == SubresourceClass::Log {
+        keelson_traces::current().event("About to process Get options");
+        traced::getting();
         return log_stream::run(app, head, permit, target).await;
     }
     if head.query.get("dryRun").is_some() {

@@ -7,9 +7,11 @@ use crate::in_flight::InFlightGuard;
 use crate::metrics::{Metrics, RequestLabels, RequestObserver};
 use crate::request_head::RequestHead;
 use crate::stream_limit::StreamSeat;
+use crate::traced::RequestTrace;
 use http::{HeaderValue, Request, StatusCode, Uri, header};
 use keelson_auth::{Annotations, Attributes, User};
 use keelson_meta::Str;
+use keelson_traces::{Span, Tracer};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -39,6 +41,8 @@ pub(crate) struct RequestContext {
     observer: Option<RequestObserver>,
     /// The audit event, which is stored when the response ends; `None` if the request is not audited.
     audited: Option<Arc<AuditedRequest>>,
+    /// The spans of the request; `None` without tracing.
+    trace: Option<Box<RequestTrace>>,
     /// `None` unless the debug level is logged.
     log: Option<Box<RequestLog>>,
 }
@@ -56,6 +60,8 @@ struct RequestLog {
     user: Str,
     status: StatusCode,
     annotations: Arc<Annotations>,
+    /// The id of the trace, if it is recorded.
+    trace_id: Option<String>,
 }
 
 impl RequestContext {
@@ -81,6 +87,7 @@ impl RequestContext {
                 user: Str::default(),
                 status: StatusCode::default(),
                 annotations: Arc::default(),
+                trace_id: None,
             }));
         }
     }
@@ -153,8 +160,38 @@ impl RequestContext {
         }
     }
 
+    /// Starts the spans of the request.
+    pub fn start_trace(&mut self, tracer: Option<&Arc<Tracer>>) {
+        self.trace = tracer.map(|tracer| Box::new(RequestTrace::start(tracer)));
+    }
+
+    /// Returns the spans of the request.
+    pub fn trace(&mut self) -> Option<&mut RequestTrace> {
+        self.trace.as_deref_mut()
+    }
+
+    /// Starts the span of the next filter.
+    pub fn start_step(&mut self, name: &'static str) -> Span {
+        self.trace.as_mut().map(|trace| trace.step(name)).unwrap_or_default()
+    }
+
+    /// Leaves the span of the verb to those who have a part in it: a watch ends it with its initial events.
+    pub fn hand_over_verb_span(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            trace.end_verb();
+        }
+    }
+
+    /// Returns the span below which further ones are.
+    pub fn span(&self) -> Span {
+        self.trace.as_ref().map(|trace| trace.current()).unwrap_or_default()
+    }
+
     /// Counts bytes of the response that were sent.
     pub fn sent(&mut self, bytes: usize) {
+        if let Some(trace) = &mut self.trace {
+            trace.sent(bytes);
+        }
         if let Some(observer) = &mut self.observer {
             observer.sent(bytes);
         }
@@ -181,8 +218,12 @@ impl RequestContext {
         if let Some(observer) = &mut self.observer {
             observer.answered(status.as_u16());
         }
+        if let Some(trace) = &mut self.trace {
+            trace.answered(status);
+        }
         if let Some(log) = &mut self.log {
             log.status = status;
+            log.trace_id = self.trace.as_ref().and_then(|trace| trace.id());
         }
     }
 }
@@ -199,6 +240,7 @@ impl Drop for RequestLog {
             source = %self.source,
             user = %self.user,
             status = self.status.as_u16(),
+            trace_id = self.trace_id,
             annotations = ?self.annotations.list(),
             "HTTP"
         );

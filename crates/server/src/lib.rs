@@ -69,6 +69,7 @@ mod socket;
 mod stream_limit;
 mod tls;
 mod tls_options;
+mod traced;
 mod translation;
 mod upgrade;
 mod version;

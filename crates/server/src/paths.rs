@@ -284,6 +284,7 @@ fn index(app: &App) -> Reply {
     let first = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"];
     let fixed = rest.into_iter().chain(first).chain(["/openid/v1/jwks"]);
     let fixed = fixed.chain(component_pages::paths(app));
+    let fixed = fixed.chain(app.explorer.then_some(keelson_explorer::PATH));
     let mut paths: Vec<String> =
         fixed.map(str::to_owned).chain(health_checks::paths(app)).collect();
     if let Some(groups) = discovery::groups(&app.registry).get("groups").and_then(Value::as_array) {

@@ -33,6 +33,7 @@ use crate::resource;
 use crate::respond::{self, Reply};
 use crate::response_body::ResponseBody;
 use crate::route::{ResourceRoute, Route};
+use crate::traced::{self, Seen};
 use crate::upgrade::{Upgrade, UpgradedConnection};
 use crate::websocket;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version, header};
@@ -116,6 +117,7 @@ impl Arrived {
         }
         let audit_id = app.audit_id(request.headers());
         context.log(&request, peer.slot.address(), &audit_id);
+        context.start_trace(app.tracer.as_ref());
         let upgrade = Upgrade::of(&mut request, &peer);
         let (parts, incoming) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
@@ -185,6 +187,26 @@ impl Arrived {
         }
     }
 
+    /// Starts the span of the request, once its user is known.
+    fn trace_user(&mut self, user: &User, attributes: &Attributes) {
+        let Arrived { head, context, audit_id, version, .. } = self;
+        if let Some(trace) = context.trace() {
+            let seen = Seen { head, audit_id, version: *version };
+            trace.authenticated(&seen, user, attributes);
+        }
+    }
+
+    /// Starts the span of the response.
+    fn trace_reply(&mut self, reply: &Reply) {
+        let Arrived { head, info, context, audit_id, version, .. } = self;
+        let Some(trace) = context.trace() else { return };
+        let is_object = match &info.route {
+            Route::Path(path) => path.starts_with("/api") || reply.status().as_u16() >= 400,
+            Route::Resource(_) | Route::Invalid => info.verb != Verb::Watch,
+        };
+        trace.answering(&Seen { head, audit_id, version: *version }, reply, is_object);
+    }
+
     /// Makes the response of an outcome, with what every response gets.
     async fn reply(&mut self, app: &App, outcome: Result<Outcome, Refusal>) -> Reply {
         let mut reply = match outcome {
@@ -198,6 +220,7 @@ impl Arrived {
             Err(Refusal::Reply(reply)) => *reply,
         };
         self.context.warnings().for_each(|warning| respond::warn_first(&mut reply, warning));
+        self.trace_reply(&reply);
         if let Some(audited) = self.head.audited.clone() {
             let shows_objects = match &self.info.route {
                 Route::Path(path) => path.starts_with("/api") || reply.status().as_u16() >= 400,
@@ -285,6 +308,8 @@ impl<'a> Known<'a> {
         drop_credentials(app, &mut request.head.headers);
         let user = user.inspect_err(|_| request.start_audit(app, None))?;
         let attributes = request.info.attributes(&request.head.query);
+        request.trace_user(&user, &attributes);
+        let _step = request.context.start_step("audit");
         request.start_audit(app, Some((&user, &attributes)));
         if let Some(audited) = request.head.audited.clone() {
             // A request whose event must be stored and is not does not go on.
@@ -296,6 +321,7 @@ impl<'a> Known<'a> {
 
     /// Replaces the user by the one that he asks to act as, if he may.
     async fn impersonate(mut self, app: &App) -> Result<Known<'a>, Failure> {
+        let _step = self.request.context.start_step("constrainedimpersonation");
         let impersonated = impersonate::impersonate(
             &app.authorizer,
             &app.state.last_modes,
@@ -318,6 +344,7 @@ impl<'a> Known<'a> {
     /// Takes a seat among the requests in flight, until the response is sent or, for a watch, until its
     /// initial events are. Waits for it where the request's level has queues.
     async fn take_seat(mut self, app: &App) -> Result<Known<'a>, Refusal> {
+        let _step = self.request.context.start_step("priorityandfairness");
         let too_many = |seconds| Refusal::from(respond::too_many_requests(seconds));
         match &app.state.fairness {
             Some(fairness) if !self.request.info.is_connection => {
@@ -356,6 +383,7 @@ impl<'a> Known<'a> {
     async fn authorize(self, app: &App) -> Result<Permitted<'a>, Failure> {
         let Known { request, user, attributes } = self;
         let annotations = request.context.annotations();
+        let _step = request.context.start_step("authorization");
         let started = Instant::now();
         let permit = app.authorizer.authorize_annotated(user, attributes, annotations).await;
         app.state.metrics.access.authorized(&permit, started.elapsed());
@@ -426,7 +454,8 @@ impl<'a> Permitted<'a> {
     /// Finds what the URL names.
     fn resolve(self, app: &'a App) -> Result<Resolved<'a>, Refusal> {
         let Permitted { request, permit } = self;
-        let Arrived { head, info, body, context, deadline, .. } = request;
+        let Arrived { head, info, body, context, deadline, audit_id, version, .. } = request;
+        let seen = Seen { head, audit_id, version: *version };
         let place = match &info.route {
             Route::Invalid => return Err(Status::no_such_path().into()),
             Route::Path(path) => match remote_of_path(app, path) {
@@ -440,7 +469,7 @@ impl<'a> Permitted<'a> {
                 }
             }
         };
-        Ok(Resolved { head, body, context, permit, deadline: *deadline, place })
+        Ok(Resolved { seen, body, context, permit, deadline: *deadline, place })
     }
 }
 
@@ -478,7 +507,7 @@ enum Place<'a> {
 
 /// A request for something that exists. Its body is unread.
 struct Resolved<'a> {
-    head: &'a RequestHead,
+    seen: Seen<'a>,
     body: &'a mut RequestBody,
     context: &'a mut RequestContext,
     permit: Permit,
@@ -489,12 +518,15 @@ struct Resolved<'a> {
 impl Resolved<'_> {
     /// Does what the request asks for.
     async fn run(self, app: &Arc<App>) -> Result<Outcome, Refusal> {
-        let Resolved { head, body, context, permit, deadline, place } = self;
+        let Resolved { seen, body, context, permit, deadline, place } = self;
+        let head = seen.head;
         let metrics = &app.state.metrics;
         let (resolved, verb) = match place {
             Place::Local(resolved, verb) => (resolved, verb),
             Place::Remote(remote) => {
-                let work = Box::pin(behind::run(app, head, permit.user(), &remote, body));
+                let span = context.span();
+                let work = behind::run(app, head, permit.user(), &remote, body);
+                let work = Box::pin(span.scope(work));
                 return match deadline {
                     None => work.await,
                     Some(end) => tokio::time::timeout_at(end, work)
@@ -512,8 +544,16 @@ impl Resolved<'_> {
         };
         resource::check_verb(head, verb, &resolved)?;
         resource::check_accepted(head, verb, &resolved)?;
-        context.measure(metrics, &resource::request_labels(head, &resolved, verb), head);
-        let mut work = pin!(resource::run(app, head, &permit, &resolved, verb, body));
+        let labels = resource::request_labels(head, &resolved, verb);
+        context.measure(metrics, &labels, head);
+        if let Some(trace) = context.trace()
+            && let Some(name) = traced::verb_name(verb, resolved.class(), &head.query)
+        {
+            trace.verb(name, &seen, permit.attributes(), &labels);
+        }
+        let span = context.span();
+        let work = pin!(resource::run(app, head, &permit, &resolved, verb, body));
+        let mut work = pin!(span.scope(work));
         let outcome = match deadline {
             None => work.await,
             Some(end) => tokio::time::timeout_at(end, work.as_mut())
@@ -521,6 +561,9 @@ impl Resolved<'_> {
                 .unwrap_or_else(|_| Err(Status::timed_out())),
         };
         context.waited_for_webhooks(permit.webhooks_took());
+        if verb == Verb::Watch {
+            context.hand_over_verb_span();
+        }
         if let Some(warning) = &resolved.endpoint.deprecation {
             context.deprecated(warning.clone());
         }

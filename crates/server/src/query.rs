@@ -213,6 +213,11 @@ impl Query {
         errors.into_result("meta.k8s.io", "ListOptions", "")
     }
 
+    /// Returns whether a watch begins with the state of all objects.
+    pub fn sends_initial_events(&self) -> bool {
+        self.flag("sendInitialEvents") == Some(true)
+    }
+
     fn check_initial_events(&self, is_watch: bool, errors: &mut ErrorList) {
         let path = Path::new("sendInitialEvents");
         let matching = self.text("resourceVersionMatch");

@@ -15,8 +15,9 @@ use crate::resolve::{ResolvedRoute, decoded, write_options};
 use crate::respond::{self, Reply};
 use crate::reviews;
 use crate::route::ResourceRoute;
+use crate::traced;
 use crate::view::View;
-use crate::watch::{self, Stream};
+use crate::watch::{self, InitialSpans, Stream};
 use bytes::Bytes;
 use http::{Method, header};
 use keelson_auth::Permit;
@@ -166,7 +167,10 @@ pub(crate) async fn run(
     // The memory of the body stays reserved until the response is complete.
     let (body, _held) = match head.method {
         Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
-            body.read(app.limits.body_bytes_max, &app.state.bodies).await?
+            let read = body.read(app.limits.body_bytes_max, &app.state.bodies).await?;
+            let len = read.0.len();
+            traced::body_read(len);
+            read
         }
         _ => (Bytes::new(), None),
     };
@@ -200,6 +204,7 @@ async fn watch(
             return Ok(watch::refusal(app, accepted.encoding, media_type?, &failure));
         }
     };
+    let media_type = media_type?;
     let ResourceRoute { group, version, resource, .. } = resolved.route;
     let stream = Stream {
         metrics: app.state.metrics.watches(group, resource, version),
@@ -210,8 +215,9 @@ async fn watch(
         session,
         bookmarks: options.bookmarks,
         timeout,
+        initial_spans: InitialSpans::start(head, media_type),
     };
-    Ok(stream.start(media_type?))
+    Ok(stream.start(media_type))
 }
 
 /// Estimates the work of a request in bytes. A small patch of a large object decodes and encodes the object, and a JSON
@@ -316,6 +322,7 @@ impl<'a> Call<'a> {
 
     async fn get(&self) -> Result<Reply, Failure> {
         let options = self.head.query.get_options()?;
+        traced::getting();
         let answer = self.app.registry.get(self.permit, self.target, options).await?;
         self.view.reply(200, self.target, &answer)
     }
@@ -335,7 +342,7 @@ impl<'a> Call<'a> {
                 self.head.cbor,
             )));
         }
-        decoded(self.head, self.target.schema(), body)
+        traced::decode(|| decoded(self.head, self.target.schema(), body))
     }
 
     /// Records the object of a write in the audit event.
@@ -351,7 +358,8 @@ impl<'a> Call<'a> {
         let decoded = self.decoded(&body)?;
         self.record(&decoded, &options);
         let registry = &self.app.registry;
-        self.written(registry.create(self.permit, self.target, decoded, &options).await?)
+        let create = registry.create(self.permit, self.target, decoded, &options);
+        self.written(traced::write(body.len(), create).await?)
     }
 
     async fn update(&self, body: Bytes) -> Result<Reply, Failure> {
@@ -360,7 +368,7 @@ impl<'a> Call<'a> {
         self.record(&decoded, &options);
         let registry = &self.app.registry;
         let update = registry.update(self.permit, self.target, self.part, decoded, &options);
-        self.written(update.await?)
+        self.written(traced::write(body.len(), update).await?)
     }
 
     async fn patch(&self, body: Bytes) -> Result<Reply, Failure> {
@@ -373,9 +381,14 @@ impl<'a> Call<'a> {
             read => read?,
         };
         request_object::record_patch(self.head, &patch);
+        let span = keelson_traces::current();
+        span.event("Recorded the audit event");
+        span.event("About to apply patch");
         let registry = &self.app.registry;
         let patched = registry.patch(self.permit, self.target, self.part, &patch, &options);
-        self.written(patched.await?)
+        let patched = patched.await?;
+        span.event("Object stored in database");
+        self.written(patched)
     }
 
     fn written(&self, written: WriteResponse) -> Result<Reply, Failure> {
@@ -393,7 +406,12 @@ impl<'a> Call<'a> {
             self.may_ignore_read_errors().await?;
         }
         let mut warnings = vec![];
+        let span = keelson_traces::current();
+        span.event("About to delete object from database");
         let deleted = self.app.registry.delete(self.permit, target, &options, &mut warnings).await;
+        if deleted.is_ok() {
+            span.event("Object deleted from database");
+        }
         let mut reply = match deleted.map_err(|f| f.with_warnings(warnings.clone()))? {
             Deleted::Unreadable => {
                 let status = value!({
@@ -456,6 +474,7 @@ impl<'a> Call<'a> {
         let registry = &self.app.registry;
         if verb == Verb::Get {
             let options = self.head.query.get_options()?;
+            traced::getting();
             let answer = registry.get_scale(self.permit, self.target, options).await?;
             return self.view.reply(200, self.target, &answer);
         }

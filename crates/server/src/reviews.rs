@@ -8,6 +8,7 @@ use crate::request_info::Verb;
 use crate::request_object;
 use crate::resolve::{ResolvedRoute, decoded_in_any_version, write_options};
 use crate::respond::{self, Reply};
+use crate::traced;
 use crate::view::{self, View};
 use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Status, Str, value};
@@ -36,7 +37,8 @@ pub(crate) async fn answer(
         let Posted { object, warnings } = posted(head, &schema, resolved, &options, body)?;
         let namespace = resolved.route.namespace.as_deref().unwrap_or_default();
         let target = registry.target(&resource.group, of, namespace, object.name());
-        let acted = registry.act(permit, &target, action, object, &options).await;
+        let act = registry.act(permit, &target, action, object, &options);
+        let acted = traced::write(body.len(), act).await;
         let acted = acted.map_err(|failure| warned(failure, &warnings))?;
         return Ok(success(head, accepted, &[warnings, acted.warnings].concat()));
     }
@@ -68,7 +70,8 @@ pub(crate) async fn answer(
                 warnings.extend(admitted.await?);
                 computed.post(registry, permit, review).await
             };
-            let mut answer = answered.await.map_err(|failure| warned(failure, &warnings))?;
+            let answered = traced::write(body.len(), answered).await;
+            let mut answer = answered.map_err(|failure| warned(failure, &warnings))?;
             answer.set_gvk(&schema.gvk);
             reply_object(app, head, accepted, &schema, answer, &warnings)
         }
@@ -96,7 +99,7 @@ fn posted(
     options: &WriteOptions,
     body: &[u8],
 ) -> Result<Posted, Failure> {
-    let decoded = decoded_in_any_version(head, schema, body)?;
+    let decoded = traced::decode(|| decoded_in_any_version(head, schema, body))?;
     request_object::record_with_defaults(head, schema, &decoded, options.field_validation);
     let warnings = keelson_registry::check_body_fields(schema, &decoded, options.field_validation)?;
     let mut obj = decoded.object;
@@ -140,7 +143,8 @@ pub(crate) async fn act(
     let accepted = head.accepted_without_tables()?;
     let options = write_options(head, "CreateOptions")?;
     let Posted { object, warnings } = posted(head, &schema, resolved, &options, body)?;
-    let acted = app.registry.act(permit, target, &sub.name, object, &options).await;
+    let act = app.registry.act(permit, target, &sub.name, object, &options);
+    let acted = traced::write(body.len(), act).await;
     let acted = acted.map_err(|failure| warned(failure, &warnings))?;
     let warnings = [warnings, acted.warnings].concat();
     let Some(answer) = acted.object else { return Ok(success(head, accepted, &warnings)) };

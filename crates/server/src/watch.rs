@@ -7,6 +7,7 @@ use crate::metrics::WatchSeries;
 use crate::negotiate::{Encoding, Shape};
 use crate::outcome::{self, Outcome};
 use crate::peer::Peer;
+use crate::request_head::RequestHead;
 use crate::view::View;
 use crate::websocket::Framing;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -15,6 +16,7 @@ use keelson_meta::{Failure, Map, Status, value};
 use keelson_registry::{EventKind, Target, WatchError, WatchEvent, WatchSession};
 use keelson_schema::{cbor, proto};
 use keelson_store::Revision;
+use keelson_traces::Span;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -38,6 +40,34 @@ pub(crate) struct Stream {
     pub timeout: Option<Duration>,
     /// Metrics of its events.
     pub metrics: Option<WatchSeries>,
+    /// The spans that last until the initial events are out.
+    pub initial_spans: Option<InitialSpans>,
+}
+
+/// The spans of a watch that begins with the state of all objects: that of the verb and that of the
+/// response. They end with the initial events.
+pub(crate) struct InitialSpans {
+    _verb: Span,
+    answer: Span,
+}
+
+impl InitialSpans {
+    /// Starts the span of the response, if the request is such a watch.
+    pub fn start(head: &RequestHead, media_type: &'static str) -> Option<InitialSpans> {
+        if !head.query.sends_initial_events() {
+            return None;
+        }
+        let answer = keelson_traces::start("WatchServer.HandleHTTP");
+        answer.set("method", head.method.as_str());
+        answer.set("url", head.uri.path());
+        answer.set("mediaType", media_type.split(';').next().unwrap_or_default());
+        answer.event("About to start writing response");
+        Some(InitialSpans { _verb: keelson_traces::current(), answer })
+    }
+
+    fn end(self) {
+        self.answer.event("Writing initial events done");
+    }
 }
 
 /// Creates the response of a watch that fails to start: a stream with one error event.
@@ -119,6 +149,7 @@ impl Stream {
                     if let Some(seat) = self.seat.take() {
                         seat.release();
                     }
+                    self.initial_spans.take().into_iter().for_each(InitialSpans::end);
                 }
                 Err(ended) => return self.end(slot, ended).await,
             }

@@ -11,7 +11,7 @@ use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::client::Grpc;
-use tonic::metadata::MetadataValue;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
@@ -145,6 +145,10 @@ impl Client {
     }
 }
 
+/// The scope of upstream's spans.
+const TRACE_SCOPE: &str =
+    "go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc";
+
 /// Makes one call to one member.
 pub(crate) async fn unary<Q, A>(
     member: &mut Grpc<Channel>,
@@ -157,9 +161,26 @@ where
 {
     ready(member).await?;
     let codec = ProstCodec::<Q, A>::default();
-    let response =
-        member.unary(Request::new(request), PathAndQuery::from_static(path), codec).await?;
-    Ok(response.into_inner())
+    let span = keelson_traces::start_client("etcd", TRACE_SCOPE);
+    let mut request = Request::new(request);
+    if span.context().is_some() {
+        let method = path.trim_start_matches('/');
+        span.rename(method);
+        span.set("rpc.method", method);
+        span.set("rpc.system.name", "grpc");
+        let mut headers = std::mem::take(request.metadata_mut()).into_headers();
+        keelson_traces::propagate(&span, &mut headers);
+        *request.metadata_mut() = MetadataMap::from_headers(headers);
+    }
+    let response = member.unary(request, PathAndQuery::from_static(path), codec).await;
+    match &response {
+        Ok(_) => span.set("rpc.response.status_code", "OK"),
+        Err(error) => {
+            span.set("rpc.response.status_code", format!("{:?}", error.code()));
+            span.fail();
+        }
+    }
+    Ok(response?.into_inner())
 }
 
 /// Opens a bidirectional stream, which ends if the member loses its leader.

@@ -8,6 +8,7 @@
 #![allow(clippy::missing_panics_doc)]
 
 pub mod api;
+pub mod collector;
 pub mod grpc;
 pub mod handshakes;
 pub mod klog;

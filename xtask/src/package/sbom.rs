@@ -1,14 +1,17 @@
 //! The parts of the program as a CycloneDX document: every crate that is linked into it, with its
-//! license, its hash in Cargo.lock, and what it depends on.
+//! license, its hash in Cargo.lock, and what it depends on; and the script that the explorer contains.
 
 use super::{PROGRAM, VERSION};
 use crate::commands;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 const SPEC_VERSION: &str = "1.6";
+/// The script of others that is part of the explorer.
+const VENDORED_SCRIPT: &str = include_str!("../../../crates/explorer/web/vendor/js-yaml.mjs");
 /// Crates of the registry have this source, and only they are known to package URLs.
 const REGISTRY: &str = "registry+";
 
@@ -48,6 +51,9 @@ pub fn document(metadata: &Value, lock: &str) -> Result<String> {
             components.push(component(package, &hashes));
         }
     }
+    let script = vendored_script()?;
+    dependencies.push(json!({"ref": script["bom-ref"], "dependsOn": []}));
+    components.push(script);
     let order = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     components.sort_by_key(|component| order(component, "bom-ref"));
     dependencies.sort_by_key(|dependency| order(dependency, "ref"));
@@ -68,6 +74,22 @@ pub fn document(metadata: &Value, lock: &str) -> Result<String> {
         "dependencies": dependencies,
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// Returns the script that the explorer contains: its first line names it, its version and licence.
+fn vendored_script() -> Result<Value> {
+    let first = VENDORED_SCRIPT.lines().next().unwrap_or_default();
+    let words: Vec<&str> = first.split(' ').collect();
+    let [_, name, version, _, _, license, ..] = words.as_slice() else {
+        bail!("the vendored script does not say what it is: {first}");
+    };
+    let digest = Sha256::digest(VENDORED_SCRIPT);
+    let hash: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(json!({
+        "type": "library", "bom-ref": format!("{name}@{version}"), "name": name, "version": version,
+        "licenses": [{"expression": license}], "purl": format!("pkg:npm/{name}@{version}"),
+        "hashes": [{"alg": "SHA-256", "content": hash}],
+    }))
 }
 
 fn by_id(list: &Value) -> BTreeMap<&str, &Value> {
@@ -185,6 +207,7 @@ mod tests {
             ("tokio", true),
             ("rustls", true),
             ("keelson-store", true),
+            ("js-yaml", true),
             ("keelson-testkit", false),
             ("keelson-descriptions", false),
             ("serde_derive", false),

@@ -9,7 +9,8 @@ use crate::configurations::webhook::Caller;
 use crate::configurations::webhook::Webhook;
 use crate::metrics::WebhookEnd;
 use keelson_meta::status::quote;
-use keelson_meta::{Failure, Map, Status, Str};
+use keelson_meta::{Failure, GroupVersionResource, Map, Status, Str};
+use keelson_traces::Span;
 
 /// Why a request was not admitted.
 pub(super) enum CallError {
@@ -66,6 +67,26 @@ pub(super) struct WebhookCall<'a> {
     pub is_mutating: bool,
 }
 
+/// Starts the span of a call.
+pub(super) fn span_of_call(
+    webhook: &Webhook,
+    attributes: &Attributes<'_>,
+    uid: &str,
+    name: &'static str,
+) -> Span {
+    let span = keelson_traces::start(name);
+    if span.is_recorded() {
+        let GroupVersionResource { group, version, resource } = attributes.resource;
+        span.set("configuration", webhook.configuration.as_str());
+        span.set("webhook", webhook.name.as_str());
+        span.set("resource", format!("{group}/{version}, Resource={resource}"));
+        span.set("subresource", attributes.subresource);
+        span.set("operation", attributes.operation.name());
+        span.set("UID", uid);
+    }
+    span
+}
+
 /// Calls a webhook and returns its response if that allows the request. Warnings and audit
 /// annotations go to `recorder`.
 pub(super) async fn call(
@@ -98,6 +119,7 @@ pub(super) async fn call(
         CallError::Calling(format!("failed to call webhook: {why}"), code)
     })?;
     let review = read(bytes, version).map_err(failed)?;
+    keelson_traces::current().event("Request completed");
     let response = review
         .verified(version, arguments.uid, arguments.is_mutating)
         .map_err(|why| CallError::calling(format!("received invalid webhook response: {why}")))?;

@@ -10,7 +10,7 @@ use super::VerifyingKey;
 use crate::json::kind_of;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
-use keelson_egress::{GrpcSocket, grpc_error_text};
+use keelson_egress::{GrpcPeer, grpc_error_text};
 use keelson_meta::status::quote;
 use proto::{
     FetchKeysRequest, FetchKeysResponse, MetadataRequest, MetadataResponse, SignJwtRequest,
@@ -44,7 +44,7 @@ pub type SignerError = String;
 
 /// An external signer.
 pub struct ExternalSigner {
-    socket: GrpcSocket,
+    socket: GrpcPeer,
     fetches_begun: AtomicU64,
     last_fetch: Mutex<Fetch>,
 }
@@ -76,7 +76,7 @@ impl ExternalSigner {
     /// yet.
     pub fn new(endpoint: &str) -> Result<ExternalSigner, SignerError> {
         Ok(ExternalSigner {
-            socket: GrpcSocket::new(endpoint)?,
+            socket: GrpcPeer::at_socket(endpoint)?,
             fetches_begun: AtomicU64::new(0),
             last_fetch: Mutex::new(Fetch { number: 0, outcome: Ok(()) }),
         })

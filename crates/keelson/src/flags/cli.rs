@@ -1,9 +1,11 @@
 //! The commands, and the flags of all but those that serve.
 
+use super::manifests::{LintFlags, ValidateFlags};
 use super::{data_dir, duration};
 use crate::version;
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// The Kubernetes API as one small, fast server.
@@ -78,6 +80,29 @@ pub enum Command {
     /// Asks the running server, which was started with --simulate, by its path /keelson/simulation.
     #[command(subcommand, after_help = SIMULATION_EXAMPLES)]
     Simulation(SimulationCommand),
+    /// Find what in CustomResourceDefinitions breaks the conventions of the Kubernetes API, and what the API server
+    /// refuses of them.
+    ///
+    /// Needs no server. Objects of other kinds in the files are passed over. Exits with 0 if nothing of the given
+    /// severity was found, with 1 if something was, with 2 if a file cannot be read.
+    #[command(after_help = LINT_EXAMPLES)]
+    Lint(LintFlags),
+    /// Check manifests as the API server checks them when they are created, without a server.
+    ///
+    /// Built-in kinds, and custom resources whose definitions are among the files or named by --crds. Unknown and
+    /// duplicate fields are errors. Policies, namespaces and other objects that matter for others count whatever the
+    /// order of the files; namespaces that are only named are taken as existing. Webhooks are not called. Exits with 0
+    /// if all manifests are valid, with 1 if one is not, with 2 if a file cannot be read.
+    #[command(after_help = VALIDATE_EXAMPLES)]
+    Validate(ValidateFlags),
+    /// Look at the objects of a server in a browser.
+    ///
+    /// Serves a web page on this host, the explorer, and forwards its requests to the server of a
+    /// kubeconfig with its user's credentials, to Keelson or any other. The printed address has a token
+    /// that every request of the page carries; whoever knows the address can act as the user until this
+    /// command ends (Ctrl-C).
+    #[command(after_help = UI_EXAMPLES)]
+    Ui(UiFlags),
     /// Print the versions of this program and of the server that runs, if there is one.
     ///
     /// The server is that of the administrator's kubeconfig in the data folder, or of --kubeconfig.
@@ -119,6 +144,27 @@ Examples:
   keelson simulation status
   keelson simulation step 24h            tomorrow: what waits for a time before then happens now
   keelson simulation rate 60             from now on, a minute passes in each second";
+
+const LINT_EXAMPLES: &str = "\
+Examples:
+  keelson lint crd.yaml
+  keelson lint -R config/crd --severity advice --disable boolean,description
+  kustomize build config/crd | keelson lint -
+  keelson lint -R config/crd -o sarif > lint.sarif
+  keelson lint --rules";
+
+const VALIDATE_EXAMPLES: &str = "\
+Examples:
+  keelson validate deployment.yaml service.yaml
+  keelson validate -R manifests --crds config/crd --policies policies
+  helm template my-chart | keelson validate - --namespace web --strict
+  keelson validate -R manifests -o json | jq '.results[] | select(.valid | not)'";
+
+const UI_EXAMPLES: &str = "\
+Examples:
+  keelson ui                             the current context of your kubeconfig
+  keelson ui --context staging --port 8080
+  ssh -L 8080:127.0.0.1:8080 host keelson ui --no-open --port 8080";
 
 const ENVTEST_EXAMPLES: &str = "\
 Examples:
@@ -318,6 +364,30 @@ pub struct SimulationFlags {
     /// Output format [default: text].
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<ResultFormat>,
+}
+
+/// Flags of `ui`.
+#[derive(Debug, Args)]
+pub struct UiFlags {
+    /// The kubeconfig [default: the first file of $KUBECONFIG, ~/.kube/config, or admin.kubeconfig in the
+    /// default data folder].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context [default: the current one].
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// The address to listen on.
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    pub address: IpAddr,
+    /// The port to listen on; 0 is a free one.
+    #[arg(long, value_name = "PORT", default_value = "0")]
+    pub port: u16,
+    /// Listen also on an address that other hosts reach. The page is served without TLS.
+    #[arg(long)]
+    pub allow_remote: bool,
+    /// Open no browser. None is opened either when standard output is no terminal.
+    #[arg(long)]
+    pub no_open: bool,
 }
 
 /// Flags of `version`.

@@ -62,6 +62,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     authentication::apply(setup, allows_all);
     setup.errors.extend(of_authorization);
     auditing::apply(setup);
+    traces::apply(setup);
     admission::apply(setup);
     api_enablement::apply(setup);
     authentication::check_token_requests(setup);

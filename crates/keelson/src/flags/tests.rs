@@ -302,10 +302,17 @@ fn single_flags_are_refused_in_the_words_of_kube_apiserver() {
              error reading encryption provider configuration file \"/absent\": open /absent: no such \
              file or directory",
         ),
-        (&["--tracing-config-file=f"], "--tracing-config-file: tracing is not there yet"),
     ] {
         assert_eq!(configure(arguments).map(drop), Err(expected.to_owned()), "{arguments:?}");
     }
+}
+
+#[test]
+fn a_missing_file_for_traces_is_refused() {
+    let why = "failed to read tracing config: unable to read tracing configuration from \
+               \"/absent\": open /absent: no such file or directory";
+    let refused = configure(&["--tracing-config-file=/absent"]).map(drop);
+    assert_eq!(refused, Err(why.to_owned()));
 }
 
 #[test]

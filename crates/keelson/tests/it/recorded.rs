@@ -4,6 +4,7 @@
 //! (`system:masters`) with that token, and writes its responses to the files.
 
 use crate::http::{POLL_TIMEOUT, Server, without_controllers};
+use keelson::Builder;
 use keelson_auth::{MASTERS, TokenFile, User};
 use keelson_testkit::api::{Api, Response};
 use serde_json::{Value, json};
@@ -21,6 +22,11 @@ pub struct Recorded {
 impl Recorded {
     /// Starts a Keelson without controllers, or connects to the kube-apiserver to be recorded.
     pub fn start() -> Recorded {
+        Recorded::start_with(|_| {})
+    }
+
+    /// The same with other settings of the Keelson.
+    pub fn start_with(change: impl FnOnce(&mut Builder)) -> Recorded {
         if let Ok(given) = std::env::var("KEELSON_RECORD") {
             let (url, token) = given.split_once(',').expect("URL,TOKEN");
             let address = url.strip_prefix("https://").expect("https://ADDRESS:PORT");
@@ -33,6 +39,7 @@ impl Recorded {
         tokens.insert(TOKEN, user.with_group(MASTERS));
         let mut builder = without_controllers();
         builder.tokens = tokens;
+        change(&mut builder);
         let server = Server::start(builder);
         let address = server.keelson.address();
         let api = Api::unchecked(address, Some(TOKEN.to_owned())).expect("a client");

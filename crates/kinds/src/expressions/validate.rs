@@ -56,6 +56,21 @@ pub(crate) fn definition(new: &Object, old: Option<&Object>, found: &mut ErrorLi
     }
 }
 
+/// Returns the estimated costs of the rules of a definition, with their paths as in error messages, a schema after the
+/// other. Rules that do not compile have none.
+pub fn estimated_costs(definition: &Object) -> Vec<(String, u64)> {
+    let (stored, mut all, mut errors) = (HashSet::new(), vec![], ErrorList::new());
+    for (_, schema, field) in schemas(definition) {
+        let position =
+            Position { field: &field, is_root: true, times: Some(1), uncorrelatable_in: None };
+        let invalid = invalid_schema_fields(schema, &field);
+        let mut walk = Walk { stored: &stored, invalid, costs: vec![], errors: &mut errors };
+        walk.schema(schema, &position, 0);
+        all.append(&mut walk.costs);
+    }
+    all
+}
+
 /// Validates defaults against the rules of their schemas.
 struct Defaults<'w> {
     /// The other errors of defaults.

@@ -25,6 +25,10 @@ impl Registry {
         target: &Target,
         freshness: Freshness,
     ) -> Result<Answer, Failure> {
+        let span = target.span("cacher.Get");
+        if span.is_recorded() {
+            span.set("resource-version", freshness.resource_version());
+        }
         match freshness {
             Freshness::Latest => self.wait_for_latest().await?,
             Freshness::Any => self.wait_for_known().await?,

@@ -263,6 +263,7 @@ impl Registry {
         target: &Target,
         options: &ListOptions,
     ) -> Result<List, Failure> {
+        let span = target.collection_span("cacher.GetList");
         let filter = Filter::new(target, &options.labels, &options.fields)?;
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
         let start = match &options.continue_from {
@@ -294,6 +295,7 @@ impl Registry {
             ContinueToken { revision: Some(page.revision), start }.encode()
         });
         let Page { items, revision, remaining, .. } = page;
+        span.event_with("Filtered items", || vec![("count", items.len().into())]);
         Ok(List { items, revision, continue_token: token, remaining })
     }
 

@@ -29,13 +29,17 @@ impl Registry {
     ) -> Result<WriteResponse, Failure> {
         target.assert_covered(permit, "patch", subresource.name());
         let conversions = Conversions::default();
+        let span = keelson_traces::current();
         let make = |live: Option<&Object>| {
-            if patch.form.is_apply() {
+            let made = if patch.form.is_apply() {
                 let manager = FieldManager::converting(target, subresource, &conversions);
-                return self.apply_configuration(target, &manager, live, patch, options);
-            }
-            let live = live.ok_or_else(|| target.not_found())?;
-            patched(target, live, patch, options)
+                self.apply_configuration(target, &manager, live, patch, options)?
+            } else {
+                let live = live.ok_or_else(|| target.not_found())?;
+                patched(target, live, patch, options)?
+            };
+            span.event("About to check admission control");
+            Ok(made)
         };
         self.change_converting(permit, target, subresource, (&make, &conversions), options).await
     }

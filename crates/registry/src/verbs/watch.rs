@@ -110,6 +110,7 @@ impl Registry {
         options: &WatchOptions,
     ) -> Result<WatchSession, WatchRefusal> {
         target.assert_covered_collection(permit, "watch", &options.fields);
+        let _span = target.collection_span("cacher.Watch");
         let filter = Filter::new(target, &options.labels, &options.fields)?;
         let objects = self.objects(&target.kind);
         let sends_state = options.initial_events.unwrap_or(match options.start {

@@ -231,7 +231,7 @@ impl Constructor<'_> {
                 let (name, kind) = self.key(key)?;
                 let made = self.value(value)?;
                 self.keys_set += 1;
-                let line = document.nodes[value].line;
+                let line = document.nodes[value].spot.line;
                 entries.entries.push((name, made));
                 entries.facts.push(KeyFacts { kind, line, set: self.keys_set });
             }

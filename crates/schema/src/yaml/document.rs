@@ -4,14 +4,14 @@ use super::YamlError;
 use super::cursor::Fault;
 use super::input::Input;
 use super::parser::{EventKind, Parser, Tag};
-use super::scanner::{Scanner, Text};
+use super::scanner::{Scanner, Spot, Text};
 use std::collections::HashMap;
 
-/// A node, and the line where it begins, counted from 0.
+/// A node, and where it begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     pub kind: NodeKind,
-    pub line: u32,
+    pub spot: Spot,
 }
 
 /// The nodes of a collection follow it; `end` is the index after the last of them. Those of a map
@@ -120,7 +120,7 @@ fn read_nodes(parser: &mut Parser<'_>) -> Result<Vec<Node>, YamlError> {
                 continue;
             }
         };
-        nodes.push(Node { kind, line: event.line });
+        nodes.push(Node { kind, spot: event.spot });
         if open.is_empty() {
             return Ok(nodes);
         }

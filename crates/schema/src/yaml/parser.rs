@@ -2,7 +2,7 @@
 //! lists and maps. The grammar is that of libyaml.
 
 use super::cursor::Fault;
-use super::scanner::{Scanner, Text, Token, TokenKind};
+use super::scanner::{Scanner, Spot, Text, Token, TokenKind};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -28,11 +28,11 @@ pub(super) enum Tag {
     Other,
 }
 
-/// An event, and the line where it begins, counted from 0.
+/// An event, and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     pub kind: EventKind,
-    pub line: u32,
+    pub spot: Spot,
     pub anchor: Option<Text>,
 }
 
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
                 | TokenKind::StreamEnd
         );
         if self.is_explicit && is_empty {
-            return Ok(empty_scalar(token.line));
+            return Ok(empty_scalar(token.spot));
         }
         self.node(Place::Block)
     }
@@ -215,9 +215,9 @@ impl<'a> Parser<'a> {
     }
 
     /// Ends the innermost collection.
-    fn end(&mut self, kind: EventKind, line: u32) -> Event {
+    fn end(&mut self, kind: EventKind, spot: Spot) -> Event {
         self.states.pop();
-        Event { kind, line, anchor: None }
+        Event { kind, spot, anchor: None }
     }
 
     /// Reads a node: its properties, and a scalar or the start of a collection.
@@ -225,7 +225,7 @@ impl<'a> Parser<'a> {
         let first = self.scanner.peek()?;
         if let TokenKind::Alias(name) = first.kind {
             self.scanner.take();
-            return Ok(Event { kind: EventKind::Alias(name), line: first.line, anchor: None });
+            return Ok(Event { kind: EventKind::Alias(name), spot: first.spot, anchor: None });
         }
         let (anchor, tag) = self.properties()?;
         let token = self.scanner.peek()?;
@@ -233,13 +233,13 @@ impl<'a> Parser<'a> {
         let opened = match token.kind {
             TokenKind::BlockEntry if place == Place::BlockMapping => {
                 self.states.push(State::IndentlessEntry);
-                return Ok(Event { kind: EventKind::SequenceStart, line: first.line, anchor });
+                return Ok(Event { kind: EventKind::SequenceStart, spot: first.spot, anchor });
             }
             TokenKind::Scalar { text, is_plain } => {
                 self.scanner.take();
                 let is_implicit = (is_plain && tag == Tag::None) || tag == Tag::NonSpecific;
                 let kind = EventKind::Scalar { text, tag, is_implicit };
-                return Ok(Event { kind, line: first.line, anchor });
+                return Ok(Event { kind, spot: first.spot, anchor });
             }
             TokenKind::FlowSequenceStart => (EventKind::SequenceStart, State::FlowFirstEntry),
             TokenKind::FlowMappingStart => (EventKind::MappingStart, State::FlowFirstKey),
@@ -250,13 +250,13 @@ impl<'a> Parser<'a> {
             _ if anchor.is_some() || tag != Tag::None => {
                 let is_implicit = tag == Tag::None;
                 let kind = EventKind::Scalar { text: Text::default(), tag, is_implicit };
-                return Ok(Event { kind, line: first.line, anchor });
+                return Ok(Event { kind, spot: first.spot, anchor });
             }
             _ => return fault(token, "did not find expected node content"),
         };
         self.scanner.take();
         self.states.push(opened.1);
-        Ok(Event { kind: opened.0, line: first.line, anchor })
+        Ok(Event { kind: opened.0, spot: first.spot, anchor })
     }
 
     /// Takes an anchor and a tag, in any order.
@@ -309,12 +309,12 @@ impl<'a> Parser<'a> {
         let token = self.scanner.peek()?;
         match token.kind {
             TokenKind::BlockEntry => match self.advance()?.kind {
-                TokenKind::BlockEntry | TokenKind::BlockEnd => Ok(empty_scalar(token.line)),
+                TokenKind::BlockEntry | TokenKind::BlockEnd => Ok(empty_scalar(token.spot)),
                 _ => self.node(Place::Block),
             },
             TokenKind::BlockEnd => {
                 self.scanner.take();
-                Ok(self.end(EventKind::SequenceEnd, token.line))
+                Ok(self.end(EventKind::SequenceEnd, token.spot))
             }
             _ => fault(token, "did not find expected '-' indicator"),
         }
@@ -323,11 +323,11 @@ impl<'a> Parser<'a> {
     fn indentless_entry(&mut self) -> Result<Event, Fault> {
         let token = self.scanner.peek()?;
         if token.kind != TokenKind::BlockEntry {
-            return Ok(self.end(EventKind::SequenceEnd, token.line));
+            return Ok(self.end(EventKind::SequenceEnd, token.spot));
         }
         match self.advance()?.kind {
             TokenKind::BlockEntry | TokenKind::Key | TokenKind::Value | TokenKind::BlockEnd => {
-                Ok(empty_scalar(token.line))
+                Ok(empty_scalar(token.spot))
             }
             _ => self.node(Place::Block),
         }
@@ -342,7 +342,7 @@ impl<'a> Parser<'a> {
             }
             TokenKind::BlockEnd => {
                 self.scanner.take();
-                Ok(self.end(EventKind::MappingEnd, token.line))
+                Ok(self.end(EventKind::MappingEnd, token.spot))
             }
             _ => fault(token, "did not find expected key"),
         }
@@ -353,7 +353,7 @@ impl<'a> Parser<'a> {
         self.become_state(State::BlockKey);
         match token.kind {
             TokenKind::Value => self.node_of_mapping(token),
-            _ => Ok(empty_scalar(token.line)),
+            _ => Ok(empty_scalar(token.spot)),
         }
     }
 
@@ -361,7 +361,7 @@ impl<'a> Parser<'a> {
     fn node_of_mapping(&mut self, indicator: Token) -> Result<Event, Fault> {
         match self.advance()?.kind {
             TokenKind::Key | TokenKind::Value | TokenKind::BlockEnd => {
-                Ok(empty_scalar(indicator.line))
+                Ok(empty_scalar(indicator.spot))
             }
             _ => self.node(Place::BlockMapping),
         }
@@ -378,13 +378,13 @@ impl<'a> Parser<'a> {
         match token.kind {
             TokenKind::FlowSequenceEnd => {
                 self.scanner.take();
-                Ok(self.end(EventKind::SequenceEnd, token.line))
+                Ok(self.end(EventKind::SequenceEnd, token.spot))
             }
             TokenKind::Key => {
                 self.scanner.take();
                 self.become_state(State::FlowEntry);
                 self.states.push(State::PairKey);
-                Ok(Event { kind: EventKind::MappingStart, line: token.line, anchor: None })
+                Ok(Event { kind: EventKind::MappingStart, spot: token.spot, anchor: None })
             }
             _ => {
                 self.become_state(State::FlowEntry);
@@ -400,7 +400,7 @@ impl<'a> Parser<'a> {
             TokenKind::Value | TokenKind::FlowEntry | TokenKind::FlowSequenceEnd => {
                 // Upstream takes the token, although it has not read the value yet.
                 self.scanner.take();
-                Ok(empty_scalar(token.line))
+                Ok(empty_scalar(token.spot))
             }
             _ => self.node(Place::Flow),
         }
@@ -411,25 +411,25 @@ impl<'a> Parser<'a> {
         self.become_state(State::PairEnd);
         let value = self.flow_value_after(token, TokenKind::FlowSequenceEnd)?;
         // Upstream gives the line of the `:` to a value that is missing.
-        let is_missing = value == empty_scalar(value.line);
-        Ok(if is_missing { empty_scalar(token.line) } else { value })
+        let is_missing = value == empty_scalar(value.spot);
+        Ok(if is_missing { empty_scalar(token.spot) } else { value })
     }
 
     /// Reads the value of a key in a flow collection; an entry or its end may follow at once.
     fn flow_value_after(&mut self, token: Token, end: TokenKind) -> Result<Event, Fault> {
         if token.kind != TokenKind::Value {
-            return Ok(empty_scalar(token.line));
+            return Ok(empty_scalar(token.spot));
         }
         let next = self.advance()?;
         if next.kind == TokenKind::FlowEntry || next.kind == end {
-            return Ok(empty_scalar(next.line));
+            return Ok(empty_scalar(next.spot));
         }
         self.node(Place::Flow)
     }
 
     fn pair_end(&mut self) -> Result<Event, Fault> {
         let token = self.scanner.peek()?;
-        Ok(self.end(EventKind::MappingEnd, token.line))
+        Ok(self.end(EventKind::MappingEnd, token.spot))
     }
 
     fn flow_key(&mut self, is_first: bool) -> Result<Event, Fault> {
@@ -443,14 +443,14 @@ impl<'a> Parser<'a> {
         match token.kind {
             TokenKind::FlowMappingEnd => {
                 self.scanner.take();
-                Ok(self.end(EventKind::MappingEnd, token.line))
+                Ok(self.end(EventKind::MappingEnd, token.spot))
             }
             TokenKind::Key => {
                 self.become_state(State::FlowValue);
                 let next = self.advance()?;
                 match next.kind {
                     TokenKind::Value | TokenKind::FlowEntry | TokenKind::FlowMappingEnd => {
-                        Ok(empty_scalar(next.line))
+                        Ok(empty_scalar(next.spot))
                     }
                     _ => self.node(Place::Flow),
                 }
@@ -471,17 +471,17 @@ impl<'a> Parser<'a> {
     fn flow_no_value(&mut self) -> Result<Event, Fault> {
         let token = self.scanner.peek()?;
         self.become_state(State::FlowKey);
-        Ok(empty_scalar(token.line))
+        Ok(empty_scalar(token.spot))
     }
 }
 
-fn empty_scalar(line: u32) -> Event {
+fn empty_scalar(spot: Spot) -> Event {
     let kind = EventKind::Scalar { text: Text::default(), tag: Tag::None, is_implicit: true };
-    Event { kind, line, anchor: None }
+    Event { kind, spot, anchor: None }
 }
 
 /// Returns the error of the parser for a token. Unlike the scanner's, upstream's parser counts
 /// lines from 0.
 fn fault<T>(token: Token, message: &'static str) -> Result<T, Fault> {
-    Err(Fault { line: token.line as usize, message })
+    Err(Fault { line: token.spot.line as usize, message })
 }

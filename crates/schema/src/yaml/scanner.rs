@@ -28,11 +28,18 @@ pub(super) struct Text {
     pub is_made: bool,
 }
 
-/// A token, and the line where it begins, counted from 0.
+/// A place in the text. Lines and columns count from 0, columns in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub line: u32,
+    pub column: u32,
+}
+
+/// A token, and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     pub kind: TokenKind,
-    pub line: u32,
+    pub spot: Spot,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +129,7 @@ impl<'a> Scanner<'a> {
                 self.is_ready = true;
             }
         }
-        let end = Token { kind: TokenKind::StreamEnd, line: line(self.cursor.mark) };
+        let end = Token { kind: TokenKind::StreamEnd, spot: spot(self.cursor.mark) };
         Ok(self.tokens.front().copied().unwrap_or(end))
     }
 
@@ -213,7 +220,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn push(&mut self, kind: TokenKind, mark: Mark) {
-        self.tokens.push_back(Token { kind, line: line(mark) });
+        self.tokens.push_back(Token { kind, spot: spot(mark) });
     }
 
     /// Adds the token of an indicator of this many characters, which are next.
@@ -225,7 +232,7 @@ impl<'a> Scanner<'a> {
     /// Inserts a token before the one with this number. Like upstream, adds it after all others if
     /// that one was taken.
     fn insert(&mut self, kind: TokenKind, mark: Mark, number: usize) {
-        let token = Token { kind, line: line(mark) };
+        let token = Token { kind, spot: spot(mark) };
         let place = number.checked_sub(self.taken).unwrap_or(self.tokens.len());
         self.tokens.insert(place, token);
     }
@@ -430,7 +437,8 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Returns the line of a mark. Texts are shorter than 4 GiB.
-fn line(mark: Mark) -> u32 {
-    u32::try_from(mark.line).unwrap_or(u32::MAX)
+/// Returns the place of a mark. Texts are shorter than 4 GiB.
+fn spot(mark: Mark) -> Spot {
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    Spot { line: number(mark.line), column: number(mark.column) }
 }

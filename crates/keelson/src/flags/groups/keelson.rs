@@ -80,6 +80,13 @@ pub const GROUP: Group = Group {
             "With --simulate, how many seconds pass in the cluster in one second. keelson \
              simulation changes it and steps the time while the server runs.",
         ),
+        Flag::new(
+            "ui",
+            Kind::Bool,
+            "false",
+            "Serve the explorer, a web page that shows the objects of this server, at /ui/. The page \
+             needs no credentials, but its requests do: it asks for a bearer token.",
+        ),
     ],
 };
 
@@ -118,6 +125,7 @@ pub fn apply(setup: &mut Setup<'_>) {
     }
     setup.builder.controllers = values.list("controllers").to_vec();
     apply_simulation(setup);
+    setup.builder.explorer = values.bool("ui");
     let seconds = u64::try_from(values.int("history-seconds")).unwrap_or(0);
     setup.builder.history = Duration::from_secs(seconds.max(1));
     if !matches!(values.text("log-format"), "" | "text" | "json") {

@@ -1,0 +1,191 @@
+//! [`Span`]: one step of the work for a request.
+
+use crate::context::{SpanContext, SpanId};
+use crate::finished::{Attribute, Event, FinishedSpan, Kind};
+use crate::queue::Queue;
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Most events and attributes of a span each (OpenTelemetry's `OTEL_SPAN_EVENT_COUNT_LIMIT` and
+/// `OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`).
+const PARTS_MAX: usize = 128;
+
+/// A running span. It ends when its last clone is dropped. Without a tracer, and in traces that are not
+/// recorded, it does nothing.
+#[derive(Clone, Default)]
+pub struct Span(Option<Arc<Running>>);
+
+struct Running {
+    queue: Arc<Queue>,
+    context: SpanContext,
+    /// `None` if the trace is not recorded.
+    recorded: Option<Recorded>,
+}
+
+struct Recorded {
+    clock: Clock,
+    span: Mutex<FinishedSpan>,
+}
+
+/// Wall-clock time that does not jump within a span.
+#[derive(Clone, Copy)]
+struct Clock {
+    started: Instant,
+    nanoseconds: u64,
+}
+
+impl Clock {
+    fn start() -> Clock {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Clock {
+            started: Instant::now(),
+            nanoseconds: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn now(self) -> u64 {
+        let passed = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.saturating_add(passed)
+    }
+}
+
+impl Span {
+    pub(crate) fn new(
+        queue: Arc<Queue>,
+        context: SpanContext,
+        parent: Option<&SpanContext>,
+        name: &'static str,
+        scope: &'static str,
+        kind: Kind,
+    ) -> Span {
+        let recorded = context.is_sampled.then(|| {
+            let clock = Clock::start();
+            let span = Mutex::new(FinishedSpan {
+                context: context.clone(),
+                parent: parent.map(|parent| parent.span_id),
+                is_parent_remote: parent.is_some_and(|parent| parent.is_remote),
+                name: Cow::Borrowed(name),
+                scope,
+                kind,
+                started: clock.nanoseconds,
+                ended: 0,
+                attributes: vec![],
+                events: vec![],
+                links: vec![],
+                is_error: false,
+            });
+            Recorded { clock, span }
+        });
+        Span(Some(Arc::new(Running { queue, context, recorded })))
+    }
+
+    /// Starts a span below another one.
+    pub(crate) fn below(
+        queue: Arc<Queue>,
+        parent: &SpanContext,
+        name: &'static str,
+        scope: &'static str,
+        kind: Kind,
+    ) -> Span {
+        let span_id = SpanId(rand::random());
+        let context = SpanContext { span_id, is_remote: false, ..parent.clone() };
+        Span::new(queue, context, Some(parent), name, scope, kind)
+    }
+
+    /// Returns a span that records nothing itself.
+    pub(crate) fn anchor(queue: Arc<Queue>, context: SpanContext) -> Span {
+        Span(Some(Arc::new(Running { queue, context, recorded: None })))
+    }
+
+    /// Starts a step of this span's work.
+    #[must_use]
+    pub fn child(&self, name: &'static str, scope: &'static str, kind: Kind) -> Span {
+        match &self.0 {
+            None => Span::default(),
+            Some(running) => {
+                Span::below(running.queue.clone(), &running.context, name, scope, kind)
+            }
+        }
+    }
+
+    /// Returns what identifies the span; `None` without a tracer.
+    #[must_use]
+    pub fn context(&self) -> Option<&SpanContext> {
+        self.0.as_ref().map(|running| &running.context)
+    }
+
+    /// Returns whether the span is recorded: whether it is worth while to compute attributes.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.0.as_ref().is_some_and(|running| running.recorded.is_some())
+    }
+
+    /// Replaces the name, when more is known.
+    pub fn rename(&self, name: impl Into<Cow<'static, str>>) {
+        if let Some(mut span) = self.recorded() {
+            span.name = name.into();
+        }
+    }
+
+    /// Adds an attribute.
+    pub fn set(&self, key: &'static str, value: impl Into<Attribute>) {
+        if let Some(mut span) = self.recorded()
+            && span.attributes.len() < PARTS_MAX
+        {
+            span.attributes.push((key, value.into()));
+        }
+    }
+
+    /// Adds an event.
+    pub fn event(&self, name: &'static str) {
+        self.event_with(name, Vec::new);
+    }
+
+    /// Adds an event with details, which are computed only if the span is recorded.
+    pub fn event_with(
+        &self,
+        name: &'static str,
+        attributes: impl FnOnce() -> Vec<(&'static str, Attribute)>,
+    ) {
+        let Some(running) = &self.0 else { return };
+        let Some(recorded) = &running.recorded else { return };
+        let event = Event { at: recorded.clock.now(), name, attributes: attributes() };
+        let mut span = lock(&recorded.span);
+        if span.events.len() < PARTS_MAX {
+            span.events.push(event);
+        }
+    }
+
+    /// Adds a link to another trace.
+    pub fn link(&self, to: SpanContext) {
+        if let Some(mut span) = self.recorded() {
+            span.links.push(to);
+        }
+    }
+
+    /// Marks the span as failed.
+    pub fn fail(&self) {
+        if let Some(mut span) = self.recorded() {
+            span.is_error = true;
+        }
+    }
+
+    fn recorded(&self) -> Option<MutexGuard<'_, FinishedSpan>> {
+        let recorded = self.0.as_ref()?.recorded.as_ref()?;
+        Some(lock(&recorded.span))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(Recorded { clock, span }) = self.recorded.take() else { return };
+        let mut span = span.into_inner().unwrap_or_else(PoisonError::into_inner);
+        span.ended = clock.now();
+        self.queue.push(span);
+    }
+}
+
+fn lock(span: &Mutex<FinishedSpan>) -> MutexGuard<'_, FinishedSpan> {
+    span.lock().unwrap_or_else(PoisonError::into_inner)
+}
