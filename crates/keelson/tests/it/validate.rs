@@ -31,10 +31,12 @@ fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
     };
     for (name, inner) in members {
         let pointer = format!("{at}/{name}");
-        if !matches!(pointer.as_str(), "/kind" | "/apiVersion" | "/metadata/namespace") {
+        // The server must find the collection.
+        let says_where = ["/kind", "/apiVersion", "/metadata", "/metadata/namespace"];
+        if !says_where.contains(&pointer.as_str()) {
             out.push(pointer.clone());
-            pointers(inner, &pointer, out);
         }
+        pointers(inner, &pointer, out);
     }
 }
 
