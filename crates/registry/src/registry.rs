@@ -209,7 +209,7 @@ impl Registry {
     {
         let registry = self.shared()?;
         let write = Box::pin(write(registry));
-        let write = keelson_traces::in_current(keelson_traces::current(), write);
+        let write = keelson_traces::in_current(write);
         match self.writes.spawn(write).await {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

@@ -359,7 +359,7 @@ impl<'a> Call<'a> {
         self.record(&decoded, &options);
         let registry = &self.app.registry;
         let create = registry.create(self.permit, self.target, decoded, &options);
-        self.written(traced::write(body.len(), create).await?)
+        self.written(traced::write(body.len(), pin!(create)).await?)
     }
 
     async fn update(&self, body: Bytes) -> Result<Reply, Failure> {
@@ -368,7 +368,7 @@ impl<'a> Call<'a> {
         self.record(&decoded, &options);
         let registry = &self.app.registry;
         let update = registry.update(self.permit, self.target, self.part, decoded, &options);
-        self.written(traced::write(body.len(), update).await?)
+        self.written(traced::write(body.len(), pin!(update)).await?)
     }
 
     async fn patch(&self, body: Bytes) -> Result<Reply, Failure> {

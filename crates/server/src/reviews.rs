@@ -14,6 +14,7 @@ use keelson_auth::Permit;
 use keelson_meta::{Failure, Object, Status, Str, value};
 use keelson_registry::options::WriteOptions;
 use keelson_schema::Schema;
+use std::pin::pin;
 use std::sync::Arc;
 
 /// Handles a request for a resource without stored objects.
@@ -38,7 +39,7 @@ pub(crate) async fn answer(
         let namespace = resolved.route.namespace.as_deref().unwrap_or_default();
         let target = registry.target(&resource.group, of, namespace, object.name());
         let act = registry.act(permit, &target, action, object, &options);
-        let acted = traced::write(body.len(), act).await;
+        let acted = traced::write(body.len(), pin!(act)).await;
         let acted = acted.map_err(|failure| warned(failure, &warnings))?;
         return Ok(success(head, accepted, &[warnings, acted.warnings].concat()));
     }
@@ -70,7 +71,7 @@ pub(crate) async fn answer(
                 warnings.extend(admitted.await?);
                 computed.post(registry, permit, review).await
             };
-            let answered = traced::write(body.len(), answered).await;
+            let answered = traced::write(body.len(), pin!(answered)).await;
             let mut answer = answered.map_err(|failure| warned(failure, &warnings))?;
             answer.set_gvk(&schema.gvk);
             reply_object(app, head, accepted, &schema, answer, &warnings)
@@ -144,7 +145,7 @@ pub(crate) async fn act(
     let options = write_options(head, "CreateOptions")?;
     let Posted { object, warnings } = posted(head, &schema, resolved, &options, body)?;
     let act = app.registry.act(permit, target, &sub.name, object, &options);
-    let acted = traced::write(body.len(), act).await;
+    let acted = traced::write(body.len(), pin!(act)).await;
     let acted = acted.map_err(|failure| warned(failure, &warnings))?;
     let warnings = [warnings, acted.warnings].concat();
     let Some(answer) = acted.object else { return Ok(success(head, accepted, &warnings)) };

@@ -15,6 +15,7 @@ use keelson_meta::{Failure, GroupVersionResource};
 use keelson_schema::catalogue::SubresourceClass;
 use keelson_traces::{Attribute, Kind, Span, SpanContext, Tracer};
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// The scopes of upstream's spans. The first one is spelled so there.
@@ -326,10 +327,11 @@ pub(crate) fn decode<T>(decode: impl FnOnce() -> Result<T, Failure>) -> Result<T
     Ok(decoded)
 }
 
-/// Writes an object whose body had so many bytes, and records in the span of a verb what comes of it.
+/// Writes an object whose body had so many bytes, and records in the span of a verb what comes of it. The work is
+/// borrowed, because a future that is passed by value is stored twice.
 pub(crate) async fn write<T>(
     bytes: usize,
-    write: impl Future<Output = Result<T, Failure>>,
+    write: Pin<&mut impl Future<Output = Result<T, Failure>>>,
 ) -> Result<T, Failure> {
     let span = keelson_traces::current();
     span.event("About to store object in database");

@@ -2,8 +2,9 @@
 
 use crate::finished::Kind;
 use crate::span::Span;
+use futures_util::future::Either;
 use http::HeaderMap;
-use std::pin::pin;
+use tokio::task::futures::TaskLocalFuture;
 use tokio::task_local;
 
 task_local! {
@@ -15,12 +16,11 @@ const SCOPE: &str = "k8s.io/component-base/tracing";
 
 impl Span {
     /// Runs work whose spans are children of this one.
-    pub async fn scope<F: Future>(&self, work: F) -> F::Output {
-        let mut work = pin!(work);
+    pub fn scope<F: Future>(&self, work: F) -> Either<TaskLocalFuture<Span, F>, F> {
+        // No async function: the future of one would hold the work twice.
         match self.context() {
-            None => work.await,
-            // Borrowed, so that the future is not stored twice.
-            Some(_) => CURRENT.scope(self.clone(), work.as_mut()).await,
+            None => Either::Right(work),
+            Some(_) => Either::Left(CURRENT.scope(self.clone(), work)),
         }
     }
 }
@@ -51,8 +51,8 @@ pub fn propagate(span: &Span, headers: &mut HeaderMap) {
 }
 
 /// Lets work that goes on in a task of its own belong to the current span.
-pub async fn in_current<F: Future>(span: Span, work: F) -> F::Output {
-    span.scope(work).await
+pub fn in_current<F: Future>(work: F) -> Either<TaskLocalFuture<Span, F>, F> {
+    current().scope(work)
 }
 
 #[cfg(test)]
