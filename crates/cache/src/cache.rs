@@ -558,9 +558,11 @@ mod tests {
     #[tokio::test]
     async fn a_follower_gets_changes_and_later_resources() {
         let store = Arc::new(Model::new());
-        put(&store, "ns/a").await;
         let prefix = Bytes::from_static(PREFIX.as_bytes());
         let cache = Cache::start(store.clone(), [prefix.clone()]).await.expect("start");
+        // Not before: another thread applies what is there at the start, and marks it a moment after it is visible.
+        put(&store, "ns/a").await;
+        cache.wait_latest().await.expect("wait");
         let names = |resources: Vec<Arc<Resource>>| -> Vec<String> {
             let prefixes = resources.iter().map(|resource| resource.prefix());
             prefixes.map(|prefix| String::from_utf8_lossy(prefix).into_owned()).collect()

@@ -50,8 +50,8 @@ impl Client {
         request: Request<StreamedBody>,
         connect_by: Instant,
     ) -> Result<Response<StreamedResponse>, Error> {
-        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        let span = traced::start(request.method(), self.peer(), path);
+        // The query of a user's request may hold tokens.
+        let span = traced::start(request.method(), self.peer(), request.uri().path());
         let mut request = request;
         keelson_traces::propagate(&span, request.headers_mut());
         let response = self.stream_head(request, connect_by).await;

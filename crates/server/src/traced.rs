@@ -218,7 +218,7 @@ fn describe(server: &Span, seen: &Seen<'_>, attributes: &Attributes) {
         Some((host, port)) if !port.ends_with(']') => (host, port.parse::<u16>().ok()),
         _ => (host, None),
     };
-    let path_and_query = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    let target = keelson_audit::request_uri(&head.uri);
     let peer = client(head).to_string();
     for (key, value) in [
         ("server.address", host.trim_start_matches('[').trim_end_matches(']')),
@@ -229,7 +229,7 @@ fn describe(server: &Span, seen: &Seen<'_>, attributes: &Attributes) {
         ("client.address", peer.as_str()),
         ("url.path", head.uri.path()),
         ("network.protocol.version", protocol(*version).trim_start_matches("HTTP/")),
-        ("http.target", path_and_query),
+        ("http.target", target.as_str()),
         ("audit-id", text(audit_id)),
     ] {
         server.set(key, value);
