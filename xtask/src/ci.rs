@@ -201,10 +201,15 @@ fn static_program(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether `KEELSON_REQUIRE` names something that must not be missing.
+/// Returns whether `KEELSON_REQUIRE` says that something must not be missing: by its name, or by `all`.
 pub fn is_required(name: &str) -> bool {
+    is_named(name) || is_named("all")
+}
+
+/// Returns whether `KEELSON_REQUIRE` has this word.
+pub fn is_named(name: &str) -> bool {
     let required = std::env::var("KEELSON_REQUIRE").unwrap_or_default();
-    required.split(',').map(str::trim).any(|word| word == name || word == "all")
+    required.split(',').map(str::trim).any(|word| word == name)
 }
 
 /// Returns whether a program can be run.

@@ -1,7 +1,7 @@
 //! `cargo xtask explorer`: the tests of the explorer. Its modules run in Node, its pages in a browser
 //! against a server with a simulated cluster.
 
-use crate::ci::{has, is_required};
+use crate::ci::{has, is_named, is_required};
 use crate::commands;
 use anyhow::{Result, bail};
 use std::io::Write;
@@ -34,7 +34,13 @@ pub fn run(args: &[String]) -> Result<Vec<String>> {
         return missing("npm", "Node 20 with npm");
     }
     commands::run(Command::new("node").args(["--test", UNIT_TESTS]).stdin(Stdio::null()))?;
-    let Some(browser) = browser() else { return missing(NAME, "Chromium") };
+    // `all` means what a machine can have: Debian's package of a browser cannot be had everywhere.
+    let Some(browser) = browser() else {
+        if is_named(NAME) {
+            bail!("explorer: Chromium is missing, and KEELSON_REQUIRE names {NAME}");
+        }
+        return Ok(vec!["pages of the explorer (need Chromium)".to_owned()]);
+    };
     commands::run(Command::new("cargo").args(["build", "--quiet", "-p", "keelson"]))?;
     let install = ["ci", "--no-audit", "--no-fund", "--silent"];
     commands::run(Command::new("npm").args(install).current_dir(BROWSER_TESTS))?;
