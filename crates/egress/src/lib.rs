@@ -5,7 +5,8 @@
 //! exchanges, headers and bodies have maximums, and each exchange has one deadline. Error texts are
 //! those of Go's `net/http`, because clients of a kube-apiserver see them.
 //!
-//! [`GrpcPeer`] is the one exception to HTTP: processes of this host, over Unix domain sockets.
+//! [`GrpcPeer`] is the one exception to HTTP: gRPC to processes of this host, over Unix domain sockets, and to
+//! collectors of traces.
 //!
 //! This crate does not depend on the API: services are resolved by a [`Resolver`]. It parses the
 //! servers and users of a [`kubeconfig`].

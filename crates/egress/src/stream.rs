@@ -47,12 +47,11 @@ impl Client {
     /// caller. The request is sent again over another connection only if nothing of it was sent.
     pub async fn stream(
         self: &Arc<Self>,
-        request: Request<StreamedBody>,
+        mut request: Request<StreamedBody>,
         connect_by: Instant,
     ) -> Result<Response<StreamedResponse>, Error> {
         // The query of a user's request may hold tokens.
         let span = traced::start(request.method(), self.peer(), request.uri().path());
-        let mut request = request;
         keelson_traces::propagate(&span, request.headers_mut());
         let response = self.stream_head(request, connect_by).await;
         match &response {

@@ -4,11 +4,9 @@ use crate::peer::{Peer, Scheme};
 use http::{Method, Response, Version};
 use keelson_traces::Span;
 
-const SCOPE: &str = "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp";
-
 /// Starts the span of a request, below the current span.
 pub(crate) fn start(method: &Method, peer: &Peer, path: &str) -> Span {
-    let span = keelson_traces::start_client("HTTP", SCOPE);
+    let span = keelson_traces::start_client("HTTP", keelson_traces::HTTP);
     if span.is_recorded() {
         let scheme = match peer.scheme {
             Scheme::Https => "https",

@@ -9,7 +9,6 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use keelson_meta::Value;
 use keelson_meta::status::quote;
 use keelson_meta::time::GoDuration;
-use keelson_schema::canonical::{Canonicalizer, GoDecoder};
 use keelson_schema::{decode, yaml};
 use std::fmt;
 use std::time::Duration;
@@ -181,16 +180,7 @@ fn decode(text: &str, name: &str) -> Result<Value, String> {
     };
     let parsed = yaml::parse(text).map_err(|error| failed(error.to_string()))?;
     check_kind(&parsed.value, text, failed)?;
-    let mut canonicalizer = Canonicalizer::new(&TYPES, GoDecoder::Json);
-    let file = canonicalizer.object(TYPES.get(ROOT), parsed.value);
-    let file = Value::Object(file.map_err(|error| failed(error.0))?);
-    let mut strict = decode::yaml_strict(&parsed.duplicates);
-    let unknown = canonicalizer.unknown_fields.iter();
-    strict.extend(unknown.map(|path| format!("unknown field {}", quote(path))));
-    if !strict.is_empty() {
-        return Err(failed(format!("strict decoding error: {}", strict.join(", "))));
-    }
-    Ok(file)
+    decode::configuration(&TYPES, ROOT, parsed).map_err(failed)
 }
 
 fn check_kind(

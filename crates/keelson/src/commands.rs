@@ -18,12 +18,22 @@ pub mod validate;
 pub mod version;
 
 use crate::flags::STDIO;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use std::fs::File;
 use std::io::{BufReader, Read};
 
 /// Size of read and write buffers.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// Bytes of a new token.
+const TOKEN_BYTES: usize = 32;
+
+/// Returns a random token, in hexadecimal digits.
+fn new_token() -> Result<String> {
+    let mut bytes = [0; TOKEN_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow!("make a token: {error}"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
 
 /// Opens a file, or standard input for `-`.
 fn open_input(file: &str) -> Result<BufReader<Box<dyn Read>>> {

@@ -1,10 +1,10 @@
 //! [`TracingOptions`]: the file of `--tracing-config-file` (`TracingConfiguration` of
 //! `apiserver.config.k8s.io`), read strictly, with kube-apiserver's messages.
 
+use crate::files::go_words;
 use keelson_meta::Value;
 use keelson_meta::go_url::Url;
 use keelson_meta::status::quote;
-use keelson_schema::canonical::{Canonicalizer, GoDecoder};
 use keelson_schema::types::Types;
 use keelson_schema::{Field, Shape, Struct, StructId, decode, yaml};
 use std::path::Path;
@@ -50,9 +50,7 @@ impl TracingOptions {
         let failed = |why: String| format!("failed to read tracing config: {why}");
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
-            let why = error.to_string();
-            let why = why.split(" (os error").next().unwrap_or_default().to_lowercase();
-            let quoted = quote(&shown);
+            let (quoted, why) = (quote(&shown), go_words(&error));
             failed(format!(
                 "unable to read tracing configuration from {quoted}: open {shown}: {why}"
             ))
@@ -101,15 +99,7 @@ fn decode(text: &str) -> Result<Value, String> {
             ));
         }
     }
-    let mut canonicalizer = Canonicalizer::new(&TYPES, GoDecoder::Json);
-    let file = canonicalizer.object(TYPES.get(ROOT), parsed.value).map_err(|error| error.0)?;
-    let mut strict = decode::yaml_strict(&parsed.duplicates);
-    let unknown = canonicalizer.unknown_fields.iter();
-    strict.extend(unknown.map(|path| format!("unknown field {}", quote(path))));
-    if strict.is_empty() {
-        return Ok(Value::Object(file));
-    }
-    Err(format!("strict decoding error: {}", strict.join(", ")))
+    decode::configuration(&TYPES, ROOT, parsed)
 }
 
 fn check_samples(samples: i64) -> Result<(), String> {

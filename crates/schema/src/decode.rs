@@ -5,8 +5,8 @@ use crate::canonical::{Canonicalizer, GoDecoder};
 use crate::cbor;
 use crate::json;
 use crate::proto;
-use crate::types::Schema;
-use crate::yaml;
+use crate::types::{Schema, StructId, Types};
+use crate::yaml::{self, ParsedYaml};
 use keelson_meta::status::quote;
 use keelson_meta::{
     ErrorList, Failure, FieldError, GroupVersion, GroupVersionKind, Map, Object, Path, Status, Str,
@@ -376,6 +376,20 @@ pub fn yaml_strict(duplicates: &[(usize, String)]) -> Vec<String> {
         text.push_str(&format!("\n  line {line}: key {key} already set in map"));
     }
     vec![text]
+}
+
+/// Decodes a parsed file of a configuration strictly, with the messages of Go's strict decoder. `root` is the type of
+/// the file.
+pub fn configuration(types: &Types, root: StructId, parsed: ParsedYaml) -> Result<Value, String> {
+    let mut canonicalizer = Canonicalizer::new(types, GoDecoder::Json);
+    let file = canonicalizer.object(types.get(root), parsed.value).map_err(|error| error.0)?;
+    let mut strict = yaml_strict(&parsed.duplicates);
+    let unknown = canonicalizer.unknown_fields.iter();
+    strict.extend(unknown.map(|path| format!("unknown field {}", quote(path))));
+    if strict.is_empty() {
+        return Ok(Value::Object(file));
+    }
+    Err(format!("strict decoding error: {}", strict.join(", ")))
 }
 
 /// Returns the kind of a body; missing parts are taken from the schema.

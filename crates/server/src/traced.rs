@@ -13,15 +13,13 @@ use http::{HeaderValue, StatusCode, Version, header};
 use keelson_auth::{Attributes, User};
 use keelson_meta::{Failure, GroupVersionResource};
 use keelson_schema::catalogue::SubresourceClass;
-use keelson_traces::{Attribute, Kind, Span, SpanContext, Tracer};
+use keelson_traces::{Attribute, HTTP, Kind, STEPS, Span, SpanContext, Tracer};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The scopes of upstream's spans. The first one is spelled so there.
+/// The scope of filters. It is spelled so upstream.
 const FILTERS: &str = "k8s.op/apiserver/pkg/endpoints/filterlatency";
-const HANDLERS: &str = "k8s.io/component-base/tracing";
-const HTTP: &str = "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp";
 /// Groups whose members decide whether their requests are recorded. The callers of others are
 /// linked only, so that nobody can make the server record everything.
 const PRIVILEGED: [&str; 2] = ["system:masters", "system:monitoring"];
@@ -104,7 +102,7 @@ impl RequestTrace {
         attributes: Option<&Attributes>,
         labels: &RequestLabels<'_>,
     ) {
-        self.verb = self.latest.child(name, HANDLERS, Kind::Internal);
+        self.verb = self.latest.child(name, STEPS, Kind::Internal);
         self.says_response = name != LIST;
         if !self.verb.is_recorded() {
             return;
@@ -159,7 +157,7 @@ impl RequestTrace {
         if !is_object || media_type == "text/plain" {
             return;
         }
-        self.answer = self.current().child("SerializeObject", HANDLERS, Kind::Internal);
+        self.answer = self.current().child("SerializeObject", STEPS, Kind::Internal);
         if !self.answer.is_recorded() {
             return;
         }
@@ -340,8 +338,9 @@ pub(crate) async fn write<T>(
     match &written {
         Ok(_) => span.event_with("Write to database call succeeded", || vec![len]),
         Err(failure) => {
-            let message = Attribute::from(failure.message.clone());
-            span.event_with("Write to database call failed", || vec![len, ("err", message)]);
+            span.event_with("Write to database call failed", || {
+                vec![len, ("err", Attribute::from(failure.message.clone()))]
+            });
         }
     }
     written

@@ -12,7 +12,9 @@ task_local! {
 }
 
 /// The scope of steps within the server: the name that upstream's spans have.
-const SCOPE: &str = "k8s.io/component-base/tracing";
+pub const STEPS: &str = "k8s.io/component-base/tracing";
+/// The scope of requests, received and sent: the name that upstream's spans have.
+pub const HTTP: &str = "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp";
 
 impl Span {
     /// Runs work whose spans are children of this one.
@@ -34,7 +36,7 @@ pub fn current() -> Span {
 /// Starts a step of the current span's work.
 #[must_use]
 pub fn start(name: &'static str) -> Span {
-    CURRENT.try_with(|span| span.child(name, SCOPE, Kind::Internal)).unwrap_or_default()
+    CURRENT.try_with(|span| span.child(name, STEPS, Kind::Internal)).unwrap_or_default()
 }
 
 /// Starts the span of a request to another process.

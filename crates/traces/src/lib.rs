@@ -14,7 +14,7 @@ mod span;
 mod tracer;
 
 pub use context::{Baggage, SpanContext, SpanId, TraceId};
-pub use current::{current, in_current, propagate, start, start_client};
+pub use current::{HTTP, STEPS, current, in_current, propagate, start, start_client};
 pub use finished::{Attribute, Event, FinishedSpan, Kind};
 pub use queue::QUEUE_SPANS_MAX;
 pub use span::Span;

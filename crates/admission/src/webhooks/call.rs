@@ -67,24 +67,24 @@ pub(super) struct WebhookCall<'a> {
     pub is_mutating: bool,
 }
 
-/// Starts the span of a call.
-pub(super) fn span_of_call(
-    webhook: &Webhook,
-    attributes: &Attributes<'_>,
-    uid: &str,
-    name: &'static str,
-) -> Span {
-    let span = keelson_traces::start(name);
-    if span.is_recorded() {
-        let GroupVersionResource { group, version, resource } = attributes.resource;
-        span.set("configuration", webhook.configuration.as_str());
-        span.set("webhook", webhook.name.as_str());
-        span.set("resource", format!("{group}/{version}, Resource={resource}"));
-        span.set("subresource", attributes.subresource);
-        span.set("operation", attributes.operation.name());
-        span.set("UID", uid);
+impl WebhookCall<'_> {
+    /// Starts the span of the call.
+    pub fn span(&self) -> Span {
+        let span = keelson_traces::start(match self.is_mutating {
+            true => "Call mutating webhook",
+            false => "Call validating webhook",
+        });
+        if span.is_recorded() {
+            let GroupVersionResource { group, version, resource } = self.attributes.resource;
+            span.set("configuration", self.webhook.configuration.as_str());
+            span.set("webhook", self.webhook.name.as_str());
+            span.set("resource", format!("{group}/{version}, Resource={resource}"));
+            span.set("subresource", self.attributes.subresource);
+            span.set("operation", self.attributes.operation.name());
+            span.set("UID", self.uid);
+        }
+        span
     }
-    span
 }
 
 /// Calls a webhook and returns its response if that allows the request. Warnings and audit

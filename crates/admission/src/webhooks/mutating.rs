@@ -1,7 +1,7 @@
 //! [`MutatingWebhooks`]: the plug-in that calls mutating webhooks, one after the other (apiserver
 //! `admission/plugin/webhook/mutating`).
 
-use super::call::{CallError, WebhookCall, call, log_failure, span_of_call};
+use super::call::{CallError, WebhookCall, call, log_failure};
 use super::invocation::Invocation;
 use super::matching::Matcher;
 use super::response::{AdmissionResponse, not_an_object};
@@ -143,7 +143,7 @@ impl<'a> Pass<'a, '_> {
             objects: objects.map_err(CallError::Refused)?,
             is_mutating: true,
         };
-        let span = span_of_call(invocation.webhook, attributes, &uid, "Call mutating webhook");
+        let span = arguments.span();
         let response = span.scope(call(self.caller, arguments, self.recorder)).await?;
         let Some(patch) = patch_of(&response)? else { return Ok(false) };
         let changed = self.change(index, invocation, &response, &patch, object).await?;

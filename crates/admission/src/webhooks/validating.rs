@@ -1,7 +1,7 @@
 //! [`ValidatingWebhooks`]: the plug-in that calls validating webhooks in parallel (apiserver
 //! `admission/plugin/webhook/validating`).
 
-use super::call::{CallError, WebhookCall, call, log_failure, span_of_call};
+use super::call::{CallError, WebhookCall, call, log_failure};
 use super::invocation::Invocation;
 use super::matching::Matcher;
 use super::review::request_of;
@@ -89,7 +89,7 @@ impl ValidatingWebhooks {
             is_mutating: false,
         };
         let begun = Instant::now();
-        let span = span_of_call(webhook, attributes, &uid, "Call validating webhook");
+        let span = arguments.span();
         let answered = span.scope(call(&self.caller, arguments, &mut recorder)).await;
         let end =
             answered.as_ref().map_or_else(|error| error.end(webhook), |_| WebhookEnd::Allowed);

@@ -11,7 +11,7 @@ mod target;
 
 use crate::flags::UiFlags;
 use crate::stop_signals;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use connections::Shared;
 use forward::Forwarder;
 use gate::Gate;
@@ -21,8 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// Bytes of the token in the address.
-const TOKEN_BYTES: usize = 32;
 /// How long the process may take to end after a signal.
 const STOP_TIME_MAX: Duration = Duration::from_secs(2);
 
@@ -42,7 +40,7 @@ pub fn run(flags: &UiFlags) -> Result<()> {
         let wanted = SocketAddr::new(flags.address, flags.port);
         let listener = TcpListener::bind(wanted).await.with_context(|| wanted.to_string())?;
         let address = listener.local_addr()?;
-        let token = new_token()?;
+        let token = super::new_token()?;
         let url = format!("http://{address}{}#token={token}", keelson_explorer::PATH);
         writeln!(std::io::stdout(), "{url}").context("write to standard output")?;
         let _ = writeln!(std::io::stderr(), "the explorer of {}; Ctrl-C ends it", target.url);
@@ -62,10 +60,4 @@ pub fn run(flags: &UiFlags) -> Result<()> {
         drop(opened);
         Ok(())
     })
-}
-
-fn new_token() -> Result<String> {
-    let mut bytes = [0; TOKEN_BYTES];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow!("make a token: {error}"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

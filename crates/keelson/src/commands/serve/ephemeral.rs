@@ -1,14 +1,14 @@
 //! `keelson serve --ephemeral`: a server that a test starts. It says on standard output how it is
 //! reached, and does not outlive the process that started it.
 
-use anyhow::{Context, Result, anyhow};
+use crate::commands::new_token;
+use anyhow::{Context, Result};
 use keelson::{Builder, Keelson};
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-const TOKEN_BYTES: usize = 32;
 const TOKEN_USER: &str = "admin";
 const FILE_MODE: u32 = 0o600;
 
@@ -22,10 +22,7 @@ pub struct Ephemeral {
 impl Ephemeral {
     /// Makes the token of an administrator.
     pub fn new(kubeconfig: Option<PathBuf>) -> Result<Ephemeral> {
-        let mut bytes = [0; TOKEN_BYTES];
-        getrandom::fill(&mut bytes).map_err(|error| anyhow!("make a token: {error}"))?;
-        let token = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Ephemeral { token, kubeconfig, has_written: false })
+        Ok(Ephemeral { token: new_token()?, kubeconfig, has_written: false })
     }
 
     /// Makes a server accept the token.
