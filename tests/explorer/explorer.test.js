@@ -9,6 +9,7 @@ import { setUp, Tab } from './harness.js';
 import { fill, HOSTILE, seed } from './objects.js';
 
 const MANY = Number(process.env.KEELSON_EXPLORER_OBJECTS ?? 2000);
+const SHIPS = '/apis/example.org/v1/namespaces/shop/ships';
 const SETTINGS = '/api/v1/namespaces/shop/configmaps/settings';
 let all;
 let tab;
@@ -42,16 +43,11 @@ test('a list is the table of the server, live, filtered and sorted', async () =>
   await tab.see('.count', '3 live');
   await all.api.send('POST', '/api/v1/namespaces/shop/configmaps', { metadata: { name: 'zz-new' } });
   await tab.see('.grid-row:not([hidden])', 'zz-new');
-  // A hidden tab does not watch; it goes on where it was when it is seen again.
-  const setHidden = (isHidden) => tab.page.evaluate((value) => {
-    Object.defineProperty(document, 'hidden', { value, configurable: true });
-    document.dispatchEvent(new Event('visibilitychange'));
-  }, isHidden);
-  await setHidden(true);
+  await tab.setHidden(true);
   const later = '/api/v1/namespaces/shop/configmaps/zz-later';
   await all.api.send('POST', '/api/v1/namespaces/shop/configmaps', { metadata: { name: 'zz-later' } });
   assert.equal(await tab.page.$$eval('.grid-row', (rows) => rows.some((row) => row.textContent.includes('zz-later'))), false);
-  await setHidden(false);
+  await tab.setHidden(false);
   await tab.see('.grid-row:not([hidden])', 'zz-later');
   await all.api.send('DELETE', later);
   await tab.see('.count', '4 live');
@@ -123,6 +119,28 @@ test('an edit shows its difference, applies the changed fields, and names confli
   await tab.click('main button', 'Write');
   await tab.see('.message', 'Written');
   assert.equal((await get(SETTINGS)).data.a, '4');
+});
+
+test('the message of a write stays when the watch tells of it later, and numbers stay exact', async () => {
+  await all.api.send('POST', SHIPS, { apiVersion: 'example.org/v1', kind: 'Ship', metadata: { name: 'late' }, spec: { sails: 1 } });
+  await tab.go('#/object/example.org/ships/shop/late/edit');
+  await edit(['\nspec:\n', '\nspec:\n  tonnage: 1\n']);
+  await tab.see('.result .line.added', 'tonnage: 1');
+  await tab.setHidden(true);
+  await tab.click('main button', 'Write');
+  await tab.see('.message', 'Written');
+  await tab.page.evaluate(() => {
+    globalThis.messages = [];
+    const message = document.querySelector('.message');
+    new MutationObserver(() => globalThis.messages.push(message.textContent)).observe(message, { childList: true });
+  });
+  await tab.setHidden(false);
+  const patch = '{"spec":{"tonnage":9007199254740993}}';
+  const headers = { Authorization: `Bearer ${all.api.token}`, 'Content-Type': 'application/merge-patch+json' };
+  assert.equal((await all.api.raw('PATCH', `${SHIPS}/late`, headers, patch)).status, 200);
+  await tab.until('the other change', () => document.querySelector('.editor').value.includes('tonnage: 9007199254740993'));
+  assert.deepEqual(await tab.page.evaluate(() => globalThis.messages), [''], 'only the other change takes it away');
+  await all.api.send('DELETE', `${SHIPS}/late`);
 });
 
 test('the history has all revisions and their differences', async () => {

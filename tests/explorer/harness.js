@@ -108,6 +108,14 @@ export class Tab {
   /** Goes to a page of the explorer. */
   go(hash) { return this.page.evaluate((to) => { location.hash = to; }, hash); }
 
+  /** A hidden tab does not watch; it goes on where it was when it is seen again. */
+  setHidden(isHidden) {
+    return this.page.evaluate((value) => {
+      Object.defineProperty(document, 'hidden', { value, configurable: true });
+      document.dispatchEvent(new Event('visibilitychange'));
+    }, isHidden);
+  }
+
   /** Waits until a function in the page returns something. */
   async until(what, fn, ...args) {
     try {

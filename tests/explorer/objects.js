@@ -30,7 +30,7 @@ const OBJECTS = [
       versions: [{ name: 'v1', served: true, storage: true, schema: { openAPIV3Schema: { type: 'object', properties: {
         spec: {
           type: 'object', required: ['sails'], description: 'What the ship is like.',
-          properties: { sails: { type: 'integer', minimum: 1 } },
+          properties: { sails: { type: 'integer', minimum: 1 }, tonnage: { type: 'integer' } },
           'x-kubernetes-validations': [{ rule: 'self.sails < 10', message: 'too many sails' }],
         },
       } } } }],

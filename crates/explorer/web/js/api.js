@@ -146,10 +146,10 @@ function visible(signal) {
 
 /**
  * Watches until `signal` aborts, also over disconnects. A hidden tab does not watch: over HTTP/1.1 a
- * browser opens six connections to a server, for all tabs together. Calls `onEvent({type, object})`, and returns
- * `'expired'` when the version is too old, so that the caller lists again.
+ * browser opens six connections to a server, for all tabs together. Calls `onEvent({type, object})`, read from
+ * a line by `parse`, and returns `'expired'` when the version is too old, so that the caller lists again.
  */
-export async function watch(url, version, { accept, signal, onEvent, onState = () => {} }) {
+export async function watch(url, version, { accept, signal, onEvent, onState = () => {}, parse = JSON.parse }) {
   let since = version;
   for (let failures = 0; !signal.aborted;) {
     await visible(signal);
@@ -164,7 +164,7 @@ export async function watch(url, version, { accept, signal, onEvent, onState = (
       let isExpired = false;
       await lines(response.body, (line) => {
         if (!line) return;
-        const event = JSON.parse(line);
+        const event = parse(line);
         if (event.type === 'ERROR') {
           isExpired = event.object?.code === 410;
           return;
@@ -186,6 +186,11 @@ export async function watch(url, version, { accept, signal, onEvent, onState = (
     await pause(WATCH_RETRY_MS[Math.min(failures, WATCH_RETRY_MS.length - 1)], signal);
   }
   return 'aborted';
+}
+
+/** Whether a state of an object is later than another. */
+export function isNewer(object, than) {
+  return BigInt(object.metadata.resourceVersion) > BigInt(than.metadata.resourceVersion);
 }
 
 /** The version of an object, or of the row in a table of one row. */

@@ -4,7 +4,7 @@
  */
 
 import { button, h, replace, select } from '../dom.js';
-import { ApiError, json } from '../api.js';
+import { ApiError, isNewer, json } from '../api.js';
 import { applyConfig, MANAGER, removedPaths } from '../apply_config.js';
 import { withoutBookkeeping, withoutManagedFields } from '../blame.js';
 import { diffLines, differs, hunks } from '../diff.js';
@@ -52,11 +52,15 @@ class Editor {
       h('div', { class: 'edit-side' }, this.result, this.help.element)));
   }
 
-  /** A new state of the object: it replaces the text only while nothing has been edited. */
+  /**
+   * A state of the object: a newer one replaces the text only while nothing has been edited. The watch may
+   * tell of this page's own write after its answer, which must not take the message away.
+   */
   receive(object) {
+    if (this.before && !isNewer(object, this.before)) return;
     this.latest = object;
     if (!this.before || this.text.value === this.original) this.load(object);
-    else this.newer.hidden = object.metadata.resourceVersion === this.before.metadata.resourceVersion;
+    else this.newer.hidden = false;
   }
 
   load(object) {

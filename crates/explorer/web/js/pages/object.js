@@ -111,6 +111,7 @@ async function follow(context, listeners, notice, fail) {
       const path = collectionPath(resource, namespace) + query({ fieldSelector: `metadata.name=${name}` });
       const end = await watch(path, object.metadata.resourceVersion, {
         signal,
+        parse: parseExact,
         onEvent: ({ type, object: changed }) => {
           if (type === 'DELETED') notice.textContent = t('deleted');
           else if (type !== 'BOOKMARK') { notice.textContent = ''; set(changed); }
