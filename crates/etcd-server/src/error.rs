@@ -47,6 +47,8 @@ pub(crate) enum EtcdError {
     BadTransferee,
     #[error("etcdserver: authentication is not enabled")]
     AuthNotEnabled,
+    #[error("etcdserver: root user does not exist")]
+    NoRootUser,
     #[error("etcdserver: server stopped")]
     Stopped,
     /// Not an error of etcd.
@@ -80,7 +82,8 @@ impl EtcdError {
             | Self::NotEnoughMembers
             | Self::NotALearner
             | Self::BadTransferee
-            | Self::AuthNotEnabled => Code::FailedPrecondition,
+            | Self::AuthNotEnabled
+            | Self::NoRootUser => Code::FailedPrecondition,
             Self::Stopped => Code::Unavailable,
             Self::Storage(_) | Self::WriteFailed(_) => Code::Internal,
         }

@@ -61,6 +61,22 @@ impl Engine {
         Ok(AuthStatusResponse { header, enabled: false, auth_revision: 1 })
     }
 
+    /// There are neither users nor roles.
+    pub(crate) async fn auth_list(
+        self: Arc<Self>,
+        _: EmptyRequest,
+    ) -> Result<HeaderResponse, EtcdError> {
+        Ok(HeaderResponse { header: Some(self.header(self.revision())) })
+    }
+
+    /// It needs a user, and none can be made.
+    pub(crate) async fn auth_enable(
+        self: Arc<Self>,
+        _: EmptyRequest,
+    ) -> Result<HeaderResponse, EtcdError> {
+        Err(EtcdError::NoRootUser)
+    }
+
     pub(crate) async fn authenticate(
         self: Arc<Self>,
         _: EmptyRequest,

@@ -114,7 +114,13 @@ impl Engine {
             let mut hash = KeyValueHash::new();
             let (oldest, through) = (from_etcd(compacted), from_etcd(revision));
             engine.store.records(oldest, through, &mut |record| {
-                hash.add(record);
+                let head = &record.head;
+                // As etcd has it: of what is older than the compaction only what lives at the revision.
+                if head.id.revision > oldest
+                    || engine.store.modified_at(&head.key, through) == Some(head.id.revision)
+                {
+                    hash.add(record);
+                }
                 ControlFlow::Continue(())
             })?;
             hash.finish()

@@ -112,7 +112,11 @@ impl Routes {
         match call {
             "AuthStatus" => unary(request, max, calls, |req| engine.auth_status(req)).await,
             "Authenticate" => unary(request, max, calls, |req| engine.authenticate(req)).await,
-            _ => refusal(Status::unimplemented("there are no users")),
+            "AuthEnable" => unary(request, max, calls, |req| engine.auth_enable(req)).await,
+            "AuthDisable" | "UserList" | "RoleList" => {
+                unary(request, max, calls, |req| engine.auth_list(req)).await
+            }
+            _ => refusal(Status::unimplemented("etcdserver: users and roles are not there")),
         }
     }
 

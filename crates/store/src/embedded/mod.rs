@@ -220,6 +220,13 @@ impl Embedded {
         self.shared.count(&range).await
     }
 
+    /// Returns the revision of the newest write of a key at a revision, which is not compacted; `None` if the
+    /// key did not exist then.
+    #[must_use]
+    pub fn modified_at(&self, key: &[u8], at: Revision) -> Option<Revision> {
+        self.shared.version_at(key, at).map(|version| version.modified())
+    }
+
     /// Passes the records to `sink` that a read at `oldest` or later, up to `through`, can need, in the order
     /// of revisions, until it breaks: puts and deletes, but no delete at or before `oldest`. Blocks.
     pub fn records(
