@@ -98,7 +98,7 @@ impl State {
         self.store.txn(Txn { compare: vec![], ops: vec![op] }).await?;
         // Nobody reads its history. The compaction is not waited for by anyone else.
         let newest = self.store.revision();
-        if newest.0 % COMPACTION_WRITES == 0 {
+        if newest.0.is_multiple_of(COMPACTION_WRITES) {
             self.store.compact(newest).await?;
         }
         Ok(())

@@ -122,7 +122,8 @@ mod tests {
             value: "m".into(),
             lease: 7,
         };
-        let cases: [(CompareTarget, fn(i64) -> Expected, i64); 4] = [
+        type Case = (CompareTarget, fn(i64) -> Expected, i64);
+        let cases: [Case; 4] = [
             (CompareTarget::Version, Expected::Version, 2),
             (CompareTarget::Create, Expected::CreateRevision, 3),
             (CompareTarget::Mod, Expected::ModRevision, 5),

@@ -85,3 +85,14 @@ pub(crate) struct LeaseLeasesResponse {
     #[prost(message, repeated, tag = "2")]
     pub leases: Vec<LeaseStatus>,
 }
+
+/// A lease in a snapshot (`leasepb.Lease`).
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct StoredLease {
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+    #[prost(int64, tag = "2")]
+    pub ttl: i64,
+    #[prost(int64, tag = "3")]
+    pub remaining_ttl: i64,
+}

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::Stream;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -218,13 +218,4 @@ impl<Res, Fut: Future<Output = ()>> Stream for Driven<Res, Fut> {
 
 fn called_twice() -> Status {
     Status::internal("a call was made twice")
-}
-
-/// Makes a stream of what a channel gets.
-pub(crate) fn receiving<T: Send + 'static>(receiver: mpsc::Receiver<T>) -> impl Stream<Item = T> {
-    futures_util::stream::unfold(receiver, |mut receiver| async move {
-        let next = receiver.recv().await?;
-        Some((next, receiver))
-    })
-    .fuse()
 }

@@ -13,7 +13,7 @@ use super::calls::{refusal, server_stream, stream, unary};
 use crate::engine::Engine;
 use crate::error::EtcdError;
 use crate::limits::{KEEP_ALIVE_RESPONSES_MAX, REQUEST_OVERHEAD_BYTES, WATCH_RESPONSES_MAX};
-use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse, SnapshotResponse};
+use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use crate::{snapshot, watch};
 
 /// What all calls share.
@@ -82,12 +82,7 @@ impl Routes {
             "Hash" => unary(request, max, calls, |req| engine.hash(req)).await,
             "HashKV" => unary(request, max, calls, |req| engine.hash_kv(req)).await,
             "MoveLeader" => unary(request, max, calls, |req| engine.move_leader(req)).await,
-            "Snapshot" => {
-                let snapshot = |_: crate::proto::EmptyRequest| {
-                    snapshot::stream(engine).map(|piece: Result<SnapshotResponse, Status>| piece)
-                };
-                server_stream(request, max, snapshot).await
-            }
+            "Snapshot" => server_stream(request, max, |req| snapshot::stream(engine, req)).await,
             _ => unknown(call),
         }
     }
