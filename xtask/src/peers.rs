@@ -10,6 +10,7 @@ use std::time::{Instant, SystemTime};
 /// The folder of the programs.
 pub const FOLDER: &str = "target/peers";
 const KUBERNETES: &str = "tests/go/peers";
+const ETCD: &str = "tests/go/etcd";
 
 /// A program that is built from a Go module.
 struct Peer {
@@ -27,6 +28,18 @@ const PEERS: &[Peer] = &[
         module: KUBERNETES,
         package: "go.etcd.io/etcd/server/v3",
         version: &["--version"],
+    },
+    Peer {
+        name: "etcdctl",
+        module: ETCD,
+        package: "go.etcd.io/etcd/etcdctl/v3",
+        version: &["version"],
+    },
+    Peer {
+        name: "etcdutl",
+        module: ETCD,
+        package: "go.etcd.io/etcd/etcdutl/v3",
+        version: &["version"],
     },
     Peer {
         name: "kube-apiserver",

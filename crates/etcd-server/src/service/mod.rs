@@ -4,5 +4,7 @@ mod cluster;
 mod kv;
 mod lease;
 mod maintenance;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use maintenance::{ETCD_VERSION, STORAGE_VERSION};
