@@ -35,6 +35,13 @@ pub(crate) const LONG_RANGES_MAX: usize = 4;
 pub(crate) const TXN_READ_BYTES_MAX: usize = 64 << 20;
 /// Most keys that one transaction deletes, or that a compare of a range reads.
 pub(crate) const TXN_KEYS_MAX: usize = 1 << 20;
+/// Most bytes of all long responses that are not sent yet, and how many a long one has.
+pub(crate) const RESPONSES_BYTES_MAX: usize = 1 << 30;
+pub(crate) const LONG_RESPONSE_BYTES: usize = 64 << 10;
+/// How long a long response waits for room before its call gets `too many requests`.
+pub(crate) const RESPONSE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long a client may read nothing of a response before its stream is reset.
+pub(crate) const RESPONSE_STALL_MAX: Duration = Duration::from_secs(120);
 /// Most nested transactions in a request, one inside the other.
 pub(crate) const TXN_DEPTH_MAX: usize = 32;
 

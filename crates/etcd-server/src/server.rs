@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use keelson_store::CompactionWindow;
 use keelson_store::Store;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::engine::{Engine, StartError};
 use crate::error::EtcdError;
-use crate::limits::CALLS_MAX;
 use crate::options::{AutoCompaction, EtcdOptions};
 use crate::record::to_etcd;
-use crate::wire::{Listener, Routes, connection_slots};
+use crate::wire::{Listener, Routes, Shared, connection_slots};
 
 /// How often the history is looked at that is kept by its number of revisions, as in etcd.
 const REVISIONS_CHECK: Duration = Duration::from_secs(300);
@@ -37,18 +35,13 @@ impl EtcdServer {
     /// Serves clients until the future is dropped.
     pub async fn run(self, listeners: Vec<Listener>) {
         let mut running = JoinSet::new();
-        let (slots, calls) = (connection_slots(), Arc::new(Semaphore::new(CALLS_MAX)));
+        let (slots, shared) = (connection_slots(), Shared::default());
         for listener in listeners {
-            let (engine, calls) = (Arc::clone(&self.engine), Arc::clone(&calls));
-            let routes = Routes { engine, calls, has_calls: true };
+            let (engine, shared) = (Arc::clone(&self.engine), shared.clone());
+            let routes = Routes { engine, shared, has_calls: true };
             running.spawn(listener.run(routes, Arc::clone(&slots)));
         }
-        let engine = Arc::clone(&self.engine);
-        running.spawn(async move {
-            if let Err(error) = engine.learn_leases().await {
-                tracing::error!(%error, "the leases of keys cannot be read");
-            }
-        });
+        running.spawn(learn_leases(Arc::clone(&self.engine)));
         running.spawn(Arc::clone(&self.engine).expire_leases());
         running.spawn(compact_by_itself(Arc::clone(&self.engine)));
         while let Some(ended) = running.join_next().await {
@@ -58,6 +51,20 @@ impl EtcdServer {
                 tracing::error!(%error, "a task of the server ended");
             }
         }
+    }
+}
+
+/// Reads the leases of keys, on a thread of its own: it reads every value.
+async fn learn_leases(engine: Arc<Engine>) {
+    if engine.leases.are_loaded() {
+        return;
+    }
+    let runtime = tokio::runtime::Handle::current();
+    let learning = tokio::task::spawn_blocking(move || runtime.block_on(engine.learn_leases()));
+    match learning.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(%error, "the leases of keys cannot be read"),
+        Err(error) => tracing::error!(%error, "the leases of keys are not read"),
     }
 }
 

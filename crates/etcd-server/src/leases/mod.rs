@@ -60,6 +60,10 @@ impl Leases {
         self.is_loaded.send_replace(true);
     }
 
+    pub(crate) fn are_loaded(&self) -> bool {
+        *self.is_loaded.borrow()
+    }
+
     /// Waits until the keys of all leases are known.
     pub(crate) async fn loaded(&self) {
         // The sender lives as long as this.

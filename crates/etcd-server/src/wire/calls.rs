@@ -21,6 +21,8 @@ use tonic::server::{Grpc, ServerStreamingService, StreamingService, UnaryService
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::routes::Shared;
+use super::stall::Share;
 use crate::error::EtcdError;
 
 /// How long the message of a call may take to arrive.
@@ -34,7 +36,7 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) async fn unary<Req, Res, F, Fut>(
     request: Request<Incoming>,
     bytes_max: usize,
-    calls: &Arc<Semaphore>,
+    shared: &Shared,
     answer: F,
 ) -> Response<Body>
 where
@@ -43,13 +45,21 @@ where
     F: FnOnce(Req) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Res, EtcdError>> + Send + 'static,
 {
-    let Ok(_call) = calls.acquire().await else { return refusal(EtcdError::Stopped.into()) };
+    let Ok(_call) = shared.calls.acquire().await else { return refusal(EtcdError::Stopped.into()) };
     let request = match collect(request, bytes_max).await {
         Ok(request) => request,
         Err(status) => return refusal(status),
     };
-    let service = Unary { answer: Some(answer), types: PhantomData };
-    codec(bytes_max).unary(service, request).await
+    let share = Share::default();
+    let service = Unary {
+        answer: Some(answer),
+        share: share.clone(),
+        room: Arc::clone(&shared.response_room),
+        types: PhantomData,
+    };
+    let mut response = codec(bytes_max).unary(service, request).await;
+    response.extensions_mut().insert(share);
+    response
 }
 
 /// Answers a call of one request and a stream of responses.
@@ -123,6 +133,8 @@ async fn collect(
 
 struct Unary<F, Req, Res> {
     answer: Option<F>,
+    share: Share,
+    room: Arc<Semaphore>,
     types: PhantomData<fn(Req) -> Res>,
 }
 
@@ -141,7 +153,12 @@ where
             return Box::pin(async { Err(called_twice()) });
         };
         let answer = answer(request.into_inner());
-        Box::pin(async move { Ok(tonic::Response::new(answer.await?)) })
+        let (share, room) = (self.share.clone(), Arc::clone(&self.room));
+        Box::pin(async move {
+            let response = answer.await?;
+            share.take(&room, response.encoded_len()).await?;
+            Ok(tonic::Response::new(response))
+        })
     }
 }
 

@@ -8,14 +8,14 @@ use http::header::CONTENT_TYPE;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
-use tonic::body::Body;
 
 use super::pages;
 use super::routes::Routes;
+use super::stall::{Observed, Streams};
 use crate::limits::{
     FIRST_REQUEST_TIME_MAX, HEADER_BYTES_MAX, PING_INTERVAL, PING_TIME_MAX, RESETS_MAX,
     SEND_BUFFER_BYTES, STREAMS_MAX, WINDOW_BYTES,
@@ -52,8 +52,8 @@ where
     }
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn builder() -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(Streams);
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -74,11 +74,12 @@ fn builder() -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn answer(routes: Routes, request: Request<Incoming>) -> Response<Body> {
+async fn answer(routes: Routes, request: Request<Incoming>) -> Response<Observed> {
     let media = request.headers().get(CONTENT_TYPE);
     let is_call = media.is_some_and(|media| media.as_bytes().starts_with(b"application/grpc"));
     if is_call && routes.has_calls {
-        return routes.answer(request).await;
+        return Observed::response(routes.answer(request).await);
     }
-    pages::answer(&routes.engine, request.method(), request.uri().path())
+    let page = pages::answer(&routes.engine, request.method(), request.uri().path());
+    Observed::response(page)
 }

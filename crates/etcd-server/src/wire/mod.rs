@@ -5,9 +5,10 @@ mod connection;
 mod listener;
 mod pages;
 mod routes;
+mod stall;
 mod tls;
 
 pub(crate) use listener::connection_slots;
 pub use listener::{BindError, Listener};
-pub(crate) use routes::Routes;
+pub(crate) use routes::{Routes, Shared};
 pub use tls::{TlsError, TlsFiles};

@@ -10,18 +10,35 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::calls::{refusal, server_stream, stream, unary};
+use super::stall::response_room;
 use crate::engine::Engine;
 use crate::error::EtcdError;
-use crate::limits::{KEEP_ALIVE_RESPONSES_MAX, REQUEST_OVERHEAD_BYTES, WATCH_RESPONSES_MAX};
+use crate::limits::{
+    CALLS_MAX, KEEP_ALIVE_RESPONSES_MAX, REQUEST_OVERHEAD_BYTES, WATCH_RESPONSES_MAX,
+};
 use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use crate::{snapshot, watch};
 
-/// What all calls share.
+/// The bounds of all calls together.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    /// Of the calls that are read or answered at the same time.
+    pub calls: Arc<Semaphore>,
+    /// Of the bytes of long responses.
+    pub response_room: Arc<Semaphore>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { calls: Arc::new(Semaphore::new(CALLS_MAX)), response_room: response_room() }
+    }
+}
+
+/// What answers calls.
 #[derive(Clone)]
 pub(crate) struct Routes {
     pub engine: Arc<Engine>,
-    /// Bounds the calls that are read or answered at the same time.
-    pub calls: Arc<Semaphore>,
+    pub shared: Shared,
     /// Whether calls are answered, or pages only.
     pub has_calls: bool,
 }
@@ -45,71 +62,71 @@ impl Routes {
     }
 
     async fn kv(self, call: &str, request: Request<Incoming>) -> Response<Body> {
-        let (engine, calls) = (self.engine.clone(), &self.calls);
+        let (engine, shared) = (self.engine.clone(), &self.shared);
         let max = self.message_bytes_max();
         match call {
-            "Range" => unary(request, max, calls, |req| engine.range(req)).await,
-            "Put" => unary(request, max, calls, |req| engine.put(req)).await,
-            "DeleteRange" => unary(request, max, calls, |req| engine.delete_range(req)).await,
-            "Txn" => unary(request, max, calls, |req| engine.txn(req)).await,
-            "Compact" => unary(request, max, calls, |req| engine.compact_range(req)).await,
+            "Range" => unary(request, max, shared, |req| engine.range(req)).await,
+            "Put" => unary(request, max, shared, |req| engine.put(req)).await,
+            "DeleteRange" => unary(request, max, shared, |req| engine.delete_range(req)).await,
+            "Txn" => unary(request, max, shared, |req| engine.txn(req)).await,
+            "Compact" => unary(request, max, shared, |req| engine.compact_range(req)).await,
             _ => unknown(call),
         }
     }
 
     async fn lease(self, call: &str, request: Request<Incoming>) -> Response<Body> {
-        let (engine, calls) = (self.engine.clone(), &self.calls);
+        let (engine, shared) = (self.engine.clone(), &self.shared);
         let max = self.message_bytes_max();
         match call {
-            "LeaseGrant" => unary(request, max, calls, |req| engine.lease_grant(req)).await,
-            "LeaseRevoke" => unary(request, max, calls, |req| engine.lease_revoke(req)).await,
+            "LeaseGrant" => unary(request, max, shared, |req| engine.lease_grant(req)).await,
+            "LeaseRevoke" => unary(request, max, shared, |req| engine.lease_revoke(req)).await,
             "LeaseTimeToLive" => {
-                unary(request, max, calls, |req| engine.lease_time_to_live(req)).await
+                unary(request, max, shared, |req| engine.lease_time_to_live(req)).await
             }
-            "LeaseLeases" => unary(request, max, calls, |req| engine.lease_leases(req)).await,
+            "LeaseLeases" => unary(request, max, shared, |req| engine.lease_leases(req)).await,
             "LeaseKeepAlive" => self.keep_alive(request).await,
             _ => unknown(call),
         }
     }
 
     async fn maintenance(self, call: &str, request: Request<Incoming>) -> Response<Body> {
-        let (engine, calls) = (self.engine.clone(), &self.calls);
+        let (engine, shared) = (self.engine.clone(), &self.shared);
         let max = self.message_bytes_max();
         match call {
-            "Alarm" => unary(request, max, calls, |req| engine.alarm(req)).await,
-            "Status" => unary(request, max, calls, |req| engine.status(req)).await,
-            "Defragment" => unary(request, max, calls, |req| engine.defragment(req)).await,
-            "Hash" => unary(request, max, calls, |req| engine.hash(req)).await,
-            "HashKV" => unary(request, max, calls, |req| engine.hash_kv(req)).await,
-            "MoveLeader" => unary(request, max, calls, |req| engine.move_leader(req)).await,
+            "Alarm" => unary(request, max, shared, |req| engine.alarm(req)).await,
+            "Status" => unary(request, max, shared, |req| engine.status(req)).await,
+            "Defragment" => unary(request, max, shared, |req| engine.defragment(req)).await,
+            "Hash" => unary(request, max, shared, |req| engine.hash(req)).await,
+            "HashKV" => unary(request, max, shared, |req| engine.hash_kv(req)).await,
+            "MoveLeader" => unary(request, max, shared, |req| engine.move_leader(req)).await,
             "Snapshot" => server_stream(request, max, |req| snapshot::stream(engine, req)).await,
             _ => unknown(call),
         }
     }
 
     async fn cluster(self, call: &str, request: Request<Incoming>) -> Response<Body> {
-        let (engine, calls) = (self.engine.clone(), &self.calls);
+        let (engine, shared) = (self.engine.clone(), &self.shared);
         let max = self.message_bytes_max();
         match call {
-            "MemberList" => unary(request, max, calls, |req| engine.member_list(req)).await,
-            "MemberAdd" => unary(request, max, calls, |req| engine.member_add(req)).await,
+            "MemberList" => unary(request, max, shared, |req| engine.member_list(req)).await,
+            "MemberAdd" => unary(request, max, shared, |req| engine.member_add(req)).await,
             "MemberRemove" | "MemberUpdate" => {
-                unary(request, max, calls, |req| engine.member_remove(req)).await
+                unary(request, max, shared, |req| engine.member_remove(req)).await
             }
-            "MemberPromote" => unary(request, max, calls, |req| engine.member_promote(req)).await,
+            "MemberPromote" => unary(request, max, shared, |req| engine.member_promote(req)).await,
             _ => unknown(call),
         }
     }
 
     async fn auth(self, call: &str, request: Request<Incoming>) -> Response<Body> {
-        let (engine, calls) = (self.engine.clone(), &self.calls);
+        let (engine, shared) = (self.engine.clone(), &self.shared);
         let max = self.message_bytes_max();
         match call {
-            "AuthStatus" => unary(request, max, calls, |req| engine.auth_status(req)).await,
-            "Authenticate" => unary(request, max, calls, |req| engine.authenticate(req)).await,
-            "AuthEnable" => unary(request, max, calls, |req| engine.auth_enable(req)).await,
+            "AuthStatus" => unary(request, max, shared, |req| engine.auth_status(req)).await,
+            "Authenticate" => unary(request, max, shared, |req| engine.authenticate(req)).await,
+            "AuthEnable" => unary(request, max, shared, |req| engine.auth_enable(req)).await,
             "AuthDisable" | "UserList" | "RoleList" => {
-                unary(request, max, calls, |req| engine.auth_list(req)).await
+                unary(request, max, shared, |req| engine.auth_list(req)).await
             }
             _ => refusal(Status::unimplemented("etcdserver: users and roles are not there")),
         }
