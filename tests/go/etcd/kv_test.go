@@ -17,7 +17,7 @@ func keysOf(response *clientv3.GetResponse) string {
 	return strings.Join(keys, " ")
 }
 
-func TestRangesSortsAndLimits(t *testing.T) {
+func TestRangesSortAndLimit(t *testing.T) {
 	f := folder(t)
 	for _, key := range []string{"b", "a", "c"} {
 		put(t, f+key, "v"+key)

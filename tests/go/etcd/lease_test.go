@@ -44,7 +44,7 @@ func TestLeasesAreKeptAliveAndRevoked(t *testing.T) {
 	equal(t, "time to live", gone.TTL, -1)
 }
 
-func TestAMutexLetsInOneAtATime(t *testing.T) {
+func TestMutexesLetInOneOwner(t *testing.T) {
 	f := folder(t)
 	var wait sync.WaitGroup
 	inside, entered := 0, 0
@@ -74,7 +74,7 @@ func TestAMutexLetsInOneAtATime(t *testing.T) {
 	equal(t, "entered", entered, 8)
 }
 
-func TestAnElectionPassesOnWhenTheLeaderGoes(t *testing.T) {
+func TestElectionsPassOnWhenTheLeaderGoes(t *testing.T) {
 	f := folder(t)
 	campaign := func(name string) (*concurrency.Session, *concurrency.Election) {
 		session := must[*concurrency.Session](t)(concurrency.NewSession(client, concurrency.WithTTL(60)))

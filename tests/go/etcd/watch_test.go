@@ -60,7 +60,7 @@ func TestWatchesFilter(t *testing.T) {
 	equal(t, "one key", take(t, one, 1), "PUT b=1")
 }
 
-func TestManyWatchesShareAStream(t *testing.T) {
+func TestManyWatchesShareOneStream(t *testing.T) {
 	f := folder(t)
 	ctx, cancel := context.WithCancel(limited(t))
 	var watches []clientv3.WatchChan
@@ -98,7 +98,7 @@ func TestWatchesOfWhatIsCompactedEnd(t *testing.T) {
 	equal(t, "at the compaction", take(t, watch, 1), "PUT a=2")
 }
 
-func TestAnUnfragmentedAndAFragmentedWatchGetTheSame(t *testing.T) {
+func TestFragmentedAndWholeWatchesGetTheSame(t *testing.T) {
 	f := folder(t)
 	value := strings.Repeat("v", 700_000)
 	first := put(t, f+"a", value)

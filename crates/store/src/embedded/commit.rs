@@ -26,6 +26,8 @@ use crate::{DiskError, Op, ReadError, Revision, Timestamp, Txn, TxnOutcome, Writ
 const GROUP_TXNS_MAX: usize = 1024;
 /// A group ends with the transaction that brings it to this many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
+/// A group ends with the transaction that brings it to this many records, which later ones search.
+const GROUP_RECORDS_MAX: usize = 8192;
 /// Most expired keys that are deleted between two groups.
 const EXPIRE_KEYS_MAX: usize = 256;
 /// Most keys that a prune visits between two groups.
@@ -337,7 +339,8 @@ impl Committer {
         while let Some(TxnCommand { work, permit }) = next.take() {
             bytes += work.bytes();
             replies.push((work.decide(&mut group), permit));
-            if replies.len() < GROUP_TXNS_MAX && bytes < GROUP_BYTES_MAX {
+            let has_room = bytes < GROUP_BYTES_MAX && group.records.len() < GROUP_RECORDS_MAX;
+            if replies.len() < GROUP_TXNS_MAX && has_room {
                 next = self.next_txn();
             }
         }

@@ -55,7 +55,7 @@ fn options(values: &Values) -> Result<EtcdOptions> {
         client_urls: urls(advertised.unwrap_or_else(|| values.text("listen-client-urls"))),
         peer_urls: urls(values.text("initial-advertise-peer-urls")),
         request_bytes_max: positive(values, "max-request-bytes", 10 << 20)?,
-        txn_ops_max: positive(values, "max-txn-ops", 100_000)?,
+        txn_ops_max: positive(values, "max-txn-ops", 10_000)?,
         quota_bytes: match values.int("quota-backend-bytes") {
             ..0 => None,
             0 => Some(QUOTA_DEFAULT),
