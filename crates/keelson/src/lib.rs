@@ -62,7 +62,7 @@ pub use encryption_admin::{
 };
 pub use etcd::Etcd;
 pub use etcd_data::EtcdData;
-pub use etcd_stand_in::EtcdStandIn;
+pub use etcd_stand_in::{EtcdAddress, EtcdStandIn};
 pub use files::raise_open_files;
 pub use front_proxy::FrontProxyOptions;
 pub use in_process_admission::AdmissionRequest;

@@ -33,6 +33,7 @@ mod empty_values;
 mod encryption;
 mod ephemeral;
 mod etcd;
+mod etcd_face;
 mod etcd_values;
 mod event_ttl;
 mod explorer;
