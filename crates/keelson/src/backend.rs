@@ -88,7 +88,7 @@ fn open_embedded(folder: PathBuf, flag: &str) -> Result<(Arc<dyn Store>, Engine)
 }
 
 /// Returns the name of the folder that has the data of a prefix in etcd's place.
-fn folder_name(prefix: &str) -> String {
+pub(crate) fn folder_name(prefix: &str) -> String {
     let name = prefix.trim_matches('/').bytes().map(|byte| match byte {
         byte if byte.is_ascii_alphanumeric() => (byte as char).to_string(),
         byte => format!("_{byte:02x}"),

@@ -1,14 +1,17 @@
 //! [`EtcdData`]: the objects of an etcd cluster as a whole, for backups. In a backup they are as in a data
 //! folder, so that either can be moved to the other.
 
+use crate::backend::folder_name;
 use crate::encryption::EncryptionFile;
-use crate::etcd::{Answering, Etcd};
+use crate::etcd::Etcd;
+use crate::etcd_stand_in::folder_behind;
 use crate::stored_values::{EncryptedValues, PREFIX, StoredValues};
 use keelson_builtin::EtcdCodec;
 use keelson_meta::Features;
 use keelson_registry::is_unreadable;
 use keelson_store::backup::{self, BackupReader, BackupSummary};
 use keelson_store::{KeyValue, Lease, Op, Range, Store, Timestamp, Transform, Transformed, Txn};
+use keelson_store_etcd::EtcdStore;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +37,7 @@ const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
 /// The objects in an etcd cluster.
 pub struct EtcdData {
     runtime: Runtime,
-    stored: Arc<dyn Store>,
+    stored: Arc<EtcdStore>,
     /// The values in the cluster, as records.
     store: Arc<Transformed>,
     /// The values in a data folder, and in a backup.
@@ -48,17 +51,17 @@ impl EtcdData {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        let opened = runtime.block_on(etcd.open()).map_err(|error| error.to_string())?;
-        let stored: Arc<dyn Store> = match opened {
-            Answering::Cluster(store) => store,
-            Answering::StandIn(folder) => {
+        if let Some(folder) = runtime.block_on(folder_behind(&etcd.servers)) {
+            let folder = folder.join(folder_name(&etcd.prefix));
+            if folder.exists() {
                 return Err(format!(
-                    "--etcd-servers: Keelson is in etcd's place there, with its data in {}; stop it \
-                     and name that folder",
+                    "--etcd-servers: the objects of a Keelson beside this etcd are in {}; stop both, and \
+                     make it the folder `store` of a --data-dir",
                     folder.display()
                 ));
             }
-        };
+        }
+        let stored = runtime.block_on(etcd.open_cluster()).map_err(|error| error.to_string())?;
         let prefix = etcd.key_prefix().map_err(|error| error.to_string())?;
         let file = encryption.map(|path| EncryptionFile::read(path, false)).transpose()?;
         let encryption = file.map(|file| runtime.block_on(file.start())).transpose();
